@@ -1,0 +1,113 @@
+"""What a budget is, and which token ids mark the end of thinking.
+
+Knows nothing about engines or models: a `Budget` is two numbers, a `Marker` is what one tokenizer makes of two texts.
+"""
+
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerBase
+
+UNLIMITED = "unlimited"
+
+
+def _parse_tokens(text: str, budget: str) -> int | None:
+    if text == UNLIMITED:
+        return None
+    if not text.isdecimal():
+        raise ValueError(f"budget {budget!r}: {text!r} is neither a number of tokens nor {UNLIMITED!r}")
+    return int(text)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The pair `(t, s)` of Elastic Reasoning (arXiv 2505.05315, section 3.1), in tokens; `None` is unlimited.
+
+    Thinking is closed by force once `thinking` tokens are sampled without a natural close; the solution is cut after
+    `solution` tokens. The forced tokens themselves count towards neither.
+
+    Raises:
+        ValueError: `thinking` is negative or `solution` is not positive.
+    """
+
+    thinking: int | None
+    solution: int | None
+
+    def __post_init__(self) -> None:
+        if self.thinking is not None and self.thinking < 0:
+            raise ValueError(f"thinking budget is {self.thinking} tokens; it must be 0 or more, or {UNLIMITED}")
+        if self.solution is not None and self.solution < 1:
+            raise ValueError(f"solution budget is {self.solution} tokens; it must be 1 or more, or {UNLIMITED}")
+
+    @classmethod
+    def parse(cls, text: str) -> "Budget":
+        """Read `"1024+1024"`, `"unlimited+1024"`, or `"unlimited"` (both parts).
+
+        Raises:
+            ValueError: the text is none of these forms.
+        """
+        thinking, plus, solution = text.partition("+")
+        if not plus and text != UNLIMITED:
+            raise ValueError(f"budget {text!r} must read '<thinking>+<solution>' in tokens, or {UNLIMITED!r}")
+        return cls(_parse_tokens(thinking, text), _parse_tokens(solution if plus else thinking, text))
+
+    def __str__(self) -> str:
+        if self.thinking is None and self.solution is None:
+            return UNLIMITED
+        return "+".join(UNLIMITED if part is None else str(part) for part in (self.thinking, self.solution))
+
+    def completion_tokens(self, forced: int) -> int | None:
+        """The longest completion in tokens, with `forced` forced tokens; `None` if a part is unlimited."""
+        if self.thinking is None or self.solution is None:
+            return None
+        return self.thinking + forced + self.solution
+
+    def thinking_limit(self, prompt: int, forced: int, context: int) -> int:
+        """The most tokens that one sequence may think, in a context of `context` tokens.
+
+        `prompt` and `forced` are the tokens of its prompt and of the forced close. Unlimited thinking leaves room for
+        the forced close and the solution budget (one token if that is unlimited, too).
+
+        Raises:
+            ValueError: prompt, budget and forced close do not fit the context.
+        """
+        room = context - prompt - forced - (self.solution or 1)
+        if room < (self.thinking or 0):
+            raise ValueError(
+                f"a prompt of {prompt} tokens with budget {self} and {forced} forced tokens does not fit "
+                f"the context of {context} tokens"
+            )
+        return room if self.thinking is None else self.thinking
+
+    def solution_limit(self, used: int, context: int) -> int:
+        """The most tokens of a solution that starts after `used` tokens of a context of `context` tokens."""
+        return context - used if self.solution is None else self.solution
+
+
+@dataclass(frozen=True)
+class Marker:
+    """The end-of-thinking marker and the text forced in its place, as one tokenizer's ids.
+
+    Attributes:
+        text: the marker as text, what the engine looks for if it is not a single token.
+        ids: the marker's token ids.
+        forced_ids: the token ids appended when the thinking budget runs out.
+    """
+
+    text: str
+    ids: tuple[int, ...]
+    forced_ids: tuple[int, ...]
+
+    @classmethod
+    def from_tokenizer(
+        cls, tokenizer: PreTrainedTokenizerBase, text: str = "</think>", forced_text: str | None = None
+    ) -> "Marker":
+        """Tokenize the marker, and `forced_text` (the marker itself if `None`).
+
+        Raises:
+            ValueError: one of the texts has no tokens.
+        """
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        forced_ids = ids if forced_text is None else tokenizer.encode(forced_text, add_special_tokens=False)
+        if not ids or not forced_ids:
+            raise ValueError(f"the marker {text!r} and the forced text {forced_text!r} must have at least one token")
+        return cls(text, tuple(ids), tuple(forced_ids))

@@ -1,0 +1,185 @@
+"""One sequence on its way through thinking and solution: Elastic Reasoning's separate budgeting, without an engine.
+
+    prompt | thinking ... </think> | solution ...      closed: the policy sampled the marker within its budget
+    prompt | thinking ... ‖</think>‖ solution ...      forced: the budget ran out, and the close was appended
+    prompt | thinking ... <eos>                        eos:    the policy stopped before it answered
+
+A `Rollout` says what it wants sampled next (`request`) and takes what was sampled (`receive`), until it holds a
+`Completion`. It never looks at text, and never looks for the marker: the engine stops at the marker and says so, and
+from then on the boundary is a position. A marker or a `<think>` inside the solution is therefore just tokens.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+
+from e1_trl.budget import Budget, Marker
+
+
+class ThinkingEnd(StrEnum):
+    """How the thinking of a completion ended."""
+
+    CLOSED = "closed"
+    FORCED = "forced"
+    EOS = "eos"
+
+
+class Stop(Enum):
+    """Why the engine stopped sampling a segment."""
+
+    MARKER = "the end-of-thinking marker was sampled"
+    EOS = "an end-of-sequence token was sampled"
+    LENGTH = "all requested tokens were sampled"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a rollout wants from the engine: at most `max_tokens` tokens after `prompt_ids`."""
+
+    prompt_ids: list[int]
+    max_tokens: int
+    stop_at_marker: bool
+
+
+@dataclass(frozen=True)
+class Segment:
+    """What the engine sampled for a request, with one log-probability per token."""
+
+    token_ids: Sequence[int]
+    logprobs: Sequence[float]
+    stop: Stop
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A finished completion of `n` tokens: thinking, then forced close (if any), then solution (if any).
+
+    Attributes:
+        token_ids: the `n` tokens.
+        loss_mask: `n` values; 0 exactly on forced tokens, which the policy did not choose.
+        logprobs: `n` log-probabilities under the policy that sampled; NaN on forced tokens.
+        thinking_end: how the thinking ended.
+        thinking_tokens: sampled tokens of thinking, the natural close or EOS included.
+        forced_tokens: tokens of the forced close.
+        solution_tokens: sampled tokens of the solution, EOS included.
+        solution_truncated: the solution budget ran out before EOS.
+    """
+
+    token_ids: list[int]
+    loss_mask: list[int]
+    logprobs: list[float]
+    thinking_end: ThinkingEnd
+    thinking_tokens: int
+    forced_tokens: int
+    solution_tokens: int
+    solution_truncated: bool
+
+    def __post_init__(self) -> None:
+        length = self.thinking_tokens + self.forced_tokens + self.solution_tokens
+        if not length == len(self.token_ids) == len(self.loss_mask) == len(self.logprobs):
+            raise ValueError(
+                f"a completion of {length} tokens has {len(self.token_ids)} token ids, {len(self.loss_mask)} mask "
+                f"values and {len(self.logprobs)} log-probabilities; all must be equal"
+            )
+
+    @property
+    def solution_ids(self) -> list[int]:
+        """The tokens after the close; empty if there is no solution."""
+        return self.token_ids[self.thinking_tokens + self.forced_tokens :]
+
+
+class Rollout:
+    """The state machine of one sequence.
+
+    Args:
+        prompt_ids: the prompt, whose chat template may or may not have opened `<think>`.
+        budget: thinking and solution budget, in tokens.
+        marker: what ends the thinking, and what is appended when the budget does.
+        context: the longest sequence that the engine takes, in tokens.
+
+    Attributes:
+        request: what to sample next; `None` once the completion is finished.
+
+    Raises:
+        ValueError: prompt and budget do not fit the context.
+    """
+
+    request: Request | None
+
+    def __init__(self, prompt_ids: Sequence[int], budget: Budget, marker: Marker, context: int):
+        self.prompt_ids = list(prompt_ids)
+        self._budget = budget
+        self._marker = marker
+        self._context = context
+        self._thinking: Segment | None = None
+        self._thinking_end: ThinkingEnd | None = None
+        self._solution: Segment | None = None
+
+        max_tokens = budget.thinking_limit(len(self.prompt_ids), len(marker.forced_ids), context)
+        self.request = Request(self.prompt_ids, max_tokens, stop_at_marker=True)
+        if max_tokens == 0:
+            self.receive(Segment([], [], Stop.LENGTH))
+
+    def receive(self, segment: Segment) -> None:
+        """Take the engine's answer to `request` and move on.
+
+        Raises:
+            ValueError: nothing was requested, or the segment is not an answer to the request.
+        """
+        self._check(segment)
+        if self._thinking is None:
+            self._end_thinking(segment)
+        else:
+            self._solution = segment
+            self.request = None
+
+    def _check(self, segment: Segment) -> None:
+        if self.request is None:
+            raise ValueError("a segment came for a rollout that is finished")
+        if len(segment.token_ids) != len(segment.logprobs):
+            raise ValueError(f"{len(segment.token_ids)} tokens came with {len(segment.logprobs)} log-probabilities")
+        if len(segment.token_ids) > self.request.max_tokens:
+            raise ValueError(f"{len(segment.token_ids)} tokens came where {self.request.max_tokens} were asked for")
+        if segment.stop is Stop.MARKER and not self.request.stop_at_marker:
+            raise ValueError("the engine stopped at the marker inside a solution")
+
+    def _end_thinking(self, thinking: Segment) -> None:
+        self._thinking = thinking
+        self._thinking_end = {
+            Stop.MARKER: ThinkingEnd.CLOSED,
+            Stop.LENGTH: ThinkingEnd.FORCED,
+            Stop.EOS: ThinkingEnd.EOS,
+        }[thinking.stop]
+        if self._thinking_end is ThinkingEnd.EOS:
+            self.request = None
+            return
+        prompt_ids = [*self.prompt_ids, *thinking.token_ids, *self._forced_ids]
+        max_tokens = self._budget.solution_limit(len(prompt_ids), self._context)
+        self.request = Request(prompt_ids, max_tokens, stop_at_marker=False)
+
+    @property
+    def _forced_ids(self) -> tuple[int, ...]:
+        return self._marker.forced_ids if self._thinking_end is ThinkingEnd.FORCED else ()
+
+    @property
+    def completion(self) -> Completion:
+        """The finished completion.
+
+        Raises:
+            ValueError: the rollout still has a request.
+        """
+        if self.request is not None or self._thinking is None or self._thinking_end is None:
+            raise ValueError("the rollout is not finished")
+        thinking, forced = self._thinking, self._forced_ids
+        solution = self._solution or Segment([], [], Stop.EOS)
+        return Completion(
+            token_ids=[*thinking.token_ids, *forced, *solution.token_ids],
+            loss_mask=[1] * len(thinking.token_ids) + [0] * len(forced) + [1] * len(solution.token_ids),
+            logprobs=[*thinking.logprobs, *[math.nan] * len(forced), *solution.logprobs],
+            thinking_end=self._thinking_end,
+            thinking_tokens=len(thinking.token_ids),
+            forced_tokens=len(forced),
+            solution_tokens=len(solution.token_ids),
+            solution_truncated=solution.stop is Stop.LENGTH,
+        )

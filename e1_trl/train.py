@@ -1,0 +1,119 @@
+"""The entry point: a recipe in, a checkpoint out.
+
+    accelerate launch --config_file accelerate_configs/zero3.yaml -m e1_trl.train --config recipes/E1-Math-1.5B.yaml
+
+Every field of the recipe can be overridden on the command line (`--learning_rate 5e-7`). Recipe, budget, data and
+context length are checked before a model is loaded; what is wrong is said in one line.
+"""
+
+import os
+import sys
+from dataclasses import dataclass, field
+
+from datasets import Dataset
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
+from trl import ModelConfig, ScriptArguments, TrlParser, get_peft_config, get_quantization_config
+
+from e1_trl.budget import Marker
+from e1_trl.data import load_problems, to_prompts
+from e1_trl.grading import Grader
+from e1_trl.rewards import make_rewards
+from e1_trl.trainer import E1Config, E1Trainer
+
+MAX_GRADING_WORKERS = 8
+
+
+@dataclass
+class E1ScriptArguments(ScriptArguments):
+    """Which problems to train on, and what is rewarded.
+
+    `dataset_name` is a Hub id, a local JSONL or Parquet file, or a folder of files named after their split.
+    """
+
+    problem_column: str = field(default="problem", metadata={"help": "Column that holds the problem."})
+    answer_column: str = field(default="answer", metadata={"help": "Column that holds the answer, or a list of them."})
+    instruction: str = field(default="", metadata={"help": "Text added to every problem."})
+    reward_funcs: list[str] = field(
+        default_factory=lambda: ["accuracy"],
+        metadata={"help": "Rewards by name (accuracy, format); `reward_weights` weighs them."},
+    )
+    grading_time_limit: float = field(default=5.0, metadata={"help": "Seconds after which grading an answer is killed."})
+
+
+def prepare(
+    script_args: E1ScriptArguments, training_args: E1Config, model_args: ModelConfig
+) -> tuple[PreTrainedTokenizerBase, Dataset, Dataset | None]:
+    """Check everything that can be checked without the model, and return tokenizer, training and evaluation prompts.
+
+    Raises:
+        ValueError: one line about what is wrong, where, and what would be right.
+    """
+    if not model_args.model_name_or_path or not script_args.dataset_name:
+        raise ValueError("the recipe must name a model (model_name_or_path) and a dataset (dataset_name)")
+    hub_kwargs = {"revision": model_args.model_revision, "trust_remote_code": training_args.trust_remote_code}
+    tokenizer = AutoTokenizer.from_pretrained(
+        model_args.model_name_or_path, padding_side="left", truncation_side="left", **hub_kwargs
+    )
+    config = AutoConfig.from_pretrained(model_args.model_name_or_path, **hub_kwargs).get_text_config()
+    marker = Marker.from_tokenizer(tokenizer, training_args.marker, training_args.forced_text)
+    training_args.settle_lengths(marker, config.max_position_embeddings)
+
+    def prompts(split: str) -> Dataset:
+        problems = load_problems(
+            script_args.dataset_name,
+            split,
+            script_args.dataset_config,
+            script_args.problem_column,
+            script_args.answer_column,
+        )
+        return to_prompts(
+            problems,
+            tokenizer,
+            script_args.instruction,
+            training_args.max_prompt_length,
+            **(training_args.chat_template_kwargs or {}),
+        )
+
+    with training_args.main_process_first(desc="preparing the prompts"):
+        train = prompts(script_args.dataset_train_split)
+        evaluation = prompts(script_args.dataset_test_split) if training_args.eval_strategy != "no" else None
+    return tokenizer, train, evaluation
+
+
+def main() -> None:
+    parser = TrlParser((E1ScriptArguments, E1Config, ModelConfig))
+    try:
+        script_args, training_args, model_args = parser.parse_args_and_config()
+        tokenizer, train_dataset, eval_dataset = prepare(script_args, training_args, model_args)
+    except (ValueError, OSError) as error:
+        sys.exit(f"e1_trl.train: {error}")
+
+    training_args.model_init_kwargs = {
+        "revision": model_args.model_revision,
+        "attn_implementation": model_args.attn_implementation,
+        "dtype": model_args.dtype,
+        **(training_args.model_init_kwargs or {}),
+    }
+    workers = max(1, min(MAX_GRADING_WORKERS, (os.cpu_count() or 1) // training_args.world_size))
+    with Grader(script_args.grading_time_limit, workers) as grader:
+        trainer = E1Trainer(
+            model=model_args.model_name_or_path,
+            reward_funcs=make_rewards(script_args.reward_funcs, grader),
+            args=training_args,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            processing_class=tokenizer,
+            quantization_config=get_quantization_config(model_args),
+            peft_config=get_peft_config(model_args),
+        )
+        # `--resume_from_checkpoint true` goes on from the last checkpoint in `output_dir`, as in any Trainer.
+        resume = training_args.resume_from_checkpoint
+        trainer.train(resume_from_checkpoint=True if str(resume).lower() == "true" else resume)
+    trainer.save_model()
+    trainer.save_state()
+    if training_args.push_to_hub:
+        trainer.push_to_hub(dataset_name=script_args.dataset_name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from e1_trl.budget import Budget
+
+parts = st.one_of(st.none(), st.integers(0, 10_000))
+budgets = st.builds(lambda t, s: Budget(t, s if s is None else s + 1), parts, parts)
+
+
+@given(budgets)
+def test_a_budget_survives_being_written_and_read(budget: Budget) -> None:
+    assert Budget.parse(str(budget)) == budget
+
+
+@pytest.mark.parametrize("text", ["", "1024", "1024+", "+8", "-1+8", "1e3+8", "a+b", "8+0", "1+2+3", "unlimited+"])
+def test_a_malformed_budget_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(ValueError) as error:
+        Budget.parse(text)
+    assert "\n" not in str(error.value)
+
+
+@given(budgets, st.integers(1, 500), st.integers(1, 20), st.integers(2, 5000))
+def test_prompt_thinking_forced_close_and_solution_fit_the_context_or_are_refused(
+    budget: Budget, prompt: int, forced: int, context: int
+) -> None:
+    try:
+        thinking = budget.thinking_limit(prompt, forced, context)
+    except ValueError:
+        assert prompt + (budget.thinking or 0) + forced + (budget.solution or 1) > context
+        return
+    solution = budget.solution_limit(prompt + thinking + forced, context)
+    assert thinking >= 0
+    assert solution >= 1
+    assert prompt + thinking + forced + solution <= context
+    if budget.thinking is not None:
+        assert thinking == budget.thinking
+    if budget.solution is not None:
+        assert solution == budget.solution
+
+
+def test_unlimited_parts_take_what_the_context_leaves() -> None:
+    assert Budget(None, 10).thinking_limit(prompt=5, forced=1, context=100) == 84
+    assert Budget(None, None).thinking_limit(prompt=5, forced=1, context=100) == 93
+    assert Budget(20, None).solution_limit(used=26, context=100) == 74

@@ -1,0 +1,145 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from e1_trl.budget import Budget, Marker
+from e1_trl.rollout import Completion, Request, Rollout, Segment, Stop, ThinkingEnd
+
+EOS, CLOSE, OPEN = 0, 1, 2
+MARKER = Marker("</think>", (CLOSE,), (CLOSE,))
+LONG_MARKER = Marker("</think>", (CLOSE,), (7, 8, CLOSE, 9))
+PIECES = Marker("</think>", (5, 6, 7), (5, 6, 7))
+
+
+def sample(request: Request, policy: list[int]) -> Segment:
+    """What an engine does with a policy that would go on as `policy`, then stop."""
+    token_ids: list[int] = []
+    for token in [*policy, EOS][: request.max_tokens]:
+        token_ids.append(token)
+        if token == EOS:
+            return Segment(token_ids, [-float(t) for t in token_ids], Stop.EOS)
+        if token == CLOSE and request.stop_at_marker:
+            return Segment(token_ids, [-float(t) for t in token_ids], Stop.MARKER)
+    return Segment(token_ids, [-float(t) for t in token_ids], Stop.LENGTH)
+
+
+def complete(
+    thinking: list[int], solution: list[int], budget: Budget, marker: Marker = MARKER, context: int = 1000
+) -> Completion:
+    rollout = Rollout([3, 3, 3], budget, marker, context)
+    if rollout.request is not None and rollout.request.stop_at_marker:
+        rollout.receive(sample(rollout.request, thinking))
+    if rollout.request is not None:
+        rollout.receive(sample(rollout.request, solution))
+    return rollout.completion
+
+
+def test_a_marker_sampled_within_the_budget_is_the_policys_own_token() -> None:
+    completion = complete([4, 4, CLOSE], [5, 5], Budget(10, 10))
+    assert completion.token_ids == [4, 4, CLOSE, 5, 5, EOS]
+    assert completion.loss_mask == [1] * 6
+    assert not any(map(math.isnan, completion.logprobs))
+    assert completion.thinking_end is ThinkingEnd.CLOSED
+    assert (completion.thinking_tokens, completion.forced_tokens, completion.solution_tokens) == (3, 0, 3)
+
+
+def test_a_marker_sampled_as_the_last_token_of_the_budget_is_a_natural_close() -> None:
+    completion = complete([4, 4, CLOSE], [5], Budget(3, 10))
+    assert completion.thinking_end is ThinkingEnd.CLOSED
+    assert completion.forced_tokens == 0
+
+
+@pytest.mark.parametrize("marker", [MARKER, LONG_MARKER, PIECES])
+def test_a_forced_close_is_masked_and_has_no_sampling_probability(marker: Marker) -> None:
+    completion = complete([4] * 20, [5], Budget(3, 10), marker)
+    forced = len(marker.forced_ids)
+    assert completion.token_ids == [4, 4, 4, *marker.forced_ids, 5, EOS]
+    assert completion.loss_mask == [1] * 3 + [0] * forced + [1] * 2
+    assert [math.isnan(value) for value in completion.logprobs] == [False] * 3 + [True] * forced + [False] * 2
+    assert completion.thinking_end is ThinkingEnd.FORCED
+
+
+def test_eos_while_thinking_ends_the_sequence_without_a_solution() -> None:
+    completion = complete([4, EOS], [5], Budget(10, 10))
+    assert completion.token_ids == [4, EOS]
+    assert completion.thinking_end is ThinkingEnd.EOS
+    assert completion.solution_ids == []
+    assert not completion.solution_truncated
+
+
+def test_a_solution_without_eos_is_cut_and_flagged() -> None:
+    completion = complete([CLOSE], [5] * 20, Budget(10, 4))
+    assert completion.solution_ids == [5] * 4
+    assert completion.solution_truncated
+
+
+def test_without_a_thinking_budget_the_close_is_forced_at_once() -> None:
+    rollout = Rollout([3], Budget(0, 4), MARKER, 100)
+    assert rollout.request == Request([3, CLOSE], 4, stop_at_marker=False)
+    completion = complete([], [5], Budget(0, 4))
+    assert completion.token_ids == [CLOSE, 5, EOS]
+    assert completion.loss_mask == [0, 1, 1]
+
+
+def test_markers_inside_the_solution_do_not_move_the_boundary() -> None:
+    completion = complete([4, CLOSE], [OPEN, 5, CLOSE, 6], Budget(10, 10))
+    assert completion.solution_ids == [OPEN, 5, CLOSE, 6, EOS]
+    assert completion.thinking_tokens == 2
+
+
+def test_unlimited_budgets_are_bounded_by_the_context_alone() -> None:
+    completion = complete([4] * 200, [5] * 200, Budget(None, None), context=100)
+    assert 3 + len(completion.token_ids) == 100
+    completion = complete([4, CLOSE], [5] * 200, Budget(None, None), context=100)
+    assert 3 + len(completion.token_ids) == 100
+
+
+def test_a_prompt_that_leaves_no_room_for_the_budget_is_refused() -> None:
+    with pytest.raises(ValueError, match="prompt of 90 tokens with budget 8\\+8"):
+        Rollout([3] * 90, Budget(8, 8), MARKER, 100)
+
+
+policies = st.lists(st.integers(0, 9), max_size=40)
+budgets = st.builds(Budget, st.one_of(st.none(), st.integers(0, 30)), st.one_of(st.none(), st.integers(1, 30)))
+markers = st.sampled_from([MARKER, LONG_MARKER, PIECES])
+
+
+@given(policies, policies, budgets, markers)
+def test_every_completion_keeps_the_invariants(
+    thinking: list[int], solution: list[int], budget: Budget, marker: Marker
+) -> None:
+    context = 100
+    completion = complete(thinking, solution, budget, marker, context)
+    length = len(completion.token_ids)
+    assert length == len(completion.loss_mask) == len(completion.logprobs)
+    assert 3 + length <= context
+    if budget.thinking is not None:
+        assert completion.thinking_tokens <= budget.thinking
+    if budget.solution is not None:
+        assert completion.solution_tokens <= budget.solution
+    assert completion.forced_tokens in (0, len(marker.forced_ids))
+
+    forced = range(completion.thinking_tokens, completion.thinking_tokens + completion.forced_tokens)
+    for i in range(length):
+        assert (completion.loss_mask[i] == 0) == (i in forced) == math.isnan(completion.logprobs[i])
+    assert [completion.token_ids[i] for i in forced] == list(marker.forced_ids)[: len(forced)]
+    assert (completion.thinking_end is ThinkingEnd.FORCED) == bool(forced)
+    if completion.thinking_end is ThinkingEnd.EOS:
+        assert completion.token_ids[-1] == EOS and completion.solution_tokens == 0
+    if completion.thinking_end is ThinkingEnd.CLOSED:
+        assert completion.token_ids[completion.thinking_tokens - 1] == CLOSE
+
+
+def test_an_answer_that_nobody_asked_for_is_refused() -> None:
+    rollout = Rollout([3], Budget(4, 4), MARKER, 100)
+    with pytest.raises(ValueError, match="not finished"):
+        _ = rollout.completion
+    with pytest.raises(ValueError, match="5 tokens came where 4 were asked for"):
+        rollout.receive(Segment([4] * 5, [0.0] * 5, Stop.LENGTH))
+    with pytest.raises(ValueError, match="2 tokens came with 1 log-probabilities"):
+        rollout.receive(Segment([4] * 2, [0.0], Stop.LENGTH))
+    rollout.receive(Segment([4, EOS], [0.0] * 2, Stop.EOS))
+    with pytest.raises(ValueError, match="finished"):
+        rollout.receive(Segment([], [], Stop.EOS))
