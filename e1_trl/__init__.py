@@ -1,0 +1,1 @@
+"""Elastic Reasoning on TRL: budget-constrained GRPO with separate thinking and solution budgets."""

@@ -8,6 +8,7 @@ JSON; `e1_trl.report` draws them.
 """
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -64,9 +65,7 @@ def commit() -> str:
     return result.stdout.strip() or "unknown"
 
 
-def summarize(
-    name: str, budget: Budget, completions: Sequence[Completion], correct: Sequence[bool], seed: int
-) -> Row:
+def summarize(name: str, budget: Budget, completions: Sequence[Completion], correct: Sequence[bool], seed: int) -> Row:
     """One row: the accuracy with its 95% Wilson interval, and means over completions, in tokens."""
     interval = binomtest(sum(correct), len(correct)).proportion_ci(method="wilson")
     return Row(
@@ -120,7 +119,10 @@ def main() -> None:
     except (ValueError, OSError) as error:
         sys.exit(f"e1_trl.evaluate: {error}")
 
-    from vllm import LLM  # takes seconds; everything above has been checked by now
+    # The scheduler steps an engine in its own process. Set before vLLM is imported, which takes seconds; everything
+    # above has been checked by now.
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    from vllm import LLM
 
     from e1_trl.engine import stream
 

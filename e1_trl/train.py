@@ -37,7 +37,9 @@ class E1ScriptArguments(ScriptArguments):
         default_factory=lambda: ["accuracy"],
         metadata={"help": "Rewards by name (accuracy, format); `reward_weights` weighs them."},
     )
-    grading_time_limit: float = field(default=5.0, metadata={"help": "Seconds after which grading an answer is killed."})
+    grading_time_limit: float = field(
+        default=5.0, metadata={"help": "Seconds after which grading an answer is killed."}
+    )
 
 
 def prepare(

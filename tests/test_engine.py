@@ -1,0 +1,142 @@
+"""The scheduler over a real engine: a colocated CPU vLLM that serves the nano base."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import BASE
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from vllm import LLM
+
+from benchmarks.barrier import barrier
+from e1_trl.budget import Budget, Marker
+from e1_trl.engine import stream
+from e1_trl.rollout import Completion, Rollout, ThinkingEnd
+
+pytestmark = pytest.mark.engine
+
+CONTEXT = 256
+SLOTS = 8
+GREEDY = {"temperature": 0.0}
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[LLM]:
+    yield LLM(str(BASE), max_model_len=CONTEXT, max_num_seqs=SLOTS, enforce_eager=True, seed=0)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(BASE)
+
+
+@pytest.fixture(scope="module")
+def prompts(nano_data: Path, tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
+    problems = [json.loads(line)["problem"] for line in (nano_data / "test.jsonl").read_text().splitlines()[:24]]
+    return [
+        tokenizer.apply_chat_template(
+            [{"role": "user", "content": problem}], add_generation_prompt=True, return_dict=False
+        )
+        for problem in problems
+    ]
+
+
+def run(
+    llm: LLM, prompts: list[list[int]], budget: Budget, marker: Marker, scheduler: Any = stream, **sampling: Any
+) -> list[Completion]:
+    rollouts = [Rollout(ids, budget, marker, CONTEXT) for ids in prompts]
+    scheduler(llm, rollouts, marker, {**GREEDY, **sampling})
+    return [rollout.completion for rollout in rollouts]
+
+
+@pytest.mark.parametrize("text", ["0+16", "20+16", "60+16", "unlimited+16", "20+unlimited", "unlimited"])
+def test_streaming_and_barrier_sample_the_same_tokens_at_temperature_zero(
+    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]], text: str
+) -> None:
+    marker, budget = Marker.from_tokenizer(tokenizer), Budget.parse(text)
+    streamed = run(llm, prompts, budget, marker)
+    assert [c.token_ids for c in streamed] == [c.token_ids for c in run(llm, prompts, budget, marker, barrier)]
+    if budget.thinking == 20:
+        assert {c.thinking_end for c in streamed} == {ThinkingEnd.FORCED}
+    if budget.thinking is None:
+        assert ThinkingEnd.CLOSED in {c.thinking_end for c in streamed}
+
+
+def test_the_engine_stops_at_a_marker_of_several_tokens(
+    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
+) -> None:
+    marker = Marker.from_tokenizer(tokenizer, ";c=", "Wait ;c=")
+    assert len(marker.ids) == 3 and len(marker.forced_ids) == 4
+    for completion in run(llm, prompts, Budget(60, 16), marker):
+        thinking = tokenizer.decode(completion.token_ids[: completion.thinking_tokens])
+        assert completion.thinking_end is ThinkingEnd.CLOSED
+        assert thinking.endswith(";c=") and thinking.count(";c=") == 1
+    forced = run(llm, prompts, Budget(2, 16), marker)
+    assert all(completion.token_ids[2:6] == list(marker.forced_ids) for completion in forced)
+
+
+def test_every_sampled_token_comes_with_its_log_probability(
+    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
+) -> None:
+    for completion in run(llm, prompts, Budget(20, 16), Marker.from_tokenizer(tokenizer), temperature=1.0):
+        for probability, trained in zip(completion.logprobs, completion.loss_mask, strict=True):
+            assert (probability == probability) == bool(trained)  # NaN exactly where forced
+            assert not trained or probability <= 0
+
+
+def test_the_second_phase_starts_at_once_and_reuses_the_prefix(
+    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
+) -> None:
+    marker = Marker.from_tokenizer(tokenizer)
+    rollouts = [Rollout(ids, Budget(20, 8), marker, CONTEXT) for ids in prompts]
+    engine, in_flight, busiest = llm.llm_engine, [], 0
+    step = engine.step
+
+    def watched_step() -> list[Any]:
+        in_flight.append(engine.get_num_unfinished_requests())
+        return step()
+
+    engine.step = watched_step
+    try:
+        stream(llm, rollouts, marker, GREEDY)
+    finally:
+        engine.step = step
+    busiest = max(in_flight)
+    assert busiest == SLOTS
+    # 24 sequences in 8 slots: slots are full until fewer than 8 sequences are left to finish.
+    assert in_flight.index(busiest) == 0
+    assert all(count == SLOTS for count in in_flight[: len(in_flight) - 28])
+
+
+def test_an_interrupted_run_leaves_the_engine_usable(
+    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
+) -> None:
+    marker = Marker.from_tokenizer(tokenizer)
+    engine, step, steps = llm.llm_engine, llm.llm_engine.step, iter(range(5))
+
+    def failing_step() -> list[Any]:
+        if next(steps, None) is None:
+            raise KeyboardInterrupt
+        return step()
+
+    engine.step = failing_step
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(llm, prompts, Budget(20, 8), marker)
+    finally:
+        engine.step = step
+    assert not engine.has_unfinished_requests()
+    assert len(run(llm, prompts, Budget(20, 8), marker)) == len(prompts)
+
+
+def test_a_second_marker_in_the_solution_is_just_a_token(
+    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
+) -> None:
+    marker = Marker.from_tokenizer(tokenizer)
+    # A large bias makes the solution nothing but markers.
+    completions = run(llm, prompts[:4], Budget(0, 5), marker, logit_bias={marker.ids[0]: 100.0})
+    for completion in completions:
+        assert completion.solution_ids == [marker.ids[0]] * 5
+        assert completion.solution_truncated
