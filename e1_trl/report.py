@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402
+from matplotlib import pyplot as plt
 
 HEADER = ("model", "thinking budget", "solution budget", "accuracy", "95% interval", "tokens", "thinking", "forced")
 

@@ -109,7 +109,7 @@ class E1Config(GRPOConfig):
                 f"forced tokens makes it {longest}; leave it unset"
             )
         self.max_completion_length = longest
-        self.vllm_max_model_length = context
+        self.vllm_max_model_length: int | None = context
         return context
 
 
@@ -156,7 +156,7 @@ class E1Trainer(GRPOTrainer):
     def __init__(
         self,
         model: str | PreTrainedModel,
-        reward_funcs: Callable[..., list[float | None]] | list[Callable[..., list[float | None]]],
+        reward_funcs: Callable[..., Any] | list[Callable[..., Any]],
         args: E1Config,
         processing_class: PreTrainedTokenizerBase | None = None,
         **kwargs: Any,
@@ -303,8 +303,8 @@ class E1Trainer(GRPOTrainer):
         gaps = self._metrics["train" if self.model.training else "eval"]["sampling/sampling_logp_difference/mean"]
         if gaps and gaps[-1] > self.args.max_logprob_gap:
             raise RuntimeError(
-                f"step {self.state.global_step}: vLLM's log-probabilities differ from the trainer's by {gaps[-1]:.3g} nats "
-                f"per token on average, more than max_logprob_gap = {self.args.max_logprob_gap}: its weights are stale, "
-                "or its precision is too low"
+                f"step {self.state.global_step}: vLLM's log-probabilities differ from the trainer's by {gaps[-1]:.3g} "
+                f"nats per token on average, more than max_logprob_gap = {self.args.max_logprob_gap}: its weights are "
+                "stale, or its precision is too low"
             )
         return output

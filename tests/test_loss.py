@@ -1,0 +1,107 @@
+"""What the trainer makes of a forced close, in one process with a real engine."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import BASE
+
+from e1_trl.data import load_problems
+from e1_trl.grading import Grader
+from e1_trl.rewards import make_rewards
+from e1_trl.trainer import E1Config, E1Trainer
+
+pytestmark = pytest.mark.engine
+
+LOSS_TYPES = ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo"]
+
+
+@pytest.fixture(scope="module")
+def trainer(nano_data: Path, tmp_path_factory: pytest.TempPathFactory) -> E1Trainer:
+    args = E1Config(
+        output_dir=str(tmp_path_factory.mktemp("trainer")),
+        thinking_budget=48,
+        solution_budget=32,
+        forced_text="Wait </think>",
+        max_prompt_length=64,
+        per_device_train_batch_size=32,
+        num_generations=8,
+        gradient_checkpointing=False,
+        bf16=False,
+        use_cpu=True,
+        report_to="none",
+    )
+    problems = load_problems(str(nano_data), "train", None, "problem", "answer").select(range(32))
+    trainer = E1Trainer(
+        model=str(BASE),
+        reward_funcs=make_rewards(["accuracy"], Grader(time_limit=5.0, workers=1)),
+        args=args,
+        train_dataset=problems.map(lambda row: {"prompt": [{"role": "user", "content": row["problem"]}]}),
+    )
+    trainer.current_gradient_accumulation_steps = 1  # what the training loop sets
+    trainer.model.train()
+    return trainer
+
+
+def losses(trainer: E1Trainer, rows: list[dict[str, Any]], rollout: dict[str, list[Any]]) -> dict[str, float]:
+    """The loss of one recorded rollout under every loss type, with the policy moved a little since."""
+    trainer.rollout_func = lambda prompts, trainer: dict(rollout)
+    batch = trainer._generate_and_score_completions([dict(row) for row in rows])
+    # A step away from the sampling policy, the ratio of the policy to its old self is not 1 any more.
+    batch["old_per_token_logps"] = batch["old_per_token_logps"] + 0.1
+    result = {}
+    for trainer.loss_type in LOSS_TYPES:
+        result[trainer.loss_type] = trainer._compute_loss(trainer.model, batch).item()
+    return result
+
+
+def with_logprobs(rollout: dict[str, list[Any]], mask: int, value: float) -> dict[str, list[Any]]:
+    """The rollout with `value` as the log-probability of every token of this loss mask."""
+    logprobs = [
+        [value if trained == mask else logprob for logprob, trained in zip(row, trained_row, strict=True)]
+        for row, trained_row in zip(rollout["logprobs"], rollout["env_mask"], strict=True)
+    ]
+    return {**rollout, "logprobs": logprobs}
+
+
+def test_the_log_probability_of_a_forced_token_cannot_change_the_loss(trainer: E1Trainer) -> None:
+    rows = [trainer.train_dataset[i // 8] for i in range(32)]
+    rollout = E1Trainer.rollout([row["prompt"] for row in rows], trainer)
+    assert {"forced", "closed"} <= set(rollout["thinking_end"])
+    assert all(math.isnan(p) for row in with_logprobs(rollout, 1, math.nan)["logprobs"] for p in row)
+
+    expected = losses(trainer, rows, rollout)
+    assert any(abs(value) > 1e-3 for value in expected.values())
+    for value in (0.0, -3.0, -50.0, -9999.0):
+        assert losses(trainer, rows, with_logprobs(rollout, 0, value)) == expected
+    # The same change to the sampled tokens does move it: the comparison can fail.
+    assert losses(trainer, rows, with_logprobs(rollout, 1, -3.0)) != expected
+
+
+def test_forced_tokens_have_no_gradient(trainer: E1Trainer) -> None:
+    rows = [trainer.train_dataset[i // 8] for i in range(32)]
+    rollout = E1Trainer.rollout([row["prompt"] for row in rows], trainer)
+    trainer.rollout_func = lambda prompts, trainer: dict(rollout)
+    batch = trainer._generate_and_score_completions([dict(row) for row in rows])
+    scored: list[torch.Tensor] = []
+    score = trainer._get_per_token_logps_and_entropies
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        logps, *rest = score(*args, **kwargs)
+        logps.retain_grad()
+        scored.append(logps)
+        return logps, *rest
+
+    trainer._get_per_token_logps_and_entropies, trainer.loss_type = watched, "dapo"
+    try:
+        trainer._compute_loss(trainer.model, batch).backward()
+    finally:
+        trainer._get_per_token_logps_and_entropies = score
+    gradient = scored[0].grad
+    trained = (batch["completion_mask"] * batch["tool_mask"]).bool()
+    assert (gradient[~trained] == 0).all()
+    assert (gradient[trained] != 0).any()
+    forced = (batch["completion_mask"].bool() & ~batch["tool_mask"].bool()).sum(dim=1).tolist()
+    assert forced == [2 if end == "forced" else 0 for end in rollout["thinking_end"]]

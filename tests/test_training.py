@@ -1,0 +1,121 @@
+"""The whole stack, through `accelerate launch`: TRL, a colocated CPU vLLM, PEFT, DeepSpeed."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from conftest import BASE, launch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+pytestmark = [pytest.mark.engine, pytest.mark.distributed]
+
+Train = Callable[..., list[dict[str, Any]]]
+GAP = "sampling/sampling_logp_difference/mean"
+# High enough to move every weight visibly within some steps: stale weights would open the gap.
+FAST = ("--learning_rate", 5e-3, "--warmup_steps", 0, "--lr_scheduler_type", "constant")
+
+
+def steps(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [entry for entry in log if "reward" in entry]
+
+
+def assert_in_sync(log: list[dict[str, Any]], first: int = 0) -> None:
+    gaps = [entry[GAP] for entry in steps(log)[first:]]
+    assert gaps and max(gaps) < 0.01, gaps
+
+
+def test_a_run_logs_the_bookkeeping_and_evaluates_at_the_same_budget(train: Train, tmp_path: Path) -> None:
+    log = train(
+        *("--beta", 0.01, "--loss_type", "dr_grpo", "--mask_truncated_completions", "true"),
+        *("--reward_funcs", "accuracy", "format", "--reward_weights", 1.0, 0.2),
+        *("--log_completions", "true", "--num_completions_to_print", 1),
+        *("--eval_strategy", "steps", "--eval_steps", 3, "--dataset_test_split", "test[:32]"),
+        *("--per_device_eval_batch_size", 32, "--num_generations_eval", 1),
+    )
+    for entry in steps(log):
+        ratios = [entry[f"thinking/{end}_ratio"] for end in ("closed", "forced", "eos")]
+        assert sum(ratios) == pytest.approx(1)
+        assert entry["thinking/mean_tokens"] <= 48 and entry["solution/mean_tokens"] <= 32
+        by_end = [entry.get(f"reward/{end}", 0.0) for end in ("closed", "forced", "eos")]
+        assert sum(r * b for r, b in zip(ratios, by_end, strict=True)) == pytest.approx(entry["reward"], abs=1e-4)
+        assert entry["rewards/format/mean"] > 0
+        assert "grading/timed_out" in entry and "kl" in entry
+    assert_in_sync(log)
+    (evaluation,) = [entry for entry in log if "eval_reward" in entry]
+    assert evaluation["eval_thinking/mean_tokens"] <= 48
+
+    table = pd.read_parquet(sorted((tmp_path / "run" / "completions").glob("*.parquet"))[0])
+    columns = ["thinking_end", "thinking_tokens", "solution_tokens", "solution_truncated", "outcome"]
+    assert set(columns) <= set(table.columns)
+    assert (table["thinking_tokens"][table["thinking_end"] == "forced"] == 48).all()
+    assert "elastic-reasoning" in (tmp_path / "run" / "README.md").read_text()
+
+
+def test_lora_trains_and_reaches_the_engine(train: Train, tmp_path: Path) -> None:
+    log = train(
+        "--use_peft", "true", "--lora_r", 8, "--lora_target_modules", "q_proj", "v_proj", *FAST, "--max_steps", 4
+    )
+    assert_in_sync(log)
+    assert (tmp_path / "run" / "adapter_model.safetensors").exists()
+
+
+def test_a_tied_output_head_reaches_the_engine(train: Train, tmp_path: Path) -> None:
+    tied = tmp_path / "tied"
+    model = AutoModelForCausalLM.from_pretrained(BASE, tie_word_embeddings=True)
+    model.lm_head.weight = model.model.embed_tokens.weight
+    model.save_pretrained(tied)
+    AutoTokenizer.from_pretrained(BASE).save_pretrained(tied)
+    assert "lm_head.weight" not in load_file(tied / "model.safetensors")
+    assert_in_sync(train("--model_name_or_path", tied, "--beta", 0.1, *FAST, "--max_steps", 5))
+
+
+def test_training_stops_when_the_engine_samples_from_other_weights(nano_data: Path, tmp_path: Path) -> None:
+    process = launch("--max_logprob_gap", 1e-9, output=tmp_path / "run", data=nano_data)
+    text, _ = process.communicate()
+    assert process.returncode != 0
+    assert "step 0: vLLM's log-probabilities differ from the trainer's by" in text
+
+
+def test_zero3_on_two_processes_keeps_the_engines_in_sync(train: Train) -> None:
+    log = train(*FAST, "--max_steps", 5, "--ddp_backend", "gloo", accelerate_config="cpu_zero3")
+    assert len(steps(log)) == 5
+    assert steps(log)[-1]["grad_norm"] > 0
+    assert_in_sync(log)
+
+
+def test_a_killed_run_resumes_from_its_checkpoint(train: Train, nano_data: Path, tmp_path: Path) -> None:
+    output = tmp_path / "killed"
+    options = ("--max_steps", 6, "--save_strategy", "steps", "--save_steps", 2)
+    process = launch(*options, output=output, data=nano_data)
+    while not (output / "checkpoint-2" / "trainer_state.json").exists():
+        assert process.poll() is None, process.communicate()[0][-5000:]
+        time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    last = max(
+        int(folder.name.split("-")[1])
+        for folder in output.glob("checkpoint-*/")
+        if (folder / "trainer_state.json").exists()
+    )
+    assert last < 6
+
+    log = train(*options, "--resume_from_checkpoint", "true", output=output)
+    assert [entry["step"] for entry in steps(log)] == [1, 2, 3, 4, 5, 6]
+    before = json.loads((output / "checkpoint-2" / "trainer_state.json").read_text())["log_history"]
+    assert log[: len(before)] == before
+    assert_in_sync(log)
+
+
+def test_the_entry_point_refuses_a_bad_recipe_in_one_line(nano_data: Path, tmp_path: Path) -> None:
+    process = launch("--thinking_budget", 2000, output=tmp_path / "run", data=nano_data)
+    text, _ = process.communicate()
+    assert process.returncode != 0
+    assert "e1_trl.train: a prompt of 64 tokens with budget 2000+32 and 1 forced tokens does not fit" in text
+    assert "Loading weights" not in text
