@@ -17,6 +17,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export TOKENIZERS_PARALLELISM := false
 export TRL_EXPERIMENTAL_SILENCE := 1
 export VLLM_LOGGING_LEVEL ?= WARNING
+export VLLM_ENABLE_V1_MULTIPROCESSING := 0
 # GiB of KV cache of the CPU engine
 export VLLM_CPU_KVCACHE_SPACE ?= 1
 ifeq ($(DEVICE),cpu)
@@ -26,7 +27,7 @@ else
 LAUNCH := accelerate launch --config_file accelerate_configs/ddp.yaml --num_processes 1
 endif
 
-.PHONY: help install train results base test check format eval bench lock clean
+.PHONY: help install train results curve base test check format eval bench lock clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,7 +78,7 @@ clean:  ## remove .venv and the tools' caches; runs/ stays
 ## ---- training and evaluation
 
 # Half, one, two and three times the nano recipe's thinking budget, and no budget at all.
-NANO_BUDGETS := 24+32 48+32 96+32 144+32 unlimited
+NANO_BUDGETS := 32+32 64+32 128+32 192+32 unlimited
 EVALUATE_NANO := $(PY) -m e1_trl.evaluate --dataset_name runs/nano/data --budgets $(NANO_BUDGETS)
 NANO_ROWS := runs/nano/base.json runs/nano/e1.json
 
@@ -91,6 +92,10 @@ train: install runs/nano/data  ## train E1 on the nano model, evaluate it beside
 
 results: $(INSTALLED)  ## publish the last `make train`: docs/results/nano.json, its plot, and the table in README.md
 	$(PY) -m e1_trl.report $(NANO_ROWS) --output docs/results --document README.md
+	$(PY) -m e1_trl.curve runs/nano/e1 --output docs/results --name nano-training
+
+curve: $(INSTALLED)  ## draw a finished training run into docs/results: RUN=runs/smollm2/e1 NAME=smollm2
+	$(PY) -m e1_trl.curve $(RUN) --output docs/results --name $(NAME)
 
 runs/nano/data: | $(INSTALLED)
 	$(PY) recipes/nano/make_base.py --what data --output runs/nano
@@ -110,8 +115,8 @@ eval: install  ## sweep budgets: MODEL=path-or-name [BUDGETS="512+1024 unlimited
 	$(PY) -m e1_trl.evaluate --model $(MODEL) --dataset_name $(DATASET) --dataset_split $(SPLIT) \
 		--instruction "$(INSTRUCTION)" --budgets $(BUDGETS) --output $(OUTPUT) $(ARGS)
 
-bench: install  ## measure rollout speed on this machine
-	$(PY) -m benchmarks.bench_rollout
+bench: install runs/nano/data  ## measure the scheduler against a barrier and a single call, into docs/ (nothing else running)
+	$(PY) -m benchmarks.bench_rollout --document docs/benchmark.md
 
 ## ---- checks
 

@@ -26,10 +26,12 @@ from benchmarks.barrier import barrier
 from e1_trl.budget import Budget, Marker
 from e1_trl.data import load_problems, to_prompts
 from e1_trl.engine import stream
+from e1_trl.report import markdown, replace_section
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
 
 BUDGETS = {"forced": Budget(24, 64), "mixed": Budget(96, 64), "natural": Budget(400, 64)}
 SAMPLING = {"temperature": 1.0}
+HEADER = ("distribution", "forced", "scheduler", "tokens", "wall", "engine steps", "phase-2 prefill per sequence")
 BLOCK_SIZE = 16  # tokens; vLLM's default on GPU (its CPU build defaults to 128)
 
 
@@ -40,6 +42,7 @@ class BenchmarkArguments:
     model: str = field(default="recipes/nano/base", metadata={"help": "The nano base."})
     dataset_name: str = field(default="runs/nano/data", metadata={"help": "The nano problems."})
     output: Path = field(default=Path("docs/results/bench.json"), metadata={"help": "JSON file for the rows."})
+    document: Path | None = field(default=None, metadata={"help": "Markdown file whose section `bench` is replaced."})
     sequences: int = field(default=256, metadata={"help": "Sequences per run."})
     slots: int = field(default=64, metadata={"help": "Sequences that the engine runs at a time."})
     rounds: int = field(default=5, metadata={"help": "Rounds; each runs every scheduler once."})
@@ -168,21 +171,21 @@ class Bench:
         ]
 
 
-def summary(rows: list[Measurement]) -> Table:
-    """Ratios against the streaming scheduler; wall time and steps per generated token, as lengths are sampled."""
-    table = Table("distribution", "forced", "scheduler", "wall", "engine steps", "phase-2 prefill per sequence")
+def summary(rows: list[Measurement]) -> list[tuple[str, ...]]:
+    """A line per scheduler, with its ratios to the streaming one on the same distribution."""
     streaming = {row.distribution: row for row in rows if row.scheduler == "streaming"}
-    for row in rows:
-        base = streaming[row.distribution]
-        table.add_row(
+    return [
+        (
             row.distribution,
             f"{row.forced_ratio:.0%}",
             row.scheduler,
-            f"{row.wall_s:.2f} s ({row.wall_s / base.wall_s:.2f}×)",
-            f"{row.engine_steps:.0f} ({row.engine_steps / base.engine_steps:.2f}×)",
+            f"{row.generated_tokens:.0f}",
+            f"{row.wall_s:.2f} s ({row.wall_s / streaming[row.distribution].wall_s:.2f}×)",
+            f"{row.engine_steps:.0f} ({row.engine_steps / streaming[row.distribution].engine_steps:.2f}×)",
             f"{row.phase2_prefill_tokens / row.sequences:.1f}",
         )
-    return table
+        for row in rows
+    ]
 
 
 def main() -> None:
@@ -191,7 +194,12 @@ def main() -> None:
     rows = [row for distribution, budget in BUDGETS.items() for row in bench.compare(distribution, budget)]
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    Console().print(summary(rows))
+    table = Table(*HEADER)
+    for cells in summary(rows):
+        table.add_row(*cells)
+    Console().print(table)
+    if arguments.document is not None:
+        replace_section(arguments.document, "bench", markdown(HEADER, summary(rows)))
 
 
 if __name__ == "__main__":

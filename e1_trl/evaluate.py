@@ -1,6 +1,6 @@
 """Evaluates one model at a list of budgets on one dataset: accuracy with its interval, tokens, forced closes.
 
-    python -m e1_trl.evaluate --model runs/nano/e1 --dataset_name runs/nano/data --budgets 24+32 48+32 unlimited \\
+    python -m e1_trl.evaluate --model runs/nano/e1 --dataset_name runs/nano/data --budgets 32+32 64+32 unlimited \\
         --output runs/nano/e1.json
 
 Every problem is answered once per budget, by the same two-phase rollout that training uses. The rows are written as
@@ -9,7 +9,6 @@ JSON; `e1_trl.report` draws them.
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -26,7 +25,7 @@ from trl import TrlParser
 from e1_trl.budget import Budget, Marker
 from e1_trl.data import load_problems, to_prompts
 from e1_trl.grading import Grader
-from e1_trl.report import Row, table
+from e1_trl.report import Row, commit, table
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
 
 
@@ -56,13 +55,6 @@ class EvaluationArguments:
     tensor_parallel_size: int = field(default=1, metadata={"help": "GPUs that share the model."})
     gpu_memory_utilization: float = field(default=0.9, metadata={"help": "Share of GPU memory for the engine."})
     grading_time_limit: float = field(default=5.0, metadata={"help": "Seconds after which grading is killed."})
-
-
-def commit() -> str:
-    """The checked-out commit, with `-dirty` if tracked files differ from it; "unknown" outside a checkout."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    result = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
-    return result.stdout.strip() or "unknown"
 
 
 def summarize(name: str, budget: Budget, completions: Sequence[Completion], correct: Sequence[bool], seed: int) -> Row:

@@ -7,7 +7,8 @@ Knows nothing of models or engines; all it draws comes from the rows.
 
 import argparse
 import json
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -41,6 +42,13 @@ class Row:
     commit: str
 
 
+def commit() -> str:
+    """The checked-out commit, with `-dirty` if tracked files differ from it; "unknown" outside a checkout."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    result = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
+    return result.stdout.strip() or "unknown"
+
+
 def read_rows(files: Sequence[Path]) -> list[Row]:
     return [Row(**row) for file in files for row in json.loads(file.read_text())]
 
@@ -66,10 +74,10 @@ def table(rows: Sequence[Row]) -> Table:
     return result
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """The rows as a Markdown table."""
-    lines = [HEADER, ("---",) * len(HEADER), *(_cells(row) for row in rows)]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+def markdown(header: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *cells]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def plot(rows: Sequence[Row], file: Path) -> None:
@@ -121,10 +129,11 @@ def main() -> None:
     arguments.output.mkdir(parents=True, exist_ok=True)
     stem = arguments.output / arguments.name
     stem.with_suffix(".json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    stem.with_suffix(".md").write_text(markdown(rows))
+    text = markdown(HEADER, map(_cells, rows))
+    stem.with_suffix(".md").write_text(text)
     plot(rows, stem.with_suffix(".png"))
     if arguments.document is not None:
-        replace_section(arguments.document, arguments.name, markdown(rows))
+        replace_section(arguments.document, arguments.name, text)
     Console().print(table(rows))
     print(f"wrote {stem}.json, .md and .png")
 

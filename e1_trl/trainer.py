@@ -300,7 +300,8 @@ class E1Trainer(GRPOTrainer):
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """Stop when the engine samples from other weights than those trained, as a failed weight sync makes it do."""
         output = super()._generate_and_score_completions(inputs)
-        gaps = self._metrics["train" if self.model.training else "eval"]["sampling/sampling_logp_difference/mean"]
+        metrics = self._metrics["train" if self.model.training else "eval"]
+        gaps = metrics.get("sampling/sampling_logp_difference/mean", [])
         if gaps and gaps[-1] > self.args.max_logprob_gap:
             raise RuntimeError(
                 f"step {self.state.global_step}: vLLM's log-probabilities differ from the trainer's by {gaps[-1]:.3g} "

@@ -1,0 +1,77 @@
+"""Draws how a training run went, from the log that it left: reward, tokens, and how thinking ended, per step.
+
+    python -m e1_trl.curve runs/smollm2/e1 --output docs/results --name smollm2
+
+Writes NAME.json (one entry per logged step, and where the run was made) and NAME.png.
+"""
+
+import argparse
+import json
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+from e1_trl.report import commit
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+
+METRICS = {
+    "reward": ("reward", "reward/closed", "reward/forced"),
+    "tokens": ("thinking/mean_tokens", "solution/mean_tokens"),
+    "ratio": ("thinking/closed_ratio", "thinking/forced_ratio", "thinking/eos_ratio", "solution/truncated_ratio"),
+    "log-probability gap (nats)": ("sampling/sampling_logp_difference/mean",),
+}
+OTHER = ("step", "step_time", "entropy", "grad_norm")
+
+
+def read_log(run: Path) -> list[dict[str, Any]]:
+    """The logged training steps of a run, with the metrics that are drawn and a few more.
+
+    Raises:
+        FileNotFoundError: the run has no `trainer_state.json`; it is written when the training ends.
+    """
+    history = json.loads((run / "trainer_state.json").read_text())["log_history"]
+    names = [*OTHER, *(name for panel in METRICS.values() for name in panel)]
+    return [{name: entry.get(name) for name in names} for entry in history if "reward" in entry]
+
+
+def plot(log: list[dict[str, Any]], file: Path) -> None:
+    """One panel per group of metrics, over the steps."""
+    figure, axes = plt.subplots(1, len(METRICS), figsize=(4 * len(METRICS), 3.2), layout="constrained")
+    for axis, (title, names) in zip(axes, METRICS.items(), strict=True):
+        for name in names:
+            points = [(entry["step"], entry[name]) for entry in log if entry[name] is not None]
+            if points:
+                axis.plot(*zip(*points, strict=True), label=name)
+        axis.set(xlabel="step", title=title)
+        axis.legend(fontsize="small")
+    figure.savefig(file, dpi=150)
+    plt.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Draw how a training run went.")
+    parser.add_argument("run", type=Path, help="output_dir of a finished run")
+    parser.add_argument("--output", type=Path, required=True, help="folder for NAME.json and NAME.png")
+    parser.add_argument("--name", required=True, help="name of the files")
+    arguments = parser.parse_args()
+    log = read_log(arguments.run)
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    stem = arguments.output / arguments.name
+    made = {
+        "commit": commit(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": f"{platform.machine()}, {platform.system()}",
+        "steps": log,
+    }
+    stem.with_suffix(".json").write_text(json.dumps(made, indent=1) + "\n")
+    plot(log, stem.with_suffix(".png"))
+    print(f"wrote {stem}.json and .png: {len(log)} steps, reward {log[0]['reward']:.3f} to {log[-1]['reward']:.3f}")
+
+
+if __name__ == "__main__":
+    main()
