@@ -26,6 +26,7 @@ def trainer(nano_data: Path, tmp_path_factory: pytest.TempPathFactory) -> E1Trai
         solution_budget=32,
         forced_text="Wait </think>",
         max_prompt_length=64,
+        max_logprob_gap=100.0,  # the control changes log-probabilities by more than training would stop at
         per_device_train_batch_size=32,
         num_generations=8,
         gradient_checkpointing=False,
