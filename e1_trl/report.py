@@ -98,7 +98,7 @@ def plot(rows: Sequence[Row], file: Path) -> None:
             by_tokens.plot(row.mean_tokens, row.accuracy, "*", color=color, markersize=12)
         by_tokens.plot([row.mean_tokens for row in limited], [row.accuracy for row in limited], "o-", color=color)
         by_tokens.fill_between([row.mean_tokens for row in limited], low, high, color=color, alpha=0.2)
-    by_budget.set(xlabel="thinking budget (tokens)", ylabel="accuracy", ylim=(0, 1))
+    by_budget.set(xlabel="thinking budget (tokens)", ylabel="accuracy", ylim=(0, 1.03))
     by_tokens.set(xlabel="mean tokens used (star: unlimited)", xscale="log")
     by_budget.legend()
     figure.savefig(file, dpi=150)

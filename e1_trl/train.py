@@ -113,6 +113,7 @@ def main() -> None:
         trainer.train(resume_from_checkpoint=True if str(resume).lower() == "true" else resume)
     trainer.save_model()
     trainer.save_state()
+    trainer.create_model_card()
     if training_args.push_to_hub:
         trainer.push_to_hub(dataset_name=script_args.dataset_name)
 

@@ -88,7 +88,11 @@ def test_the_papers_recipes_take_a_generation_of_1024_rollouts_in_two_mini_batch
 def test_bad_data_is_refused_before_a_model_loads(fields: dict[str, object], message: str, nano_data: object) -> None:
     script_args = E1ScriptArguments(**{"dataset_name": str(nano_data), **fields})  # type: ignore[arg-type]
     with pytest.raises((ValueError, FileNotFoundError), match=message) as error:
-        prepare(script_args, config(max_prompt_length=64), ModelConfig(model_name_or_path=str(BASE)))
+        prepare(
+            script_args,
+            config(thinking_budget=64, solution_budget=32, max_prompt_length=64),
+            ModelConfig(model_name_or_path=str(BASE)),
+        )
     assert "\n" not in str(error.value)
 
 

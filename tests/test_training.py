@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.distributed]
 
 GAP = "sampling/sampling_logp_difference/mean"
 # High enough to move every weight visibly within some steps: stale weights would open the gap.
-FAST = ("--learning_rate", 5e-3, "--warmup_steps", 0, "--lr_scheduler_type", "constant")
+FAST = ("--learning_rate", 1e-3, "--warmup_steps", 0, "--lr_scheduler_type", "constant")
 
 
 def steps(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -82,7 +82,7 @@ def test_training_stops_when_the_engine_samples_from_other_weights(nano_data: Pa
 def test_zero3_on_two_processes_keeps_the_engines_in_sync(train: Train) -> None:
     log = train(*FAST, "--max_steps", 5, "--ddp_backend", "gloo", accelerate_config="cpu_zero3")
     assert len(steps(log)) == 5
-    assert steps(log)[-1]["grad_norm"] > 0
+    assert all(entry["grad_norm"] > 0 for entry in steps(log))
     assert_in_sync(log)
 
 
