@@ -30,9 +30,10 @@ from e1_trl.report import markdown, replace_section
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
 
 BUDGETS = {"forced": Budget(24, 64), "mixed": Budget(96, 64), "natural": Budget(400, 64)}
+CONTEXT = 640  # tokens
 SAMPLING = {"temperature": 1.0}
 HEADER = ("distribution", "forced", "scheduler", "tokens", "wall", "engine steps", "phase-2 prefill per sequence")
-BLOCK_SIZE = 16  # tokens; vLLM's default on GPU (its CPU build defaults to 128)
+BLOCK_SIZE = 32  # tokens; the smallest of vLLM's CPU attention (16 is the default on GPU)
 
 
 @dataclass
@@ -43,9 +44,9 @@ class BenchmarkArguments:
     dataset_name: str = field(default="runs/nano/data", metadata={"help": "The nano problems."})
     output: Path = field(default=Path("docs/results/bench.json"), metadata={"help": "JSON file for the rows."})
     document: Path | None = field(default=None, metadata={"help": "Markdown file whose section `bench` is replaced."})
-    sequences: int = field(default=256, metadata={"help": "Sequences per run."})
+    sequences: int = field(default=96, metadata={"help": "Sequences per run."})
     slots: int = field(default=64, metadata={"help": "Sequences that the engine runs at a time."})
-    rounds: int = field(default=5, metadata={"help": "Rounds; each runs every scheduler once."})
+    rounds: int = field(default=7, metadata={"help": "Rounds; each runs every scheduler once."})
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Bench:
         self.arguments = arguments
         self.llm = LLM(
             arguments.model,
-            max_model_len=512,
+            max_model_len=CONTEXT,
             max_num_seqs=arguments.slots,
             max_num_batched_tokens=4096,
             block_size=BLOCK_SIZE,
@@ -118,7 +119,7 @@ class Bench:
         return run
 
     def budgeted(self, scheduler: Callable[..., None], budget: Budget) -> Run:
-        rollouts = [Rollout(ids, budget, self.marker, 512) for ids in self.prompt_ids]
+        rollouts = [Rollout(ids, budget, self.marker, CONTEXT) for ids in self.prompt_ids]
         run = self.measure(lambda: scheduler(self.llm, rollouts, self.marker, SAMPLING))
         run.completions = [rollout.completion for rollout in rollouts]
         longest = max(map(len, self.prompt_ids))

@@ -6,7 +6,6 @@ time or on the order of a set: two engines that get the same rollouts and sample
 which tensor-parallel groups rely on.
 """
 
-from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -43,9 +42,9 @@ def read_stop(finish_reason: str | None, stop_reason: int | str | None, request:
         return Stop.LENGTH
     if finish_reason != "stop":
         raise RuntimeError(f"vLLM ended a request with finish_reason={finish_reason!r}; expected 'stop' or 'length'")
-    at_marker = request.stop_at_marker and stop_reason in (marker.ids[0] if len(marker.ids) == 1 else marker.text,)
+    at_marker = stop_reason == (marker.ids[0] if len(marker.ids) == 1 else marker.text)
     # Every other stop token is one of the end-of-sequence tokens that the model's generation config declares.
-    return Stop.MARKER if at_marker else Stop.EOS
+    return Stop.MARKER if request.stop_at_marker and at_marker else Stop.EOS
 
 
 def sampling_params(request: Request, marker: Marker, sampling: dict[str, Any]) -> SamplingParams:
@@ -76,39 +75,32 @@ def read_segment(output: CompletionOutput, request: Request, marker: Marker) -> 
 def stream(llm: LLM, rollouts: Sequence[Rollout], marker: Marker, sampling: dict[str, Any]) -> None:
     """Run all rollouts to their end on an in-process engine.
 
-    As many sequences are in flight as the engine has slots (`max_num_seqs`), and a new one starts only when another
-    is finished. vLLM serves requests in the order of their arrival: were all sequences queued at once, the solution
-    of the first would wait behind the thinking of the last, with its cached prefix evicted meanwhile.
+    With more sequences than slots (`max_num_seqs`), vLLM's first-come-first-served queue starts all thinking before the
+    first solution, so that slots never idle while there is a sequence to think, and the short solutions come last.
     """
     engine = llm.llm_engine
-    waiting = deque(enumerate(rollouts))
-    in_flight: dict[str, Rollout] = {}
-    request_ids: dict[str, str] = {}
+    in_flight: dict[str, tuple[Rollout, str]] = {}
 
     def submit(name: str, rollout: Rollout) -> None:
         assert rollout.request is not None
-        in_flight[name] = rollout
-        request_ids[name] = engine.add_request(
-            name,
-            {"prompt_token_ids": rollout.request.prompt_ids},
-            sampling_params(rollout.request, marker, sampling),
-        )
+        prompt = {"prompt_token_ids": rollout.request.prompt_ids}
+        internal_id = engine.add_request(name, prompt, sampling_params(rollout.request, marker, sampling))
+        in_flight[name] = rollout, internal_id
 
     try:
-        while waiting or in_flight:
-            while waiting and len(in_flight) < engine.vllm_config.scheduler_config.max_num_seqs:
-                index, rollout = waiting.popleft()
-                submit(str(index), rollout)
+        for index, rollout in enumerate(rollouts):
+            submit(str(index), rollout)
+        while in_flight:
             for output in engine.step():
                 assert isinstance(output, RequestOutput)
-                rollout = in_flight.pop(output.request_id)
+                rollout, _ = in_flight.pop(output.request_id)
                 assert rollout.request is not None
                 rollout.receive(read_segment(output.outputs[0], rollout.request, marker))
                 if rollout.request is not None:
                     submit(output.request_id, rollout)
     finally:
         # Nothing is left over unless a step failed or was interrupted; the engine is then free for the next caller.
-        engine.abort_request([request_ids[name] for name in in_flight], internal=True)
+        engine.abort_request([internal_id for _, internal_id in in_flight.values()], internal=True)
 
 
 def stream_server(

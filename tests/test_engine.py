@@ -86,28 +86,38 @@ def test_every_sampled_token_comes_with_its_log_probability(
             assert not trained or probability <= 0
 
 
-def test_the_second_phase_starts_at_once_and_reuses_the_prefix(
+def test_no_sequence_waits_for_the_slowest_thinker_and_prefixes_are_reused(
     llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
 ) -> None:
     marker = Marker.from_tokenizer(tokenizer)
-    rollouts = [Rollout(ids, Budget(20, 8), marker, CONTEXT) for ids in prompts]
-    engine, in_flight, busiest = llm.llm_engine, [], 0
-    step = engine.step
+    engine, step, steps, solutions = llm.llm_engine, llm.llm_engine.step, [0], []
 
     def watched_step() -> list[Any]:
-        in_flight.append(engine.get_num_unfinished_requests())
-        return step()
+        steps[0] += 1
+        outputs = step()
+        solutions.extend((steps[0], o) for o in outputs if marker.ids[0] in o.prompt_token_ids)
+        return outputs
+
+    def count(scheduler: Any) -> int:
+        # Six sequences in eight slots, of very different lengths.
+        rollouts = [Rollout(ids, Budget(None, 16), marker, CONTEXT) for ids in prompts[:6]]
+        steps[0] = 0
+        scheduler(llm, rollouts, marker, GREEDY)
+        return steps[0]
 
     engine.step = watched_step
     try:
-        stream(llm, rollouts, marker, GREEDY)
+        streamed = count(stream)
+        first_solution = min(at for at, _ in solutions)
+        reused = [output.num_cached_tokens for _, output in solutions]
+        barred = count(barrier)
     finally:
         engine.step = step
-    busiest = max(in_flight)
-    assert busiest == SLOTS
-    # 24 sequences in 8 slots: slots are full until fewer than 8 sequences are left to finish.
-    assert in_flight.index(busiest) == 0
-    assert all(count == SLOTS for count in in_flight[: len(in_flight) - 28])
+    assert first_solution < streamed / 2  # long before the slowest thinker was done
+    assert streamed < barred
+    block = engine.vllm_config.cache_config.block_size
+    recomputed = [len(o.prompt_token_ids) - r for (_, o), r in zip(solutions, reused, strict=False)]
+    assert max(recomputed) <= block
 
 
 def test_an_interrupted_run_leaves_the_engine_usable(
