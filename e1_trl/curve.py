@@ -2,7 +2,7 @@
 
     python -m e1_trl.curve runs/smollm2/e1 --output docs/results --name smollm2
 
-Writes NAME.json (one entry per logged step, and where the run was made) and NAME.png.
+Writes NAME.json (one entry per logged step, and where it was drawn) and NAME.png.
 """
 
 import argparse
@@ -63,8 +63,8 @@ def main() -> None:
     arguments.output.mkdir(parents=True, exist_ok=True)
     stem = arguments.output / arguments.name
     made = {
-        "commit": commit(),
-        "date": datetime.now(UTC).date().isoformat(),
+        "drawn_at_commit": commit(),  # a run does not know its own
+        "drawn_on": datetime.now(UTC).date().isoformat(),
         "machine": f"{platform.machine()}, {platform.system()}",
         "steps": log,
     }
