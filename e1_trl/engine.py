@@ -1,8 +1,8 @@
 """Drives rollouts over vLLM: in process (`stream`), or through an OpenAI-compatible server (`stream_server`).
 
 Both do the same thing: the solution of a sequence is requested the moment its own thinking ends, so that no sequence
-waits for the slowest thinker, and the prefix cache holds all of it but the last, unfinished block. Nothing here depends on
-time or on the order of a set: two engines that get the same rollouts and sample the same tokens take the same steps,
+waits for the slowest thinker, and the prefix cache holds all of it but the last, unfinished block. Nothing here depends
+on time or on the order of a set: two engines that get the same rollouts and sample the same tokens take the same steps,
 which tensor-parallel groups rely on.
 """
 
