@@ -1,20 +1,22 @@
 """Streaming scheduler against the two-barrier form and against one unconstrained call of as many tokens.
 
-    make bench        (about five minutes on two cores; nothing else should run)
+    make bench        (some minutes on two cores; nothing else should run)
 
-All three take turns in one process, on the same engine and problems, over several rounds. Engine steps and recomputed
-prefill tokens do not depend on the machine; the wall-clock ratio is the median over rounds. The model is the nano
-base, so lengths vary as a model's do: which sequences are forced is decided by the thinking budget alone.
+All three take turns in one process, on the same engine (the nano base), problems and lengths, over several rounds.
+Engine steps and recomputed prefill tokens do not depend on the machine; the wall-clock ratio is the median over rounds.
+Lengths are drawn from heavy-tailed distributions, as those of reasoning models are; in one workload they are the nano
+base's own, whose solutions are short.
 """
 
 import json
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
@@ -27,10 +29,10 @@ from e1_trl.budget import Budget, Marker
 from e1_trl.data import load_problems, to_prompts
 from e1_trl.engine import stream
 from e1_trl.report import markdown, replace_section
-from e1_trl.rollout import Completion, Rollout, ThinkingEnd
+from e1_trl.rollout import Completion, Rollout, Segment, Stop, ThinkingEnd
 
-BUDGETS = {"forced": Budget(24, 64), "mixed": Budget(96, 64), "natural": Budget(400, 64)}
-CONTEXT = 640  # tokens
+MEDIAN_THINKING, MEDIAN_SOLUTION, SIGMA = 128, 64, 1.0  # tokens; lognormal, independent of each other
+CONTEXT = 1024  # tokens
 SAMPLING = {"temperature": 1.0}
 HEADER = ("distribution", "forced", "scheduler", "tokens", "wall", "engine steps", "phase-2 prefill per sequence")
 BLOCK_SIZE = 32  # tokens; the smallest of vLLM's CPU attention (16 is the default on GPU)
@@ -47,6 +49,48 @@ class BenchmarkArguments:
     sequences: int = field(default=96, metadata={"help": "Sequences per run."})
     slots: int = field(default=64, metadata={"help": "Sequences that the engine runs at a time."})
     rounds: int = field(default=7, metadata={"help": "Rounds; each runs every scheduler once."})
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A budget, and whose lengths: the model's, or drawn ones of more than `min_thinking` tokens of thinking."""
+
+    budget: Budget
+    drawn: bool = True
+    min_thinking: int = 0
+
+
+WORKLOADS = {
+    "forced": Workload(Budget(192, 256), min_thinking=192),
+    "mixed": Workload(Budget(192, 256)),
+    "natural": Workload(Budget(None, 256)),
+    "nano": Workload(Budget(96, 64), drawn=False),
+}
+
+
+class DrawnRollout(Rollout):
+    """A rollout whose natural lengths are given: the engine samples as many tokens, and what ends them is put there.
+
+    The engine's work is that of a model which closes its thinking and its solution by itself at these lengths.
+    """
+
+    def __init__(self, prompt_ids: Sequence[int], budget: Budget, marker: Marker, thinking: int, solution: int):
+        self._drawn = iter([(thinking, Stop.MARKER, marker.ids[0]), (solution, Stop.EOS, prompt_ids[0])])
+        super().__init__(prompt_ids, budget, marker, CONTEXT)
+        self._shorten()
+
+    def _shorten(self) -> None:
+        if self.request is not None:
+            length, stop, last = next(self._drawn)
+            self._end = (stop, last) if length <= self.request.max_tokens else None
+            self.request = replace(self.request, max_tokens=min(length, self.request.max_tokens))
+
+    def receive(self, segment: Segment) -> None:
+        if self._end is not None:
+            stop, last = self._end
+            segment = Segment([*segment.token_ids[:-1], last], segment.logprobs, stop)
+        super().receive(segment)
+        self._shorten()
 
 
 @dataclass(frozen=True)
@@ -118,17 +162,27 @@ class Bench:
         run.generated_tokens = sum(len(output.outputs[0].token_ids) for output in self.outputs)
         return run
 
-    def budgeted(self, scheduler: Callable[..., None], budget: Budget) -> Run:
-        rollouts = [Rollout(ids, budget, self.marker, CONTEXT) for ids in self.prompt_ids]
-        run = self.measure(lambda: scheduler(self.llm, rollouts, self.marker, SAMPLING))
+    def rollouts(self, workload: Workload, seed: int) -> list[Rollout]:
+        if not workload.drawn:
+            return [Rollout(ids, workload.budget, self.marker, CONTEXT) for ids in self.prompt_ids]
+        medians = [[MEDIAN_THINKING, MEDIAN_SOLUTION]] * len(self.prompt_ids)
+        lengths = np.ceil(np.random.default_rng(seed).lognormal(np.log(medians), SIGMA)).astype(int).tolist()
+        return [
+            DrawnRollout(ids, workload.budget, self.marker, workload.min_thinking + thinking, solution)
+            for ids, (thinking, solution) in zip(self.prompt_ids, lengths, strict=True)
+        ]
+
+    def budgeted(self, scheduler: Callable[..., None], workload: Workload, seed: int) -> Run:
+        rollouts = self.rollouts(workload, seed)
+        marker_token = self.marker.ids[0]
+        keep_sampling = {"ignore_eos": True, "logit_bias": {marker_token: -100.0}} if workload.drawn else {}
+        run = self.measure(lambda: scheduler(self.llm, rollouts, self.marker, {**SAMPLING, **keep_sampling}))
         run.completions = [rollout.completion for rollout in rollouts]
-        longest = max(map(len, self.prompt_ids))
         run.phase2_prefill_tokens = sum(
             len(output.prompt_token_ids) - output.num_cached_tokens
             for output in self.outputs
-            if self.marker.ids[0] in output.prompt_token_ids
+            if marker_token in output.prompt_token_ids
         )
-        assert all(len(output.prompt_token_ids) <= longest + (budget.thinking or 0) + 1 for output in self.outputs)
         return run
 
     def single_call(self, completions: list[Completion]) -> Run:
@@ -146,12 +200,12 @@ class Bench:
         prompts = [{"prompt_token_ids": ids} for ids in self.prompt_ids]
         return self.measure(lambda: self.llm.generate(prompts, params, use_tqdm=False) and None)
 
-    def compare(self, distribution: str, budget: Budget) -> list[Measurement]:
+    def compare(self, distribution: str, workload: Workload) -> list[Measurement]:
         runs: dict[str, list[Run]] = {"streaming": [], "barrier": [], "single_call": []}
-        self.budgeted(stream, budget)  # warms up the kernels for these shapes
-        for _ in tqdm(range(self.arguments.rounds), desc=f"{distribution} ({budget})", unit="round"):
-            runs["streaming"].append(self.budgeted(stream, budget))
-            runs["barrier"].append(self.budgeted(barrier, budget))
+        self.budgeted(stream, workload, seed=self.arguments.rounds)  # warms up the kernels for these shapes
+        for seed in tqdm(range(self.arguments.rounds), desc=f"{distribution} ({workload.budget})", unit="round"):
+            runs["streaming"].append(self.budgeted(stream, workload, seed))
+            runs["barrier"].append(self.budgeted(barrier, workload, seed))
             runs["single_call"].append(self.single_call(runs["streaming"][-1].completions))
         ends = [c.thinking_end for run in runs["streaming"] for c in run.completions]
         return [
@@ -192,7 +246,7 @@ def summary(rows: list[Measurement]) -> list[tuple[str, ...]]:
 def main() -> None:
     (arguments,) = TrlParser(BenchmarkArguments).parse_args_and_config()
     bench = Bench(arguments)
-    rows = [row for distribution, budget in BUDGETS.items() for row in bench.compare(distribution, budget)]
+    rows = [row for name, workload in WORKLOADS.items() for row in bench.compare(name, workload)]
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     table = Table(*HEADER)
