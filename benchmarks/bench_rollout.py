@@ -95,7 +95,11 @@ class DrawnRollout(Rollout):
 
 @dataclass(frozen=True)
 class Measurement:
-    """One scheduler on one length distribution: the median wall time (seconds), and means of counts per run."""
+    """One scheduler on one length distribution: the median wall time (seconds), and means of counts per run.
+
+    `wall_ratio` is the median over rounds of the wall time over the streaming one's of the same round, and so of the
+    same lengths.
+    """
 
     distribution: str
     scheduler: str
@@ -104,6 +108,7 @@ class Measurement:
     block_size: int
     rounds: int
     wall_s: float
+    wall_ratio: float
     engine_steps: float
     generated_tokens: float
     phase2_prefill_tokens: float
@@ -136,6 +141,7 @@ class Bench:
         )
         tokenizer = AutoTokenizer.from_pretrained(arguments.model)
         self.marker = Marker.from_tokenizer(tokenizer)
+        self.never_ending = {**SAMPLING, "ignore_eos": True, "logit_bias": {self.marker.ids[0]: -100.0}}
         problems = load_problems(arguments.dataset_name, "train", None, "problem", "answer")
         prompts = to_prompts(problems.select(range(arguments.sequences)), tokenizer, "", 128)
         self.prompt_ids = [
@@ -174,14 +180,13 @@ class Bench:
 
     def budgeted(self, scheduler: Callable[..., None], workload: Workload, seed: int) -> Run:
         rollouts = self.rollouts(workload, seed)
-        marker_token = self.marker.ids[0]
-        keep_sampling = {"ignore_eos": True, "logit_bias": {marker_token: -100.0}} if workload.drawn else {}
-        run = self.measure(lambda: scheduler(self.llm, rollouts, self.marker, {**SAMPLING, **keep_sampling}))
+        sampling = self.never_ending if workload.drawn else SAMPLING
+        run = self.measure(lambda: scheduler(self.llm, rollouts, self.marker, sampling))
         run.completions = [rollout.completion for rollout in rollouts]
         run.phase2_prefill_tokens = sum(
             len(output.prompt_token_ids) - output.num_cached_tokens
             for output in self.outputs
-            if marker_token in output.prompt_token_ids
+            if self.marker.ids[0] in output.prompt_token_ids
         )
         return run
 
@@ -190,10 +195,9 @@ class Bench:
         params = [
             SamplingParams(
                 max_tokens=c.thinking_tokens + c.solution_tokens,
-                ignore_eos=True,
                 logprobs=0,
                 detokenize=False,
-                **SAMPLING,
+                **self.never_ending,
             )
             for c in completions
         ]
@@ -217,6 +221,9 @@ class Bench:
                 block_size=BLOCK_SIZE,
                 rounds=self.arguments.rounds,
                 wall_s=median(run.wall_s for run in of_scheduler),
+                wall_ratio=median(
+                    run.wall_s / ours.wall_s for run, ours in zip(of_scheduler, runs["streaming"], strict=True)
+                ),
                 engine_steps=fmean(run.engine_steps for run in of_scheduler),
                 generated_tokens=fmean(run.generated_tokens for run in of_scheduler),
                 phase2_prefill_tokens=fmean(run.phase2_prefill_tokens for run in of_scheduler),
@@ -235,7 +242,7 @@ def summary(rows: list[Measurement]) -> list[tuple[str, ...]]:
             f"{row.forced_ratio:.0%}",
             row.scheduler,
             f"{row.generated_tokens:.0f}",
-            f"{row.wall_s:.2f} s ({row.wall_s / streaming[row.distribution].wall_s:.2f}×)",
+            f"{row.wall_s:.2f} s ({row.wall_ratio:.2f}×)",
             f"{row.engine_steps:.0f} ({row.engine_steps / streaming[row.distribution].engine_steps:.2f}×)",
             f"{row.phase2_prefill_tokens / row.sequences:.1f}",
         )

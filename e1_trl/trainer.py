@@ -37,10 +37,12 @@ class E1Config(GRPOConfig):
         marker (`str`, defaults to `"</think>"`):
             The text that ends the thinking. It may be one token of the tokenizer or several.
         forced_text (`str`, *optional*):
-            What is appended when the thinking budget runs out; the marker itself if unset. It is never trained on.
+            What is appended when the thinking budget runs out; the marker itself if unset.
         max_prompt_length (`int`, defaults to 1024):
             Longest prompt in tokens, chat template included. The engine is sized for it; the training script drops
             problems whose prompt is longer.
+        train_on_forced_close (`bool`, defaults to `False`):
+            For comparison only: train on forced tokens as if the policy had sampled them, as the paper's own code does.
         max_logprob_gap (`float`, defaults to 0.1):
             Training stops when the mean absolute difference between vLLM's and the trainer's log-probabilities of a
             generation batch exceeds this many nats: the engine then samples from other weights than those trained.
@@ -59,6 +61,9 @@ class E1Config(GRPOConfig):
     )
     max_prompt_length: int = field(
         default=1024, metadata={"help": "Longest prompt in tokens; the training script drops longer ones."}
+    )
+    train_on_forced_close: bool = field(
+        default=False, metadata={"help": "For comparison only: train on forced tokens as if they were sampled."}
     )
     max_logprob_gap: float = field(
         default=0.1,
@@ -236,7 +241,10 @@ class E1Trainer(GRPOTrainer):
             "prompt_ids": prompt_ids,
             "completion_ids": [completion.token_ids for completion in completions],
             "logprobs": [completion.logprobs for completion in completions],
-            "env_mask": [completion.loss_mask for completion in completions],
+            "env_mask": [
+                [1] * len(completion.token_ids) if trainer.args.train_on_forced_close else completion.loss_mask
+                for completion in completions
+            ],
             "solution": trainer.processing_class.batch_decode(
                 [completion.solution_ids for completion in completions], skip_special_tokens=True
             ),

@@ -86,6 +86,15 @@ def test_zero3_on_two_processes_keeps_the_engines_in_sync(train: Train) -> None:
     assert_in_sync(log)
 
 
+def test_two_processes_share_one_tensor_parallel_engine(train: Train) -> None:
+    log = train(
+        *("--vllm_tensor_parallel_size", 2, *FAST, "--max_steps", 4, "--ddp_backend", "gloo"),
+        accelerate_config="cpu_zero3",
+    )
+    assert len(steps(log)) == 4
+    assert_in_sync(log)
+
+
 def test_a_killed_run_resumes_from_its_checkpoint(train: Train, nano_data: Path, tmp_path: Path) -> None:
     output = tmp_path / "killed"
     options = ("--max_steps", 6, "--save_strategy", "steps", "--save_steps", 2)
