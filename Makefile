@@ -27,7 +27,7 @@ else
 LAUNCH := accelerate launch --config_file accelerate_configs/ddp.yaml --num_processes 1
 endif
 
-.PHONY: help install train results curve base test check format eval bench lock clean
+.PHONY: help install train results curve base test check format eval compare plot bench lock clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,19 +79,24 @@ clean:  ## remove .venv and the tools' caches; runs/ stays
 
 # Half, one, two and three times the nano recipe's thinking budget, and no budget at all.
 NANO_BUDGETS := 32+32 64+32 128+32 192+32 unlimited
-EVALUATE_NANO := $(PY) -m e1_trl.evaluate --dataset_name runs/nano/data --budgets $(NANO_BUDGETS)
-NANO_ROWS := runs/nano/base.json runs/nano/e1.json
+EVALUATE := $(PY) -m e1_trl.evaluation
+EVALUATE_NANO := $(EVALUATE) --dataset_name runs/nano/data --methods separate unconstrained --budgets $(NANO_BUDGETS)
 
 train: install runs/nano/data  ## train E1 on the nano model, evaluate it beside its base, draw table and plot
 	@echo "==> training, runs/nano/e1"
 	$(LAUNCH) -m e1_trl.train --config recipes/nano.yaml
 	@echo "==> evaluating base and trained model on 1,024 problems at five budgets"
-	$(EVALUATE_NANO) --model recipes/nano/base --name base --output runs/nano/base.json
-	$(EVALUATE_NANO) --model runs/nano/e1 --name e1 --output runs/nano/e1.json
-	$(PY) -m e1_trl.report $(NANO_ROWS) --output runs/nano
+	rm -rf runs/nano/evaluation
+	$(EVALUATE_NANO) --model recipes/nano/base --name base --output runs/nano/evaluation/base
+	$(EVALUATE_NANO) --model runs/nano/e1 --name e1 --output runs/nano/evaluation/e1
+	$(PY) -m e1_trl.evaluation.report runs/nano/evaluation/{base,e1} --output runs/nano/evaluation
 
 results: $(INSTALLED)  ## publish the last `make train`: docs/results/nano.json, its plot, and the table in README.md
-	$(PY) -m e1_trl.report $(NANO_ROWS) --output docs/results --document README.md
+	$(PY) -m e1_trl.evaluation.report runs/nano/evaluation/{base,e1} --output runs/nano/evaluation \
+		--document README.md --section nano
+	$(PY) -c 'import json; print(json.dumps(json.load(open("runs/nano/evaluation/results.json"))["rows"], indent=1))' \
+		> docs/results/nano.json
+	cp runs/nano/evaluation/accuracy.png docs/results/nano.png
 	$(PY) -m e1_trl.curve runs/nano/e1 --output docs/results --name nano-training
 
 curve: $(INSTALLED)  ## draw a finished training run into docs/results: RUN=runs/smollm2/e1 NAME=smollm2
@@ -103,17 +108,30 @@ runs/nano/data: | $(INSTALLED)
 base: install  ## make the nano base model again, from nothing, into runs/nano/base
 	$(PY) recipes/nano/make_base.py --what model --output runs/nano
 
-# The paper's budgets and its benchmark.
-BUDGETS ?= 512+1024 1024+1024 2048+1024 3072+1024 unlimited
-DATASET ?= HuggingFaceH4/aime_2024
-SPLIT ?= $(if $(filter HuggingFaceH4/aime_2024,$(DATASET)),train,test)
+# The paper's budgets, and its baselines.
+BUDGETS ?= 512+1024 1024+1024 2048+1024 3072+1024 4096+1024 unlimited
+METHODS ?= separate truncation s1 no_thinking unconstrained
+BENCHMARK ?= $(if $(DATASET),,aime2024)
+SPLIT ?= test
+SAMPLES ?= 1
 INSTRUCTION ?= Let's think step by step and output the final answer within \boxed{}.
-OUTPUT ?= runs/evaluations/$(notdir $(MODEL)).json
+OUTPUT ?= runs/evaluations/$(notdir $(MODEL))-$(or $(BENCHMARK),$(notdir $(DATASET)))
+PROBLEMS := $(if $(BENCHMARK),--benchmark $(BENCHMARK),--dataset_name $(DATASET) --dataset_split $(SPLIT))
 
-eval: install  ## sweep budgets: MODEL=path-or-name [BUDGETS="512+1024 unlimited"] [DATASET=name SPLIT=test] [OUTPUT=file]
+eval: install  ## every budget and baseline: MODEL=path-or-name [BENCHMARK=name | DATASET=name SPLIT=test] [BUDGETS=…] [METHODS=…] [SAMPLES=k] [BASE_URL=server] [OUTPUT=folder]
 	@test -n "$(MODEL)" || { echo "make eval: MODEL is missing, e.g. make eval MODEL=recipes/nano/base"; exit 2; }
-	$(PY) -m e1_trl.evaluate --model $(MODEL) --dataset_name $(DATASET) --dataset_split $(SPLIT) \
-		--instruction "$(INSTRUCTION)" --budgets $(BUDGETS) --output $(OUTPUT) $(ARGS)
+	$(EVALUATE) --model $(MODEL) $(PROBLEMS) --instruction "$(INSTRUCTION)" --budgets $(BUDGETS) --methods $(METHODS) \
+		--samples $(SAMPLES) $(if $(BASE_URL),--base_url $(BASE_URL)) --output $(OUTPUT) $(ARGS)
+
+compare: install  ## evaluate several models and draw them together: MODELS="a b c", and what `make eval` takes
+	@test -n "$(MODELS)" || { echo 'make compare: MODELS is missing, e.g. make compare MODELS="recipes/nano/base runs/nano/e1"'; exit 2; }
+	for model in $(MODELS); do $(MAKE) --no-print-directory eval MODEL=$$model; done
+	$(PY) -m e1_trl.evaluation.report --output runs/evaluations/compare \
+		$(foreach model,$(MODELS),runs/evaluations/$(notdir $(model))-$(or $(BENCHMARK),$(notdir $(DATASET))))
+
+plot: install  ## draw stored results again: RESULTS="folder…" [ARGS="--output folder"], or grade again: ARGS=--regrade
+	@test -n "$(RESULTS)" || { echo "make plot: RESULTS is missing, e.g. make plot RESULTS=runs/nano/evaluation/e1"; exit 2; }
+	$(PY) -m e1_trl.evaluation.report $(RESULTS) $(ARGS)
 
 bench: install runs/nano/data  ## measure the scheduler against a barrier and a single call, into docs/ (nothing else running)
 	$(PY) -m benchmarks.bench_rollout --document docs/benchmark.md

@@ -17,7 +17,9 @@ logger = logging.getLogger(__name__)
 FORMATS = {".jsonl": "json", ".json": "json", ".jsonl.gz": "json", ".parquet": "parquet"}
 
 
-def load_problems(name: str, split: str, config: str | None, problem_column: str, answer_column: str) -> Dataset:
+def load_problems(
+    name: str, split: str, config: str | None, problem_column: str, answer_column: str | tuple[str, ...]
+) -> Dataset:
     """Problems with the columns `problem: str` and `answers: list[str]`, in the order of the source.
 
     Args:
@@ -26,7 +28,8 @@ def load_problems(name: str, split: str, config: str | None, problem_column: str
         split: the split to load; `datasets`' slices ("train[:100]") work too.
         config: the configuration of a dataset on the Hub that has several.
         problem_column: the column with the text of the problem.
-        answer_column: the column with the answer: a string, a number, or a list of accepted ones.
+        answer_column: the column with the answer: a string, a number, or a list of accepted ones; of several names,
+            the first that the source has.
 
     Raises:
         FileNotFoundError: a local file does not exist.
@@ -45,6 +48,8 @@ def load_problems(name: str, split: str, config: str | None, problem_column: str
     except (ValueError, DatasetGenerationError, StopIteration) as error:  # StopIteration: the file has no byte in it
         reason = str(error.__cause__ or error) or "no data"
         raise ValueError(f"{where}: {reason}; it must hold at least one row with a problem") from error
+    if isinstance(answer_column, tuple):
+        answer_column = next((name for name in answer_column if name in source.column_names), answer_column[-1])
     for column in (problem_column, answer_column):
         if column not in source.column_names:
             raise ValueError(f"{where}: no column {column!r}; the columns are {', '.join(source.column_names)}")

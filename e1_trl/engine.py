@@ -1,14 +1,16 @@
-"""Drives rollouts over vLLM: in process (`stream`), or through an OpenAI-compatible server (`stream_server`).
+"""Drives requests over vLLM: in process (`serve`), or through an OpenAI-compatible server (`serve_remotely`).
 
-Both do the same thing: the solution of a sequence is requested the moment its own thinking ends, so that no sequence
-waits for the slowest thinker, and the prefix cache holds all of it but the last, unfinished block. Nothing here depends
-on time or on the order of a set: two engines that get the same rollouts and sample the same tokens take the same steps,
-which tensor-parallel groups rely on.
+Both do the same thing: every segment is answered the moment it is sampled, and what the answer asks for next enters the
+running engine at once. The solution of a rollout (`stream`, `stream_server`) is thus requested when its own thinking
+ends: no sequence waits for the slowest thinker, and the prefix cache holds all of it but the last, unfinished block.
+Nothing in process depends on time or on the order of a set: two engines that get the same requests and sample the same
+tokens take the same steps, which tensor-parallel groups rely on.
 """
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from itertools import islice
+from typing import Any, TypeVar
 
 from openai import OpenAI
 from vllm import LLM, CompletionOutput, RequestOutput, SamplingParams
@@ -18,6 +20,10 @@ from e1_trl.budget import Marker
 from e1_trl.rollout import Request, Rollout, Segment, Stop
 
 SERVER_CONCURRENCY = 256
+
+Key = TypeVar("Key")
+Requests = Iterable[tuple[Key, Request]]
+Answer = Callable[[Key, Segment], Requests[Key]]  # what to request next, if anything
 
 
 def stop_arguments(request: Request, marker: Marker) -> dict[str, Any]:
@@ -50,6 +56,8 @@ def read_stop(finish_reason: str | None, stop_reason: int | str | None, request:
 def sampling_params(request: Request, marker: Marker, sampling: dict[str, Any]) -> SamplingParams:
     """What vLLM is asked for: `sampling` holds temperature, top_p and the like."""
     arguments = dict(sampling)
+    if request.native_thinking_budget is not None:
+        arguments["thinking_token_budget"] = request.native_thinking_budget
     if isinstance(structured_outputs := arguments.get("structured_outputs"), dict):
         arguments["structured_outputs"] = StructuredOutputsParams(**structured_outputs)
     return SamplingParams(
@@ -72,41 +80,64 @@ def read_segment(output: CompletionOutput, request: Request, marker: Marker) -> 
     )
 
 
-def stream(llm: LLM, rollouts: Sequence[Rollout], marker: Marker, sampling: dict[str, Any]) -> None:
-    """Run all rollouts to their end on an in-process engine.
+def serve(
+    llm: LLM,
+    requests: Requests[Key],
+    answer: Answer[Key],
+    marker: Marker,
+    sampling: dict[str, Any],
+    concurrency: int | None = None,
+) -> None:
+    """Serve requests, and those that answers to them lead to, on an in-process engine.
 
-    With more sequences than slots (`max_num_seqs`), vLLM's first-come-first-served queue starts all thinking before the
-    first solution, so that slots never idle while there is a sequence to think, and the short solutions come last.
+    Args:
+        llm: an engine that nobody else steps meanwhile.
+        requests: taken lazily: a new one is taken only while fewer than `concurrency` are in flight.
+        answer: is given each finished segment with its request's key, and returns the requests that follow from it.
+        marker: what ends the thinking.
+        sampling: temperature, top_p and the like.
+        concurrency: `None` queues everything at once.
     """
     engine = llm.llm_engine
-    in_flight: dict[str, tuple[Rollout, str]] = {}
+    waiting = iter(requests)
+    in_flight: dict[str, tuple[Key, Request, str]] = {}
+    submitted = 0
 
-    def submit(name: str, rollout: Rollout) -> None:
-        assert rollout.request is not None
-        prompt = {"prompt_token_ids": rollout.request.prompt_ids}
-        internal_id = engine.add_request(name, prompt, sampling_params(rollout.request, marker, sampling))
-        in_flight[name] = rollout, internal_id
+    def submit(key: Key, request: Request) -> None:
+        nonlocal submitted
+        name = str(submitted)
+        submitted += 1
+        prompt = {"prompt_token_ids": request.prompt_ids}
+        internal_id = engine.add_request(name, prompt, sampling_params(request, marker, sampling))
+        in_flight[name] = key, request, internal_id
 
     try:
-        for index, rollout in enumerate(rollouts):
-            submit(str(index), rollout)
-        while in_flight:
+        while True:
+            room = None if concurrency is None else max(0, concurrency - len(in_flight))
+            for key, request in islice(waiting, room):
+                submit(key, request)
+            if not in_flight:
+                return
             for output in engine.step():
                 assert isinstance(output, RequestOutput)
-                rollout, _ = in_flight.pop(output.request_id)
-                assert rollout.request is not None
-                rollout.receive(read_segment(output.outputs[0], rollout.request, marker))
-                if rollout.request is not None:
-                    submit(output.request_id, rollout)
+                key, request, _ = in_flight.pop(output.request_id)
+                for follower in answer(key, read_segment(output.outputs[0], request, marker)):
+                    submit(*follower)
     finally:
         # Nothing is left over unless a step failed or was interrupted; the engine is then free for the next caller.
-        engine.abort_request([internal_id for _, internal_id in in_flight.values()], internal=True)
+        engine.abort_request([internal_id for _, _, internal_id in in_flight.values()], internal=True)
 
 
-def stream_server(
-    client: OpenAI, model: str, rollouts: Sequence[Rollout], marker: Marker, sampling: dict[str, Any]
+def serve_remotely(
+    client: OpenAI,
+    model: str,
+    requests: Requests[Key],
+    answer: Answer[Key],
+    marker: Marker,
+    sampling: dict[str, Any],
+    concurrency: int = SERVER_CONCURRENCY,
 ) -> None:
-    """Run all rollouts to their end on a server, each sequence's two requests one after the other, all concurrently.
+    """Serve requests as `serve` does, on a server of the OpenAI completions API, `concurrency` of them at a time.
 
     Prompts travel as token ids, and so do completions (`return_token_ids`), so nothing is tokenized twice. The client
     retries what can be retried.
@@ -114,27 +145,61 @@ def stream_server(
     Raises:
         openai.OpenAIError: the server refused a request, or stayed out of reach after the client's retries.
     """
+    waiting = iter(requests)
+    in_flight: dict[Future[Segment], Key] = {}
+    with ThreadPoolExecutor(concurrency) as pool:
+
+        def submit(key: Key, request: Request) -> None:
+            in_flight[pool.submit(_complete, client, model, request, marker, sampling)] = key
+
+        try:
+            while True:
+                for key, request in islice(waiting, max(0, concurrency - len(in_flight))):
+                    submit(key, request)
+                if not in_flight:
+                    return
+                for future in wait(in_flight, return_when=FIRST_COMPLETED).done:
+                    for follower in answer(in_flight.pop(future), future.result()):
+                        submit(*follower)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _complete(client: OpenAI, model: str, request: Request, marker: Marker, sampling: dict[str, Any]) -> Segment:
     # The OpenAI client knows a part of vLLM's sampling parameters; all of them may go in the body.
-    body = {"return_token_ids": True, **sampling}
+    body = {"return_token_ids": True, **sampling, **stop_arguments(request, marker)}
+    if request.native_thinking_budget is not None:
+        body["thinking_token_budget"] = request.native_thinking_budget
+    response = client.completions.create(
+        model=model, prompt=request.prompt_ids, max_tokens=request.max_tokens, logprobs=0, extra_body=body
+    )
+    choice = response.choices[0]
+    assert choice.model_extra is not None and choice.logprobs is not None
+    logprobs = [float("nan") if value is None else value for value in choice.logprobs.token_logprobs or []]
+    stop = read_stop(choice.finish_reason, choice.model_extra["stop_reason"], request, marker)
+    return Segment(choice.model_extra["token_ids"], logprobs, stop)
 
-    def complete(request: Request) -> Segment:
-        response = client.completions.create(
-            model=model,
-            prompt=request.prompt_ids,
-            max_tokens=request.max_tokens,
-            logprobs=0,
-            extra_body={**body, **stop_arguments(request, marker)},
-        )
-        choice = response.choices[0]
-        assert choice.model_extra is not None and choice.logprobs is not None
-        logprobs = [float("nan") if value is None else value for value in choice.logprobs.token_logprobs or []]
-        stop = read_stop(choice.finish_reason, choice.model_extra["stop_reason"], request, marker)
-        return Segment(choice.model_extra["token_ids"], logprobs, stop)
 
-    def drive(rollout: Rollout) -> None:
-        while rollout.request is not None:
-            rollout.receive(complete(rollout.request))
+def _first(rollouts: Sequence[Rollout]) -> Iterator[tuple[Rollout, Request]]:
+    return ((rollout, rollout.request) for rollout in rollouts if rollout.request is not None)
 
-    with ThreadPoolExecutor(SERVER_CONCURRENCY) as pool:
-        for _ in pool.map(drive, rollouts):
-            pass
+
+def _next(rollout: Rollout, segment: Segment) -> Iterator[tuple[Rollout, Request]]:
+    rollout.receive(segment)
+    return _first([rollout])
+
+
+def stream(llm: LLM, rollouts: Sequence[Rollout], marker: Marker, sampling: dict[str, Any]) -> None:
+    """Run all rollouts to their end on an in-process engine.
+
+    With more sequences than slots (`max_num_seqs`), vLLM's first-come-first-served queue starts all thinking before the
+    first solution, so that slots never idle while there is a sequence to think, and the short solutions come last.
+    """
+    serve(llm, _first(rollouts), _next, marker, sampling)
+
+
+def stream_server(
+    client: OpenAI, model: str, rollouts: Sequence[Rollout], marker: Marker, sampling: dict[str, Any]
+) -> None:
+    """Run all rollouts to their end on a server, as `serve_remotely` says."""
+    serve_remotely(client, model, _first(rollouts), _next, marker, sampling)

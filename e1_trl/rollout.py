@@ -35,11 +35,15 @@ class Stop(Enum):
 
 @dataclass(frozen=True)
 class Request:
-    """What a rollout wants from the engine: at most `max_tokens` tokens after `prompt_ids`."""
+    """What is wanted from the engine: at most `max_tokens` tokens after `prompt_ids`.
+
+    `native_thinking_budget` leaves the budget to vLLM's own `thinking_token_budget`, to compare with.
+    """
 
     prompt_ids: list[int]
     max_tokens: int
     stop_at_marker: bool
+    native_thinking_budget: int | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,204 @@
+"""All that is sampled for one sample of one problem: a tree, in which budgets and methods share what they can.
+
+    prompt ── thinking ──┬── thinking ──┬── thinking </think> ── solution      closed: shared by all larger budgets
+                         │              └ ‖</think>‖ ── solution               forced at the second budget
+                         └ ‖</think>‖ ── solution                              forced at the first
+
+A policy that does not see its budget thinks the same tokens up to any budget, so the thinking is sampled once. A method
+is a coroutine: it yields the branch and the length that it needs next, and goes on once the branch has grown as far, or
+has ended. Branches are found by the tokens that they continue: two methods that arrive at the same prefix share what
+follows. Knows nothing about engines or files.
+"""
+
+import hashlib
+from array import array
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from e1_trl.budget import Marker
+from e1_trl.rollout import Request, Segment, Stop
+
+Result = TypeVar("Result")
+
+
+class Kind(StrEnum):
+    """What a branch holds, which decides what ends it."""
+
+    THINKING = "thinking"  # the marker, or end of sequence
+    SOLUTION = "solution"  # end of sequence
+    NATIVE = "native"  # end of sequence; the engine itself enforces a thinking budget
+
+
+@dataclass(frozen=True)
+class Part:
+    """The first tokens of a branch, and what stopped them; `LENGTH` if the branch goes on or could."""
+
+    token_ids: list[int]
+    stop: Stop
+
+
+@dataclass(frozen=True)
+class Leg:
+    """A segment as it is stored: where in which branch of which tree it belongs."""
+
+    problem: int
+    sample: int
+    branch: str
+    start: int
+    token_ids: list[int]
+    stop: Stop
+
+
+class Branch:
+    """Tokens sampled after one prefix. They only ever grow, a leg at a time.
+
+    Attributes:
+        name: identifies the branch in its tree, in this run and in the next.
+        prefix_ids: what the branch continues.
+        token_ids: what has been sampled so far.
+        stop: what ended the branch; `None` while it can grow.
+    """
+
+    def __init__(self, name: str, prefix_ids: Sequence[int], kind: Kind, native_budget: int | None):
+        self.name = name
+        self.prefix_ids = list(prefix_ids)
+        self.kind = kind
+        self.native_budget = native_budget
+        self.token_ids = array("i")
+        self.stop: Stop | None = None
+        self.in_flight = False
+
+    def reaches(self, length: int) -> bool:
+        return self.stop is not None or len(self.token_ids) >= length
+
+    def first(self, length: int) -> Part:
+        whole = self.stop is not None and len(self.token_ids) <= length
+        return Part(self.token_ids[:length].tolist(), self.stop if whole and self.stop else Stop.LENGTH)
+
+    def request(self, length: int) -> Request:
+        """What to ask of the engine for the branch to reach `length` tokens."""
+        return Request(
+            [*self.prefix_ids, *self.token_ids],
+            length - len(self.token_ids),
+            stop_at_marker=self.kind is Kind.THINKING,
+            native_thinking_budget=self.native_budget,
+        )
+
+    def grow(self, token_ids: Sequence[int], stop: Stop, marker: Marker, decode: Callable[[list[int]], str]) -> None:
+        start = len(self.token_ids)
+        self.token_ids.extend(token_ids)
+        self.stop = None if stop is Stop.LENGTH else stop
+        # A marker of several tokens may begin in one leg and end in the next, where the engine does not see all of it.
+        if self.kind is Kind.THINKING and start and len(marker.ids) > 1:
+            reach = len(marker.text)  # a token is at least one character
+            lowest = max(0, start - reach)
+            for end in range(start + 1, min(len(self.token_ids), start + reach) + 1):
+                if marker.text in decode(self.token_ids[lowest:end].tolist()):
+                    del self.token_ids[end:]
+                    self.stop = Stop.MARKER
+                    break
+
+
+Method = Generator[tuple[Branch, int], None, Result]
+
+
+class Tree:
+    """The branches of one sample of one problem, and the methods that wait for them to grow.
+
+    Args:
+        problem: index of the problem.
+        sample: index of the sample.
+        marker: what ends the thinking.
+        decode: turns token ids into text; used only to find a marker of several tokens that two legs share.
+        saved: legs of this tree from an earlier run, in order of their start.
+        independent: share nothing between methods; every one samples its own branches.
+
+    Attributes:
+        results: what the finished methods returned, by the key under which they were started.
+    """
+
+    def __init__(
+        self,
+        problem: int,
+        sample: int,
+        marker: Marker,
+        decode: Callable[[list[int]], str],
+        saved: Iterable[Leg] = (),
+        independent: bool = False,
+    ):
+        self.problem = problem
+        self.sample = sample
+        self.results: dict[Hashable, object] = {}
+        self._marker = marker
+        self._decode = decode
+        self._independent = independent
+        self._saved: dict[str, list[Leg]] = {}
+        for leg in saved:
+            self._saved.setdefault(leg.branch, []).append(leg)
+        self._branches: dict[str, Branch] = {}
+        self._waiting: list[tuple[Hashable, Method[object], Branch, int]] = []
+        self._scope = ""
+
+    def start(self, key: Hashable, method: Method[Result]) -> None:
+        """Run a method as far as the branches reach."""
+        self._advance(key, method)
+
+    def sample_part(
+        self, prefix_ids: Sequence[int], kind: Kind, length: int, native_budget: int | None = None
+    ) -> Method[Part]:
+        """What methods yield from: the first `length` tokens after a prefix, or fewer if something ends them."""
+        branch = self._branch(prefix_ids, kind, native_budget)
+        if not branch.reaches(length):
+            yield branch, length
+        return branch.first(length)
+
+    def requests(self) -> Iterator[tuple["tuple[Tree, Branch]", Request]]:
+        """A request for every branch that is waited for and not in flight, as far as the next one who waits."""
+        needed: dict[str, int] = {}
+        for _, _, branch, length in self._waiting:
+            if not branch.in_flight:
+                needed[branch.name] = min(length, needed.get(branch.name, length))
+        for name, length in needed.items():
+            branch = self._branches[name]
+            branch.in_flight = True
+            yield (self, branch), branch.request(length)
+
+    def receive(self, branch: Branch, segment: Segment) -> Leg:
+        """Take the engine's answer to a request for `branch`; returns what to store."""
+        leg = Leg(self.problem, self.sample, branch.name, len(branch.token_ids), list(segment.token_ids), segment.stop)
+        branch.in_flight = False
+        branch.grow(leg.token_ids, leg.stop, self._marker, self._decode)
+        waiting, self._waiting = self._waiting, []
+        for key, method, awaited, length in waiting:
+            if awaited.reaches(length):
+                self._advance(key, method)
+            else:
+                self._waiting.append((key, method, awaited, length))
+        return leg
+
+    @property
+    def finished(self) -> bool:
+        return not self._waiting
+
+    def _advance(self, key: Hashable, method: Method[object]) -> None:
+        self._scope = f"{key}/" if self._independent else ""
+        try:
+            branch, length = next(method)
+        except StopIteration as end:
+            self.results[key] = end.value
+        else:
+            self._waiting.append((key, method, branch, length))
+
+    def _branch(self, prefix_ids: Sequence[int], kind: Kind, native_budget: int | None) -> Branch:
+        digest = hashlib.sha256(array("i", prefix_ids).tobytes()).hexdigest()[:16]
+        native = "" if native_budget is None else f"{native_budget}"
+        name = f"{self._scope}{kind}{native}/{len(prefix_ids)}/{digest}"
+        if name not in self._branches:
+            branch = self._branches[name] = Branch(name, prefix_ids, kind, native_budget)
+            for leg in self._saved.get(name, ()):
+                if leg.start != len(branch.token_ids) or branch.stop is not None:
+                    break  # a leg is missing before this one, and will be sampled again
+                branch.grow(leg.token_ids, leg.stop, self._marker, self._decode)
+        return self._branches[name]

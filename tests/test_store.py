@@ -1,0 +1,101 @@
+"""Samples on disk: nothing finished is lost, nothing is mixed, and damage stays where it is."""
+
+import json
+import resource
+from pathlib import Path
+
+import pytest
+
+from e1_trl.evaluation.store import Store, StoreError
+from e1_trl.evaluation.tree import Leg
+from e1_trl.rollout import Stop
+
+MANIFEST = {"model": "m", "sampling": {"temperature": 0.6}}
+
+
+def leg(problem: int, start: int = 0, tokens: int = 3) -> Leg:
+    return Leg(problem, 0, "thinking/3/abc", start, list(range(tokens)), Stop.LENGTH)
+
+
+def stored(folder: Path) -> set[tuple[int, int]]:
+    store = Store(folder, MANIFEST)
+    return {(leg.problem, leg.start) for legs in store.read().values() for leg in legs}
+
+
+def test_what_was_written_is_read_in_order_even_twice(tmp_path: Path) -> None:
+    with Store(tmp_path, MANIFEST) as store:
+        store.add(leg(1, start=3))
+        store.flush()
+        store.add(leg(1))
+        store.add(leg(1, start=3))  # as a shard that compaction left behind would
+    (legs,) = Store(tmp_path, MANIFEST).read().values()
+    assert [leg.start for leg in legs] == [0, 3]
+    assert legs[0] == leg(1)
+
+
+def test_compaction_leaves_one_shard_with_everything(tmp_path: Path) -> None:
+    with Store(tmp_path, MANIFEST) as store:
+        for problem in range(5):
+            store.add(leg(problem))
+            store.flush()
+        assert len(list(tmp_path.glob("segments/*"))) == 5
+        store.compact()
+    assert len(list(tmp_path.glob("segments/*"))) == 1
+    assert stored(tmp_path) == {(problem, 0) for problem in range(5)}
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty"])
+def test_a_damaged_shard_is_reported_and_only_its_part_is_missing(tmp_path: Path, damage: str) -> None:
+    with Store(tmp_path, MANIFEST) as store:
+        for problem in range(3):
+            store.add(leg(problem, tokens=500))
+            store.flush()
+    shard = sorted(tmp_path.glob("segments/*"))[1]
+    content = bytearray(shard.read_bytes())
+    if damage == "flipped":
+        middle = content.index(b"PAR1") + 40
+        content[middle : middle + 8] = bytes(byte ^ 0xFF for byte in content[middle : middle + 8])
+    shard.write_bytes({"truncated": bytes(content[:-20]), "flipped": bytes(content), "empty": b""}[damage])
+
+    store = Store(tmp_path, MANIFEST)
+    assert set(store.read()) == {(0, 0), (2, 0)}
+    assert len(store.damaged) == 1 and shard.name in store.damaged[0]
+    with store:
+        store.add(leg(1, tokens=500))
+    assert stored(tmp_path) == {(0, 0), (1, 0), (2, 0)}
+
+
+def test_a_folder_of_other_settings_is_refused_in_one_line(tmp_path: Path) -> None:
+    Store(tmp_path, MANIFEST)
+    with pytest.raises(StoreError, match=r"sampling = \{'temperature': 0.6\}, this one has \{'temperature': 1.0\}"):
+        Store(tmp_path, {**MANIFEST, "sampling": {"temperature": 1.0}})
+    with pytest.raises(StoreError, match="versions = None"):
+        Store(tmp_path, {**MANIFEST, "versions": {"vllm": "9"}})
+
+
+def test_a_folder_of_another_format_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({**MANIFEST, "format": 0}))
+    with pytest.raises(StoreError, match="format = 0, this one has 1"):
+        Store(tmp_path, MANIFEST)
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(StoreError, match=r"run\.json is damaged"):
+        Store(tmp_path, MANIFEST)
+
+
+def test_a_full_disk_is_one_line_and_loses_nothing_written(tmp_path: Path) -> None:
+    store = Store(tmp_path, MANIFEST)
+    store.add(leg(0))
+    store.flush()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))  # a write beyond fails, as on a full disk
+    try:
+        store.add(Leg(1, 0, "thinking/3/abc", 0, [i * i % 100_003 for i in range(10_000)], Stop.LENGTH))
+        with pytest.raises(StoreError, match=r"cannot write .*run again to go on") as error:
+            store.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "\n" not in str(error.value)
+    assert stored(tmp_path) == {(0, 0)}
+    assert not [file for file in tmp_path.glob("segments/.*")]
+    store.flush()
+    assert stored(tmp_path) == {(0, 0), (1, 0)}

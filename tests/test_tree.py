@@ -1,0 +1,161 @@
+"""The tree of samples, without an engine: a small deterministic language takes the model's place."""
+
+import hashlib
+import random
+from collections.abc import Callable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from e1_trl.budget import Budget, Marker
+from e1_trl.evaluation.methods import METHODS, Answer, Cell, Setting, cells
+from e1_trl.evaluation.tree import Branch, Kind, Leg, Tree
+from e1_trl.rollout import Request, Rollout, Segment, Stop, ThinkingEnd
+
+MARKER, EOS, WAIT = 0, 1, 2
+CONTEXT = 120
+PROMPT = [7, 7, 7]
+
+
+def sample_greedily(request: Request, seed: int, marker: tuple[int, ...] = (MARKER,)) -> Segment:
+    """What a "model" says after a prefix: a function of the prefix alone, as greedy decoding is."""
+    tokens: list[int] = []
+    while len(tokens) < request.max_tokens:
+        sequence = [*request.prompt_ids, *tokens]
+        token = hashlib.sha256(f"{seed} {sequence}".encode()).digest()[0] % 24
+        tokens.append(token)
+        if token == EOS:
+            return Segment(tokens, [0.0] * len(tokens), Stop.EOS)
+        # As the engine does, look for the marker in what was sampled for this request only.
+        if request.stop_at_marker and tuple(tokens[-len(marker) :]) == marker:
+            return Segment(tokens, [0.0] * len(tokens), Stop.MARKER)
+    return Segment(tokens, [0.0] * len(tokens), Stop.LENGTH)
+
+
+def setting(forced: tuple[int, ...] = (MARKER,), waits: int = 2) -> Setting:
+    return Setting(
+        Marker("\0", (MARKER,), forced), (9, 9), (WAIT, 3), waits, CONTEXT, lambda ids: "".join(map(chr, ids))
+    )
+
+
+def grow(
+    wanted: list[Cell],
+    shared: Setting,
+    seed: int,
+    saved: list[Leg] = (),  # type: ignore[assignment]
+    independent: bool = False,
+    serve: Callable[[Request], None] = lambda request: None,
+) -> tuple[dict[Cell, Answer], list[Leg]]:
+    tree = Tree(0, 0, shared.marker, shared.decode, saved, independent)
+    for cell in wanted:
+        tree.start(cell, METHODS[cell.method](tree, PROMPT, cell.budget, shared))
+    legs, queue = [], list(tree.requests())
+    rng = random.Random(seed)
+    while queue:
+        (_, branch), request = queue.pop(rng.randrange(len(queue)))  # segments finish in any order
+        serve(request)
+        legs.append(tree.receive(branch, sample_greedily(request, seed, shared.marker.ids)))
+        queue += tree.requests()
+    assert tree.finished
+    return tree.results, legs  # type: ignore[return-value]
+
+
+budgets = st.lists(
+    st.builds(Budget, st.one_of(st.none(), st.integers(0, 40)), st.integers(1, 20)), min_size=1, max_size=4
+)
+METHOD_NAMES = ["separate", "truncation", "s1", "s1_as_released", "l1_exact", "no_thinking", "unconstrained"]
+
+
+@given(budgets, st.integers(0, 10**6), st.sampled_from([(MARKER,), (5, MARKER, 6)]))
+@settings(max_examples=200, deadline=None)
+def test_a_shared_tree_answers_as_separate_rollouts_do(at: list[Budget], seed: int, forced: tuple[int, ...]) -> None:
+    shared = setting(forced)
+    results, _ = grow(cells(["separate"], at), shared, seed)
+    for budget in at:
+        rollout = Rollout(PROMPT, budget, shared.marker, CONTEXT)
+        while rollout.request is not None:
+            rollout.receive(sample_greedily(rollout.request, seed))
+        ours, theirs = results[Cell("separate", budget)], rollout.completion
+        assert ours.token_ids == theirs.token_ids
+        assert ours.thinking_end is theirs.thinking_end
+        assert ours.truncated == theirs.solution_truncated
+        assert (ours.thinking_tokens, ours.forced_tokens) == (theirs.thinking_tokens, theirs.forced_tokens)
+
+
+@given(budgets, st.integers(0, 10**6))
+@settings(max_examples=200, deadline=None)
+def test_sharing_changes_no_answer_of_any_method(at: list[Budget], seed: int) -> None:
+    wanted = cells(METHOD_NAMES, at)
+    shared, shared_legs = grow(wanted, setting(), seed)
+    apart, apart_legs = grow(wanted, setting(), seed, independent=True)
+    assert shared == apart
+    assert sum(len(leg.token_ids) for leg in shared_legs) <= sum(len(leg.token_ids) for leg in apart_legs)
+
+
+@given(budgets, budgets, st.integers(0, 10**6), st.floats(0, 1))
+@settings(max_examples=200, deadline=None)
+def test_what_is_saved_is_never_sampled_again(first: list[Budget], more: list[Budget], seed: int, kept: float) -> None:
+    _, legs = grow(cells(METHOD_NAMES, first), setting(), seed)
+    rng = random.Random(seed)
+    saved = [leg for leg in legs if rng.random() < kept]  # any part of a run may have been lost
+    wanted = cells(METHOD_NAMES, [*first, *more])
+    fresh, _ = grow(wanted, setting(), seed)
+    resumed, new = grow(wanted, setting(), seed, saved=sorted(saved, key=lambda leg: leg.start))
+    assert resumed == fresh
+    if kept == 1:
+        done = {(leg.branch, leg.start + i) for leg in legs for i in range(len(leg.token_ids))}
+        assert not done & {(leg.branch, leg.start + i) for leg in new for i in range(len(leg.token_ids))}
+
+
+@given(st.integers(0, 10**6), st.integers(1, 40))
+@settings(max_examples=100, deadline=None)
+def test_truncation_and_unconstrained_are_read_off_the_same_samples(seed: int, total: int) -> None:
+    wanted = [
+        Cell("truncation", Budget(total - 1, 1)) if total > 1 else Cell("truncation", Budget(0, 1)),
+        Cell("unconstrained", Budget(None, None)),
+    ]
+    results, _ = grow(wanted, setting(), seed)
+    cut, whole = results[wanted[0]], results[wanted[1]]
+    assert cut.token_ids == whole.token_ids[: max(total, 1)]
+    assert whole.forced_tokens == cut.forced_tokens == 0
+
+
+def test_s1_puts_wait_in_place_of_an_early_close_and_accepts_the_last_one() -> None:
+    seen = set()
+    for seed in range(200):
+        waits = 2
+        results, _ = grow([Cell("s1", Budget(40, 10))], setting(waits=waits), seed)
+        (answer,) = results.values()
+        thinking = answer.token_ids[: answer.thinking_tokens]
+        assert answer.thinking_tokens <= 40
+        inserted = sum(thinking[i : i + 2] == [WAIT, 3] for i in range(len(thinking) - 1))
+        assert MARKER not in thinking[:-1]
+        if answer.thinking_end is ThinkingEnd.CLOSED:
+            assert inserted >= waits or answer.thinking_tokens + 2 > 40
+        if answer.thinking_end is ThinkingEnd.FORCED:
+            assert answer.token_ids[answer.thinking_tokens :][:2] == [9, 9] and answer.thinking_tokens == 40
+        seen.add(answer.thinking_end)
+    assert seen == set(ThinkingEnd)
+
+
+def test_a_marker_of_several_tokens_is_found_where_two_legs_meet() -> None:
+    text = {3: "</", 4: "think", 5: ">", 6: "x"}
+    marker = Marker("</think>", (3, 4, 5), (3, 4, 5))
+    branch = Branch("b", PROMPT, Kind.THINKING, None)
+    decode = lambda ids: "".join(text[i] for i in ids)  # noqa: E731
+    branch.grow([6, 6, 3], Stop.LENGTH, marker, decode)
+    branch.grow([4, 5, 6, 6], Stop.LENGTH, marker, decode)
+    assert branch.token_ids.tolist() == [6, 6, 3, 4, 5] and branch.stop is Stop.MARKER
+    assert branch.first(5).stop is Stop.MARKER and branch.first(4).stop is Stop.LENGTH
+
+
+def test_thinking_is_sampled_once_and_forked_at_every_budget() -> None:
+    at = [Budget(t, 5) for t in (8, 16, 24, None)]
+    seed = next(s for s in range(1000) if len(sample_greedily(Request(PROMPT, 100, True), s).token_ids) > 30)
+    asked: list[Request] = []
+    _, legs = grow(cells(["separate"], at), setting(), seed, serve=asked.append)
+    thinking = [leg for leg in legs if leg.branch.startswith(Kind.THINKING)]
+    assert len({leg.branch for leg in thinking}) == 1
+    assert [leg.start for leg in thinking] == [0, 8, 16, 24]
+    prefixes = [len(request.prompt_ids) - len(PROMPT) for request in asked if not request.stop_at_marker]
+    assert {9, 17, 25} <= set(prefixes)
