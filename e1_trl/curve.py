@@ -25,6 +25,7 @@ METRICS = {
     "ratio": ("thinking/closed_ratio", "thinking/forced_ratio", "thinking/eos_ratio", "solution/truncated_ratio"),
     "log-probability gap (nats)": ("sampling/sampling_logp_difference/mean",),
 }
+VALIDATION = "eval_budget/"
 OTHER = ("step", "step_time", "entropy", "grad_norm")
 
 
@@ -39,10 +40,27 @@ def read_log(run: Path) -> list[dict[str, Any]]:
     return [{name: entry.get(name) for name in names} for entry in history if "reward" in entry]
 
 
-def plot(log: list[dict[str, Any]], file: Path) -> None:
-    """One panel per group of metrics, over the steps."""
-    figure, axes = plt.subplots(1, len(METRICS), figsize=(4 * len(METRICS), 3.2), layout="constrained")
-    for axis, (title, names) in zip(axes, METRICS.items(), strict=True):
+def read_validation(run: Path) -> list[dict[str, Any]]:
+    """The evaluations at several budgets that a run made on its way (`eval_budgets`), if it did."""
+    history = json.loads((run / "trainer_state.json").read_text())["log_history"]
+    return [
+        {name: value for name, value in entry.items() if name == "step" or name.startswith(VALIDATION)}
+        for entry in history
+        if any(name.startswith(VALIDATION) for name in entry)
+    ]
+
+
+def plot(log: list[dict[str, Any]], validation: list[dict[str, Any]], file: Path) -> None:
+    """One panel per group of metrics, over the steps; a last one for validation at several budgets, if there is any."""
+    panels = len(METRICS) + bool(validation)
+    figure, axes = plt.subplots(1, panels, figsize=(4 * panels, 3.2), layout="constrained")
+    if validation:
+        for name in (name for name in validation[0] if name.endswith("/accuracy")):
+            points = [(entry["step"], entry[name]) for entry in validation]
+            axes[-1].plot(*zip(*points, strict=True), "o-", label=name.split("/")[1])
+        axes[-1].set(xlabel="step", title="validation accuracy at budget", ylim=(0, 1))
+        axes[-1].legend(fontsize="small")
+    for axis, (title, names) in zip(axes, METRICS.items(), strict=False):
         for name in names:
             points = [(entry["step"], entry[name]) for entry in log if entry[name] is not None]
             if points:
@@ -59,7 +77,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="folder for NAME.json and NAME.png")
     parser.add_argument("--name", required=True, help="name of the files")
     arguments = parser.parse_args()
-    log = read_log(arguments.run)
+    log, validation = read_log(arguments.run), read_validation(arguments.run)
     arguments.output.mkdir(parents=True, exist_ok=True)
     stem = arguments.output / arguments.name
     made = {
@@ -67,9 +85,10 @@ def main() -> None:
         "drawn_on": datetime.now(UTC).date().isoformat(),
         "machine": f"{platform.machine()}, {platform.system()}",
         "steps": log,
+        "validation": validation,
     }
     stem.with_suffix(".json").write_text(json.dumps(made, indent=1) + "\n")
-    plot(log, stem.with_suffix(".png"))
+    plot(log, validation, stem.with_suffix(".png"))
     print(f"wrote {stem}.json and .png: {len(log)} steps, reward {log[0]['reward']:.3f} to {log[-1]['reward']:.3f}")
 
 

@@ -16,6 +16,7 @@ from trl import ModelConfig, ScriptArguments, TrlParser, get_peft_config, get_qu
 
 from e1_trl.budget import Marker
 from e1_trl.data import load_problems, to_prompts
+from e1_trl.evaluation.callback import BudgetEvaluation
 from e1_trl.grading import Grader
 from e1_trl.rewards import make_rewards
 from e1_trl.trainer import E1Config, E1Trainer
@@ -78,7 +79,8 @@ def prepare(
 
     with training_args.main_process_first(desc="preparing the prompts"):
         train = prompts(script_args.dataset_train_split)
-        evaluation = prompts(script_args.dataset_test_split) if training_args.eval_strategy != "no" else None
+        evaluated = training_args.eval_strategy != "no" or training_args.eval_budgets
+        evaluation = prompts(script_args.dataset_test_split) if evaluated else None
     return tokenizer, train, evaluation
 
 
@@ -103,11 +105,14 @@ def main() -> None:
             reward_funcs=make_rewards(script_args.reward_funcs, grader),
             args=training_args,
             train_dataset=train_dataset,
-            eval_dataset=eval_dataset,
+            eval_dataset=eval_dataset if training_args.eval_strategy != "no" else None,
             processing_class=tokenizer,
             quantization_config=get_quantization_config(model_args),
             peft_config=get_peft_config(model_args),
         )
+        if training_args.eval_budgets and eval_dataset is not None:
+            budgets, steps = training_args.evaluation_budgets, int(training_args.eval_steps or 10)
+            trainer.add_callback(BudgetEvaluation(trainer, eval_dataset, budgets, grader, steps))
         # `--resume_from_checkpoint true` goes on from the last checkpoint in `output_dir`, as in any Trainer.
         resume = training_args.resume_from_checkpoint
         trainer.train(resume_from_checkpoint=True if str(resume).lower() == "true" else resume)

@@ -19,7 +19,7 @@ from trl.extras.profiling import profiling_context
 
 from e1_trl.budget import Budget, Marker
 from e1_trl.engine import stream, stream_server
-from e1_trl.rollout import Rollout, ThinkingEnd
+from e1_trl.rollout import Completion, Rollout, ThinkingEnd
 from e1_trl.weights import reload_weights
 
 OWN_SAMPLING_PARAMETERS = {"n", "max_tokens", "stop", "stop_token_ids", "logprobs", "detokenize", "output_kind"}
@@ -41,6 +41,9 @@ class E1Config(GRPOConfig):
         max_prompt_length (`int`, defaults to 1024):
             Longest prompt in tokens, chat template included. The engine is sized for it; the training script drops
             problems whose prompt is longer.
+        eval_budgets (`list[str]`, defaults to `[]`):
+            Budgets at which the training script evaluates every `eval_steps` steps, such as `"512+1024"`. The engine's
+            context is sized for them, too.
         train_on_forced_close (`bool`, defaults to `False`):
             For comparison only: train on forced tokens as if the policy had sampled them, as the paper's own code does.
         max_logprob_gap (`float`, defaults to 0.1):
@@ -62,6 +65,9 @@ class E1Config(GRPOConfig):
     max_prompt_length: int = field(
         default=1024, metadata={"help": "Longest prompt in tokens; the training script drops longer ones."}
     )
+    eval_budgets: list[str] = field(
+        default_factory=list, metadata={"help": "Budgets to evaluate at every `eval_steps` steps, as `512+1024`."}
+    )
     train_on_forced_close: bool = field(
         default=False, metadata={"help": "For comparison only: train on forced tokens as if they were sampled."}
     )
@@ -77,6 +83,7 @@ class E1Config(GRPOConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.budget  # noqa: B018 - raises on a budget that makes no sense
+        self.evaluation_budgets  # noqa: B018
         if not self.use_vllm:
             raise ValueError("use_vllm is false; budgeted rollouts need vLLM (vllm_mode 'colocate' or 'server')")
         if self.vllm_structured_outputs_regex is not None:
@@ -93,6 +100,11 @@ class E1Config(GRPOConfig):
         """The training budget."""
         return Budget(self.thinking_budget, self.solution_budget)
 
+    @property
+    def evaluation_budgets(self) -> list[Budget]:
+        """The budgets of `eval_budgets`."""
+        return [Budget.parse(text) for text in self.eval_budgets]
+
     def settle_lengths(self, marker: Marker, model_context: int) -> int:
         """Fill in the lengths that follow from the budget, and return the engine's context length in tokens.
 
@@ -104,9 +116,11 @@ class E1Config(GRPOConfig):
         """
         forced = len(marker.forced_ids)
         longest = self.budget.completion_tokens(forced)
-        needed = model_context if longest is None else self.max_prompt_length + longest
+        lengths = [budget.completion_tokens(forced) for budget in (self.budget, *self.evaluation_budgets)]
+        needed = max(model_context if length is None else self.max_prompt_length + length for length in lengths)
         context = self.vllm_max_model_length or min(needed, model_context)
-        self.budget.thinking_limit(self.max_prompt_length, forced, context)
+        for budget in (self.budget, *self.evaluation_budgets):
+            budget.thinking_limit(self.max_prompt_length, forced, context)
         longest = context - self.max_prompt_length if longest is None else longest
         if self.max_completion_length not in (None, longest):
             raise ValueError(
@@ -219,9 +233,7 @@ class E1Trainer(GRPOTrainer):
     def rollout(prompts: list[Any], trainer: "E1Trainer") -> dict[str, list[Any]]:
         """TRL's `rollout_func`: one budgeted completion for each of this process's prompts, and its bookkeeping."""
         prompt_ids, _, _ = trainer._tokenize_prompts(prompts)
-        complete = trainer._complete_on_server if trainer.vllm_mode == "server" else trainer._complete_in_process
-        with profiling_context(trainer, "vLLM.generate"):
-            completions = [rollout.completion for rollout in complete(prompt_ids)]
+        completions = trainer._complete(prompt_ids, trainer.args.budget)
 
         bookkeeping: dict[str, list[Any]] = {
             "thinking_end": [completion.thinking_end.value for completion in completions],
@@ -251,10 +263,23 @@ class E1Trainer(GRPOTrainer):
             **bookkeeping,
         }
 
-    def _start(self, prompt_ids: list[list[int]]) -> list[Rollout]:
-        return [Rollout(ids, self.args.budget, self.marker, self.context) for ids in prompt_ids]
+    def complete(self, prompts: list[Any], budget: Budget) -> list[Completion]:
+        """Complete this process's prompts at any budget that fits `context`, with the weights of now.
 
-    def _complete_in_process(self, prompt_ids: list[list[int]]) -> list[Rollout]:
+        A collective operation. Nothing is logged and nothing is trained on.
+        """
+        self.vllm_generation.sync_weights()
+        return self._complete(self._tokenize_prompts(prompts)[0], budget)
+
+    def _complete(self, prompt_ids: list[list[int]], budget: Budget) -> list[Completion]:
+        run = self._complete_on_server if self.vllm_mode == "server" else self._complete_in_process
+        with profiling_context(self, "vLLM.generate"):
+            return [rollout.completion for rollout in run(prompt_ids, budget)]
+
+    def _start(self, prompt_ids: list[list[int]], budget: Budget) -> list[Rollout]:
+        return [Rollout(ids, budget, self.marker, self.context) for ids in prompt_ids]
+
+    def _complete_in_process(self, prompt_ids: list[list[int]], budget: Budget) -> list[Rollout]:
         """Run this process's prompts through the colocated engine, as `VLLMGeneration.generate` does with its own.
 
         In a tensor-parallel group every process runs the whole group's prompts, in the same order, and keeps its own.
@@ -273,16 +298,16 @@ class E1Trainer(GRPOTrainer):
             if generation._llm_weights_sleeping:
                 generation.sync_weights()
             generation.llm.wake_up(tags=["kv_cache"])
-        rollouts = self._start(group_ids)
+        rollouts = self._start(group_ids, budget)
         stream(generation.llm, rollouts, self.marker, self._sampling)
         if generation.enable_sleep_mode:
             generation.llm.sleep(level=2)
             generation._llm_weights_sleeping = True
         return rollouts[rank * len(prompt_ids) : (rank + 1) * len(prompt_ids)]
 
-    def _complete_on_server(self, prompt_ids: list[list[int]]) -> list[Rollout]:
+    def _complete_on_server(self, prompt_ids: list[list[int]], budget: Budget) -> list[Rollout]:
         """Run every process's prompts from the main process, and hand each process its own."""
-        rollouts = self._start(gather_object(prompt_ids))
+        rollouts = self._start(gather_object(prompt_ids), budget)
         if self.accelerator.is_main_process:
             model = self.vllm_generation.vllm_client.model
             stream_server(self._client, model, rollouts, self.marker, self._sampling)

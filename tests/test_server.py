@@ -1,5 +1,6 @@
 """Server mode up to the weight transfer (which needs NCCL): both phases against a real vLLM server."""
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -9,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import openai
+import pandas as pd
 import pytest
-from conftest import BASE
+from conftest import BASE, ROOT, kill
 from transformers import AutoTokenizer
 from vllm import LLM
 
@@ -25,11 +27,15 @@ CONTEXT = 256
 STARTUP = 300  # seconds
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[openai.OpenAI]:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def serving(port: int) -> Iterator["tuple[openai.OpenAI, subprocess.Popen[bytes]]"]:
+    """A real vLLM server of the nano base, in a process group of its own, up and answering."""
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(BASE), "--enforce-eager"),
@@ -39,6 +45,7 @@ def server() -> Iterator[openai.OpenAI]:
         env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="unused")
     try:
@@ -51,10 +58,15 @@ def server() -> Iterator[openai.OpenAI]:
                 break
             except openai.APIConnectionError:
                 time.sleep(1)
-        yield client
+        yield client, process
     finally:
-        process.terminate()
-        process.wait(timeout=60)
+        kill(process)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[openai.OpenAI]:
+    with serving(free_port()) as (client, _):
+        yield client
 
 
 def test_server_and_process_sample_the_same_tokens_at_temperature_zero(server: openai.OpenAI, nano_data: Path) -> None:
@@ -86,3 +98,55 @@ def test_a_refused_request_raises_and_is_not_retried_forever(server: openai.Open
     rollout.request = type(rollout.request)([2] * 1000, 8, stop_at_marker=True)  # longer than the server's context
     with pytest.raises(openai.BadRequestError):
         stream_server(server, "nano", [rollout], marker, {"temperature": 0.0})
+
+
+def test_an_evaluation_outlives_its_server_and_equals_one_in_process(nano_data: Path, tmp_path: Path) -> None:
+    options = [
+        *("--model", BASE, "--dataset_name", nano_data, "--max_problems", 48, "--temperature", 0),
+        *("--budgets", "16+16", "32+16", "64+16", "--methods", "separate", "truncation", "s1"),
+        *("--s1_text", r"\boxed{", "--wait_text", "Wait ", "--max_model_length", CONTEXT, "--concurrency", 4),
+    ]
+    command = [sys.executable, "-m", "e1_trl.evaluation", *map(str, options)]
+    port = free_port()
+    log = (tmp_path / "log").open("w")
+    remote = [*command, "--base_url", f"http://127.0.0.1:{port}/v1", "--output", str(tmp_path / "remote")]
+    with serving(port) as (_, first):
+        client = subprocess.Popen([*remote, "--served_model_name", "nano"], cwd=ROOT, stdout=log, stderr=log)
+        while not list((tmp_path / "remote").glob("segments/*.parquet")):
+            assert client.poll() is None, (tmp_path / "log").read_text()[-3000:]
+            time.sleep(0.05)
+        kill(first)
+        assert client.poll() is None
+    with serving(port):
+        assert client.wait(timeout=300) == 0, (tmp_path / "log").read_text()[-3000:]
+    local = [*command, "--enforce_eager", "true", "--output", str(tmp_path / "local")]
+    subprocess.run(local, cwd=ROOT, check=True, capture_output=True)
+    ours, theirs = (pd.read_parquet(tmp_path / where / "samples.parquet") for where in ("remote", "local"))
+    assert [list(ids) for ids in ours["token_ids"]] == [list(ids) for ids in theirs["token_ids"]]
+    assert (ours["correct"] == theirs["correct"]).all() and ours["correct"].any()
+
+
+def test_a_server_that_serves_another_model_is_refused_in_one_line(
+    server: openai.OpenAI, nano_data: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "e1_trl.evaluation", "--model", BASE, "--dataset_name", nano_data]
+    command += [
+        "--output",
+        tmp_path / "out",
+        "--budgets",
+        "16+16",
+        "--methods",
+        "separate",
+        "--base_url",
+        server.base_url,
+    ]
+    for options, expected in (
+        ([], f"serves nano, not '{BASE}'; set served_model_name"),
+        (
+            ["--served_model_name", "nano", "--budgets", "600+16", "--output", tmp_path / "other"],
+            "context of 256 tokens",
+        ),
+    ):
+        done = subprocess.run([str(part) for part in [*command, *options]], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 1 and "Traceback" not in done.stderr
+        assert expected in done.stderr

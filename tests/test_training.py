@@ -54,6 +54,22 @@ def test_a_run_logs_the_bookkeeping_and_evaluates_at_the_same_budget(train: Trai
     assert "elastic-reasoning" in (tmp_path / "run" / "README.md").read_text()
 
 
+def test_accuracy_at_several_budgets_is_followed_while_training(train: Train, tmp_path: Path) -> None:
+    log = train(
+        *("--eval_budgets", "16+16", "96+32", "--eval_steps", 2, "--dataset_test_split", "test[:33]"),
+        *("--max_steps", 4, *FAST),
+    )
+    evaluations = [entry for entry in log if "eval_budget/16+16/accuracy" in entry]
+    assert [entry["step"] for entry in evaluations] == [0, 2, 4]
+    for entry in evaluations:
+        assert entry["eval_budget/16+16/forced_ratio"] >= entry["eval_budget/96+32/forced_ratio"]
+        assert entry["eval_budget/16+16/thinking_tokens"] <= 16
+        assert 16 < entry["eval_budget/96+32/thinking_tokens"] <= 96
+    assert evaluations[0]["eval_budget/96+32/accuracy"] > evaluations[0]["eval_budget/16+16/accuracy"]
+    assert evaluations[0] != {**evaluations[2], "step": 0}
+    assert_in_sync(log)
+
+
 def test_lora_trains_and_reaches_the_engine(train: Train, tmp_path: Path) -> None:
     log = train(
         "--use_peft", "true", "--lora_r", 8, "--lora_target_modules", "q_proj", "v_proj", *FAST, "--max_steps", 4

