@@ -8,10 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+
+if TYPE_CHECKING:
+    from vllm import LLM
 
 ROOT = Path(__file__).parents[1]
 BASE = ROOT / "recipes" / "nano" / "base"
@@ -31,6 +34,20 @@ def nano_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     script = ROOT / "recipes" / "nano" / "make_base.py"
     subprocess.run([sys.executable, script, "--what", "data", "--output", output], check=True, capture_output=True)
     return output / "data"
+
+
+@pytest.fixture(scope="session")
+def start_engine() -> Callable[..., "LLM"]:
+    """Starts an engine of the nano base that lives as long as the tests: freeing one breaks others of its process."""
+    from vllm import LLM
+
+    engines: list[LLM] = []
+
+    def start(**options: Any) -> LLM:
+        engines.append(LLM(str(BASE), enforce_eager=True, seed=0, **options))
+        return engines[-1]
+
+    return start
 
 
 Train = Callable[..., list[dict[str, Any]]]

@@ -1,7 +1,7 @@
 """The scheduler over a real engine: a colocated CPU vLLM that serves the nano base."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ GREEDY = {"temperature": 0.0}
 
 
 @pytest.fixture(scope="module")
-def llm() -> Iterator[LLM]:
-    yield LLM(str(BASE), max_model_len=CONTEXT, max_num_seqs=SLOTS, enforce_eager=True, seed=0)
+def llm(start_engine: Callable[..., LLM]) -> LLM:
+    return start_engine(max_model_len=CONTEXT, max_num_seqs=SLOTS)
 
 
 @pytest.fixture(scope="module")

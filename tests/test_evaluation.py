@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,33 +16,48 @@ import pandas as pd
 import pytest
 from conftest import BASE, ROOT, SHARED
 from scipy.stats import binomtest
+from trl import TrlParser
+from vllm import LLM
+from vllm.config import ReasoningConfig
+
+import e1_trl.evaluation.__main__ as evaluation
+from e1_trl.evaluation.__main__ import EvaluationArguments
+from e1_trl.evaluation.benchmarks import load_benchmark
+from e1_trl.evaluation.store import StoreError
 
 KILLS = 20
-COMMAND = [sys.executable, "-m", "e1_trl.evaluation", "--model", BASE, "--enforce_eager", "true"]
+ENGINES: list[LLM] = []
 # Without s1's English, which the nano tokenizer has no words for.
 WORDS = ["--s1_text", r"\boxed{", "--wait_text", "Wait "]
 BUDGETS = ["--budgets", "16+16", "32+16", "64+16", "unlimited"]
 METHODS = ["--methods", "separate", "truncation", "s1", "l1_max", "no_thinking", "unconstrained"]
 
 
-def command(data: Path, output: Path, *options: object) -> list[str]:
-    return [str(part) for part in [*COMMAND, "--dataset_name", data, *WORDS, "--output", output, *options]]
+@pytest.fixture
+def one_engine(start_engine: Callable[..., LLM], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evaluations in this process use one engine, instead of each its own."""
+    if not ENGINES:
+        ENGINES.append(start_engine(max_model_len=1024, reasoning_config=ReasoningConfig("", "<think>", "</think>")))
+    monkeypatch.setattr(evaluation, "start_engine", lambda *_: ENGINES[0])
 
 
-def evaluate(data: Path, output: Path, *options: object) -> str:
-    """Run to the end; returns what was printed."""
-    done = subprocess.run(command(data, output, *options), cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout + done.stderr
+def options(data: Path, output: Path, *more: object) -> list[str]:
+    fixed = ["--model", BASE, "--enforce_eager", "true", "--dataset_name", data, *WORDS, "--output", output]
+    return [str(part) for part in [*fixed, *more]]
 
 
-def refusal(*arguments: object) -> str:
-    """What a command that must fail says: one line, before anything is generated."""
-    done = subprocess.run([str(part) for part in arguments], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 1
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("e1_trl.evaluation")]
-    assert "Traceback" not in done.stderr and "Loading safetensors" not in done.stderr
-    return line
+def evaluate_here(arguments: Sequence[object]) -> None:
+    (parsed,) = TrlParser(EvaluationArguments).parse_args_and_config([str(part) for part in arguments])
+    evaluation.evaluate(parsed)
+
+
+def evaluate(data: Path, output: Path, *more: object) -> None:
+    """Run to the end, in this process."""
+    evaluate_here(options(data, output, *more))
+
+
+def command(data: Path, output: Path, *more: object) -> list[str]:
+    return [sys.executable, "-m", "e1_trl.evaluation", *options(data, output, *more)]
 
 
 def rows(output: Path) -> list[dict[str, Any]]:
@@ -49,13 +65,14 @@ def rows(output: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.engine
+@pytest.mark.usefixtures("one_engine")
 @pytest.mark.timeout(1500)
 def test_killed_at_random_moments_it_goes_on_and_ends_the_same(nano_data: Path, tmp_path: Path) -> None:
     # Few at a time, so that sampling takes longer than starting and most kills meet it at work.
-    options = [*BUDGETS, *METHODS, "--max_problems", 96, "--temperature", 0, "--concurrency", 2]
+    sampled = [*BUDGETS, *METHODS, "--max_problems", 96, "--temperature", 0, "--concurrency", 2]
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
     start = time.monotonic()
-    evaluate(nano_data, undisturbed, *options)
+    subprocess.run(command(nano_data, undisturbed, *sampled), cwd=ROOT, check=True, capture_output=True)
     whole = time.monotonic() - start
 
     rng = random.Random(0)
@@ -63,7 +80,7 @@ def test_killed_at_random_moments_it_goes_on_and_ends_the_same(nano_data: Path, 
     for _ in range(KILLS):
         log = (tmp_path / "log").open("w")
         process = subprocess.Popen(
-            command(nano_data, killed, *options), cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+            command(nano_data, killed, *sampled), cwd=ROOT, stdout=log, stderr=log, start_new_session=True
         )
         deadline = time.monotonic() + rng.uniform(0.3, 0.75) * whole
         while time.monotonic() < deadline and process.poll() is None:
@@ -75,7 +92,7 @@ def test_killed_at_random_moments_it_goes_on_and_ends_the_same(nano_data: Path, 
         at_work += now > segments
         segments = now
     assert at_work >= 3
-    evaluate(nano_data, killed, *options)
+    evaluate(nano_data, killed, *sampled)
 
     legs = pd.concat(pd.read_parquet(shard) for shard in killed.glob("segments/*.parquet"))
     assert not legs.duplicated(["problem", "sample", "branch", "start"]).any()
@@ -84,7 +101,10 @@ def test_killed_at_random_moments_it_goes_on_and_ends_the_same(nano_data: Path, 
 
 
 @pytest.mark.engine
-def test_more_budgets_and_a_lost_shard_cost_only_what_is_missing(nano_data: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("one_engine")
+def test_more_budgets_and_a_lost_shard_cost_only_what_is_missing(
+    nano_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, fresh = tmp_path / "grown", tmp_path / "fresh"
     small = ["--methods", "separate", "--max_problems", 32, "--temperature", 0]
     evaluate(nano_data, folder, *small, "--budgets", "32+16")
@@ -98,12 +118,13 @@ def test_more_budgets_and_a_lost_shard_cost_only_what_is_missing(nano_data: Path
 
     (shard,) = folder.glob("segments/*.parquet")
     shard.write_bytes(shard.read_bytes()[:-10])
-    printed = evaluate(nano_data, folder, *small, "--budgets", "32+16", "64+16")
-    assert "damaged, and put aside" in printed and shard.name in printed
+    evaluate(nano_data, folder, *small, "--budgets", "32+16", "64+16")
+    assert "damaged, and put aside" in caplog.text and shard.name in caplog.text
     assert (folder / "samples.parquet").read_bytes() == (fresh / "samples.parquet").read_bytes()
 
-    # Nothing is missing: no engine is started, and grading again needs neither model nor data.
-    assert "Loading safetensors" not in evaluate(nano_data, folder, *small, "--budgets", "32+16", "64+16")
+    # Nothing is missing, so no engine is started; and grading again needs neither model nor data.
+    monkeypatch.setattr(evaluation, "start_engine", lambda *_: pytest.fail("an engine was started for nothing"))
+    evaluate(nano_data, folder, *small, "--budgets", "32+16", "64+16")
     before = (folder / "results.json").read_bytes()
     samples = pd.read_parquet(folder / "samples.parquet").assign(correct=False, outcome="wrong")
     samples.to_parquet(folder / "samples.parquet")
@@ -113,10 +134,11 @@ def test_more_budgets_and_a_lost_shard_cost_only_what_is_missing(nano_data: Path
 
 
 @pytest.mark.engine
+@pytest.mark.usefixtures("one_engine")
 def test_shared_and_independent_samples_agree_and_so_does_the_engine(nano_data: Path, tmp_path: Path) -> None:
-    options = ["--budgets", "32+16", "64+16", "128+16", "--max_problems", 400, "--temperature", 1.0]
-    evaluate(nano_data, tmp_path / "shared", *options, "--methods", "separate", "engine_native")
-    evaluate(nano_data, tmp_path / "apart", *options, "--methods", "separate", "--independent", "true", "--seed", 1)
+    sampled = ["--budgets", "32+16", "64+16", "128+16", "--max_problems", 400, "--temperature", 1.0]
+    evaluate(nano_data, tmp_path / "shared", *sampled, "--methods", "separate", "engine_native")
+    evaluate(nano_data, tmp_path / "apart", *sampled, "--methods", "separate", "--independent", "true", "--seed", 1)
     shared = {(row["method"], row["thinking_budget"]): row for row in rows(tmp_path / "shared")}
     apart = {(row["method"], row["thinking_budget"]): row for row in rows(tmp_path / "apart")}
     for budget in (32, 64, 128):
@@ -141,58 +163,76 @@ def test_shared_and_independent_samples_agree_and_so_does_the_engine(nano_data: 
 
 
 @pytest.mark.engine
+@pytest.mark.usefixtures("one_engine")
 def test_one_model_thinks_and_another_answers(nano_data: Path, tmp_path: Path) -> None:
-    options = ["--budgets", "16+16", "48+16", "--max_problems", 16, "--temperature", 0]
+    sampled = ["--budgets", "16+16", "48+16", "--max_problems", 16, "--temperature", 0]
     thinker, mixed = tmp_path / "thinker", tmp_path / "mixed"
-    evaluate(nano_data, thinker, *options, "--methods", "separate", "--name", "a")
-    evaluate(nano_data, mixed, *options, "--methods", "mixed", "--thinking_from", thinker, "--name", "b")
+    evaluate(nano_data, thinker, *sampled, "--methods", "separate", "--name", "a")
+    evaluate(nano_data, mixed, *sampled, "--methods", "mixed", "--thinking_from", thinker, "--name", "b")
     # The two are the same model here, so at temperature 0 nothing may change.
     ours, theirs = (pd.read_parquet(folder / "samples.parquet") for folder in (mixed, thinker))
     assert set(ours["model"]) == {"a → b"} and set(ours["method"]) == {"mixed"}
     assert [list(ids) for ids in ours["token_ids"]] == [list(ids) for ids in theirs["token_ids"]]
-    line = refusal(*command(nano_data, tmp_path / "more", "--methods", "mixed", "--thinking_from", thinker,
-                            "--budgets", "64+16", "--max_problems", 16))  # fmt: skip
-    assert "was cut at 48 tokens" in line
+    with pytest.raises(ValueError, match="was cut at 48 tokens"):
+        evaluate(
+            *(nano_data, tmp_path / "more", "--methods", "mixed", "--thinking_from", thinker),
+            *("--budgets", "64+16", "--max_problems", 16),
+        )
 
 
 @pytest.mark.engine
+@pytest.mark.usefixtures("one_engine")
 @pytest.mark.skipif(os.cpu_count() < 2, reason="two engines need two cores")
 def test_two_engines_share_the_problems(nano_data: Path, tmp_path: Path) -> None:
-    options = ["--budgets", "16+16", "--methods", "separate", "--max_problems", 12, "--temperature", 0]
-    evaluate(nano_data, tmp_path / "one", *options)
-    evaluate(nano_data, tmp_path / "two", *options, "--data_parallel_size", 2)
+    sampled = ["--budgets", "16+16", "--methods", "separate", "--max_problems", 12, "--temperature", 0]
+    evaluate(nano_data, tmp_path / "one", *sampled)
+    two = command(nano_data, tmp_path / "two", *sampled, "--data_parallel_size", 2)
+    subprocess.run(two, cwd=ROOT, check=True, capture_output=True)
     assert (tmp_path / "one" / "results.json").read_bytes() == (tmp_path / "two" / "results.json").read_bytes()
 
 
-def test_what_cannot_work_is_refused_in_one_line(nano_data: Path, tmp_path: Path) -> None:
-    def refused(*options: object, data: Path = nano_data) -> str:
-        return refusal(*command(data, tmp_path / "out", *options))
-
-    assert "does not fit the context of 1024 tokens" in refused("--budgets", "2000+16")
-    assert "'x+16'" in refused("--budgets", "x+16")
-    assert "unknown method 's2'" in refused("--budgets", "16+16", "--methods", "s2")
+def test_what_cannot_work_is_refused_before_a_model_is_loaded(
+    nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "start_engine", lambda *_: pytest.fail("an engine was started"))
+    out, nowhere = tmp_path / "out", "http://127.0.0.1:9/v1"
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
-    assert "it must hold at least one row" in refused("--budgets", "16+16", "--dataset_split", "train", data=empty)
-    bare = [*COMMAND[:4], "--output", tmp_path / "out", "--budgets", "16+16"]
-    assert "unknown benchmark 'aime'" in refusal(*bare[:3], "--model", BASE, *bare[4:], "--benchmark", "aime")
     untemplated = tmp_path / "untemplated"
     shutil.copytree(BASE, untemplated)
     (untemplated / "chat_template.jinja").unlink()
-    assert "has no chat template" in refusal(
-        *(*COMMAND[:3], "--model", untemplated, "--output", tmp_path / "out", "--budgets", "16+16"),
-        *("--dataset_name", nano_data),
-    )
-    assert "no answer from http://127.0.0.1:9/v1" in refused(
-        "--budgets", "16+16", "--base_url", "http://127.0.0.1:9/v1"
-    )
-    assert "temperature" in refused("--budgets", "16+16", "--temperature", 0.9, "--base_url", "http://127.0.0.1:9/v1")
+
+    at = ("--budgets", "16+16")
+    refused = [
+        ("does not fit the context of 1024 tokens", options(nano_data, out, "--budgets", "2000+16")),
+        ("'x\\+16': 'x' is neither a number", options(nano_data, out, "--budgets", "x+16")),
+        ("unknown method 's2'", options(nano_data, out, *at, "--methods", "s2")),
+        ("applies to any budget", options(nano_data, out, "--budgets", "unlimited", "--methods", "s1")),
+        ("it must hold at least one row", options(empty, out, *at, "--dataset_split", "train")),
+        ("name either a benchmark or a dataset_name", options(nano_data, out, *at, "--benchmark", "amc")),
+        ("unknown benchmark 'aime'", ["--model", BASE, "--output", out, *at, "--benchmark", "aime"]),
+        ("has no chat template", options(nano_data, out, *at, "--model", untemplated)),
+        ("needs thinking_from", options(nano_data, out, *at, "--methods", "mixed")),
+        ("no answer from http://127.0.0.1:9/v1", options(nano_data, out, *at, "--base_url", nowhere)),
+    ]
+    for expected, arguments in refused:
+        with pytest.raises((ValueError, OSError), match=expected) as error:
+            evaluate_here(arguments)
+        assert "\n" not in str(error.value)
+    with pytest.raises(StoreError, match=r"sampling = .*0\.6.*this one has .*0\.9.*name another folder"):
+        evaluate(nano_data, out, *at, "--base_url", nowhere, "--temperature", 0.9)
+
+
+@pytest.mark.distributed
+def test_the_command_says_what_is_wrong_in_one_line(nano_data: Path, tmp_path: Path) -> None:
+    wrong = command(nano_data, tmp_path, "--budgets", "2000+16")
+    done = subprocess.run(wrong, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("e1_trl.evaluation: a prompt of")
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the offline datasets are not here")
 def test_benchmarks_are_found_in_a_local_folder_with_all_accepted_answers() -> None:
-    from e1_trl.evaluation.benchmarks import load_benchmark
-
     sizes = {"aime2024": 30, "amc": 83, "math500": 500, "minerva": 272, "olympiadbench": 675, "gsm8k": 1319}
     for name, size in sizes.items():
         assert len(load_benchmark(name, SHARED / "math_eval")) == size

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import openai
@@ -69,14 +69,16 @@ def server() -> Iterator[openai.OpenAI]:
         yield client
 
 
-def test_server_and_process_sample_the_same_tokens_at_temperature_zero(server: openai.OpenAI, nano_data: Path) -> None:
+def test_server_and_process_sample_the_same_tokens_at_temperature_zero(
+    server: openai.OpenAI, start_engine: Callable[..., LLM], nano_data: Path
+) -> None:
     tokenizer = AutoTokenizer.from_pretrained(BASE)
     problems = load_problems(str(nano_data), "test", None, "problem", "answer").select(range(16))
     prompt_ids = [
         tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
         for prompt in to_prompts(problems, tokenizer, "", None)["prompt"]
     ]
-    llm = LLM(str(BASE), max_model_len=CONTEXT, enforce_eager=True, logprobs_mode="processed_logprobs")
+    llm = start_engine(max_model_len=CONTEXT, logprobs_mode="processed_logprobs")
     greedy = {"temperature": 0.0}
     # One marker of a single token, and one of several with a longer forced text.
     for marker in (Marker.from_tokenizer(tokenizer), Marker.from_tokenizer(tokenizer, ";c=", "Wait ;c=")):

@@ -17,7 +17,7 @@ import sys
 from dataclasses import dataclass, field, replace
 from importlib.metadata import distributions, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import openai
 from datasets import Dataset
@@ -35,6 +35,9 @@ from e1_trl.evaluation.store import Store, StoreError
 from e1_trl.evaluation.tree import Part
 from e1_trl.report import commit
 from e1_trl.rollout import Stop
+
+if TYPE_CHECKING:
+    from vllm import LLM
 
 logger = logging.getLogger(__name__)
 
@@ -260,13 +263,13 @@ def _to_problem(row: dict[str, Any], tokenizer: PreTrainedTokenizerBase, suffixe
     return Problem(row["index"], content, row["answers"], prompts)
 
 
-def connect(arguments: EvaluationArguments, prepared: Prepared) -> Serve:
+def serve_remotely(arguments: EvaluationArguments, prepared: Prepared) -> Serve:
     """Sampling on a server.
 
     Raises:
         ValueError: it does not answer, does not serve the model, or its context is too short.
     """
-    from e1_trl.engine import serve_remotely
+    from e1_trl import engine
 
     client = openai.OpenAI(base_url=arguments.base_url, api_key=os.environ.get("OPENAI_API_KEY", "unused"))
     served = arguments.served_model_name or arguments.model
@@ -286,24 +289,23 @@ def connect(arguments: EvaluationArguments, prepared: Prepared) -> Serve:
         )
     patient = client.with_options(max_retries=RETRIES)
     marker = prepared.plan.setting.marker
-    return lambda requests, follow: serve_remotely(
+    return lambda requests, follow: engine.serve_remotely(
         patient, served, requests, follow, marker, prepared.sampling, arguments.concurrency
     )
 
 
-def load(arguments: EvaluationArguments, prepared: Prepared) -> Serve:
-    """Sampling in this process."""
-    # The engine is stepped in its own process. Set before vLLM starts it.
+def start_engine(arguments: EvaluationArguments, prepared: Prepared) -> "LLM":
+    """vLLM in this process."""
+    # The engine is stepped in its own process. Set before vLLM is imported.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     from vllm import LLM
     from vllm.config import ReasoningConfig
 
-    from e1_trl.engine import serve
-
-    marker = prepared.plan.setting.marker
-    native = any(cell.method == "engine_native" for cell in prepared.plan.cells)
-    opening = arguments.marker.replace("/", "", 1)
-    llm = LLM(
+    options: dict[str, Any] = {}
+    if any(cell.method == "engine_native" for cell in prepared.plan.cells):
+        opening = arguments.marker.replace("/", "", 1)
+        options["reasoning_config"] = ReasoningConfig("", opening, arguments.marker)
+    return LLM(
         arguments.model,
         max_model_len=prepared.engine_context,
         max_num_seqs=arguments.concurrency,
@@ -311,8 +313,15 @@ def load(arguments: EvaluationArguments, prepared: Prepared) -> Serve:
         gpu_memory_utilization=arguments.gpu_memory_utilization,
         enforce_eager=arguments.enforce_eager,
         seed=arguments.seed + (arguments.data_parallel_rank or 0),
-        **({"reasoning_config": ReasoningConfig("", opening, arguments.marker)} if native else {}),
+        **options,
     )
+
+
+def serve_here(arguments: EvaluationArguments, prepared: Prepared) -> Serve:
+    """Sampling in this process."""
+    llm, marker = start_engine(arguments, prepared), prepared.plan.setting.marker
+    from e1_trl.engine import serve
+
     return lambda requests, follow: serve(llm, requests, follow, marker, prepared.sampling, arguments.concurrency)
 
 
@@ -365,8 +374,8 @@ def evaluate(arguments: EvaluationArguments) -> None:
                 run_data_parallel(arguments)
                 done = read_off(plan, store.read())
             else:
-                engine = connect(arguments, prepared) if arguments.base_url else load(arguments, prepared)
-                sample(plan, store, saved, engine, done)
+                serve = serve_remotely(arguments, prepared) if arguments.base_url else serve_here(arguments, prepared)
+                sample(plan, store, saved, serve, done)
         if rank is not None:
             return
         store.compact()
