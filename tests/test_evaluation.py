@@ -29,8 +29,6 @@ KILLS = 20
 ENGINES: list[LLM] = []
 # Without s1's English, which the nano tokenizer has no words for.
 WORDS = ["--s1_text", r"\boxed{", "--wait_text", "Wait "]
-BUDGETS = ["--budgets", "16+16", "32+16", "64+16", "unlimited"]
-METHODS = ["--methods", "separate", "truncation", "s1", "l1_max", "no_thinking", "unconstrained"]
 
 
 @pytest.fixture
@@ -69,7 +67,9 @@ def rows(output: Path) -> list[dict[str, Any]]:
 @pytest.mark.timeout(1500)
 def test_killed_at_random_moments_it_goes_on_and_ends_the_same(nano_data: Path, tmp_path: Path) -> None:
     # Few at a time, so that sampling takes longer than starting and most kills meet it at work.
-    sampled = [*BUDGETS, *METHODS, "--max_problems", 96, "--temperature", 0, "--concurrency", 2]
+    methods = ["--methods", "separate", "truncation", "s1", "no_thinking"]
+    budgets = ["--budgets", "16+16", "32+16", "64+16"]
+    sampled = [*budgets, *methods, "--max_problems", 48, "--temperature", 0, "--concurrency", 2]
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
     start = time.monotonic()
     subprocess.run(command(nano_data, undisturbed, *sampled), cwd=ROOT, check=True, capture_output=True)
@@ -160,6 +160,33 @@ def test_shared_and_independent_samples_agree_and_so_does_the_engine(nano_data: 
         successes = round(row["accuracy"] * row["problems"])
         wilson = binomtest(successes, row["problems"]).proportion_ci(method="wilson")
         assert (row["ci_low"], row["ci_high"]) == pytest.approx((wilson.low, wilson.high))
+
+
+@pytest.mark.engine
+@pytest.mark.usefixtures("one_engine")
+def test_every_method_has_its_rows_and_the_report_its_pictures(nano_data: Path, tmp_path: Path) -> None:
+    methods = ["separate", "truncation", "s1", "s1_as_released", "l1_exact", "l1_max", "no_thinking", "unconstrained"]
+    budgets = ["16+16", "32+16", "64+16", "unlimited"]
+    evaluate(nano_data, tmp_path, "--budgets", *budgets, "--methods", *methods, "--max_problems", 12, "--samples", 2)
+    found = rows(tmp_path)
+    assert {row["method"] for row in found} == set(methods)
+    assert [row["thinking_budget"] for row in found if row["method"] == "separate"] == [16, 32, 64]
+    assert {row["solution_budget"] for row in found if row["method"] == "s1_as_released"} == {20}
+    assert all(row["samples"] == 2 and row["problems"] == 12 for row in found)
+    assert all(row["pass_at_k"] >= row["accuracy"] for row in found)
+    by_method = {row["method"]: row for row in found}
+    assert by_method["no_thinking"]["mean_thinking_tokens"] == 0
+    assert by_method["unconstrained"]["forced_ratio"] == by_method["truncation"]["forced_ratio"] == 0
+    samples = pd.read_parquet(tmp_path / "samples.parquet")
+    asked = samples[(samples["method"] == "l1_max") & (samples["thinking_budget"] == 32)]
+    assert asked["prompt"].str.endswith("Think for maximum 32 tokens.").all()
+    cut = samples[samples["method"] == "truncation"]
+    assert (cut["token_ids"].map(len) <= cut["thinking_budget"] + cut["solution_budget"]).all()
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert {line["method"] for line in results["curves"]} >= {"separate", "truncation", "s1"}
+    assert any(d["minus_method"] == "separate" and d["method"] == "truncation" for d in results["differences"])
+    assert (tmp_path / "accuracy.png").stat().st_size > 10_000 and (tmp_path / "allocation.png").exists()
+    assert "pass@2" in (tmp_path / "report.md").read_text()
 
 
 @pytest.mark.engine

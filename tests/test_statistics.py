@@ -60,4 +60,5 @@ def test_the_area_of_a_line_over_log_budget_is_its_middle() -> None:
     curve = np.stack([np.full((10, 2), value) for value in (0.2, 0.4, 0.6)])
     assert statistics.area(curve, budgets).mean == pytest.approx(0.4)
     fit = statistics.log_fit(budgets, [0.2, 0.4, 0.6])
-    assert fit.per_doubling == pytest.approx(0.2) and fit.r_squared == pytest.approx(1)
+    assert fit is not None and fit.per_doubling == pytest.approx(0.2) and fit.r_squared == pytest.approx(1)
+    assert statistics.log_fit([9.0, 9.0, 9.0], [0.1, 0.2, 0.3]) is None

@@ -149,6 +149,20 @@ def test_a_marker_of_several_tokens_is_found_where_two_legs_meet() -> None:
     assert branch.first(5).stop is Stop.MARKER and branch.first(4).stop is Stop.LENGTH
 
 
+def test_a_request_that_waits_to_be_submitted_is_not_made_again() -> None:
+    shared = setting()
+    tree = Tree(0, 0, shared.marker, shared.decode)
+    for cell in cells(["separate", "no_thinking"], [Budget(4, 5), Budget(8, 5)]):
+        tree.start(cell, METHODS[cell.method](tree, PROMPT, cell.budget, shared))
+    submitted = []
+    waiting = iter(tree.requests())
+    for (_, branch), request in waiting:  # one at a time, as an engine with one slot takes them
+        submitted.append((branch.name, len(branch.token_ids)))
+        tree.receive(branch, sample_greedily(request, 3))
+        submitted += [(branch.name, len(branch.token_ids)) for (_, branch), _ in tree.requests()]
+    assert len(submitted) == len(set(submitted))
+
+
 def test_thinking_is_sampled_once_and_forked_at_every_budget() -> None:
     at = [Budget(t, 5) for t in (8, 16, 24, None)]
     seed = next(s for s in range(1000) if len(sample_greedily(Request(PROMPT, 100, True), s).token_ids) > 30)

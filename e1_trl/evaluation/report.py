@@ -106,9 +106,7 @@ class Curve:
     area: float
     ci_low: float
     ci_high: float
-    per_doubling: float
-    standard_error: float
-    r_squared: float
+    fit: statistics.Fit | None
 
 
 def grade(samples: pd.DataFrame, time_limit: float, workers: int) -> pd.DataFrame:
@@ -246,12 +244,7 @@ def curves(cells: Sequence[pd.DataFrame], rows: Sequence[Row]) -> list[Curve]:
         budgets = [row.budget.completion_tokens(0) or 0 for row, _ in pairs]
         area = statistics.area(np.stack([matrix for _, matrix in pairs]), budgets)
         fit = statistics.log_fit([row.mean_tokens for row, _ in pairs], [row.accuracy for row, _ in pairs])
-        found.append(
-            Curve(
-                *(model, method, benchmark, area.mean, area.low, area.high),
-                *(fit.per_doubling, fit.standard_error, fit.r_squared),
-            )
-        )
+        found.append(Curve(model, method, benchmark, area.mean, area.low, area.high, fit))
     return found
 
 
@@ -338,6 +331,12 @@ def _signed(difference: Difference) -> tuple[str, ...]:
     )
 
 
+def _fit_as_text(fit: statistics.Fit | None) -> tuple[str, str, str]:
+    if fit is None:
+        return "", "", ""
+    return f"{100 * fit.per_doubling:+.1f}", f"{100 * fit.standard_error:.1f}", f"{fit.r_squared:.2f}"
+
+
 def as_markdown(rows: Sequence[Row], compared: Sequence[Difference], lines: Sequence[Curve]) -> str:
     """The report: all tables, and the pictures beside it."""
     first = rows[0]
@@ -394,11 +393,7 @@ def as_markdown(rows: Sequence[Row], compared: Sequence[Difference], lines: Sequ
                 (
                     (
                         *(line.model, line.method, f"{line.area:.1%}", f"{line.ci_low:.1%} – {line.ci_high:.1%}"),
-                        *(
-                            f"{100 * line.per_doubling:+.1f}",
-                            f"{100 * line.standard_error:.1f}",
-                            f"{line.r_squared:.2f}",
-                        ),
+                        *_fit_as_text(line.fit),
                     )
                     for line in lines
                 ),

@@ -97,7 +97,7 @@ def sample(plan: Plan, store: Store, saved: Mapping[Identity, Sequence[Leg]], se
             progress.update(len(tree.results))
             yield from tree.requests()
 
-    def follow(key: tuple[Tree, Branch], segment: Segment) -> Iterator[tuple[tuple[Tree, Branch], Request]]:
+    def follow(key: tuple[Tree, Branch], segment: Segment) -> list[tuple[tuple[Tree, Branch], Request]]:
         nonlocal tokens
         tree, branch = key
         before = len(tree.results)

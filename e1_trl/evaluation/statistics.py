@@ -104,7 +104,9 @@ class Fit:
     r_squared: float
 
 
-def log_fit(tokens: Sequence[float], accuracies: Sequence[float]) -> Fit:
-    """Least squares of accuracy on log2 of the mean tokens, one point per budget (three at least)."""
+def log_fit(tokens: Sequence[float], accuracies: Sequence[float]) -> Fit | None:
+    """Least squares of accuracy on log2 of the mean tokens, one point per budget; `None` if all used the same."""
+    if max(tokens) == min(tokens):
+        return None
     line = linregress(np.log2(tokens), accuracies)
     return Fit(float(line.slope), float(line.stderr), float(line.rvalue**2))

@@ -12,7 +12,7 @@ follows. Knows nothing about engines or files.
 
 import hashlib
 from array import array
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
@@ -154,16 +154,21 @@ class Tree:
             yield branch, length
         return branch.first(length)
 
-    def requests(self) -> Iterator[tuple["tuple[Tree, Branch]", Request]]:
-        """A request for every branch that is waited for and not in flight, as far as the next one who waits."""
+    def requests(self) -> list[tuple["tuple[Tree, Branch]", Request]]:
+        """A request for every branch that is waited for and not in flight, as far as the next one who waits.
+
+        The branches count as in flight from now on, even if the requests are submitted later.
+        """
         needed: dict[str, int] = {}
         for _, _, branch, length in self._waiting:
             if not branch.in_flight:
                 needed[branch.name] = min(length, needed.get(branch.name, length))
+        requests = []
         for name, length in needed.items():
             branch = self._branches[name]
             branch.in_flight = True
-            yield (self, branch), branch.request(length)
+            requests.append(((self, branch), branch.request(length)))
+        return requests
 
     def receive(self, branch: Branch, segment: Segment) -> Leg:
         """Take the engine's answer to a request for `branch`; returns what to store."""
