@@ -27,7 +27,7 @@ else
 LAUNCH := accelerate launch --config_file accelerate_configs/ddp.yaml --num_processes 1
 endif
 
-.PHONY: help install train results curve base test check format eval compare plot bench lock clean
+.PHONY: help install train results curve base test check format eval compare plot sweep ablations bench lock clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -132,6 +132,23 @@ compare: install  ## evaluate several models and draw them together: MODELS="a b
 plot: install  ## draw stored results again: RESULTS="folder…" [ARGS="--output folder"], or grade again: ARGS=--regrade
 	@test -n "$(RESULTS)" || { echo "make plot: RESULTS is missing, e.g. make plot RESULTS=runs/nano/evaluation/e1"; exit 2; }
 	$(PY) -m e1_trl.evaluation.report $(RESULTS) $(ARGS)
+
+SWEEP_NANO := $(EVALUATE) --dataset_name runs/nano/data --budgets $(filter-out unlimited,$(NANO_BUDGETS)) --samples 2 \
+	--max_problems 256 --s1_text '\boxed{' --wait_text 'Wait '
+SWEEP_METHODS := separate truncation s1 s1_as_released l1_exact l1_max no_thinking unconstrained engine_native
+
+sweep: install runs/nano/data  ## measure one generation against one per budget, and every method on nano, into docs/ (nothing else running)
+	$(SWEEP_NANO) --model recipes/nano/base --name base --methods $(SWEEP_METHODS) --output runs/sweep/base
+	$(SWEEP_NANO) --model runs/nano/e1 --name e1 --methods $(SWEEP_METHODS) --output runs/sweep/e1
+	$(SWEEP_NANO) --model runs/nano/e1 --name e1 --methods mixed --thinking_from runs/sweep/base --output runs/sweep/base-e1
+	$(PY) -m e1_trl.evaluation.report runs/sweep/{base,e1,base-e1} --output runs/sweep
+	cp runs/sweep/accuracy.png docs/results/sweep.png
+	$(PY) -m benchmarks.bench_sweep --results runs/sweep/results.json $(wildcard runs/sweep/smollm2/results.json) \
+		--document docs/evaluation.md
+
+ablations: install runs/nano/data  ## train and evaluate the ablations of the nano recipe, into docs/ (after `make train`; an hour and a half)
+	@test -d runs/nano/e1 || { echo "make ablations: there is no runs/nano/e1; run make train first"; exit 1; }
+	$(PY) recipes/nano/ablations.py
 
 bench: install runs/nano/data  ## measure the scheduler against a barrier and a single call, into docs/ (nothing else running)
 	$(PY) -m benchmarks.bench_rollout --document docs/benchmark.md

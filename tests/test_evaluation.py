@@ -26,6 +26,7 @@ from e1_trl.evaluation.benchmarks import load_benchmark
 from e1_trl.evaluation.store import StoreError
 
 KILLS = 20
+KEY = ["problem", "sample", "branch", "start"]
 ENGINES: list[LLM] = []
 # Without s1's English, which the nano tokenizer has no words for.
 WORDS = ["--s1_text", r"\boxed{", "--wait_text", "Wait "]
@@ -69,33 +70,35 @@ def test_killed_at_random_moments_it_goes_on_and_ends_the_same(nano_data: Path, 
     # Few at a time, so that sampling takes longer than starting and most kills meet it at work.
     methods = ["--methods", "separate", "truncation", "s1", "no_thinking"]
     budgets = ["--budgets", "16+16", "32+16", "64+16"]
-    sampled = [*budgets, *methods, "--max_problems", 48, "--temperature", 0, "--concurrency", 2]
+    sampled = [*budgets, *methods, "--max_problems", 240, "--temperature", 0, "--concurrency", 2]
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
     start = time.monotonic()
     subprocess.run(command(nano_data, undisturbed, *sampled), cwd=ROOT, check=True, capture_output=True)
     whole = time.monotonic() - start
 
     rng = random.Random(0)
-    segments, at_work = 0, 0
+    shards, at_work = 0, 0
     for _ in range(KILLS):
         log = (tmp_path / "log").open("w")
         process = subprocess.Popen(
             command(nano_data, killed, *sampled), cwd=ROOT, stdout=log, stderr=log, start_new_session=True
         )
-        deadline = time.monotonic() + rng.uniform(0.3, 0.75) * whole
+        # Any time: while it starts, samples, or grades. Most often, soon after it has begun to write.
+        deadline = time.monotonic() + rng.uniform(0.2, 1.2) * whole
         while time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.01)
+            if len(list(killed.glob("segments/*.parquet"))) > shards:
+                shards = 10**9
+                deadline = min(deadline, time.monotonic() + rng.uniform(0, 1.5))
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        now = sum(len(pd.read_parquet(shard)) for shard in killed.glob("segments/*.parquet"))
-        assert now >= segments, "a kill lost what was finished"
-        at_work += now > segments
-        segments = now
-    assert at_work >= 3
+        at_work += shards == 10**9
+        shards = len(list(killed.glob("segments/*.parquet")))
+        legs = pd.concat([pd.DataFrame(columns=KEY), *map(pd.read_parquet, killed.glob("segments/*.parquet"))])
+        assert not legs.duplicated(KEY).any(), "what was finished was sampled again"
+    assert at_work >= 5
     evaluate(nano_data, killed, *sampled)
 
-    legs = pd.concat(pd.read_parquet(shard) for shard in killed.glob("segments/*.parquet"))
-    assert not legs.duplicated(["problem", "sample", "branch", "start"]).any()
     for name in ("results.json", "report.md", "samples.parquet"):
         assert (killed / name).read_bytes() == (undisturbed / name).read_bytes(), name
 
@@ -111,8 +114,7 @@ def test_more_budgets_and_a_lost_shard_cost_only_what_is_missing(
     first = pd.concat(pd.read_parquet(shard) for shard in folder.glob("segments/*.parquet"))
     evaluate(nano_data, folder, *small, "--budgets", "32+16", "64+16")
     second = pd.concat(pd.read_parquet(shard) for shard in folder.glob("segments/*.parquet"))
-    key = ["problem", "sample", "branch", "start"]
-    assert len(second) > len(first) and first.merge(second, on=key).shape[0] == len(first)
+    assert len(second) > len(first) and first.merge(second, on=KEY).shape[0] == len(first)
     evaluate(nano_data, fresh, *small, "--budgets", "32+16", "64+16")
     assert (folder / "samples.parquet").read_bytes() == (fresh / "samples.parquet").read_bytes()
 
