@@ -127,6 +127,12 @@ def test_more_budgets_and_a_lost_shard_cost_only_what_is_missing(
     # Nothing is missing, so no engine is started; and grading again needs neither model nor data.
     monkeypatch.setattr(evaluation, "start_engine", lambda *_: pytest.fail("an engine was started for nothing"))
     evaluate(nano_data, folder, *small, "--budgets", "32+16", "64+16")
+    evaluate(nano_data, folder, *small, "--budgets", "64+16", "32+16")
+    assert [row["thinking_budget"] for row in rows(folder)] == [64, 32]
+    monkeypatch.undo()
+    monkeypatch.setattr(evaluation, "start_engine", lambda *_: ENGINES[0])
+    evaluate(nano_data, folder, *small, "--budgets", "16+16")
+    assert [row["thinking_budget"] for row in rows(folder)] == [64, 32, 16]
     before = (folder / "results.json").read_bytes()
     samples = pd.read_parquet(folder / "samples.parquet").assign(correct=False, outcome="wrong")
     samples.to_parquet(folder / "samples.parquet")

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LONGEST_REQUEST = 3600.0  # seconds; thinking without a limit takes its time
 RETRIES = 40  # of a request to a server; with the client's pauses of up to 8 s, it may be away for five minutes
 
 
@@ -271,7 +272,9 @@ def serve_remotely(arguments: EvaluationArguments, prepared: Prepared) -> Serve:
     """
     from e1_trl import engine
 
-    client = openai.OpenAI(base_url=arguments.base_url, api_key=os.environ.get("OPENAI_API_KEY", "unused"))
+    client = openai.OpenAI(
+        base_url=arguments.base_url, api_key=os.environ.get("OPENAI_API_KEY", "unused"), timeout=LONGEST_REQUEST
+    )
     served = arguments.served_model_name or arguments.model
     try:
         models = {model.id: model for model in client.models.list()}
@@ -381,6 +384,7 @@ def evaluate(arguments: EvaluationArguments) -> None:
         store.compact()
     samples = tabulate(plan, done, prepared.columns)
     samples = report.grade(samples, arguments.grading_time_limit, workers=max(1, (os.cpu_count() or 1) // 2))
+    samples = report.extend(samples, arguments.output)
     report.write_samples(samples, arguments.output)
     rows = report.write(samples, arguments.output)
     report.show(rows, arguments.output)

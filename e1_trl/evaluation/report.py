@@ -146,6 +146,20 @@ def read_samples(folder: Path) -> pd.DataFrame:
         ) from error
 
 
+def extend(samples: pd.DataFrame, folder: Path) -> pd.DataFrame:
+    """Samples preceded by those that the folder has of other methods and budgets.
+
+    Raises:
+        StoreError: what the folder has cannot be read.
+    """
+    if not (folder / "samples.parquet").exists():
+        return samples
+    before = read_samples(folder)
+    new = {tuple(map(str, cell)) for cell in samples[CELL].drop_duplicates().itertuples(index=False)}
+    kept = [tuple(map(str, cell)) not in new for cell in before[CELL].itertuples(index=False)]
+    return pd.concat([before[kept], samples], ignore_index=True) if any(kept) else samples
+
+
 def _optional(budget: Any) -> int | None:
     return None if pd.isna(budget) else int(budget)
 
