@@ -58,11 +58,11 @@ class BudgetEvaluation(TrainerCallback):
         prompts = self.prompts.select(own)
         logs: dict[str, float] = {}
         for budget in self.budgets:
-            completions = trainer.complete(prompts["prompt"], budget)
+            completions = trainer.complete(list(prompts["prompt"]), budget)
             solutions = trainer.processing_class.batch_decode(
                 [completion.solution_ids for completion in completions], skip_special_tokens=True
             )
-            grades = self.grader.grade(solutions, prompts["answers"])
+            grades = self.grader.grade(solutions, list(prompts["answers"]))
             rows = gather_object(
                 [
                     (index, grade.correct, c.thinking_tokens, c.solution_tokens, c.thinking_end is ThinkingEnd.FORCED)
