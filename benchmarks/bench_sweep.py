@@ -48,7 +48,7 @@ class SweepArguments:
     """What to measure, and where to put it."""
 
     model: str = field(default="recipes/nano/base", metadata={"help": "The nano base."})
-    problems: int = field(default=64, metadata={"help": "Problems, one sample each."})
+    problems: int = field(default=32, metadata={"help": "Problems, one sample each."})
     rounds: int = field(default=3, metadata={"help": "Rounds; each samples once with and once without sharing."})
     results: list[Path] = field(default_factory=list, metadata={"help": "results.json files whose rows are added."})
     output: Path = field(default=Path("docs/results/sweep.json"), metadata={"help": "JSON file that is written."})
