@@ -76,7 +76,7 @@ def test_a_shared_tree_answers_as_separate_rollouts_do(at: list[Budget], seed: i
         while rollout.request is not None:
             rollout.receive(sample_greedily(rollout.request, seed))
         ours, theirs = results[Cell("separate", budget)], rollout.completion
-        assert ours.token_ids == theirs.token_ids
+        assert ours.token_ids.tolist() == theirs.token_ids
         assert ours.thinking_end is theirs.thinking_end
         assert ours.truncated == theirs.solution_truncated
         assert (ours.thinking_tokens, ours.forced_tokens) == (theirs.thinking_tokens, theirs.forced_tokens)
@@ -126,14 +126,14 @@ def test_s1_puts_wait_in_place_of_an_early_close_and_accepts_the_last_one() -> N
         waits = 2
         results, _ = grow([Cell("s1", Budget(40, 10))], setting(waits=waits), seed)
         (answer,) = results.values()
-        thinking = answer.token_ids[: answer.thinking_tokens]
+        thinking = answer.token_ids[: answer.thinking_tokens].tolist()
         assert answer.thinking_tokens <= 40
         inserted = sum(thinking[i : i + 2] == [WAIT, 3] for i in range(len(thinking) - 1))
         assert MARKER not in thinking[:-1]
         if answer.thinking_end is ThinkingEnd.CLOSED:
             assert inserted >= waits or answer.thinking_tokens + 2 > 40
         if answer.thinking_end is ThinkingEnd.FORCED:
-            assert answer.token_ids[answer.thinking_tokens :][:2] == [9, 9] and answer.thinking_tokens == 40
+            assert answer.after_thinking[:2] == [9, 9] and answer.thinking_tokens == 40
         seen.add(answer.thinking_end)
     assert seen == set(ThinkingEnd)
 

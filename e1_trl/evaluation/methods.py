@@ -4,6 +4,7 @@ A method is a coroutine over a `Tree`: it samples parts (`yield from tree.sample
 Where methods do the same, they arrive at the same prefixes, and share the samples.
 """
 
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -59,7 +60,7 @@ class Answer:
         truncated: the solution was cut off.
     """
 
-    token_ids: list[int]
+    token_ids: "array[int]"
     thinking_end: ThinkingEnd | None
     thinking_tokens: int
     forced_tokens: int
@@ -69,12 +70,7 @@ class Answer:
     @property
     def after_thinking(self) -> list[int]:
         """What is graded: all tokens after the thinking, the forced ones too, since they may open the box."""
-        return self.token_ids[self.thinking_tokens :]
-
-    @property
-    def reached_an_end(self) -> bool:
-        """The model had its say: nothing was cut off by a limit."""
-        return self.thinking_end in (ThinkingEnd.CLOSED, ThinkingEnd.FORCED) and not self.truncated
+        return self.token_ids[self.thinking_tokens :].tolist()
 
 
 def _solve(
@@ -82,7 +78,7 @@ def _solve(
 ) -> Method[Answer]:
     """Answer after the thinking, which gets `forced` appended if it was stopped by its length."""
     if thinking.stop is Stop.EOS:
-        return Answer(thinking.token_ids, ThinkingEnd.EOS, len(thinking.token_ids), 0, 0, False)
+        return Answer(array("i", thinking.token_ids), ThinkingEnd.EOS, len(thinking.token_ids), 0, 0, False)
     end = ThinkingEnd.CLOSED if thinking.stop is Stop.MARKER else ThinkingEnd.FORCED
     appended = list(forced) if end is ThinkingEnd.FORCED else []
     before = [*thinking.token_ids, *appended]
@@ -91,7 +87,7 @@ def _solve(
         prefix, Kind.SOLUTION, Budget(None, limit).solution_limit(len(prefix), context)
     )
     return Answer(
-        token_ids=[*before, *solution.token_ids],
+        token_ids=array("i", [*before, *solution.token_ids]),
         thinking_end=end,
         thinking_tokens=len(thinking.token_ids),
         forced_tokens=len(appended),
@@ -116,7 +112,7 @@ def truncation(tree: Tree, prompt: list[int], budget: Budget, setting: Setting) 
     used = len(thinking.token_ids)
     if thinking.stop is Stop.LENGTH or (thinking.stop is Stop.MARKER and used == limit):
         end = ThinkingEnd.CLOSED if thinking.stop is Stop.MARKER else None
-        return Answer(thinking.token_ids, end, used, 0, 0, True)
+        return Answer(array("i", thinking.token_ids), end, used, 0, 0, True)
     return (yield from _solve(tree, prompt, thinking, (), limit - used, setting.context))
 
 
@@ -166,13 +162,13 @@ def engine_native(tree: Tree, prompt: list[int], budget: Budget, setting: Settin
     close = next(starts, None)
     if close is None:
         end = None if whole.stop is Stop.LENGTH else ThinkingEnd.EOS
-        return Answer(tokens, end, len(tokens), 0, 0, truncated=end is None)
+        return Answer(array("i", tokens), end, len(tokens), 0, 0, truncated=end is None)
     forced = len(marker) if close >= budget.thinking else 0
     thinking = close if forced else close + len(marker)
     solution = len(tokens) - thinking - forced
     kept = min(solution, budget.solution)
     return Answer(
-        token_ids=tokens[: thinking + forced + kept],
+        token_ids=array("i", tokens[: thinking + forced + kept]),
         thinking_end=ThinkingEnd.FORCED if forced else ThinkingEnd.CLOSED,
         thinking_tokens=thinking,
         forced_tokens=forced,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
@@ -130,9 +131,9 @@ def tabulate(plan: Plan, results: Results, columns: Mapping[str, Any]) -> pd.Dat
                     "sample": i,
                     "prompt": f"{problem.content} {plan.request(cell)}".strip(),
                     "answers": problem.answers,
-                    "text": plan.setting.decode(answer.token_ids),
+                    "text": plan.setting.decode(answer.token_ids.tolist()),
                     "solution": plan.setting.decode(answer.after_thinking),
-                    "token_ids": answer.token_ids,
+                    "token_ids": np.asarray(answer.token_ids, dtype=np.int32),
                     "thinking_end": None if answer.thinking_end is None else answer.thinking_end.value,
                     "truncated": answer.truncated,
                     "thinking_tokens": answer.thinking_tokens,
