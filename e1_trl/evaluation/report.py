@@ -37,6 +37,7 @@ from matplotlib import pyplot as plt
 REFERENCE = "separate"  # the method that others are compared with
 GRADED_AT_A_TIME = 1000
 HEADER = ("model", "method", "budget", "accuracy", "95% interval", "tokens", "thinking", "solution", "forced")
+LINE_STYLES, MARKERS = ("-", "--", ":", "-."), "os^D"
 OUTCOMES = ("censored", "unparseable", "wrong")
 
 
@@ -296,19 +297,22 @@ def read_rows(files: Sequence[Path]) -> list[Row]:
 
 
 def plot_accuracy(rows: Sequence[Row], file: Path) -> None:
-    """Accuracy against the tokens really used (paper: figures 1 and 4), one line per method and model."""
-    figure, axis = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    ordered = sorted(rows, key=_line)
-    for i, ((model, method, _), group) in enumerate(groupby(ordered, key=_line)):
-        line = sorted(group, key=lambda row: row.mean_tokens)
+    """Accuracy against the tokens really used (paper: figures 1 and 4): a color per method, a line style per model."""
+    figure, axis = plt.subplots(figsize=(7.5, 5), layout="constrained")
+    models, methods = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("model", "method"))
+    for model, method, benchmark in dict.fromkeys(map(_line, rows)):
+        line = [row for row in rows if _line(row) == (model, method, benchmark)]
+        line.sort(key=lambda row: row.mean_tokens)
         tokens = [row.mean_tokens for row in line]
-        style = "*" if len(line) == 1 else "o-"
-        axis.plot(tokens, [row.accuracy for row in line], style, color=f"C{i % 10}", label=f"{model}, {method}", ms=5)
+        color, style = f"C{methods.index(method)}", LINE_STYLES[models.index(model) % len(LINE_STYLES)]
+        marker = MARKERS[models.index(model) % len(MARKERS)]
+        label = f"{model}, {method}"
+        axis.plot(tokens, [row.accuracy for row in line], f"{marker}{style}", color=color, label=label, ms=5)
         low, high = [row.ci_low for row in line], [row.ci_high for row in line]
         if len(line) == 1:
-            axis.vlines(tokens, low, high, color=f"C{i % 10}", alpha=0.4)
+            axis.vlines(tokens, low, high, color=color, alpha=0.4)
         else:
-            axis.fill_between(tokens, low, high, color=f"C{i % 10}", alpha=0.15)
+            axis.fill_between(tokens, low, high, color=color, alpha=0.12)
     axis.set(xlabel="mean tokens used", ylabel="accuracy", xscale="log")
     axis.set_ylim(bottom=0)
     axis.legend(fontsize="x-small")
