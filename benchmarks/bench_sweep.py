@@ -50,6 +50,7 @@ class SweepArguments:
     model: str = field(default="recipes/nano/base", metadata={"help": "The nano base."})
     problems: int = field(default=32, metadata={"help": "Problems, one sample each."})
     rounds: int = field(default=3, metadata={"help": "Rounds; each samples once with and once without sharing."})
+    measure: bool = field(default=True, metadata={"help": "False: keep the ratios of the output, replace its rows."})
     results: list[Path] = field(default_factory=list, metadata={"help": "results.json files whose rows are added."})
     output: Path = field(default=Path("docs/results/sweep.json"), metadata={"help": "JSON file that is written."})
     document: Path | None = field(default=None, metadata={"help": "Markdown file whose section `sweep` is replaced."})
@@ -144,7 +145,10 @@ def compare(arguments: SweepArguments) -> dict[str, Any]:
 def main() -> None:
     (arguments,) = TrlParser(SweepArguments).parse_args_and_config()
     rows = read_rows(arguments.results)
-    measured = compare(arguments)
+    if arguments.measure:
+        measured = compare(arguments)
+    else:
+        measured = {name: value for name, value in json.loads(arguments.output.read_text()).items() if name != "rows"}
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     content = {**measured, "rows": [asdict(row) for row in rows]}
     arguments.output.write_text(json.dumps(content, indent=1) + "\n")

@@ -40,7 +40,7 @@ RECIPE = {"e1": Path("runs/nano/e1"), "base": HERE / "base"}
 
 # What is compared with what: the models of each table, the first being what the others are measured against.
 COMPARED = {
-    "training_budget": ["e1", "base", "budget-32", "budget-128", "budget-192"],
+    "training_budget": ["e1", "base", "budget-32", "budget-128"],
     "iterative": ["e1", "second-round-128"],
     "mixed_models": ["base", "base → e1", "e1 → base", "e1"],
     "token_allocation": ["base", "e1"],
