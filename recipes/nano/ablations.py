@@ -3,7 +3,7 @@
     make ablations        about an hour and a half on two cores; what is there already is not made again
 
 What is trained stands in ablations.yaml; the recipe itself (`make train`) is one of the runs. Every model answers the
-same 1,024 problems at the same budgets.
+same 512 problems at the same budgets.
 """
 
 import argparse
@@ -35,6 +35,7 @@ from e1_trl.report import commit, markdown, replace_section
 HERE = Path(__file__).parent
 RUNS = Path("runs/ablations")
 EVALUATIONS = RUNS / "evaluations"
+PROBLEMS = 512
 BUDGETS = ["32+32", "64+32", "128+32", "192+32", "unlimited"]
 RECIPE = {"e1": Path("runs/nano/e1"), "base": HERE / "base"}
 
@@ -68,7 +69,8 @@ def train(name: str, overrides: dict[str, object], accelerate_config: str) -> No
 def evaluate(name: str, model: Path, *options: object) -> None:
     run(
         *(sys.executable, "-m", "e1_trl.evaluation", "--model", model, "--name", name.split(" → ")[-1]),
-        *("--dataset_name", "runs/nano/data", "--budgets", *BUDGETS, "--output", EVALUATIONS / name, *options),
+        *("--dataset_name", "runs/nano/data", "--max_problems", PROBLEMS, "--budgets", *BUDGETS),
+        *("--output", EVALUATIONS / name, *options),
     )
 
 
