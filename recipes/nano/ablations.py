@@ -70,7 +70,7 @@ def evaluate(name: str, model: Path, *options: object) -> None:
     run(
         *(sys.executable, "-m", "e1_trl.evaluation", "--model", model, "--name", name.split(" → ")[-1]),
         *("--dataset_name", "runs/nano/data", "--max_problems", PROBLEMS, "--budgets", *BUDGETS),
-        *("--output", EVALUATIONS / name, *options),
+        *("--output", EVALUATIONS / name, "--enforce_eager", "true", *options),
     )
 
 
