@@ -103,6 +103,10 @@ def test_zero3_on_two_processes_keeps_the_engines_in_sync(train: Train) -> None:
 
 
 def test_two_processes_share_one_tensor_parallel_engine(train: Train) -> None:
+    # vLLM's CPU build gives every externally launched group the same name in shared memory, so what a killed run left
+    # there would stop this one.
+    for left_over in Path("/dev/shm").glob("-tp:0-*-cpushm_*"):
+        left_over.unlink()
     log = train(
         *("--vllm_tensor_parallel_size", 2, *FAST, "--max_steps", 4, "--ddp_backend", "gloo"),
         accelerate_config="cpu_zero3",
