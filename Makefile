@@ -80,7 +80,8 @@ clean:  ## remove .venv and the tools' caches; runs/ stays
 # Half, one, two and three times the nano recipe's thinking budget, and no budget at all.
 NANO_BUDGETS := 32+32 64+32 128+32 192+32 unlimited
 EVALUATE := $(PY) -m e1_trl.evaluation
-EVALUATE_NANO := $(EVALUATE) --dataset_name runs/nano/data --methods separate unconstrained --budgets $(NANO_BUDGETS)
+EVALUATE_NANO := $(EVALUATE) --dataset_name runs/nano/data --methods separate unconstrained --budgets $(NANO_BUDGETS) \
+	--enforce_eager true
 
 train: install runs/nano/data  ## train E1 on the nano model, evaluate it beside its base, draw table and plot
 	@echo "==> training, runs/nano/e1"
@@ -143,10 +144,10 @@ sweep: install runs/nano/data  ## measure one generation against one per budget,
 	$(SWEEP_NANO) --model runs/nano/e1 --name e1 --methods mixed --thinking_from runs/sweep/base --output runs/sweep/base-e1
 	$(PY) -m e1_trl.evaluation.report runs/sweep/{base,e1,base-e1} --output runs/sweep
 	cp runs/sweep/accuracy.png docs/results/sweep.png
-	$(PY) -m benchmarks.bench_sweep --results runs/sweep/results.json $(wildcard runs/sweep/smollm2/results.json) \
+	$(PY) -m benchmarks.bench_sweep --results runs/sweep/results.json $(wildcard runs/sweep/smollm2*/results.json) \
 		--document docs/evaluation.md
 
-ablations: install runs/nano/data  ## train and evaluate the ablations of the nano recipe, into docs/ (after `make train`; an hour and a half)
+ablations: install runs/nano/data  ## train and evaluate the ablations of the nano recipe, into docs/ (after `make train`; two hours)
 	@test -d runs/nano/e1 || { echo "make ablations: there is no runs/nano/e1; run make train first"; exit 1; }
 	$(PY) recipes/nano/ablations.py
 

@@ -226,6 +226,25 @@ def test_two_engines_share_the_problems(nano_data: Path, tmp_path: Path) -> None
     assert (tmp_path / "one" / "results.json").read_bytes() == (tmp_path / "two" / "results.json").read_bytes()
 
 
+@pytest.mark.distributed
+def test_a_revision_of_a_model_on_the_hub_is_found_and_recorded(nano_data: Path, tmp_path: Path) -> None:
+    """In a cache as the Hub's client leaves it, and without the Hub. The branch main has no weights."""
+    repository = tmp_path / "hub" / "models--someone--nano"
+    commits = {"main": "0" * 40, "v1": "1" * 40}
+    (repository / "refs").mkdir(parents=True)
+    for name, commit in commits.items():
+        (repository / "refs" / name).write_text(commit)
+        shutil.copytree(BASE, repository / "snapshots" / commit)
+    (repository / "snapshots" / commits["main"] / "model.safetensors").unlink()
+
+    sampled = ["--model", "someone/nano", "--revision", "v1", "--budgets", "16+16", "--max_problems", 2]
+    environment = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
+    subprocess.run(
+        command(nano_data, tmp_path / "out", *sampled), cwd=ROOT, env=environment, check=True, capture_output=True
+    )
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["model"] == commits["v1"]
+
+
 def test_what_cannot_work_is_refused_before_a_model_is_loaded(
     nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +266,7 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(
         ("name either a benchmark or a dataset_name", options(nano_data, out, *at, "--benchmark", "amc")),
         ("unknown benchmark 'aime'", ["--model", BASE, "--output", out, *at, "--benchmark", "aime"]),
         ("has no chat template", options(nano_data, out, *at, "--model", untemplated)),
+        ("which has no revision 'v1'", options(nano_data, out, *at, "--revision", "v1")),
         ("needs thinking_from", options(nano_data, out, *at, "--methods", "mixed")),
         ("no answer from http://127.0.0.1:9/v1", options(nano_data, out, *at, "--base_url", nowhere)),
     ]

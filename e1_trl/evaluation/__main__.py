@@ -70,6 +70,7 @@ class EvaluationArguments:
     answer_column: str = field(default="answer", metadata={"help": "Column that holds the answer, or a list of them."})
     samples: int = field(default=1, metadata={"help": "Samples per problem: k of avg@k, pass@k and maj@k."})
     max_problems: int | None = field(default=None, metadata={"help": "Evaluate on the first problems only."})
+    revision: str | None = field(default=None, metadata={"help": "Branch, tag or commit of a model on the Hub."})
     name: str | None = field(default=None, metadata={"help": "Name of the model in the report; unset: `model`."})
     instruction: str = field(default="", metadata={"help": "Text added to every problem."})
     max_prompt_length: int = field(default=1024, metadata={"help": "Longest prompt in tokens; longer are dropped."})
@@ -103,10 +104,17 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def fingerprint(model: str) -> str:
-    """What identifies the weights: a hash of a local checkpoint's files, the commit of one on the Hub."""
+def fingerprint(model: str, revision: str | None = None) -> str:
+    """What identifies the weights: a hash of a local checkpoint's files, the commit of one on the Hub.
+
+    Raises:
+        ValueError: a revision of a local checkpoint.
+        OSError: the Hub has no such model or revision, or cannot be reached.
+    """
     if not Path(model).is_dir():
-        return str(extract_commit_hash(cached_file(model, "config.json"), None))
+        return str(extract_commit_hash(cached_file(model, "config.json", revision=revision), None))
+    if revision is not None:
+        raise ValueError(f"{model} is a folder, which has no revision {revision!r}; leave it unset")
     total = hashlib.sha256()
     for file in sorted([*Path(model).glob("*.safetensors"), Path(model) / "config.json"]):
         with file.open("rb") as content:
@@ -172,7 +180,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     wanted = cells(arguments.methods, [Budget.parse(text) for text in arguments.budgets])
     if not wanted:
         raise ValueError(f"no method of {arguments.methods} applies to any budget of {arguments.budgets}")
-    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+    tokenizer = AutoTokenizer.from_pretrained(arguments.model, revision=arguments.revision)
     marker = Marker.from_tokenizer(tokenizer, arguments.marker, arguments.forced_text)
     problems, name = _load(arguments)
     chosen = problems.add_column("index", list(range(len(problems))))
@@ -182,7 +190,8 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     suffixes = {request_for_length(cell) for cell in wanted}
     prepared = [_to_problem(row, tokenizer, suffixes) for row in prompts]
 
-    model_context = AutoConfig.from_pretrained(arguments.model).get_text_config().max_position_embeddings
+    config = AutoConfig.from_pretrained(arguments.model, revision=arguments.revision)
+    model_context = config.get_text_config().max_position_embeddings
     context = arguments.max_model_length or model_context
     setting = Setting(
         marker=marker,
@@ -203,7 +212,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     served = arguments.served_model_name or arguments.model
     sampling = {"temperature": arguments.temperature, "top_p": arguments.top_p}
     manifest = {
-        "model": f"served: {served}" if arguments.base_url else fingerprint(arguments.model),
+        "model": f"served: {served}" if arguments.base_url else fingerprint(arguments.model, arguments.revision),
         "dataset": f"{name}: {_digest(json.dumps(problems.to_dict()))}",
         "vocabulary": _digest(json.dumps(sorted(tokenizer.get_vocab().items()))),
         "chat_template": _digest(str(tokenizer.chat_template)),
@@ -310,6 +319,8 @@ def start_engine(arguments: EvaluationArguments, prepared: Prepared) -> "LLM":
         options["reasoning_config"] = ReasoningConfig("", opening, arguments.marker)
     return LLM(
         arguments.model,
+        revision=arguments.revision,
+        tokenizer_revision=arguments.revision,
         max_model_len=prepared.engine_context,
         max_num_seqs=arguments.concurrency,
         tensor_parallel_size=arguments.tensor_parallel_size,

@@ -313,7 +313,10 @@ def plot_accuracy(rows: Sequence[Row], file: Path) -> None:
             axis.vlines(tokens, low, high, color=color, alpha=0.4)
         else:
             axis.fill_between(tokens, low, high, color=color, alpha=0.12)
-    axis.set(xlabel="mean tokens used", ylabel="accuracy", xscale="log")
+    axis.set(xlabel="mean tokens used", ylabel="accuracy")
+    axis.set_xscale("log", base=2, subs=[1.5])
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.xaxis.set_minor_formatter("{x:g}")
     axis.set_ylim(bottom=0)
     axis.legend(fontsize="x-small")
     figure.savefig(file, dpi=150, format="png")
