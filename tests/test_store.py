@@ -1,10 +1,15 @@
 """Samples on disk: nothing finished is lost, nothing is mixed, and damage stays where it is."""
 
 import json
+import os
 import resource
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 from e1_trl.evaluation.store import Store, StoreError
 from e1_trl.evaluation.tree import Leg
@@ -34,22 +39,41 @@ def test_what_was_written_is_read_in_order_even_twice(tmp_path: Path) -> None:
 
 
 def test_compaction_leaves_one_shard_with_everything(tmp_path: Path) -> None:
-    with Store(tmp_path, MANIFEST) as store:
-        for problem in range(5):
-            store.add(leg(problem))
-            store.flush()
-        assert len(list(tmp_path.glob("segments/*"))) == 5
+    with Store(tmp_path, MANIFEST) as store:  # open all the time, as the parent of data-parallel engines is
+        for part, rank in enumerate((0, 0, 1)):
+            with Store(tmp_path, MANIFEST, rank) as engine:
+                for problem in range(100):
+                    engine.add(leg(100 * part + problem))
+        assert len(list(tmp_path.glob("segments/*"))) >= 3
         store.compact()
     assert len(list(tmp_path.glob("segments/*"))) == 1
-    assert stored(tmp_path) == {(problem, 0) for problem in range(5)}
+    assert stored(tmp_path) == {(problem, 0) for problem in range(300)}
+
+
+def test_what_is_finished_survives_a_kill_though_nothing_follows_it(tmp_path: Path) -> None:
+    program = """
+import os, signal, sys, time
+from pathlib import Path
+from test_store import MANIFEST, leg
+from e1_trl.evaluation.store import Store
+
+store = Store(Path(sys.argv[1]), MANIFEST)
+for problem in range(100):
+    store.add(leg(problem))
+time.sleep(1)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    killed = subprocess.run([sys.executable, "-c", program, tmp_path], env=environment, cwd=ROOT)
+    assert killed.returncode == -signal.SIGKILL
+    assert stored(tmp_path) == {(problem, 0) for problem in range(100)}
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "empty"])
 def test_a_damaged_shard_is_reported_and_only_its_part_is_missing(tmp_path: Path, damage: str) -> None:
-    with Store(tmp_path, MANIFEST) as store:
-        for problem in range(3):
+    for problem in range(3):
+        with Store(tmp_path, MANIFEST) as store:
             store.add(leg(problem, tokens=500))
-            store.flush()
     shard = sorted(tmp_path.glob("segments/*"))[1]
     content = bytearray(shard.read_bytes())
     if damage == "flipped":

@@ -1,7 +1,7 @@
 """What has been sampled, on disk: Parquet shards that a killed run leaves whole, and what determined them.
 
     <folder>/run.json                      what determined the samples; a run with other settings is refused
-    <folder>/segments/00-000017.parquet    sampled segments, written as they finish, each shard in one atomic step
+    <folder>/segments/00-000017.parquet    sampled segments, written as they finish; a shard changes in one atomic step
 
 A segment is stored with its place in its tree, so that the next run goes on where this one stopped, and a run with more
 budgets, methods, samples or problems extends it. What is read off the trees (answers, grades) is derived, and written
@@ -10,7 +10,8 @@ by the report.
 
 import json
 import os
-import time
+import queue
+import threading
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -34,7 +35,11 @@ SCHEMA = pa.schema(
         "stop": pa.string(),
     }
 )
-FLUSH_SECONDS = 1.0
+WRITE_SECONDS = 0.05  # between two writes: what a kill loses at most of finished work
+# A shard takes no more legs or tokens than this before the next is begun, so that writing it stays a matter of
+# milliseconds.
+SHARD_LEGS = 64
+SHARD_TOKENS = 20_000
 
 
 class StoreError(Exception):
@@ -65,6 +70,8 @@ def write_table(table: pa.Table, file: Path) -> None:
 class Store:
     """The segments of one evaluation. A context manager: what is not yet written is written at its end.
 
+    A thread of its own writes, so that sampling does not wait for the disk, nor a finished segment for the next one.
+
     Args:
         folder: made if it is not there.
         manifest: everything that determines a sample; compared with that of the folder.
@@ -82,16 +89,19 @@ class Store:
         self.damaged: list[str] = []
         self._segments = folder / "segments"
         self._rank = rank
-        self._unwritten: list[Leg] = []
-        self._written_at = time.monotonic()
+        self._added: queue.SimpleQueue[Leg] = queue.SimpleQueue()
+        self._shard: list[Leg] = []
+        self._shard_file: Path | None = None
+        self._changed = False  # since it was last written
+        self._lock = threading.Lock()
+        self._writer: threading.Thread | None = None
+        self._closing = threading.Event()
+        self._failure: StoreError | None = None
         try:
             self._segments.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"cannot make {self._segments}: {error.strerror}") from error
         self._check(json.loads(json.dumps({"format": FORMAT, **manifest})))
-        # Those put aside as damaged keep their numbers.
-        numbers = [int(file.name[3:9]) for file in self._segments.glob(f"{rank:02d}-*.parquet*")]
-        self._next = max(numbers, default=-1) + 1
 
     def _check(self, manifest: dict[str, Any]) -> None:
         file = self.folder / "run.json"
@@ -115,6 +125,9 @@ class Store:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._writer is not None:
+            self._closing.set()
+            self._writer.join()
         if not isinstance(error, StoreError):
             self.flush()
 
@@ -140,10 +153,25 @@ class Store:
         return trees
 
     def add(self, leg: Leg) -> None:
-        """Keep a leg; it is on disk within a second of work."""
-        self._unwritten.append(leg)
-        if time.monotonic() - self._written_at >= FLUSH_SECONDS:
-            self.flush()
+        """Keep a leg; it is on disk a moment (`WRITE_SECONDS`) later.
+
+        Raises:
+            StoreError: an earlier one could not be written, as on a full disk.
+        """
+        if self._failure is not None:
+            raise self._failure
+        self._added.put(leg)
+        if self._writer is None:  # only now: an engine that forks has started
+            self._writer = threading.Thread(target=self._keep_writing, daemon=True)
+            self._writer.start()
+
+    def _keep_writing(self) -> None:
+        while not self._closing.wait(WRITE_SECONDS):
+            try:
+                self.flush()
+            except StoreError as error:
+                self._failure = error
+                return
 
     def flush(self) -> None:
         """Write what is not yet written.
@@ -151,21 +179,35 @@ class Store:
         Raises:
             StoreError: it could not be written, as on a full disk.
         """
-        if self._unwritten:
-            self._write(self._unwritten)
-            self._unwritten = []
-        self._written_at = time.monotonic()
+        with self._lock:
+            while not self._added.empty():
+                self._shard.append(self._added.get())
+                self._changed = True
+            if not self._changed:
+                return
+            self._shard_file = self._shard_file or self._new_file()
+            self._write(self._shard, self._shard_file)
+            self._changed = False
+            if len(self._shard) >= SHARD_LEGS or sum(len(leg.token_ids) for leg in self._shard) >= SHARD_TOKENS:
+                self._shard, self._shard_file = [], None
 
     def compact(self) -> None:
         """Put all shards into one. Killed in between, it leaves legs twice, which reading does not mind."""
+        self.flush()
         shards = sorted(self._segments.glob("*.parquet"))
         if len(shards) > 1:
-            self._write(leg for legs in self.read().values() for leg in legs)
+            self._write((leg for legs in self.read().values() for leg in legs), self._new_file())
+            self._shard, self._shard_file = [], None
             for shard in shards:
                 shard.unlink(missing_ok=True)
 
-    def _write(self, legs: Iterable[Leg]) -> None:
+    def _new_file(self) -> Path:
+        # Looked up each time, since the processes of a data-parallel run write meanwhile. Those put aside as damaged
+        # keep their numbers.
+        numbers = [int(file.name[3:9]) for file in self._segments.glob(f"{self._rank:02d}-*.parquet*")]
+        return self._segments / f"{self._rank:02d}-{max(numbers, default=-1) + 1:06d}.parquet"
+
+    @staticmethod
+    def _write(legs: Iterable[Leg], file: Path) -> None:
         rows = [{**asdict(leg), "stop": leg.stop.name} for leg in legs]
-        file = self._segments / f"{self._rank:02d}-{self._next:06d}.parquet"
         write_table(pa.Table.from_pylist(rows, schema=SCHEMA), file)
-        self._next += 1
