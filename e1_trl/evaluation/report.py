@@ -45,8 +45,9 @@ OUTCOMES = ("censored", "unparseable", "wrong")
 class Row:
     """One method at one budget, of one model on one benchmark. Budgets and means in tokens; `None` is unlimited.
 
-    `accuracy` is avg@k; `pass_at_k` and `maj_at_k` are at k = `samples`. Of all answers, `accuracy`, `wrong`,
-    `unparseable` and `censored` (cut off before there was one) are shares that add up to 1.
+    `accuracy` is avg@k and `maj_at_k` is at k = `samples`; `pass_at_k` holds k = 1, 2, 4, … and `samples`. Of all
+    answers, `accuracy`, `wrong`, `unparseable` and `censored` (cut off before there was one) are shares that add up
+    to 1.
     """
 
     model: str
@@ -59,7 +60,7 @@ class Row:
     accuracy: float
     ci_low: float
     ci_high: float
-    pass_at_k: float
+    pass_at_k: dict[str, float]
     maj_at_k: float
     mean_tokens: float
     mean_thinking_tokens: float
@@ -178,6 +179,10 @@ def cells_of(samples: pd.DataFrame) -> list[pd.DataFrame]:
     return [cell for _, cell in samples.groupby(CELL, sort=False, dropna=False)]
 
 
+def _ks(samples: int) -> list[int]:
+    return [*(2**i for i in range((samples - 1).bit_length())), samples]
+
+
 def summarize(cell: pd.DataFrame) -> Row:
     """The statistics of one method at one budget."""
     first = cell.iloc[0]
@@ -198,7 +203,7 @@ def summarize(cell: pd.DataFrame) -> Row:
         accuracy=estimate.mean,
         ci_low=estimate.low,
         ci_high=estimate.high,
-        pass_at_k=statistics.pass_at_k(correct, correct.shape[1]),
+        pass_at_k={str(k): statistics.pass_at_k(correct, k) for k in _ks(correct.shape[1])},
         maj_at_k=statistics.maj_at_k(correct, _matrix(cell, "boxed").tolist()),
         mean_tokens=float((cell["thinking_tokens"] + cell["solution_tokens"]).mean()),
         mean_thinking_tokens=float(cell["thinking_tokens"].mean()),
@@ -229,7 +234,7 @@ def differences(cells: Sequence[pd.DataFrame]) -> list[Difference]:
                 map(str, [model, first["benchmark"], method, first["thinking_budget"], first["solution_budget"]])
             )
             other = by_key.get(key)
-            if other is None or other is cell or len(other) != len(cell):
+            if other is None or other is cell or len(other) != len(cell) or cell["problem"].nunique() < 2:
                 continue
             paired = _matrix(cell, "correct").astype(float) - _matrix(other, "correct").astype(float)
             estimate = statistics.mean(paired)
@@ -254,9 +259,9 @@ def curves(cells: Sequence[pd.DataFrame], rows: Sequence[Row]) -> list[Curve]:
     limited.sort(key=lambda pair: (*_line(pair[0]), (pair[0].budget.completion_tokens(0) or 0)))
     for (model, method, benchmark), group in groupby(limited, key=lambda pair: _line(pair[0])):
         pairs = list(group)
-        if len(pairs) < 3 or len({matrix.shape for _, matrix in pairs}) > 1:
-            continue
         budgets = [row.budget.completion_tokens(0) or 0 for row, _ in pairs]
+        if len(set(budgets)) < 3 or len({matrix.shape for _, matrix in pairs}) > 1 or pairs[0][0].problems < 2:
+            continue
         area = statistics.area(np.stack([matrix for _, matrix in pairs]), budgets)
         fit = statistics.log_fit([row.mean_tokens for row, _ in pairs], [row.accuracy for row, _ in pairs])
         found.append(Curve(model, method, benchmark, area.mean, area.low, area.high, fit))
@@ -388,13 +393,18 @@ def as_markdown(rows: Sequence[Row], compared: Sequence[Difference], lines: Sequ
         ),
     ]
     if first.samples > 1:
-        header = ("model", "method", "budget", f"pass@{first.samples}", f"maj@{first.samples}")
+        ks = sorted({k for row in rows for k in row.pass_at_k if k != "1"}, key=int)
+        header = ("model", "method", "budget", *(f"pass@{k}" for k in ks), f"maj@{first.samples}")
         parts.append("## Several samples\n")
         parts.append(
             markdown(
                 header,
                 (
-                    (row.model, row.method, str(row.budget), f"{row.pass_at_k:.1%}", f"{row.maj_at_k:.1%}")
+                    (
+                        *(row.model, row.method, str(row.budget)),
+                        *(f"{row.pass_at_k[k]:.1%}" if k in row.pass_at_k else "" for k in ks),
+                        f"{row.maj_at_k:.1%}",
+                    )
                     for row in rows
                 ),
             )
@@ -434,7 +444,7 @@ def write(samples: pd.DataFrame, output: Path) -> list[Row]:
         "differences": [asdict(difference) for difference in compared],
         "curves": [asdict(line) for line in lines],
     }
-    text = json.dumps(results, indent=1) + "\n"
+    text = json.dumps(results, indent=1, allow_nan=False) + "\n"
     write_atomically(output / "results.json", lambda path: path.write_text(text))
     write_atomically(output / "accuracy.png", lambda path: plot_accuracy(rows, path))
     allocated = [row for row in rows if row.method == REFERENCE]

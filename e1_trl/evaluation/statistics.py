@@ -30,12 +30,15 @@ def mean(values: NDArray[np.float64], seed: int = 0) -> Estimate:
     """Mean over problems and samples of any value of `values` (problems × samples), by two-stage bootstrap.
 
     The difference of two methods is such a value, too: paired, as both answered the same problems from the same
-    samples. With one problem there is nothing to draw from, and the interval is not a number.
+    samples.
+
+    Raises:
+        ValueError: one problem, of which there is nothing to draw.
     """
     problems, samples = values.shape
     average = float(values.mean())
     if problems < 2:
-        return Estimate(average, np.nan, np.nan)
+        raise ValueError("the bootstrap over problems needs 2 or more of them")
     if (values == values[0, 0]).all():
         return Estimate(average, average, average)
     rng = np.random.default_rng(seed)
@@ -57,9 +60,9 @@ def mean(values: NDArray[np.float64], seed: int = 0) -> Estimate:
 
 
 def accuracy(correct: NDArray[np.float64], seed: int = 0) -> Estimate:
-    """avg@k with its interval. Wilson's where a bootstrap has nothing to say: one sample each, or all alike."""
+    """avg@k with its interval. Wilson's where a bootstrap says nothing: one sample each, one problem, or all alike."""
     problems, samples = correct.shape
-    if samples == 1 or (correct == correct[0, 0]).all():
+    if samples == 1 or problems == 1 or (correct == correct[0, 0]).all():
         interval = binomtest(round(correct.mean(axis=1).sum()), problems).proportion_ci(method="wilson")
         return Estimate(float(correct.mean()), interval.low, interval.high)
     return mean(correct, seed)
@@ -105,8 +108,11 @@ class Fit:
 
 
 def log_fit(tokens: Sequence[float], accuracies: Sequence[float]) -> Fit | None:
-    """Least squares of accuracy on log2 of the mean tokens, one point per budget; `None` if all used the same."""
-    if max(tokens) == min(tokens):
+    """Least squares of accuracy on log2 of the mean tokens, one point per budget.
+
+    `None` if all used as many tokens, or all are as accurate.
+    """
+    if max(tokens) == min(tokens) or max(accuracies) == min(accuracies):
         return None
     line = linregress(np.log2(tokens), accuracies)
     return Fit(float(line.slope), float(line.stderr), float(line.rvalue**2))
