@@ -121,7 +121,7 @@ def compare(arguments: SweepArguments) -> dict[str, Any]:
         Problem(i, "", ["0"], {"": tokenizer.encode(f"a={i % 10};a?<think>")}) for i in range(arguments.problems)
     ]
     cells = [Cell("separate", Budget(thinking, SOLUTION)) for thinking in THINKING]
-    setting = Setting(marker, marker.ids, marker.ids, 0, CONTEXT, tokenizer.decode)
+    setting = Setting(marker, marker.ids, marker.ids, 0, (), CONTEXT, tokenizer.decode)
     plan = partial(
         Plan, problems=problems, samples=1, setting=setting, independent=False, thinking={}, request=request_for_length
     )

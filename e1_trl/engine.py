@@ -174,7 +174,9 @@ def _complete(client: OpenAI, model: str, request: Request, marker: Marker, samp
         model=model, prompt=request.prompt_ids, max_tokens=request.max_tokens, logprobs=0, extra_body=body
     )
     choice = response.choices[0]
-    assert choice.model_extra is not None and choice.logprobs is not None
+    if choice.logprobs is None or not {"token_ids", "stop_reason"} <= (choice.model_extra or {}).keys():
+        raise ValueError("the server returns no token ids and stop reasons (return_token_ids), as vLLM's does")
+    assert choice.model_extra is not None
     logprobs = [float("nan") if value is None else value for value in choice.logprobs.token_logprobs or []]
     stop = read_stop(choice.finish_reason, choice.model_extra["stop_reason"], request, marker)
     return Segment(choice.model_extra["token_ids"], logprobs, stop)

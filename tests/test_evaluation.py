@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import psutil
 import pytest
 from conftest import BASE, ROOT, SHARED
 from scipy.stats import binomtest
@@ -224,6 +225,35 @@ def test_two_engines_share_the_problems(nano_data: Path, tmp_path: Path) -> None
     two = command(nano_data, tmp_path / "two", *sampled, "--data_parallel_size", 2)
     subprocess.run(two, cwd=ROOT, check=True, capture_output=True)
     assert (tmp_path / "one" / "results.json").read_bytes() == (tmp_path / "two" / "results.json").read_bytes()
+    # All of it is in the folder, too: nothing is left to sample.
+    assert len(pd.read_parquet(tmp_path / "two" / "segments")) == len(pd.read_parquet(tmp_path / "one" / "segments"))
+
+
+@pytest.mark.distributed
+def test_killed_alone_it_leaves_no_engine_behind(nano_data: Path, tmp_path: Path) -> None:
+    parent = psutil.Popen(
+        command(nano_data, tmp_path, "--budgets", "16+16", "--data_parallel_size", 2),
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while len(engines := parent.children()) < 2:
+        assert parent.poll() is None
+        time.sleep(0.1)
+    parent.kill()
+    parent.wait()
+    assert not psutil.wait_procs(engines, timeout=10)[1]
+
+
+@pytest.mark.distributed
+def test_samples_that_are_added_later_are_not_those_there_are(nano_data: Path, tmp_path: Path) -> None:
+    sampled = ["--budgets", "32+16", "--methods", "separate", "--max_problems", 8, "--temperature", 1]
+    for samples in (1, 2):
+        two = command(nano_data, tmp_path, *sampled, "--samples", samples)
+        subprocess.run(two, cwd=ROOT, check=True, capture_output=True)
+    answers = pd.read_parquet(tmp_path / "samples.parquet")
+    one, other = (answers[answers["sample"] == i].sort_values("problem") for i in (0, 1))
+    assert sum(a.tolist() == b.tolist() for a, b in zip(one["token_ids"], other["token_ids"], strict=True)) < 4
 
 
 @pytest.mark.distributed
@@ -267,6 +297,7 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(
         ("unknown benchmark 'aime'", ["--model", BASE, "--output", out, *at, "--benchmark", "aime"]),
         ("has no chat template", options(nano_data, out, *at, "--model", untemplated)),
         ("which has no revision 'v1'", options(nano_data, out, *at, "--revision", "v1")),
+        ("max_problems is 0; it must be 1 or more", options(nano_data, out, *at, "--max_problems", 0)),
         ("needs thinking_from", options(nano_data, out, *at, "--methods", "mixed")),
         ("no answer from http://127.0.0.1:9/v1", options(nano_data, out, *at, "--base_url", nowhere)),
     ]

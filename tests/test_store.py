@@ -19,7 +19,7 @@ MANIFEST = {"model": "m", "sampling": {"temperature": 0.6}}
 
 
 def leg(problem: int, start: int = 0, tokens: int = 3) -> Leg:
-    return Leg(problem, 0, "thinking/3/abc", start, list(range(tokens)), Stop.LENGTH)
+    return Leg(problem, 0, "thinking/3/abc", start, "", list(range(tokens)), Stop.LENGTH)
 
 
 def stored(folder: Path) -> set[tuple[int, int]]:
@@ -99,7 +99,7 @@ def test_a_folder_of_other_settings_is_refused_in_one_line(tmp_path: Path) -> No
 
 def test_a_folder_of_another_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({**MANIFEST, "format": 0}))
-    with pytest.raises(StoreError, match="format = 0, this one has 1"):
+    with pytest.raises(StoreError, match="format = 0, this one has 2"):
         Store(tmp_path, MANIFEST)
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(StoreError, match=r"run\.json is damaged"):
@@ -113,7 +113,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing_written(tmp_path: Path) -> No
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))  # a write beyond fails, as on a full disk
     try:
-        store.add(Leg(1, 0, "thinking/3/abc", 0, [i * i % 100_003 for i in range(10_000)], Stop.LENGTH))
+        store.add(Leg(1, 0, "thinking/3/abc", 0, "", [i * i % 100_003 for i in range(10_000)], Stop.LENGTH))
         with pytest.raises(StoreError, match=r"cannot write .*run again to go on") as error:
             store.flush()
     finally:
@@ -123,3 +123,16 @@ def test_a_full_disk_is_one_line_and_loses_nothing_written(tmp_path: Path) -> No
     assert not [file for file in tmp_path.glob("segments/.*")]
     store.flush()
     assert stored(tmp_path) == {(0, 0), (1, 0)}
+
+
+def test_two_runs_at_a_time_are_one_too_many(tmp_path: Path) -> None:
+    with Store(tmp_path, MANIFEST, exclusive=True):
+        with (
+            pytest.raises(StoreError, match="another process evaluates into"),
+            Store(tmp_path, MANIFEST, exclusive=True),
+        ):
+            pass
+        with Store(tmp_path, MANIFEST, rank=1):
+            pass
+    with Store(tmp_path, MANIFEST, exclusive=True):
+        pass

@@ -4,10 +4,12 @@ import hashlib
 import random
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from e1_trl.budget import Budget, Marker
+from e1_trl.evaluation import tree
 from e1_trl.evaluation.methods import METHODS, Answer, Cell, Setting, cells
 from e1_trl.evaluation.tree import Branch, Kind, Leg, Tree
 from e1_trl.rollout import Request, Rollout, Segment, Stop, ThinkingEnd
@@ -34,7 +36,7 @@ def sample_greedily(request: Request, seed: int, marker: tuple[int, ...] = (MARK
 
 def setting(forced: tuple[int, ...] = (MARKER,), waits: int = 2) -> Setting:
     return Setting(
-        Marker("\0", (MARKER,), forced), (9, 9), (WAIT, 3), waits, CONTEXT, lambda ids: "".join(map(chr, ids))
+        Marker("\0", (MARKER,), forced), (9, 9), (WAIT, 3), waits, (2,), CONTEXT, lambda ids: "".join(map(chr, ids))
     )
 
 
@@ -105,6 +107,26 @@ def test_what_is_saved_is_never_sampled_again(first: list[Budget], more: list[Bu
     if kept == 1:
         done = {(leg.branch, leg.start + i) for leg in legs for i in range(len(leg.token_ids))}
         assert not done & {(leg.branch, leg.start + i) for leg in new for i in range(len(leg.token_ids))}
+
+
+def test_what_is_left_of_a_lost_thought_is_not_put_behind_another() -> None:
+    wanted = cells(["separate"], [Budget(4, 4), Budget(12, 4)])
+    seeds = [seed for seed in range(100) if any(leg.start for leg in grow(wanted, setting(), seed)[1])]
+    for seed in seeds:
+        left_over = [leg for leg in grow(wanted, setting(), seed)[1] if leg.start]
+        resampled, legs = grow(wanted, setting(), seed + 1, saved=left_over)
+        saved = sorted([*left_over, *legs], key=lambda leg: leg.start)
+        assert grow(wanted, setting(), seed + 2, saved=saved) == (resampled, [])
+    assert len(seeds) > 20
+
+
+def test_a_long_thought_is_sampled_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = cells(METHOD_NAMES, [Budget(20, 8), Budget(None, None)])
+    whole = [grow(wanted, setting(), seed)[0] for seed in range(20)]
+    monkeypatch.setattr(tree, "LEG_TOKENS", 3)
+    parts = [grow(wanted, setting(), seed) for seed in range(20)]
+    assert [results for results, _ in parts] == whole
+    assert max(len(leg.token_ids) for _, legs in parts for leg in legs) == 3
 
 
 @given(st.integers(0, 10**6), st.integers(1, 40))

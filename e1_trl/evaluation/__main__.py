@@ -8,18 +8,23 @@ goes on where it was; with more budgets, methods, samples or problems, it extend
 before a model is loaded.
 """
 
+import ctypes
 import hashlib
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field, replace
 from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import openai
+import torch
 from datasets import Dataset
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import cached_file, extract_commit_hash
@@ -41,7 +46,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LONGEST_REQUEST = 3600.0  # seconds; thinking without a limit takes its time
+LONGEST_REQUEST = 3600.0  # seconds, for the tokens of one request (`LEG_TOKENS`) on a busy server
 RETRIES = 40  # of a request to a server; with the client's pauses of up to 8 s, it may be away for five minutes
 
 
@@ -107,6 +112,8 @@ def _digest(text: str) -> str:
 def fingerprint(model: str, revision: str | None = None) -> str:
     """What identifies the weights: a hash of a local checkpoint's files, the commit of one on the Hub.
 
+    Of a served model, whose weights are out of sight, it identifies the `model` that it was said to be.
+
     Raises:
         ValueError: a revision of a local checkpoint.
         OSError: the Hub has no such model or revision, or cannot be reached.
@@ -116,7 +123,8 @@ def fingerprint(model: str, revision: str | None = None) -> str:
     if revision is not None:
         raise ValueError(f"{model} is a folder, which has no revision {revision!r}; leave it unset")
     total = hashlib.sha256()
-    for file in sorted([*Path(model).glob("*.safetensors"), Path(model) / "config.json"]):
+    weights = [file for pattern in ("*.safetensors", "*.bin") for file in Path(model).glob(pattern)]
+    for file in sorted([*weights, Path(model) / "config.json"]):
         with file.open("rb") as content:
             total.update(hashlib.file_digest(content, "sha256").digest())
     return total.hexdigest()[:16]
@@ -175,8 +183,11 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     """
     if (arguments.benchmark is None) == (arguments.dataset_name is None):
         raise ValueError("name either a benchmark or a dataset_name")
-    if arguments.samples < 1 or arguments.concurrency < 1 or arguments.data_parallel_size < 1:
-        raise ValueError("samples, concurrency and data_parallel_size must be 1 or more")
+    for name in ("samples", "max_problems", "concurrency", "tensor_parallel_size", "data_parallel_size"):
+        if (value := getattr(arguments, name)) is not None and value < 1:
+            raise ValueError(f"{name} is {value}; it must be 1 or more")
+    if arguments.base_url is None:
+        check_devices(arguments)
     wanted = cells(arguments.methods, [Budget.parse(text) for text in arguments.budgets])
     if not wanted:
         raise ValueError(f"no method of {arguments.methods} applies to any budget of {arguments.budgets}")
@@ -198,6 +209,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         s1_ids=tuple(tokenizer.encode(arguments.s1_text, add_special_tokens=False)),
         wait_ids=tuple(tokenizer.encode(arguments.wait_text, add_special_tokens=False)),
         s1_waits=arguments.s1_waits,
+        opening_ids=tuple(tokenizer.encode(opening(arguments.marker), add_special_tokens=False)),
         context=context,
         decode=tokenizer.decode,
     )
@@ -210,9 +222,14 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     engine_context = context if unlimited else longest + max(length or 0 for length in lengths)
 
     served = arguments.served_model_name or arguments.model
-    sampling = {"temperature": arguments.temperature, "top_p": arguments.top_p}
+    # All of them, as a server takes from the model's generation config what a request does not say.
+    sampling = {
+        **{"temperature": arguments.temperature, "top_p": arguments.top_p, "top_k": -1, "min_p": 0.0},
+        **{"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0},
+    }
+    weights = fingerprint(arguments.model, arguments.revision)
     manifest = {
-        "model": f"served: {served}" if arguments.base_url else fingerprint(arguments.model, arguments.revision),
+        "model": f"served: {served}, {weights}" if arguments.base_url else weights,
         "dataset": f"{name}: {_digest(json.dumps(problems.to_dict()))}",
         "vocabulary": _digest(json.dumps(sorted(tokenizer.get_vocab().items()))),
         "chat_template": _digest(str(tokenizer.chat_template)),
@@ -306,8 +323,18 @@ def serve_remotely(arguments: EvaluationArguments, prepared: Prepared) -> Serve:
     )
 
 
-def start_engine(arguments: EvaluationArguments, prepared: Prepared) -> "LLM":
-    """vLLM in this process."""
+def opening(marker: str) -> str:
+    """What opens the thinking that `marker` closes."""
+    return marker.replace("/", "", 1)
+
+
+def start_engine(arguments: EvaluationArguments, prepared: Prepared, stored: int) -> "LLM":
+    """vLLM in this process.
+
+    It is seeded by what is `stored` (a number of segments), too: a run that goes on, or adds samples, must not draw the
+    numbers that the first one drew, or its samples would be copies.
+    """
+    seed = np.random.SeedSequence([arguments.seed, arguments.data_parallel_rank or 0, stored]).generate_state(1)
     # The engine is stepped in its own process. Set before vLLM is imported.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     from vllm import LLM
@@ -315,8 +342,7 @@ def start_engine(arguments: EvaluationArguments, prepared: Prepared) -> "LLM":
 
     options: dict[str, Any] = {}
     if any(cell.method == "engine_native" for cell in prepared.plan.cells):
-        opening = arguments.marker.replace("/", "", 1)
-        options["reasoning_config"] = ReasoningConfig("", opening, arguments.marker)
+        options["reasoning_config"] = ReasoningConfig("", opening(arguments.marker), arguments.marker)
     return LLM(
         arguments.model,
         revision=arguments.revision,
@@ -326,17 +352,24 @@ def start_engine(arguments: EvaluationArguments, prepared: Prepared) -> "LLM":
         tensor_parallel_size=arguments.tensor_parallel_size,
         gpu_memory_utilization=arguments.gpu_memory_utilization,
         enforce_eager=arguments.enforce_eager,
-        seed=arguments.seed + (arguments.data_parallel_rank or 0),
+        seed=int(seed[0]),
         **options,
     )
 
 
-def serve_here(arguments: EvaluationArguments, prepared: Prepared) -> Serve:
+def serve_here(arguments: EvaluationArguments, prepared: Prepared, stored: int) -> Serve:
     """Sampling in this process."""
-    llm, marker = start_engine(arguments, prepared), prepared.plan.setting.marker
+    llm, marker = start_engine(arguments, prepared, stored), prepared.plan.setting.marker
     from e1_trl.engine import serve
 
     return lambda requests, follow: serve(llm, requests, follow, marker, prepared.sampling, arguments.concurrency)
+
+
+def check_devices(arguments: EvaluationArguments) -> None:
+    """Raise ValueError if there are too few GPUs; on a machine without any, the CPU is asked for as often as wanted."""
+    needed, found = arguments.tensor_parallel_size * arguments.data_parallel_size, torch.cuda.device_count()
+    if arguments.data_parallel_rank is None and 0 < found < needed:
+        raise ValueError(f"tensor_parallel_size × data_parallel_size is {needed}, and there are {found} GPUs")
 
 
 def run_data_parallel(arguments: EvaluationArguments) -> None:
@@ -352,14 +385,26 @@ def run_data_parallel(arguments: EvaluationArguments) -> None:
         own = devices[rank * size : (rank + 1) * size] if devices != [""] else range(rank * size, (rank + 1) * size)
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(map(str, own))}
         command = [sys.executable, "-m", "e1_trl.evaluation", *sys.argv[1:], "--data_parallel_rank", str(rank)]
-        processes.append(subprocess.Popen(command, env=environment))
+        processes.append(subprocess.Popen(command, env=environment, preexec_fn=die_with_parent))
     try:
-        for rank, process in enumerate(processes):
-            if process.wait() != 0:
+        codes: list[int | None] = [None]
+        while None in codes and not any(codes):
+            time.sleep(0.5)
+            codes = [process.poll() for process in processes]
+        for rank, code in enumerate(codes):
+            if code:
                 raise RuntimeError(f"engine {rank} of {arguments.data_parallel_size} failed; run again to go on")
     finally:
         for process in processes:
             process.terminate()
+        for process in processes:
+            process.wait()
+
+
+def die_with_parent() -> None:
+    """Have Linux kill this process when the one that started it ends, however that ends."""
+    parent_death_signal = 1  # PR_SET_PDEATHSIG
+    ctypes.CDLL(None).prctl(parent_death_signal, signal.SIGKILL)
 
 
 def main() -> None:
@@ -378,7 +423,7 @@ def evaluate(arguments: EvaluationArguments) -> None:
     plan, rank = prepared.plan, arguments.data_parallel_rank
     if rank is not None:
         plan = replace(plan, problems=plan.problems[rank :: arguments.data_parallel_size])
-    with Store(arguments.output, prepared.manifest, rank or 0) as store:
+    with Store(arguments.output, prepared.manifest, rank or 0, exclusive=rank is None) as store:
         saved = store.read()
         for damage in store.damaged:
             logger.warning("damaged, and put aside; what it held is sampled again: %s", damage)
@@ -388,7 +433,12 @@ def evaluate(arguments: EvaluationArguments) -> None:
                 run_data_parallel(arguments)
                 done = read_off(plan, store.read())
             else:
-                serve = serve_remotely(arguments, prepared) if arguments.base_url else serve_here(arguments, prepared)
+                stored = sum(map(len, saved.values()))
+                serve = (
+                    serve_remotely(arguments, prepared)
+                    if arguments.base_url
+                    else serve_here(arguments, prepared, stored)
+                )
                 sample(plan, store, saved, serve, done)
         if rank is not None:
             return

@@ -35,6 +35,7 @@ class Setting:
         s1_ids: what s1 appends when its budget runs out ("Final Answer:").
         wait_ids: what s1 puts in place of an early close ("Wait").
         s1_waits: how often it does so at most.
+        opening_ids: what opens the thinking ("<think>").
         context: the longest sequence that the engine takes, in tokens.
         decode: token ids to text.
     """
@@ -43,6 +44,7 @@ class Setting:
     s1_ids: tuple[int, ...]
     wait_ids: tuple[int, ...]
     s1_waits: int
+    opening_ids: tuple[int, ...]
     context: int
     decode: Callable[[list[int]], str]
 
@@ -152,11 +154,16 @@ def asked(tree: Tree, prompt: list[int], budget: Budget, setting: Setting) -> Me
 
 
 def engine_native(tree: Tree, prompt: list[int], budget: Budget, setting: Setting) -> Method[Answer]:
-    """vLLM's own `thinking_token_budget`, which forces the bare marker; the solution is cut to its budget here."""
-    marker = setting.marker.ids
+    """vLLM's own `thinking_token_budget`, which forces the bare marker; the solution is cut to its budget here.
+
+    vLLM counts all tokens after the opening, those of the prompt too, and lets a marker of several tokens come late.
+    """
+    marker, opening = setting.marker.ids, setting.opening_ids
     assert budget.thinking is not None and budget.solution is not None
-    length = budget.thinking + len(marker) + budget.solution
-    whole = yield from tree.sample_part(prompt, Kind.NATIVE, length, native_budget=budget.thinking)
+    openings = (i for i in range(len(prompt), 0, -1) if tuple(prompt[max(0, i - len(opening)) : i]) == opening)
+    opened = len(prompt) - next(openings, len(prompt))
+    length = budget.thinking + 2 * len(marker) + budget.solution
+    whole = yield from tree.sample_part(prompt, Kind.NATIVE, length, native_budget=budget.thinking + opened)
     tokens = whole.token_ids
     starts = (i for i in range(len(tokens) - len(marker) + 1) if tuple(tokens[i : i + len(marker)]) == marker)
     close = next(starts, None)

@@ -46,7 +46,7 @@ class Row:
     """One method at one budget, of one model on one benchmark. Budgets and means in tokens; `None` is unlimited.
 
     `accuracy` is avg@k and `maj_at_k` is at k = `samples`; `pass_at_k` holds k = 1, 2, 4, … and `samples`. Of all
-    answers, `accuracy`, `wrong`, `unparseable` and `censored` (cut off before there was one) are shares that add up
+    answers, `accuracy`, `wrong`, `unparseable` and `censored` (never came to one) are shares that add up
     to 1.
     """
 
@@ -157,8 +157,9 @@ def extend(samples: pd.DataFrame, folder: Path) -> pd.DataFrame:
     if not (folder / "samples.parquet").exists():
         return samples
     before = read_samples(folder)
-    new = {tuple(map(str, cell)) for cell in samples[CELL].drop_duplicates().itertuples(index=False)}
-    kept = [tuple(map(str, cell)) not in new for cell in before[CELL].itertuples(index=False)]
+    # By method and budget: the model is the same, whatever it is called this time.
+    new = {tuple(map(str, cell)) for cell in samples[CELL[2:]].drop_duplicates().itertuples(index=False)}
+    kept = [tuple(map(str, cell)) not in new for cell in before[CELL[2:]].itertuples(index=False)]
     return pd.concat([before[kept], samples], ignore_index=True) if any(kept) else samples
 
 
@@ -167,6 +168,12 @@ def _optional(budget: Any) -> int | None:
 
 
 CELL = ["model", "benchmark", "method", "thinking_budget", "solution_budget"]
+ASKED = ["problem", "sample", "answers"]
+
+
+def _text(answer: Any) -> str | None:
+    # Pandas stores a text that is missing as NaN.
+    return None if pd.isna(answer) else str(answer)
 
 
 def _matrix(cell: pd.DataFrame, column: str) -> NDArray[Any]:
@@ -204,7 +211,7 @@ def summarize(cell: pd.DataFrame) -> Row:
         ci_low=estimate.low,
         ci_high=estimate.high,
         pass_at_k={str(k): statistics.pass_at_k(correct, k) for k in _ks(correct.shape[1])},
-        maj_at_k=statistics.maj_at_k(correct, _matrix(cell, "boxed").tolist()),
+        maj_at_k=statistics.maj_at_k(correct, [[_text(answer) for answer in row] for row in _matrix(cell, "boxed")]),
         mean_tokens=float((cell["thinking_tokens"] + cell["solution_tokens"]).mean()),
         mean_thinking_tokens=float(cell["thinking_tokens"].mean()),
         mean_solution_tokens=float(cell["solution_tokens"].mean()),
@@ -222,8 +229,17 @@ def summarize(cell: pd.DataFrame) -> Row:
     )
 
 
+def _asked(cell: pd.DataFrame) -> list[Any]:
+    """What the answers of a cell are answers to: problem, sample and accepted answers."""
+    ordered = cell.sort_values(["problem", "sample"])
+    return [(problem, i, *answers) for problem, i, answers in zip(*(ordered[name] for name in ASKED), strict=True)]
+
+
 def differences(cells: Sequence[pd.DataFrame]) -> list[Difference]:
-    """Methods against separate budgeting at the same budget, and every model against the first at the same cell."""
+    """Methods against separate budgeting at the same budget, and every model against the first at the same cell.
+
+    Only between cells that answer the same problems as often.
+    """
     found = []
     by_key = {tuple(map(str, cell.iloc[0][CELL])): cell for cell in cells}
     models = list(dict.fromkeys(cell.iloc[0]["model"] for cell in cells))
@@ -234,7 +250,7 @@ def differences(cells: Sequence[pd.DataFrame]) -> list[Difference]:
                 map(str, [model, first["benchmark"], method, first["thinking_budget"], first["solution_budget"]])
             )
             other = by_key.get(key)
-            if other is None or other is cell or len(other) != len(cell) or cell["problem"].nunique() < 2:
+            if other is None or other is cell or cell["problem"].nunique() < 2 or _asked(other) != _asked(cell):
                 continue
             paired = _matrix(cell, "correct").astype(float) - _matrix(other, "correct").astype(float)
             estimate = statistics.mean(paired)
@@ -281,10 +297,18 @@ def cells_as_text(row: Row) -> tuple[str, ...]:
     )
 
 
+def _size(rows: Sequence[Row]) -> str:
+    problems, samples = ({getattr(row, name) for row in rows} for name in ("problems", "samples"))
+    return f"{_several(problems)} problems, {_several(samples)} samples each"
+
+
+def _several(numbers: set[int]) -> str:
+    return " or ".join(map(str, sorted(numbers)))
+
+
 def table(rows: Sequence[Row]) -> Table:
     """The rows as a table for the terminal."""
-    first = rows[0]
-    result = Table(*HEADER, title=f"{first.benchmark}: {first.problems} problems, {first.samples} samples each")
+    result = Table(*HEADER, title=f"{rows[0].benchmark}: {_size(rows)}")
     for row in rows:
         result.add_row(*cells_as_text(row))
     return result
@@ -368,7 +392,7 @@ def as_markdown(rows: Sequence[Row], compared: Sequence[Difference], lines: Sequ
     first = rows[0]
     parts = [
         f"# {', '.join(dict.fromkeys(row.model for row in rows))} on {first.benchmark}\n",
-        f"{first.problems} problems, {first.samples} samples each. Accuracy is avg@{first.samples}; intervals are 95%. "
+        f"{_size(rows)}. Accuracy is the mean over all of them (avg@k); intervals are 95%. "
         "Budgets are thinking+solution, lengths are means, all in tokens.\n",
         markdown(HEADER, map(cells_as_text, rows)),
         "![Accuracy against mean tokens](accuracy.png)\n",
@@ -377,7 +401,8 @@ def as_markdown(rows: Sequence[Row], compared: Sequence[Difference], lines: Sequ
         parts.append("![Tokens of thinking and solution per budget](allocation.png)\n")
     parts += [
         "## What became of the answers\n",
-        "Censored: cut off before there was an answer. Unparseable: ended without one that can be read.\n",
+        "Censored: never came to an answer, being cut off or ending while thinking. Unparseable: gave none that can be "
+        "read.\n",
         markdown(
             ("model", "method", "budget", "right", *OUTCOMES, "truncated", "right if forced", "right if closed"),
             (
@@ -392,16 +417,16 @@ def as_markdown(rows: Sequence[Row], compared: Sequence[Difference], lines: Sequ
             ),
         ),
     ]
-    if first.samples > 1:
+    if any(row.samples > 1 for row in rows):
         ks = sorted({k for row in rows for k in row.pass_at_k if k != "1"}, key=int)
-        header = ("model", "method", "budget", *(f"pass@{k}" for k in ks), f"maj@{first.samples}")
+        header = ("model", "method", "budget", "k", *(f"pass@{k}" for k in ks), "maj@k")
         parts.append("## Several samples\n")
         parts.append(
             markdown(
                 header,
                 (
                     (
-                        *(row.model, row.method, str(row.budget)),
+                        *(row.model, row.method, str(row.budget), str(row.samples)),
                         *(f"{row.pass_at_k[k]:.1%}" if k in row.pass_at_k else "" for k in ks),
                         f"{row.maj_at_k:.1%}",
                     )
@@ -434,7 +459,13 @@ def as_markdown(rows: Sequence[Row], compared: Sequence[Difference], lines: Sequ
 
 
 def write(samples: pd.DataFrame, output: Path) -> list[Row]:
-    """Write report.md, results.json, accuracy.png and allocation.png of graded samples, and return the rows."""
+    """Write report.md, results.json, accuracy.png and allocation.png of graded samples, and return the rows.
+
+    Raises:
+        ValueError: the samples are of several benchmarks.
+    """
+    if len(benchmarks := samples["benchmark"].unique()) > 1:
+        raise ValueError(f"a report is on one benchmark, and these are of {', '.join(benchmarks)}")
     cells = cells_of(samples)
     rows = [summarize(cell) for cell in tqdm(cells, desc="statistics", unit="row", delay=5)]
     compared, lines = differences(cells), curves(cells, rows)
@@ -476,7 +507,7 @@ def main() -> None:
         rows = write(pd.concat(parts, ignore_index=True), arguments.output or arguments.folders[0])
         if arguments.document is not None:
             replace_section(arguments.document, arguments.section, markdown(HEADER, map(cells_as_text, rows)))
-    except (StoreError, ValueError) as error:
+    except (StoreError, ValueError, OSError) as error:
         sys.exit(f"e1_trl.evaluation.report: {error}")
     show(rows, arguments.output or arguments.folders[0])
 

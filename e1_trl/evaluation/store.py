@@ -8,15 +8,15 @@ budgets, methods, samples or problems extends it. What is read off the trees (an
 by the report.
 """
 
+import fcntl
 import json
 import os
 import queue
 import threading
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,17 +24,19 @@ import pyarrow.parquet as pq
 from e1_trl.evaluation.tree import Leg
 from e1_trl.rollout import Stop
 
-FORMAT = 1
+FORMAT = 2
 SCHEMA = pa.schema(
     {
         "problem": pa.int32(),
         "sample": pa.int32(),
         "branch": pa.string(),
         "start": pa.int32(),
+        "before": pa.string(),
         "token_ids": pa.list_(pa.int32()),
         "stop": pa.string(),
     }
 )
+KEY = ["problem", "sample", "branch", "start", "before"]
 WRITE_SECONDS = 0.05  # between two writes: what a kill loses at most of finished work
 # A shard takes no more legs or tokens than this before the next is begun, so that writing it stays a matter of
 # milliseconds.
@@ -76,19 +78,22 @@ class Store:
         folder: made if it is not there.
         manifest: everything that determines a sample; compared with that of the folder.
         rank: of this process among those that write to the folder at the same time.
+        exclusive: refuse to enter while another process has entered, exclusively too.
 
     Attributes:
         damaged: shards that could not be read; they were put aside, and what they held will be sampled again.
 
     Raises:
-        StoreError: the folder belongs to an evaluation with other settings, or cannot be written to.
+        StoreError: the folder belongs to an evaluation with other settings, is in use, or cannot be written to.
     """
 
-    def __init__(self, folder: Path, manifest: dict[str, Any], rank: int = 0):
+    def __init__(self, folder: Path, manifest: dict[str, Any], rank: int = 0, exclusive: bool = False):
         self.folder = folder
         self.damaged: list[str] = []
         self._segments = folder / "segments"
         self._rank = rank
+        self._exclusive = exclusive
+        self._in_use: IO[str] | None = None
         self._added: queue.SimpleQueue[Leg] = queue.SimpleQueue()
         self._shard: list[Leg] = []
         self._shard_file: Path | None = None
@@ -120,6 +125,14 @@ class Store:
                 )
 
     def __enter__(self) -> "Store":
+        if self._exclusive:
+            self._in_use = (self.folder / ".in_use").open("w")
+            try:
+                fcntl.flock(self._in_use, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise StoreError(
+                    f"another process evaluates into {self.folder}; wait for it, or name another folder"
+                ) from error
         return self
 
     def __exit__(
@@ -130,27 +143,31 @@ class Store:
             self._writer.join()
         if not isinstance(error, StoreError):
             self.flush()
+        if self._in_use is not None:
+            self._in_use.close()
 
     def read(self) -> dict[tuple[int, int], list[Leg]]:
         """All stored legs by problem and sample, in order of their start.
 
         A shard that cannot be read is renamed to `*.damaged` and named in `damaged`.
         """
-        legs: dict[tuple[int, int, str, int], Leg] = {}
+        trees: dict[tuple[int, int], list[Leg]] = {}
+        for row in self._read_table().sort_by("start").to_pylist():
+            leg = Leg(**{**row, "stop": Stop[row["stop"]]})
+            trees.setdefault((leg.problem, leg.sample), []).append(leg)
+        return trees
+
+    def _read_table(self) -> pa.Table:
+        """All shards that can be read, without the legs that are there twice."""
+        parts = [SCHEMA.empty_table()]
         for file in sorted(self._segments.glob("*.parquet")):
             try:
-                rows = pq.read_table(file, schema=SCHEMA, page_checksum_verification=True).to_pylist()
+                parts.append(pq.read_table(file, schema=SCHEMA, page_checksum_verification=True))
             except (OSError, pa.ArrowException) as error:
                 file.rename(file.with_name(f"{file.name}.damaged"))
                 self.damaged.append(f"{file}: {str(error).splitlines()[0]}")
-                continue
-            for row in rows:
-                leg = Leg(**{**row, "stop": Stop[row["stop"]]})
-                legs.setdefault((leg.problem, leg.sample, leg.branch, leg.start), leg)
-        trees: dict[tuple[int, int], list[Leg]] = {}
-        for leg in sorted(legs.values(), key=lambda leg: leg.start):
-            trees.setdefault((leg.problem, leg.sample), []).append(leg)
-        return trees
+        table = pa.concat_tables(parts)
+        return table.filter(~table.select(KEY).to_pandas().duplicated().to_numpy())
 
     def add(self, leg: Leg) -> None:
         """Keep a leg; it is on disk a moment (`WRITE_SECONDS`) later.
@@ -196,7 +213,7 @@ class Store:
         self.flush()
         shards = sorted(self._segments.glob("*.parquet"))
         if len(shards) > 1:
-            self._write((leg for legs in self.read().values() for leg in legs), self._new_file())
+            write_table(self._read_table(), self._new_file())
             self._shard, self._shard_file = [], None
             for shard in shards:
                 shard.unlink(missing_ok=True)
@@ -209,5 +226,5 @@ class Store:
 
     @staticmethod
     def _write(legs: Iterable[Leg], file: Path) -> None:
-        rows = [{**asdict(leg), "stop": leg.stop.name} for leg in legs]
+        rows = [{**vars(leg), "stop": leg.stop.name} for leg in legs]
         write_table(pa.Table.from_pylist(rows, schema=SCHEMA), file)

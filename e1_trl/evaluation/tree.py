@@ -39,14 +39,19 @@ class Part:
     stop: Stop
 
 
+# The most tokens that one request asks for: a long thought is stored, and can be gone on with, in parts.
+LEG_TOKENS = 8192
+
+
 @dataclass(frozen=True)
 class Leg:
-    """A segment as it is stored: where in which branch of which tree it belongs."""
+    """A segment as it is stored: where in which branch of which tree it belongs, and after which tokens of it."""
 
     problem: int
     sample: int
     branch: str
     start: int
+    before: str
     token_ids: list[int]
     stop: Stop
 
@@ -78,10 +83,11 @@ class Branch:
         return Part(self.token_ids[:length].tolist(), self.stop if whole and self.stop else Stop.LENGTH)
 
     def request(self, length: int) -> Request:
-        """What to ask of the engine for the branch to reach `length` tokens."""
+        """What to ask of the engine next for the branch to reach `length` tokens."""
+        missing = length - len(self.token_ids)
         return Request(
             [*self.prefix_ids, *self.token_ids],
-            length - len(self.token_ids),
+            missing if self.kind is Kind.NATIVE else min(missing, LEG_TOKENS),
             stop_at_marker=self.kind is Kind.THINKING,
             native_thinking_budget=self.native_budget,
         )
@@ -99,6 +105,10 @@ class Branch:
                     del self.token_ids[end:]
                     self.stop = Stop.MARKER
                     break
+
+
+def _digest(token_ids: Sequence[int]) -> str:
+    return hashlib.sha256(array("i", token_ids).tobytes()).hexdigest()[:16]
 
 
 Method = Generator[tuple[Branch, int], None, Result]
@@ -172,7 +182,10 @@ class Tree:
 
     def receive(self, branch: Branch, segment: Segment) -> Leg:
         """Take the engine's answer to a request for `branch`; returns what to store."""
-        leg = Leg(self.problem, self.sample, branch.name, len(branch.token_ids), list(segment.token_ids), segment.stop)
+        leg = Leg(
+            *(self.problem, self.sample, branch.name, len(branch.token_ids), _digest(branch.token_ids)),
+            *(list(segment.token_ids), segment.stop),
+        )
         branch.in_flight = False
         branch.grow(leg.token_ids, leg.stop, self._marker, self._decode)
         waiting, self._waiting = self._waiting, []
@@ -197,13 +210,14 @@ class Tree:
             self._waiting.append((key, method, branch, length))
 
     def _branch(self, prefix_ids: Sequence[int], kind: Kind, native_budget: int | None) -> Branch:
-        digest = hashlib.sha256(array("i", prefix_ids).tobytes()).hexdigest()[:16]
         native = "" if native_budget is None else f"{native_budget}"
-        name = f"{self._scope}{kind}{native}/{len(prefix_ids)}/{digest}"
+        name = f"{self._scope}{kind}{native}/{len(prefix_ids)}/{_digest(prefix_ids)}"
         if name not in self._branches:
             branch = self._branches[name] = Branch(name, prefix_ids, kind, native_budget)
             for leg in self._saved.get(name, ()):
-                if leg.start != len(branch.token_ids) or branch.stop is not None:
-                    break  # a leg is missing before this one, and will be sampled again
-                branch.grow(leg.token_ids, leg.stop, self._marker, self._decode)
+                # One that does not follow is left over from before a leg was lost: that was sampled again since, or
+                # will be, and came out differently.
+                follows = leg.start == len(branch.token_ids) and leg.before == _digest(branch.token_ids)
+                if follows and branch.stop is None:
+                    branch.grow(leg.token_ids, leg.stop, self._marker, self._decode)
         return self._branches[name]
