@@ -24,7 +24,7 @@ ifeq ($(DEVICE),cpu)
 export DS_ACCELERATOR := cpu
 LAUNCH := accelerate launch --config_file accelerate_configs/cpu.yaml
 else
-LAUNCH := accelerate launch --config_file accelerate_configs/ddp.yaml --num_processes 1
+LAUNCH := accelerate launch --config_file accelerate_configs/ddp.yaml --num_processes 1 --mixed_precision no
 endif
 
 .PHONY: help install train results curve base test check format eval compare plot sweep ablations bench lock clean

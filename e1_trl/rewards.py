@@ -57,14 +57,23 @@ def format_reward(
 format_reward.__name__ = "format"  # what TRL logs it under
 
 
+REWARDS: dict[str, Callable[[Grader], Reward]] = {"accuracy": Accuracy, "format": lambda grader: format_reward}
+
+
+def check_rewards(names: Sequence[str], weights: Sequence[float] | None) -> None:
+    """Raise ValueError if a name is unknown, or the weights are not as many."""
+    for name in names:
+        if name not in REWARDS:
+            raise ValueError(f"unknown reward {name!r}; available are {', '.join(REWARDS)}")
+    if weights is not None and len(weights) != len(names):
+        raise ValueError(f"reward_weights has {len(weights)} values for the {len(names)} rewards {', '.join(names)}")
+
+
 def make_rewards(names: Sequence[str], grader: Grader) -> list[Reward]:
     """The rewards of these names, in this order.
 
     Raises:
         ValueError: a name is unknown.
     """
-    available: dict[str, Reward] = {"accuracy": Accuracy(grader), "format": format_reward}
-    for name in names:
-        if name not in available:
-            raise ValueError(f"unknown reward {name!r}; available are {', '.join(available)}")
-    return [available[name] for name in names]
+    check_rewards(names, None)
+    return [REWARDS[name](grader) for name in names]

@@ -22,7 +22,10 @@ from e1_trl.engine import stream, stream_server
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
 from e1_trl.weights import reload_weights
 
-OWN_SAMPLING_PARAMETERS = {"n", "max_tokens", "stop", "stop_token_ids", "logprobs", "detokenize", "output_kind"}
+# What follows from the budget; and a seed, which would make all rollouts of a prompt the same, each being a request.
+OWN_SAMPLING_PARAMETERS = {
+    *("n", "max_tokens", "min_tokens", "stop", "stop_token_ids", "logprobs", "detokenize", "output_kind", "seed"),
+}
 
 
 @dataclass
@@ -93,7 +96,7 @@ class E1Config(GRPOConfig):
         if isinstance(self.generation_kwargs, dict) and (
             own := OWN_SAMPLING_PARAMETERS & self.generation_kwargs.keys()
         ):
-            raise ValueError(f"generation_kwargs sets {sorted(own)}, which follow from the budget; remove them")
+            raise ValueError(f"generation_kwargs sets {sorted(own)}, which budgeted rollouts decide; remove them")
 
     @property
     def budget(self) -> Budget:
@@ -221,7 +224,7 @@ class E1Trainer(GRPOTrainer):
         """Make a client of TRL's vLLM server, and check that its context is long enough."""
         trl_client = self.vllm_generation.vllm_client
         self._client = OpenAI(base_url=f"{trl_client.base_url}/v1", api_key="unused", max_retries=5)
-        served = self._client.models.retrieve(trl_client.model)
+        served = next(model for model in self._client.models.list() if model.id == trl_client.model)
         assert served.model_extra is not None
         if served.model_extra["max_model_len"] < self.context:
             raise ValueError(
@@ -291,14 +294,16 @@ class E1Trainer(GRPOTrainer):
             torch.distributed.all_gather_object(gathered, prompt_ids, group=generation.tp_group)
             group_ids = [ids for part in gathered for ids in part]
             rank = torch.distributed.get_rank(group=generation.tp_group)
-            if is_peft_model(self.model):
-                # The all-reduce of small LoRA gradients can race with vLLM's own collectives (trl issue 3671).
-                torch.distributed.barrier()
         if generation.enable_sleep_mode:
             if generation._llm_weights_sleeping:
                 generation.sync_weights()
             generation.llm.wake_up(tags=["kv_cache"])
         rollouts = self._start(group_ids, budget)
+        if generation.tensor_parallel_size > 1 and is_peft_model(self.model):
+            # The all-reduce of small LoRA gradients can race with vLLM's own collectives (trl issue 3671).
+            accelerator = self.accelerator
+            device_ids = [accelerator.local_process_index] if accelerator.device.type == "cuda" else None
+            torch.distributed.barrier(device_ids=device_ids)
         stream(generation.llm, rollouts, self.marker, self._sampling)
         if generation.enable_sleep_mode:
             generation.llm.sleep(level=2)
@@ -339,6 +344,7 @@ class E1Trainer(GRPOTrainer):
             raise RuntimeError(
                 f"step {self.state.global_step}: vLLM's log-probabilities differ from the trainer's by {gaps[-1]:.3g} "
                 f"nats per token on average, more than max_logprob_gap = {self.args.max_logprob_gap}: its weights are "
-                "stale, or its precision is too low"
+                "stale, its precision is too low, or top_p, top_k, min_p or a penalty makes it sample from another "
+                "distribution than the trainer computes"
             )
         return output

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 from conftest import BASE, ROOT, SHARED
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -12,7 +14,8 @@ FOUR = Marker("</think>", (1,), (2, 3, 1, 4))
 
 
 def config(**fields: object) -> E1Config:
-    return E1Config(output_dir="unused", report_to="none", use_cpu=True, bf16=False, **fields)  # type: ignore[arg-type]
+    fixed = {"output_dir": "unused", "report_to": "none", "use_cpu": True, "bf16": False}
+    return E1Config(**{**fixed, **fields})  # type: ignore[arg-type]
 
 
 def test_completion_and_engine_lengths_follow_from_the_budget() -> None:
@@ -46,6 +49,7 @@ def test_a_budget_that_does_not_fit_the_context_is_refused() -> None:
         ({"use_vllm": False}, "use_vllm is false"),
         ({"vllm_structured_outputs_regex": "a+"}, "vllm_structured_outputs_regex"),
         ({"generation_kwargs": {"max_tokens": 5}}, "generation_kwargs sets \\['max_tokens'\\]"),
+        ({"generation_kwargs": {"seed": 5}}, "generation_kwargs sets \\['seed'\\]"),
     ],
 )
 def test_contradictions_are_refused_in_one_line(fields: dict[str, object], message: str) -> None:
@@ -91,6 +95,31 @@ def test_bad_data_is_refused_before_a_model_loads(fields: dict[str, object], mes
         prepare(
             script_args,
             config(thinking_budget=64, solution_budget=32, max_prompt_length=64),
+            ModelConfig(model_name_or_path=str(BASE)),
+        )
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("scripted", "trained", "message"),
+    [
+        ({"reward_funcs": ["acuracy"]}, {}, "unknown reward 'acuracy'; available are accuracy, format"),
+        ({}, {"reward_weights": [1.0, 2.0]}, "reward_weights has 2 values for the 1 rewards accuracy"),
+        ({}, {"eval_budgets": ["8+8"], "eval_steps": 0.1}, "eval_steps is 0.1; eval_budgets need a whole number"),
+        ({}, {"resume_from_checkpoint": "true"}, "there is no checkpoint in .* to resume from"),
+        ({"eval_benchmark": "aime"}, {"eval_budgets": ["8+8"]}, "unknown benchmark 'aime'"),
+    ],
+)
+def test_a_bad_recipe_is_refused_before_a_model_loads(
+    scripted: dict[str, object], trained: dict[str, object], message: str, nano_data: Path, tmp_path: Path
+) -> None:
+    training_args = config(
+        thinking_budget=64, solution_budget=32, max_prompt_length=64, **{"output_dir": str(tmp_path), **trained}
+    )
+    with pytest.raises(ValueError, match=message) as error:
+        prepare(
+            E1ScriptArguments(dataset_name=str(nano_data), **scripted),  # type: ignore[arg-type]
+            training_args,
             ModelConfig(model_name_or_path=str(BASE)),
         )
     assert "\n" not in str(error.value)

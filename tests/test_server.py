@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import openai
 import pandas as pd
@@ -20,6 +21,7 @@ from e1_trl.budget import Budget, Marker
 from e1_trl.data import load_problems, to_prompts
 from e1_trl.engine import stream, stream_server
 from e1_trl.rollout import Rollout, ThinkingEnd
+from e1_trl.trainer import E1Trainer
 
 pytestmark = pytest.mark.engine
 
@@ -92,6 +94,17 @@ def test_server_and_process_sample_the_same_tokens_at_temperature_zero(
                 assert ours.completion.thinking_end is theirs.completion.thinking_end
                 assert ours.completion.logprobs == pytest.approx(theirs.completion.logprobs, abs=0.02, nan_ok=True)
     assert ThinkingEnd.CLOSED in {rollout.completion.thinking_end for rollout in remote}
+
+
+def test_the_trainer_finds_its_server_and_refuses_one_with_too_short_a_context(server: openai.OpenAI) -> None:
+    trainer = object.__new__(E1Trainer)  # without the weight transfer, which needs NCCL
+    base_url = str(server.base_url).removesuffix("/v1/")
+    trainer.vllm_generation = SimpleNamespace(vllm_client=SimpleNamespace(base_url=base_url, model="nano"))
+    trainer.context = CONTEXT
+    trainer._connect()
+    trainer.context = CONTEXT + 1
+    with pytest.raises(ValueError, match=f"context of {CONTEXT} tokens; the budget needs {CONTEXT + 1}"):
+        trainer._connect()
 
 
 def test_a_refused_request_raises_and_is_not_retried_forever(server: openai.OpenAI) -> None:

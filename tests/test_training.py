@@ -61,6 +61,8 @@ def test_accuracy_at_several_budgets_is_followed_while_training(train: Train, tm
     )
     evaluations = [entry for entry in log if "eval_budget/16+16/accuracy" in entry]
     assert [entry["step"] for entry in evaluations] == [0, 2, 4]
+    assert [entry["step"] for entry in log if {"loss", "reward"} <= entry.keys()] == [1, 2, 3, 4]
+    assert not any("reward" in entry for entry in evaluations)
     for entry in evaluations:
         assert entry["eval_budget/16+16/forced_ratio"] >= entry["eval_budget/96+32/forced_ratio"]
         assert entry["eval_budget/16+16/thinking_tokens"] <= 16

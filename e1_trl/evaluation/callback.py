@@ -5,7 +5,7 @@ from typing import Any
 
 from accelerate.utils import gather_object
 from datasets import Dataset
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from e1_trl.budget import Budget
 from e1_trl.grading import Grader
@@ -73,4 +73,8 @@ class BudgetEvaluation(TrainerCallback):
             names = ("accuracy", "thinking_tokens", "solution_tokens", "forced_ratio")
             for name, values in zip(names, zip(*unique, strict=True), strict=True):
                 logs[f"eval_budget/{budget}/{name}"] = sum(values) / len(values)
-        trainer.log(logs)
+        # Past GRPOTrainer.log, which would log the metrics of the training's step here; and what is logged on the side
+        # must not keep that step from being logged.
+        should_log = trainer.control.should_log
+        Trainer.log(trainer, logs)
+        trainer.control.should_log = should_log
