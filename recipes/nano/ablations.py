@@ -112,6 +112,7 @@ def plot(rows: dict[str, list[Row]], file: Path) -> None:
 
 def report(output: Path, document: Path) -> None:
     """Write ablations.json and its pictures, and the tables of the document."""
+    made = f"Commit {commit()}; {platform.machine()}, {os.cpu_count()} cores."
     rows: dict[str, list[Row]] = {}
     for ablation, models in COMPARED.items():
         samples = [read_samples(EVALUATIONS / name).assign(model=name) for name in models]
@@ -132,7 +133,6 @@ def report(output: Path, document: Path) -> None:
                 ),
             )
         replace_section(document, ablation, table)
-    made = f"Commit {commit()}; {platform.machine()}, {os.cpu_count()} cores."
     seeds = "Training seed 42 where not said otherwise, evaluation seed 0.\n"
     replace_section(document, "made", f"{made} {seeds}")
     content = {ablation: [asdict(row) for row in found] for ablation, found in rows.items()}
