@@ -174,12 +174,15 @@ def _complete(client: OpenAI, model: str, request: Request, marker: Marker, samp
         model=model, prompt=request.prompt_ids, max_tokens=request.max_tokens, logprobs=0, extra_body=body
     )
     choice = response.choices[0]
-    if choice.logprobs is None or not {"token_ids", "stop_reason"} <= (choice.model_extra or {}).keys():
-        raise ValueError("the server returns no token ids and stop reasons (return_token_ids), as vLLM's does")
-    assert choice.model_extra is not None
-    logprobs = [float("nan") if value is None else value for value in choice.logprobs.token_logprobs or []]
-    stop = read_stop(choice.finish_reason, choice.model_extra["stop_reason"], request, marker)
-    return Segment(choice.model_extra["token_ids"], logprobs, stop)
+    extra = choice.model_extra or {}
+    if "token_ids" not in extra:
+        raise ValueError("the server returns no token ids; it must know return_token_ids, as vLLM and SGLang do")
+    token_ids = extra["token_ids"]
+    # A server that returns no log-probabilities for `logprobs=0` is good enough to evaluate with.
+    given = choice.logprobs.token_logprobs if choice.logprobs else None
+    logprobs = [float("nan") if value is None else value for value in given or [None] * len(token_ids)]
+    stop_reason = extra.get("stop_reason", extra.get("matched_stop"))  # as vLLM calls it, and SGLang
+    return Segment(token_ids, logprobs, read_stop(choice.finish_reason, stop_reason, request, marker))
 
 
 def _first(rollouts: Sequence[Rollout]) -> Iterator[tuple[Rollout, Request]]:
