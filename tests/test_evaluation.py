@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 import psutil
 import pytest
+import torch
 from conftest import BASE, ROOT, SHARED
 from scipy.stats import binomtest
 from trl import TrlParser
@@ -218,12 +219,17 @@ def test_one_model_thinks_and_another_answers(nano_data: Path, tmp_path: Path) -
 
 @pytest.mark.engine
 @pytest.mark.usefixtures("one_engine")
-@pytest.mark.skipif(os.cpu_count() < 2, reason="two engines need two cores")
-def test_two_engines_share_the_problems(nano_data: Path, tmp_path: Path) -> None:
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two processes need two cores")
+@pytest.mark.skipif(torch.cuda.device_count() == 1, reason="two processes need two GPUs, or none")
+@pytest.mark.parametrize("parallel", ["data", "tensor"])
+def test_two_processes_find_what_one_does(nano_data: Path, tmp_path: Path, parallel: str) -> None:
     sampled = ["--budgets", "16+16", "--methods", "separate", "--max_problems", 12, "--temperature", 0]
     evaluate(nano_data, tmp_path / "one", *sampled)
-    two = command(nano_data, tmp_path / "two", *sampled, "--data_parallel_size", 2)
-    subprocess.run(two, cwd=ROOT, check=True, capture_output=True)
+    two = command(nano_data, tmp_path / "two", *sampled, f"--{parallel}_parallel_size", 2)
+    # vLLM binds the processes of a tensor-parallel group to a NUMA node each, if it is not told where to.
+    cores = {"VLLM_CPU_OMP_THREADS_BIND": "|".join(map(str, sorted(os.sched_getaffinity(0))[:2]))}
+    environment = os.environ | (cores if parallel == "tensor" else {})
+    subprocess.run(two, cwd=ROOT, env=environment, check=True, capture_output=True)
     assert (tmp_path / "one" / "results.json").read_bytes() == (tmp_path / "two" / "results.json").read_bytes()
     # All of it is in the folder, too: nothing is left to sample.
     assert len(pd.read_parquet(tmp_path / "two" / "segments")) == len(pd.read_parquet(tmp_path / "one" / "segments"))
