@@ -129,6 +129,16 @@ def test_a_long_thought_is_sampled_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
     assert max(len(leg.token_ids) for _, legs in parts for leg in legs) == 3
 
 
+def test_the_engines_own_budget_leaves_out_what_the_prompt_has_after_the_opening() -> None:
+    for prompt, opened in (([7, WAIT], 0), ([7, WAIT, 7, 7], 2), ([7, 7], 0)):  # WAIT opens the thinking here
+        asked, shared = Tree(0, 0, setting().marker, setting().decode), setting()
+        budget = Budget(4, 3)
+        asked.start(Cell("engine_native", budget), METHODS["engine_native"](asked, prompt, budget, shared))
+        ((_, request),) = asked.requests()
+        assert request.native_thinking_budget == 4 + opened
+        assert request.max_tokens >= 4 + len(shared.marker.ids) + 3
+
+
 @given(st.integers(0, 10**6), st.integers(1, 40))
 @settings(max_examples=100, deadline=None)
 def test_truncation_and_unconstrained_are_read_off_the_same_samples(seed: int, total: int) -> None:
