@@ -22,16 +22,14 @@ export VLLM_ENABLE_V1_MULTIPROCESSING := 0
 export VLLM_CPU_KVCACHE_SPACE ?= 1
 ifeq ($(DEVICE),cpu)
 export DS_ACCELERATOR := cpu
-LAUNCH := accelerate launch --config_file accelerate_configs/cpu.yaml
-else
-LAUNCH := accelerate launch --config_file accelerate_configs/ddp.yaml --num_processes 1 --mixed_precision no
 endif
 
-.PHONY: help install train results curve base test check format eval compare plot sweep ablations bench lock clean
+.PHONY: help install train results base test check format eval compare sweep ablations bench lock clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "  This machine: DEVICE=$(DEVICE) (DEVICE=cpu or DEVICE=gpu overrides)"
+	@echo "  train, eval and compare take ARGS=\"…\": any options of \`e1 train\` or \`e1 eval\`"
 
 ## ---- environment
 
@@ -77,81 +75,47 @@ clean:  ## remove .venv and the tools' caches; runs/ stays
 
 ## ---- training and evaluation
 
-# Half, one, two and three times the nano recipe's thinking budget, and no budget at all.
-NANO_BUDGETS := 32+32 64+32 128+32 192+32 unlimited
-EVALUATE := $(PY) -m e1_trl.evaluation
-EVALUATE_NANO := $(EVALUATE) --dataset_name runs/nano/data --methods separate unconstrained --budgets $(NANO_BUDGETS) \
-	--enforce_eager true
+RECIPE ?= recipes/nano.yaml
+# The miniature takes one GPU where there are any.
+NANO_ARGS := $(if $(filter gpu,$(DEVICE)),--accelerate_config one_gpu)
 
-train: install runs/nano/data  ## train E1 on the nano model, evaluate it beside its base, draw table and plot
-	@echo "==> training, runs/nano/e1"
-	$(LAUNCH) -m e1_trl.train --config recipes/nano.yaml
-	@echo "==> evaluating base and trained model on 1,024 problems at five budgets"
-	rm -rf runs/nano/evaluation
-	$(EVALUATE_NANO) --model recipes/nano/base --name base --output runs/nano/evaluation/base
-	$(EVALUATE_NANO) --model runs/nano/e1 --name e1 --output runs/nano/evaluation/e1
-	$(PY) -m e1_trl.evaluation.report runs/nano/evaluation/{base,e1} --output runs/nano/evaluation
+train: install  ## train RECIPE=recipes/…yaml; without it the miniature, which is evaluated beside its base, too
+ifeq ($(RECIPE),recipes/nano.yaml)
+	recipes/nano/run.sh $(NANO_ARGS) $(ARGS)
+else
+	e1 train --config $(RECIPE) $(ARGS)
+endif
 
-results: $(INSTALLED)  ## publish the last `make train`: docs/results/nano.json, its plot, and the table in README.md
-	$(PY) -m e1_trl.evaluation.report runs/nano/evaluation/{base,e1} --output runs/nano/evaluation \
-		--document README.md --section nano
-	$(PY) -c 'import json; print(json.dumps(json.load(open("runs/nano/evaluation/results.json"))["rows"], indent=1))' \
-		> docs/results/nano.json
-	cp runs/nano/evaluation/accuracy.png docs/results/nano.png
-	$(PY) -m e1_trl.curve runs/nano/e1 --output docs/results --name nano-training
-
-curve: $(INSTALLED)  ## draw a finished training run into docs/results: RUN=runs/smollm2/e1 NAME=smollm2
-	$(PY) -m e1_trl.curve $(RUN) --output docs/results --name $(NAME)
-
-runs/nano/data: | $(INSTALLED)
-	$(PY) recipes/nano/make_base.py --what data --output runs/nano
+results: install  ## publish the last miniature: docs/results/nano.*, its pictures, and the table in README.md
+	e1 report runs/nano/evaluation/base runs/nano/evaluation/e1 --output docs/results --name nano \
+		--document README.md --section nano --rows "base separate 64+32" "base unconstrained unlimited" \
+		"e1 separate 32+32" "e1 separate 64+32" "e1 unconstrained unlimited"
+	e1 curve runs/nano/e1 --output docs/results --name nano-training
 
 base: install  ## make the nano base model again, from nothing, into runs/nano/base
 	$(PY) recipes/nano/make_base.py --what model --output runs/nano
 
-# The paper's budgets, and its baselines.
+BENCHMARK ?= $(if $(DATASET),,aime2024)
 BUDGETS ?= 512+1024 1024+1024 2048+1024 3072+1024 4096+1024 unlimited
 METHODS ?= separate truncation s1 no_thinking unconstrained
-BENCHMARK ?= $(if $(DATASET),,aime2024)
-SPLIT ?= test
-SAMPLES ?= 1
-INSTRUCTION ?= Let's think step by step and output the final answer within \boxed{}.
-OUTPUT ?= runs/evaluations/$(notdir $(MODEL))-$(or $(BENCHMARK),$(notdir $(DATASET)))
-PROBLEMS := $(if $(BENCHMARK),--benchmark $(BENCHMARK),--dataset_name $(DATASET) --dataset_split $(SPLIT))
+PROBLEMS = $(if $(BENCHMARK),--benchmark $(BENCHMARK),--dataset_name $(DATASET))
+ASKED = $(PROBLEMS) --budgets $(BUDGETS) --methods $(METHODS) $(ARGS)
 
-eval: install  ## every budget and baseline: MODEL=path-or-name [BENCHMARK=name | DATASET=name SPLIT=test] [BUDGETS=…] [METHODS=…] [SAMPLES=k] [BASE_URL=server] [OUTPUT=folder]
+eval: install  ## every budget and baseline: MODEL=… [BENCHMARK=… | DATASET=…] [BUDGETS=…] [METHODS=…]
 	@test -n "$(MODEL)" || { echo "make eval: MODEL is missing, e.g. make eval MODEL=recipes/nano/base"; exit 2; }
-	$(EVALUATE) --model $(MODEL) $(PROBLEMS) --instruction "$(INSTRUCTION)" --budgets $(BUDGETS) --methods $(METHODS) \
-		--samples $(SAMPLES) $(if $(BASE_URL),--base_url $(BASE_URL)) --output $(OUTPUT) $(ARGS)
+	e1 eval --model $(MODEL) $(ASKED)
 
-compare: install  ## evaluate several models and draw them together: MODELS="a b c", and what `make eval` takes
-	@test -n "$(MODELS)" || { echo 'make compare: MODELS is missing, e.g. make compare MODELS="recipes/nano/base runs/nano/e1"'; exit 2; }
-	for model in $(MODELS); do $(MAKE) --no-print-directory eval MODEL=$$model; done
-	$(PY) -m e1_trl.evaluation.report --output runs/evaluations/compare \
-		$(foreach model,$(MODELS),runs/evaluations/$(notdir $(model))-$(or $(BENCHMARK),$(notdir $(DATASET))))
+compare: install  ## the same for several models, reported together: MODELS="a b c" OUTPUT=folder
+	@test -n "$(MODELS)" -a -n "$(OUTPUT)" || { echo 'make compare: MODELS="a b" or OUTPUT=folder is missing'; exit 2; }
+	e1 compare --models $(MODELS) --output $(OUTPUT) $(ASKED)
 
-plot: install  ## draw stored results again: RESULTS="folder…" [ARGS="--output folder"], or grade again: ARGS=--regrade
-	@test -n "$(RESULTS)" || { echo "make plot: RESULTS is missing, e.g. make plot RESULTS=runs/nano/evaluation/e1"; exit 2; }
-	$(PY) -m e1_trl.evaluation.report $(RESULTS) $(ARGS)
+sweep: install  ## every method on the miniature, and what one generation for all budgets saves, into docs/
+	recipes/nano/sweep.sh
 
-SWEEP_NANO := $(EVALUATE) --dataset_name runs/nano/data --budgets $(filter-out unlimited,$(NANO_BUDGETS)) --samples 2 \
-	--max_problems 256 --s1_text '\boxed{' --wait_text 'Wait '
-SWEEP_METHODS := separate truncation s1 s1_as_released l1_exact l1_max no_thinking unconstrained engine_native
-
-sweep: install runs/nano/data  ## measure one generation against one per budget, and every method on nano, into docs/ (nothing else running)
-	$(SWEEP_NANO) --model recipes/nano/base --name base --methods $(SWEEP_METHODS) --output runs/sweep/base
-	$(SWEEP_NANO) --model runs/nano/e1 --name e1 --methods $(SWEEP_METHODS) --output runs/sweep/e1
-	$(SWEEP_NANO) --model runs/nano/e1 --name e1 --methods mixed --thinking_from runs/sweep/base --output runs/sweep/base-e1
-	$(PY) -m e1_trl.evaluation.report runs/sweep/{base,e1,base-e1} --output runs/sweep
-	cp runs/sweep/accuracy.png docs/results/sweep.png
-	$(PY) -m benchmarks.bench_sweep --results runs/sweep/results.json $(wildcard runs/sweep/smollm2*/results.json) \
-		--document docs/evaluation.md
-
-ablations: install runs/nano/data  ## train and evaluate the ablations of the nano recipe, into docs/ (after `make train`; two hours)
-	@test -d runs/nano/e1 || { echo "make ablations: there is no runs/nano/e1; run make train first"; exit 1; }
+ablations: install  ## train and evaluate the ablations of the miniature, into docs/ (after `make train`; two hours)
 	$(PY) recipes/nano/ablations.py
 
-bench: install runs/nano/data  ## measure the scheduler against a barrier and a single call, into docs/ (nothing else running)
+bench: install  ## measure the scheduler against a barrier and a single call, into docs/ (nothing else running)
 	$(PY) -m benchmarks.bench_rollout --document docs/benchmark.md
 
 ## ---- checks

@@ -1,22 +1,18 @@
 """The two-barrier form of a budgeted rollout: all thinking, then all solutions. It exists only to be compared with."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from vllm import LLM
-
-from e1_trl.budget import Marker
-from e1_trl.engine import read_segment, sampling_params
+from e1_trl.engines.local import LocalEngine, read_segment, sampling_params
 from e1_trl.rollout import Rollout
 
 
-def barrier(llm: LLM, rollouts: Sequence[Rollout], marker: Marker, sampling: dict[str, Any]) -> None:
+def barrier(engine: LocalEngine, rollouts: Sequence[Rollout]) -> None:
     """Run all rollouts to their end, one phase at a time."""
     while waiting := [(rollout, rollout.request) for rollout in rollouts if rollout.request is not None]:
-        outputs = llm.generate(
+        outputs = engine.llm.generate(
             [{"prompt_token_ids": request.prompt_ids} for _, request in waiting],
-            [sampling_params(request, marker, sampling) for _, request in waiting],
+            [sampling_params(request, engine.marker, engine.sampling) for _, request in waiting],
             use_tqdm=False,
         )
         for (rollout, request), output in zip(waiting, outputs, strict=True):
-            rollout.receive(read_segment(output.outputs[0], request, marker))
+            rollout.receive(read_segment(output.outputs[0], request, engine.marker))

@@ -2,53 +2,46 @@
 
     make bench        (some minutes on two cores; nothing else should run)
 
-All three take turns in one process, on the same engine (the nano base), problems and lengths, over several rounds.
-Engine steps and recomputed prefill tokens do not depend on the machine; the wall-clock ratio is the median over rounds.
-Lengths are drawn from heavy-tailed distributions, as those of reasoning models are; in one workload they are the nano
-base's own, whose solutions are short.
+All three take turns in one process, on the same engine (the nano base), problems and lengths, over several rounds, and
+change places each round. Engine steps and recomputed prefill tokens do not depend on the machine; of the wall-clock
+ratio the median and the range over rounds are given. Lengths are drawn from heavy-tailed distributions, as those of
+reasoning models are; in one workload they are the nano base's own at temperature 0, whose solutions are short.
 """
 
+import argparse
 import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 from tqdm import tqdm
 from transformers import AutoTokenizer
-from trl import TrlParser
 from vllm import LLM, SamplingParams
 
 from benchmarks.barrier import barrier
 from e1_trl.budget import Budget, Marker
-from e1_trl.data import load_problems, to_prompts
-from e1_trl.engine import stream
-from e1_trl.report import markdown, replace_section
+from e1_trl.engines.engine import SamplingSettings
+from e1_trl.engines.engine import run as streaming
+from e1_trl.engines.local import LocalEngine
+from e1_trl.problems.arguments import ProblemArguments
+from e1_trl.problems.load import load_problems
+from e1_trl.problems.prompts import tokenize
+from e1_trl.report.markdown import replace_section, table
+from e1_trl.report.provenance import Provenance
 from e1_trl.rollout import Completion, Rollout, Segment, Stop, ThinkingEnd
 
 MEDIAN_THINKING, MEDIAN_SOLUTION, SIGMA = 128, 64, 1.0  # tokens; lognormal, independent of each other
 CONTEXT = 1024  # tokens
-SAMPLING = {"temperature": 1.0}
 HEADER = ("distribution", "forced", "scheduler", "tokens", "wall", "engine steps", "phase-2 prefill per sequence")
 BLOCK_SIZE = 32  # tokens; the smallest of vLLM's CPU attention (16 is the default on GPU)
 
 
-@dataclass
-class BenchmarkArguments:
-    """What to measure."""
-
-    model: str = field(default="recipes/nano/base", metadata={"help": "The nano base."})
-    dataset_name: str = field(default="runs/nano/data", metadata={"help": "The nano problems."})
-    output: Path = field(default=Path("docs/results/bench.json"), metadata={"help": "JSON file for the rows."})
-    document: Path | None = field(default=None, metadata={"help": "Markdown file whose section `bench` is replaced."})
-    sequences: int = field(default=96, metadata={"help": "Sequences per run."})
-    slots: int = field(default=64, metadata={"help": "Sequences that the engine runs at a time."})
-    rounds: int = field(default=7, metadata={"help": "Rounds; each runs every scheduler once."})
+SEQUENCES, SLOTS, ROUNDS = 96, 64, 8
 
 
 @dataclass(frozen=True)
@@ -88,7 +81,7 @@ class DrawnRollout(Rollout):
     def receive(self, segment: Segment) -> None:
         if self._end is not None:
             stop, last = self._end
-            segment = Segment([*segment.token_ids[:-1], last], segment.logprobs, stop)
+            segment = Segment([*segment.token_ids[:-1], last], stop, segment.logprobs)
         super().receive(segment)
         self._shorten()
 
@@ -97,8 +90,8 @@ class DrawnRollout(Rollout):
 class Measurement:
     """One scheduler on one length distribution: the median wall time (seconds), and means of counts per run.
 
-    `wall_ratio` is the median over rounds of the wall time over the streaming one's of the same round, and so of the
-    same lengths.
+    `wall_ratio` is that of the wall time to the streaming one's of the same round, and so of the same lengths: median,
+    lowest and highest over rounds.
     """
 
     distribution: str
@@ -109,6 +102,8 @@ class Measurement:
     rounds: int
     wall_s: float
     wall_ratio: float
+    wall_ratio_low: float
+    wall_ratio_high: float
     engine_steps: float
     generated_tokens: float
     phase2_prefill_tokens: float
@@ -129,25 +124,20 @@ class Run:
 class Bench:
     """One engine, whose steps are counted and whose finished requests are kept."""
 
-    def __init__(self, arguments: BenchmarkArguments):
-        self.arguments = arguments
+    def __init__(self, model: str, dataset_name: str):
         self.llm = LLM(
-            arguments.model,
+            model,
             max_model_len=CONTEXT,
-            max_num_seqs=arguments.slots,
+            max_num_seqs=SLOTS,
             max_num_batched_tokens=4096,
             block_size=BLOCK_SIZE,
             seed=0,
         )
-        tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+        tokenizer = AutoTokenizer.from_pretrained(model)
         self.marker = Marker.from_tokenizer(tokenizer)
-        self.never_ending = {**SAMPLING, "ignore_eos": True, "logit_bias": {self.marker.ids[0]: -100.0}}
-        problems = load_problems(arguments.dataset_name, "train", None, "problem", "answer")
-        prompts = to_prompts(problems.select(range(arguments.sequences)), tokenizer, "", 128)
-        self.prompt_ids = [
-            tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
-            for prompt in prompts["prompt"]
-        ]
+        self.never_ending = SamplingSettings(extra={"ignore_eos": True, "logit_bias": {self.marker.ids[0]: -100.0}})
+        problems = load_problems(dataset_name, "train", ProblemArguments(instruction=""))
+        self.prompt_ids = [tokenize(tokenizer, prompt, {}) for prompt in problems.select(range(SEQUENCES))["prompt"]]
         self.steps, self.outputs = 0, []
         step = self.llm.llm_engine.step
 
@@ -180,8 +170,9 @@ class Bench:
 
     def budgeted(self, scheduler: Callable[..., None], workload: Workload, seed: int) -> Run:
         rollouts = self.rollouts(workload, seed)
-        sampling = self.never_ending if workload.drawn else SAMPLING
-        run = self.measure(lambda: scheduler(self.llm, rollouts, self.marker, sampling))
+        sampling = self.never_ending if workload.drawn else SamplingSettings(temperature=0.0)
+        engine = LocalEngine(self.llm, self.marker, sampling)
+        run = self.measure(lambda: scheduler(engine, rollouts))
         run.completions = [rollout.completion for rollout in rollouts]
         run.phase2_prefill_tokens = sum(
             len(output.prompt_token_ids) - output.num_cached_tokens
@@ -197,7 +188,7 @@ class Bench:
                 max_tokens=c.thinking_tokens + c.solution_tokens,
                 logprobs=0,
                 detokenize=False,
-                **self.never_ending,
+                **self.never_ending.parameters(),
             )
             for c in completions
         ]
@@ -206,24 +197,37 @@ class Bench:
 
     def compare(self, distribution: str, workload: Workload) -> list[Measurement]:
         runs: dict[str, list[Run]] = {"streaming": [], "barrier": [], "single_call": []}
-        self.budgeted(stream, workload, seed=self.arguments.rounds)  # warms up the kernels for these shapes
-        for seed in tqdm(range(self.arguments.rounds), desc=f"{distribution} ({workload.budget})", unit="round"):
-            runs["streaming"].append(self.budgeted(stream, workload, seed))
-            runs["barrier"].append(self.budgeted(barrier, workload, seed))
-            runs["single_call"].append(self.single_call(runs["streaming"][-1].completions))
+        warm = self.budgeted(streaming, workload, seed=ROUNDS).completions  # the kernels for these shapes
+        self.single_call(warm)
+        for seed in tqdm(range(ROUNDS), desc=f"{distribution} ({workload.budget})", unit="round"):
+            # A single call is as long as streaming sampled for its sequence, which is known beforehand: lengths are
+            # drawn from the seed, or sampled at temperature 0.
+            completions = self.budgeted(streaming, workload, seed).completions
+            schedulers: list[tuple[str, Callable[[], Run]]] = [
+                ("streaming", partial(self.budgeted, streaming, workload, seed)),
+                ("barrier", partial(self.budgeted, barrier, workload, seed)),
+                ("single_call", partial(self.single_call, completions)),
+            ]
+            first = seed % len(schedulers)
+            for name, scheduler in [*schedulers[first:], *schedulers[:first]]:
+                runs[name].append(scheduler())
+        ratios = {
+            name: [run.wall_s / ours.wall_s for run, ours in zip(of_scheduler, runs["streaming"], strict=True)]
+            for name, of_scheduler in runs.items()
+        }
         ends = [c.thinking_end for run in runs["streaming"] for c in run.completions]
         return [
             Measurement(
                 distribution=distribution,
                 scheduler=scheduler,
-                sequences=self.arguments.sequences,
-                slots=self.arguments.slots,
+                sequences=SEQUENCES,
+                slots=SLOTS,
                 block_size=BLOCK_SIZE,
-                rounds=self.arguments.rounds,
+                rounds=ROUNDS,
                 wall_s=median(run.wall_s for run in of_scheduler),
-                wall_ratio=median(
-                    run.wall_s / ours.wall_s for run, ours in zip(of_scheduler, runs["streaming"], strict=True)
-                ),
+                wall_ratio=median(ratios[scheduler]),
+                wall_ratio_low=min(ratios[scheduler]),
+                wall_ratio_high=max(ratios[scheduler]),
                 engine_steps=fmean(run.engine_steps for run in of_scheduler),
                 generated_tokens=fmean(run.generated_tokens for run in of_scheduler),
                 phase2_prefill_tokens=fmean(run.phase2_prefill_tokens for run in of_scheduler),
@@ -242,7 +246,7 @@ def summary(rows: list[Measurement]) -> list[tuple[str, ...]]:
             f"{row.forced_ratio:.0%}",
             row.scheduler,
             f"{row.generated_tokens:.0f}",
-            f"{row.wall_s:.2f} s ({row.wall_ratio:.2f}×)",
+            f"{row.wall_s:.2f} s ({row.wall_ratio:.2f}×, {row.wall_ratio_low:.2f} to {row.wall_ratio_high:.2f})",
             f"{row.engine_steps:.0f} ({row.engine_steps / streaming[row.distribution].engine_steps:.2f}×)",
             f"{row.phase2_prefill_tokens / row.sequences:.1f}",
         )
@@ -251,17 +255,20 @@ def summary(rows: list[Measurement]) -> list[tuple[str, ...]]:
 
 
 def main() -> None:
-    (arguments,) = TrlParser(BenchmarkArguments).parse_args_and_config()
-    bench = Bench(arguments)
+    parser = argparse.ArgumentParser(description="Measure the scheduler against a barrier and a single call.")
+    parser.add_argument("--model", default="recipes/nano/base", help="the nano base")
+    parser.add_argument("--dataset_name", default="runs/nano/data", help="the nano problems")
+    parser.add_argument("--output", type=Path, default=Path("docs/results/bench.json"), help="JSON file")
+    parser.add_argument("--document", type=Path, help="Markdown file whose section `bench` is replaced")
+    arguments = parser.parse_args()
+    bench = Bench(arguments.model, arguments.dataset_name)
     rows = [row for name, workload in WORKLOADS.items() for row in bench.compare(name, workload)]
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    table = Table(*HEADER)
-    for cells in summary(rows):
-        table.add_row(*cells)
-    Console().print(table)
+    content = {"provenance": asdict(Provenance.here([0])), "rows": [asdict(row) for row in rows]}
+    arguments.output.write_text(json.dumps(content, indent=1) + "\n")
+    text = table(HEADER, summary(rows))
+    print(text)
     if arguments.document is not None:
-        replace_section(arguments.document, "bench", markdown(HEADER, summary(rows)))
+        replace_section(arguments.document, "bench", text)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 Knows nothing about engines or models: a `Budget` is two numbers, a `Marker` is what one tokenizer makes of two texts.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from transformers import PreTrainedTokenizerBase
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 UNLIMITED = "unlimited"
 
@@ -91,23 +93,51 @@ class Marker:
         text: the marker as text, what the engine looks for if it is not a single token.
         ids: the marker's token ids.
         forced_ids: the token ids appended when the thinking budget runs out.
+        close_tokens: how many of `forced_ids` come up to the end of the marker, and so still belong to the thinking;
+            0 if the forced text holds no marker.
     """
 
     text: str
     ids: tuple[int, ...]
     forced_ids: tuple[int, ...]
+    close_tokens: int
 
     @classmethod
     def from_tokenizer(
-        cls, tokenizer: PreTrainedTokenizerBase, text: str = "</think>", forced_text: str | None = None
+        cls, tokenizer: "PreTrainedTokenizerBase", text: str = "</think>", forced_text: str | None = None
     ) -> "Marker":
         """Tokenize the marker, and `forced_text` (the marker itself if `None`).
 
         Raises:
             ValueError: one of the texts has no tokens.
         """
-        ids = tokenizer.encode(text, add_special_tokens=False)
-        forced_ids = ids if forced_text is None else tokenizer.encode(forced_text, add_special_tokens=False)
+        ids = tuple(tokenizer.encode(text, add_special_tokens=False))
+        forced_ids = ids if forced_text is None else tuple(tokenizer.encode(forced_text, add_special_tokens=False))
         if not ids or not forced_ids:
             raise ValueError(f"the marker {text!r} and the forced text {forced_text!r} must have at least one token")
-        return cls(text, tuple(ids), tuple(forced_ids))
+        # A marker of several tokens may be merged with its neighbours in the forced text, so its end is where decoding
+        # first shows all of it.
+        ends = (n for n in range(1, len(forced_ids) + 1) if text in tokenizer.decode(list(forced_ids[:n])))
+        return cls(text=text, ids=ids, forced_ids=forced_ids, close_tokens=next(ends, 0))
+
+    @property
+    def opening(self) -> str:
+        """What opens the thinking that the marker closes: `<think>` for `</think>`."""
+        return self.text.replace("/", "", 1)
+
+
+@dataclass
+class BudgetArguments:
+    """What training and evaluation are both told about prompts and the close of the thinking."""
+
+    marker: str = field(
+        default="</think>",
+        metadata={"help": "The text that ends the thinking: one token of the tokenizer, or several."},
+    )
+    forced_text: str | None = field(
+        default=None, metadata={"help": "What is appended when the thinking budget runs out; unset: the marker."}
+    )
+    max_prompt_length: int = field(
+        default=1024,
+        metadata={"help": "Longest prompt in tokens, chat template included; longer ones are dropped with a count."},
+    )

@@ -10,6 +10,7 @@ from then on the boundary is a position. A marker or a `<think>` inside the solu
 """
 
 import math
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
@@ -23,6 +24,7 @@ class ThinkingEnd(StrEnum):
     CLOSED = "closed"
     FORCED = "forced"
     EOS = "eos"
+    CUT = "cut"  # naive truncation, in evaluation: nothing was made of what had been thought
 
 
 class Stop(Enum):
@@ -48,49 +50,64 @@ class Request:
 
 @dataclass(frozen=True)
 class Segment:
-    """What the engine sampled for a request, with one log-probability per token."""
+    """Sampled tokens and what stopped them, with one log-probability per token where they are kept."""
 
     token_ids: Sequence[int]
-    logprobs: Sequence[float]
     stop: Stop
+    logprobs: Sequence[float] | None = None
 
 
 @dataclass(frozen=True)
 class Completion:
-    """A finished completion of `n` tokens: thinking, then forced close (if any), then solution (if any).
+    """A finished completion of `n` tokens: thinking, then forced tokens (if any), then solution (if any).
 
     Attributes:
         token_ids: the `n` tokens.
-        loss_mask: `n` values; 0 exactly on forced tokens, which the policy did not choose.
-        logprobs: `n` log-probabilities under the policy that sampled; NaN on forced tokens.
         thinking_end: how the thinking ended.
-        thinking_tokens: sampled tokens of thinking, the natural close or EOS included.
-        forced_tokens: tokens of the forced close.
+        thinking_tokens: tokens of thinking, the natural close or EOS included, and what s1 puts in ("Wait").
+        forced_tokens: tokens appended to end the thinking.
+        close_tokens: of those, the ones up to the end of the marker.
         solution_tokens: sampled tokens of the solution, EOS included.
-        solution_truncated: the solution budget ran out before EOS.
+        truncated: the solution (or with `ThinkingEnd.CUT` the thinking) was cut before EOS.
+        logprobs: `n` log-probabilities under the policy that sampled, NaN on forced tokens; `None` if not kept.
     """
 
-    token_ids: list[int]
-    loss_mask: list[int]
-    logprobs: list[float]
+    token_ids: "array[int]"
     thinking_end: ThinkingEnd
     thinking_tokens: int
     forced_tokens: int
+    close_tokens: int
     solution_tokens: int
-    solution_truncated: bool
+    truncated: bool
+    logprobs: list[float] | None = None
 
     def __post_init__(self) -> None:
         length = self.thinking_tokens + self.forced_tokens + self.solution_tokens
-        if not length == len(self.token_ids) == len(self.loss_mask) == len(self.logprobs):
+        logprobs = len(self.token_ids) if self.logprobs is None else len(self.logprobs)
+        if not length == len(self.token_ids) == logprobs or self.close_tokens > self.forced_tokens:
             raise ValueError(
-                f"a completion of {length} tokens has {len(self.token_ids)} token ids, {len(self.loss_mask)} mask "
-                f"values and {len(self.logprobs)} log-probabilities; all must be equal"
+                f"a completion of {self.thinking_tokens} + {self.forced_tokens} ({self.close_tokens} to close) + "
+                f"{self.solution_tokens} tokens has {len(self.token_ids)} token ids and {logprobs} log-probabilities"
             )
 
     @property
+    def loss_mask(self) -> list[int]:
+        """`n` values; 0 exactly on forced tokens, which the policy did not choose."""
+        return [1] * self.thinking_tokens + [0] * self.forced_tokens + [1] * self.solution_tokens
+
+    @property
     def solution_ids(self) -> list[int]:
-        """The tokens after the close; empty if there is no solution."""
-        return self.token_ids[self.thinking_tokens + self.forced_tokens :]
+        """What the policy sampled after the thinking."""
+        return self.token_ids[self.thinking_tokens + self.forced_tokens :].tolist()
+
+    @property
+    def graded_ids(self) -> list[int]:
+        """What is graded, in training and evaluation alike: everything after the thinking.
+
+        That is the forced tokens that follow the marker, since they may open the box that the solution fills (all
+        forced tokens where they hold no marker), then the solution.
+        """
+        return self.token_ids[self.thinking_tokens + self.close_tokens :].tolist()
 
 
 class Rollout:
@@ -123,7 +140,7 @@ class Rollout:
         max_tokens = budget.thinking_limit(len(self.prompt_ids), len(marker.forced_ids), context)
         self.request = Request(self.prompt_ids, max_tokens, stop_at_marker=True)
         if max_tokens == 0:
-            self.receive(Segment([], [], Stop.LENGTH))
+            self.receive(Segment([], Stop.LENGTH, []))
 
     def receive(self, segment: Segment) -> None:
         """Take the engine's answer to `request` and move on.
@@ -141,10 +158,15 @@ class Rollout:
     def _check(self, segment: Segment) -> None:
         if self.request is None:
             raise ValueError("a segment came for a rollout that is finished")
-        if len(segment.token_ids) != len(segment.logprobs):
+        if segment.logprobs is not None and len(segment.token_ids) != len(segment.logprobs):
             raise ValueError(f"{len(segment.token_ids)} tokens came with {len(segment.logprobs)} log-probabilities")
         if len(segment.token_ids) > self.request.max_tokens:
             raise ValueError(f"{len(segment.token_ids)} tokens came where {self.request.max_tokens} were asked for")
+        if segment.stop is Stop.LENGTH and len(segment.token_ids) < self.request.max_tokens:
+            raise ValueError(
+                f"the engine stopped after {len(segment.token_ids)} of {self.request.max_tokens} tokens: its context "
+                "or a limit of its own is smaller than the budget needs"
+            )
         if segment.stop is Stop.MARKER and not self.request.stop_at_marker:
             raise ValueError("the engine stopped at the marker inside a solution")
 
@@ -168,7 +190,7 @@ class Rollout:
 
     @property
     def completion(self) -> Completion:
-        """The finished completion.
+        """The finished completion; with log-probabilities if all its segments came with them.
 
         Raises:
             ValueError: the rollout still has a request.
@@ -176,14 +198,17 @@ class Rollout:
         if self.request is not None or self._thinking is None or self._thinking_end is None:
             raise ValueError("the rollout is not finished")
         thinking, forced = self._thinking, self._forced_ids
-        solution = self._solution or Segment([], [], Stop.EOS)
+        solution = self._solution or Segment([], Stop.EOS, [])
+        logprobs = None
+        if thinking.logprobs is not None and solution.logprobs is not None:
+            logprobs = [*thinking.logprobs, *[math.nan] * len(forced), *solution.logprobs]
         return Completion(
-            token_ids=[*thinking.token_ids, *forced, *solution.token_ids],
-            loss_mask=[1] * len(thinking.token_ids) + [0] * len(forced) + [1] * len(solution.token_ids),
-            logprobs=[*thinking.logprobs, *[math.nan] * len(forced), *solution.logprobs],
+            token_ids=array("i", [*thinking.token_ids, *forced, *solution.token_ids]),
             thinking_end=self._thinking_end,
             thinking_tokens=len(thinking.token_ids),
             forced_tokens=len(forced),
+            close_tokens=self._marker.close_tokens if forced else 0,
             solution_tokens=len(solution.token_ids),
-            solution_truncated=solution.stop is Stop.LENGTH,
+            truncated=solution.stop is Stop.LENGTH,
+            logprobs=logprobs,
         )

@@ -1,150 +1,155 @@
 """The entry point: a recipe in, a checkpoint out.
 
-    accelerate launch --config_file accelerate_configs/zero3.yaml -m e1_trl.train --config recipes/E1-Math-1.5B.yaml
+    accelerate launch --config_file accelerate_configs/zero2.yaml -m e1_trl.train --config recipes/E1-Math-1.5B.yaml
 
-Every field of the recipe can be overridden on the command line (`--learning_rate 5e-7`). Recipe, budget, data and
-context length are checked before a model is loaded; what is wrong is said in one line.
+Every field of the recipe can be overridden on the command line (`--learning_rate 5e-7`), and `--dry_run true` only
+shows what would be trained on. Recipe, budget, data, rewards and context length are checked before a model is loaded;
+what is wrong is said in one line.
 """
 
+import logging
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from datasets import Dataset
-from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.trainer_utils import get_last_checkpoint
-from trl import ModelConfig, ScriptArguments, TrlParser, get_peft_config, get_quantization_config
+from trl import DatasetMixtureConfig, ModelConfig, TrlParser, get_peft_config, get_quantization_config
 
-from e1_trl.budget import Marker
-from e1_trl.data import load_problems, to_prompts
-from e1_trl.evaluation.benchmarks import load_benchmark
-from e1_trl.evaluation.callback import BudgetEvaluation
-from e1_trl.grading import Grader
-from e1_trl.rewards import check_rewards, make_rewards
-from e1_trl.trainer import E1Config, E1Trainer
+from e1_trl.grading.mathematics import MathematicsGrader
+from e1_trl.report.provenance import Provenance
+from e1_trl.training.config import E1Config, E1ScriptArguments, Settled, settle
+from e1_trl.training.data import Problems, check_columns, check_size, load
+from e1_trl.training.dry_run import describe
+from e1_trl.training.rewards import Reward, make_rewards
+from e1_trl.training.trainer import E1Trainer
+from e1_trl.training.validation import BudgetEvaluation
 
 MAX_GRADING_WORKERS = 8
 
 
-@dataclass
-class E1ScriptArguments(ScriptArguments):
-    """Which problems to train on, and what is rewarded.
+@dataclass(frozen=True)
+class Recipe:
+    """A recipe with everything that can be known of it before the model is loaded."""
 
-    `dataset_name` is a Hub id, a local JSONL or Parquet file, or a folder of files named after their split.
-    """
-
-    problem_column: str = field(default="problem", metadata={"help": "Column that holds the problem."})
-    answer_column: str = field(default="answer", metadata={"help": "Column that holds the answer, or a list of them."})
-    instruction: str = field(default="", metadata={"help": "Text added to every problem."})
-    reward_funcs: list[str] = field(
-        default_factory=lambda: ["accuracy"],
-        metadata={"help": "Rewards by name (accuracy, format); `reward_weights` weighs them."},
-    )
-    eval_benchmark: str | None = field(
-        default=None,
-        metadata={"help": "Benchmark to evaluate on instead of the dataset's test split: aime2024, math500, …"},
-    )
-    local_benchmarks: Path | None = field(default=None, metadata={"help": "Folder that holds benchmarks as files."})
-    grading_time_limit: float = field(
-        default=5.0, metadata={"help": "Seconds after which grading an answer is killed."}
-    )
-
-
-def resume_from(training_args: E1Config) -> str | bool | None:
-    """A checkpoint; `True` for the last one in `output_dir`, as in any Trainer. The parser knows only texts."""
-    named = training_args.resume_from_checkpoint
-    return {"true": True, "false": None}.get(str(named).lower(), named)
+    args: E1Config
+    model: ModelConfig
+    settled: Settled
+    problems: Problems
+    grader: MathematicsGrader
+    rewards: list[Reward]
+    checkpoint: str | None  # to resume from
+    dataset_name: str | None  # on the Hub, for the model card
 
 
 def prepare(
-    script_args: E1ScriptArguments, training_args: E1Config, model_args: ModelConfig
-) -> tuple[PreTrainedTokenizerBase, Dataset, Dataset | None]:
-    """Check everything that can be checked without the model, and return tokenizer, training and evaluation prompts.
+    script_args: E1ScriptArguments, args: E1Config, model: ModelConfig, mixture: DatasetMixtureConfig
+) -> Recipe:
+    """Check a recipe, and read all of it but the model.
 
     Raises:
-        ValueError: one line about what is wrong, where, and what would be right.
+        ValueError, OSError: one line about what is wrong, where, and what would be right.
     """
-    if not model_args.model_name_or_path or not script_args.dataset_name:
-        raise ValueError("the recipe must name a model (model_name_or_path) and a dataset (dataset_name)")
-    check_rewards(script_args.reward_funcs, training_args.reward_weights)
-    if training_args.eval_budgets and (training_args.eval_steps or 1) % 1:
-        raise ValueError(f"eval_steps is {training_args.eval_steps}; eval_budgets need a whole number of steps")
-    if resume_from(training_args) is True and get_last_checkpoint(training_args.output_dir) is None:
-        raise ValueError(f"there is no checkpoint in {training_args.output_dir} to resume from")
-    hub_kwargs = {"revision": model_args.model_revision, "trust_remote_code": training_args.trust_remote_code}
-    tokenizer = AutoTokenizer.from_pretrained(
-        model_args.model_name_or_path, padding_side="left", truncation_side="left", **hub_kwargs
-    )
-    config = AutoConfig.from_pretrained(model_args.model_name_or_path, **hub_kwargs).get_text_config()
-    marker = Marker.from_tokenizer(tokenizer, training_args.marker, training_args.forced_text)
-    training_args.settle_lengths(marker, config.max_position_embeddings)
-
-    def load(split: str) -> Dataset:
-        return load_problems(
-            script_args.dataset_name,
-            split,
-            script_args.dataset_config,
-            script_args.problem_column,
-            script_args.answer_column,
-        )
-
-    def prompts(problems: Dataset) -> Dataset:
-        return to_prompts(
-            problems,
-            tokenizer,
-            script_args.instruction,
-            training_args.max_prompt_length,
-            **(training_args.chat_template_kwargs or {}),
-        )
-
-    with training_args.main_process_first(desc="preparing the prompts"):
-        train = prompts(load(script_args.dataset_train_split))
-        if training_args.eval_strategy == "no" and not training_args.eval_budgets:
-            return tokenizer, train, None
-        if script_args.eval_benchmark is not None:
-            return tokenizer, train, prompts(load_benchmark(script_args.eval_benchmark, script_args.local_benchmarks))
-        return tokenizer, train, prompts(load(script_args.dataset_test_split))
-
-
-def main() -> None:
-    parser = TrlParser((E1ScriptArguments, E1Config, ModelConfig))
-    try:
-        script_args, training_args, model_args = parser.parse_args_and_config()
-        tokenizer, train_dataset, eval_dataset = prepare(script_args, training_args, model_args)
-    except (ValueError, OSError, yaml.YAMLError) as error:
-        sys.exit(f"e1_trl.train: {' '.join(str(error).split())}")
-
-    training_args.model_init_kwargs = {
-        "revision": model_args.model_revision,
-        "attn_implementation": model_args.attn_implementation,
-        "dtype": model_args.dtype,
-        **(training_args.model_init_kwargs or {}),
+    if not model.model_name_or_path:
+        raise ValueError("the recipe must name a model (model_name_or_path)")
+    checkpoint = find_checkpoint(args)
+    workers = max(1, min(MAX_GRADING_WORKERS, (os.cpu_count() or 1) // args.world_size))
+    grader = MathematicsGrader(script_args.grading_time_limit, workers)
+    rewards = make_rewards(script_args.reward_funcs, args.reward_weights, grader)
+    args.model_init_kwargs = {
+        "revision": model.model_revision,
+        "attn_implementation": model.attn_implementation,
+        "dtype": model.dtype,
+        **(args.model_init_kwargs or {}),
     }
-    workers = max(1, min(MAX_GRADING_WORKERS, (os.cpu_count() or 1) // training_args.world_size))
-    with Grader(script_args.grading_time_limit, workers) as grader:
+    settled = settle(args, model.model_name_or_path)
+    with args.main_process_first(desc="preparing the prompts"):
+        problems = load(script_args, mixture, args, settled.tokenizer)
+    for dataset in (problems.train, problems.evaluation):
+        if dataset is not None:
+            check_columns(dataset, rewards, args)
+    check_size(problems.train, args)
+    local = script_args.dataset_name is not None and Path(script_args.dataset_name).exists()
+    return Recipe(
+        args=args,
+        model=model,
+        settled=settled,
+        problems=problems,
+        grader=grader,
+        rewards=rewards,
+        checkpoint=checkpoint,
+        dataset_name=None if local else script_args.dataset_name,  # the Hub refuses a card that names a local file
+    )
+
+
+def find_checkpoint(args: E1Config) -> str | None:
+    """The folder to resume from, if the recipe asks for that.
+
+    Raises:
+        ValueError: there is no whole checkpoint.
+    """
+    # The parser knows only texts; `true` is the last checkpoint in `output_dir`, as in any Trainer.
+    named, output = str(args.resume_from_checkpoint), Path(args.output_dir)
+    if named.lower() in ("none", "false"):
+        return None
+    folder = named
+    if named.lower() == "true":
+        last = get_last_checkpoint(args.output_dir) if output.is_dir() else None
+        if last is None:
+            raise ValueError(f"there is no checkpoint in {output} to resume from")
+        folder = last
+    if not (Path(folder) / "trainer_state.json").is_file():
+        raise ValueError(f"{folder} holds no whole checkpoint (no trainer_state.json); resume from another one")
+    return folder
+
+
+def train(recipe: Recipe) -> None:
+    """Train, save, and upload once if the recipe says so."""
+    args, evaluation = recipe.args, recipe.problems.evaluation
+    with recipe.grader:
         trainer = E1Trainer(
-            model=model_args.model_name_or_path,
-            reward_funcs=make_rewards(script_args.reward_funcs, grader),
-            args=training_args,
-            train_dataset=train_dataset,
-            eval_dataset=eval_dataset if training_args.eval_strategy != "no" else None,
-            processing_class=tokenizer,
-            quantization_config=get_quantization_config(model_args),
-            peft_config=get_peft_config(model_args),
+            model=recipe.model.model_name_or_path,
+            reward_funcs=recipe.rewards,
+            args=args,
+            train_dataset=recipe.problems.train,
+            eval_dataset=evaluation if args.eval_strategy != "no" else None,
+            processing_class=recipe.settled.tokenizer,
+            quantization_config=get_quantization_config(recipe.model),
+            peft_config=get_peft_config(recipe.model),
         )
-        if training_args.eval_budgets and eval_dataset is not None:
-            budgets, steps = training_args.evaluation_budgets, int(training_args.eval_steps or 10)
-            trainer.add_callback(BudgetEvaluation(trainer, eval_dataset, budgets, grader, steps))
-        trainer.train(resume_from_checkpoint=resume_from(training_args))
-    trainer.save_model()
+        if args.eval_budgets and evaluation is not None:
+            budgets, steps = args.evaluation_budgets, int(args.eval_steps or 10)
+            trainer.add_callback(BudgetEvaluation(trainer, evaluation, budgets, recipe.grader, steps))
+        if trainer.is_world_process_zero():
+            Provenance.here([args.seed]).write(Path(args.output_dir))
+        trainer.train(resume_from_checkpoint=recipe.checkpoint)
     trainer.save_state()
-    trainer.create_model_card()
-    if training_args.push_to_hub:
-        # The Hub refuses a model card that names a local file as its dataset.
-        local = Path(script_args.dataset_name).exists()
-        trainer.push_to_hub(dataset_name=None if local else script_args.dataset_name)
+    if args.push_to_hub:  # saves the model and its card, too, where save_model would upload a first time
+        trainer.push_to_hub(dataset_name=recipe.dataset_name)
+    else:
+        trainer.save_model()
+        trainer.create_model_card(dataset_name=recipe.dataset_name)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Train the recipe that the arguments (unset: the command line's) name."""
+    parser = TrlParser((E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig))
+    try:
+        script_args, args, model, mixture = parser.parse_args_and_config(argv)
+        if args.process_index != 0:
+            logging.getLogger("e1_trl").setLevel(logging.ERROR)  # the main process warns for all
+        recipe = prepare(script_args, args, model, mixture)
+    except (ValueError, OSError, yaml.YAMLError) as error:
+        if os.environ.get("LOCAL_RANK", "0") != "0":  # the first process of the machine says it for all
+            sys.exit(1)
+        sys.exit(f"e1_trl.train: {' '.join(str(error).split())}")
+    if script_args.dry_run:
+        with recipe.grader:
+            if args.process_index == 0:
+                print(describe(args, recipe.settled, recipe.problems, recipe.grader))
+        return
+    train(recipe)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,15 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import openai
 import pytest
 import torch
 
@@ -18,7 +21,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 BASE = ROOT / "recipes" / "nano" / "base"
-SHARED = ROOT.parent / "shared" / "data"
+# Real data sets, tokenizers and grading cases, which are not part of the project; tests that need them skip without.
+DATA = Path(os.environ.get("E1_TRL_DATA", ROOT.parent / "shared" / "data"))
 
 # The engine runs inside the test process and holds little; set before vLLM is imported.
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
@@ -48,6 +52,78 @@ def start_engine() -> Callable[..., "LLM"]:
         return engines[-1]
 
     return start
+
+
+# Without English, which the nano tokenizer has no words for.
+WORDS = ["--instruction", "", "--s1_text", r"\boxed{", "--wait_text", "Wait "]
+
+
+def options(data: Path, output: Path, *more: object) -> list[str]:
+    """Arguments of an evaluation of the nano base."""
+    fixed = ["--model", BASE, "--enforce_eager", "true", "--dataset_name", data, *WORDS, "--output", output]
+    return [str(part) for part in [*fixed, *more]]
+
+
+def evaluation(data: Path, output: Path, *more: object) -> list[str]:
+    """The command of an evaluation of the nano base."""
+    return [sys.executable, "-m", "e1_trl.evaluation", *options(data, output, *more)]
+
+
+def results(output: Path) -> dict[str, Any]:
+    """All that an evaluation reports but when and where."""
+    report = json.loads((output / "results.json").read_text())
+    del report["provenance"]
+    return report
+
+
+SERVED_CONTEXT = 256  # tokens
+STARTUP = 300  # seconds
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def serving(port: int) -> "Iterator[tuple[openai.OpenAI, subprocess.Popen[bytes]]]":
+    """A real vLLM server of the nano base, named nano, in a process group of its own, up and answering."""
+    options = {
+        "--model": BASE,
+        "--served-model-name": "nano",
+        "--port": port,
+        "--max-model-len": SERVED_CONTEXT,
+        "--logprobs-mode": "processed_logprobs",
+    }
+    words = [str(word) for option in options.items() for word in option]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--enforce-eager", *words],
+        env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="unused")
+    try:
+        deadline = time.monotonic() + STARTUP
+        while True:
+            assert process.poll() is None, "the server died while starting"
+            assert time.monotonic() < deadline, f"the server did not start within {STARTUP} s"
+            try:
+                client.with_options(max_retries=0).models.list()
+                break
+            except openai.APIConnectionError:
+                time.sleep(1)
+        yield client, process
+    finally:
+        kill(process)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[openai.OpenAI]:
+    with serving(free_port()) as (client, _):
+        yield client
 
 
 Train = Callable[..., list[dict[str, Any]]]
@@ -85,11 +161,14 @@ def launch(
         *("--per_device_train_batch_size", 16, "--gradient_accumulation_steps", 2),
         *options,
     ]
+    # An engine in this process has set those of its own group.
+    group = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+    environment = {name: value for name, value in os.environ.items() if name not in group}
     with output.with_suffix(".log").open("a") as log:
         return subprocess.Popen(
             [str(part) for part in command],
             cwd=ROOT,
-            env=os.environ if torch.cuda.is_available() else {"DS_ACCELERATOR": "cpu", **os.environ},
+            env=environment if torch.cuda.is_available() else {"DS_ACCELERATOR": "cpu", **environment},
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -106,3 +185,10 @@ def kill(process: "subprocess.Popen[bytes]") -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how much was not tested for want of the offline data."""
+    skipped = [report for report in terminalreporter.stats.get("skipped", []) if str(DATA) in str(report.longrepr)]
+    where = f"{DATA} (the variable E1_TRL_DATA names it)"
+    terminalreporter.write_line(f"{len(skipped)} tests were skipped for the absence of data in {where}")

@@ -1,8 +1,10 @@
 import pytest
+from conftest import BASE
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import AutoTokenizer
 
-from e1_trl.budget import Budget
+from e1_trl.budget import Budget, Marker
 
 parts = st.one_of(st.none(), st.integers(0, 10_000))
 budgets = st.builds(lambda t, s: Budget(t, s if s is None else s + 1), parts, parts)
@@ -43,3 +45,28 @@ def test_unlimited_parts_take_what_the_context_leaves() -> None:
     assert Budget(None, 10).thinking_limit(prompt=5, forced=1, context=100) == 84
     assert Budget(None, None).thinking_limit(prompt=5, forced=1, context=100) == 93
     assert Budget(20, None).solution_limit(used=26, context=100) == 74
+
+
+def test_the_forced_text_belongs_to_the_thinking_up_to_its_marker() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(BASE)
+    for text, forced_text, closing in (
+        ("</think>", None, 1),
+        ("</think>", "Wait </think>", 2),
+        ("</think>", "Wait </think>\\boxed{", 2),
+        ("</think>", "Wait ", 0),
+        (";c=", "Wait ;c=a", 4),
+    ):
+        marker = Marker.from_tokenizer(tokenizer, text, forced_text)
+        assert marker.close_tokens == closing
+        assert tokenizer.decode(list(marker.forced_ids[:closing])).endswith(text if closing else "")
+    assert Marker.from_tokenizer(tokenizer).opening == "<think>"
+
+
+def test_a_marker_needs_tokens() -> None:
+    with pytest.raises(ValueError, match="must have at least one token"):
+        Marker.from_tokenizer(AutoTokenizer.from_pretrained(BASE), "")
+
+
+def test_the_words_of_the_nano_language_are_one_token_each_for_every_loader() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(BASE)  # which gives a Qwen2 model Qwen2's pre-tokenizer
+    assert [len(tokenizer.encode(word)) for word in ("Wait ", "\\boxed{", "</think>")] == [1, 1, 1]

@@ -1,4 +1,5 @@
 import math
+from array import array
 
 import pytest
 from hypothesis import given
@@ -8,9 +9,10 @@ from e1_trl.budget import Budget, Marker
 from e1_trl.rollout import Completion, Request, Rollout, Segment, Stop, ThinkingEnd
 
 EOS, CLOSE, OPEN = 0, 1, 2
-MARKER = Marker("</think>", (CLOSE,), (CLOSE,))
-LONG_MARKER = Marker("</think>", (CLOSE,), (7, 8, CLOSE, 9))
-PIECES = Marker("</think>", (5, 6, 7), (5, 6, 7))
+MARKER = Marker("</think>", (CLOSE,), (CLOSE,), close_tokens=1)
+LONG_MARKER = Marker("</think>", (CLOSE,), (7, 8, CLOSE, 9), close_tokens=3)
+PIECES = Marker("</think>", (5, 6, 7), (5, 6, 7), close_tokens=3)
+WORDS = Marker("</think>", (CLOSE,), (7, 8), close_tokens=0)  # the forced text holds no marker
 
 
 def sample(request: Request, policy: list[int]) -> Segment:
@@ -19,10 +21,10 @@ def sample(request: Request, policy: list[int]) -> Segment:
     for token in [*policy, EOS][: request.max_tokens]:
         token_ids.append(token)
         if token == EOS:
-            return Segment(token_ids, [-float(t) for t in token_ids], Stop.EOS)
+            return Segment(token_ids, Stop.EOS, [-float(t) for t in token_ids])
         if token == CLOSE and request.stop_at_marker:
-            return Segment(token_ids, [-float(t) for t in token_ids], Stop.MARKER)
-    return Segment(token_ids, [-float(t) for t in token_ids], Stop.LENGTH)
+            return Segment(token_ids, Stop.MARKER, [-float(t) for t in token_ids])
+    return Segment(token_ids, Stop.LENGTH, [-float(t) for t in token_ids])
 
 
 def complete(
@@ -38,7 +40,7 @@ def complete(
 
 def test_a_marker_sampled_within_the_budget_is_the_policys_own_token() -> None:
     completion = complete([4, 4, CLOSE], [5, 5], Budget(10, 10))
-    assert completion.token_ids == [4, 4, CLOSE, 5, 5, EOS]
+    assert completion.token_ids.tolist() == [4, 4, CLOSE, 5, 5, EOS]
     assert completion.loss_mask == [1] * 6
     assert not any(map(math.isnan, completion.logprobs))
     assert completion.thinking_end is ThinkingEnd.CLOSED
@@ -55,7 +57,7 @@ def test_a_marker_sampled_as_the_last_token_of_the_budget_is_a_natural_close() -
 def test_a_forced_close_is_masked_and_has_no_sampling_probability(marker: Marker) -> None:
     completion = complete([4] * 20, [5], Budget(3, 10), marker)
     forced = len(marker.forced_ids)
-    assert completion.token_ids == [4, 4, 4, *marker.forced_ids, 5, EOS]
+    assert completion.token_ids.tolist() == [4, 4, 4, *marker.forced_ids, 5, EOS]
     assert completion.loss_mask == [1] * 3 + [0] * forced + [1] * 2
     assert [math.isnan(value) for value in completion.logprobs] == [False] * 3 + [True] * forced + [False] * 2
     assert completion.thinking_end is ThinkingEnd.FORCED
@@ -63,23 +65,23 @@ def test_a_forced_close_is_masked_and_has_no_sampling_probability(marker: Marker
 
 def test_eos_while_thinking_ends_the_sequence_without_a_solution() -> None:
     completion = complete([4, EOS], [5], Budget(10, 10))
-    assert completion.token_ids == [4, EOS]
+    assert completion.token_ids.tolist() == [4, EOS]
     assert completion.thinking_end is ThinkingEnd.EOS
     assert completion.solution_ids == []
-    assert not completion.solution_truncated
+    assert not completion.truncated
 
 
 def test_a_solution_without_eos_is_cut_and_flagged() -> None:
     completion = complete([CLOSE], [5] * 20, Budget(10, 4))
     assert completion.solution_ids == [5] * 4
-    assert completion.solution_truncated
+    assert completion.truncated
 
 
 def test_without_a_thinking_budget_the_close_is_forced_at_once() -> None:
     rollout = Rollout([3], Budget(0, 4), MARKER, 100)
     assert rollout.request == Request([3, CLOSE], 4, stop_at_marker=False)
     completion = complete([], [5], Budget(0, 4))
-    assert completion.token_ids == [CLOSE, 5, EOS]
+    assert completion.token_ids.tolist() == [CLOSE, 5, EOS]
     assert completion.loss_mask == [0, 1, 1]
 
 
@@ -101,9 +103,34 @@ def test_a_prompt_that_leaves_no_room_for_the_budget_is_refused() -> None:
         Rollout([3] * 90, Budget(8, 8), MARKER, 100)
 
 
+@pytest.mark.parametrize(
+    ("marker", "graded"),
+    [(MARKER, [5, EOS]), (PIECES, [5, EOS]), (LONG_MARKER, [9, 5, EOS]), (WORDS, [7, 8, 5, EOS])],
+)
+def test_what_is_graded_is_all_that_follows_the_marker(marker: Marker, graded: list[int]) -> None:
+    forced = complete([4] * 9, [5], Budget(3, 10), marker)
+    assert forced.graded_ids == graded and forced.solution_ids == [5, EOS]
+    closed = complete([4, CLOSE], [5], Budget(3, 10), marker)
+    assert closed.graded_ids == closed.solution_ids == [5, EOS]
+    assert complete([4, EOS], [5], Budget(3, 10), marker).graded_ids == []
+
+
+def test_without_log_probabilities_the_completion_has_none() -> None:
+    rollout = Rollout([3], Budget(4, 4), MARKER, 100)
+    rollout.receive(Segment([4] * 4, Stop.LENGTH))
+    rollout.receive(Segment([5, EOS], Stop.EOS))
+    assert rollout.completion.logprobs is None and rollout.completion.loss_mask == [1] * 4 + [0] + [1] * 2
+
+
+def test_parts_that_do_not_add_up_are_refused() -> None:
+    parts = {"forced_tokens": 0, "close_tokens": 0, "solution_tokens": 0, "truncated": False}
+    with pytest.raises(ValueError, match=r"3 \+ 0 \(0 to close\) \+ 0 tokens has 2 token ids"):
+        Completion(array("i", [1, 2]), ThinkingEnd.EOS, thinking_tokens=3, **parts)
+
+
 policies = st.lists(st.integers(0, 9), max_size=40)
 budgets = st.builds(Budget, st.one_of(st.none(), st.integers(0, 30)), st.one_of(st.none(), st.integers(1, 30)))
-markers = st.sampled_from([MARKER, LONG_MARKER, PIECES])
+markers = st.sampled_from([MARKER, LONG_MARKER, PIECES, WORDS])
 
 
 @given(policies, policies, budgets, markers)
@@ -113,6 +140,7 @@ def test_every_completion_keeps_the_invariants(
     context = 100
     completion = complete(thinking, solution, budget, marker, context)
     length = len(completion.token_ids)
+    assert completion.logprobs is not None
     assert length == len(completion.loss_mask) == len(completion.logprobs)
     assert 3 + length <= context
     if budget.thinking is not None:
@@ -137,9 +165,11 @@ def test_an_answer_that_nobody_asked_for_is_refused() -> None:
     with pytest.raises(ValueError, match="not finished"):
         _ = rollout.completion
     with pytest.raises(ValueError, match="5 tokens came where 4 were asked for"):
-        rollout.receive(Segment([4] * 5, [0.0] * 5, Stop.LENGTH))
+        rollout.receive(Segment([4] * 5, Stop.LENGTH))
     with pytest.raises(ValueError, match="2 tokens came with 1 log-probabilities"):
-        rollout.receive(Segment([4] * 2, [0.0], Stop.LENGTH))
-    rollout.receive(Segment([4, EOS], [0.0] * 2, Stop.EOS))
+        rollout.receive(Segment([4] * 2, Stop.EOS, [0.0]))
+    with pytest.raises(ValueError, match="stopped after 3 of 4 tokens: its context or a limit"):
+        rollout.receive(Segment([4] * 3, Stop.LENGTH))
+    rollout.receive(Segment([4, EOS], Stop.EOS))
     with pytest.raises(ValueError, match="finished"):
-        rollout.receive(Segment([], [], Stop.EOS))
+        rollout.receive(Segment([], Stop.EOS))

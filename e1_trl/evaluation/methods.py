@@ -1,17 +1,19 @@
 """How a thinking budget can be kept: the methods, each a small policy over the same tree of samples.
 
-A method is a coroutine over a `Tree`: it samples parts (`yield from tree.sample_part(...)`) and returns an `Answer`.
-Where methods do the same, they arrive at the same prefixes, and share the samples.
+A method answers by a coroutine over a `Tree` that samples segments and returns a `Completion`. Where methods do the
+same, they arrive at the same prefixes, and share the samples. Everything else that tells one method from another stands
+in its record in `METHODS`.
 """
 
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from e1_trl.budget import Budget, Marker
-from e1_trl.evaluation.tree import Kind, Method, Part, Tree
-from e1_trl.rollout import Stop, ThinkingEnd
+from e1_trl.rollout import Completion, Rollout, Segment, Stop, ThinkingEnd
+from e1_trl.tree import Coroutine, Kind, Tree
 
+TRUNCATED_END = {Stop.MARKER: ThinkingEnd.CLOSED, Stop.EOS: ThinkingEnd.EOS, Stop.LENGTH: ThinkingEnd.CUT}
 S1_RELEASED_SOLUTION = 20  # tokens; what the published s1 baseline was given to answer
 
 
@@ -25,6 +27,11 @@ class Cell:
     def __str__(self) -> str:
         return f"{self.method} {self.budget}"
 
+    @property
+    def request(self) -> str:
+        """What the method adds to the problem, to ask for a length; "" for most."""
+        return METHODS[self.method].asks(self.budget)
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -32,7 +39,7 @@ class Setting:
 
     Attributes:
         marker: what ends the thinking, and what separate budgeting appends in its place.
-        s1_ids: what s1 appends when its budget runs out ("Final Answer:").
+        s1_marker: the same with what s1 appends: the close, and words that ask for the answer.
         wait_ids: what s1 puts in place of an early close ("Wait").
         s1_waits: how often it does so at most.
         opening_ids: what opens the thinking ("<think>").
@@ -41,7 +48,7 @@ class Setting:
     """
 
     marker: Marker
-    s1_ids: tuple[int, ...]
+    s1_marker: Marker
     wait_ids: tuple[int, ...]
     s1_waits: int
     opening_ids: tuple[int, ...]
@@ -50,82 +57,61 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A finished answer: thinking, then forced tokens (if any), then solution (if any); all lengths in tokens.
+class Question:
+    """What one completion is asked for: the prompt as token ids, the budget, and another model's thinking (`mixed`)."""
 
-    Attributes:
-        token_ids: all tokens after the prompt.
-        thinking_end: how the thinking ended; `None`: cut off, nothing was made of it.
-        thinking_tokens: sampled tokens of thinking, with the natural close, and with what was put in ("Wait").
-        forced_tokens: tokens appended to end the thinking.
-        solution_tokens: sampled tokens of the solution.
-        truncated: the solution was cut off.
-    """
+    prompt_ids: list[int]
+    budget: Budget
+    thinking: Segment | None = None
 
-    token_ids: "array[int]"
-    thinking_end: ThinkingEnd | None
-    thinking_tokens: int
-    forced_tokens: int
-    solution_tokens: int
-    truncated: bool
 
-    @property
-    def after_thinking(self) -> list[int]:
-        """What is graded: all tokens after the thinking, the forced ones too, since they may open the box."""
-        return self.token_ids[self.thinking_tokens :].tolist()
+Answer = Callable[[Tree[Cell], Question, Setting], Coroutine[Completion]]
+
+
+def separate(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
+    """Separate budgets for thinking and solution (arXiv 2505.05315, section 3.1): the rollout that training runs."""
+    return (yield from tree.drive(Rollout(question.prompt_ids, question.budget, setting.marker, setting.context)))
 
 
 def _solve(
-    tree: Tree, prompt: list[int], thinking: Part, forced: Sequence[int], limit: int | None, context: int
-) -> Method[Answer]:
-    """Answer after the thinking, which gets `forced` appended if it was stopped by its length."""
-    if thinking.stop is Stop.EOS:
-        return Answer(array("i", thinking.token_ids), ThinkingEnd.EOS, len(thinking.token_ids), 0, 0, False)
-    end = ThinkingEnd.CLOSED if thinking.stop is Stop.MARKER else ThinkingEnd.FORCED
-    appended = list(forced) if end is ThinkingEnd.FORCED else []
-    before = [*thinking.token_ids, *appended]
-    prefix = [*prompt, *before]
-    solution = yield from tree.sample_part(
-        prefix, Kind.SOLUTION, Budget(None, limit).solution_limit(len(prefix), context)
-    )
-    return Answer(
-        token_ids=array("i", [*before, *solution.token_ids]),
-        thinking_end=end,
-        thinking_tokens=len(thinking.token_ids),
-        forced_tokens=len(appended),
-        solution_tokens=len(solution.token_ids),
-        truncated=solution.stop is Stop.LENGTH,
-    )
+    tree: Tree[Cell], prompt_ids: list[int], thinking: Segment, budget: Budget, marker: Marker, context: int
+) -> Coroutine[Completion]:
+    """Answer after a given thinking, which the marker's forced tokens end if its length stopped it."""
+    rollout = Rollout(prompt_ids, budget, marker, context)
+    if rollout.request is not None and rollout.request.stop_at_marker:  # a budget of 0 is forced at once
+        rollout.receive(thinking)
+    return (yield from tree.drive(rollout))
 
 
-def separate(tree: Tree, prompt: list[int], budget: Budget, setting: Setting) -> Method[Answer]:
-    """Separate budgets for thinking and solution (arXiv 2505.05315, section 3.1), as in training."""
-    forced = setting.marker.forced_ids
-    limit = budget.thinking_limit(len(prompt), len(forced), setting.context)
-    thinking = yield from tree.sample_part(prompt, Kind.THINKING, limit)
-    return (yield from _solve(tree, prompt, thinking, forced, budget.solution, setting.context))
-
-
-def truncation(tree: Tree, prompt: list[int], budget: Budget, setting: Setting) -> Method[Answer]:
+def truncation(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
     """Naive truncation: one budget of `t + s` tokens, cut wherever that is. Unconstrained if it is unlimited."""
-    room = setting.context - len(prompt)
-    limit = room if (total := budget.completion_tokens(forced=0)) is None else total
-    thinking = yield from tree.sample_part(prompt, Kind.THINKING, limit)
+    total = question.budget.completion_tokens(forced=0)
+    limit = setting.context - len(question.prompt_ids) if total is None else total
+    thinking = yield from tree.sample(question.prompt_ids, Kind.THINKING, limit)
     used = len(thinking.token_ids)
-    if thinking.stop is Stop.LENGTH or (thinking.stop is Stop.MARKER and used == limit):
-        end = ThinkingEnd.CLOSED if thinking.stop is Stop.MARKER else None
-        return Answer(array("i", thinking.token_ids), end, used, 0, 0, True)
-    return (yield from _solve(tree, prompt, thinking, (), limit - used, setting.context))
+    if thinking.stop is not Stop.MARKER or used == limit:
+        return Completion(
+            token_ids=array("i", thinking.token_ids),
+            thinking_end=TRUNCATED_END[thinking.stop],
+            thinking_tokens=used,
+            forced_tokens=0,
+            close_tokens=0,
+            solution_tokens=0,
+            truncated=thinking.stop is not Stop.EOS,
+        )
+    nothing_forced = replace(setting.marker, forced_ids=(), close_tokens=0)
+    rest = Budget(used, limit - used)
+    return (yield from _solve(tree, question.prompt_ids, thinking, rest, nothing_forced, setting.context))
 
 
-def s1(tree: Tree, prompt: list[int], budget: Budget, setting: Setting) -> Method[Answer]:
-    """Budget forcing of s1: "Wait" in place of an early close, "Final Answer:" when the budget runs out.
+def s1(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
+    """Budget forcing of s1: "Wait" in place of an early close; close and "Final Answer:" when the budget runs out.
 
-    The close itself is not forced. Waits count as thinking; the last close that there is no room or no wait left for
-    is accepted.
+    Waits count as thinking. A close is accepted once no wait is left, or a wait would not fit.
     """
-    limit = budget.thinking_limit(len(prompt), len(setting.s1_ids), setting.context)
-    thinking = yield from tree.sample_part(prompt, Kind.THINKING, limit)
+    prompt_ids, marker = question.prompt_ids, setting.s1_marker
+    limit = question.budget.thinking_limit(len(prompt_ids), len(marker.forced_ids), setting.context)
+    thinking = yield from tree.sample(prompt_ids, Kind.THINKING, limit)
     for _ in range(setting.s1_waits):
         if thinking.stop is not Stop.MARKER:
             break
@@ -133,115 +119,175 @@ def s1(tree: Tree, prompt: list[int], budget: Budget, setting: Setting) -> Metho
         waited = [*unclosed, *setting.wait_ids]
         if len(waited) >= limit:
             break
-        more = yield from tree.sample_part([*prompt, *waited], Kind.THINKING, limit - len(waited))
-        thinking = Part([*waited, *more.token_ids], more.stop)
-    return (yield from _solve(tree, prompt, thinking, setting.s1_ids, budget.solution, setting.context))
+        more = yield from tree.sample([*prompt_ids, *waited], Kind.THINKING, limit - len(waited))
+        thinking = Segment([*waited, *more.token_ids], more.stop)
+    return (yield from _solve(tree, prompt_ids, thinking, question.budget, marker, setting.context))
 
 
-def _marker_start(token_ids: list[int], setting: Setting) -> int:
+def s1_no_wait(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
+    """s1 without its "Wait": what the words that it forces do by themselves."""
+    return (yield from s1(tree, question, replace(setting, s1_waits=0)))
+
+
+def _marker_start(token_ids: Sequence[int], setting: Setting) -> int:
     """Where the marker that ends `token_ids` begins."""
-    if len(setting.marker.ids) == 1:
-        return len(token_ids) - 1
     start = len(token_ids) - 1
-    while start > 0 and setting.marker.text not in setting.decode(token_ids[start:]):
-        start -= 1
+    if len(setting.marker.ids) > 1:
+        while start > 0 and setting.marker.text not in setting.decode(list(token_ids[start:])):
+            start -= 1
     return start
 
 
-def asked(tree: Tree, prompt: list[int], budget: Budget, setting: Setting) -> Method[Answer]:
-    """L1: the length is asked for in the prompt (`request_for_length`) and never enforced."""
-    return (yield from separate(tree, prompt, Budget(None, budget.solution), setting))
+def length_in_prompt(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
+    """L1: the length is asked for in the prompt (`Method.asks`) and never enforced."""
+    unlimited = replace(question, budget=Budget(None, question.budget.solution))
+    return (yield from separate(tree, unlimited, setting))
 
 
-def engine_native(tree: Tree, prompt: list[int], budget: Budget, setting: Setting) -> Method[Answer]:
+def engine_native(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
     """vLLM's own `thinking_token_budget`, which forces the bare marker; the solution is cut to its budget here.
 
     vLLM counts all tokens after the opening, those of the prompt too, and lets a marker of several tokens come late.
     """
-    marker, opening = setting.marker.ids, setting.opening_ids
-    assert budget.thinking is not None and budget.solution is not None
-    openings = (i for i in range(len(prompt), 0, -1) if tuple(prompt[max(0, i - len(opening)) : i]) == opening)
-    opened = len(prompt) - next(openings, len(prompt))
-    length = budget.thinking + 2 * len(marker) + budget.solution
-    whole = yield from tree.sample_part(prompt, Kind.NATIVE, length, native_budget=budget.thinking + opened)
+    prompt_ids, budget, marker, opening = question.prompt_ids, question.budget, setting.marker.ids, setting.opening_ids
+    if budget.thinking is None or budget.solution is None:
+        raise ValueError(f"engine_native keeps limited budgets, not {budget}")
+    opened_at = (i for i in range(len(prompt_ids), 0, -1) if tuple(prompt_ids[max(0, i - len(opening)) : i]) == opening)
+    opened = len(prompt_ids) - next(opened_at, len(prompt_ids))
+    length = budget.thinking + _native_forced(setting) + budget.solution
+    whole = yield from tree.sample(prompt_ids, Kind.NATIVE, length, native_budget=budget.thinking + opened)
     tokens = whole.token_ids
     starts = (i for i in range(len(tokens) - len(marker) + 1) if tuple(tokens[i : i + len(marker)]) == marker)
     close = next(starts, None)
     if close is None:
-        end = None if whole.stop is Stop.LENGTH else ThinkingEnd.EOS
-        return Answer(array("i", tokens), end, len(tokens), 0, 0, truncated=end is None)
+        cut = whole.stop is Stop.LENGTH
+        return Completion(
+            token_ids=array("i", tokens),
+            thinking_end=ThinkingEnd.CUT if cut else ThinkingEnd.EOS,
+            thinking_tokens=len(tokens),
+            forced_tokens=0,
+            close_tokens=0,
+            solution_tokens=0,
+            truncated=cut,
+        )
     forced = len(marker) if close >= budget.thinking else 0
     thinking = close if forced else close + len(marker)
     solution = len(tokens) - thinking - forced
     kept = min(solution, budget.solution)
-    return Answer(
+    return Completion(
         token_ids=array("i", tokens[: thinking + forced + kept]),
         thinking_end=ThinkingEnd.FORCED if forced else ThinkingEnd.CLOSED,
         thinking_tokens=thinking,
         forced_tokens=forced,
+        close_tokens=forced,
         solution_tokens=kept,
         truncated=kept < solution or whole.stop is Stop.LENGTH,
     )
 
 
-def mixed(thinking: Part) -> Callable[[Tree, list[int], Budget, Setting], Method[Answer]]:
+def _native_forced(setting: Setting) -> int:
+    """The most tokens that the engine forces: a marker of several tokens may come as many tokens late."""
+    return 2 * len(setting.marker.ids)
+
+
+def mixed(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
     """Thinking by another model, solution by this one (the paper's Table 2)."""
-
-    def solve(tree: Tree, prompt: list[int], budget: Budget, setting: Setting) -> Method[Answer]:
-        forced = setting.marker.forced_ids
-        limit = budget.thinking_limit(len(prompt), len(forced), setting.context)
-        whole = len(thinking.token_ids) <= limit
-        first = Part(thinking.token_ids[:limit], thinking.stop if whole else Stop.LENGTH)
-        return (yield from _solve(tree, prompt, first, forced, budget.solution, setting.context))
-
-    return solve
+    if question.thinking is None:
+        raise ValueError("mixed needs the thinking of another model")
+    prompt_ids, marker, given = question.prompt_ids, setting.marker, question.thinking
+    limit = question.budget.thinking_limit(len(prompt_ids), len(marker.forced_ids), setting.context)
+    whole = len(given.token_ids) <= limit
+    thinking = Segment(given.token_ids[:limit], given.stop if whole else Stop.LENGTH)
+    return (yield from _solve(tree, prompt_ids, thinking, question.budget, marker, setting.context))
 
 
-METHODS = {
-    "separate": separate,
-    "truncation": truncation,
-    "s1": s1,
-    "s1_as_released": s1,
-    "l1_exact": asked,
-    "l1_max": asked,
-    "no_thinking": separate,
-    "unconstrained": truncation,
-    "engine_native": engine_native,
-}
+def _bounded_solution(budget: Budget) -> Budget | None:
+    return None if budget.solution is None else budget
+
+
+def _bounded(budget: Budget) -> Budget | None:
+    return None if budget.thinking is None else _bounded_solution(budget)
+
+
+def _without_thinking(budget: Budget) -> Budget | None:
+    return None if budget.solution is None else Budget(0, budget.solution)
+
+
+def _as_released(budget: Budget) -> Budget | None:
+    return None if _bounded(budget) is None else Budget(budget.thinking, S1_RELEASED_SOLUTION)
+
+
+def _nothing(setting: Setting) -> int:
+    return 0
+
+
+def _s1_words(setting: Setting) -> int:
+    return len(setting.s1_marker.forced_ids)
+
+
+@dataclass(frozen=True)
+class Method:
+    """All that one method is.
+
+    Attributes:
+        answer: the coroutine that makes one completion.
+        keeps: the budget that it keeps where another is asked for; `None` if it cannot keep any.
+        asks: what it adds to the problem.
+        forces: the most tokens that it appends to end the thinking.
+        bounded: the thinking budget bounds its thinking.
+        unboxed: an answer that follows its forced text is read without a box, too. In evaluation only.
+        native: the engine itself must know the marker.
+    """
+
+    answer: Answer
+    keeps: Callable[[Budget], Budget | None] = _bounded
+    asks: Callable[[Budget], str] = lambda budget: ""
+    forces: Callable[[Setting], int] = lambda setting: len(setting.marker.forced_ids)
+    bounded: bool = True
+    unboxed: bool = False
+    native: bool = False
+
+    def context(self, longest_prompt: int, budget: Budget, setting: Setting) -> int:
+        """The longest sequence that it makes after a prompt of `longest_prompt` tokens, in tokens.
+
+        Raises:
+            ValueError: it does not fit the context.
+        """
+        forced = self.forces(setting)
+        bound = budget if self.bounded else Budget(None, budget.solution)
+        bound.thinking_limit(longest_prompt, forced, setting.context)
+        completion = bound.completion_tokens(forced)
+        return setting.context if completion is None else longest_prompt + completion
+
+
 MIXED = "mixed"
-
-
-def request_for_length(cell: Cell) -> str:
-    """What L1 adds to the problem to ask for a length; "" for every other method."""
-    return {
-        "l1_exact": f"Think for {cell.budget.thinking} tokens.",
-        "l1_max": f"Think for maximum {cell.budget.thinking} tokens.",
-    }.get(cell.method, "")
+METHODS = {
+    "separate": Method(separate, keeps=_bounded_solution),
+    "truncation": Method(truncation, forces=_nothing),
+    "s1": Method(s1, forces=_s1_words, unboxed=True),
+    "s1_no_wait": Method(s1_no_wait, forces=_s1_words, unboxed=True),
+    "s1_as_released": Method(s1, keeps=_as_released, forces=_s1_words, unboxed=True),
+    "l1_exact": Method(length_in_prompt, asks=lambda budget: f"Think for {budget.thinking} tokens.", bounded=False),
+    "l1_max": Method(
+        length_in_prompt, asks=lambda budget: f"Think for maximum {budget.thinking} tokens.", bounded=False
+    ),
+    "no_thinking": Method(separate, keeps=_without_thinking),
+    "unconstrained": Method(truncation, keeps=lambda budget: Budget(None, None), forces=_nothing),
+    "engine_native": Method(engine_native, forces=_native_forced, native=True),
+    MIXED: Method(mixed, keeps=_bounded_solution),
+}
 
 
 def cells(methods: Sequence[str], budgets: Sequence[Budget]) -> list[Cell]:
     """Every method at every budget that it can keep; without duplicates, in the order given.
 
     Raises:
-        ValueError: a method is unknown.
+        ValueError: a method is unknown, or no method can keep any of the budgets.
     """
     for method in methods:
-        if method not in (known := [*METHODS, MIXED]):
-            raise ValueError(f"unknown method {method!r}; known are {', '.join(known)}")
-    found = [Cell(method, at) for method in methods for budget in budgets if (at := _as_kept(method, budget))]
+        if method not in METHODS:
+            raise ValueError(f"unknown method {method!r}; known are {', '.join(METHODS)}")
+    found = [Cell(method, kept) for method in methods for budget in budgets if (kept := METHODS[method].keeps(budget))]
+    if not found:
+        raise ValueError(f"no method of {', '.join(methods)} applies to any budget of {', '.join(map(str, budgets))}")
     return list(dict.fromkeys(found))
-
-
-def _as_kept(method: str, budget: Budget) -> Budget | None:
-    """The budget that a method keeps where `budget` is asked for; `None` if it cannot keep any."""
-    if method == "unconstrained":
-        return Budget(None, None)
-    if budget.solution is None:
-        return None
-    if method == "no_thinking":
-        return Budget(0, budget.solution)
-    if method in ("separate", MIXED):
-        return budget
-    if budget.thinking is None:
-        return None
-    return Budget(budget.thinking, S1_RELEASED_SOLUTION) if method == "s1_as_released" else budget

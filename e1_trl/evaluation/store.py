@@ -1,30 +1,37 @@
 """What has been sampled, on disk: Parquet shards that a killed run leaves whole, and what determined them.
 
     <folder>/run.json                      what determined the samples; a run with other settings is refused
+    <folder>/cells.json                    which cells have been answered: what the table holds
     <folder>/segments/00-000017.parquet    sampled segments, written as they finish; a shard changes in one atomic step
 
-A segment is stored with its place in its tree, so that the next run goes on where this one stopped, and a run with more
-budgets, methods, samples or problems extends it. What is read off the trees (answers, grades) is derived, and written
-by the report.
+A segment is stored with its place in its tree, so that the next run resumes where this one stopped, and a run with more
+budgets, methods, samples or problems extends it. The table of answers is derived from segments and cells.
 """
 
 import fcntl
 import json
-import os
+import logging
 import queue
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from e1_trl.evaluation.tree import Leg
+from e1_trl.atomic import StoreError, write_atomically, write_table
+from e1_trl.budget import Budget
+from e1_trl.evaluation.manifest import Manifest
+from e1_trl.evaluation.methods import Cell
+from e1_trl.evaluation.plan import Asked
 from e1_trl.rollout import Stop
+from e1_trl.tree import Leg
 
-FORMAT = 2
+logger = logging.getLogger(__name__)
+
 SCHEMA = pa.schema(
     {
         "problem": pa.int32(),
@@ -42,31 +49,6 @@ WRITE_SECONDS = 0.05  # between two writes: what a kill loses at most of finishe
 # milliseconds.
 SHARD_LEGS = 64
 SHARD_TOKENS = 20_000
-
-
-class StoreError(Exception):
-    """The result folder cannot be used or written to; one line that says why."""
-
-
-def write_atomically(file: Path, write: Any) -> None:
-    """Let `write(temporary_path)` write a file that then takes its place in one step, or not at all.
-
-    Raises:
-        StoreError: it could not be written, as on a full disk.
-    """
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        write(temporary)
-        temporary.replace(file)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise StoreError(
-            f"cannot write {file}: {error.strerror or error}; what was written before is safe, run again to go on"
-        ) from error
-
-
-def write_table(table: pa.Table, file: Path) -> None:
-    write_atomically(file, lambda path: pq.write_table(table, path, compression="zstd", write_page_checksum=True))
 
 
 class Store:
@@ -87,10 +69,11 @@ class Store:
         StoreError: the folder belongs to an evaluation with other settings, is in use, or cannot be written to.
     """
 
-    def __init__(self, folder: Path, manifest: dict[str, Any], rank: int = 0, exclusive: bool = False):
+    def __init__(self, folder: Path, manifest: Manifest, rank: int = 0, exclusive: bool = False):
         self.folder = folder
         self.damaged: list[str] = []
         self._segments = folder / "segments"
+        self._manifest = manifest
         self._rank = rank
         self._exclusive = exclusive
         self._in_use: IO[str] | None = None
@@ -106,34 +89,75 @@ class Store:
             self._segments.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"cannot make {self._segments}: {error.strerror}") from error
-        self._check(json.loads(json.dumps({"format": FORMAT, **manifest})))
 
-    def _check(self, manifest: dict[str, Any]) -> None:
-        file = self.folder / "run.json"
-        if not file.exists():
-            write_atomically(file, lambda path: path.write_text(json.dumps(manifest, indent=1) + "\n"))
+    def _check(self) -> None:
+        file, ours = self.folder / "run.json", self._manifest.as_json()
+        if not file.exists() or (self._exclusive and not any(self._segments.iterdir())):
+            write_atomically(file, lambda path: path.write_text(json.dumps(ours, indent=1) + "\n"))
             return
         try:
-            there = json.loads(file.read_text())
+            theirs = json.loads(file.read_text())
         except ValueError as error:
             raise StoreError(f"{file} is damaged ({error}); name another folder, or repair it") from error
-        for name in {**there, **manifest}:
-            if there.get(name) != manifest.get(name):
+        for name in {**ours, **theirs}:  # the format first
+            if theirs.get(name) != ours.get(name):
                 raise StoreError(
-                    f"{self.folder} holds an evaluation with {name} = {there.get(name)!r}, this one has "
-                    f"{manifest.get(name)!r}; name another folder"
+                    f"{self.folder} holds an evaluation with {name} = {theirs.get(name)!r}, this one has "
+                    f"{ours.get(name)!r}; name another folder"
                 )
+
+    def read_cells(self) -> list[Asked]:
+        """The cells that have been answered, in the order of the table."""
+        file = self.folder / "cells.json"
+        if not file.exists():
+            return []
+        try:
+            return [
+                Asked(
+                    cell=Cell(entry["method"], Budget(**entry["budget"])),
+                    problems=entry["problems"],
+                    samples=entry["samples"],
+                    commit=entry["commit"],
+                )
+                for entry in json.loads(file.read_text())
+            ]
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{file} is damaged ({error}); delete it, and ask for all cells again") from error
+
+    def write_cells(self, asked: Sequence[Asked]) -> None:
+        """Remember which cells have been answered."""
+        entries = [
+            {
+                "method": item.cell.method,
+                "budget": asdict(item.cell.budget),
+                "problems": item.problems,
+                "samples": item.samples,
+                "commit": item.commit,
+            }
+            for item in asked
+        ]
+        write_atomically(self.folder / "cells.json", lambda path: path.write_text(json.dumps(entries, indent=1) + "\n"))
 
     def __enter__(self) -> "Store":
         if self._exclusive:
-            self._in_use = (self.folder / ".in_use").open("w")
-            try:
-                fcntl.flock(self._in_use, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise StoreError(
-                    f"another process evaluates into {self.folder}; wait for it, or name another folder"
-                ) from error
+            self._lock_folder()
+        self._check()
         return self
+
+    def _lock_folder(self) -> None:
+        file = self.folder / ".in_use"
+        try:
+            self._in_use = file.open("w")
+        except OSError as error:
+            raise StoreError(f"cannot write {file}: {error.strerror}") from error
+        try:
+            fcntl.flock(self._in_use, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreError(
+                f"another process evaluates into {self.folder}; wait for it, or name another folder"
+            ) from error
+        except OSError as error:  # ENOLCK, ENOSYS: some network file systems
+            logger.warning("%s cannot be locked (%s): let no other process evaluate into it", self.folder, error)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -164,10 +188,16 @@ class Store:
             try:
                 parts.append(pq.read_table(file, schema=SCHEMA, page_checksum_verification=True))
             except (OSError, pa.ArrowException) as error:
-                file.rename(file.with_name(f"{file.name}.damaged"))
+                self._put_aside(file)
                 self.damaged.append(f"{file}: {str(error).splitlines()[0]}")
         table = pa.concat_tables(parts)
         return table.filter(~table.select(KEY).to_pandas().duplicated().to_numpy())
+
+    def _put_aside(self, file: Path) -> None:
+        try:
+            file.rename(file.with_name(f"{file.name}.damaged"))
+        except OSError as error:
+            raise StoreError(f"{file} is damaged, and cannot be renamed: {error.strerror}") from error
 
     def add(self, leg: Leg) -> None:
         """Keep a leg; it is on disk a moment (`WRITE_SECONDS`) later.

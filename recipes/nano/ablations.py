@@ -3,143 +3,194 @@
     make ablations        about two hours on two cores; what is there already is not made again
 
 What is trained stands in ablations.yaml; the recipe itself (`make train`) is one of the runs. Every model answers the
-same 512 problems at the same budgets.
+same 512 problems at the same budgets. All tables go to docs/results/ablations.md, and to each section of
+docs/ablations.md the accuracies of its models.
 """
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import sys
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-import pandas as pd
 import yaml
-from matplotlib import pyplot as plt
 
-from e1_trl.budget import Budget
-from e1_trl.evaluation.report import (
-    HEADER,
-    Row,
-    cells_as_text,
-    cells_of,
-    differences,
-    plot_allocation,
-    read_samples,
-    summarize,
-)
-from e1_trl.report import commit, markdown, replace_section
+from e1_trl.atomic import StoreError, write_atomically
+from e1_trl.report import document, pictures, samples
+from e1_trl.report.markdown import around_section, replace_section, table
+from e1_trl.report.provenance import Provenance
+from e1_trl.report.rows import REFERENCE, Difference, Measured, Row, between, summarize
 
 HERE = Path(__file__).parent
 RUNS = Path("runs/ablations")
 EVALUATIONS = RUNS / "evaluations"
 PROBLEMS = 512
-BUDGETS = ["32+32", "64+32", "128+32", "192+32", "unlimited"]
 RECIPE = {"e1": Path("runs/nano/e1"), "base": HERE / "base"}
+MIXED = (("base", "e1"), ("e1", "base"))  # thinking, solution
 
-# What is compared with what: the models of each table, the first being what the others are measured against.
-COMPARED = {
-    "training_budget": ["e1", "base", "budget-32", "budget-128", "budget-192"],
-    "iterative": ["e1", "second-round-128"],
-    "mixed_models": ["base", "base → e1", "e1 → base", "e1"],
-    "token_allocation": ["base", "e1"],
-    "forced_close_mask": ["e1", "close-trained"],
-    "forced_text": ["e1", "transition", "base", "base, transition"],
-    "training_seed": ["e1", "seed-43", "seed-44"],
+Overrides = Mapping[str, Any]  # of fields of recipes/nano.yaml
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One claim: the models that its table shows, and the pairs of which it shows the first minus the second."""
+
+    models: tuple[str, ...]
+    pairs: tuple[tuple[str, str], ...]
+
+
+def against(reference: str, *models: str) -> Comparison:
+    """Every model against the first."""
+    return Comparison((reference, *models), tuple((model, reference) for model in models))
+
+
+COMPARISONS = {
+    "training_budget": against("e1", "base", "budget-32", "budget-128", "budget-192"),
+    "iterative": against("e1", "second-round-128"),
+    "mixed_models": Comparison(
+        models=("base", "base → e1", "e1 → base", "e1"),
+        pairs=(("base → e1", "base"), ("base → e1", "e1"), ("e1 → base", "base"), ("e1 → base", "e1")),
+    ),
+    "token_allocation": against("base", "e1"),
+    "forced_close_mask": against("e1", "close-trained"),
+    "forced_text": Comparison(
+        models=("e1", "transition", "base", "base, transition"),
+        pairs=(("transition", "e1"), ("transition", "base, transition"), ("base, transition", "base")),
+    ),
+    "training_seed": against("e1", "seed-43", "seed-44"),
 }
 
 
-def run(*command: object) -> None:
-    print("==>", *command, flush=True)
-    subprocess.run([str(part) for part in command], check=True)
+def commands(ablations: Mapping[str, Overrides], accelerate_config: str) -> list[list[str]]:
+    """What is to be run, in order: the trainings that have not finished, then all evaluations.
+
+    An evaluation samples only what its folder lacks, and refuses the folder of a model that has changed since. A model
+    that is trained stays as it is when the code or the recipe's own model changes: `trainings` says what made it.
+    """
+    return [
+        *(
+            _training(name, overrides, accelerate_config)
+            for name, overrides in ablations.items()
+            if not _is_trained(RUNS / name)
+        ),
+        *_evaluations(ablations),
+    ]
 
 
-def train(name: str, overrides: dict[str, object], accelerate_config: str) -> None:
-    output = RUNS / name
-    if (output / "trainer_state.json").exists():
-        return
-    options = [part for key, value in overrides.items() for part in (f"--{key}", value)]
-    run(
-        *(sys.executable, "-m", "accelerate.commands.launch", "--config_file", accelerate_config),
-        *("-m", "e1_trl.train", "--config", HERE.parent / "nano.yaml", "--output_dir", output, *options),
-    )
+def _is_trained(model: Path) -> bool:
+    return (model / "trainer_state.json").exists()
 
 
-def evaluate(name: str, model: Path, *options: object) -> None:
-    run(
-        *(sys.executable, "-m", "e1_trl.evaluation", "--model", model, "--name", name.split(" → ")[-1]),
-        *("--dataset_name", "runs/nano/data", "--max_problems", PROBLEMS, "--budgets", *BUDGETS),
-        *("--output", EVALUATIONS / name, "--enforce_eager", "true", *options),
-    )
+def trainings(ablations: Mapping[str, Overrides]) -> dict[str, Provenance]:
+    """What made each model that is trained: commit, date, machine and seed.
+
+    Raises:
+        ValueError: a trained model does not say.
+    """
+    models = {"e1": RECIPE["e1"], **{name: RUNS / name for name in ablations}}
+    return {name: Provenance.read(model) for name, model in models.items() if _is_trained(model)}
 
 
-def evaluate_all(ablations: dict[str, dict[str, object]]) -> None:
+def listed(made: Mapping[str, Provenance]) -> str:
+    """A Markdown list of what made which models."""
+    models = {each: [name for name in made if made[name] == each] for each in made.values()}
+    return "".join(f"- {', '.join(names)}: trained at {each}\n" for each, names in models.items())
+
+
+def _training(name: str, overrides: Overrides, accelerate_config: str) -> list[str]:
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", accelerate_config]
+    recipe = ["-m", "e1_trl.train", "--config", str(HERE.parent / "nano.yaml"), "--output_dir", str(RUNS / name)]
+    return [*launch, *recipe, *(part for key, value in overrides.items() for part in (f"--{key}", str(value)))]
+
+
+def _evaluations(ablations: Mapping[str, Overrides]) -> list[list[str]]:
     """Every model at every budget, and thinking and solution by two of them."""
-    both = ("--methods", "separate", "unconstrained")
     models = {**RECIPE, **{name: RUNS / name for name in ablations}}
+    both = ["--methods", "separate", "unconstrained"]
+    found = []
     for name, model in models.items():
         forced = ablations.get(name, {}).get("forced_text")
-        evaluate(name, model, *both, *(("--forced_text", forced) if forced else ()))
-    evaluate("base, transition", RECIPE["base"], *both, "--forced_text", ablations["transition"]["forced_text"])
-    for thinking, solution in (("base", "e1"), ("e1", "base")):
-        name = f"{thinking} → {solution}"
-        evaluate(name, models[solution], "--methods", "mixed", "--thinking_from", EVALUATIONS / thinking)
+        found.append(_evaluation(name, name, model, [*both, *(["--forced_text", forced] if forced else [])]))
+    transition = ["--forced_text", ablations["transition"]["forced_text"]]
+    found.append(_evaluation("base, transition", "base, transition", models["base"], [*both, *transition]))
+    for thinking, solution in MIXED:
+        # The evaluation names a mixed model after both.
+        options = ["--methods", "mixed", "--thinking_from", str(EVALUATIONS / thinking)]
+        found.append(_evaluation(f"{thinking} → {solution}", solution, models[solution], options))
+    return found
 
 
-def plot(rows: dict[str, list[Row]], file: Path) -> None:
-    """Accuracy against the thinking budget, a panel per ablation and a line per model; dotted: unconstrained."""
-    shown = [name for name in rows if name != "token_allocation"]
-    figure, axes = plt.subplots(1, len(shown), figsize=(3.6 * len(shown), 3.4), sharey=True, layout="constrained")
-    for axis, name in zip(axes, shown, strict=True):
-        for i, model in enumerate(dict.fromkeys(row.model for row in rows[name])):
-            own = [row for row in rows[name] if row.model == model]
-            line = [row for row in own if row.thinking_budget is not None]
-            x = [row.thinking_budget for row in line]
-            axis.plot(x, [row.accuracy for row in line], "o-", color=f"C{i}", label=model, ms=4)
-            low, high = [row.ci_low for row in line], [row.ci_high for row in line]
-            axis.fill_between(x, low, high, color=f"C{i}", alpha=0.15)
-            for row in own:
-                if row.method == "unconstrained":
-                    axis.axhline(row.accuracy, color=f"C{i}", linestyle=":")
-        axis.set(title=name.replace("_", " "), xlabel="thinking budget (tokens)", ylim=(0, 1.03))
-        axis.legend(fontsize="x-small", loc="lower right")
-    axes[0].set_ylabel("accuracy")
-    figure.savefig(file, dpi=130)
-    plt.close(figure)
+def _evaluation(folder: str, name: str, model: Path, options: Sequence[str]) -> list[str]:
+    command = [sys.executable, "-m", "e1_trl.evaluation", "--config", str(HERE / "evaluation.yaml")]
+    own = ["--model", str(model), "--name", name, "--output", str(EVALUATIONS / folder)]
+    return [*command, *own, "--max_problems", str(PROBLEMS), *options]
 
 
-def report(output: Path, document: Path) -> None:
-    """Write ablations.json and its pictures, and the tables of the document."""
-    made = f"Commit {commit()}; {platform.machine()}, {os.cpu_count()} cores."
-    rows: dict[str, list[Row]] = {}
-    for ablation, models in COMPARED.items():
-        samples = [read_samples(EVALUATIONS / name).assign(model=name) for name in models]
-        cells = cells_of(pd.concat(samples, ignore_index=True))
-        rows[ablation] = [summarize(cell) for cell in cells]
-        table = markdown(HEADER, map(cells_as_text, rows[ablation]))
-        compared = [difference for difference in differences(cells) if difference.minus_method == difference.method]
-        if compared and ablation != "mixed_models":
-            table += "\nPaired differences of accuracy, in points:\n\n" + markdown(
-                ("of", "minus", "budget", "difference", "95% interval"),
-                (
-                    (
-                        *(d.model, d.minus_model, str(Budget(d.thinking_budget, d.solution_budget))),
-                        f"{100 * d.difference:+.1f}",
-                        f"{100 * d.ci_low:+.1f} – {100 * d.ci_high:+.1f}",
-                    )
-                    for d in compared
-                ),
-            )
-        replace_section(document, ablation, table)
-    seeds = "Training seed 42 where not said otherwise, evaluation seed 0.\n"
-    replace_section(document, "made", f"{made} {seeds}")
-    content = {ablation: [asdict(row) for row in found] for ablation, found in rows.items()}
-    (output / "ablations.json").write_text(json.dumps(content, indent=1) + "\n")
-    plot(rows, output / "ablations.png")
-    allocation = [row for row in rows["token_allocation"] if row.method == "separate"]
-    plot_allocation(allocation, output / "allocation.png")
+@dataclass(frozen=True)
+class Found:
+    """What came out of one comparison."""
+
+    rows: list[Row]
+    differences: list[Difference]
+
+
+def compare(measured: Mapping[str, Sequence[Measured]], comparison: Comparison) -> Found:
+    """The rows and paired differences of a comparison, of the measured rows of all models by name."""
+    return Found(
+        rows=[each.row for model in comparison.models for each in measured[model]],
+        differences=[
+            found
+            for model, minus in comparison.pairs
+            for found in between([*measured[model], *measured[minus]], model, minus)
+        ],
+    )
+
+
+def short(found: Found) -> str:
+    """A Markdown table of accuracies, a line per model and a column per budget."""
+    budgets = list(dict.fromkeys(str(row.budget) for row in found.rows))
+    accuracies = {(row.model, str(row.budget)): f"{row.accuracy:.1%}" for row in found.rows}
+    return table(
+        ("model", *budgets),
+        (
+            (model, *(accuracies.get((model, budget), "") for budget in budgets))
+            for model in pictures.models_of(found.rows)
+        ),
+    )
+
+
+def report(ablations: Mapping[str, Overrides], output: Path, prose: Path) -> None:
+    """Write ablations.json, ablations.md and their pictures, and the sections of the prose."""
+    for section in ("made", *COMPARISONS):
+        around_section(prose, section)
+    models = dict.fromkeys(model for comparison in COMPARISONS.values() for model in comparison.models)
+    measured = {
+        model: summarize(samples.read(EVALUATIONS / model, samples.FIGURES).assign(model=model)) for model in models
+    }
+    found = {name: compare(measured, comparison) for name, comparison in COMPARISONS.items()}
+    made = Provenance.here(each.row.seed for rows in measured.values() for each in rows)
+    trained = trainings(ablations)
+    content = {
+        "provenance": asdict(made),
+        "trainings": {name: asdict(each) for name, each in trained.items()},
+        "comparisons": {name: asdict(each) for name, each in found.items()},
+    }
+    text = f"# The ablations of the nano recipe\n\nMade at {made}.\n\n{listed(trained)}"
+    for name, each in found.items():
+        text += f"\n## {name.replace('_', ' ').capitalize()}\n\n{document.accuracies(each.rows)}"
+        text += f"\nPaired differences of accuracy, in points:\n\n{document.paired(each.differences)}"
+        replace_section(prose, name, short(each))
+    replace_section(prose, "made", f"Made at {made}.\n\n{listed(trained)}")
+    output.mkdir(parents=True, exist_ok=True)
+    write_atomically(output / "ablations.json", lambda path: path.write_text(json.dumps(content, indent=1) + "\n"))
+    write_atomically(output / "ablations.md", lambda path: path.write_text(text))
+    panels = {name.replace("_", " "): each.rows for name, each in found.items() if name != "token_allocation"}
+    pictures.save(pictures.panels_over_budget(panels), output / "ablations.png")
+    allocated = [row for row in found["token_allocation"].rows if row.method == REFERENCE]
+    pictures.save(pictures.allocation(allocated), output / "allocation.png")
 
 
 def main() -> None:
@@ -149,10 +200,14 @@ def main() -> None:
     parser.add_argument("--document", type=Path, default=Path("docs/ablations.md"))
     arguments = parser.parse_args()
     ablations = yaml.safe_load((HERE / "ablations.yaml").read_text())
-    for name, overrides in ablations.items():
-        train(name, overrides, arguments.accelerate_config)
-    evaluate_all(ablations)
-    report(arguments.output, arguments.document)
+    try:
+        print("==> trained already:", listed(trainings(ablations)), sep="\n", flush=True)
+        for command in commands(ablations, arguments.accelerate_config):
+            print("==>", *command, flush=True)
+            subprocess.run(command, check=True)
+        report(ablations, arguments.output, arguments.document)
+    except (StoreError, ValueError, OSError) as error:
+        sys.exit(f"ablations.py: {error}")
 
 
 if __name__ == "__main__":

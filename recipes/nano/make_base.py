@@ -94,8 +94,9 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"Wait |\\boxed\{|."), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
     tokenizer.add_special_tokens(SPECIAL[:4])
-    # Like the real markers, <think> and </think> are added tokens that survive `skip_special_tokens`.
-    tokenizer.add_tokens(SPECIAL[4:])
+    # Like the real markers, <think> and </think> are added tokens that survive `skip_special_tokens`. So are the two
+    # words, since AutoTokenizer gives every Qwen2 model Qwen2's pre-tokenizer, which would spell them.
+    tokenizer.add_tokens([*SPECIAL[4:], *(word for word in WORDS if len(word) > 1)])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token="<|pad|>",

@@ -1,0 +1,46 @@
+"""The console script `e1`: finds the command's module, imports it, and hands it the rest of the line.
+
+Knows nothing about what a command does or needs; `e1 --help` imports none of them.
+"""
+
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+
+
+@dataclass(frozen=True)
+class Command:
+    """A module whose `main(argv)` runs the command, and what `e1 --help` says about it."""
+
+    module: str
+    help: str
+
+
+COMMANDS = {
+    "train": Command("e1_trl.launch", "train a recipe: e1 train --config E1-Math-1.5B"),
+    "eval": Command("e1_trl.evaluation.__main__", "evaluate a model, here or on a server, at every budget"),
+    "report": Command("e1_trl.report.__main__", "draw stored evaluations together: tables and pictures"),
+    "compare": Command("e1_trl.compare", "evaluate several models and report them together"),
+    "curve": Command("e1_trl.report.training_log", "draw the log of a training run"),
+}
+
+
+def usage() -> str:
+    """What `e1 --help` prints."""
+    commands = "\n".join(f"  {name:8} {command.help}" for name, command in COMMANDS.items())
+    return f"usage: e1 COMMAND [OPTIONS]\n\n{commands}\n\n`e1 COMMAND --help` lists the options of a command."
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command that `argv` (unset: the command line) names."""
+    name, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if name in ("-h", "--help"):
+        print(usage())
+        return
+    if name not in COMMANDS:
+        sys.exit(f"e1: there is no command {name!r}, only {', '.join(COMMANDS)}")
+    import_module(COMMANDS[name].module).main(rest)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Which model is evaluated: a checkpoint, or a LoRA adapter with its base; a folder or on the Hub."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import snapshot_download
+from transformers.utils import cached_file, extract_commit_hash, has_file
+from transformers.utils.peft_utils import find_adapter_config_file
+
+# What an adapter's configuration must say, or leave out, for vLLM to serve it as it was trained.
+PLAIN_LORA = {
+    "peft_type": "LORA",
+    "bias": "none",
+    "use_dora": False,
+    "modules_to_save": None,
+    "rank_pattern": None,
+    "alpha_pattern": None,
+}
+VLLM_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What an engine loads.
+
+    Attributes:
+        model: folder or Hub id of the weights; of an adapter, those of its base.
+        revision: branch, tag or commit on the Hub of what was named: the model or the adapter.
+        adapter: folder or Hub id of the adapter.
+        rank: of the adapter.
+    """
+
+    model: str
+    revision: str | None = None
+    adapter: str | None = None
+    rank: int = 0
+
+    @classmethod
+    def find(cls, name: str, revision: str | None) -> "Checkpoint":
+        """The checkpoint of a folder or Hub id.
+
+        Raises:
+            ValueError: a revision of a folder, or an adapter that vLLM cannot serve.
+            OSError: the Hub has no such model or revision, or cannot be reached.
+        """
+        if Path(name).is_dir() and revision is not None:
+            raise ValueError(f"{name} is a folder, which has no revision {revision!r}; leave it unset")
+        file = find_adapter_config_file(name, revision=revision)
+        if file is None:
+            return cls(name, revision)
+        config = json.loads(Path(file).read_text())
+        other = [key for key, value in PLAIN_LORA.items() if (config.get(key) or value) != value]
+        if other or config["base_model_name_or_path"] is None or config["r"] > max(VLLM_LORA_RANKS):
+            what = ", ".join(f"{key} = {config.get(key)!r}" for key in [*other, "base_model_name_or_path", "r"])
+            raise ValueError(f"{name}: vLLM serves plain LoRA adapters only ({what}); merge it into its base first")
+        return cls(config["base_model_name_or_path"], revision, adapter=name, rank=config["r"])
+
+    @property
+    def tokenizer(self) -> dict[str, str | None]:
+        """Where the tokenizer lies, as arguments of `from_pretrained`: with an adapter, or else with its base."""
+        own = self.adapter is not None and has_file(self.adapter, "tokenizer_config.json", revision=self.revision)
+        if own:
+            return {"pretrained_model_name_or_path": self.adapter, "revision": self.revision}
+        return {"pretrained_model_name_or_path": self.model, "revision": self.model_revision}
+
+    @property
+    def adapter_folder(self) -> str | None:
+        """The adapter's files on this machine; vLLM would take the newest of the Hub."""
+        if self.adapter is None or Path(self.adapter).is_dir():
+            return self.adapter
+        return snapshot_download(self.adapter, revision=self.revision)
+
+    @property
+    def max_rank(self) -> int:
+        """The smallest of the ranks that vLLM makes room for."""
+        return next(rank for rank in VLLM_LORA_RANKS if rank >= self.rank)
+
+    @property
+    def model_revision(self) -> str | None:
+        """The revision of the weights; those of an adapter's base are its newest."""
+        return self.revision if self.adapter is None else None
+
+    def fingerprint(self) -> str:
+        """What identifies the weights: a hash of a folder's files, the commit of what is on the Hub.
+
+        Of a served model, whose weights are out of sight, it identifies the model that it was said to be.
+
+        Raises:
+            OSError: the Hub has no such model or revision, or cannot be reached.
+        """
+        base = _fingerprint(self.model, self.model_revision, "config.json")
+        if self.adapter is None:
+            return base
+        return f"{base} + {_fingerprint(self.adapter, self.revision, 'adapter_config.json')}"
+
+
+def _fingerprint(name: str, revision: str | None, config: str) -> str:
+    if not Path(name).is_dir():
+        return str(extract_commit_hash(cached_file(name, config, revision=revision), None))
+    total = hashlib.sha256()
+    weights = [file for pattern in ("*.safetensors", "*.bin") for file in Path(name).glob(pattern)]
+    # vLLM takes from the generation config which tokens end a sequence.
+    settings = [file for file in (Path(name) / config, Path(name) / "generation_config.json") if file.exists()]
+    for file in sorted([*weights, *settings]):
+        with file.open("rb") as content:
+            total.update(hashlib.file_digest(content, "sha256").digest())
+    return total.hexdigest()[:16]

@@ -1,0 +1,127 @@
+"""TRL's engines, as several training processes drive them together: inside the processes, or one server for all.
+
+Both take each process's own rollouts to their end by a collective operation.
+"""
+
+from typing import Protocol
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list, gather_object
+from trl.generation.vllm_generation import VLLMGeneration
+
+from e1_trl.budget import Marker
+from e1_trl.engines.engine import SamplingSettings, run
+from e1_trl.engines.server import ServerEngine
+from e1_trl.rollout import Completion, Rollout
+
+
+class TrainingEngine(Protocol):
+    """What a trainer samples with."""
+
+    def complete(self, rollouts: list[Rollout]) -> list[Completion]:
+        """The completions of this process's rollouts. Every process calls it with equally many."""
+
+
+def sampling_of(generation: VLLMGeneration) -> SamplingSettings:
+    """What TRL's configuration says about sampling."""
+    return SamplingSettings(
+        temperature=generation.temperature,
+        top_p=generation.top_p,
+        top_k=generation.top_k,
+        min_p=generation.min_p or 0.0,
+        repetition_penalty=generation.repetition_penalty,
+        extra=generation.generation_kwargs,
+    )
+
+
+def make_training_engine(
+    generation: VLLMGeneration, marker: Marker, context: int, accelerator: Accelerator, adapter: bool
+) -> TrainingEngine:
+    """The engine of TRL's `vllm_mode`; on CPU, with weights brought there as vLLM's CPU kernels need it.
+
+    Args:
+        generation: TRL's engine or its client.
+        marker: what ends the thinking.
+        context: the longest sequence, in tokens.
+        accelerator: the trainer's.
+        adapter: a LoRA adapter is trained.
+
+    Raises:
+        EngineError: the server does not serve the model, or its context is too short.
+    """
+    if generation.mode == "server":
+        return ServedEngine(accelerator, _connect(generation, marker, context) if accelerator.is_main_process else None)
+    if accelerator.device.type == "cpu":
+        from e1_trl.engines.weights import reload_weights
+
+        generation.sync_weights = lambda: reload_weights(generation)
+    return ColocatedEngine(generation, marker, accelerator, adapter)
+
+
+def _connect(generation: VLLMGeneration, marker: Marker, context: int) -> ServerEngine:
+    client = generation.vllm_client
+    return ServerEngine.connect(f"{client.base_url}/v1", client.model, marker, sampling_of(generation), context)
+
+
+class ColocatedEngine:
+    """vLLM in the training processes; the arguments are those of `make_training_engine`."""
+
+    def __init__(self, generation: VLLMGeneration, marker: Marker, accelerator: Accelerator, adapter: bool):
+        from e1_trl.engines.local import LocalEngine
+
+        self._generation = generation
+        self._engine = LocalEngine(generation.llm, marker, sampling_of(generation))
+        self._accelerator = accelerator
+        self._adapter = adapter
+
+    def complete(self, rollouts: list[Rollout]) -> list[Completion]:
+        """Wakes and gathers as `VLLMGeneration.generate` does with its own requests.
+
+        In a tensor-parallel group every process runs the whole group's rollouts, in the same order, and keeps its own.
+        """
+        generation = self._generation
+        group, rank = rollouts, 0
+        if generation.tensor_parallel_size > 1:
+            gathered: list[list[Rollout]] = [[] for _ in range(generation.tensor_parallel_size)]
+            torch.distributed.all_gather_object(gathered, rollouts, group=generation.tp_group)
+            group = [rollout for part in gathered for rollout in part]
+            rank = torch.distributed.get_rank(group=generation.tp_group)
+        if generation.enable_sleep_mode:
+            if generation._llm_weights_sleeping:
+                generation.sync_weights()
+            generation.llm.wake_up(tags=["kv_cache"])
+        if generation.tensor_parallel_size > 1 and self._adapter:
+            # The all-reduce of small LoRA gradients can race with vLLM's own collectives (trl issue 3671).
+            on_gpu = self._accelerator.device.type == "cuda"
+            torch.distributed.barrier(device_ids=[self._accelerator.local_process_index] if on_gpu else None)
+        run(self._engine, group)
+        if generation.enable_sleep_mode:
+            generation.llm.sleep(level=2)
+            generation._llm_weights_sleeping = True
+        own = group[rank * len(rollouts) : (rank + 1) * len(rollouts)]
+        return [rollout.completion for rollout in own]
+
+
+class ServedEngine:
+    """TRL's vLLM server, which the main process asks for all.
+
+    Args:
+        accelerator: the trainer's.
+        engine: in the main process.
+    """
+
+    def __init__(self, accelerator: Accelerator, engine: ServerEngine | None):
+        self._accelerator = accelerator
+        self._engine = engine
+
+    def complete(self, rollouts: list[Rollout]) -> list[Completion]:
+        """Hands each process the completions of its own rollouts."""
+        everyones = gather_object(rollouts)
+        completions = None
+        if self._engine is not None:
+            run(self._engine, everyones)
+            completions = [rollout.completion for rollout in everyones]
+        everyones_completions = broadcast_object_list([completions], from_process=0)[0]
+        start = self._accelerator.process_index * len(rollouts)
+        return everyones_completions[start : start + len(rollouts)]

@@ -1,0 +1,106 @@
+"""What every engine is: something that is handed requests and answers each with a segment.
+
+The moment a segment is sampled, `follow` is given it, and what it asks for next enters the running engine at once. The
+solution of a rollout is thus requested when its own thinking ends: no sequence waits for the slowest thinker, and the
+prefix cache holds all of it but the last, unfinished block. Knows no engine in particular, and imports none.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from e1_trl.budget import Marker
+from e1_trl.rollout import Request, Rollout, Segment, Stop
+
+Key = TypeVar("Key")
+Requests = Iterable[tuple[Key, Request]]
+Follow = Callable[[Key, Segment], Requests[Key]]  # what to request next, if anything
+
+
+class EngineError(RuntimeError):
+    """The engine failed, or cannot do what is asked of it; one line that says why."""
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """How tokens are drawn; vLLM's names and meanings. `extra` holds any others of its sampling parameters."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0  # 0 is off
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def parameters(self) -> dict[str, Any]:
+        """All of them, since a server takes from the model's generation config what a request does not say."""
+        penalties = {"presence_penalty": 0.0, "frequency_penalty": 0.0}
+        named = {name: value for name, value in asdict(self).items() if name != "extra"}
+        # vLLM takes 0 for off, too; SGLang knows -1 only.
+        return {**named, "top_k": self.top_k or -1, **penalties, **self.extra}
+
+
+class Engine(Protocol):
+    """An engine with its marker and its sampling settings."""
+
+    def serve(self, requests: Requests[Key], follow: Follow[Key]) -> None:
+        """Serve requests, and those that follow from their segments, until none is left.
+
+        Args:
+            requests: taken lazily: a new one only while the engine has room.
+            follow: is given each finished segment with its request's key, and returns the requests that follow.
+
+        Raises:
+            EngineError: a request was refused or ended in a way that is no answer; what had been followed stands.
+        """
+
+
+def run(engine: Engine, rollouts: Sequence[Rollout]) -> None:
+    """Run all rollouts to their end.
+
+    With more sequences than slots, vLLM's first-come-first-served queue starts all thinking before the first solution,
+    so that slots never idle while there is a sequence to think, and the short solutions come last.
+    """
+    engine.serve(_wanted(rollouts), _receive)
+
+
+def _wanted(rollouts: Sequence[Rollout]) -> Iterator[tuple[Rollout, Request]]:
+    return ((rollout, rollout.request) for rollout in rollouts if rollout.request is not None)
+
+
+def _receive(rollout: Rollout, segment: Segment) -> Iterator[tuple[Rollout, Request]]:
+    rollout.receive(segment)
+    return _wanted([rollout])
+
+
+def request_parameters(request: Request, marker: Marker, sampling: SamplingSettings) -> dict[str, Any]:
+    """What vLLM is asked for, in process and over HTTP alike.
+
+    A marker of one token is stopped at by its id. One of several tokens can be sampled in more than one tokenization
+    (its last character merged with a newline, say), so there vLLM's own incremental detokenizer looks for it, and the
+    thinking ends with the token that completes it.
+    """
+    parameters = sampling.parameters()
+    if request.stop_at_marker and len(marker.ids) == 1:
+        parameters["stop_token_ids"] = [marker.ids[0]]
+    elif request.stop_at_marker:
+        # A part of the marker may be a special token, which would otherwise not be looked at.
+        parameters |= {"stop": [marker.text], "skip_special_tokens": False}
+    if request.native_thinking_budget is not None:
+        parameters["thinking_token_budget"] = request.native_thinking_budget
+    return parameters
+
+
+def read_stop(finish_reason: str | None, stop_reason: int | str | None, request: Request, marker: Marker) -> Stop:
+    """Translate vLLM's reasons for ending a request.
+
+    Raises:
+        EngineError: the request was aborted or failed.
+    """
+    if finish_reason == "length":
+        return Stop.LENGTH
+    if finish_reason != "stop":
+        raise EngineError(f"vLLM ended a request with finish_reason={finish_reason!r}; expected 'stop' or 'length'")
+    at_marker = stop_reason == (marker.ids[0] if len(marker.ids) == 1 else marker.text)
+    # Every other stop token is one of the end-of-sequence tokens that the model's generation config declares.
+    return Stop.MARKER if request.stop_at_marker and at_marker else Stop.EOS

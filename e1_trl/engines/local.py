@@ -1,0 +1,136 @@
+"""vLLM in this process. Importing this module imports vLLM.
+
+Nothing depends on time or on the order of a set: two engines that get the same requests and sample the same tokens take
+the same steps, which tensor-parallel groups rely on.
+"""
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+from vllm import LLM, CompletionOutput, RequestOutput, SamplingParams
+from vllm.config import ReasoningConfig
+from vllm.lora.request import LoRARequest
+from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+
+from e1_trl.budget import Marker
+from e1_trl.engines.engine import EngineError, Follow, Key, Requests, SamplingSettings, read_stop, request_parameters
+from e1_trl.rollout import Request, Segment
+
+
+def sampling_params(request: Request, marker: Marker, sampling: SamplingSettings) -> SamplingParams:
+    """A request as vLLM's sampling parameters."""
+    parameters = request_parameters(request, marker, sampling)
+    if isinstance(structured_outputs := parameters.get("structured_outputs"), dict):
+        parameters["structured_outputs"] = StructuredOutputsParams(**structured_outputs)
+    return SamplingParams(
+        max_tokens=request.max_tokens,
+        logprobs=0,
+        detokenize=request.stop_at_marker and len(marker.ids) > 1,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+        **parameters,
+    )
+
+
+def read_segment(output: CompletionOutput, request: Request, marker: Marker) -> Segment:
+    """What vLLM sampled for a request.
+
+    Raises:
+        EngineError: it comes without log-probabilities, or the request was aborted.
+    """
+    if output.logprobs is None:
+        raise EngineError("vLLM returned no log-probabilities, though they were asked for")
+    token_ids = list(output.token_ids)
+    logprobs = [candidates[token].logprob for token, candidates in zip(token_ids, output.logprobs, strict=True)]
+    return Segment(token_ids, read_stop(output.finish_reason, output.stop_reason, request, marker), logprobs)
+
+
+class LocalEngine:
+    """vLLM in this process, which nobody else steps meanwhile.
+
+    Args:
+        llm: the engine.
+        marker: what ends the thinking.
+        sampling: how tokens are drawn.
+        concurrency: requests in flight at a time; `None` queues everything at once.
+        adapter: a LoRA adapter that every request is answered with.
+    """
+
+    def __init__(
+        self,
+        llm: LLM,
+        marker: Marker,
+        sampling: SamplingSettings,
+        concurrency: int | None = None,
+        adapter: LoRARequest | None = None,
+    ):
+        self.llm = llm
+        self.marker = marker
+        self.sampling = sampling
+        self.concurrency = concurrency
+        self.adapter = adapter
+
+    @classmethod
+    def start(
+        cls,
+        model: str,
+        marker: Marker,
+        sampling: SamplingSettings,
+        concurrency: int,
+        adapter: str | None = None,
+        native_budget: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> "LocalEngine":
+        """Load a model.
+
+        Args:
+            model: folder or Hub id.
+            adapter: folder or Hub id of a LoRA adapter of that model.
+            native_budget: vLLM itself must know the marker.
+            options: any arguments of `vllm.LLM`.
+
+        Raises:
+            EngineError: vLLM does not start.
+        """
+        arguments: dict[str, Any] = {"max_num_seqs": concurrency, **(options or {})}
+        if native_budget:
+            arguments["reasoning_config"] = ReasoningConfig("", marker.opening, marker.text)
+        if adapter is not None:
+            arguments["enable_lora"] = True
+        try:
+            llm = LLM(model, **arguments)
+        except (TypeError, ValueError, RuntimeError, NotImplementedError, OSError) as error:
+            raise EngineError(f"vLLM cannot start {model}: {' '.join(str(error).split())}") from error
+        return cls(llm, marker, sampling, concurrency, None if adapter is None else LoRARequest("e1", 1, adapter))
+
+    def serve(self, requests: Requests[Key], follow: Follow[Key]) -> None:
+        """See `Engine.serve`."""
+        engine = self.llm.llm_engine
+        waiting = iter(requests)
+        in_flight: dict[str, tuple[Key, Request, str]] = {}
+        submitted = 0
+
+        def submit(key: Key, request: Request) -> None:
+            nonlocal submitted
+            name = str(submitted)
+            submitted += 1
+            prompt = {"prompt_token_ids": request.prompt_ids}
+            params = sampling_params(request, self.marker, self.sampling)
+            in_flight[name] = key, request, engine.add_request(name, prompt, params, lora_request=self.adapter)
+
+        try:
+            while True:
+                room = None if self.concurrency is None else max(0, self.concurrency - len(in_flight))
+                for key, request in islice(waiting, room):
+                    submit(key, request)
+                if not in_flight:
+                    return
+                for output in engine.step():
+                    if not isinstance(output, RequestOutput):
+                        raise EngineError(f"vLLM returned a {type(output).__name__}; is {self.llm} a generative model?")
+                    key, request, _ = in_flight.pop(output.request_id)
+                    for follower in follow(key, read_segment(output.outputs[0], request, self.marker)):
+                        submit(*follower)
+        finally:
+            # Nothing is left over unless a step failed or was interrupted; the engine is then free for the next caller.
+            engine.abort_request([internal_id for _, _, internal_id in in_flight.values()], internal=True)

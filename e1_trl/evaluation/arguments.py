@@ -1,0 +1,206 @@
+"""What an evaluation is told on the command line, or in a YAML file (`--config`). Imports no engine."""
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from e1_trl.budget import BudgetArguments
+from e1_trl.evaluation.methods import METHODS
+from e1_trl.problems.arguments import ProblemArguments
+from e1_trl.problems.benchmarks import BENCHMARKS
+
+# Arguments of vLLM that follow from others here.
+OWN_ENGINE_ARGUMENTS = frozenset(
+    [
+        "model",
+        "revision",
+        "tokenizer",
+        "tokenizer_revision",
+        "trust_remote_code",
+        "dtype",
+        "max_model_len",
+        "max_num_seqs",
+        "tensor_parallel_size",
+        "gpu_memory_utilization",
+        "enforce_eager",
+        "seed",
+        "enable_lora",
+        "max_lora_rank",
+        "reasoning_config",
+    ]
+)
+
+
+@dataclass(kw_only=True)
+class EvaluationArguments(ProblemArguments, BudgetArguments):
+    """What to evaluate, on what, and how."""
+
+    model: str = field(
+        metadata={
+            "help": "Checkpoint folder or Hub id, of a model or of a LoRA adapter; with `base_url`, whose tokenizer."
+        }
+    )
+    budgets: list[str] = field(metadata={"help": "Budgets as `thinking+solution` in tokens, or `unlimited`."})
+    methods: list[str] = field(
+        default_factory=lambda: ["separate", "truncation", "s1", "no_thinking", "unconstrained"],
+        metadata={"help": f"Of {', '.join(METHODS)}."},
+    )
+    benchmark: str | None = field(default=None, metadata={"help": f"One of {', '.join(BENCHMARKS)}."})
+    dataset_name: str | None = field(default=None, metadata={"help": "Any other problems: Hub id, file or folder."})
+    dataset_config: str | None = field(default=None, metadata={"help": "Configuration of the dataset."})
+    dataset_split: str = field(default="test", metadata={"help": "Split of the dataset."})
+    output: Path | None = field(
+        default=None,
+        metadata={"help": "Folder for samples and report, where an interrupted evaluation is resumed; unset: by name."},
+    )
+    name: str | None = field(default=None, metadata={"help": "Name of the model in the report; unset: `model`."})
+    revision: str | None = field(default=None, metadata={"help": "Branch, tag or commit of a model on the Hub."})
+    max_problems: int | None = field(default=None, metadata={"help": "Evaluate on the first problems only."})
+
+    samples: int | None = field(
+        default=None,
+        metadata={"help": "Samples per problem: k of avg@k, pass@k and maj@k; unset: the benchmark's, else 1."},
+    )
+    temperature: float | None = field(default=None, metadata={"help": "0 is greedy; unset: the benchmark's, or 0.6."})
+    top_p: float | None = field(default=None, metadata={"help": "Nucleus sampling; unset: the benchmark's, or 0.95."})
+    top_k: int = field(default=0, metadata={"help": "Sample from the most probable tokens only; 0 is off."})
+    min_p: float = field(default=0.0, metadata={"help": "Smallest share of the top token's probability; 0 is off."})
+    seed: int = field(default=0, metadata={"help": "Seed of the sampling."})
+    independent: bool = field(default=False, metadata={"help": "Share no samples between budgets and methods."})
+    chat_template_kwargs: str = field(
+        default="{}",
+        metadata={"help": 'Arguments of the chat template as JSON: {"enable_thinking": true}.'},
+    )
+
+    s1_text: str = field(
+        default="\nFinal Answer:", metadata={"help": "What s1 appends after the marker when its budget runs out."}
+    )
+    wait_text: str = field(default="\nWait", metadata={"help": "What s1 puts in place of an early close."})
+    s1_waits: int = field(default=1, metadata={"help": "How often s1 does so at most."})
+    thinking_from: Path | None = field(
+        default=None, metadata={"help": "For `mixed`: the finished evaluation of the model that thinks."}
+    )
+
+    base_url: str | None = field(
+        default=None, metadata={"help": "An OpenAI-compatible server to sample from, as http://host:8000/v1."}
+    )
+    served_model_name: str | None = field(default=None, metadata={"help": "The model's name there; unset: `model`."})
+    concurrency: int = field(default=256, metadata={"help": "Requests in flight at a time."})
+    max_model_length: int | None = field(default=None, metadata={"help": "Context in tokens; unset: the model's."})
+    tensor_parallel_size: int = field(default=1, metadata={"help": "GPUs that share the model."})
+    data_parallel_size: int = field(default=1, metadata={"help": "Engines, each with a part of the problems."})
+    gpu_memory_utilization: float = field(default=0.9, metadata={"help": "Share of GPU memory for the engine."})
+    enforce_eager: bool = field(default=False, metadata={"help": "Start faster, and run without compilation."})
+    dtype: str = field(default="auto", metadata={"help": "Precision of the weights; auto: the checkpoint's."})
+    trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with a model."})
+    engine_args: str = field(
+        default="{}", metadata={"help": 'Other arguments of vllm.LLM as JSON, such as \'{"quantization": "fp8"}\'.'}
+    )
+
+    def __post_init__(self) -> None:
+        if (self.benchmark is None) == (self.dataset_name is None):
+            raise ValueError("name either a benchmark or a dataset_name")
+        numbers = {
+            "samples": self.samples,
+            "max_problems": self.max_problems,
+            "concurrency": self.concurrency,
+            "tensor_parallel_size": self.tensor_parallel_size,
+            "data_parallel_size": self.data_parallel_size,
+        }
+        for name, value in numbers.items():
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; it must be 1 or more")
+        if self.base_url is not None and self.data_parallel_size > 1:
+            raise ValueError("data_parallel_size starts engines of its own; with base_url, the server has its own")
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}; it must be 0 or more")
+        json_object("chat_template_kwargs", self.chat_template_kwargs)
+        engine_args(self)
+
+    @property
+    def folder(self) -> Path:
+        """Where the evaluation lies: `output`, or a folder named after model, revision and problems."""
+        if self.output is not None:
+            return self.output
+        problems = self.benchmark or str(self.dataset_name)
+        return Path("runs", "evaluations", f"{slug(self.model, self.revision)}-{slug(problems)}")
+
+
+def slug(name: str, revision: str | None = None) -> str:
+    """A model's or data set's name as a folder's, different for different names and revisions."""
+    # A relative path may start with dots, which name a folder above, or a hidden one.
+    path = os.path.abspath(name) if name.startswith(".") else name
+    plain = path.strip("/").replace("/", "--")
+    return plain if revision is None else f"{plain}@{revision.replace('/', '--')}"
+
+
+def engine_args(arguments: EvaluationArguments) -> dict[str, Any]:
+    """The arguments of vLLM that are named in `engine_args`.
+
+    Raises:
+        ValueError: it is not a JSON object, or names what has a field of its own here.
+    """
+    named = json_object("engine_args", arguments.engine_args)
+    if own := named.keys() & OWN_ENGINE_ARGUMENTS:
+        raise ValueError(f"engine_args sets {', '.join(sorted(own))}, for which there are fields of their own")
+    return named
+
+
+def json_object(name: str, text: str) -> dict[str, Any]:
+    """The object that an argument holds as JSON.
+
+    Raises:
+        ValueError: it holds none.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{name} is {text!r}, which is not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} is {text!r}; it must be a JSON object, as '{{\"key\": 1}}'")
+    return value
+
+
+def parse(argv: Sequence[str]) -> EvaluationArguments:
+    """Read the command line; `--config FILE` stands for the arguments of a YAML file, which later ones override.
+
+    Raises:
+        ValueError: the arguments contradict each other, or the file is not a YAML mapping.
+        OSError: there is no such file.
+        SystemExit: an argument is unknown or missing (argparse says so), or help was asked for.
+    """
+    from transformers import HfArgumentParser
+
+    configured = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    configured.add_argument("--config", type=Path)
+    known, rest = configured.parse_known_args(argv)
+    parser = HfArgumentParser(EvaluationArguments, prog="e1 eval", allow_abbrev=False)
+    parser.add_argument("--config", help="YAML file with any of these arguments; the command line overrides it.")
+    written = [] if known.config is None else read_yaml(known.config)
+    return parser.parse_args_into_dataclasses([*written, *rest])[0]
+
+
+def read_yaml(file: Path) -> list[str]:
+    """The entries of a YAML mapping as command-line arguments.
+
+    Raises:
+        ValueError: it is no mapping.
+    """
+    try:
+        entries = yaml.safe_load(file.read_text())
+    except yaml.YAMLError as error:
+        raise ValueError(f"{file}: {' '.join(str(error).split())}") from error
+    if not isinstance(entries, dict):
+        raise ValueError(f"{file} must hold a YAML mapping of arguments to values")
+    arguments: list[str] = []
+    for name, value in entries.items():
+        if value is not None:
+            values = value if isinstance(value, list) else [json.dumps(value) if isinstance(value, dict) else value]
+            arguments += [f"--{name}", *map(str, values)]
+    return arguments

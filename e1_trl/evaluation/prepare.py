@@ -1,0 +1,240 @@
+"""From arguments to what can be planned and sampled, checked before a model is loaded."""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from e1_trl.atomic import StoreError
+from e1_trl.budget import Budget, Marker
+from e1_trl.engines.checkpoint import Checkpoint
+from e1_trl.engines.engine import SamplingSettings
+from e1_trl.evaluation.arguments import EvaluationArguments, engine_args, json_object
+from e1_trl.evaluation.manifest import Manifest, digest, installed_versions
+from e1_trl.evaluation.methods import MIXED, Setting, cells
+from e1_trl.evaluation.plan import Asked, Identity, Plan, Problem
+from e1_trl.problems.benchmarks import BENCHMARKS, load_benchmark
+from e1_trl.problems.load import load_problems
+from e1_trl.problems.prompts import compose, drop_long, tokenize
+from e1_trl.rollout import Segment, Stop
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_TEMPERATURE, DEFAULT_TOP_P = 0.6, 0.95  # where neither the user nor the benchmark says
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What `prepare` found to be in order.
+
+    Attributes:
+        checkpoint: what the engine loads.
+        tokenizer: of the model.
+        setting, sampling, manifest: what all samples share.
+        asked: the cells that the arguments ask for.
+        problems: all problems of the data set that are short enough, with `prompt` and `answers`.
+        benchmark, model_name: what the report calls them.
+        thinking: for `mixed`.
+    """
+
+    arguments: EvaluationArguments
+    checkpoint: Checkpoint
+    tokenizer: "PreTrainedTokenizerBase"
+    setting: Setting
+    sampling: SamplingSettings
+    manifest: Manifest
+    asked: Sequence[Asked]
+    problems: "Dataset"
+    benchmark: str
+    model_name: str
+    thinking: Mapping[Identity, Segment]
+
+    def plan(self, asked: Sequence[Asked]) -> Plan:
+        """What it takes to answer the cells of `asked`.
+
+        Raises:
+            StoreError: the thinking that the cells of `mixed` need is not there.
+        """
+        _check_thinking(self.arguments.thinking_from, self.thinking, asked, self.problems["index"])
+        template = json_object("chat_template_kwargs", self.arguments.chat_template_kwargs)
+        requests = {item.cell.request for item in asked}
+        first = max(item.problems for item in asked)
+        problems = [
+            Problem(
+                index=row["index"],
+                prompt=row["prompt"],
+                answers=row["answers"],
+                prompts={
+                    request: tokenize(self.tokenizer, compose(row["prompt"], request), template) for request in requests
+                },
+            )
+            for row in self.problems
+            if row["index"] < first
+        ]
+        return Plan(problems, asked, self.setting, self.arguments.independent, self.thinking)
+
+
+def prepare(arguments: EvaluationArguments) -> Prepared:
+    """Check all that can be checked without the model: methods, budgets, problems, prompts, marker and context.
+
+    Raises:
+        ValueError, OSError, StoreError: one line about what is wrong.
+    """
+    from transformers import AutoConfig, AutoTokenizer
+
+    wanted = cells(arguments.methods, [Budget.parse(text) for text in arguments.budgets])
+    checkpoint = Checkpoint.find(arguments.model, arguments.revision)
+    code = arguments.trust_remote_code
+    tokenizer = AutoTokenizer.from_pretrained(**checkpoint.tokenizer, trust_remote_code=code)
+    config = AutoConfig.from_pretrained(
+        checkpoint.model, revision=checkpoint.model_revision, trust_remote_code=code
+    ).get_text_config()
+    context = arguments.max_model_length or config.to_dict().get("max_position_embeddings")
+    if context is None:
+        raise ValueError(f"the configuration of {checkpoint.model} names no context; set max_model_length, in tokens")
+    setting = _settle(arguments, tokenizer, context)
+    problems, benchmark = _load(arguments)
+    problems = problems.select_columns(["prompt", "answers"])  # all that matters of them
+    dataset = f"{benchmark}: {digest(json.dumps(problems.to_dict()))}"
+    problems = problems.add_column("index", list(range(len(problems))))
+    chosen = min(arguments.max_problems or len(problems), len(problems))
+    template = json_object("chat_template_kwargs", arguments.chat_template_kwargs)
+    problems = drop_long(problems, tokenizer, arguments.max_prompt_length, template)
+    samples, sampling = _sampling(arguments)
+    manifest = Manifest(
+        model=_served(arguments, checkpoint) if arguments.base_url else checkpoint.fingerprint(),
+        dataset=dataset,
+        vocabulary=digest(json.dumps(sorted(tokenizer.get_vocab().items()))),
+        chat_template=digest(str(tokenizer.chat_template)),
+        chat_template_kwargs=template,
+        instruction=arguments.instruction,
+        max_prompt_length=arguments.max_prompt_length,
+        marker=list(setting.marker.ids),
+        forced_text=list(setting.marker.forced_ids),
+        s1=[list(setting.s1_marker.forced_ids), list(setting.wait_ids)],
+        s1_waits=setting.s1_waits,
+        context=setting.context,
+        sampling=asdict(sampling),
+        seed=arguments.seed,
+        independent=arguments.independent,
+        # A server has its own.
+        engine={} if arguments.base_url else {"dtype": arguments.dtype, **engine_args(arguments)},
+        versions=installed_versions(),
+        thinking_from=None,
+    )
+    model_name = arguments.name or arguments.model
+    thinking: Mapping[Identity, Segment] = {}
+    if arguments.thinking_from is not None:
+        other, thinking = read_thinking(arguments.thinking_from, manifest)
+        model_name = f"{other} → {model_name}"
+        manifest = replace(manifest, thinking_from=digest((arguments.thinking_from / "run.json").read_text()))
+    elif any(cell.method == MIXED for cell in wanted):
+        raise ValueError("the method mixed needs thinking_from, the finished evaluation of the model that thinks")
+    prepared = Prepared(
+        arguments=arguments,
+        checkpoint=checkpoint,
+        tokenizer=tokenizer,
+        setting=setting,
+        sampling=sampling,
+        manifest=manifest,
+        asked=[Asked(cell, chosen, samples) for cell in wanted],
+        problems=problems,
+        benchmark=benchmark,
+        model_name=model_name,
+        thinking=thinking,
+    )
+    _ = prepared.plan(prepared.asked).context  # raises where a budget does not fit
+    return prepared
+
+
+def _settle(arguments: EvaluationArguments, tokenizer: "PreTrainedTokenizerBase", context: int) -> Setting:
+    marker = Marker.from_tokenizer(tokenizer, arguments.marker, arguments.forced_text)
+    return Setting(
+        marker=marker,
+        s1_marker=Marker.from_tokenizer(tokenizer, arguments.marker, arguments.marker + arguments.s1_text),
+        wait_ids=tuple(tokenizer.encode(arguments.wait_text, add_special_tokens=False)),
+        s1_waits=arguments.s1_waits,
+        opening_ids=tuple(tokenizer.encode(marker.opening, add_special_tokens=False)),
+        context=context,
+        decode=tokenizer.decode,
+    )
+
+
+def _load(arguments: EvaluationArguments) -> tuple["Dataset", str]:
+    """All problems, and what the report calls them."""
+    if arguments.benchmark is not None:
+        return load_benchmark(arguments.benchmark, arguments), arguments.benchmark
+    name = str(arguments.dataset_name)
+    return load_problems(name, arguments.dataset_split, arguments, arguments.dataset_config), Path(name).name
+
+
+def _sampling(arguments: EvaluationArguments) -> tuple[int, SamplingSettings]:
+    """Samples per problem and how they are drawn: what was asked for, else the benchmark's, else the default."""
+    benchmark = None if arguments.benchmark is None else BENCHMARKS[arguments.benchmark]
+    samples = arguments.samples or (1 if benchmark is None else benchmark.samples)
+    temperature, top_p = arguments.temperature, arguments.top_p
+    if temperature is None:
+        temperature = DEFAULT_TEMPERATURE if benchmark is None else benchmark.temperature
+    if top_p is None:
+        top_p = DEFAULT_TOP_P if benchmark is None else benchmark.top_p
+    logger.warning("sampling %d times per problem, temperature %g, top_p %g", samples, temperature, top_p)
+    return samples, SamplingSettings(temperature=temperature, top_p=top_p, top_k=arguments.top_k, min_p=arguments.min_p)
+
+
+def _served(arguments: EvaluationArguments, checkpoint: Checkpoint) -> str:
+    return f"served: {arguments.served_model_name or arguments.model}, {checkpoint.fingerprint()}"
+
+
+def read_thinking(folder: Path, manifest: Manifest) -> tuple[str, dict[Identity, Segment]]:
+    """The name of another model and the longest thinking of each of its samples, from its finished evaluation.
+
+    Raises:
+        StoreError: there is none.
+        ValueError: it was on other problems or with another tokenizer.
+    """
+    from e1_trl.report.samples import read
+
+    table = read(folder)
+    theirs, ours = json.loads((folder / "run.json").read_text()), manifest.as_json()
+    for name in ("dataset", "vocabulary", "marker"):
+        if theirs[name] != ours[name]:
+            raise ValueError(f"{folder} has {name} = {theirs[name]!r}, this evaluation {ours[name]!r}; must be equal")
+    usable = table[table["method"].isin(["unconstrained", "separate"])]
+    if usable.empty:
+        raise StoreError(f"{folder} has neither separate nor unconstrained samples, whose thinking mixed could use")
+    found: dict[Identity, Segment] = {}
+    for row in usable.itertuples():
+        tokens = row.token_ids[: row.thinking_tokens].tolist()
+        stop = {"closed": Stop.MARKER, "eos": Stop.EOS}.get(row.thinking_end, Stop.LENGTH)
+        key = (row.problem, row.sample)
+        if key not in found or len(tokens) >= len(found[key].token_ids):
+            found[key] = Segment(tokens, stop)
+    return str(table["model"].iloc[0]), found
+
+
+def _check_thinking(
+    folder: Path | None, thinking: Mapping[Identity, Segment], asked: Sequence[Asked], problems: Sequence[int]
+) -> None:
+    """Make sure that another model has thought of every problem and sample of `mixed`, as far as its budgets need."""
+    for item in asked:
+        budget = item.cell.budget.thinking
+        if item.cell.method != MIXED:
+            continue
+        first = (index for index in problems if index < item.problems)
+        for problem, sample in product(first, range(item.samples)):
+            where = f"problem {problem}, sample {sample}"
+            if (problem, sample) not in thinking:
+                raise StoreError(f"{folder} lacks the thinking of {where}; evaluate that model on as many")
+            segment = thinking[problem, sample]
+            if segment.stop is Stop.LENGTH and (budget is None or budget > len(segment.token_ids)):
+                raise StoreError(
+                    f"{folder}: the thinking of {where} was cut at {len(segment.token_ids)} tokens; evaluate that "
+                    "model with the method unconstrained, or up to as large a budget as here"
+                )

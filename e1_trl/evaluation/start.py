@@ -1,0 +1,82 @@
+"""Starts, or finds, the engine of an evaluation. The only place of the evaluation that loads one."""
+
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from e1_trl.engines.engine import Engine
+from e1_trl.evaluation.arguments import engine_args
+from e1_trl.evaluation.methods import METHODS
+from e1_trl.evaluation.plan import Plan
+from e1_trl.evaluation.prepare import Prepared
+
+
+def start_engine(prepared: Prepared, plan: Plan, stored: int, rank: int = 0) -> Engine:
+    """The server that was named, or vLLM in this process.
+
+    vLLM is seeded by what is `stored` (a number of segments) and by the process's `rank`, too: a run that is resumed,
+    or adds samples, must not draw the numbers that the first one drew, or its samples would be copies.
+
+    Raises:
+        EngineError: the server does not serve the model or vLLM does not start.
+    """
+    arguments, marker, context = prepared.arguments, prepared.setting.marker, plan.context
+    if arguments.base_url is not None:
+        from e1_trl.engines.server import ServerEngine
+
+        served = arguments.served_model_name or arguments.model
+        return ServerEngine.connect(
+            arguments.base_url, served, marker, prepared.sampling, context, arguments.concurrency
+        )
+    # The engine is stepped in this process. Set before vLLM is imported, which the next line does.
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    from e1_trl.engines.local import LocalEngine
+
+    checkpoint = prepared.checkpoint
+    return LocalEngine.start(
+        checkpoint.model,
+        marker,
+        prepared.sampling,
+        arguments.concurrency,
+        adapter=checkpoint.adapter_folder,
+        native_budget=any(METHODS[asked.cell.method].native for asked in plan.asked),
+        options=engine_options(prepared, context, seed=[arguments.seed, rank, stored]),
+    )
+
+
+def engine_options(prepared: Prepared, context: int, seed: Sequence[int]) -> dict[str, Any]:
+    """The arguments of `vllm.LLM` that the evaluation's come to, seeded by several numbers together."""
+    arguments, checkpoint = prepared.arguments, prepared.checkpoint
+    tokenizer = checkpoint.tokenizer
+    return {
+        "revision": checkpoint.model_revision,
+        "tokenizer": tokenizer["pretrained_model_name_or_path"],
+        "tokenizer_revision": tokenizer["revision"],
+        "trust_remote_code": arguments.trust_remote_code,
+        "dtype": arguments.dtype,
+        "max_model_len": context,
+        "tensor_parallel_size": arguments.tensor_parallel_size,
+        "gpu_memory_utilization": arguments.gpu_memory_utilization,
+        "enforce_eager": arguments.enforce_eager,
+        "seed": int(np.random.SeedSequence(seed).generate_state(1)[0]),
+        **({"max_lora_rank": checkpoint.max_rank} if checkpoint.adapter else {}),
+        **engine_args(arguments),
+    }
+
+
+def check_devices(tensor_parallel_size: int, data_parallel_size: int) -> None:
+    """Make sure that vLLM is there, and GPUs enough for it; on a machine without any, the CPU is asked for.
+
+    Raises:
+        ValueError: it is not installed, or there are too few.
+    """
+    if find_spec("vllm") is None:
+        raise ValueError("vLLM is not installed; pip install 'e1-trl[vllm]' brings it, or name a server with base_url")
+    import torch
+
+    needed, found = tensor_parallel_size * data_parallel_size, torch.cuda.device_count()
+    if 0 < found < needed:
+        raise ValueError(f"tensor_parallel_size × data_parallel_size is {needed}, and there are {found} GPUs")

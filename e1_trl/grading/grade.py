@@ -1,0 +1,61 @@
+"""What grading says about a solution: the outcome, and the answer that was read.
+
+Knows no mathematics and no programs: a grader for one kind of problem stands in a file of its own.
+"""
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+
+class Outcome(enum.StrEnum):
+    """How the grading of one solution ended."""
+
+    CORRECT = "correct"
+    WRONG = "wrong"
+    UNEVALUATED = "unevaluated"  # equal to an accepted answer, but left to be computed
+    UNPARSEABLE = "unparseable"  # there is an answer, but nobody can read it, nor is it literally an accepted one
+    UNBOXED = "unboxed"  # no answer: no box, or the last one never closes
+    TIMED_OUT = "timed_out"
+    CRASHED = "crashed"  # the worker died, or ran out of memory or stack
+
+
+@dataclass(frozen=True)
+class Grade:
+    """The verdict on one solution."""
+
+    outcome: Outcome
+    answer: str | None  # as text, what was read; None if there was nothing to read
+    unboxed: bool = False  # the answer was read outside of a box
+
+    @property
+    def correct(self) -> bool:
+        return self.outcome is Outcome.CORRECT
+
+
+class Grader(Protocol):
+    """Grades solutions. Used in a `with` block, or closed."""
+
+    def grade(
+        self,
+        solutions: Sequence[str],
+        references: Sequence[Sequence[str]],
+        free_text: Sequence[str | None] | None = None,
+    ) -> list[Grade]:
+        """Grade each solution against its references, of which any one is enough.
+
+        `free_text[i]` is a text in which an answer may be read if solution i has none that is marked as its answer.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free what the grader holds. A later `grade` takes it anew."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...

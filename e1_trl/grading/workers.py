@@ -1,0 +1,143 @@
+"""Runs a function in processes that can be killed: each call within a limit on its time and on its memory.
+
+What is covered: a call that never ends, or that eats all memory or the stack, costs its own result and nothing else;
+its process is killed and replaced. What is not covered: this is no sandbox. The function may open files and sockets
+like its parent. Knows nothing about what the function computes.
+"""
+
+import contextlib
+import enum
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from concurrent.futures import TimeoutError
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from multiprocessing.process import BaseProcess
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pebble import ProcessExpired, ProcessPool
+
+if TYPE_CHECKING:
+    from multiprocessing.popen_forkserver import Popen
+
+MEMORY_LIMIT = 2**30  # bytes a worker may take on top of what it took at its start
+
+Task = tuple[Hashable, ...]
+Result = TypeVar("Result")
+
+
+class Failure(enum.StrEnum):
+    """Why a call has no result."""
+
+    TIMED_OUT = "timed_out"
+    CRASHED = "crashed"  # the process died, or ran out of memory or stack
+
+
+class Workers(Generic[Result]):
+    """Calls `function` in `workers` processes, each call within `time_limit` seconds.
+
+    `function` and `initializer` are module-level functions. The initializer runs once in each process, before the
+    clock of its first call: what it imports and builds counts neither as time nor as memory.
+
+    The processes start at the first `run`; `close` ends them, and so does the end of the program. Pickling copies the
+    settings, not the processes.
+    """
+
+    def __init__(
+        self, function: Callable[..., Result], initializer: Callable[[], None], time_limit: float, workers: int
+    ):
+        self.function = function
+        self.initializer = initializer
+        self.time_limit = time_limit
+        self.workers = workers
+        self._pool: ProcessPool | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_pool": None}
+
+    def close(self) -> None:
+        """End the processes. A later `run` starts new ones."""
+        if self._pool is not None:
+            self._pool.stop()
+            self._pool.join()
+            self._pool = None
+
+    def run(self, tasks: Sequence[Task]) -> list[Result | Failure]:
+        """The result of `function(*task)`, or why there is none, for each task.
+
+        Equal tasks are run once per call of `run`, so one that is repeated costs its time limit once.
+
+        Raises RuntimeError when processes can not be started, and what the function raises.
+        """
+        unique = dict.fromkeys(tasks)
+        try:
+            results = self._run_once(unique)
+        except RuntimeError:  # BrokenProcessPool, and what a broken pool answers to new tasks
+            # Pebble gives the pool up when a worker dies outside of a task, for example when the kernel kills an idle
+            # one for memory. A second time in a row is no accident.
+            self.close()
+            results = self._run_once(unique)
+        return [results[task] for task in tasks]
+
+    def _run_once(self, tasks: Iterable[Task]) -> dict[Task, Result | Failure]:
+        if not tasks:
+            return {}
+        if self._pool is None:
+            context = _Context()
+            context.set_forkserver_preload([self.function.__module__])  # imported once, not by every worker
+            self._pool = ProcessPool(self.workers, initializer=_start, initargs=[self.initializer], context=context)
+        # Pebble counts a task's timeout from the moment a worker takes it, not from here.
+        futures = {
+            task: self._pool.schedule(_call, args=(self.function, *task), timeout=self.time_limit) for task in tasks
+        }
+        results: dict[Task, Result | Failure] = {}
+        for task, future in futures.items():
+            try:
+                results[task] = future.result()
+            except TimeoutError:
+                results[task] = Failure.TIMED_OUT
+            except ProcessExpired:
+                results[task] = Failure.CRASHED
+        return results
+
+
+def _start(initializer: Callable[[], None]) -> None:
+    # Pebble's own handler waits for the interpreter, which a power of huge integers never lets through.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    initializer()
+    with open("/proc/self/statm") as statm:
+        address_space = int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (address_space + MEMORY_LIMIT,) * 2)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _call(function: Callable[..., Result], *task: Hashable) -> Result | Failure:
+    with contextlib.suppress(MemoryError, RecursionError):
+        return function(*task)
+    return Failure.CRASHED
+
+
+class _Process(ForkServerProcess):
+    """A process that does not run the parent's main module again.
+
+    multiprocessing has every new process import the parent's main module. Ours imports torch and TRL, which would cost
+    every worker, and every replacement of a killed one, many seconds and hundreds of megabytes.
+    """
+
+    @staticmethod
+    def _Popen(process: BaseProcess) -> "Popen":  # noqa: N802 (multiprocessing's name)
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            return ForkServerProcess._Popen(process)
+        finally:
+            sys.modules["__main__"] = main
+
+
+class _Context(ForkServerContext):
+    """Neither forks the parent, with its torch and its CUDA state, nor starts each worker from nothing."""
+
+    Process = _Process

@@ -1,0 +1,81 @@
+"""Benchmarks by name: where their problems lie on the Hub, or in a local folder for machines that cannot reach it.
+
+Their answers are mathematics. Imports no library until one is loaded, so that `--help` can name them.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from e1_trl.problems.arguments import ProblemArguments
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A dataset on the Hub, and how the paper samples its answers.
+
+    Attributes:
+        hub_id, split, config: the dataset.
+        problem_column, answer_column: where problem and answer stand in it.
+        answer_after: what precedes the answer in a column that holds a whole solution.
+        samples: answers per problem, whose accuracies are averaged (avg@k).
+        temperature, top_p: of the sampling.
+    """
+
+    hub_id: str
+    split: str = "test"
+    config: str | None = None
+    problem_column: str = "problem"
+    answer_column: str = "answer"
+    answer_after: str | None = None
+    samples: int = 16
+    temperature: float = 0.6
+    top_p: float = 0.95
+
+
+BENCHMARKS = {
+    "aime2024": Benchmark("HuggingFaceH4/aime_2024", "train"),
+    "aime2025": Benchmark("math-ai/aime25"),
+    "amc": Benchmark("AI-MO/aimo-validation-amc", "train"),
+    "math500": Benchmark("HuggingFaceH4/MATH-500"),
+    "minerva": Benchmark("math-ai/minervamath", problem_column="question"),
+    "olympiadbench": Benchmark("math-ai/olympiadbench", problem_column="question", answer_column="final_answer"),
+    # Not among the paper's benchmarks; its 1,319 problems need no averaging.
+    "gsm8k": Benchmark("openai/gsm8k", config="main", problem_column="question", answer_after="####", samples=1),
+}
+
+
+def load_benchmark(name: str, arguments: ProblemArguments) -> "Dataset":
+    """The problems of a benchmark, as `make_problems` describes them.
+
+    With `local_benchmarks`, they are read from that folder's file `<name>*.jsonl` or `.parquet`, with the columns
+    `problem`, and `answer` or (several accepted ones) `answers`. A benchmark knows its columns: those that the
+    arguments name are another dataset's.
+
+    Raises:
+        ValueError: the benchmark is unknown, the folder has not exactly one such file, or its rows cannot be used.
+    """
+    from e1_trl.problems.load import load_problems
+
+    if name not in BENCHMARKS:
+        raise ValueError(f"unknown benchmark {name!r}; known are {', '.join(BENCHMARKS)}, or name a dataset_name")
+    benchmark, folder = BENCHMARKS[name], arguments.local_benchmarks
+    if folder is not None:
+        files = sorted(file for pattern in (f"{name}*.jsonl", f"{name}*.parquet") for file in folder.glob(pattern))
+        if len(files) != 1:
+            found = ", ".join(file.name for file in files) or "none"
+            raise ValueError(
+                f"benchmark {name}: {folder} must hold one file {name}*.jsonl or .parquet, it has: {found}"
+            )
+        return load_problems(str(files[0]), "train", replace(arguments, problem_column="problem", answer_column=None))
+    columns = replace(arguments, problem_column=benchmark.problem_column, answer_column=benchmark.answer_column)
+    problems = load_problems(benchmark.hub_id, benchmark.split, columns, benchmark.config)
+    if benchmark.answer_after is None:
+        return problems
+    return problems.map(_after, input_columns=["answers"], fn_kwargs={"mark": benchmark.answer_after})
+
+
+def _after(answers: list[str], mark: str) -> dict[str, list[str]]:
+    return {"answers": [answer.rpartition(mark)[2].strip() for answer in answers]}

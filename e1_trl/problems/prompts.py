@@ -1,0 +1,130 @@
+"""From a problem to the token ids of its prompt: the only place where a prompt is composed.
+
+Knows nothing about where problems come from, and loads no library: a tokenizer and a dataset are handed in.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
+
+# The authors' data preparation.
+INSTRUCTION = "Let's think step by step and output the final answer within \\boxed{}."
+
+Message = dict[str, str]  # "role" and "content"
+Prompt = str | Sequence[Message]  # a text that the model is given as it is, or a conversation for its chat template
+
+
+def compose(prompt: Prompt, *additions: str) -> Prompt:
+    """A prompt with texts added to it, or to its last user message, each after a space; "" adds nothing.
+
+    Raises:
+        ValueError: there is no user message in the conversation.
+    """
+    content = " ".join([shown(prompt), *filter(None, additions)])
+    if isinstance(prompt, str):
+        return content
+    last = _last_user_message(prompt)
+    return [*prompt[:last], {**prompt[last], "content": content}, *prompt[last + 1 :]]
+
+
+def shown(prompt: Prompt) -> str:
+    """What is asked, as a person reads it: the text, or the last user message.
+
+    Raises:
+        ValueError: there is no user message in the conversation.
+    """
+    return prompt if isinstance(prompt, str) else prompt[_last_user_message(prompt)]["content"]
+
+
+def _last_user_message(messages: Sequence[Message]) -> int:
+    last = max((i for i, message in enumerate(messages) if message["role"] == "user"), default=None)
+    if last is None:
+        raise ValueError(f"no user message in the conversation {list(messages)!r}; its problem must be one")
+    return last
+
+
+def tokenize(
+    tokenizer: "PreTrainedTokenizerBase", prompt: Prompt, chat_template_kwargs: Mapping[str, Any]
+) -> list[int]:
+    """The token ids that an answer is generated after: the conversation and the template's generation prompt.
+
+    Args:
+        tokenizer: the policy's, with its chat template.
+        prompt: a conversation; or a text, which is tokenized as it is, without a template, as TRL does.
+        chat_template_kwargs: arguments of the chat template, such as `enable_thinking`.
+
+    Raises:
+        ValueError: the tokenizer has no chat template, or one that refuses the conversation.
+    """
+    from jinja2 import TemplateError
+
+    if isinstance(prompt, str):
+        return tokenizer(prompt)["input_ids"]
+    if tokenizer.chat_template is None:
+        raise ValueError(
+            f"the tokenizer {tokenizer.name_or_path!r} has no chat template; use a chat model's, or set `chat_template`"
+        )
+    try:
+        tokens = tokenizer.apply_chat_template(
+            list(prompt), add_generation_prompt=True, tokenize=True, return_dict=True, **chat_template_kwargs
+        )
+    except TemplateError as error:  # as of a template without system turns
+        raise ValueError(f"the chat template of {tokenizer.name_or_path!r} refuses a conversation: {error}") from error
+    return tokens["input_ids"]
+
+
+def drop_long(
+    problems: "Dataset",
+    tokenizer: "PreTrainedTokenizerBase",
+    max_prompt_length: int,
+    chat_template_kwargs: Mapping[str, Any],
+) -> "Dataset":
+    """The problems whose prompt is short enough, with its length in tokens in the column `prompt_tokens`.
+
+    A warning counts the dropped ones. The arguments are those of `tokenize`.
+
+    Raises:
+        ValueError: the tokenizer has no chat template, or every prompt is longer than `max_prompt_length` tokens.
+    """
+    # Module functions with their settings in `fn_kwargs`, so that datasets can hash them and find its cache again.
+    measured = problems.map(
+        _measure,
+        input_columns=["prompt"],
+        fn_kwargs={"tokenizer": tokenizer, "chat_template_kwargs": dict(chat_template_kwargs)},
+        desc="Measuring prompts",
+    )
+    kept = measured.filter(
+        _is_short,
+        input_columns=["prompt_tokens"],
+        fn_kwargs={"max_prompt_length": max_prompt_length},
+        desc="Dropping long prompts",
+    )
+    if len(kept) == 0:
+        raise ValueError(
+            f"all {len(measured)} prompts are longer than max_prompt_length = {max_prompt_length} tokens; "
+            f"the shortest has {min(measured['prompt_tokens'])}"
+        )
+    if len(kept) < len(measured):
+        logger.warning(
+            "dropped %d of %d prompts: longer than max_prompt_length = %d tokens",
+            len(measured) - len(kept),
+            len(measured),
+            max_prompt_length,
+        )
+    return kept
+
+
+def _measure(
+    prompt: Prompt, tokenizer: "PreTrainedTokenizerBase", chat_template_kwargs: dict[str, Any]
+) -> dict[str, int]:
+    return {"prompt_tokens": len(tokenize(tokenizer, prompt, chat_template_kwargs))}
+
+
+def _is_short(prompt_tokens: int, max_prompt_length: int) -> bool:
+    return prompt_tokens <= max_prompt_length

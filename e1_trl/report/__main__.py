@@ -1,0 +1,83 @@
+"""Reports on finished evaluations, together if there are several: table, report.md, results.json and pictures.
+
+    python -m e1_trl.report runs/evaluations/base runs/evaluations/e1 --output runs/compare
+
+Everything is computed from the table of answers in each folder; `--regrade` grades the answers anew first, and samples
+nothing. To publish, name the report, and the rows that a document shows:
+
+    python -m e1_trl.report runs/nano/evaluation/{base,e1} --output docs/results --name nano \
+        --document README.md --section nano --rows "base separate 64+32" "e1 separate 64+32"
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from e1_trl.atomic import StoreError
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """Read the command line, `sys.argv` if `argv` is None."""
+    parser = argparse.ArgumentParser(
+        prog="e1 report", description="Report on finished evaluations, together if there are several."
+    )
+    parser.add_argument("folders", type=Path, nargs="+", help="folders of finished evaluations")
+    parser.add_argument("--output", type=Path, help="folder for the report; unset: the first of the folders")
+    parser.add_argument("--name", help="NAME.md, NAME.json, NAME-budget.png … instead of report.md, results.json …")
+    parser.add_argument("--document", type=Path, help="Markdown file whose section SECTION becomes the table of ROWS")
+    parser.add_argument("--section", help="what stands between the lines <!-- SECTION --> and <!-- /SECTION -->")
+    parser.add_argument("--rows", nargs="+", default=[], help='each "MODEL METHOD BUDGET"; unset: all rows')
+    parser.add_argument("--regrade", action="store_true", help="grade all answers anew, without sampling anything")
+    parser.add_argument("--grading_time_limit", type=float, default=5.0, help="seconds after which grading is killed")
+    parser.add_argument("--grading_workers", type=int, default=1, help="processes that grade")
+    arguments = parser.parse_args(argv)
+    if (arguments.document is None) != (arguments.section is None):
+        parser.error("--document and --section go together")
+    return arguments
+
+
+def report(arguments: argparse.Namespace) -> None:
+    """Read, grade if asked to, and write.
+
+    Raises:
+        StoreError, ValueError, OSError: one line about what is wrong.
+    """
+    # Libraries of seconds: not for reading the command line.
+    from e1_trl.report import document, samples
+    from e1_trl.report.markdown import around_section, replace_section
+
+    if arguments.document is not None:
+        around_section(arguments.document, arguments.section)
+    if arguments.regrade:
+        regrade(arguments)
+    answers = samples.join([samples.read(folder, samples.FIGURES) for folder in arguments.folders])
+    made = document.Report.of(answers)
+    shown = document.chosen(made.rows, arguments.rows) if arguments.rows else made.rows
+    output = arguments.output or arguments.folders[0]
+    files = document.write(made, output, arguments.name)
+    if arguments.document is not None:
+        replace_section(arguments.document, arguments.section, document.accuracies(shown))
+    document.show(made.rows)
+    print(f"wrote {', '.join(file.name for file in files)} to {output}")
+
+
+def regrade(arguments: argparse.Namespace) -> None:
+    """Grade the answers of all folders anew."""
+    from e1_trl.grading.mathematics import MathematicsGrader
+    from e1_trl.report import samples
+
+    with MathematicsGrader(arguments.grading_time_limit, arguments.grading_workers) as grader:
+        for folder in arguments.folders:
+            samples.write(samples.grade(samples.read(folder), grader), folder)
+
+
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse(argv)
+    try:
+        report(arguments)
+    except (StoreError, ValueError, OSError) as error:
+        sys.exit(f"e1 report: {error}")
+
+
+if __name__ == "__main__":
+    main()

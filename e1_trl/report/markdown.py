@@ -1,0 +1,37 @@
+"""Markdown: a table, and its place in a document."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from e1_trl.atomic import write_atomically
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table, with a line break at its end."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+def around_section(document: Path, name: str) -> tuple[str, str]:
+    """The text of a document up to the end of the line `<!-- name -->`, and from the line `<!-- /name -->` on.
+
+    Raises:
+        ValueError: the document has no such lines in that order.
+    """
+    start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+    before, opening, rest = document.read_text().partition(start)
+    _, closing, after = rest.partition(end)
+    if not opening or not closing:
+        raise ValueError(f"{document} has no section between the lines {start.strip()} and {end}")
+    return before + opening, closing + after
+
+
+def replace_section(document: Path, name: str, text: str) -> None:
+    """Put `text` between the lines `<!-- name -->` and `<!-- /name -->` of a document.
+
+    Raises:
+        ValueError: the document has no such lines in that order.
+        StoreError: it cannot be written.
+    """
+    before, after = around_section(document, name)
+    write_atomically(document, lambda path: path.write_text(f"{before}{text}{after}"))

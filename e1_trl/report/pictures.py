@@ -1,0 +1,144 @@
+"""Pictures of rows: accuracy over the thinking budget and over tokens used, and where the tokens go.
+
+Each function returns a figure; `save` writes one. Shaded bands and bars are 95% intervals.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from e1_trl.atomic import write_atomically
+from e1_trl.report.rows import MIXED, REFERENCE, Row
+
+UNCONSTRAINED = "unconstrained"
+PANEL = (3.6, 3.4)  # inches
+PANELS_A_LINE = 4
+MARKERS = "os^Dv"
+
+
+def save(figure: Figure, file: Path) -> None:
+    """Write a figure as PNG.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    write_atomically(file, lambda path: figure.savefig(path, dpi=150, format="png"))
+
+
+def models_of(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(row.model for row in rows))
+
+
+def over_budget(rows: Sequence[Row]) -> Figure:
+    """Accuracy of separate budgeting over the thinking budget, a line per model; dotted: unconstrained."""
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axis = figure.subplots()
+    _draw_over_budget(axis, rows)
+    axis.set_ylabel("accuracy")
+    axis.set_ylim(bottom=0)
+    return figure
+
+
+def panels_over_budget(panels: Mapping[str, Sequence[Row]]) -> Figure:
+    """`over_budget` of several groups of rows, a panel each, by title."""
+    figure = Figure(figsize=(PANEL[0] * len(panels), PANEL[1]), layout="constrained")
+    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axis, (title, rows) in zip(axes, panels.items(), strict=True):
+        _draw_over_budget(axis, rows)
+        axis.set_title(title)
+    axes[0].set_ylabel("accuracy")
+    axes[0].set_ylim(bottom=0)  # of all, and only when all is drawn: it keeps the upper end as that is
+    return figure
+
+
+def _draw_over_budget(axis: Axes, rows: Sequence[Row]) -> None:
+    """A line per model and solution budget. A budget of 0 has no place on the axis, nor has an unlimited one."""
+    bounded = [(row.thinking_budget, row) for row in rows if row.thinking_budget and row.method in (REFERENCE, MIXED)]
+    several = len({row.solution_budget for _, row in bounded}) > 1
+    for i, model in enumerate(models_of(rows)):
+        own = [(x, row) for x, row in bounded if row.model == model]
+        for solution in dict.fromkeys(row.solution_budget for _, row in own):
+            line = [(x, row) for x, row in own if row.solution_budget == solution]
+            _draw(axis, line, f"C{i}", MARKERS[i % 5], f"{model}, {solution} to answer" if several else model)
+        for row in rows:
+            if row.model == model and row.method == UNCONSTRAINED:
+                axis.axhline(row.accuracy, color=f"C{i}", linestyle=":")
+    if any(row.method == UNCONSTRAINED for row in rows):
+        axis.plot([], [], ":", color="gray", label=UNCONSTRAINED)
+    ticks = sorted({x for x, _ in bounded})
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(ticks, [str(tick) for tick in ticks])
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.set_xlabel("thinking budget (tokens)")
+    axis.legend(fontsize="x-small")
+
+
+def over_tokens(rows: Sequence[Row]) -> Figure:
+    """Accuracy over the mean tokens used, a panel per method and a color per model; pale: separate budgeting.
+
+    (Paper: figures 1 and 4.)
+    """
+    methods = sorted(dict.fromkeys(row.method for row in rows), key=lambda method: method != REFERENCE)
+    columns = min(PANELS_A_LINE, len(methods))
+    lines = -(-len(methods) // columns)
+    figure = Figure(figsize=(PANEL[0] * columns, PANEL[1] * lines + 0.4), layout="constrained")
+    axes = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flatten()
+    for axis in axes[len(methods) :]:
+        axis.remove()
+    for axis, method in zip(axes, methods, strict=False):
+        for i, model in enumerate(models_of(rows)):
+            for shown in dict.fromkeys((method, REFERENCE)):
+                points = [(row.mean_tokens, row) for row in rows if (row.model, row.method) == (model, shown)]
+                label = model if shown == method else None
+                _draw(axis, points, f"C{i}", MARKERS[i % 5], label, pale=shown != method)
+        axis.set_title(method)
+        axis.set_xscale("log", base=2, subs=[1.5])
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.xaxis.set_minor_formatter("{x:g}")
+        axis.tick_params(axis="x", which="both", labelsize="x-small", labelbottom=True)
+        axis.legend(fontsize="x-small")
+    axes[0].set_ylim(bottom=0)
+    figure.supxlabel("mean tokens used")
+    figure.supylabel("accuracy")
+    return figure
+
+
+def _draw(
+    axis: Axes, points: Sequence[tuple[float, Row]], color: str, marker: str, label: str | None, pale: bool = False
+) -> None:
+    """Points by increasing x, joined, with their intervals; pale ones without."""
+    points = sorted(points, key=lambda point: point[0])
+    if not points:
+        return
+    x, rows = [x for x, _ in points], [row for _, row in points]
+    accuracies = [row.accuracy for row in rows]
+    if pale:
+        axis.plot(x, accuracies, "-", color=color, alpha=0.25, zorder=1)
+        return
+    axis.plot(x, accuracies, f"{marker}-", color=color, label=label, markersize=4)
+    low, high = [row.ci_low for row in rows], [row.ci_high for row in rows]
+    if len(rows) == 1:
+        axis.vlines(x, low, high, color=color, alpha=0.4)
+    else:
+        axis.fill_between(x, low, high, color=color, alpha=0.15)
+
+
+def allocation(rows: Sequence[Row]) -> Figure:
+    """How separate budgeting spends its tokens on thinking and solution, per budget (paper: figure 7)."""
+    models = models_of(rows)
+    figure = Figure(figsize=(PANEL[0] * len(models), PANEL[1]), layout="constrained")
+    axes = figure.subplots(1, len(models), sharey=True, squeeze=False)[0]
+    for axis, model in zip(axes, models, strict=True):
+        own = [row for row in rows if (row.model, row.method) == (model, REFERENCE)]
+        names = [str(row.budget) for row in own]
+        thinking = [row.mean_thinking_tokens for row in own]
+        axis.bar(names, thinking, label="thinking")
+        axis.bar(names, [row.mean_solution_tokens for row in own], bottom=thinking, label="solution")
+        axis.set(title=model, xlabel="budget")
+        axis.tick_params(axis="x", rotation=45)
+    axes[0].set_ylabel("mean tokens")
+    axes[0].legend()
+    return figure

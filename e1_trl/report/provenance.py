@@ -1,0 +1,117 @@
+"""Where published numbers come from: which version of this project, when, on what machine, from which seeds."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import tomllib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from e1_trl.atomic import write_atomically
+
+FILE = "provenance.json"
+NAME = "e1-trl"
+ROOT = Path(__file__).resolve().parents[2]  # of the checkout, where there is one
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """One record in every published file.
+
+    Attributes:
+        commit: of this project (see `commit`) as the file was made; what sampled answers is named in their rows.
+        date: as year-month-day, UTC.
+        machine: architecture, system, cores and GPUs of the machine that made the file.
+        seeds: of the sampling or the training, sorted.
+    """
+
+    commit: str
+    date: str
+    machine: str
+    seeds: tuple[int, ...]
+
+    @classmethod
+    def here(cls, seeds: Iterable[int]) -> "Provenance":
+        """Made at this moment on this machine."""
+        return cls(
+            commit=commit(),
+            date=datetime.now(UTC).date().isoformat(),
+            machine=machine(),
+            seeds=tuple(sorted(set(seeds))),
+        )
+
+    @classmethod
+    def read(cls, folder: Path) -> "Provenance":
+        """What `write` left in a folder.
+
+        Raises:
+            ValueError: it left nothing there.
+        """
+        file = folder / FILE
+        if not file.exists():
+            raise ValueError(f"there is no {file}, which a training writes: what made {folder} is not known")
+        record = json.loads(file.read_text())
+        return cls(
+            commit=record["commit"], date=record["date"], machine=record["machine"], seeds=tuple(record["seeds"])
+        )
+
+    def write(self, folder: Path) -> None:
+        """Leave the record beside what it is about, so that whoever publishes that can name its origin."""
+        text = json.dumps(asdict(self), indent=1) + "\n"
+        write_atomically(folder / FILE, lambda path: path.write_text(text))
+
+    def __str__(self) -> str:
+        seeds = f"; seed {', '.join(map(str, self.seeds))}" if self.seeds else ""
+        return f"{self.commit}; {self.date}; {self.machine}{seeds}"
+
+
+def commit() -> str:
+    """The checked-out commit, with `-dirty` if tracked files differ from it; `version …` outside a checkout.
+
+    The repository must be this project's own: an installed package often lies inside somebody else's.
+    """
+    if _is_checkout():
+        described = _output("git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+        if described:
+            return described
+    return _version()
+
+
+def _is_checkout() -> bool:
+    project = ROOT / "pyproject.toml"
+    if not project.is_file() or tomllib.loads(project.read_text()).get("project", {}).get("name") != NAME:
+        return False
+    toplevel = _output("git", "-C", str(ROOT), "rev-parse", "--show-toplevel")
+    return toplevel != "" and Path(toplevel).resolve() == ROOT
+
+
+def _version() -> str:
+    try:
+        installed = distribution(NAME)
+    except PackageNotFoundError:
+        return "version unknown"
+    # What an installer notes of a package that came from a repository (PEP 610).
+    origin = json.loads(installed.read_text("direct_url.json") or "{}")
+    commit_id = origin.get("vcs_info", {}).get("commit_id", "")
+    return f"version {installed.version}" + (f", commit {commit_id[:12]}" if commit_id else "")
+
+
+def machine() -> str:
+    """Architecture, system, cores and GPUs, such as "x86_64, Linux, 2 cores"."""
+    gpus = _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").splitlines()
+    named = [f"{count} × {name}" for name, count in Counter(gpus).items()]
+    return ", ".join([platform.machine(), platform.system(), f"{os.cpu_count()} cores", *named])
+
+
+def _output(*command: str) -> str:
+    """What a command prints; nothing where it fails or is not installed."""
+    if shutil.which(command[0]) is None:
+        return ""
+    result = subprocess.run(command, capture_output=True, text=True)
+    return result.stdout.strip() if result.returncode == 0 else ""

@@ -1,0 +1,144 @@
+"""The table of answers, one row an answer: its columns, reading, writing and grading it.
+
+`samples.parquet` in the folder of an evaluation is derived: the segments that are stored beside it, and the list of
+what was asked, determine it. Knows nothing of engines, tokenizers or of how answers are graded.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tqdm import tqdm
+
+from e1_trl.atomic import StoreError, write_table
+
+if TYPE_CHECKING:
+    from e1_trl.grading.grade import Grader
+
+FILE = "samples.parquet"
+GRADED_AT_A_TIME = 1000
+
+ASKED = [
+    pa.field("model", pa.string(), nullable=False),
+    pa.field("benchmark", pa.string(), nullable=False),
+    pa.field("seed", pa.int64(), nullable=False),
+    pa.field("commit", pa.string(), nullable=False),  # that finished sampling the method at the budget
+    pa.field("method", pa.string(), nullable=False),
+    pa.field("thinking_budget", pa.int64()),  # tokens; null: unlimited
+    pa.field("solution_budget", pa.int64()),
+    pa.field("problem", pa.int32(), nullable=False),  # its index in the benchmark
+    pa.field("sample", pa.int32(), nullable=False),
+    pa.field("answers", pa.list_(pa.string()), nullable=False),  # those accepted
+]
+TEXTS = [
+    pa.field("prompt", pa.string(), nullable=False),
+    pa.field("text", pa.string(), nullable=False),  # the whole completion
+    pa.field("solution", pa.string(), nullable=False),  # what of it is graded
+    pa.field("free_text", pa.string()),  # where an answer is read without a box, if the solution has none
+    pa.field("token_ids", pa.list_(pa.int32()), nullable=False),  # of the whole completion
+]
+SPENT = [
+    pa.field("thinking_end", pa.string(), nullable=False),  # a ThinkingEnd
+    pa.field("truncated", pa.bool_(), nullable=False),  # the budget ran out before the end of the sequence
+    pa.field("thinking_tokens", pa.int32(), nullable=False),
+    pa.field("forced_tokens", pa.int32(), nullable=False),
+    pa.field("solution_tokens", pa.int32(), nullable=False),
+]
+GRADED = [
+    pa.field("outcome", pa.string(), nullable=False),  # an Outcome
+    pa.field("answer", pa.string()),  # what was read; null: nothing
+    pa.field("unboxed", pa.bool_(), nullable=False),  # it was read from free_text
+]
+SCHEMA = pa.schema([*ASKED, *TEXTS, *SPENT, *GRADED])
+FIGURES = [field.name for field in (*ASKED, *SPENT, *GRADED)]  # all that statistics are made of
+CELL = ["model", "benchmark", "method", "thinking_budget", "solution_budget"]  # of the rows of a report
+
+
+def read(folder: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """The answers of a finished evaluation, or some of their columns (`FIGURES` is a small part of the bytes).
+
+    Raises:
+        StoreError: there are none, they cannot be read, or another version wrote them in another layout.
+    """
+    file = folder / FILE
+    try:
+        written = pq.read_schema(file)
+        if not written.equals(SCHEMA):
+            raise StoreError(
+                f"{file} has the layout of another version of e1_trl ({_deviation(written)}); report on it with that "
+                "version, or evaluate again into another folder"
+            )
+        table = pq.read_table(file, columns=columns, schema=SCHEMA, page_checksum_verification=True)
+    except FileNotFoundError as error:
+        raise StoreError(f"there is no {file}: run the evaluation into {folder} again, it resumes") from error
+    except (OSError, pa.ArrowException) as error:
+        raise StoreError(
+            f"cannot read {file} ({str(error).splitlines()[0]}); delete it and run the evaluation again, which resumes "
+            "and writes it anew"
+        ) from error
+    return table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+
+
+def _deviation(written: pa.Schema) -> str:
+    missing = [name for name in SCHEMA.names if name not in written.names]
+    unknown = [name for name in written.names if name not in SCHEMA.names]
+    other = [name for name in SCHEMA.names if name in written.names and written.field(name) != SCHEMA.field(name)]
+    named = {"missing": missing, "unknown": unknown, "of another type": other}
+    return "; ".join(f"{what}: {', '.join(names)}" for what, names in named.items() if names) or "another order"
+
+
+def write(table: pd.DataFrame, folder: Path) -> None:
+    """Write graded answers.
+
+    Raises:
+        StoreError: they could not be written, as on a full disk.
+        KeyError, ValueError, pa.ArrowException: a column is missing, or holds what `SCHEMA` does not allow.
+    """
+    written = pa.Table.from_pandas(table, schema=SCHEMA, preserve_index=False)
+    write_table(written.replace_schema_metadata(None), folder / FILE)
+
+
+def grade(table: pd.DataFrame, grader: "Grader") -> pd.DataFrame:
+    """Answers with the columns `outcome`, `answer` and `unboxed` filled in or replaced."""
+    grades = []
+    with tqdm(total=len(table), desc="grading", unit="answer") as progress:
+        for start in range(0, len(table), GRADED_AT_A_TIME):
+            part = table.iloc[start : start + GRADED_AT_A_TIME]
+            grades += grader.grade(
+                part["solution"].tolist(),
+                [list(answers) for answers in part["answers"]],
+                texts(part["free_text"]),
+            )
+            progress.update(len(part))
+    return table.assign(
+        outcome=[str(grade.outcome) for grade in grades],
+        answer=pd.Series([grade.answer for grade in grades], index=table.index, dtype=object),
+        unboxed=[grade.unboxed for grade in grades],
+    )
+
+
+def texts(column: "pd.Series[str]") -> list[str | None]:
+    """The texts of a column; `None` where there is none, which pandas stores as NaN."""
+    return [None if pd.isna(text) else str(text) for text in column]
+
+
+def join(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The answers of several evaluations as one table.
+
+    Raises:
+        ValueError: they are of several benchmarks, or two have answers under the same name.
+    """
+    table = pd.concat(tables, ignore_index=True)
+    if len(benchmarks := table["benchmark"].unique()) > 1:
+        raise ValueError(f"a report is on one benchmark, and these answers are of {', '.join(benchmarks)}")
+    twice = table[table.duplicated([*CELL, "problem", "sample"])]
+    if len(twice):
+        first = twice.iloc[0]
+        raise ValueError(
+            f"two evaluations answer problem {first['problem']}, sample {first['sample']} with {first['method']} under "
+            f"the name {first['model']!r}; evaluate with another --name, or leave one of them out"
+        )
+    return table

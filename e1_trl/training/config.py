@@ -1,0 +1,248 @@
+"""What a training can be told: `E1Config`, GRPO's configuration plus the budget; `E1ScriptArguments`, a recipe's rest.
+
+`settle` says what a configuration comes to with one model. Knows nothing about data, rewards or a loaded model.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.integrations import get_available_reporting_integrations
+from transformers.trainer_utils import HubStrategy
+from trl import GRPOConfig, ScriptArguments
+
+from e1_trl.budget import Budget, BudgetArguments, Marker
+from e1_trl.problems.arguments import ProblemArguments
+
+# What follows from the budget; and a seed, which would make all rollouts of a prompt the same, each being a request.
+OWN_SAMPLING_PARAMETERS = frozenset(
+    ["n", "max_tokens", "min_tokens", "stop", "stop_token_ids", "logprobs", "detokenize", "output_kind", "seed"]
+)
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """In tokens: the longest completion, and the longest sequence that the engine takes."""
+
+    completion: int
+    context: int
+
+
+@dataclass
+class E1Config(BudgetArguments, GRPOConfig):
+    """GRPO's configuration plus the training budget `(t*, s*)` (arXiv 2505.05315, section 3.2).
+
+    Parameters:
+        thinking_budget (`int` or `None`, defaults to 1024):
+            Tokens of thinking after which the close is forced; `None`: bounded by the context alone.
+        solution_budget (`int` or `None`, defaults to 1024):
+            Tokens of solution after which it is cut; `None`: bounded by the context alone.
+        marker (`str`, defaults to `"</think>"`):
+            The text that ends the thinking. It may be one token of the tokenizer or several.
+        forced_text (`str`, *optional*):
+            What is appended when the thinking budget runs out; the marker itself if unset.
+        max_prompt_length (`int`, defaults to 1024):
+            Longest prompt in tokens, chat template included. The engine is sized for it; longer prompts are dropped
+            before the model is loaded, with a count.
+        eval_budgets (`list[str]`, defaults to `[]`):
+            Budgets at which the training script evaluates every `eval_steps` steps, such as `"512+1024"`. The engine's
+            context is sized for them, too.
+        completions_steps (`int`, defaults to 10):
+            With `log_completions`: steps between two tables of completions, printed and stored.
+        train_on_forced_close (`bool`, defaults to `False`):
+            For comparison only: train on forced tokens as if the policy had sampled them, as the paper's own code does.
+        max_logprob_gap (`float`, defaults to 0.1):
+            Training stops on a gross disagreement: when the mean absolute difference between vLLM's and the trainer's
+            log-probabilities of a generation batch exceeds this many nats. Weights that never reach the engine add
+            about 0.001 nats a step at a learning rate of 1e-6, so watch `sampling/sampling_logp_difference/mean`, too.
+            Checked whenever TRL computes both (`vllm_importance_sampling_correction`, on by default).
+        max_completion_length (`int`, *optional*):
+            Follows from the budget. Where it is set, as in a recipe written for TRL, the budget must not exceed it.
+        vllm_importance_sampling_mode (`str`, defaults to `"token_truncate"`):
+            TRL's default weighs a completion by the product of its tokens' ratios and drops it beyond a bound. Over
+            thousands of tokens that product is mostly rounding, so here each token has its own.
+        hub_strategy (`str`, defaults to `"end"`):
+            With `push_to_hub`: the model is uploaded once, when the training has ended. With Transformers' default,
+            `"every_save"`, at every checkpoint, too.
+
+    Raises:
+        ValueError: a field contradicts another or has no effect on budgeted rollouts, or a logger is not installed.
+    """
+
+    thinking_budget: int | None = field(
+        default=1024, metadata={"help": "Tokens of thinking after which the close is forced; unset: the context."}
+    )
+    solution_budget: int | None = field(
+        default=1024, metadata={"help": "Tokens of solution after which it is cut; unset: the context."}
+    )
+    eval_budgets: list[str] = field(
+        default_factory=list, metadata={"help": "Budgets to evaluate at every `eval_steps` steps, as `512+1024`."}
+    )
+    completions_steps: int = field(
+        default=10, metadata={"help": "With `log_completions`: steps between two tables of completions."}
+    )
+    train_on_forced_close: bool = field(
+        default=False, metadata={"help": "For comparison only: train on forced tokens as if they were sampled."}
+    )
+    max_logprob_gap: float = field(
+        default=0.1,
+        metadata={"help": "Largest allowed mean gap (nats) between vLLM's and the trainer's log-probabilities."},
+    )
+    max_completion_length: int | None = field(
+        default=None, metadata={"help": "Follows from the budget, which must not exceed it where it is set."}
+    )
+    vllm_importance_sampling_mode: str = field(
+        default="token_truncate",
+        metadata={"help": "token_truncate, token_mask, sequence_truncate or sequence_mask; see TRL."},
+    )
+    hub_strategy: HubStrategy | str = field(
+        default="end", metadata={"help": "When to upload with `push_to_hub`: end, or every_save and others."}
+    )
+    use_vllm: bool = field(default=True, metadata={"help": "Must be true: rollouts are budgeted inside vLLM."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        Budget(self.thinking_budget, self.solution_budget)
+        for text in self.eval_budgets:
+            Budget.parse(text)
+        if self.eval_budgets and (self.eval_steps or 1) % 1:
+            raise ValueError(f"eval_steps is {self.eval_steps}; eval_budgets need a whole number of steps")
+        if not self.use_vllm:
+            raise ValueError("use_vllm is false; budgeted rollouts need vLLM (vllm_mode 'colocate' or 'server')")
+        tables = Path(self.output_dir) / "completions"
+        if self.push_to_hub and tables.is_dir() and not tables.is_symlink():
+            raise ValueError(
+                f"{tables} holds a run's completions, which push_to_hub would upload with the model; move it away"
+            )
+        ineffective = {
+            "cache_implementation": self.cache_implementation,
+            "ds3_gather_for_generation": not self.ds3_gather_for_generation,
+            "max_tool_calling_iterations": self.max_tool_calling_iterations,
+            "transformers_continuous_batching_config": self.transformers_continuous_batching_config,
+            "use_transformers_continuous_batching": self.use_transformers_continuous_batching,
+            "vllm_structured_outputs_regex": self.vllm_structured_outputs_regex,
+        }
+        if named := [name for name, value in ineffective.items() if value not in (None, False)]:
+            raise ValueError(f"{', '.join(named)}: no effect on rollouts that vLLM samples in two parts; remove it")
+        if isinstance(self.generation_kwargs, dict) and (
+            own := OWN_SAMPLING_PARAMETERS & self.generation_kwargs.keys()
+        ):
+            raise ValueError(f"generation_kwargs sets {sorted(own)}, which budgeted rollouts decide; remove them")
+        installed = get_available_reporting_integrations()
+        if absent := [name for name in self.report_to if name not in installed]:
+            raise ValueError(
+                f"report_to names {absent[0]!r}, which is not installed; pip install {absent[0]}, or choose from "
+                f"{', '.join([*installed, 'none'])}"
+            )
+
+    @property
+    def budget(self) -> Budget:
+        """The training budget."""
+        return Budget(self.thinking_budget, self.solution_budget)
+
+    @property
+    def evaluation_budgets(self) -> list[Budget]:
+        """The budgets of `eval_budgets`."""
+        return [Budget.parse(text) for text in self.eval_budgets]
+
+    def lengths(self, marker: Marker, model_context: int) -> Lengths:
+        """The lengths that follow from the budget, for a model that takes sequences of `model_context` tokens.
+
+        With a limited budget the engine is not asked for more than prompt and budget need.
+
+        Raises:
+            ValueError: the budget exceeds `max_completion_length`, or does not fit the context.
+        """
+        forced = len(marker.forced_ids)
+        budgets = (self.budget, *self.evaluation_budgets)
+        needed = [
+            model_context if tokens is None else self.max_prompt_length + tokens
+            for tokens in (budget.completion_tokens(forced) for budget in budgets)
+        ]
+        context = self.vllm_max_model_length or min(max(needed), model_context)
+        for budget in budgets:
+            budget.thinking_limit(self.max_prompt_length, forced, context)
+        longest = self.budget.completion_tokens(forced) or context - self.max_prompt_length
+        if self.max_completion_length is not None and self.max_completion_length < longest:
+            raise ValueError(
+                f"max_completion_length is {self.max_completion_length}, but the budget {self.budget} with {forced} "
+                f"forced tokens makes completions of up to {longest} tokens; lower the budget, or leave it unset"
+            )
+        return Lengths(completion=self.max_completion_length or longest, context=context)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What a configuration comes to with one model, known before its weights are loaded."""
+
+    tokenizer: PreTrainedTokenizerBase
+    marker: Marker
+    lengths: Lengths
+
+
+def settle(args: E1Config, model: str | PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None) -> Settled:
+    """Read tokenizer and model configuration, and fit the budget into them.
+
+    Args:
+        args: the configuration; `model_init_kwargs` names the revision.
+        model: a Hub id, a folder or a loaded model.
+        tokenizer: the model's own if `None`.
+
+    Raises:
+        ValueError: marker, budget and model do not fit together.
+        OSError: there is no such model.
+    """
+    name = model if isinstance(model, str) else model.name_or_path
+    hub = {"revision": (args.model_init_kwargs or {}).get("revision"), "trust_remote_code": args.trust_remote_code}
+    if tokenizer is None:
+        tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left", truncation_side="left", **hub)
+    config = AutoConfig.from_pretrained(name, **hub) if isinstance(model, str) else model.config
+    marker = Marker.from_tokenizer(tokenizer, args.marker, args.forced_text)
+    return Settled(tokenizer, marker, args.lengths(marker, config.get_text_config().max_position_embeddings))
+
+
+@dataclass
+class E1ScriptArguments(ProblemArguments, ScriptArguments):
+    """What a recipe says besides `E1Config` and the model: problems, rewards, and how it is launched.
+
+    `dataset_name` is a Hub id, a local file or a folder, see `e1_trl.problems.load`; TRL's `datasets:` mixes several.
+
+    Raises:
+        ValueError: a field of TRL's that has no effect here is set.
+    """
+
+    reward_funcs: list[str] = field(
+        default_factory=lambda: ["accuracy"],
+        metadata={
+            "help": "Rewards, weighed by `reward_weights`: ours (accuracy, format), those of TRL's training script "
+            "(accuracy_reward, ...), or a dotted path to a function of one's own (my_rewards.brevity)."
+        },
+    )
+    eval_benchmark: str | None = field(
+        default=None,
+        metadata={"help": "Benchmark to evaluate on instead of the dataset's test split: aime2024, math500, …"},
+    )
+    decontaminate: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "Benchmarks whose problems are dropped from the training problems, with a count; those of what is "
+            "evaluated on during the training always are."
+        },
+    )
+    accelerate_config: str | None = field(
+        default=None,
+        metadata={
+            "help": "What `e1 train` launches this recipe with: the name of a shipped Accelerate configuration, or a "
+            "file. Under `accelerate launch` itself it has no effect."
+        },
+    )
+    dry_run: bool = field(
+        default=False,
+        metadata={"help": "Print what would be trained on, and stop before the model is loaded."},
+    )
+
+    def __post_init__(self) -> None:
+        if self.dataset_streaming:
+            raise ValueError("dataset_streaming is true; problems are checked before training, so they must be loaded")
+        if self.ignore_bias_buffers:
+            raise ValueError("ignore_bias_buffers is true; it has no effect on GRPO, remove it")

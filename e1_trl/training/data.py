@@ -1,0 +1,193 @@
+"""What is trained on: a recipe's problems, and the checks that every dataset passes before a model is loaded.
+
+Knows nothing about models, engines or how answers are graded.
+"""
+
+import inspect
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from datasets import Dataset, IterableDataset
+from torch import nn
+from transformers import PreTrainedTokenizerBase, set_seed
+from trl import DatasetMixtureConfig, get_dataset
+from trl.trainer.utils import get_callable_name
+
+from e1_trl.problems.benchmarks import load_benchmark
+from e1_trl.problems.load import decontaminate, load_problems, make_problems
+from e1_trl.problems.prompts import Prompt, drop_long, tokenize
+from e1_trl.training.config import E1Config, E1ScriptArguments
+from e1_trl.training.rewards import Reward
+
+logger = logging.getLogger(__name__)
+
+# What rewards receive of every completion, beside the dataset's columns.
+ROLLOUT_COLUMNS = frozenset(
+    ["solution_text", "thinking_end", "thinking_tokens", "solution_tokens", "solution_truncated"]
+)
+TRLS_REWARD_ARGUMENTS = frozenset(
+    ["prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric"]
+)
+
+AnyDataset = TypeVar("AnyDataset", Dataset, IterableDataset)
+
+
+@dataclass(frozen=True)
+class Problems:
+    """What is trained on, and what is evaluated on meanwhile, if anything is."""
+
+    train: Dataset
+    evaluation: Dataset | None
+
+
+def load(
+    script_args: E1ScriptArguments, mixture: DatasetMixtureConfig, args: E1Config, tokenizer: PreTrainedTokenizerBase
+) -> Problems:
+    """The problems of a recipe, decontaminated and short enough, with the columns of `make_problems` and `drop_long`.
+
+    Raises:
+        ValueError: one line about what is wrong with the recipe's dataset, where, and what would be right.
+        OSError: a file does not exist.
+    """
+    # What no reward of ours grades needs no answer.
+    graded = "accuracy" in script_args.reward_funcs or bool(args.eval_budgets)
+    splits = _mixed(script_args, mixture, args.seed)
+
+    def read(split: str) -> Dataset:
+        if splits is None:
+            return load_problems(script_args.dataset_name, split, script_args, script_args.dataset_config, graded)
+        if split not in splits:
+            raise ValueError(f"the datasets mixed have no split {split!r}, only {', '.join(splits)}: test_split_size?")
+        return make_problems(splits[split], f"the datasets mixed, split {split}", script_args, graded)
+
+    evaluates = args.eval_strategy != "no" or bool(args.eval_budgets)
+    if script_args.eval_benchmark is not None and not evaluates:
+        raise ValueError(
+            f"eval_benchmark is {script_args.eval_benchmark}, but nothing is evaluated; add eval_budgets, or remove it"
+        )
+    train, evaluation = read(script_args.dataset_train_split), None
+    if evaluates:
+        name = script_args.eval_benchmark or f"the split {script_args.dataset_test_split!r}"
+        evaluation = (
+            load_benchmark(script_args.eval_benchmark, script_args)
+            if script_args.eval_benchmark is not None
+            else read(script_args.dataset_test_split)
+        )
+        train = decontaminate(train, evaluation, name)
+    for benchmark in script_args.decontaminate:
+        train = decontaminate(train, load_benchmark(benchmark, script_args), benchmark)
+    short = partial(
+        drop_long,
+        tokenizer=tokenizer,
+        max_prompt_length=args.max_prompt_length,
+        chat_template_kwargs=args.chat_template_kwargs or {},
+    )
+    return Problems(short(train), None if evaluation is None else short(evaluation))
+
+
+def _mixed(script_args: E1ScriptArguments, mixture: DatasetMixtureConfig, seed: int) -> Mapping[str, Dataset] | None:
+    """The splits of TRL's `datasets:`, if the recipe names any."""
+    single = {"dataset_name": script_args.dataset_name, "dataset_config": script_args.dataset_config}
+    if not mixture.datasets:
+        if mixture.test_split_size is not None:
+            raise ValueError(
+                f"test_split_size is {mixture.test_split_size}, which splits what stands under datasets; name the "
+                "dataset there, or remove it"
+            )
+        if script_args.dataset_name is None:
+            raise ValueError("the recipe must name a dataset (dataset_name, or several under datasets)")
+        return None
+    if both := [name for name, value in single.items() if value is not None]:
+        raise ValueError(f"the recipe has both datasets and {both[0]}; remove one of them")
+    if mixture.streaming:
+        raise ValueError("streaming is true; problems are checked before training, so they must be loaded")
+    set_seed(seed)  # TRL draws the test split without one, so that every process, and every resumed run, has another
+    return get_dataset(mixture)
+
+
+def check_columns(dataset: Dataset | IterableDataset, rewards: Iterable[Reward], args: E1Config) -> None:
+    """Check that rewards will find what they take, and nothing else under its name.
+
+    Raises:
+        ValueError: a column has the name of one of the rollout's, needs more than text, or is missing for a reward.
+    """
+    columns = set(dataset.column_names or ())
+    if clash := sorted(columns & ROLLOUT_COLUMNS):
+        raise ValueError(f"the dataset's column {clash[0]!r} is also one of the rollout's; rename it")
+    if pictures := sorted(columns & {"image", "images"}):
+        raise ValueError(f"the dataset has a column {pictures[0]!r}; budgeted rollouts take text only, remove it")
+    if dataset.column_names is None:
+        return
+    given = ({"prompt"} if args.remove_unused_columns else columns) | ROLLOUT_COLUMNS | TRLS_REWARD_ARGUMENTS
+    for reward in rewards:
+        if isinstance(reward, str | nn.Module):  # a reward model, which takes text
+            continue
+        takes = [
+            name
+            for name, parameter in inspect.signature(reward).parameters.items()
+            if parameter.default is parameter.empty
+            and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        ]
+        if missing := [name for name in takes if name not in given]:
+            raise ValueError(
+                f"the reward {get_callable_name(reward)} takes {missing[0]!r}, which is no column of the dataset "
+                f"({', '.join(sorted(columns))}); add it, or choose another reward"
+            )
+
+
+def check_size(dataset: Dataset | IterableDataset, args: E1Config) -> None:
+    """Check that there are prompts for one generation, without which TRL ends before the first step.
+
+    Raises:
+        ValueError: there are fewer.
+    """
+    needed = args.generation_batch_size // args.num_generations
+    if isinstance(dataset, Dataset) and len(dataset) < needed:
+        raise ValueError(
+            f"{len(dataset)} prompts are too few to train on: one generation takes {needed} (generation_batch_size = "
+            f"{args.generation_batch_size} rollouts, {args.num_generations} of each)"
+        )
+
+
+def keep_short(dataset: AnyDataset, tokenizer: PreTrainedTokenizerBase, args: E1Config) -> AnyDataset:
+    """The rows whose `prompt`, text or messages, has at most `max_prompt_length` tokens.
+
+    A warning counts the dropped ones, unless the dataset is a stream. One that `load` has measured is left as it is.
+
+    Raises:
+        ValueError: none is left.
+    """
+    if "prompt_tokens" in (dataset.column_names or ()):
+        return dataset
+    kept = dataset.filter(
+        _is_short,
+        input_columns=["prompt"],
+        fn_kwargs={
+            "tokenizer": tokenizer,
+            "max_prompt_length": args.max_prompt_length,
+            "chat_template_kwargs": args.chat_template_kwargs or {},
+        },
+    )
+    if isinstance(dataset, IterableDataset) or len(kept) == len(dataset):
+        return kept
+    if len(kept) == 0:
+        raise ValueError(f"all {len(dataset)} prompts are longer than max_prompt_length = {args.max_prompt_length}")
+    logger.warning(
+        "dropped %d of %d prompts: longer than max_prompt_length = %d tokens",
+        len(dataset) - len(kept),
+        len(dataset),
+        args.max_prompt_length,
+    )
+    return kept
+
+
+def _is_short(
+    prompt: Prompt,
+    tokenizer: PreTrainedTokenizerBase,
+    max_prompt_length: int,
+    chat_template_kwargs: dict[str, Any],
+) -> bool:
+    return len(tokenize(tokenizer, prompt, chat_template_kwargs)) <= max_prompt_length

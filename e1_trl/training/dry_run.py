@@ -1,0 +1,67 @@
+"""What a recipe would train on, as text, for a person to read before hours are spent. Loads no model."""
+
+import math
+
+from e1_trl.grading.grade import Grade, Grader
+from e1_trl.grading.mathematics import boxed_answer
+from e1_trl.problems.prompts import tokenize
+from e1_trl.training.config import E1Config, Settled
+from e1_trl.training.data import Problems
+
+
+def steps_of(args: E1Config, prompts: int) -> int:
+    """Optimizer steps of a training on so many prompts; TRL leaves out a last generation that is not full."""
+    if args.max_steps > 0:
+        return args.max_steps
+    generations = prompts // (args.generation_batch_size // args.num_generations)
+    batches = generations * args.num_iterations * args.steps_per_generation
+    steps_per_epoch = max(1, math.ceil(batches / args.gradient_accumulation_steps))
+    return math.ceil(args.num_train_epochs * steps_per_epoch)
+
+
+def describe(args: E1Config, settled: Settled, problems: Problems, grader: Grader) -> str:
+    """The first prompt, the marker, the budgets, a gold answer graded right and wrong, and the size of the training.
+
+    Args:
+        args: the configuration.
+        settled: what it comes to with the model.
+        problems: what is trained and evaluated on.
+        grader: grades as the accuracy reward does.
+    """
+    tokenizer, marker, lengths = settled.tokenizer, settled.marker, settled.lengths
+    first = problems.train[0]
+    ids = tokenize(tokenizer, first["prompt"], args.chat_template_kwargs or {})
+    rollouts = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
+    evaluated = "none" if problems.evaluation is None else f"{len(problems.evaluation)} prompts"
+    return "\n".join(
+        [
+            f"first prompt, {len(ids)} tokens, between the lines:",
+            "-" * 80,
+            tokenizer.decode(ids),
+            "-" * 80,
+            f"its ids          {ids}",
+            f"marker           {marker.text!r} = {list(marker.ids)}",
+            f"forced text      {tokenizer.decode(marker.forced_ids)!r} = {list(marker.forced_ids)}, "
+            + (f"closed by the first {marker.close_tokens}" if marker.close_tokens else "which holds no marker"),
+            f"budget           {args.budget} tokens: completions of up to {lengths.completion}",
+            f"context          {lengths.context} tokens, of which prompts take up to {args.max_prompt_length}",
+            *_graded(first["answers"], grader),
+            f"training         {len(problems.train)} prompts, {steps_of(args, len(problems.train))} steps",
+            f"a step           {rollouts} rollouts: {args.per_device_train_batch_size} per device x "
+            f"{args.gradient_accumulation_steps} accumulated x {args.world_size} processes",
+            f"a generation     {args.generation_batch_size // args.num_generations} prompts x {args.num_generations} "
+            f"rollouts, for {args.generation_batch_size * args.num_iterations // rollouts} steps",
+            f"evaluation       {evaluated}" + "".join(f", {budget}" for budget in args.evaluation_budgets),
+        ]
+    )
+
+
+def _graded(answers: list[str], grader: Grader) -> list[str]:
+    """The gold answer in a box, graded against itself; then with a digit appended."""
+    if not answers:
+        return ["gold answer      none"]
+    gold = boxed_answer(answers[0]) or answers[0]
+    boxes = [rf"\boxed{{{gold}}}", rf"\boxed{{{gold}1}}"]
+    grades: list[Grade] = grader.grade(boxes, [answers, answers])
+    shown = [f"{box} is {grade.outcome}" for box, grade in zip(boxes, grades, strict=True)]
+    return [f"gold answer      {answers}: {'; '.join(shown)}"]

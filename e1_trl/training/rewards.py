@@ -1,0 +1,120 @@
+r"""Rewards: ours, functions of the solution; TRL's and one's own, by name.
+
+TRL calls a reward with the columns of the dataset and those our rollout adds, one value per completion. What our
+rewards look at is `solution_text` (what follows the close of the thinking, "" if there is none), how the thinking
+ended, and whether the solution was cut; never the whole completion, so a box inside the thinking earns nothing.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from torch import nn
+from trl.rewards import (
+    accuracy_reward,
+    get_soft_overlong_punishment,
+    reasoning_accuracy_reward,
+    think_format_reward,
+)
+
+from e1_trl.grading.grade import Grader, Outcome
+from e1_trl.grading.mathematics import BOX_OPENING, boxed_answer
+from e1_trl.rollout import ThinkingEnd
+
+# A function, a reward model, or the name of one.
+Reward = Callable[..., Any] | str
+
+LOGGED = (Outcome.UNEVALUATED, Outcome.TIMED_OUT, Outcome.CRASHED, Outcome.UNBOXED, Outcome.UNPARSEABLE)
+
+
+class Accuracy:
+    """1.0 for a solution whose boxed answer equals one of the accepted answers, else 0.0.
+
+    A hostile answer, which times out or crashes its worker, is a wrong one, and so is one that leaves the computing to
+    the grader. Logs which part of the completions went wrong other than by being wrong, as `grading/unevaluated`,
+    `timed_out`, `crashed`, `unboxed` and `unparseable` (ratios), and every completion's outcome.
+    """
+
+    __name__ = "accuracy"
+
+    def __init__(self, grader: Grader):
+        self.grader = grader
+
+    def __call__(
+        self,
+        *,
+        solution_text: Sequence[str],
+        answers: Sequence[Sequence[str]],
+        log_metric: Callable[[str, float], None],
+        log_extra: Callable[[str, list[str]], None],
+        **_: Any,
+    ) -> list[float]:
+        grades = self.grader.grade(solution_text, answers)
+        for outcome in LOGGED:
+            for grade in grades:  # once per completion: TRL averages what it is given over ranks and steps
+                log_metric(f"grading/{outcome}", float(grade.outcome is outcome))
+        log_extra("outcome", [grade.outcome.value for grade in grades])
+        return [float(grade.correct) for grade in grades]
+
+
+def format_reward(
+    *, solution_text: Sequence[str], thinking_end: Sequence[str], solution_truncated: Sequence[bool], **_: Any
+) -> list[float]:
+    r"""1.0 for a solution that ended by itself and holds one box, which is closed and not empty, else 0.0."""
+    return [
+        float(
+            end != ThinkingEnd.EOS
+            and not truncated
+            and len(BOX_OPENING.findall(text)) == 1
+            and bool(boxed_answer(text))
+        )
+        for text, end, truncated in zip(solution_text, thinking_end, solution_truncated, strict=True)
+    ]
+
+
+format_reward.__name__ = "format"  # what TRL logs it under
+
+# The names in TRL's own training script, trl/scripts/grpo.py, with its numbers.
+TRLS_REWARDS: dict[str, Reward] = {
+    "accuracy_reward": accuracy_reward,
+    "reasoning_accuracy_reward": reasoning_accuracy_reward,
+    "think_format_reward": think_format_reward,
+    "get_soft_overlong_punishment": get_soft_overlong_punishment(max_completion_len=1280, soft_punish_cache=256),
+}
+
+
+def make_rewards(names: Sequence[str], weights: Sequence[float] | None, grader: Grader) -> list[Reward]:
+    """The rewards of these names, in this order; a dotted name is imported, from the working directory, too.
+
+    Raises:
+        ValueError: a name is unknown or cannot be imported, or there are not as many weights.
+    """
+    if weights is not None and len(weights) != len(names):
+        raise ValueError(f"reward_weights has {len(weights)} values for the {len(names)} rewards {', '.join(names)}")
+    known: dict[str, Reward] = {"accuracy": Accuracy(grader), "format": format_reward, **TRLS_REWARDS}
+    rewards: list[Reward] = []
+    for name in names:
+        if name not in known and "." not in name:
+            raise ValueError(f"unknown reward {name!r}; available are {', '.join(known)}, or a dotted path to your own")
+        rewards.append(known[name] if name in known else _imported(name))
+    return rewards
+
+
+def _imported(name: str) -> Reward:
+    module, _, function = name.rpartition(".")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return getattr(import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"the reward {name!r} cannot be imported: {error}") from error
+
+
+def sees_all(reward: Reward) -> bool:
+    """Whether a reward judges the whole completion, thinking included: TRL's, which know no other, and models."""
+    while isinstance(reward, partial):
+        reward = reward.func
+    return isinstance(reward, str | nn.Module) or reward.__module__.partition(".")[0] == "trl"

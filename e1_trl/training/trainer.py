@@ -1,0 +1,238 @@
+"""TRL's GRPO with budget-constrained rollouts: `E1Trainer`.
+
+Everything that is not about the budget is TRL's: the loss, the advantages, importance-sampling correction, DeepSpeed,
+PEFT, checkpoints, logging. The private names of TRL and vLLM that are touched are listed, with the reason for each, in
+docs/private-names.md.
+"""
+
+import copy
+import logging
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from accelerate.utils import is_peft_model
+from datasets import Dataset, IterableDataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, ProgressCallback
+from trl import GRPOTrainer
+from trl.extras.profiling import profiling_context
+from trl.trainer.utils import get_callable_name
+
+from e1_trl.budget import Budget
+from e1_trl.engines.colocated import make_training_engine
+from e1_trl.rollout import Completion, Rollout, ThinkingEnd
+from e1_trl.training.config import E1Config, settle
+from e1_trl.training.data import AnyDataset, check_columns, check_size, keep_short
+from e1_trl.training.progress import Once, Progress
+from e1_trl.training.rewards import Reward, sees_all
+
+logger = logging.getLogger(__name__)
+
+
+def keep_from_the_hub(output_dir: Path) -> None:
+    """Keep TRL's tables of completions out of the model's repository on the Hub, where nothing is in their place yet.
+
+    TRL writes them to `completions`, and Transformers uploads all of `output_dir` but what starts with `_` or
+    `checkpoint-`, and follows no links. Their place on the Hub is `log_completions_hub_repo`.
+    """
+    tables, link = output_dir / "_completions", output_dir / "completions"
+    tables.mkdir(parents=True, exist_ok=True)
+    if not link.is_symlink():
+        link.symlink_to(tables.name)
+
+
+class E1Trainer(GRPOTrainer):
+    """GRPO in which every completion is sampled under the separate budgets of Elastic Reasoning.
+
+    Takes what `GRPOTrainer` takes, except `rollout_func`, `tools` and `environment_factory`; prompts longer than
+    `max_prompt_length` are dropped, with a count. Reward functions receive, besides the dataset's columns, one value
+    per completion of `solution_text` (what follows the close, which is what is graded; "" if there is none),
+    `thinking_end` (`"closed"`, `"forced"` or `"eos"`), `thinking_tokens`, `solution_tokens` and `solution_truncated`.
+
+    Example:
+
+    ```python
+    >>> trainer = E1Trainer(
+    ...     model="agentica-org/DeepScaleR-1.5B-Preview",
+    ...     reward_funcs=make_rewards(["accuracy"], None, grader),
+    ...     args=E1Config("E1-Math-1.5B", thinking_budget=1024, solution_budget=1024),
+    ...     train_dataset=dataset,
+    ... )
+    >>> trainer.train()
+    ```
+
+    Raises:
+        ValueError: budget, context length, dataset, rewards and configuration do not fit together; before the model is
+            loaded.
+        RuntimeError: while training, when the engine and the trainer disagree grossly on log-probabilities.
+    """
+
+    _tag_names: ClassVar = ["trl", "grpo", "elastic-reasoning"]
+    _name = "E1"
+    _paper: ClassVar = {
+        "title": "Scalable Chain of Thoughts via Elastic Reasoning",
+        "id": "2505.05315",
+        "citation": textwrap.dedent("""\
+            @article{xu2025scalable,
+                title        = {{Scalable Chain of Thoughts via Elastic Reasoning}},
+                author       = {Yuhui Xu and Hanze Dong and Lei Wang and Doyen Sahoo and Junnan Li and
+                                Caiming Xiong},
+                year         = 2025,
+                eprint       = {arXiv:2505.05315},
+            }"""),
+    }
+
+    def __init__(
+        self,
+        model: str | PreTrainedModel,
+        reward_funcs: Reward | list[Reward],
+        args: E1Config,
+        train_dataset: Dataset | IterableDataset,
+        eval_dataset: Dataset | IterableDataset | dict[str, Dataset | IterableDataset] | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        **kwargs: Any,
+    ):
+        if own := {"rollout_func", "tools", "environment_factory"} & kwargs.keys():
+            raise ValueError(f"E1Trainer makes its own rollouts; it does not take {sorted(own)}")
+        settled = settle(args, model, processing_class)
+        rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
+        if whole := [
+            reward if isinstance(reward, str) else get_callable_name(reward) for reward in rewards if sees_all(reward)
+        ]:
+            logger.warning(
+                "the rewards %s see the whole completion, thinking included; `solution_text` is only what is graded",
+                ", ".join(whole),
+            )
+
+        def prepared(dataset: AnyDataset) -> AnyDataset:
+            check_columns(dataset, rewards, args)
+            return keep_short(dataset, settled.tokenizer, args)
+
+        with args.main_process_first(desc="checking the prompts"):
+            train_dataset = prepared(train_dataset)
+            check_size(train_dataset, args)
+            if isinstance(eval_dataset, dict):
+                eval_dataset = {name: prepared(dataset) for name, dataset in eval_dataset.items()}
+            elif eval_dataset is not None:
+                eval_dataset = prepared(eval_dataset)
+
+        args = copy.copy(args)
+        args.max_completion_length = settled.lengths.completion
+        args.vllm_max_model_length = settled.lengths.context
+        if args.push_to_hub and args.log_completions and args.process_index == 0:
+            keep_from_the_hub(Path(args.output_dir))
+        super().__init__(
+            model=model,
+            reward_funcs=reward_funcs,
+            args=args,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            processing_class=settled.tokenizer,
+            rollout_func=E1Trainer.rollout,
+            **kwargs,
+        )
+        self.marker = settled.marker
+        self.context = settled.lengths.context
+        self._table_step: int | None = None  # when a table of completions was last logged
+        for callback in (PrinterCallback, ProgressCallback):
+            self.remove_callback(callback)
+        self.add_callback(Progress())
+        for handler in logging.getLogger("vllm").handlers:  # it repeats its warnings at every weight sync
+            handler.addFilter(Once())
+        self.engine = make_training_engine(
+            self.vllm_generation, self.marker, self.context, self.accelerator, adapter=is_peft_model(self.model)
+        )
+
+    @staticmethod
+    def rollout(prompts: list[Any], trainer: "E1Trainer") -> dict[str, list[Any]]:
+        """TRL's `rollout_func`: one budgeted completion for each of this process's prompts, and its bookkeeping."""
+        prompt_ids, _, _ = trainer._tokenize_prompts(prompts)
+        completions = trainer._complete(prompt_ids, trainer.args.budget)
+
+        bookkeeping: dict[str, list[Any]] = {
+            "thinking_end": [completion.thinking_end.value for completion in completions],
+            "thinking_tokens": [completion.thinking_tokens for completion in completions],
+            "solution_tokens": [completion.solution_tokens for completion in completions],
+            "solution_truncated": [completion.truncated for completion in completions],
+        }
+        for column, values in bookkeeping.items():
+            trainer._log_completion_extra(column, values)
+        for completion in completions:
+            trainer._log_metric("thinking/mean_tokens", completion.thinking_tokens)
+            trainer._log_metric("solution/mean_tokens", completion.solution_tokens)
+            trainer._log_metric("solution/truncated_ratio", completion.truncated)
+            for end in (ThinkingEnd.CLOSED, ThinkingEnd.FORCED, ThinkingEnd.EOS):
+                trainer._log_metric(f"thinking/{end}_ratio", completion.thinking_end is end)
+        return {
+            "prompt_ids": prompt_ids,
+            "completion_ids": [completion.token_ids.tolist() for completion in completions],
+            "logprobs": [completion.logprobs for completion in completions],
+            "env_mask": [
+                [1] * len(completion.token_ids) if trainer.args.train_on_forced_close else completion.loss_mask
+                for completion in completions
+            ],
+            "solution_text": trainer.solution_texts(completions),
+            **bookkeeping,
+        }
+
+    def solution_texts(self, completions: Sequence[Completion]) -> list[str]:
+        """What is graded of each completion, as text."""
+        graded = [completion.graded_ids for completion in completions]
+        return self.processing_class.batch_decode(graded, skip_special_tokens=True)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log the table of completions every `completions_steps` steps, and the metrics each time."""
+        step, last = self.state.global_step, self._table_step
+        self.log_completions = self.args.log_completions and (
+            last is None or step - last >= self.args.completions_steps
+        )
+        if self.log_completions:
+            self._table_step = step
+        super().log(logs, start_time)
+
+    def complete(self, prompts: list[Any], budget: Budget) -> list[Completion]:
+        """Complete this process's prompts at any budget that fits `context`, with the weights of now.
+
+        A collective operation. Nothing is logged and nothing is trained on.
+        """
+        self.vllm_generation.sync_weights()
+        return self._complete(self._tokenize_prompts(prompts)[0], budget)
+
+    def _complete(self, prompt_ids: list[list[int]], budget: Budget) -> list[Completion]:
+        with profiling_context(self, "vLLM.generate"):
+            return self.engine.complete([Rollout(ids, budget, self.marker, self.context) for ids in prompt_ids])
+
+    def _calculate_rewards(
+        self,
+        inputs: list[dict[str, Any]],
+        prompts: list[Any],
+        completions: list[Any],
+        completion_ids_list: list[list[int]],
+    ) -> torch.Tensor:
+        """Add the mean reward of the completions that ended their thinking in each way, `reward/forced` and so on."""
+        rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        rewards = (rewards_per_func * self.reward_weights.to(rewards_per_func.device)).nansum(dim=1).tolist()
+        start = self.accelerator.process_index * len(inputs)
+        for row, reward in zip(inputs, rewards[start : start + len(inputs)], strict=True):
+            self._log_metric(f"reward/{row['thinking_end']}", reward)
+        return rewards_per_func
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """Stop on a gross disagreement of engine and trainer on the log-probabilities of what was sampled.
+
+        Weights that failed to reach the engine cause one in time: at learning rates of 1e-6 the gap grows by about
+        0.001 nats a step.
+        """
+        output = super()._generate_and_score_completions(inputs)
+        metrics = self._metrics["train" if self.model.training else "eval"]
+        gaps = metrics.get("sampling/sampling_logp_difference/mean", [])
+        if gaps and not gaps[-1] <= self.args.max_logprob_gap:  # NaN is no agreement
+            raise RuntimeError(
+                f"step {self.state.global_step}: vLLM's log-probabilities differ from the trainer's by {gaps[-1]:.3g} "
+                f"nats per token on average, more than max_logprob_gap = {self.args.max_logprob_gap}: its weights are "
+                "stale, its precision is too low, or top_p, top_k, min_p or a penalty makes it sample from another "
+                "distribution than the trainer computes"
+            )
+        return output

@@ -1,0 +1,86 @@
+"""Accuracy at several budgets while a training runs, from the trainer's own engine (the paper's figure 3)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from accelerate.utils import gather_object
+from datasets import Dataset
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from e1_trl.budget import Budget
+from e1_trl.grading.grade import Grader
+from e1_trl.rollout import ThinkingEnd
+from e1_trl.training.trainer import E1Trainer
+
+PREFIX = "eval_budget/"  # of what is logged
+
+
+def share(count: int, process: int, processes: int) -> list[int]:
+    """The indices of `count` prompts that one of several processes answers.
+
+    All take equally many, since tensor-parallel groups run together: some indices may come twice, none is left out.
+    """
+    return [min(index, count - 1) for index in range(process, -(-count // processes) * processes, processes)]
+
+
+class BudgetEvaluation(TrainerCallback):
+    """Every `steps` steps, answers all prompts at every budget and logs `eval_budget/<budget>/accuracy` and more.
+
+    Also logged: `thinking_tokens`, `solution_tokens` (means, in tokens) and `forced_ratio`. Before the first step and
+    after the last, too; a resumed run does not evaluate again at the step of its checkpoint.
+
+    Args:
+        trainer: whose engine and weights are used; `trainer.add_callback(BudgetEvaluation(trainer, ...))`.
+        prompts: the columns `prompt`, `answers`, and `prompt_tokens`, as `e1_trl.training.data.load` makes them.
+        budgets: budgets that fit the engine's context.
+        grader: grades the solutions.
+        steps: optimizer steps between two evaluations.
+
+    Raises:
+        ValueError: a budget does not fit the engine's context.
+    """
+
+    def __init__(self, trainer: E1Trainer, prompts: Dataset, budgets: Sequence[Budget], grader: Grader, steps: int):
+        for budget in budgets:
+            budget.thinking_limit(max(prompts["prompt_tokens"]), len(trainer.marker.forced_ids), trainer.context)
+        self.trainer = trainer
+        self.prompts = prompts
+        self.budgets = budgets
+        self.grader = grader
+        self.steps = steps
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        at_this_step = (entry for entry in state.log_history if entry["step"] == state.global_step)
+        if not any(name.startswith(PREFIX) for entry in at_this_step for name in entry):
+            self.evaluate()
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if state.global_step % self.steps == 0 or state.global_step == state.max_steps:
+            self.evaluate()
+
+    def evaluate(self) -> None:
+        """Answer and grade at the weights of now. Every process takes its part of the prompts."""
+        trainer, accelerator = self.trainer, self.trainer.accelerator
+        own = share(len(self.prompts), accelerator.process_index, accelerator.num_processes)
+        prompts = self.prompts.select(own)
+        logs: dict[str, float] = {}
+        for budget in self.budgets:
+            completions = trainer.complete(list(prompts["prompt"]), budget)
+            grades = self.grader.grade(trainer.solution_texts(completions), list(prompts["answers"]))
+            rows = gather_object(
+                [
+                    (index, grade.correct, c.thinking_tokens, c.solution_tokens, c.thinking_end is ThinkingEnd.FORCED)
+                    for index, grade, c in zip(own, grades, completions, strict=True)
+                ]
+            )
+            unique = list({row[0]: row[1:] for row in rows}.values())
+            names = ("accuracy", "thinking_tokens", "solution_tokens", "forced_ratio")
+            for name, values in zip(names, zip(*unique, strict=True), strict=True):
+                logs[f"{PREFIX}{budget}/{name}"] = sum(values) / len(values)
+        # Past GRPOTrainer.log, which would log the metrics of the training's step here; and what is logged on the side
+        # must not keep that step from being logged.
+        should_log = trainer.control.should_log
+        Trainer.log(trainer, logs)
+        trainer.control.should_log = should_log

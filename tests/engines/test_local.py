@@ -1,0 +1,160 @@
+"""The scheduler over a real engine: a colocated CPU vLLM that serves the nano base."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import BASE
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from vllm import LLM
+
+from benchmarks.barrier import barrier
+from e1_trl.budget import Budget, Marker
+from e1_trl.engines.engine import SamplingSettings
+from e1_trl.engines.engine import run as stream
+from e1_trl.engines.local import LocalEngine
+from e1_trl.rollout import Completion, Rollout, ThinkingEnd
+
+pytestmark = pytest.mark.engine
+
+CONTEXT = 256
+SLOTS = 8
+
+
+@pytest.fixture(scope="module")
+def llm(start_engine: Callable[..., LLM]) -> LLM:
+    return start_engine(max_model_len=CONTEXT, max_num_seqs=SLOTS)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(BASE)
+
+
+@pytest.fixture(scope="module")
+def prompts(nano_data: Path, tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
+    problems = [json.loads(line)["problem"] for line in (nano_data / "test.jsonl").read_text().splitlines()[:24]]
+    return [
+        tokenizer.apply_chat_template(
+            [{"role": "user", "content": problem}], add_generation_prompt=True, return_dict=False
+        )
+        for problem in problems
+    ]
+
+
+def run(
+    llm: LLM,
+    prompts: list[list[int]],
+    budget: Budget,
+    marker: Marker,
+    scheduler: Callable[[LocalEngine, list[Rollout]], None] = stream,
+    temperature: float = 0.0,
+    **extra: Any,
+) -> list[Completion]:
+    rollouts = [Rollout(ids, budget, marker, CONTEXT) for ids in prompts]
+    scheduler(LocalEngine(llm, marker, SamplingSettings(temperature, extra=extra)), rollouts)
+    return [rollout.completion for rollout in rollouts]
+
+
+@pytest.mark.parametrize("text", ["0+16", "20+16", "60+16", "unlimited+16", "20+unlimited", "unlimited"])
+def test_streaming_and_barrier_sample_the_same_tokens_at_temperature_zero(
+    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]], text: str
+) -> None:
+    marker, budget = Marker.from_tokenizer(tokenizer), Budget.parse(text)
+    streamed = run(llm, prompts, budget, marker)
+    assert [c.token_ids for c in streamed] == [c.token_ids for c in run(llm, prompts, budget, marker, barrier)]
+    if budget.thinking == 20:
+        assert {c.thinking_end for c in streamed} == {ThinkingEnd.FORCED}
+    if budget.thinking is None:
+        assert ThinkingEnd.CLOSED in {c.thinking_end for c in streamed}
+
+
+def test_the_engine_stops_at_a_marker_of_several_tokens(
+    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
+) -> None:
+    marker = Marker.from_tokenizer(tokenizer, ";c=", "Wait ;c=")
+    assert len(marker.ids) == 3 and len(marker.forced_ids) == 4
+    for completion in run(llm, prompts, Budget(60, 16), marker):
+        thinking = tokenizer.decode(completion.token_ids[: completion.thinking_tokens].tolist())
+        assert completion.thinking_end is ThinkingEnd.CLOSED
+        assert thinking.endswith(";c=") and thinking.count(";c=") == 1
+    forced = run(llm, prompts, Budget(2, 16), marker)
+    assert all(completion.token_ids[2:6].tolist() == list(marker.forced_ids) for completion in forced)
+
+
+def test_every_sampled_token_comes_with_its_log_probability(
+    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
+) -> None:
+    for completion in run(llm, prompts, Budget(20, 16), Marker.from_tokenizer(tokenizer), temperature=1.0):
+        assert completion.logprobs is not None
+        for probability, trained in zip(completion.logprobs, completion.loss_mask, strict=True):
+            assert (probability == probability) == bool(trained)  # NaN exactly where forced
+            assert not trained or probability <= 0
+
+
+def test_no_sequence_waits_for_the_slowest_thinker_and_prefixes_are_reused(
+    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
+) -> None:
+    marker = Marker.from_tokenizer(tokenizer)
+    engine, step, steps, solutions = llm.llm_engine, llm.llm_engine.step, [0], []
+
+    def watched_step() -> list[Any]:
+        steps[0] += 1
+        outputs = step()
+        solutions.extend((steps[0], o) for o in outputs if marker.ids[0] in o.prompt_token_ids)
+        return outputs
+
+    def count(scheduler: Callable[[LocalEngine, list[Rollout]], None]) -> int:
+        # Six sequences in eight slots, of very different lengths.
+        rollouts = [Rollout(ids, Budget(None, 16), marker, CONTEXT) for ids in prompts[:6]]
+        steps[0] = 0
+        scheduler(LocalEngine(llm, marker, SamplingSettings(temperature=0.0)), rollouts)
+        return steps[0]
+
+    engine.step = watched_step
+    try:
+        streamed = count(stream)
+        first_solution = min(at for at, _ in solutions)
+        reused = [output.num_cached_tokens for _, output in solutions]
+        barred = count(barrier)
+    finally:
+        engine.step = step
+    assert first_solution < streamed - 16  # done before the slowest thinker could begin its own solution of 16 tokens
+    assert streamed <= barred
+    block = engine.vllm_config.cache_config.block_size
+    recomputed = [len(o.prompt_token_ids) - r for (_, o), r in zip(solutions, reused, strict=False)]
+    assert max(recomputed) <= block
+
+
+def test_an_interrupted_run_leaves_the_engine_usable(
+    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
+) -> None:
+    marker = Marker.from_tokenizer(tokenizer)
+    engine, step, steps = llm.llm_engine, llm.llm_engine.step, iter(range(5))
+
+    def failing_step() -> list[Any]:
+        if next(steps, None) is None:
+            raise KeyboardInterrupt
+        return step()
+
+    engine.step = failing_step
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(llm, prompts, Budget(20, 8), marker)
+    finally:
+        engine.step = step
+    assert not engine.has_unfinished_requests()
+    assert len(run(llm, prompts, Budget(20, 8), marker)) == len(prompts)
+
+
+def test_a_second_marker_in_the_solution_is_just_a_token(
+    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
+) -> None:
+    marker = Marker.from_tokenizer(tokenizer)
+    # A large bias makes the solution nothing but markers.
+    completions = run(llm, prompts[:4], Budget(0, 5), marker, logit_bias={marker.ids[0]: 100.0})
+    for completion in completions:
+        assert completion.solution_ids == [marker.ids[0]] * 5
+        assert completion.truncated

@@ -1,0 +1,121 @@
+"""Requests over HTTP, against a real vLLM server."""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import openai
+import pytest
+from accelerate import Accelerator
+from conftest import BASE, SERVED_CONTEXT
+from transformers import AutoTokenizer
+from vllm import LLM
+
+from e1_trl.budget import Budget, Marker
+from e1_trl.engines.colocated import ServedEngine
+from e1_trl.engines.engine import EngineError, SamplingSettings, run
+from e1_trl.engines.local import LocalEngine
+from e1_trl.engines.server import ServerEngine
+from e1_trl.problems.arguments import ProblemArguments
+from e1_trl.problems.load import load_problems
+from e1_trl.problems.prompts import tokenize
+from e1_trl.rollout import Request, Rollout, Segment, ThinkingEnd
+
+pytestmark = pytest.mark.engine
+
+GREEDY = SamplingSettings(temperature=0.0)
+MARKER = Marker("</think>", (5,), (5,), close_tokens=1)
+
+
+def test_server_and_process_sample_the_same_tokens_at_temperature_zero(
+    server: openai.OpenAI, start_engine: Callable[..., LLM], nano_data: Path
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(BASE)
+    problems = load_problems(str(nano_data), "test", ProblemArguments(instruction="")).select(range(16))
+    prompt_ids = [tokenize(tokenizer, prompt, {}) for prompt in problems["prompt"]]
+    llm = start_engine(max_model_len=SERVED_CONTEXT, logprobs_mode="processed_logprobs")
+    # One marker of a single token, and one of several with a longer forced text.
+    for marker in (Marker.from_tokenizer(tokenizer), Marker.from_tokenizer(tokenizer, ";c=", "Wait ;c=")):
+        for budget in (Budget(0, 8), Budget(20, 8), Budget(None, 8)):
+            local = [Rollout(ids, budget, marker, SERVED_CONTEXT) for ids in prompt_ids]
+            remote = [Rollout(ids, budget, marker, SERVED_CONTEXT) for ids in prompt_ids]
+            run(LocalEngine(llm, marker, GREEDY), local)
+            run(ServerEngine.connect(str(server.base_url), "nano", marker, GREEDY, SERVED_CONTEXT), remote)
+            for ours, theirs in zip(local, remote, strict=True):
+                assert ours.completion.token_ids == theirs.completion.token_ids
+                assert ours.completion.thinking_end is theirs.completion.thinking_end
+                assert ours.completion.logprobs == pytest.approx(theirs.completion.logprobs, abs=0.02, nan_ok=True)
+    assert ThinkingEnd.CLOSED in {rollout.completion.thinking_end for rollout in remote}
+
+
+def test_a_server_that_lacks_something_is_refused_in_one_line(server: openai.OpenAI) -> None:
+    url = str(server.base_url)
+    for address, model, context, expected in (
+        (url, "nano", SERVED_CONTEXT + 1, f"context of {SERVED_CONTEXT} tokens, the budgets need {SERVED_CONTEXT + 1}"),
+        (url, "other", SERVED_CONTEXT, "serves nano, not 'other'; set served_model_name"),
+        ("http://127.0.0.1:9/v1", "nano", SERVED_CONTEXT, "no answer from http://127.0.0.1:9/v1"),
+    ):
+        with pytest.raises(EngineError, match=expected) as error:
+            ServerEngine.connect(address, model, MARKER, GREEDY, context)
+        assert "\n" not in str(error.value)
+
+
+def test_a_refused_request_raises_and_is_not_retried_forever(server: openai.OpenAI) -> None:
+    rollout = Rollout([2] * 200, Budget(8, 8), MARKER, context=100_000)
+    rollout.request = Request([2] * 1000, 8, stop_at_marker=True)  # longer than the server's context
+    with pytest.raises(EngineError, match="the server refused a request"):
+        run(ServerEngine(server, "nano", MARKER, GREEDY), [rollout])
+
+
+class OneRefusal(BaseHTTPRequestHandler):
+    """Answers by the first token of the prompt: 1 is refused after a moment, 2 takes long, any other is answered."""
+
+    def do_POST(self) -> None:
+        (first, *_) = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["prompt"]
+        time.sleep({1: 1.0, 2: 8.0}.get(first, 0.1))
+        choice = {"index": 0, "text": "", "logprobs": None, "finish_reason": "length", "token_ids": [3]}
+        answer = {"id": "", "object": "text_completion", "created": 0, "model": "m", "choices": [choice]}
+        body = json.dumps(answer).encode()
+        self.send_response(400 if first == 1 else 200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+def test_a_refusal_ends_it_at_once_and_loses_nothing_that_was_finished() -> None:
+    stub = ThreadingHTTPServer(("127.0.0.1", 0), OneRefusal)
+    threading.Thread(target=stub.serve_forever, daemon=True).start()
+    client = openai.OpenAI(base_url=f"http://127.0.0.1:{stub.server_port}/v1", api_key="unused", max_retries=0)
+    followed, started = [], time.monotonic()
+
+    def follow(key: int, segment: Segment) -> list[tuple[int, Request]]:
+        followed.append(key)
+        return []
+
+    requests = [(first, Request([first], 1, stop_at_marker=False)) for first in (1, 2, 3, 4)]
+    try:
+        with pytest.raises(EngineError, match="refused a request"):
+            ServerEngine(client, "m", MARKER, GREEDY, concurrency=4).serve(requests, follow)
+        assert sorted(followed) == [3, 4]
+        assert time.monotonic() - started < 6  # not the 8 s of the one that takes long
+    finally:
+        stub.shutdown()
+
+
+def test_a_training_process_gets_its_own_completions_from_the_server(server: openai.OpenAI) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(BASE)
+    marker = Marker.from_tokenizer(tokenizer)
+    engine = ServerEngine.connect(str(server.base_url), "nano", marker, GREEDY, SERVED_CONTEXT)
+    prompts = [tokenizer.encode(f"<|user|>a={i};b=a+1;b?<|assistant|><think>") for i in range(4)]
+    rollouts = [Rollout(ids, Budget(12, 8), marker, SERVED_CONTEXT) for ids in prompts]
+    completions = ServedEngine(Accelerator(cpu=True), engine).complete(rollouts)
+    alone = [Rollout(ids, Budget(12, 8), marker, SERVED_CONTEXT) for ids in prompts]
+    run(engine, alone)
+    assert [c.token_ids for c in completions] == [rollout.completion.token_ids for rollout in alone]

@@ -1,0 +1,205 @@
+"""The evaluation end to end in this process, on the nano base and the real engine."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from conftest import ROOT, options, results
+from scipy.stats import binomtest
+from vllm import LLM
+from vllm.config import ReasoningConfig
+
+from e1_trl.atomic import StoreError
+from e1_trl.engines.local import LocalEngine
+from e1_trl.evaluation.arguments import parse
+from e1_trl.evaluation.evaluate import StartEngine
+from e1_trl.evaluation.evaluate import evaluate as run_evaluation
+from e1_trl.evaluation.plan import Plan
+from e1_trl.evaluation.prepare import Prepared, prepare
+from e1_trl.report import samples
+
+KEY = ["problem", "sample", "branch", "start"]
+
+
+@pytest.fixture(scope="module")
+def one_engine(start_engine: Callable[..., LLM]) -> StartEngine:
+    """Evaluations in this process use one engine, instead of each its own."""
+    llm = start_engine(max_model_len=1024, reasoning_config=ReasoningConfig("", "<think>", "</think>"))
+
+    def start(prepared: Prepared, plan: Plan, stored: int) -> LocalEngine:
+        return LocalEngine(llm, prepared.setting.marker, prepared.sampling, prepared.arguments.concurrency)
+
+    return start
+
+
+def no_engine(prepared: Prepared, plan: Plan, stored: int) -> LocalEngine:
+    pytest.fail("an engine was started for nothing")
+
+
+def evaluate(start: StartEngine, data: Path, output: Path, *more: object) -> None:
+    """Run to the end, in this process."""
+    run_evaluation(prepare(parse(options(data, output, *more))), start)
+
+
+def rows(output: Path) -> list[dict[str, Any]]:
+    return results(output)["rows"]
+
+
+@pytest.mark.engine
+def test_more_budgets_and_a_lost_shard_cost_only_what_is_missing(
+    one_engine: StartEngine, nano_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, fresh = tmp_path / "grown", tmp_path / "fresh"
+    small = ["--methods", "separate", "--max_problems", 32, "--temperature", 0]
+    evaluate(one_engine, nano_data, folder, *small, "--budgets", "32+16")
+    first = pd.concat(pd.read_parquet(shard) for shard in folder.glob("segments/*.parquet"))
+    evaluate(one_engine, nano_data, folder, *small, "--budgets", "32+16", "64+16")
+    second = pd.concat(pd.read_parquet(shard) for shard in folder.glob("segments/*.parquet"))
+    assert len(second) > len(first) and first.merge(second, on=KEY).shape[0] == len(first)
+    evaluate(one_engine, nano_data, fresh, *small, "--budgets", "32+16", "64+16")
+    assert (folder / "samples.parquet").read_bytes() == (fresh / "samples.parquet").read_bytes()
+
+    (shard,) = folder.glob("segments/*.parquet")
+    shard.write_bytes(shard.read_bytes()[:-10])
+    evaluate(one_engine, nano_data, folder, *small, "--budgets", "32+16", "64+16")
+    assert "damaged, and put aside" in caplog.text and shard.name in caplog.text
+    assert (folder / "samples.parquet").read_bytes() == (fresh / "samples.parquet").read_bytes()
+
+    # Nothing is missing, so no engine is started, though the table is lost.
+    (folder / "samples.parquet").unlink()
+    evaluate(no_engine, nano_data, folder, *small, "--budgets", "32+16", "64+16")
+    assert (folder / "samples.parquet").read_bytes() == (fresh / "samples.parquet").read_bytes()
+    evaluate(no_engine, nano_data, folder, *small, "--budgets", "64+16", "32+16")
+    assert [row["thinking_budget"] for row in rows(folder)] == [64, 32]
+    # What is asked for anew comes after what is there, and takes the place of what was asked for before.
+    evaluate(one_engine, nano_data, folder, *small, "--budgets", "16+16")
+    assert [row["thinking_budget"] for row in rows(folder)] == [64, 32, 16]
+    # Fewer problems are among those that are there.
+    evaluate(no_engine, nano_data, folder, *small, "--budgets", "64+16", "--max_problems", 20)
+    assert [(row["thinking_budget"], row["problems"]) for row in rows(folder)] == [(32, 32), (16, 32), (64, 32)]
+    with pytest.raises(StoreError, match=r"separate 64\+16 is there for 32 problems with 1 samples, and asked for 20"):
+        evaluate(no_engine, nano_data, folder, *small, "--budgets", "64+16", "--max_problems", 20, "--samples", 2)
+    before = results(folder)
+    samples.write(samples.read(folder).assign(outcome="wrong"), folder)
+    regrade = [sys.executable, "-m", "e1_trl.report", str(folder), "--regrade"]
+    subprocess.run(regrade, cwd=ROOT, check=True, capture_output=True)
+    assert results(folder) == before
+
+
+@pytest.mark.engine
+def test_shared_and_independent_samples_agree_and_so_does_the_engine(
+    one_engine: StartEngine, nano_data: Path, tmp_path: Path
+) -> None:
+    sampled = ["--budgets", "32+16", "64+16", "128+16", "--max_problems", 400, "--temperature", 1.0]
+    evaluate(one_engine, nano_data, tmp_path / "shared", *sampled, "--methods", "separate", "engine_native")
+    evaluate(
+        one_engine,
+        nano_data,
+        tmp_path / "apart",
+        *sampled,
+        "--methods",
+        "separate",
+        "--independent",
+        "true",
+        "--seed",
+        1,
+    )
+    shared = {(row["method"], row["thinking_budget"]): row for row in rows(tmp_path / "shared")}
+    apart = {(row["method"], row["thinking_budget"]): row for row in rows(tmp_path / "apart")}
+    for budget in (32, 64, 128):
+        ours = shared["separate", budget]
+        for other in (apart["separate", budget], shared["engine_native", budget]):
+            pooled = (ours["accuracy"] + other["accuracy"]) / 2
+            # Two samples of one rate: a difference of more than four standard errors has odds of one to 15,000.
+            assert abs(ours["accuracy"] - other["accuracy"]) <= 4 * (2 * pooled * (1 - pooled) / 400) ** 0.5 + 1e-9
+            assert other["mean_thinking_tokens"] == pytest.approx(ours["mean_thinking_tokens"], rel=0.05)
+            forced = (ours["forced_ratio"] + other["forced_ratio"]) / 2
+            spread = (2 * forced * (1 - forced) / 400) ** 0.5
+            assert abs(ours["forced_ratio"] - other["forced_ratio"]) <= 4 * spread + 1e-9
+    answers = samples.read(tmp_path / "shared")
+    separate = answers[answers["method"] == "separate"]
+    prefixes = separate.pivot(index="problem", columns="thinking_budget", values="token_ids")
+    assert all(list(small[:32]) == list(large[:32]) for small, large in zip(prefixes[32], prefixes[128], strict=True))
+    for row in shared.values():
+        total = sum(row[share] for share in ("accuracy", "wrong", "unevaluated", "unparseable", "censored"))
+        assert total == pytest.approx(1)
+        assert row["ci_low"] <= row["accuracy"] <= row["ci_high"]
+        successes = round(row["accuracy"] * row["problems"])
+        wilson = binomtest(successes, row["problems"]).proportion_ci(method="wilson")
+        assert (row["ci_low"], row["ci_high"]) == pytest.approx((wilson.low, wilson.high))
+
+
+@pytest.mark.engine
+def test_every_method_has_its_rows_and_the_report_its_pictures(
+    one_engine: StartEngine, nano_data: Path, tmp_path: Path
+) -> None:
+    methods = ["separate", "truncation", "s1", "s1_no_wait", "s1_as_released", "l1_exact", "l1_max", "no_thinking"]
+    methods += ["unconstrained"]
+    budgets = ["16+16", "32+16", "64+16", "unlimited"]
+    evaluate(
+        one_engine,
+        nano_data,
+        tmp_path,
+        "--budgets",
+        *budgets,
+        "--methods",
+        *methods,
+        "--max_problems",
+        12,
+        "--samples",
+        2,
+    )
+    found = rows(tmp_path)
+    assert {row["method"] for row in found} == set(methods)
+    assert [row["thinking_budget"] for row in found if row["method"] == "separate"] == [16, 32, 64]
+    assert {row["solution_budget"] for row in found if row["method"] == "s1_as_released"} == {20}
+    assert all(row["samples"] == 2 and row["problems"] == 12 for row in found)
+    assert all(row["pass_at_k"]["2"] >= row["pass_at_k"]["1"] == pytest.approx(row["accuracy"]) for row in found)
+    by_method = {row["method"]: row for row in found}
+    assert by_method["no_thinking"]["mean_thinking_tokens"] == 0
+    assert by_method["unconstrained"]["forced_ratio"] == by_method["truncation"]["forced_ratio"] == 0
+    answers = samples.read(tmp_path)
+    asked = answers[(answers["method"] == "l1_max") & (answers["thinking_budget"] == 32)]
+    assert asked["prompt"].str.endswith("Think for maximum 32 tokens.").all()
+    words = answers[answers["method"].str.startswith("s1") & (answers["thinking_end"] == "forced")]
+    assert len(words) and (words["solution"] == r"\boxed{" + words["free_text"]).all()
+    assert answers.drop(words.index)["free_text"].isna().all()
+    cut = answers[answers["method"] == "truncation"]
+    assert (cut["token_ids"].map(len) <= cut["thinking_budget"] + cut["solution_budget"]).all()
+    report = results(tmp_path)
+    assert {line["method"] for line in report["lines"]} >= {"separate", "truncation", "s1"}
+    assert any(d["minus_method"] == "separate" and d["method"] == "truncation" for d in report["differences"])
+    assert {file.stem for file in tmp_path.glob("*.png")} == {"budget", "tokens", "allocation"}
+    assert "pass@2" in (tmp_path / "report.md").read_text()
+
+
+@pytest.mark.engine
+def test_one_model_thinks_and_another_answers(one_engine: StartEngine, nano_data: Path, tmp_path: Path) -> None:
+    sampled = ["--budgets", "16+16", "48+16", "--max_problems", 16, "--temperature", 0]
+    thinker, mixed = tmp_path / "thinker", tmp_path / "mixed"
+    evaluate(one_engine, nano_data, thinker, *sampled, "--methods", "separate", "--name", "a")
+    evaluate(one_engine, nano_data, mixed, *sampled, "--methods", "mixed", "--thinking_from", thinker, "--name", "b")
+    # The two are the same model here, so at temperature 0 nothing may change.
+    ours, theirs = (pd.read_parquet(folder / "samples.parquet") for folder in (mixed, thinker))
+    assert set(ours["model"]) == {"a → b"} and set(ours["method"]) == {"mixed"}
+    assert [list(ids) for ids in ours["token_ids"]] == [list(ids) for ids in theirs["token_ids"]]
+    evaluate(no_engine, nano_data, mixed, *sampled, "--methods", "mixed", "--thinking_from", thinker, "--name", "b")
+    with pytest.raises(StoreError, match="was cut at 48 tokens"):
+        evaluate(
+            *(one_engine, nano_data, tmp_path / "more", "--methods", "mixed", "--thinking_from", thinker),
+            *("--budgets", "64+16", "--max_problems", 16),
+        )
+
+
+@pytest.mark.engine
+def test_an_evaluation_with_other_settings_needs_another_folder(
+    one_engine: StartEngine, nano_data: Path, tmp_path: Path
+) -> None:
+    small = ["--budgets", "16+16", "--methods", "separate", "--max_problems", 4]
+    evaluate(one_engine, nano_data, tmp_path, *small)
+    with pytest.raises(StoreError, match=r"holds an evaluation with sampling = .*0\.6.*this one has .*0\.9"):
+        evaluate(no_engine, nano_data, tmp_path, *small, "--temperature", 0.9)

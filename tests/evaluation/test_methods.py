@@ -1,0 +1,131 @@
+"""What each method is, by its record; the coroutines themselves are tested with the tree."""
+
+from collections.abc import Callable
+
+import pytest
+
+from e1_trl.budget import Budget, Marker
+from e1_trl.evaluation.methods import METHODS, MIXED, Cell, Question, Setting, cells
+from e1_trl.rollout import Segment, Stop, ThinkingEnd
+from e1_trl.tree import Branch, Tree
+
+CLOSE, EOS = 0, 1
+SETTING = Setting(
+    marker=Marker("</think>", (CLOSE,), (CLOSE,), close_tokens=1),
+    s1_marker=Marker("</think>", (CLOSE,), (CLOSE, 8, 9), close_tokens=1),
+    wait_ids=(5,),
+    s1_waits=1,
+    opening_ids=(6,),
+    context=100,
+    decode=str,
+)
+
+
+def answer(
+    cell: Cell, sample: Callable[[list[int], int], Segment], thinking: Segment | None = None
+) -> tuple[list[int], ThinkingEnd, bool]:
+    """Run one method on a "model" that answers every request by `sample(prompt_ids, max_tokens)`."""
+    tree: Tree[Cell] = Tree(0, 0, SETTING.marker, SETTING.decode)
+    tree.start(cell, METHODS[cell.method].answer(tree, Question([7, 7], cell.budget, thinking), SETTING))
+    queue = tree.requests()
+    while queue:
+        (_, branch), request = queue.pop()
+        tree.receive(branch, sample(request.prompt_ids, request.max_tokens))
+        queue += tree.requests()
+    completion = tree.completions[cell]
+    return completion.token_ids.tolist(), completion.thinking_end, completion.truncated
+
+
+def endless(prompt_ids: list[int], max_tokens: int) -> Segment:
+    return Segment([4] * max_tokens, Stop.LENGTH)
+
+
+def concise(prompt_ids: list[int], max_tokens: int) -> Segment:
+    """Thinks for two tokens, then answers with one."""
+    if CLOSE in prompt_ids:
+        return Segment([3, EOS], Stop.EOS)
+    return Segment([4, 4, CLOSE], Stop.MARKER)
+
+
+@pytest.mark.parametrize(
+    ("method", "asked", "kept"),
+    [
+        ("separate", "8+4", "8+4"),
+        ("separate", "unlimited+4", "unlimited+4"),
+        ("separate", "unlimited", None),
+        ("truncation", "unlimited+4", None),
+        ("s1_as_released", "8+4", "8+20"),
+        ("no_thinking", "8+4", "0+4"),
+        ("no_thinking", "unlimited", None),
+        ("unconstrained", "8+4", "unlimited"),
+        ("engine_native", "unlimited+4", None),
+        (MIXED, "unlimited+4", "unlimited+4"),
+    ],
+)
+def test_a_method_keeps_a_budget_as_its_record_says(method: str, asked: str, kept: str | None) -> None:
+    found = METHODS[method].keeps(Budget.parse(asked))
+    assert found == (None if kept is None else Budget.parse(kept))
+
+
+def test_cells_are_every_method_at_every_budget_that_it_keeps_once() -> None:
+    found = cells(["no_thinking", "separate"], [Budget(8, 4), Budget(16, 4)])
+    assert list(map(str, found)) == ["no_thinking 0+4", "separate 8+4", "separate 16+4"]
+    with pytest.raises(ValueError, match="no method of s1 applies to any budget of unlimited"):
+        cells(["s1"], [Budget(None, None)])
+
+
+def test_only_l1_adds_a_sentence_to_the_problem_and_its_budget_bounds_nothing() -> None:
+    budget = Budget(8, 4)
+    assert Cell("l1_exact", budget).request == "Think for 8 tokens."
+    assert Cell("l1_max", budget).request == "Think for maximum 8 tokens."
+    others = set(METHODS) - {"l1_exact", "l1_max"}
+    assert {Cell(method, budget).request for method in others} == {""}
+    assert all(METHODS[method].bounded == (method in others) for method in METHODS)
+    assert METHODS["l1_max"].context(10, budget, SETTING) == SETTING.context
+    tokens, end, _ = answer(Cell("l1_max", budget), endless)
+    assert len(tokens) == 100 - 2 and end is ThinkingEnd.FORCED
+
+
+@pytest.mark.parametrize(("method", "forced"), [("separate", 1), ("truncation", 0), ("s1", 3), ("engine_native", 2)])
+def test_the_engine_gets_room_for_what_a_method_forces_and_no_more(method: str, forced: int) -> None:
+    assert METHODS[method].context(10, Budget(8, 4), SETTING) == 10 + 8 + forced + 4
+    assert METHODS[method].context(88 - forced, Budget(8, 4), SETTING) == SETTING.context
+    with pytest.raises(ValueError, match=f"with budget 8.4 and {forced} forced tokens does not fit the context of 100"):
+        METHODS[method].context(89 - forced, Budget(8, 4), SETTING)
+    assert METHODS["separate"].context(10, Budget(None, 4), SETTING) == SETTING.context
+
+
+def test_s1_forces_the_close_and_the_words_that_ask_for_the_answer() -> None:
+    tokens, end, truncated = answer(Cell("s1", Budget(4, 2)), endless)
+    assert tokens == [4] * 4 + [CLOSE, 8, 9] + [4] * 2 and end is ThinkingEnd.FORCED and truncated
+
+
+def test_s1_with_and_without_its_wait() -> None:
+    waited, end, _ = answer(Cell("s1", Budget(20, 4)), concise)
+    assert waited == [4, 4, 5, 4, 4, CLOSE, 3, EOS] and end is ThinkingEnd.CLOSED
+    assert answer(Cell("s1_no_wait", Budget(20, 4)), concise)[0] == [4, 4, CLOSE, 3, EOS]
+
+
+def test_truncation_makes_nothing_of_an_unfinished_thought() -> None:
+    assert answer(Cell("truncation", Budget(3, 2)), endless) == ([4] * 5, ThinkingEnd.CUT, True)
+    assert answer(Cell("truncation", Budget(3, 2)), concise) == ([4, 4, CLOSE, 3, EOS], ThinkingEnd.CLOSED, False)
+    # A close that is the last of all tokens leaves none for the solution.
+    assert answer(Cell("truncation", Budget(2, 1)), concise) == ([4, 4, CLOSE], ThinkingEnd.CLOSED, True)
+
+
+def test_mixed_answers_after_the_thinking_that_it_is_given() -> None:
+    given = Segment([2, 2, 2, CLOSE], Stop.MARKER)
+    assert answer(Cell(MIXED, Budget(8, 4)), concise, given)[0] == [2, 2, 2, CLOSE, 3, EOS]
+    # Cut at a smaller budget, it is closed by force.
+    tokens, end, _ = answer(Cell(MIXED, Budget(2, 4)), concise, given)
+    assert tokens == [2, 2, CLOSE, 3, EOS] and end is ThinkingEnd.FORCED
+    with pytest.raises(ValueError, match="needs the thinking of another model"):
+        answer(Cell(MIXED, Budget(2, 4)), concise)
+
+
+def test_branches_of_one_prefix_are_one() -> None:
+    tree: Tree[Cell] = Tree(0, 0, SETTING.marker, SETTING.decode)
+    for cell in cells(["separate", "truncation", "unconstrained", "s1"], [Budget(8, 4)]):
+        tree.start(cell, METHODS[cell.method].answer(tree, Question([7, 7], cell.budget), SETTING))
+    branches: list[Branch] = [branch for (_, branch), _ in tree.requests()]
+    assert len(branches) == 1

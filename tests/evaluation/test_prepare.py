@@ -1,0 +1,151 @@
+"""What is checked and settled before an engine is started: prompts, sampling, context, adapters."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import BASE, options
+from transformers import AutoTokenizer
+
+from e1_trl.engines.checkpoint import Checkpoint
+from e1_trl.evaluation.arguments import parse
+from e1_trl.evaluation.prepare import prepare
+from e1_trl.evaluation.start import engine_options
+
+AT = ("--budgets", "16+16")
+
+
+def test_what_cannot_work_is_refused_before_a_model_is_loaded(nano_data: Path, tmp_path: Path) -> None:
+    out, nowhere = tmp_path / "out", "http://127.0.0.1:9/v1"
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    long = tmp_path / "long.jsonl"
+    rows = [{"problem": "a=1;" * 300 + "a?", "answer": "1"}, {"problem": "a=1;a?", "answer": "1"}]
+    long.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    untemplated = tmp_path / "untemplated"
+    shutil.copytree(BASE, untemplated)
+    (untemplated / "chat_template.jinja").unlink()
+
+    at = ("--budgets", "16+16")
+    refused = [
+        ("does not fit the context of 1024 tokens", options(nano_data, out, "--budgets", "2000+16")),
+        ("'x\\+16': 'x' is neither a number", options(nano_data, out, "--budgets", "x+16")),
+        ("unknown method 's2'", options(nano_data, out, *at, "--methods", "s2")),
+        ("applies to any budget", options(nano_data, out, "--budgets", "unlimited", "--methods", "s1")),
+        ("it must hold at least one row", options(empty, out, *at, "--dataset_split", "train")),
+        ("name either a benchmark or a dataset_name", options(nano_data, out, *at, "--benchmark", "amc")),
+        ("unknown benchmark 'aime'", ["--model", BASE, "--output", out, *at, "--benchmark", "aime"]),
+        ("has no chat template", options(nano_data, out, *at, "--model", untemplated)),
+        ("which has no revision 'v1'", options(nano_data, out, *at, "--revision", "v1")),
+        ("max_problems is 0; it must be 1 or more", options(nano_data, out, *at, "--max_problems", 0)),
+        ("needs thinking_from", options(nano_data, out, *at, "--methods", "mixed")),
+        ("engine_args sets seed, for which", options(nano_data, out, *at, "--engine_args", '{"seed": 1}')),
+        ("seed is -1", options(nano_data, out, *at, "--seed", -1)),
+        ("none of the first 1 problems", options(long, out, *at, "--dataset_split", "train", "--max_problems", 1)),
+        ("engine_args is '\\[1\\]'; it must be a JSON object", options(nano_data, out, *at, "--engine_args", "[1]")),
+        ("chat_template_kwargs is 'x', which is not", options(nano_data, out, *at, "--chat_template_kwargs", "x")),
+        ("with base_url, the server", options(nano_data, out, *at, "--base_url", nowhere, "--data_parallel_size", 2)),
+    ]
+    for expected, arguments in refused:
+        with pytest.raises((ValueError, OSError), match=expected) as error:
+            prepare(parse([str(argument) for argument in arguments]))
+        assert "\n" not in str(error.value)
+    assert not out.exists()
+
+
+def test_arguments_of_the_template_the_sampling_and_the_engine_reach_it(nano_data: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(BASE, model)
+    template = (model / "chat_template.jinja").read_text()
+    (model / "chat_template.jinja").write_text(template + "{% if thinking %}a=1;{% endif %}")
+    asked = ["--model", model, *AT, "--max_problems", 2, "--top_k", 20, "--min_p", 0.1, "--dtype", "float32"]
+    asked += ["--trust_remote_code", "true", "--engine_args", '{"block_size": 64}']
+    plain = prepare(parse(options(nano_data, tmp_path, *asked)))
+    thinking = ["--chat_template_kwargs", '{"thinking": true}']
+    more = prepare(parse(options(nano_data, tmp_path, *asked, *thinking)))
+    ids, longer = (prepared.plan(prepared.asked).problems[0].prompts[""] for prepared in (plain, more))
+    assert longer == [*ids, *AutoTokenizer.from_pretrained(BASE).encode("a=1;")]
+    assert plain.manifest != more.manifest
+    assert (plain.sampling.top_k, plain.sampling.min_p) == (20, 0.1)
+    arguments = engine_options(plain, 100, seed=[0, 0, 0])
+    assert {"trust_remote_code": True, "dtype": "float32", "block_size": 64, "max_model_len": 100}.items() <= (
+        arguments.items()
+    )
+    assert arguments["seed"] != engine_options(plain, 100, seed=[0, 0, 1])["seed"]
+
+
+def test_a_benchmark_of_the_paper_is_sampled_as_in_the_paper_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "aime2024.jsonl").write_text(json.dumps({"problem": "a=1;a?", "answer": "1"}) + "\n")
+    asked = ["--model", str(BASE), "--benchmark", "aime2024", "--local_benchmarks", str(tmp_path), *AT]
+    prepared = prepare(parse(asked))
+    assert prepared.asked[0].samples == 16
+    assert (prepared.sampling.temperature, prepared.sampling.top_p) == (0.6, 0.95)
+    assert "sampling 16 times per problem, temperature 0.6, top_p 0.95" in caplog.text
+    own = prepare(parse([*asked, "--samples", "2", "--temperature", "1", "--top_p", "1"]))
+    assert (own.asked[0].samples, own.sampling.temperature, own.sampling.top_p) == (2, 1.0, 1.0)
+
+
+def test_the_prompt_asks_for_a_box_where_nothing_else_is_said(nano_data: Path, tmp_path: Path) -> None:
+    arguments = ["--model", str(BASE), "--dataset_name", str(nano_data), "--output", str(tmp_path), *AT]
+    prepared = prepare(parse([*arguments, "--max_problems", "1"]))
+    assert prepared.problems[0]["prompt"][-1]["content"].endswith("output the final answer within \\boxed{}.")
+
+
+def adapter(folder: Path, **settings: object) -> Path:
+    """The configuration of a LoRA adapter of the nano base, which is all that is looked at beforehand."""
+    folder.mkdir(parents=True)
+    config = {"peft_type": "LORA", "base_model_name_or_path": str(BASE), "r": 12, "bias": "none", **settings}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"modules_to_save": ["lm_head"]},
+        {"use_dora": True},
+        {"bias": "all"},
+        {"rank_pattern": {"q_proj": 4}},
+        {"alpha_pattern": {"q_proj": 4}},
+        {"r": 1024},
+        {"base_model_name_or_path": None},
+        {"peft_type": "IA3", "r": None},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_an_adapter_that_would_be_served_wrongly_is_refused(settings: dict[str, object], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"vLLM serves plain LoRA adapters only \(.*\); merge it into its base first"):
+        Checkpoint.find(str(adapter(tmp_path / "adapter", **settings)), None)
+
+
+def test_an_adapter_takes_tokenizer_and_context_from_its_base_where_it_has_none(
+    nano_data: Path, tmp_path: Path
+) -> None:
+    folder = adapter(tmp_path / "adapter")
+    prepared = prepare(parse(options(nano_data, tmp_path, *AT, "--model", folder)))
+    assert prepared.checkpoint == Checkpoint(str(BASE), None, adapter=str(folder), rank=12)
+    assert engine_options(prepared, 100, seed=[0])["tokenizer"] == str(BASE)
+    assert engine_options(prepared, 100, seed=[0])["max_lora_rank"] == 16
+
+
+def test_the_revision_of_an_adapter_on_the_hub_is_the_one_that_is_loaded(tmp_path: Path) -> None:
+    """In a cache as the Hub's client leaves it, and without the Hub."""
+    repository = tmp_path / "models--someone--adapter"
+    for name, commit in {"main": "0" * 40, "v1": "1" * 40}.items():
+        (repository / "refs").mkdir(parents=True, exist_ok=True)
+        (repository / "refs" / name).write_text(commit)
+        adapter(repository / "snapshots" / commit)
+    program = (
+        "from e1_trl.engines.checkpoint import Checkpoint\n"
+        "found = Checkpoint.find('someone/adapter', 'v1')\n"
+        "print(found.fingerprint(), found.adapter_folder)"
+    )
+    environment = {**os.environ, "HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert f"+ {'1' * 40} " in done.stdout and done.stdout.strip().endswith("1" * 40)

@@ -1,0 +1,195 @@
+"""The evaluation by its command line, in processes of its own: killed, in parallel, with adapters, over a server."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import pytest
+import torch
+from conftest import BASE, ROOT, SERVED_CONTEXT, evaluation, free_port, kill, results, serving
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from e1_trl.engines.checkpoint import Checkpoint
+from e1_trl.report import samples
+
+KILLS = 12
+KEY = ["problem", "sample", "branch", "start"]
+
+
+@pytest.mark.distributed
+@pytest.mark.timeout(1500)
+def test_killed_at_random_moments_it_resumes_and_ends_the_same(nano_data: Path, tmp_path: Path) -> None:
+    # Few at a time, so that sampling takes longer than starting and most kills meet it at work.
+    methods = ["--methods", "separate", "truncation", "s1", "no_thinking"]
+    budgets = ["--budgets", "16+16", "32+16", "64+16"]
+    sampled = [*budgets, *methods, "--max_problems", 160, "--temperature", 0, "--concurrency", 2]
+    undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
+    start = time.monotonic()
+    subprocess.run(evaluation(nano_data, undisturbed, *sampled), cwd=ROOT, check=True, capture_output=True)
+    whole = time.monotonic() - start
+
+    rng = random.Random(0)
+    shards, at_work = 0, 0
+    for _ in range(KILLS):
+        log = (tmp_path / "log").open("w")
+        process = subprocess.Popen(
+            evaluation(nano_data, killed, *sampled), cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+        )
+        # Any time: while it starts, samples, or grades. Most often, soon after it has begun to write.
+        deadline, begun = time.monotonic() + rng.uniform(0.2, 0.9) * whole, False
+        while time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.01)
+            if not begun and len(list(killed.glob("segments/*.parquet"))) > shards:
+                begun, deadline = True, min(deadline, time.monotonic() + rng.uniform(0, 1.5))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        at_work += begun
+        shards = len(list(killed.glob("segments/*.parquet")))
+        legs = pd.concat([pd.DataFrame(columns=KEY), *map(pd.read_parquet, killed.glob("segments/*.parquet"))])
+        # A kill between writing and unlinking, as shards are put together, leaves legs twice, which are the same.
+        legs["token_ids"] = legs["token_ids"].map(tuple)
+        assert not legs.drop_duplicates().duplicated(KEY).any(), "what was finished was sampled again"
+    assert at_work >= 3
+    subprocess.run(evaluation(nano_data, killed, *sampled), cwd=ROOT, check=True, capture_output=True)
+
+    assert (killed / "samples.parquet").read_bytes() == (undisturbed / "samples.parquet").read_bytes()
+    assert results(killed) == results(undisturbed)
+
+
+@pytest.mark.distributed
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two processes need two cores")
+@pytest.mark.skipif(torch.cuda.device_count() == 1, reason="two processes need two GPUs, or none")
+def test_two_processes_find_what_one_does(nano_data: Path, tmp_path: Path) -> None:
+    sampled = ["--budgets", "16+16", "--methods", "separate", "--max_problems", 12, "--temperature", 0]
+    one = evaluation(nano_data, tmp_path / "one", *sampled)
+    subprocess.run(one, cwd=ROOT, check=True, capture_output=True)
+    for parallel in ("data", "tensor"):
+        folder = tmp_path / parallel
+        two = evaluation(nano_data, folder, *sampled, f"--{parallel}_parallel_size", 2)
+        # vLLM binds the processes of a tensor-parallel group to a NUMA node each, if it is not told where to.
+        cores = {"VLLM_CPU_OMP_THREADS_BIND": "|".join(map(str, sorted(os.sched_getaffinity(0))[:2]))}
+        environment = os.environ | (cores if parallel == "tensor" else {})
+        subprocess.run(two, cwd=ROOT, env=environment, check=True, capture_output=True)
+        assert results(tmp_path / "one") == results(folder)
+        # All of it is in the folder, too: nothing is left to sample.
+        assert len(pd.read_parquet(folder / "segments")) == len(pd.read_parquet(tmp_path / "one" / "segments"))
+
+
+@pytest.mark.distributed
+def test_killed_alone_it_leaves_no_engine_behind(nano_data: Path, tmp_path: Path) -> None:
+    parent = psutil.Popen(
+        evaluation(nano_data, tmp_path, "--budgets", "16+16", "--data_parallel_size", 2),
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while len(engines := parent.children()) < 2:
+        assert parent.poll() is None
+        time.sleep(0.1)
+    parent.kill()
+    parent.wait()
+    assert not psutil.wait_procs(engines, timeout=10)[1]
+
+
+@pytest.mark.distributed
+def test_samples_that_are_added_later_are_not_those_there_are(nano_data: Path, tmp_path: Path) -> None:
+    sampled = ["--budgets", "32+16", "--methods", "separate", "--max_problems", 8, "--temperature", 1]
+    for count in (1, 2):
+        two = evaluation(nano_data, tmp_path, *sampled, "--samples", count)
+        subprocess.run(two, cwd=ROOT, check=True, capture_output=True)
+    answers = pd.read_parquet(tmp_path / "samples.parquet")
+    one, other = (answers[answers["sample"] == i].sort_values("problem") for i in (0, 1))
+    assert sum(a.tolist() == b.tolist() for a, b in zip(one["token_ids"], other["token_ids"], strict=True)) < 4
+
+
+@pytest.mark.distributed
+def test_a_revision_of_a_model_on_the_hub_is_found_and_recorded(nano_data: Path, tmp_path: Path) -> None:
+    """In a cache as the Hub's client leaves it, and without the Hub. The branch main has no weights."""
+    repository = tmp_path / "hub" / "models--someone--nano"
+    commits = {"main": "0" * 40, "v1": "1" * 40}
+    (repository / "refs").mkdir(parents=True)
+    for name, commit in commits.items():
+        (repository / "refs" / name).write_text(commit)
+        shutil.copytree(BASE, repository / "snapshots" / commit)
+    (repository / "snapshots" / commits["main"] / "model.safetensors").unlink()
+
+    sampled = ["--model", "someone/nano", "--revision", "v1", "--budgets", "16+16", "--max_problems", 2]
+    environment = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
+    subprocess.run(
+        evaluation(nano_data, tmp_path / "out", *sampled), cwd=ROOT, env=environment, check=True, capture_output=True
+    )
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["model"] == commits["v1"]
+
+
+@pytest.mark.distributed
+def test_a_server_that_is_not_there_is_one_line(nano_data: Path, tmp_path: Path) -> None:
+    nowhere = ("--budgets", "16+16", "--base_url", "http://127.0.0.1:9/v1")
+    done = subprocess.run(evaluation(nano_data, tmp_path, *nowhere), cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("e1 eval: no answer from http://127.0.0.1:9/v1")
+
+
+@pytest.mark.distributed
+def test_the_command_says_what_is_wrong_in_one_line(nano_data: Path, tmp_path: Path) -> None:
+    wrong = evaluation(nano_data, tmp_path, "--budgets", "2000+16")
+    done = subprocess.run(wrong, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("e1 eval: a prompt of")
+
+
+@pytest.mark.distributed
+def test_a_lora_adapter_is_evaluated_with_its_base(nano_data: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(BASE), LoraConfig(r=4, target_modules="all-linear"))
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_B" in name:  # which peft leaves at 0
+                parameter.normal_(std=0.05)
+    adapted.save_pretrained(tmp_path / "adapter")
+    AutoTokenizer.from_pretrained(BASE).save_pretrained(tmp_path / "adapter")
+    adapted.merge_and_unload().save_pretrained(tmp_path / "merged")
+    AutoTokenizer.from_pretrained(BASE).save_pretrained(tmp_path / "merged")
+
+    sampled = ["--budgets", "32+16", "--methods", "separate", "--max_problems", 64, "--temperature", 0]
+    sampled += ["--dtype", "float32"]
+    answers = {}
+    for name, model in (("adapter", tmp_path / "adapter"), ("merged", tmp_path / "merged"), ("base", BASE)):
+        evaluated = evaluation(nano_data, tmp_path / f"of-{name}", *sampled, "--model", model)
+        subprocess.run(evaluated, cwd=ROOT, check=True, capture_output=True)
+        answers[name] = samples.read(tmp_path / f"of-{name}")["token_ids"].map(list)
+    assert (answers["adapter"] == answers["merged"]).mean() > 0.9  # rounding may turn a token where two are close
+    assert (answers["adapter"] == answers["base"]).mean() < 0.5
+    manifest = json.loads((tmp_path / "of-adapter" / "run.json").read_text())
+    assert manifest["model"] == Checkpoint.find(str(tmp_path / "adapter"), None).fingerprint()
+
+
+@pytest.mark.distributed
+def test_an_evaluation_outlives_its_server_and_equals_one_in_process(nano_data: Path, tmp_path: Path) -> None:
+    sampled = ["--max_problems", 48, "--temperature", 0, "--budgets", "16+16", "32+16", "64+16"]
+    sampled += ["--methods", "separate", "truncation", "s1", "--max_model_length", SERVED_CONTEXT, "--concurrency", 4]
+    remote, local, log = tmp_path / "remote", tmp_path / "local", tmp_path / "log"
+    port = free_port()
+    served = ["--base_url", f"http://127.0.0.1:{port}/v1", "--served_model_name", "nano"]
+    with serving(port) as (_, first), log.open("w") as printed:
+        client = subprocess.Popen(
+            evaluation(nano_data, remote, *sampled, *served), cwd=ROOT, stdout=printed, stderr=printed
+        )
+        while not list(remote.glob("segments/*.parquet")):
+            assert client.poll() is None, log.read_text()[-3000:]
+            time.sleep(0.05)
+        kill(first)
+        assert client.poll() is None
+    with serving(port):
+        assert client.wait(timeout=300) == 0, log.read_text()[-3000:]
+    subprocess.run(evaluation(nano_data, local, *sampled), cwd=ROOT, check=True, capture_output=True)
+    ours, theirs = (pd.read_parquet(folder / "samples.parquet") for folder in (remote, local))
+    assert [list(ids) for ids in ours["token_ids"]] == [list(ids) for ids in theirs["token_ids"]]
+    assert (ours["outcome"] == theirs["outcome"]).all() and (ours["outcome"] == "correct").any()

@@ -1,0 +1,81 @@
+"""Benchmarks are found by name in a local folder, with the paper's sampling."""
+
+import json
+from pathlib import Path
+
+import datasets
+import pytest
+from conftest import DATA
+
+from e1_trl.problems.arguments import ProblemArguments
+from e1_trl.problems.benchmarks import BENCHMARKS, Benchmark, load_benchmark
+from e1_trl.problems.prompts import INSTRUCTION
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def write(folder: Path, name: str, **columns: object) -> None:
+    (folder / name).write_text(json.dumps({"problem": "1 + 1?", **columns}) + "\n")
+
+
+def test_a_local_benchmark_is_found_by_the_beginning_of_its_name(tmp_path: Path) -> None:
+    write(tmp_path, "minerva272.jsonl", answer="2")
+    write(tmp_path, "math500.jsonl", answer="2", answers=["2", "two"], solution="It is 2.")
+    # The columns are those of the dataset that is trained on, not of the benchmark.
+    arguments = ProblemArguments("question", "final", local_benchmarks=tmp_path)
+    assert load_benchmark("minerva", arguments)["answers"][:] == [["2"]]
+    (row,) = load_benchmark("math500", arguments)
+    assert row["answers"] == ["2", "two"]
+    assert row["prompt"] == [{"role": "user", "content": f"1 + 1? {INSTRUCTION}"}]
+
+
+def test_the_instruction_of_the_run_is_the_benchmarks_too(tmp_path: Path) -> None:
+    write(tmp_path, "amc.jsonl", answer="2")
+    (row,) = load_benchmark("amc", ProblemArguments(instruction="Box it.", local_benchmarks=tmp_path))
+    assert row["prompt"][0]["content"] == "1 + 1? Box it."
+
+
+def test_a_benchmark_knows_its_columns_and_where_the_answer_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "rows.jsonl", question="2 + 2?", answer="It is #### not 5.\n#### 4")
+    benchmark = Benchmark(str(tmp_path / "rows.jsonl"), "train", problem_column="question", answer_after="####")
+    monkeypatch.setitem(BENCHMARKS, "rows", benchmark)
+    (row,) = load_benchmark("rows", ProblemArguments("problem", instruction=""))
+    assert (row["prompt"], row["answers"]) == ([{"role": "user", "content": "2 + 2?"}], ["4"])
+
+
+def test_a_folder_without_or_with_two_files_of_the_benchmark_is_an_error(tmp_path: Path) -> None:
+    arguments = ProblemArguments(local_benchmarks=tmp_path)
+    with pytest.raises(ValueError, match=r"^benchmark amc: .* must hold one file amc\*.jsonl .*, it has: none$"):
+        load_benchmark("amc", arguments)
+    write(tmp_path, "amc22.jsonl", answer="2")
+    write(tmp_path, "amc23.jsonl", answer="2")
+    with pytest.raises(ValueError, match=r"it has: amc22.jsonl, amc23.jsonl$"):
+        load_benchmark("amc", arguments)
+
+
+def test_an_unknown_benchmark_is_named_with_those_there_are() -> None:
+    with pytest.raises(ValueError, match=r"^unknown benchmark 'aime'; known are aime2024, .*, gsm8k, or name a data"):
+        load_benchmark("aime", ProblemArguments())
+
+
+def test_the_papers_benchmarks_are_sampled_as_in_the_paper() -> None:
+    sampling = {name: (each.samples, each.temperature, each.top_p) for name, each in BENCHMARKS.items()}
+    assert sampling.pop("gsm8k") == (1, 0.6, 0.95)
+    assert len(sampling) == 6
+    assert set(sampling.values()) == {(16, 0.6, 0.95)}
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("aime2024", 30), ("amc", 83), ("math500", 500), ("minerva", 272), ("olympiadbench", 675), ("gsm8k", 1319)],
+)
+def test_real_benchmarks_load(name: str, count: int) -> None:
+    folder = DATA / "math_eval"
+    if not folder.exists():
+        pytest.skip(f"{folder} is not on this machine")
+    assert len(load_benchmark(name, ProblemArguments(local_benchmarks=folder))) == count

@@ -1,0 +1,275 @@
+"""Problems come from files as they are found: text or conversation, with answers under the usual names."""
+
+import gzip
+import json
+import logging
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+from conftest import DATA
+from datasets import Dataset, concatenate_datasets
+
+from e1_trl.problems.arguments import ProblemArguments
+from e1_trl.problems.load import decontaminate, load_problems, load_source, make_problems
+from e1_trl.problems.prompts import INSTRUCTION
+
+ROWS = [
+    {"problem": "What is 1 + 1?", "answer": "2", "source": "us"},
+    {"problem": "What is 2 + 2?", "answer": " 4 ", "source": "us"},
+]
+PLAIN = ProblemArguments(instruction="")
+ASKED = {"role": "user", "content": "What is 1 + 1?"}
+SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def make(rows: list[dict[str, Any]], need_answers: bool = True, **fields: Any) -> Dataset:
+    return make_problems(Dataset.from_list(rows), "rows", ProblemArguments(**fields), need_answers)
+
+
+def test_every_kind_of_file_gives_the_same_problems(tmp_path: Path) -> None:
+    write(tmp_path / "folder" / "test.jsonl", ROWS)
+    (tmp_path / "rows.json").write_text(json.dumps(ROWS))
+    with gzip.open(tmp_path / "rows.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps(row) + "\n" for row in ROWS)
+    Dataset.from_list(ROWS).to_parquet(tmp_path / "rows.parquet")
+    write(tmp_path / "rows.jsonl", ROWS)
+    files = [tmp_path / f"rows{suffix}" for suffix in (".jsonl", ".json", ".jsonl.gz", ".parquet")]
+    for problems in [
+        *(load_problems(str(file), "train", PLAIN) for file in files),
+        load_problems(str(tmp_path / "folder"), "test", PLAIN),
+    ]:
+        assert problems.to_list() == [
+            {**row, "prompt": [{"role": "user", "content": row["problem"]}], "answers": [row["answer"].strip()]}
+            for row in ROWS
+        ]
+
+
+def test_a_slice_of_a_split_is_a_split(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", ROWS)
+    assert load_problems(file, "train[1:]", PLAIN)["problem"][:] == ["What is 2 + 2?"]
+
+
+def test_problems_are_read_once_and_found_again(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", ROWS)
+    first, again = (load_problems(file, "train", PLAIN) for _ in range(2))
+    assert first.cache_files == again.cache_files
+    other = load_problems(file, "train", ProblemArguments(instruction="Box it."))
+    assert other.cache_files != first.cache_files
+
+
+@pytest.mark.parametrize(
+    ("answers", "accepted"),
+    [
+        (["2", "025"], [["2"], ["025"]]),
+        ([2, 25], [["2"], ["25"]]),
+        ([0.5, 2], [["0.5"], ["2"]]),
+        ([["2", "two"], ["3"]], [["2", "two"], ["3"]]),
+        ([[2, 3], [4]], [["2", "3"], ["4"]]),
+        (["So it is $\\boxed{2}$.", "$3$"], [["So it is $\\boxed{2}$."], ["$3$"]]),
+    ],
+)
+@pytest.mark.parametrize("column", ["answers", "answer", "solution"])
+def test_answers_may_be_texts_numbers_or_lists(
+    tmp_path: Path, column: str, answers: list[Any], accepted: list[list[str]]
+) -> None:
+    file = write(tmp_path / "rows.jsonl", [{"problem": "?", column: answer} for answer in answers])
+    assert load_problems(file, "train", PLAIN)["answers"][:] == accepted
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem", "answer"),
+    [
+        (["question", "solution"], "question", "solution"),
+        (["question", "problem", "solution", "answer"], "problem", "answer"),
+        (["question", "problem", "prompt", "solution", "answer", "answers"], "prompt", "answers"),
+    ],
+)
+def test_unnamed_columns_are_the_first_of_the_usual_ones(columns: list[str], problem: str, answer: str) -> None:
+    (row,) = make([{column: f"in {column}" for column in columns}], instruction="")
+    assert (row["problem"], row["answers"]) == (f"in {problem}", [f"in {answer}"])
+
+
+def test_named_columns_win_and_all_others_stay_as_they_are() -> None:
+    source = {"problem": "no", "answers": [1.5], "prompt": 3, "question": "1 + 1?", "final": 2, "solution": "two"}
+    (row,) = make([source], problem_column="question", answer_column="final", instruction="")
+    ours = {"problem": "1 + 1?", "prompt": [{"role": "user", "content": "1 + 1?"}], "answers": ["2"]}
+    assert row == {**source, **ours}
+
+
+def test_a_text_is_asked_with_the_instruction_and_a_conversation_as_it_is() -> None:
+    (text,) = make([{"problem": "What is 1 + 1?", "answer": "2"}])
+    assert text["prompt"] == [{"role": "user", "content": f"What is 1 + 1? {INSTRUCTION}"}]
+    conversation = [SYSTEM, {"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}, ASKED]
+    (turns,) = make([{"prompt": conversation, "solution": "2"}])
+    assert (turns["prompt"], turns["problem"], turns["solution"]) == (conversation, "What is 1 + 1?", "2")
+
+
+def test_a_text_in_the_column_prompt_stays_a_text_as_in_trl() -> None:
+    rows = make([{"prompt": text, "solution": "2"} for text in ("1 + 1?", " ", "2?")], max_unusable=0.5)
+    assert rows["prompt"][:] == rows["problem"][:] == ["1 + 1?", "2?"]
+
+
+def test_an_instruction_that_is_given_is_always_added() -> None:
+    asked = {"role": "user", "content": "What is 1 + 1? Box it."}
+    (text,) = make([{"problem": "What is 1 + 1?", "answer": "2"}], instruction="Box it.")
+    (raw,) = make([{"prompt": "What is 1 + 1?", "answer": "2"}], instruction="Box it.")
+    (turns,) = make([{"prompt": [SYSTEM, ASKED], "answer": "2"}], instruction="Box it.")
+    assert (text["prompt"], turns["prompt"]) == ([asked], [SYSTEM, asked])
+    assert (raw["prompt"], raw["problem"]) == (asked["content"], "What is 1 + 1?")
+
+
+def test_a_mixture_that_is_already_loaded_gives_problems() -> None:
+    mixture = concatenate_datasets([Dataset.from_list(ROWS[:1]), Dataset.from_list(ROWS[1:])])
+    assert make_problems(mixture, "a mixture", PLAIN)["answers"][:] == [["2"], ["4"]]
+
+
+def test_answers_are_not_needed_where_nothing_grades_them() -> None:
+    (row,) = make([{"prompt": [ASKED]}], need_answers=False)
+    assert (row["prompt"], row["answers"]) == ([ASKED], [])
+    rows = make([{"prompt": "?", "answer": answer} for answer in ("1", "")], need_answers=False)
+    assert rows["answers"][:] == [["1"], []]
+    with pytest.raises(ValueError, match="no column 'gold'"):
+        make([{"prompt": "?"}], need_answers=False, answer_column="gold")
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=rf"^no file {re.escape(str(tmp_path))}/none.jsonl"):
+        load_source(str(tmp_path / "none.jsonl"), "train")
+
+
+@pytest.mark.parametrize(
+    ("fields", "missing"),
+    [
+        ({"problem_column": "text"}, "no column 'text'; the columns are id, solution; name one as problem_column"),
+        ({}, "no column prompt, problem or question; the columns are id, solution; name one as problem_column"),
+        (
+            {"problem_column": "id", "answer_column": "gold"},
+            "no column 'gold'; the columns are id, solution; name one as answer_column",
+        ),
+    ],
+)
+def test_missing_column_is_named_with_those_there_are(fields: dict[str, str], missing: str) -> None:
+    with pytest.raises(ValueError, match=f"^rows: {missing}$"):
+        make([{"id": "1", "solution": "2"}], **fields)
+
+
+@pytest.mark.parametrize("content", ["", "\n", '{"problem": "1 +'])
+def test_file_without_rows_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "rows.jsonl").write_text(content)
+    with pytest.raises(ValueError, match=r"rows.jsonl, split train: .*; it must hold at least one row"):
+        load_source(str(tmp_path / "rows.jsonl"), "train")
+
+
+def test_unknown_split_is_named_with_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"rows.jsonl, split test: .*\['train'\]"):
+        load_source(write(tmp_path / "rows.jsonl", ROWS), "test")
+
+
+def test_rows_that_cannot_be_used_are_dropped_and_the_first_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [{"problem": f"{i} + 1?", "answer": "" if i % 150 == 10 else str(i + 1)} for i in range(900)]
+    file = write(tmp_path / "rows.jsonl", [*rows, *({"problem": "?", "answer": "1"} for _ in range(100))])
+    with caplog.at_level(logging.WARNING):
+        problems = load_problems(file, "train", PLAIN)
+    assert len(problems) == 994
+    assert problems[10]["answers"] == ["12"]
+    assert caplog.messages == [
+        f"{file}, split train: dropped 6 of 1000 rows without a problem or an answer that can be used "
+        "(row 10, column 'answer': ''; row 160, column 'answer': ''; row 310, column 'answer': ''; …)"
+    ]
+
+
+def test_more_rows_that_cannot_be_used_than_allowed_are_an_error() -> None:
+    rows = [{"problem": "?", "answer": "1"}, {"problem": None, "answer": "1"}, {"problem": "?", "answer": None}]
+    with pytest.raises(ValueError) as error:
+        make(rows)
+    assert str(error.value) == (
+        "rows: only 1 of 3 rows can be used, max_unusable is 0.01 (row 1, column 'problem': None; "
+        "row 2, column 'answer': None); a problem must be a text or messages, an answer a text, a number, or a list "
+        "of them, none of them empty"
+    )
+    assert len(make(rows, max_unusable=0.7)) == 1
+    with pytest.raises(ValueError, match="only 0 of 2 rows can be used"):
+        make(rows[1:], max_unusable=1.0)
+
+
+@pytest.mark.parametrize(
+    ("usable", "unusable"),
+    [
+        *(({"problem": "?", "answer": "1"}, {"problem": problem, "answer": "1"}) for problem in ("", "  ", None)),
+        *(({"problem": "?", "answer": "1"}, {"problem": "?", "answer": answer}) for answer in ("", "  ", None)),
+        *(
+            ({"problem": "?", "answer": ["1"]}, {"problem": "?", "answer": answer})
+            for answer in ([], ["1", ""], ["1", None], None)
+        ),
+        ({"problem": "?", "answer": 1.0}, {"problem": "?", "answer": float("nan")}),
+        *(
+            ({"prompt": [ASKED], "answer": "1"}, {"prompt": prompt, "answer": "1"})
+            for prompt in (None, [], [SYSTEM], [{"role": "user", "content": " "}], [{**ASKED, "tool_calls": ["add"]}])
+        ),
+    ],
+)
+def test_a_row_without_problem_or_answer_cannot_be_used(usable: dict[str, Any], unusable: dict[str, Any]) -> None:
+    assert len(make([usable, unusable], max_unusable=0.5)) == 1
+
+
+@pytest.mark.parametrize(("column", "value"), [("problem", 3), ("answer", True)])
+def test_a_column_of_another_kind_is_an_error(column: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"only 0 of 1 rows can be used.*column '{column}': {value}"):
+        make([{"problem": "?", "answer": "1"} | {column: value}])
+
+
+def asked(*texts: str) -> Dataset:
+    return make([{"problem": text, "answer": "1"} for text in texts])
+
+
+def test_problems_that_are_evaluated_on_are_not_trained_on(caplog: pytest.LogCaptureFixture) -> None:
+    problems = asked("Find $x_1$ if $2 - x_1 \\leqslant 1.5$.", "Find $x_1$ if $2 + x_1 \\le 1.5$.", "Find 1.5!", "15!")
+    others = asked("find \\( x_{1} \\), if\n\\[ 2-x_{1} \\leq 1.5 \\]", "15")
+    with caplog.at_level(logging.WARNING):
+        left = decontaminate(problems, others, "math500")
+    assert left["problem"][:] == problems["problem"][1:]
+    assert caplog.messages == ["dropped 1 of 4 training problems: they occur in math500"]
+
+
+def test_nothing_left_to_train_on_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"^all 1 training problems occur in math500"):
+        decontaminate(asked("1 + 1?"), asked("1+1?", "2+2?"), "math500")
+
+
+def test_every_real_overlap_with_the_benchmarks_is_found() -> None:
+    train, folder = DATA / "math_train" / "deepscaler.jsonl.gz", DATA / "math_eval"
+    if not train.exists() or not folder.exists():
+        pytest.skip(f"{train} or {folder} is not on this machine")
+    problems = load_problems(str(train), "train", PLAIN)
+    for benchmark, known, found in [("math500", 7, 10), ("olympiadbench675", 1, 7), ("aime2024", 0, 0)]:
+        others = load_problems(str(folder / f"{benchmark}.jsonl"), "train", PLAIN)
+        left = decontaminate(problems, others, benchmark)
+        assert len(problems) - len(left) == found
+        assert sum(benchmark in (row or []) for row in problems["overlaps_eval"]) == known
+        assert not any(benchmark in (row or []) for row in left["overlaps_eval"])
+
+
+def test_nothing_heavy_is_imported() -> None:
+    script = (
+        "import sys, e1_trl.problems.benchmarks, e1_trl.problems.prompts; assert 'datasets' not in sys.modules; "
+        "import e1_trl.problems.load; assert not {'torch', 'transformers', 'trl', 'vllm'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,0 +1,61 @@
+"""Tables of answers made up for the tests of the report."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from e1_trl.grading.grade import Outcome
+from e1_trl.report.samples import SCHEMA
+from e1_trl.rollout import ThinkingEnd
+
+
+def cell(
+    correct: Sequence[Sequence[bool]],
+    thinking_budget: int | None,
+    solution_budget: int | None = 8,
+    *,
+    model: str = "m",
+    method: str = "separate",
+    thinking_tokens: int | None = None,
+) -> pd.DataFrame:
+    """The graded answers of one method at one budget; `correct` is problems × samples.
+
+    Each takes `thinking_tokens` (unset: the whole thinking budget) and 4 tokens of solution, and says "right" or
+    "wrong".
+    """
+    rows = [
+        {
+            "model": model,
+            "benchmark": "sums",
+            "seed": 7,
+            "commit": "abc",
+            "method": method,
+            "thinking_budget": thinking_budget,
+            "solution_budget": solution_budget,
+            "problem": problem,
+            "sample": sample,
+            "answers": [str(problem)],
+            "prompt": f"What is {problem}?",
+            "text": "well</think>it is",
+            "solution": "it is",
+            "free_text": None,
+            "token_ids": [1, 2],
+            "thinking_end": ThinkingEnd.FORCED.value,
+            "truncated": False,
+            "thinking_tokens": thinking_tokens or thinking_budget or 100,
+            "forced_tokens": 1,
+            "solution_tokens": 4,
+            "outcome": (Outcome.CORRECT if right else Outcome.WRONG).value,
+            "answer": "right" if right else "wrong",
+            "unboxed": False,
+        }
+        for problem, samples in enumerate(correct)
+        for sample, right in enumerate(samples)
+    ]
+    table = pd.DataFrame(rows, columns=SCHEMA.names)
+    return table.astype({"thinking_budget": "Int64", "solution_budget": "Int64"})
+
+
+def right(count: int, of: int, samples: int = 1) -> list[list[bool]]:
+    """Matrix of `of` problems, the first `count` of which are right."""
+    return [[problem < count] * samples for problem in range(of)]

@@ -1,0 +1,113 @@
+"""The report as files, and its command."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from fabricated import cell, right
+
+from e1_trl.report import samples
+from e1_trl.report.__main__ import main
+from e1_trl.report.rows import read_rows
+
+PROSE = "before\n<!-- nano -->\nold\n<!-- /nano -->\nafter\n"
+
+
+@pytest.fixture
+def evaluations(tmp_path: Path) -> list[str]:
+    """The folders of two evaluated models."""
+    folders = []
+    for gain, model in enumerate(("base", "e1")):
+        parts = [
+            *(cell(right(2 + i + gain, 10, 2), budget, model=model) for i, budget in enumerate((16, 64, 256))),
+            cell(right(5, 10, 2), 64, model=model, method="truncation"),
+        ]
+        folder = tmp_path / model
+        folder.mkdir()
+        samples.write(pd.concat(parts, ignore_index=True), folder)
+        folders.append(str(folder))
+    return folders
+
+
+def test_a_report_is_tables_numbers_and_pictures(
+    tmp_path: Path, evaluations: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    main([*evaluations, "--output", str(tmp_path / "both")])
+    written = sorted(file.name for file in (tmp_path / "both").iterdir())
+    assert written == ["allocation.png", "budget.png", "report.md", "results.json", "tokens.png"]
+    results = json.loads((tmp_path / "both" / "results.json").read_text(), parse_constant=pytest.fail)
+    assert list(results) == ["provenance", "rows", "differences", "lines"]
+    assert results["provenance"]["seeds"] == [7] and set(results["provenance"]) == {
+        "commit",
+        "date",
+        "machine",
+        "seeds",
+    }
+    assert [row["accuracy"] for row in results["rows"]] == [0.2, 0.3, 0.4, 0.5, 0.3, 0.4, 0.5, 0.5]
+    assert len(read_rows(tmp_path / "both" / "results.json")) == 8
+    report = (tmp_path / "both" / "report.md").read_text()
+    assert "# base, e1 on sums" in report and "10 problems, 2 samples each" in report
+    assert 'with the "Wait" that s1 puts in' in report
+    assert "| e1 | separate | 256+8 | 50.0% |" in report
+    for heading in ("Outcomes", "Several samples", "Models against the first", "Over all budgets"):
+        assert f"## {heading}\n" in report
+    for alike in ("budget", "tokens used"):
+        assert f"## Methods against separate budgeting, at the same {alike}\n" in report
+    assert all(f"]({image})" in report for image in written if image.endswith(".png"))
+    assert "wrote report.md, results.json" in capsys.readouterr().out
+
+
+def test_a_report_is_published_by_name_with_chosen_rows_in_a_document(tmp_path: Path, evaluations: list[str]) -> None:
+    prose, output = tmp_path / "README.md", tmp_path / "results"
+    prose.write_text(PROSE)
+    command = [*evaluations, "--output", str(output), "--name", "nano", "--document", str(prose), "--section", "nano"]
+    main([*command, "--rows", "e1 separate 64+8", "base separate 64+8"])
+    assert sorted(file.name for file in output.iterdir()) == [
+        *("nano-allocation.png", "nano-budget.png", "nano-tokens.png", "nano.json", "nano.md"),
+    ]
+    assert "](nano-budget.png)" in (output / "nano.md").read_text()
+    before, *table, after = prose.read_text().splitlines()
+    assert (before, after) == ("before", "after")
+    assert [line.split(" | ")[:3] for line in table[3:5]] == [
+        ["| e1", "separate", "64+8"],
+        ["| base", "separate", "64+8"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "wrong"),
+    [
+        (["--rows", "e1 separate 65+8"], "there is no row 'e1 separate 65\\+8'; there are 'base separate 16\\+8', "),
+        (["--section", "micro"], "README.md has no section between the lines <!-- micro --> and <!-- /micro -->"),
+        (["--document", "missing.md"], "No such file"),
+    ],
+)
+def test_what_cannot_be_published_is_one_line_and_changes_nothing(
+    tmp_path: Path, evaluations: list[str], options: list[str], wrong: str
+) -> None:
+    prose = tmp_path / "README.md"
+    prose.write_text(PROSE)
+    with pytest.raises(SystemExit, match=wrong) as stopped:
+        main([*evaluations, "--output", str(tmp_path / "x"), "--document", str(prose), "--section", "nano", *options])
+    assert "\n" not in str(stopped.value)
+    assert prose.read_text() == PROSE and not (tmp_path / "x").exists()
+
+
+def test_grading_anew_changes_the_stored_answers(evaluations: list[str]) -> None:
+    folder = Path(evaluations[0])
+    samples.write(samples.read(folder).assign(solution=r"\boxed{0}", outcome="wrong"), folder)
+    main([str(folder), "--regrade"])
+    found = samples.read(folder)
+    assert (found["outcome"] == "correct").tolist() == (found["problem"] == 0).tolist()
+    assert read_rows(folder / "results.json")[0].accuracy == 0.1
+
+
+def test_asking_for_help_imports_no_library_that_takes_seconds() -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "e1_trl.report", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "--regrade" in done.stdout and "e1_trl.atomic" in imported
+    assert not imported & {"pandas", "matplotlib", "scipy", "sympy", "math_verify", "torch", "transformers", "vllm"}

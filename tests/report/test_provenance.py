@@ -1,0 +1,87 @@
+"""Where numbers come from: this project's commit or version, never that of whatever surrounds it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import e1_trl
+from e1_trl.report.provenance import Provenance
+
+PACKAGE = Path(e1_trl.__file__).parent
+
+
+def repository(root: Path, project: str) -> str:
+    """Make a repository with everything in a folder committed, and return its commit."""
+    (root / "pyproject.toml").write_text(f'[project]\nname = "{project}"\n')
+    identity = ["-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
+    for command in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-q", "-m", "all"]):
+        subprocess.run(["git", "-C", root, *command], check=True)
+    return subprocess.check_output(["git", "-C", root, "rev-parse", "HEAD"], text=True).strip()
+
+
+def copy_package(site: Path) -> None:
+    """What `commit` needs of the package, installed into a folder."""
+    for file in ("__init__.py", "atomic.py", "report/__init__.py", "report/provenance.py"):
+        (site / "e1_trl" / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(PACKAGE / file, site / "e1_trl" / file)
+
+
+def commit_of(site: Path) -> str:
+    program = "from e1_trl.report.provenance import commit; print(commit())"
+    environment = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.check_output([sys.executable, "-c", program], cwd=site, env=environment, text=True).strip()
+
+
+def test_a_package_installed_inside_a_foreign_repository_names_its_version(tmp_path: Path) -> None:
+    site = tmp_path / "venv" / "site-packages"
+    copy_package(site)
+    foreign = repository(tmp_path, "foreign")
+    assert commit_of(site) == f"version {version('e1-trl')}"
+    copy_package(tmp_path)
+    assert foreign[:7] not in commit_of(tmp_path)
+
+
+def test_a_package_installed_inside_another_checkout_of_ours_names_its_version(tmp_path: Path) -> None:
+    site = tmp_path / ".venv" / "site-packages"
+    copy_package(site)
+    repository(tmp_path, "e1-trl")
+    assert commit_of(site) == f"version {version('e1-trl')}"
+
+
+def test_a_checkout_of_ours_names_its_commit_and_whether_it_was_changed(tmp_path: Path) -> None:
+    copy_package(tmp_path)
+    ours = repository(tmp_path, "e1-trl")
+    assert commit_of(tmp_path) == ours[:12]
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "e1-trl"\nversion = "9"\n')
+    assert commit_of(tmp_path) == f"{ours[:12]}-dirty"
+
+
+@pytest.mark.parametrize(
+    "origin", [{"url": "x", "vcs_info": {"vcs": "git", "commit_id": "0123456789abcdef"}}, {"url": "x"}]
+)
+def test_a_package_installed_from_a_repository_names_the_commit_that_was_installed(
+    tmp_path: Path, origin: dict[str, object]
+) -> None:
+    copy_package(tmp_path)
+    metadata = tmp_path / "e1_trl-9.8.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: e1-trl\nVersion: 9.8\n")
+    (metadata / "direct_url.json").write_text(json.dumps(origin))
+    assert commit_of(tmp_path) == ("version 9.8, commit 0123456789ab" if "vcs_info" in origin else "version 9.8")
+
+
+def test_a_record_names_commit_day_machine_and_seeds_once_each(tmp_path: Path) -> None:
+    made = Provenance.here([1, 0, 1])
+    assert made.seeds == (0, 1) and made.commit and len(made.date) == len("2026-01-31")
+    assert f"{os.cpu_count()} cores" in made.machine
+    assert str(made).endswith("; seed 0, 1")
+    with pytest.raises(ValueError, match=r"no .*provenance\.json, which a training writes"):
+        Provenance.read(tmp_path)
+    made.write(tmp_path)
+    assert Provenance.read(tmp_path) == made

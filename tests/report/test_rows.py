@@ -1,0 +1,135 @@
+"""Rows, differences and lines of answers made up for them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from fabricated import cell, right
+
+from e1_trl.grading.grade import Outcome
+from e1_trl.report.rows import Alike, Row, between, differences, lines, summarize
+
+
+def row_of(table: pd.DataFrame) -> Row:
+    (measured,) = summarize(table)
+    return measured.row
+
+
+def test_the_shares_of_all_outcomes_and_ends_add_up_to_one() -> None:
+    rng = np.random.default_rng(0)
+    outcomes, ends = [outcome.value for outcome in Outcome], ["closed", "forced", "eos", "cut"]
+    for _ in range(20):
+        table = cell(right(3, 40), 16)
+        table["outcome"], table["thinking_end"] = rng.choice(outcomes, 40), rng.choice(ends, 40)
+        table["truncated"] = rng.random(40) < 0.5
+        row = row_of(table)
+        assert row.accuracy + row.wrong + row.unevaluated + row.unparseable + row.censored == pytest.approx(1)
+        assert row.closed_ratio + row.forced_ratio + row.eos_ratio + row.cut_ratio == pytest.approx(1)
+        assert row.accuracy == (table["outcome"] == "correct").mean()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "truncated", "end", "share"),
+    [
+        (Outcome.CORRECT, True, "cut", "accuracy"),
+        (Outcome.WRONG, True, "cut", "wrong"),
+        (Outcome.UNEVALUATED, False, "closed", "unevaluated"),
+        (Outcome.UNPARSEABLE, True, "forced", "unparseable"),
+        (Outcome.TIMED_OUT, False, "closed", "unparseable"),
+        (Outcome.CRASHED, False, "closed", "unparseable"),
+        (Outcome.UNBOXED, False, "closed", "unparseable"),
+        (Outcome.UNBOXED, True, "closed", "censored"),
+        (Outcome.UNBOXED, False, "eos", "censored"),
+        (Outcome.UNBOXED, True, "cut", "censored"),
+    ],
+)
+def test_every_outcome_counts_as_what_it_is(outcome: Outcome, truncated: bool, end: str, share: str) -> None:
+    row = row_of(cell([[True]], 16).assign(outcome=outcome.value, truncated=truncated, thinking_end=end))
+    assert getattr(row, share) == 1
+
+
+@pytest.mark.parametrize("correct", [[[True, False, False]], [[False]], [[False], [False]], right(30, 30, 4)])
+def test_few_problems_or_all_alike_leave_room_for_doubt(correct: list[list[bool]]) -> None:
+    row = row_of(cell(correct, 16))
+    assert row.ci_low <= row.accuracy <= row.ci_high
+    assert row.ci_high - row.ci_low > 0.1
+
+
+def test_a_row_says_what_its_answers_took() -> None:
+    table = cell(right(1, 2), 16, thinking_tokens=10)
+    table.loc[0, ["thinking_end", "solution_tokens", "unboxed"]] = ["closed", 6, True]
+    row = row_of(table)
+    assert (row.mean_thinking_tokens, row.mean_solution_tokens, row.mean_tokens) == (10, 5, 15)
+    assert (row.accuracy_closed, row.accuracy_forced, row.unboxed) == (1, 0, 0.5)
+    assert (row.seed, row.commit, str(row.budget)) == (7, "abc", "16+8")
+
+
+def test_pass_at_k_is_given_at_powers_of_two_up_to_all_samples() -> None:
+    row = row_of(cell((np.arange(2 * 6).reshape(2, 6) % 5 == 0).tolist(), 16))
+    assert list(row.pass_at_k) == ["1", "2", "4", "6"]
+    assert row.pass_at_k["1"] == pytest.approx(row.accuracy) and row.pass_at_k["6"] == 1
+
+
+def test_the_majority_is_of_the_answers_read_and_nothing_has_no_vote() -> None:
+    table = cell([[True, False, False], [True, False, False]], 16)
+    assert row_of(table).maj_at_k == 0
+    assert row_of(table.assign(answer=["4", None, None] * 2)).maj_at_k == 1
+
+
+def test_rows_stand_in_the_order_asked_and_their_answers_may_not() -> None:
+    table = pd.concat([cell(right(1, 3, 2), 64), cell(right(2, 3, 2), 16), cell(right(3, 3, 2), None, None)])
+    shuffled = pd.concat(
+        [part.sample(frac=1, random_state=0) for _, part in table.groupby("thinking_budget", dropna=False)]
+    )
+    assert [str(each.row.budget) for each in summarize(table)] == ["64+8", "16+8", "unlimited"]
+    assert {each.row.accuracy for each in summarize(shuffled)} == {each.row.accuracy for each in summarize(table)}
+    assert all(each.asked == summarize(table)[0].asked for each in summarize(shuffled))
+
+
+def test_methods_are_compared_at_the_same_budget_and_at_the_same_tokens() -> None:
+    separate = [cell(right(4, 10), 96), cell(right(8, 10), 396)]  # 100 and 400 tokens with their solutions
+    truncation = cell(right(6, 10), 96, method="truncation", thinking_tokens=196)
+    budget, tokens = differences(summarize(pd.concat([*separate, truncation])))
+    assert budget.alike is Alike.BUDGET and budget.difference == pytest.approx(0.2)
+    assert (budget.mean_tokens, budget.minus_mean_tokens) == (200, 100)
+    assert tokens.alike is Alike.TOKENS and tokens.difference == pytest.approx(0.0)
+    assert (tokens.mean_tokens, tokens.minus_mean_tokens) == (200, 200)
+    assert tokens.minus_method == "separate" and tokens.ci_low < 0 < tokens.ci_high
+
+
+def test_models_are_compared_with_the_first_by_the_same_method() -> None:
+    parts = [cell(right(i, 10), 16, model=model) for i, model in enumerate("abc")]
+    found = differences(summarize(pd.concat([*parts, cell(right(9, 10), 32, model="b")])))
+    assert [(each.model, each.minus_model) for each in found] == [("b", "a"), ("c", "a")]
+    assert [each.difference for each in found] == pytest.approx([0.1, 0.2])
+
+
+def test_a_mixed_model_is_compared_with_separate_budgeting_of_both() -> None:
+    parts = [cell(right(2, 10), 16, model="a"), cell(right(9, 10), 16, model="b")]
+    mixed = cell(right(7, 10), 16, model="a → b", method="mixed")
+    measured = summarize(pd.concat([*parts, mixed]))
+    (to_a,), (to_b,) = between(measured, "a → b", "a"), between(measured, "a → b", "b")
+    assert (to_a.minus_method, to_a.difference, to_b.difference) == (
+        "separate",
+        pytest.approx(0.5),
+        pytest.approx(-0.2),
+    )
+
+
+def test_only_answers_to_the_same_problems_are_paired() -> None:
+    one = cell(right(1, 2), 16)
+    same, other = one.assign(model="same"), one.assign(model="other", problem=one["problem"] + 1)
+    reworded = one.assign(model="reworded", answers=[["7"], ["8"]])
+    twice = cell(right(1, 2, 2), 16, model="twice")
+    found = differences(summarize(pd.concat([one, same, other, reworded, twice])))
+    assert [each.model for each in found] == ["same"]
+
+
+def test_a_line_needs_three_limited_budgets_and_a_fit_three_numbers_of_tokens() -> None:
+    parts = [cell(right(right_ones, 10), budget) for right_ones, budget in ((2, 28), (4, 60), (6, 124))]
+    (line,) = lines(summarize(pd.concat([*parts, cell(right(10, 10), None, None)])))
+    assert line.fit is not None and line.fit.per_doubling == pytest.approx(0.2)
+    assert line.ci_low < line.area < line.ci_high and 0.2 < line.area < 0.6
+    assert lines(summarize(pd.concat(parts[:2]))) == []
+    flat = [cell(right(i, 10), 32 * i, thinking_tokens=45) for i in (1, 2, 3)]
+    (unfit,) = lines(summarize(pd.concat(flat)))
+    assert unfit.fit is None

@@ -1,0 +1,121 @@
+"""The table of answers: what is written is read, and what is not ours is refused by name."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fabricated import cell
+
+from e1_trl.atomic import StoreError
+from e1_trl.grading.grade import Grade, Outcome
+from e1_trl.report import samples
+
+
+class LengthGrader:
+    """Right is what is as long as an accepted answer; free text is read if there is no solution."""
+
+    def grade(
+        self,
+        solutions: Sequence[str],
+        references: Sequence[Sequence[str]],
+        free_text: Sequence[str | None] | None = None,
+    ) -> list[Grade]:
+        assert free_text is not None
+        return [
+            self._grade(solution or free, accepted, unboxed=not solution and free is not None)
+            for solution, accepted, free in zip(solutions, references, free_text, strict=True)
+        ]
+
+    @staticmethod
+    def _grade(text: str | None, accepted: Sequence[str], unboxed: bool) -> Grade:
+        if not text:
+            return Grade(Outcome.UNBOXED, None)
+        right = any(len(text) == len(answer) for answer in accepted)
+        return Grade(Outcome.CORRECT if right else Outcome.WRONG, text, unboxed)
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    table = pd.concat([cell([[True, False]], 16), cell([[True, False]], None, None)], ignore_index=True)
+    table["answer"] = ["4", None, "4", None]
+    samples.write(table, tmp_path)
+    written = pq.read_schema(tmp_path / "samples.parquet")
+    assert written.equals(samples.SCHEMA) and written.metadata is None
+    found = samples.read(tmp_path)
+    assert found["token_ids"].map(list).tolist() == [[1, 2]] * 4
+    assert found["thinking_budget"].tolist() == [16, 16, pd.NA, pd.NA]
+    assert samples.texts(found["answer"]) == ["4", None, "4", None]
+    pd.testing.assert_frame_equal(samples.read(tmp_path, samples.FIGURES), found[samples.FIGURES])
+
+
+def test_a_table_without_a_column_or_with_a_hole_is_not_written(tmp_path: Path) -> None:
+    table = cell([[True]], 16)
+    with pytest.raises(KeyError, match="outcome"):
+        samples.write(table.drop(columns="outcome"), tmp_path)
+    with pytest.raises(ValueError, match="solution"):
+        samples.write(table.assign(solution=None), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_older_layout_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    table = cell([[True]], 16).rename(columns={"answer": "boxed"}).astype({"sample": "int64"}).assign(correct=True)
+    pq.write_table(pa.Table.from_pandas(table), tmp_path / "samples.parquet")
+    with pytest.raises(StoreError) as refused:
+        samples.read(tmp_path)
+    message = str(refused.value)
+    assert "missing: answer; unknown: boxed, correct; of another type:" in message and "sample" in message
+    assert "another folder" in message and "\n" not in message
+
+
+def test_a_damaged_table_is_named_with_what_to_do(tmp_path: Path) -> None:
+    samples.write(cell([[True]] * 100, 16), tmp_path)
+    file = tmp_path / "samples.parquet"
+    for damaged in (file.read_bytes()[:-20], b""):
+        file.write_bytes(damaged)
+        with pytest.raises(
+            StoreError, match=r"cannot read .*samples\.parquet .*; delete it and run the evaluation again"
+        ):
+            samples.read(tmp_path)
+    whole = bytearray(cell_bytes(tmp_path))
+    whole[len(whole) // 4] ^= 0xFF
+    file.write_bytes(whole)
+    with pytest.raises(StoreError, match="delete it"):
+        samples.read(tmp_path)
+
+
+def cell_bytes(folder: Path) -> bytes:
+    samples.write(cell([[True]] * 100, 16).assign(text=[str(hash(i)) * 40 for i in range(100)]), folder)
+    return (folder / "samples.parquet").read_bytes()
+
+
+def test_an_evaluation_that_has_not_finished_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"no .*samples\.parquet: run the evaluation into .* again"):
+        samples.read(tmp_path)
+
+
+def test_grading_fills_in_outcome_answer_and_whether_it_was_boxed(tmp_path: Path) -> None:
+    table = cell([[True]] * 3, 16).drop(columns=["outcome", "answer", "unboxed"])
+    table["solution"], table["free_text"] = ["7", "", ""], [None, "42", None]
+    samples.write(samples.grade(table, LengthGrader()), tmp_path)
+    found = samples.read(tmp_path)
+    assert found["outcome"].tolist() == ["correct", "wrong", "unboxed"]
+    assert samples.texts(found["answer"]) == ["7", "42", None]
+    assert found["unboxed"].tolist() == [False, True, False]
+
+
+def test_grading_anew_replaces_what_was_graded() -> None:
+    graded = cell([[False]] * 2, 16).assign(solution="7", answer="old", unboxed=True)
+    again = samples.grade(graded, LengthGrader())
+    assert again["outcome"].tolist() == ["correct"] * 2 and again["answer"].tolist() == ["7"] * 2
+    assert not again["unboxed"].any()
+
+
+def test_only_answers_on_one_benchmark_and_under_different_names_are_joined() -> None:
+    one = cell([[True], [False]], 16)
+    assert len(samples.join([one, one.assign(model="other")])) == 4
+    with pytest.raises(ValueError, match="of sums, products"):
+        samples.join([one, one.assign(benchmark="products")])
+    with pytest.raises(ValueError, match="under the name 'm'"):
+        samples.join([one, one])

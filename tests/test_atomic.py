@@ -1,0 +1,25 @@
+"""A file is there whole, or as it was before."""
+
+from pathlib import Path
+
+import pytest
+
+from e1_trl.atomic import StoreError, write_atomically
+
+
+def test_a_file_that_cannot_be_written_stays_as_it_was_and_nothing_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    write_atomically(file, lambda path: path.write_text("old"))
+
+    def fail(error: Exception) -> None:
+        def write(path: Path) -> None:
+            path.write_text("half")
+            raise error
+
+        write_atomically(file, write)
+
+    with pytest.raises(StoreError, match=r"cannot write .*results\.json: No space left; .* run again to resume"):
+        fail(OSError(28, "No space left"))
+    with pytest.raises(ZeroDivisionError):
+        fail(ZeroDivisionError())
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("results.json", "old")]

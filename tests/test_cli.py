@@ -1,0 +1,224 @@
+"""The console script `e1`: what it imports, what it resolves, what it starts, and what it says when it cannot."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import openai
+import pytest
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from conftest import BASE, ROOT
+
+from e1_trl import cli
+from e1_trl.compare import Model
+from e1_trl.launch import command, resource
+
+LAUNCH = [sys.executable, "-m", "accelerate.commands.launch"]
+
+
+def python(code: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+
+
+def e1(*arguments: object, cwd: Path = ROOT) -> "subprocess.CompletedProcess[str]":
+    line = [sys.executable, "-m", "e1_trl.cli", *map(str, arguments)]
+    return subprocess.run(line, capture_output=True, text=True, cwd=cwd, check=False)
+
+
+def test_help_names_every_command_in_a_line() -> None:
+    done = e1("--help")
+    assert done.returncode == 0
+    for name in cli.COMMANDS:
+        assert sum(line.split()[:1] == [name] for line in done.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unwanted"),
+    [
+        (["--help"], {"yaml", "numpy", "transformers", "datasets", "torch", "vllm", "trl", "matplotlib"}),
+        (["compare", "--help"], {"numpy", "transformers", "datasets", "torch", "vllm", "trl", "matplotlib"}),
+        (["eval", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "matplotlib", "scipy"}),
+        (["report", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed"}),
+        (["curve", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed"}),
+    ],
+    ids=["e1", "compare", "eval", "report", "curve"],
+)
+def test_help_imports_nothing_heavy(arguments: list[str], unwanted: set[str]) -> None:
+    code = (
+        "import contextlib, io, sys; from e1_trl.cli import main\n"
+        "with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as printed:\n"
+        f"    main({arguments})\n"
+        "import json; print(json.dumps([printed.getvalue(), sorted(sys.modules)]))"
+    )
+    done = python(code)
+    assert done.returncode == 0, done.stderr
+    printed, modules = json.loads(done.stdout)
+    assert printed.startswith("usage: e1 " + " ".join(arguments[:-1]))
+    assert not unwanted & set(modules)
+
+
+def test_an_unknown_command_is_named_in_one_line() -> None:
+    done = e1("evaluate")
+    assert done.returncode == 1
+    assert done.stderr == "e1: there is no command 'evaluate', only train, eval, report, compare, curve\n"
+
+
+def test_the_names_for_library_users_are_imported_when_asked_for() -> None:
+    done = python(
+        "import sys, e1_trl; assert 'trl' not in sys.modules and e1_trl.__all__ == ['E1Config', 'E1Trainer']\n"
+        "from e1_trl import E1Config, E1Trainer\n"
+        "import trl; assert issubclass(E1Config, trl.GRPOConfig) and issubclass(E1Trainer, trl.GRPOTrainer)\n"
+        "assert not hasattr(e1_trl, 'E2Config')"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_recipe_is_named_or_given_as_a_path(tmp_path: Path) -> None:
+    assert resource("recipes", "E1-Math-1.5B") == ROOT / "recipes" / "E1-Math-1.5B.yaml"
+    assert resource("accelerate_configs", "zero3") == ROOT / "accelerate_configs" / "zero3.yaml"
+    own = tmp_path / "own.yaml"
+    own.write_text("max_steps: 3\n")
+    assert resource("recipes", str(own)) == own
+
+
+def test_an_unknown_recipe_or_accelerate_configuration_is_one_line_with_the_known_ones(tmp_path: Path) -> None:
+    done = e1("train", "--config", "E1-Math-3B")
+    assert done.returncode == 1
+    assert done.stderr.startswith("e1 train: E1-Math-3B is neither a file nor one of our recipes: E1-Math-1.5B, ")
+    assert done.stderr.count("\n") == 1
+    done = e1("train", "--config", "nano", "--accelerate_config", "zero4")
+    assert done.stderr.startswith("e1 train: zero4 is neither a file nor one of our accelerate_configs: cpu, ")
+    assert done.stderr.count("\n") == 1
+    text = tmp_path / "text.yaml"
+    text.write_text("no recipe")
+    done = e1("train", "--config", text)
+    assert done.stderr == f"e1 train: {text} is no recipe, which is a YAML file of lines `field: value`\n"
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    file = tmp_path / "own.yaml"
+    file.write_text("accelerate_config: zero2\nmax_steps: 3\n")
+    return file
+
+
+def test_a_recipe_says_how_it_is_launched(recipe: Path) -> None:
+    assert command(["--config", str(recipe), "--max_steps", "1", "--reward_funcs", "accuracy", "format"]) == [
+        *LAUNCH,
+        *("--config_file", str(ROOT / "accelerate_configs" / "zero2.yaml")),
+        *("-m", "e1_trl.train", "--config", str(recipe)),
+        *("--max_steps", "1", "--reward_funcs", "accuracy", "format"),
+    ]
+
+
+def test_the_command_line_wins_over_the_recipe(recipe: Path) -> None:
+    line = command([f"--config={recipe}", "--num_processes", "4", "--accelerate_config=zero3"])
+    config_file = str(ROOT / "accelerate_configs" / "zero3.yaml")
+    launcher = [*LAUNCH, "--config_file", config_file, "--num_processes", "4"]
+    assert line == [*launcher, "-m", "e1_trl.train", "--config", str(recipe)]
+
+
+def test_what_names_no_accelerate_configuration_is_launched_on_what_accelerate_finds(recipe: Path) -> None:
+    recipe.write_text("max_steps: 3\n")
+    assert command(["--config", str(recipe)]) == [*LAUNCH, "-m", "e1_trl.train", "--config", str(recipe)]
+    assert command(["--max_steps", "3"]) == [*LAUNCH, "-m", "e1_trl.train", "--max_steps", "3"]
+
+
+@pytest.mark.parametrize(
+    ("name", "processes", "zero_stage", "precision"),
+    [
+        ("cpu", 1, None, "no"),
+        ("cpu_zero3", 2, 3, "no"),
+        ("one_gpu", 1, None, "no"),
+        ("ddp", 8, None, "bf16"),
+        ("zero2", 8, 2, "bf16"),
+        ("zero3", 8, 3, "bf16"),
+    ],
+)
+def test_accelerate_takes_our_configurations(name: str, processes: int, zero_stage: int | None, precision: str) -> None:
+    file = str(resource("accelerate_configs", name))
+    arguments = launch_command_parser().parse_args(["--config_file", file, "-m", "e1_trl.train"])
+    checked, defaults, _ = _validate_launch_command(arguments)
+    assert (checked.num_machines, checked.num_processes, checked.mixed_precision) == (1, processes, precision)
+    assert (checked.zero_stage if checked.use_deepspeed else None) == zero_stage
+    assert checked.multi_gpu == (name == "ddp")
+    assert defaults.use_cpu == (name == "cpu")
+
+
+def test_training_without_its_extra_says_what_to_install() -> None:
+    done = python(
+        "import sys; sys.modules['trl'] = None; from e1_trl.cli import main; main(['train', '--config', 'nano'])"
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("e1 train: TRL is not installed; pip install 'e1-trl[train]'")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.distributed
+def test_a_dry_run_goes_through_the_launcher(nano_data: Path, tmp_path: Path) -> None:
+    overrides = ["--dataset_name", nano_data, "--output_dir", tmp_path / "run", "--dry_run", "true"]
+    done = e1("train", "--config", "nano", "--accelerate_config", "cpu", "--max_steps", "7", *overrides)
+    assert done.returncode == 0, done.stderr
+    assert "7 steps" in done.stdout
+    assert "x 1 processes" in done.stdout
+
+
+def test_a_model_is_named_with_its_revision_and_a_folder_as_it_is_called(tmp_path: Path) -> None:
+    assert Model.parse("a/E1@step-200") == Model("a/E1", "step-200")
+    assert Model.parse("a/E1") == Model("a/E1")
+    assert Model("a/E1", "v1").arguments == ["--model", "a/E1", "--name", "a/E1@v1", "--revision", "v1"]
+    folder = tmp_path / "E1@home"
+    folder.mkdir()
+    assert Model.parse(f"{folder}/") == Model(str(folder))
+
+
+def test_two_models_never_share_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    models = ["a/E1", "b/E1", "b/E1@v1", "b/E1@v2", "E1", ".", "../E1", f"{tmp_path}/E1"]
+    folders = {Model.parse(text).folder for text in models}
+    assert len(folders) == len(models)
+    assert not any("/" in folder or folder.startswith(".") for folder in folders)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--models", "a", "a@", "--output", "x"], "two of the models have one name: a a"),
+        (["--models", "a/b", "a--b", "--output", "x"], "two of the models have one name: a/b a--b"),
+        (["--models", "a", "--output", "x", "--revision=v1"], "--revision=v1 is one model's own; name all of them as"),
+        (["--models", "a", "--output", "x", "--name", "b"], "--name is one model's own; name all of them as"),
+        (["--models", "a"], "the following arguments are required: --output"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line(arguments: list[str], said: str) -> None:
+    done = e1("compare", *arguments)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(f"e1 compare: error: {said}")
+
+
+def test_a_comparison_stops_at_the_first_evaluation_that_fails(tmp_path: Path) -> None:
+    asked = ["--dataset_name", tmp_path / "nothing", "--budgets", "8+8", "--methods", "separate"]
+    done = e1("compare", "--models", BASE, "other/model", "--output", tmp_path / "out", *asked)
+    assert done.returncode == 1
+    assert done.stdout == f"==> evaluating {BASE}, {tmp_path / 'out' / Model(str(BASE)).folder}\n"
+    assert done.stderr.splitlines()[-1] == f"e1 compare: the evaluation of {BASE} failed; the same command resumes"
+
+
+@pytest.mark.engine
+def test_models_are_evaluated_one_by_one_and_reported_together(
+    server: openai.OpenAI, nano_data: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(BASE, other)
+    asked = ["--dataset_name", nano_data, "--budgets", "16+8", "--methods", "separate", "--instruction", ""]
+    served = ["--base_url", str(server.base_url), "--served_model_name", "nano", "--max_problems", "4"]
+    output = tmp_path / "out"
+    done = e1("compare", "--models", BASE, other, "--output", output, *asked, *served)
+    assert done.returncode == 0, done.stderr
+    assert {row["model"] for row in json.loads((output / "results.json").read_text())["rows"]} == {
+        str(BASE),
+        str(other),
+    }
+    assert all((output / Model(str(path)).folder / "results.json").exists() for path in (BASE, other))

@@ -1,0 +1,122 @@
+"""A recipe shown before it is trained."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import BASE, ROOT
+from torch.utils.data import DataLoader
+from transformers import Trainer
+from trl.trainer.utils import RepeatSampler
+
+from e1_trl.train import find_checkpoint, main
+from e1_trl.training.config import E1Config
+from e1_trl.training.dry_run import steps_of
+
+NANO = ("--config", ROOT / "recipes" / "nano.yaml", "--model_name_or_path", BASE, "--use_cpu", "true")
+
+
+def dry_run(*options: object) -> None:
+    main([str(part) for part in (*NANO, "--dry_run", "true", *options)])
+
+
+def test_a_dry_run_shows_what_would_be_trained_on_and_loads_no_model(
+    nano_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = (nano_data / "train.jsonl").read_text().splitlines()
+    (tmp_path / "hundred.jsonl").write_text("\n".join([*rows[:100], '{"problem": "", "answer": "3"}']))
+    dry_run(
+        "--dataset_name", tmp_path / "hundred.jsonl", "--output_dir", tmp_path / "run", "--forced_text", "</think>a"
+    )
+    printed = capsys.readouterr().out
+    first = rows[0].split('"')[3]
+    for line in (
+        f"<|user|>{first}<|assistant|><think>",
+        "marker           '</think>' = [5]",
+        "forced text      '</think>a' = [5, 16], closed by the first 1",
+        "budget           64+32 tokens: completions of up to 98",
+        "context          162 tokens, of which prompts take up to 64",
+        "training         100 prompts, 60 steps",
+        "a step           512 rollouts: 128 per device x 4 accumulated x 1 processes",
+        "a generation     64 prompts x 8 rollouts, for 1 steps",
+    ):
+        assert line in printed, printed
+    answer = rows[0].split('"')[7]
+    assert rf"gold answer      ['{answer}']: \boxed{{{answer}}} is correct; \boxed{{{answer}1}} is wrong" in printed
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_gold_answer_that_holds_a_box_is_graded_by_what_is_in_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"problem": f"a={n};a?", "answer": f"So it is $\\boxed{{{n}}}$."} for n in range(2, 80)]
+    (tmp_path / "boxes.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    dry_run("--dataset_name", tmp_path / "boxes.jsonl", "--output_dir", tmp_path / "run")
+    assert r"\boxed{2} is correct; \boxed{21} is wrong" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("fields", "prompts", "steps"),
+    [
+        ({"num_train_epochs": 2}, 100, 50),
+        ({"num_train_epochs": 0.5}, 100, 13),
+        ({"num_train_epochs": 1.5}, 100, 38),
+        ({"num_train_epochs": 1, "num_iterations": 2}, 103, 50),
+        ({"num_train_epochs": 1, "steps_per_generation": 8}, 100, 24),
+        ({"num_train_epochs": 1, "gradient_accumulation_steps": 8, "steps_per_generation": 4}, 100, 6),
+        ({"num_train_epochs": 1, "gradient_accumulation_steps": 8, "steps_per_generation": 4}, 108, 7),
+        ({"max_steps": 7}, 100, 7),
+    ],
+)
+def test_the_number_of_steps_is_what_the_trainer_makes_of_the_dataset(
+    fields: dict[str, Any], prompts: int, steps: int, tmp_path: Path
+) -> None:
+    batch = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 2, "num_generations": 8}
+    args = E1Config(str(tmp_path), report_to="none", use_cpu=True, bf16=False, **batch | fields)
+    assert steps_of(args, prompts) == steps
+    sampler = RepeatSampler(
+        range(prompts),
+        mini_repeat_count=args.num_generations,
+        batch_size=args.generation_batch_size // args.num_generations,
+        repeat_count=args.num_iterations * args.steps_per_generation,
+    )
+    batches = DataLoader(range(prompts), 16 * args.steps_per_generation, sampler=sampler)  # type: ignore[arg-type]
+    *_, trained = Trainer(torch.nn.Linear(1, 1), args).set_initial_training_values(args, batches)
+    assert trained == steps
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--dataset_name", "missing.jsonl"), "no file missing.jsonl"),
+        (("--reward_funcs", "acuracy"), "unknown reward 'acuracy'"),
+        (("--report_to", "wandb"), "report_to names 'wandb', which is not installed"),
+        (("--resume_from_checkpoint", "true"), "there is no checkpoint in .* to resume from"),
+        (("--resume_from_checkpoint", "true", "--output_dir", "absent"), "there is no checkpoint in absent to resume"),
+        (("--resume_from_checkpoint", "absent"), "absent holds no whole checkpoint"),
+        (("--thinking_budget", 2000), "a prompt of 64 tokens with budget 2000.32 and 1 forced tokens does not fit"),
+        (("--eval_benchmark", "aime", "--eval_budgets", "8+8"), "unknown benchmark 'aime'"),
+        (("--problem_column", "question"), "question"),
+    ],
+)
+def test_a_bad_recipe_is_refused_in_one_line(
+    options: tuple[object, ...], message: str, nano_data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit, match=f"^e1_trl.train: .*{message}") as error:
+        dry_run("--dataset_name", nano_data, "--output_dir", tmp_path, *options)
+    assert "\n" not in str(error.value)
+
+
+def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
+    for step in (2, 10):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+    last = tmp_path / "checkpoint-10"
+    args = E1Config(str(tmp_path), report_to="none", use_cpu=True, bf16=False, resume_from_checkpoint="true")
+    with pytest.raises(ValueError, match=f"^{last} holds no whole checkpoint"):
+        find_checkpoint(args)
+    (last / "trainer_state.json").touch()
+    assert find_checkpoint(args) == str(last)
+    args.resume_from_checkpoint = "false"
+    assert find_checkpoint(args) is None

@@ -1,0 +1,156 @@
+"""What the trainer makes of a forced close, in one process with a real engine."""
+
+import math
+from array import array
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import BASE
+from trl.rewards import accuracy_reward
+
+from e1_trl.grading.mathematics import MathematicsGrader
+from e1_trl.problems.arguments import ProblemArguments
+from e1_trl.problems.load import load_problems
+from e1_trl.rollout import Completion, ThinkingEnd
+from e1_trl.training.config import E1Config
+from e1_trl.training.rewards import make_rewards
+from e1_trl.training.trainer import E1Trainer
+
+pytestmark = pytest.mark.engine
+
+LOSS_TYPES = ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo"]
+
+
+@pytest.fixture(scope="module")
+def trainer(nano_data: Path, tmp_path_factory: pytest.TempPathFactory) -> E1Trainer:
+    args = E1Config(
+        output_dir=str(tmp_path_factory.mktemp("trainer")),
+        thinking_budget=48,
+        solution_budget=32,
+        forced_text="Wait </think>",
+        max_prompt_length=64,
+        max_logprob_gap=100.0,  # the control changes log-probabilities by more than training would stop at
+        per_device_train_batch_size=32,
+        num_generations=8,
+        gradient_checkpointing=False,
+        bf16=False,
+        use_cpu=True,
+        report_to="none",
+    )
+    problems = load_problems(str(nano_data), "train[:32]", ProblemArguments(instruction=""))
+    trainer = E1Trainer(
+        model=str(BASE),
+        reward_funcs=make_rewards(["accuracy"], None, MathematicsGrader(time_limit=5.0, workers=1)),
+        args=args,
+        train_dataset=problems,
+    )
+    trainer.current_gradient_accumulation_steps = 1  # what the training loop sets
+    trainer.model.train()
+    return trainer
+
+
+def losses(trainer: E1Trainer, rows: list[dict[str, Any]], rollout: dict[str, list[Any]]) -> dict[str, float]:
+    """The loss of one recorded rollout under every loss type, with the policy moved a little since."""
+    trainer.rollout_func = lambda prompts, trainer: dict(rollout)
+    batch = trainer._generate_and_score_completions([dict(row) for row in rows])
+    # A step away from the sampling policy, the ratio of the policy to its old self is not 1 any more.
+    batch["old_per_token_logps"] = batch["old_per_token_logps"] + 0.1
+    result = {}
+    for trainer.loss_type in LOSS_TYPES:
+        result[trainer.loss_type] = trainer._compute_loss(trainer.model, batch).item()
+    return result
+
+
+def with_logprobs(rollout: dict[str, list[Any]], mask: int, value: float) -> dict[str, list[Any]]:
+    """The rollout with `value` as the log-probability of every token of this loss mask."""
+    logprobs = [
+        [value if trained == mask else logprob for logprob, trained in zip(row, trained_row, strict=True)]
+        for row, trained_row in zip(rollout["logprobs"], rollout["env_mask"], strict=True)
+    ]
+    return {**rollout, "logprobs": logprobs}
+
+
+def test_the_log_probability_of_a_forced_token_cannot_change_the_loss(trainer: E1Trainer) -> None:
+    rows = [trainer.train_dataset[i // 8] for i in range(32)]
+    rollout = E1Trainer.rollout([row["prompt"] for row in rows], trainer)
+    assert {"forced", "closed"} <= set(rollout["thinking_end"])
+    assert all(math.isnan(p) for row in with_logprobs(rollout, 1, math.nan)["logprobs"] for p in row)
+
+    expected = losses(trainer, rows, rollout)
+    assert any(abs(value) > 1e-3 for value in expected.values())
+    for value in (0.0, -3.0, -50.0, -9999.0):
+        assert losses(trainer, rows, with_logprobs(rollout, 0, value)) == expected
+    # The same change to the sampled tokens does move it: the comparison can fail.
+    assert losses(trainer, rows, with_logprobs(rollout, 1, -3.0)) != expected
+
+
+def test_forced_tokens_have_no_gradient(trainer: E1Trainer) -> None:
+    rows = [trainer.train_dataset[i // 8] for i in range(32)]
+    rollout = E1Trainer.rollout([row["prompt"] for row in rows], trainer)
+    trainer.rollout_func = lambda prompts, trainer: dict(rollout)
+    batch = trainer._generate_and_score_completions([dict(row) for row in rows])
+    scored: list[torch.Tensor] = []
+    score = trainer._get_per_token_logps_and_entropies
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        logps, *rest = score(*args, **kwargs)
+        logps.retain_grad()
+        scored.append(logps)
+        return logps, *rest
+
+    trainer._get_per_token_logps_and_entropies, trainer.loss_type = watched, "dapo"
+    try:
+        trainer._compute_loss(trainer.model, batch).backward()
+    finally:
+        trainer._get_per_token_logps_and_entropies = score
+    gradient = scored[0].grad
+    trained = (batch["completion_mask"] * batch["tool_mask"]).bool()
+    assert (gradient[~trained] == 0).all()
+    assert (gradient[trained] != 0).any()
+    forced = (batch["completion_mask"].bool() & ~batch["tool_mask"].bool()).sum(dim=1).tolist()
+    assert forced == [2 if end == "forced" else 0 for end in rollout["thinking_end"]]
+
+
+def recorded(trainer: E1Trainer, thinking: list[str], forced: list[str], solution: list[str]) -> Completion:
+    """A completion of these three parts; the marker ends its thinking, or is the first of the forced tokens."""
+    ids = [trainer.processing_class.convert_tokens_to_ids(part) for part in (thinking, forced, solution)]
+    tokens = [token for part in ids for token in part]
+    return Completion(
+        token_ids=array("i", tokens),
+        thinking_end=ThinkingEnd.FORCED if forced else ThinkingEnd.CLOSED,
+        thinking_tokens=len(ids[0]),
+        forced_tokens=len(ids[1]),
+        close_tokens=1 if forced else 0,
+        solution_tokens=len(ids[2]),
+        truncated=False,
+        logprobs=[-1.0] * len(tokens),
+    )
+
+
+def test_trls_accuracy_reward_grades_against_the_datasets_solution(
+    trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rewarded: list[list[float]] = []
+
+    def watched(completions: list[Any], solution: list[str], **_: Any) -> list[float]:
+        rewarded.append(accuracy_reward(completions, solution))
+        return rewarded[-1]
+
+    completion = recorded(trainer, ["9", "</think>"], [], [r"\boxed{", "9", "}", "<|end|>"])
+    monkeypatch.setattr(trainer, "_complete", lambda prompts, budget: [completion] * len(prompts))
+    monkeypatch.setattr(trainer, "reward_funcs", [watched])
+    monkeypatch.setattr(trainer, "rollout_func", E1Trainer.rollout)
+    prompt = trainer.train_dataset[0]["prompt"]
+    trainer._generate_and_score_completions([{"prompt": prompt, "solution": "$7$"}] * 8)
+    trainer._generate_and_score_completions([{"prompt": prompt, "solution": "$9$"}] * 8)
+    assert rewarded == [[0.0] * 8, [1.0] * 8]
+
+
+def test_a_reward_sees_the_forced_tokens_that_open_the_box(trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    completion = recorded(trainer, ["9"], ["</think>", r"\boxed{"], ["9", "}", "<|end|>"])
+    monkeypatch.setattr(trainer, "_complete", lambda prompts, budget: [completion] * len(prompts))
+    rollout = E1Trainer.rollout([trainer.train_dataset[0]["prompt"]], trainer)
+    assert rollout["solution_text"] == [r"\boxed{9}"]
+    assert rollout["env_mask"] == [completion.loss_mask]

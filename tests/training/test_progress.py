@@ -1,0 +1,71 @@
+"""What a person sees of a run, and that the main process alone shows it."""
+
+import logging
+from typing import Any
+
+import pytest
+from transformers import TrainerControl, TrainerState
+
+from e1_trl.training.progress import Once, Progress, budget_summaries, duration, summary
+
+STEP = {
+    "loss": 0.1,
+    "reward": 0.42,
+    "rewards/accuracy/mean": 0.4,
+    "thinking/closed_ratio": 0.6,
+    "thinking/forced_ratio": 0.35,
+    "thinking/eos_ratio": 0.05,
+    "solution/truncated_ratio": 0.1,
+    "thinking/mean_tokens": 45.4,
+    "solution/mean_tokens": 14.9,
+}
+
+
+def shown(capsys: pytest.CaptureFixture[str], logs: dict[str, Any], main: bool = True) -> str:
+    progress, control = Progress(), TrainerControl()
+    state = TrainerState(global_step=2, max_steps=10, is_world_process_zero=main)
+    for _ in range(2):
+        progress.on_step_begin(None, state, control)  # type: ignore[arg-type]
+        progress.on_step_end(None, state, control)  # type: ignore[arg-type]
+    progress.on_log(None, state, control, logs=logs)  # type: ignore[arg-type]
+    return capsys.readouterr().out
+
+
+def test_a_step_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys, STEP) == (
+        "step 2/10 | reward 0.420 | accuracy 40.0% | closed 60% forced 35% cut 15% | tokens 45 + 15 | 0.0 s/step | "
+        "0 s left\n"
+    )
+    assert shown(capsys, STEP, main=False) == ""
+
+
+def test_accuracy_is_shown_where_a_reward_measures_it() -> None:
+    without = {name: value for name, value in STEP.items() if name != "rewards/accuracy/mean"}
+    assert not any(part.startswith("accuracy") for part in summary(without))
+    assert "accuracy 70.0%" in summary({**without, "rewards/accuracy_reward/mean": 0.7})
+    assert "reward none" in summary({**without, "reward": None})  # type: ignore[dict-item]
+
+
+def test_evaluations_and_the_end_have_lines_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    evaluation = {f"eval_{name}": value for name, value in STEP.items()}
+    assert shown(capsys, evaluation).startswith("step 2/10 | evaluation | reward 0.420 | accuracy 40.0% |")
+    numbers = {"accuracy": 0.5, "forced_ratio": 1.0, "thinking_tokens": 16.0, "solution_tokens": 9.6}
+    logs = {f"eval_budget/{budget}/{name}": value for budget in ("8+8", "16+16") for name, value in numbers.items()}
+    assert shown(capsys, logs) == "".join(
+        f"step 2/10 | budget {budget} | accuracy 50.0% | forced 100% | tokens 16 + 10\n" for budget in ("8+8", "16+16")
+    )
+    assert budget_summaries(STEP) == []
+    # TRL adds the metrics of the last steps to it where logging_steps does not divide their number.
+    for last in ({}, STEP):
+        assert shown(capsys, {"train_runtime": 601.0, **last}) == "trained 2 steps in 10 min\n"
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(9.4, "9 s"), (700, "12 min"), (11_090, "3 h 05 min")])
+def test_durations_are_said_shortly(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_a_repeated_warning_passes_once() -> None:
+    once = Once()
+    records = [logging.LogRecord("vllm", logging.WARNING, "", 0, "step %d", (n,), None) for n in (1, 1, 2, 1)]
+    assert [once.filter(record) for record in records] == [True, False, True, False]

@@ -1,0 +1,143 @@
+"""Rewards look at the solution, however the completion was written."""
+
+import inspect
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from trl.scripts import grpo
+from trl.trainer import grpo_trainer
+
+from e1_trl.grading.mathematics import MathematicsGrader
+from e1_trl.rollout import ThinkingEnd
+from e1_trl.training.rewards import TRLS_REWARDS, Accuracy, format_reward, make_rewards, sees_all
+
+
+@pytest.fixture(scope="module")
+def grader() -> Iterator[MathematicsGrader]:
+    with MathematicsGrader(time_limit=60, workers=1) as grader:
+        yield grader
+
+
+class Call:
+    """The keyword arguments with which TRL calls a reward, and what it logged."""
+
+    def __init__(self, **columns: list[Any]):
+        self.metrics: dict[str, list[float]] = defaultdict(list)
+        self.extra: dict[str, list[str]] = {}
+        count = len(columns["solution_text"])
+        self.arguments: dict[str, Any] = columns | {
+            "prompts": [[{"role": "user", "content": "1 + 1"}]] * count,
+            "completions": [[{"role": "assistant", "content": r"so \boxed{2}</think>"}]] * count,
+            "completion_ids": [[1, 2, 3]] * count,
+            "prompt_tokens": [3] * count,
+            "trainer_state": None,
+            "log_metric": lambda name, value: self.metrics[name].append(value),
+            "log_extra": self.extra.__setitem__,
+        }
+
+
+def test_accuracy_grades_the_solution_and_logs_what_went_wrong(grader: MathematicsGrader) -> None:
+    call = Call(
+        solution_text=[r"\boxed{2}", r"\boxed{3}", "2", "", r"\boxed{((}", r"\boxed{1 + 1}"],
+        answers=[["2"], ["2"], ["2"], ["2"], ["2", "two"], ["2"]],
+    )
+    assert Accuracy(grader)(**call.arguments) == [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    assert call.metrics == {
+        "grading/unevaluated": [0.0, 0.0, 0.0, 0.0, 0.0, 1.0],
+        "grading/timed_out": [0.0] * 6,
+        "grading/crashed": [0.0] * 6,
+        "grading/unboxed": [0.0, 0.0, 1.0, 1.0, 0.0, 0.0],
+        "grading/unparseable": [0.0, 0.0, 0.0, 0.0, 1.0, 0.0],
+    }
+    assert call.extra == {"outcome": ["correct", "wrong", "unboxed", "unboxed", "unparseable", "unevaluated"]}
+
+
+def test_hostile_answers_are_wrong_and_counted() -> None:
+    call = Call(solution_text=[r"\boxed{9^{9^{9^{9}}}}"] * 2, answers=[["2"]] * 2)
+    with MathematicsGrader(time_limit=1, workers=1) as grader:
+        assert Accuracy(grader)(**call.arguments) == [0.0, 0.0]
+    assert call.metrics["grading/timed_out"] == [1.0, 1.0]
+
+
+def test_format_wants_one_box_in_a_solution_that_ended_by_itself() -> None:
+    call = Call(
+        solution_text=[r"\boxed{2}", r"\boxed{2}", "2", r"\boxed{2}, \boxed{2}", r"\boxed{2}", ""],
+        thinking_end=["closed", "forced", "closed", "closed", "closed", "eos"],
+        solution_truncated=[False, False, False, False, True, False],
+    )
+    assert format_reward(**call.arguments) == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("solution", "reward"),
+    [
+        (r"\fbox{2}", 1.0),
+        (r"\boxed {2}", 1.0),
+        (r"\boxed{", 0.0),
+        (r"\boxed{x", 0.0),
+        (r"\boxed{}", 0.0),
+        (r"\boxed{2} and \fbox{3}", 0.0),
+        (r"\boxed{\fbox{2}}", 0.0),
+    ],
+)
+def test_format_wants_a_closed_box_with_something_in_it(solution: str, reward: float) -> None:
+    call = Call(solution_text=[solution], thinking_end=["closed"], solution_truncated=[False])
+    assert format_reward(**call.arguments) == [reward]
+
+
+def test_format_takes_the_rollouts_enum_as_well_as_its_values() -> None:
+    ends = [ThinkingEnd.CLOSED, ThinkingEnd.EOS]
+    call = Call(solution_text=[r"\boxed{2}"] * 2, thinking_end=ends, solution_truncated=[False] * 2)
+    assert format_reward(**call.arguments) == [1.0, 0.0]
+
+
+def test_rewards_are_made_by_name_in_order(grader: MathematicsGrader) -> None:
+    rewards = make_rewards(["format", "accuracy", "accuracy_reward"], None, grader)
+    assert [reward.__name__ for reward in rewards] == ["format", "accuracy", "accuracy_reward"]  # type: ignore[union-attr]
+    assert [sees_all(reward) for reward in rewards] == [False, False, True]
+
+
+def test_reward_models_and_trls_functions_under_settings_see_all() -> None:
+    assert sees_all("org/reward-model") and sees_all(torch.nn.Linear(1, 1))
+    assert sees_all(partial(TRLS_REWARDS["accuracy_reward"]))  # type: ignore[arg-type]
+    assert not sees_all(partial(format_reward))
+
+
+def test_a_dotted_name_is_a_function_of_ones_own_in_the_working_directory(
+    grader: MathematicsGrader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_rewards.py").write_text("def brevity(solution_text, **_): return [-len(t) for t in solution_text]")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (reward,) = make_rewards(["my_rewards.brevity"], [1.0], grader)
+    assert reward(**Call(solution_text=["ab", ""]).arguments) == [-2, 0]  # type: ignore[operator]
+    assert not sees_all(reward)
+    with pytest.raises(ValueError, match=r"the reward 'my_rewards\.length' cannot be imported: .*length"):
+        make_rewards(["my_rewards.length"], None, grader)
+
+
+def test_unknown_rewards_and_wrong_weights_are_named(grader: MathematicsGrader) -> None:
+    with pytest.raises(ValueError, match=r"^unknown reward 'acuracy'; available are accuracy, format, accuracy_reward"):
+        make_rewards(["accuracy", "acuracy"], None, grader)
+    with pytest.raises(ValueError, match="reward_weights has 2 values for the 1 rewards accuracy"):
+        make_rewards(["accuracy"], [1.0, 2.0], grader)
+
+
+def test_the_names_of_trls_rewards_are_those_of_its_training_script() -> None:
+    script = inspect.getsource(grpo.main)
+    registry = script[script.index("reward_funcs_registry = {") : script.index("# Get the reward models")]
+    assert re.findall(r'^\s+"(\w+)":', registry, re.M) == list(TRLS_REWARDS)
+    assert "max_completion_len=1280, soft_punish_cache=256" in registry
+
+
+def test_trl_still_passes_what_the_rewards_take() -> None:
+    source = inspect.getsource(grpo_trainer.GRPOTrainer._calculate_rewards)
+    assert 'reward_kwargs["log_metric"]' in source
+    assert 'reward_kwargs["log_extra"]' in source

@@ -1,0 +1,196 @@
+"""The whole stack, through `accelerate launch`: TRL, a colocated CPU vLLM, PEFT, DeepSpeed."""
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from conftest import BASE, Train, kill, launch, printed
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from e1_trl.report.provenance import Provenance, commit
+
+pytestmark = [pytest.mark.engine, pytest.mark.distributed]
+
+GAP = "sampling/sampling_logp_difference/mean"
+# High enough to move every weight visibly within some steps: weights that do not reach the engine open the gap.
+FAST = ("--learning_rate", 1e-3, "--warmup_steps", 0, "--lr_scheduler_type", "constant")
+
+
+def steps(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [entry for entry in log if "reward" in entry]
+
+
+def assert_in_sync(log: list[dict[str, Any]], first: int = 0) -> None:
+    gaps = [entry[GAP] for entry in steps(log)[first:]]
+    assert gaps and max(gaps) < 0.01, gaps
+
+
+def test_a_run_logs_the_bookkeeping_and_evaluates_at_the_same_budget(train: Train, tmp_path: Path) -> None:
+    log = train(
+        *("--beta", 0.01, "--loss_type", "dr_grpo", "--mask_truncated_completions", "true"),
+        *("--reward_funcs", "accuracy", "format", "--reward_weights", 1.0, 0.2),
+        *("--log_completions", "true", "--num_completions_to_print", 1, "--completions_steps", 2),
+        *("--eval_strategy", "steps", "--eval_steps", 3, "--dataset_test_split", "test[:32]"),
+        *("--per_device_eval_batch_size", 32, "--num_generations_eval", 1),
+    )
+    for entry in steps(log):
+        ratios = [entry[f"thinking/{end}_ratio"] for end in ("closed", "forced", "eos")]
+        assert sum(ratios) == pytest.approx(1)
+        assert entry["thinking/mean_tokens"] <= 64 and entry["solution/mean_tokens"] <= 32
+        by_end = [entry.get(f"reward/{end}", 0.0) for end in ("closed", "forced", "eos")]
+        assert sum(r * b for r, b in zip(ratios, by_end, strict=True)) == pytest.approx(entry["reward"], abs=1e-4)
+        assert entry["rewards/format/mean"] > 0
+        assert "grading/timed_out" in entry and "grading/unevaluated" in entry and "kl" in entry
+    assert_in_sync(log)
+    (evaluation,) = [entry for entry in log if "eval_reward" in entry]
+    assert evaluation["eval_thinking/mean_tokens"] <= 64
+
+    tables = sorted((tmp_path / "run" / "completions").glob("*.parquet"))
+    assert [file.stem for file in tables] == ["completions_00001", "completions_00003"]
+    table = pd.read_parquet(tables[0])
+    columns = ["thinking_end", "thinking_tokens", "solution_tokens", "solution_truncated", "outcome"]
+    assert set(columns) <= set(table.columns)
+    assert (table["thinking_tokens"][table["thinking_end"] == "forced"] == 64).all()
+    assert "elastic-reasoning" in (tmp_path / "run" / "README.md").read_text()
+    provenance = Provenance.read(tmp_path / "run")
+    assert provenance is not None and provenance.seeds == (42,)
+    assert provenance.commit.removesuffix("-dirty") == commit().removesuffix("-dirty")
+
+    text = printed(tmp_path / "run")
+    lines = [line.split(" | ") for line in text.splitlines() if line.startswith("step ")]
+    assert [line[0] for line in lines] == ["step 1/3", "step 2/3", "step 3/3", "step 3/3"]
+    assert lines[3][1] == "evaluation"
+    assert "'grad_norm'" not in text
+    # vLLM says so at each of the three weight syncs.
+    assert text.count("RotaryEmbedding: Failed to load weights") == 1
+
+
+def test_accuracy_at_several_budgets_is_followed_while_training(train: Train, tmp_path: Path) -> None:
+    log = train(
+        *("--eval_budgets", "16+16", "96+32", "--eval_steps", 2, "--dataset_test_split", "test[:33]"),
+        *("--max_steps", 4, *FAST),
+    )
+    evaluations = [entry for entry in log if "eval_budget/16+16/accuracy" in entry]
+    assert [entry["step"] for entry in evaluations] == [0, 2, 4]
+    assert [entry["step"] for entry in log if {"loss", "reward"} <= entry.keys()] == [1, 2, 3, 4]
+    assert not any("reward" in entry for entry in evaluations)
+    for entry in evaluations:
+        assert entry["eval_budget/16+16/forced_ratio"] >= entry["eval_budget/96+32/forced_ratio"]
+        assert entry["eval_budget/16+16/thinking_tokens"] <= 16
+        assert 16 < entry["eval_budget/96+32/thinking_tokens"] <= 96
+    assert evaluations[0]["eval_budget/96+32/accuracy"] > evaluations[0]["eval_budget/16+16/accuracy"]
+    assert evaluations[0] != {**evaluations[2], "step": 0}
+    assert_in_sync(log)
+
+
+def test_lora_trains_and_reaches_the_engine(train: Train, tmp_path: Path) -> None:
+    log = train(
+        "--use_peft", "true", "--lora_r", 8, "--lora_target_modules", "q_proj", "v_proj", *FAST, "--max_steps", 4
+    )
+    assert_in_sync(log)
+    assert (tmp_path / "run" / "adapter_model.safetensors").exists()
+
+
+def test_a_tied_output_head_reaches_the_engine(train: Train, tmp_path: Path) -> None:
+    tied = tmp_path / "tied"
+    model = AutoModelForCausalLM.from_pretrained(BASE, tie_word_embeddings=True)
+    model.lm_head.weight = model.model.embed_tokens.weight
+    model.save_pretrained(tied)
+    AutoTokenizer.from_pretrained(BASE).save_pretrained(tied)
+    assert "lm_head.weight" not in load_file(tied / "model.safetensors")
+    assert_in_sync(train("--model_name_or_path", tied, "--beta", 0.1, *FAST, "--max_steps", 5))
+
+
+# Imported by the training as the module of a reward: the first weights reach the engine with the model, no later ones.
+NO_SYNC = """
+import e1_trl.engines.weights
+from e1_trl.training.rewards import format_reward as reward
+
+e1_trl.engines.weights.reload_weights = lambda generation: None
+"""
+
+
+def test_training_stops_when_the_weights_do_not_reach_the_engine(
+    nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "no_sync.py").write_text(NO_SYNC)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    options = ("--reward_funcs", "accuracy", "no_sync.reward", *FAST, "--max_steps", 30)
+    process = launch(*options, output=tmp_path / "run", data=nano_data)
+    assert process.wait() != 0
+    stopped = re.search(r"step (\d+): vLLM's log-probabilities differ from the trainer's by", printed(tmp_path / "run"))
+    assert stopped and int(stopped[1]) > 0
+
+
+def test_zero3_on_two_processes_keeps_the_engines_in_sync_and_shares_an_uneven_evaluation(train: Train) -> None:
+    log = train(
+        *("--eval_budgets", "96+32", "--eval_steps", 5, "--dataset_test_split", "test[:33]"),
+        *(*FAST, "--max_steps", 5, "--ddp_backend", "gloo"),
+        accelerate_config="cpu_zero3",
+    )
+    assert len(steps(log)) == 5
+    assert all(entry["grad_norm"] > 0 for entry in steps(log))
+    assert_in_sync(log)
+    evaluations = [entry for entry in log if "eval_budget/96+32/accuracy" in entry]
+    assert [entry["step"] for entry in evaluations] == [0, 5]
+    for entry in evaluations:  # a mean over 33 problems, each of them once
+        right = entry["eval_budget/96+32/accuracy"] * 33
+        assert 0 < right < 33 and right == pytest.approx(round(right))
+
+
+def test_two_processes_share_one_tensor_parallel_engine(train: Train) -> None:
+    # vLLM's CPU build gives every externally launched group the same name in shared memory, so what a killed run left
+    # there would stop this one.
+    for left_over in Path("/dev/shm").glob("-tp:0-*-cpushm_*"):
+        left_over.unlink()
+    log = train(
+        *("--vllm_tensor_parallel_size", 2, *FAST, "--max_steps", 4, "--ddp_backend", "gloo"),
+        accelerate_config="cpu_zero3",
+    )
+    assert len(steps(log)) == 4
+    assert_in_sync(log)
+
+
+def test_a_killed_run_resumes_from_its_checkpoint(train: Train, nano_data: Path, tmp_path: Path) -> None:
+    output = tmp_path / "killed"
+    options = (
+        *("--max_steps", 6, "--save_strategy", "steps", "--save_steps", 2),
+        *("--eval_budgets", "16+16", "--eval_steps", 2, "--dataset_test_split", "test[:32]"),
+    )
+    process = launch(*options, output=output, data=nano_data)
+    try:
+        while not (output / "checkpoint-2" / "trainer_state.json").exists():
+            assert process.poll() is None, printed(output)[-5000:]
+            time.sleep(0.2)
+    finally:
+        kill(process)
+    last = max(
+        int(folder.name.split("-")[1])
+        for folder in output.glob("checkpoint-*/")
+        if (folder / "trainer_state.json").exists()
+    )
+    assert last < 6
+
+    log = train(*options, "--resume_from_checkpoint", "true", output=output)
+    assert [entry["step"] for entry in steps(log)] == [1, 2, 3, 4, 5, 6]
+    before = json.loads((output / "checkpoint-2" / "trainer_state.json").read_text())["log_history"]
+    assert log[: len(before)] == before
+    assert [entry["step"] for entry in log if "eval_budget/16+16/accuracy" in entry] == [0, 2, 4, 6]
+    assert_in_sync(log)
+
+
+def test_the_entry_point_refuses_a_bad_recipe_in_one_line_whatever_the_number_of_processes(
+    nano_data: Path, tmp_path: Path
+) -> None:
+    options = ("--thinking_budget", 2000, "--ddp_backend", "gloo")
+    process = launch(*options, output=tmp_path / "run", data=nano_data, accelerate_config="cpu_zero3")
+    assert process.wait() != 0
+    text = printed(tmp_path / "run")
+    line = "e1_trl.train: a prompt of 64 tokens with budget 2000+32 and 1 forced tokens does not fit"
+    assert text.count(line) == 1
+    assert "Loading weights" not in text

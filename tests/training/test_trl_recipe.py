@@ -1,0 +1,97 @@
+"""A recipe that was written for TRL's `trl grpo`, trained here with nothing added but two budgets."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import BASE, ROOT
+
+pytestmark = [pytest.mark.engine, pytest.mark.distributed]
+
+# Without what an engine in the test process has left for processes of its own group.
+GROUP = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in GROUP}
+
+RECIPE = """\
+model_name_or_path: model
+dtype: float32
+datasets:
+  - path: json
+    data_files: sums.jsonl
+reward_funcs:
+  - accuracy_reward
+  - my_rewards.brevity
+reward_weights: [1.0, 0.1]
+learning_rate: 1.0e-5
+lr_scheduler_type: cosine
+num_generations: 8
+max_completion_length: 128
+per_device_train_batch_size: 16
+gradient_accumulation_steps: 2
+max_steps: 2
+temperature: 1.0
+use_vllm: true
+vllm_mode: colocate
+vllm_gpu_memory_utilization: 0.3
+gradient_checkpointing: false
+bf16: false
+use_cpu: true
+logging_steps: 1
+output_dir: trained
+"""
+BUDGETS = """\
+thinking_budget: 64
+solution_budget: 32
+"""
+
+
+def test_it_trains_with_trls_rewards_and_ones_own_under_the_budgets(nano_data: Path, tmp_path: Path) -> None:
+    # A model for 2,048 tokens, as any that TRL's recipes are written for takes; the nano base takes 1,024.
+    shutil.copytree(BASE, tmp_path / "model")
+    settings = json.loads((BASE / "config.json").read_text())
+    (tmp_path / "model" / "config.json").write_text(json.dumps({**settings, "max_position_embeddings": 2048}))
+    problems = [json.loads(line) for line in (nano_data / "train.jsonl").read_text().splitlines()[:64]]
+    with (tmp_path / "sums.jsonl").open("w") as file:
+        for problem in problems:
+            row = {
+                "prompt": [{"role": "user", "content": problem["problem"]}],
+                "solution": f"${problem['answer']}$",
+            }
+            file.write(json.dumps(row) + "\n")
+    (tmp_path / "my_rewards.py").write_text(
+        "def brevity(completions, thinking_tokens, **_):\n    return [-tokens / 64 for tokens in thinking_tokens]\n"
+    )
+    (tmp_path / "recipe.yaml").write_text(RECIPE + BUDGETS)
+    launch = [sys.executable, "-m", "accelerate.commands.launch"]
+    done = subprocess.run(
+        [
+            *launch,
+            "--config_file",
+            ROOT / "accelerate_configs" / "cpu.yaml",
+            "-m",
+            "e1_trl.train",
+            "--config",
+            "recipe.yaml",
+        ],
+        cwd=tmp_path,
+        env={**ENVIRONMENT, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    log = json.loads((tmp_path / "trained" / "trainer_state.json").read_text())["log_history"]
+    steps = [entry for entry in log if "reward" in entry]
+    assert len(steps) == 2
+    for entry in steps:
+        assert entry["thinking/mean_tokens"] <= 64 and entry["solution/mean_tokens"] <= 32
+        assert entry["rewards/brevity/mean"] == pytest.approx(-entry["thinking/mean_tokens"] / 64, abs=1e-4)
+    assert 0 < sum(entry["rewards/accuracy_reward/mean"] for entry in steps) < 2
+    warning = "the rewards accuracy_reward see the whole completion, thinking included"
+    assert (done.stdout + done.stderr).count(warning) == 1
+    lines = [line for line in done.stdout.splitlines() if line.startswith("step ")]
+    assert [line.split(" | ")[0] for line in lines] == ["step 1/2", "step 2/2"]
