@@ -120,14 +120,17 @@ bench: install  ## measure the scheduler against a barrier and a single call, in
 
 ## ---- checks
 
+# Engines take all cores, one test at a time; the others share them.
+LIGHT := not engine and not distributed
 test: install  ## every test, engines included
-	$(PY) -m pytest
+	$(PY) -m pytest -n auto -m "$(LIGHT)"
+	$(PY) -m pytest -m "not ($(LIGHT))"
 
 check: install  ## format, lint, types and the tests that start neither an engine nor processes
 	ruff format --check .
 	ruff check .
 	mypy
-	$(PY) -m pytest -q -m "not engine and not distributed"
+	$(PY) -m pytest -q -n auto -m "$(LIGHT) and not slow"
 
 format: install  ## format the code and repair what the linter can
 	ruff format .

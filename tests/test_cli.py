@@ -65,6 +65,7 @@ def test_an_unknown_command_is_named_in_one_line() -> None:
     assert done.stderr == "e1: there is no command 'evaluate', only train, eval, report, compare, curve\n"
 
 
+@pytest.mark.slow
 def test_the_names_for_library_users_are_imported_when_asked_for() -> None:
     done = python(
         "import sys, e1_trl; assert 'trl' not in sys.modules and e1_trl.__all__ == ['E1Config', 'E1Trainer']\n"
@@ -198,6 +199,7 @@ def test_what_cannot_be_compared_is_one_line(arguments: list[str], said: str) ->
     assert done.stderr.splitlines()[-1].startswith(f"e1 compare: error: {said}")
 
 
+@pytest.mark.slow
 def test_a_comparison_stops_at_the_first_evaluation_that_fails(tmp_path: Path) -> None:
     asked = ["--dataset_name", tmp_path / "nothing", "--budgets", "8+8", "--methods", "separate"]
     done = e1("compare", "--models", BASE, "other/model", "--output", tmp_path / "out", *asked)

@@ -79,6 +79,7 @@ def test_the_lower_ends_go_with_the_cpu_engine(index: list[str], tmp_path: Path)
     assert "vllm" not in versions
 
 
+@pytest.mark.slow
 def test_the_newest_versions_go_with_the_cuda_engine_on_every_python(index: list[str]) -> None:
     def newest(python: str) -> dict[str, Version]:
         return resolve("--extra=gpu", "--python-version", python, *index)

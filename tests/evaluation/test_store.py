@@ -76,6 +76,7 @@ def test_compaction_leaves_one_shard_with_everything(tmp_path: Path) -> None:
     assert stored(tmp_path) == {(problem, 0) for problem in range(300)}
 
 
+@pytest.mark.slow
 def test_what_is_finished_survives_a_kill_though_nothing_follows_it(tmp_path: Path) -> None:
     program = """
 import os, signal, sys, time
@@ -220,6 +221,7 @@ with Store(Path(sys.argv[1]), MANIFEST, exclusive=True) as store:
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the filter names a system call by its x86_64 number")
+@pytest.mark.slow
 def test_on_a_file_system_without_locks_it_warns_and_works(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", WITHOUT_LOCKS, str(tmp_path)]

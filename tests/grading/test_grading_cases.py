@@ -76,6 +76,7 @@ KNOWN = (
 )
 
 
+@pytest.mark.slow
 def test_math_verifys_tests_agree_but_for_known_rows(grader: Grader) -> None:
     rows = read("verify/math_verify_tests.jsonl")
     solutions = [
@@ -127,6 +128,7 @@ SETS = [
 
 
 @pytest.mark.parametrize(("file", "every"), SETS)
+@pytest.mark.slow
 def test_every_accepted_answer_in_a_box_is_right(grader: Grader, file: str, every: int) -> None:
     """Each alone: one that is refused as its own answer is not saved by another."""
     answers = [answer for row in read(file)[::every] for answer in accepted(row)]
@@ -138,6 +140,7 @@ def test_every_accepted_answer_in_a_box_is_right(grader: Grader, file: str, ever
 @pytest.mark.parametrize(
     ("file", "right"), [("math500", 500), ("minerva272", 223), ("gsm8k_test", 1319)], ids=lambda value: str(value)
 )
+@pytest.mark.slow
 def test_no_real_solution_is_unevaluated(grader: Grader, file: str, right: int) -> None:
     rows = read(f"math_eval/{file}.jsonl")
     solutions = [row["solution"] for row in rows]

@@ -150,6 +150,7 @@ def test_a_box_comes_before_free_text_and_free_text_may_hold_nothing(grader: Gra
     assert grades == [Grade(Outcome.WRONG, "41"), *[Grade(Outcome.UNBOXED, None)] * 3]
 
 
+@pytest.mark.slow
 def test_free_text_is_hostile_too(strict_grader: MathematicsGrader) -> None:
     hostile = [f"${HUGE_POWER}$", "9" * 10**6 + "!", "$" + "{" * 10**5 + "$", "1+" * 10**6]
     grades = strict_grader.grade([""] * 4, [["1"]] * 4, hostile)

@@ -70,6 +70,7 @@ def test_equal_tasks_cost_their_limit_once(impatient: Workers[int]) -> None:
     assert time.monotonic() - start < 8
 
 
+@pytest.mark.slow
 def test_waiting_in_the_queue_does_not_count() -> None:
     one_worker = Workers(_act, _nothing, time_limit=3, workers=1)
     results = one_worker.run([("hang", 1), ("hang", 2), *(("echo", number) for number in range(20))])
@@ -106,6 +107,7 @@ def _take_memory_and_time() -> None:
 _kept: list[bytearray] = []
 
 
+@pytest.mark.slow
 def test_the_initializer_counts_neither_as_time_nor_as_memory() -> None:
     prepared = Workers(_act, _take_memory_and_time, time_limit=1.5, workers=1)
     assert prepared.run([("echo", 1)]) == [1]

@@ -254,6 +254,7 @@ def test_nothing_left_to_train_on_is_an_error() -> None:
         decontaminate(asked("1 + 1?"), asked("1+1?", "2+2?"), "math500")
 
 
+@pytest.mark.slow
 def test_every_real_overlap_with_the_benchmarks_is_found() -> None:
     train, folder = DATA / "math_train" / "deepscaler.jsonl.gz", DATA / "math_eval"
     if not train.exists() or not folder.exists():

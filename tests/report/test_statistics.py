@@ -128,6 +128,7 @@ def test_many_problems_away_from_the_edges_have_the_bootstraps_interval(samples:
     assert (estimate.low, estimate.high) == pytest.approx((low, high), abs=0.1 * (high - low))
 
 
+@pytest.mark.slow
 def test_a_differences_interval_covers_what_it_says_with_few_problems_too() -> None:
     rng = np.random.default_rng(3)
     covered = {}

@@ -135,7 +135,7 @@ def test_the_papers_recipes_take_a_generation_of_1024_rollouts_in_two_mini_batch
         assert generations == 200
 
 
-@pytest.fixture(params=["deepseek-r1-distill-qwen", "qwen3"])
+@pytest.fixture(scope="module", params=["deepseek-r1-distill-qwen", "qwen3"])
 def real_tokenizer(request: pytest.FixtureRequest) -> PreTrainedTokenizerBase:
     folder = DATA / "tokenizers" / request.param
     if not folder.is_dir():
