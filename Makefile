@@ -96,13 +96,13 @@ base: install  ## make the nano base model again, from nothing, into runs/nano/b
 	$(PY) recipes/nano/make_base.py --what model --output runs/nano
 
 BENCHMARK ?= $(if $(DATASET),,aime2024)
-BUDGETS ?= 512+1024 1024+1024 2048+1024 3072+1024 4096+1024 unlimited
+BUDGETS ?= 512+1024 1024+1024 2048+1024 3072+1024 4096+1024
 METHODS ?= separate truncation s1 no_thinking unconstrained
 PROBLEMS = $(if $(BENCHMARK),--benchmark $(BENCHMARK),--dataset_name $(DATASET))
 ASKED = $(PROBLEMS) --budgets $(BUDGETS) --methods $(METHODS) $(ARGS)
 
 eval: install  ## every budget and baseline: MODEL=… [BENCHMARK=… | DATASET=…] [BUDGETS=…] [METHODS=…]
-	@test -n "$(MODEL)" || { echo "make eval: MODEL is missing, e.g. make eval MODEL=recipes/nano/base"; exit 2; }
+	@test -n "$(MODEL)" || { echo "make eval: MODEL is missing, e.g. make eval MODEL=runs/nano/e1 DATASET=runs/nano/data BUDGETS=64+32"; exit 2; }
 	e1 eval --model $(MODEL) $(ASKED)
 
 compare: install  ## the same for several models, reported together: MODELS="a b c" OUTPUT=folder

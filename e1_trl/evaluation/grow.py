@@ -1,6 +1,6 @@
 """Grows the trees of a plan on an engine, and reads the completions off them.
 
-Every finished segment goes into the store before anything else is asked for, so a killed run loses what was in flight.
+Every finished segment goes to the store at once, so a killed run loses what was in flight and what was just finished.
 """
 
 import time

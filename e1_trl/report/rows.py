@@ -3,13 +3,11 @@
 Every number that is printed or drawn anywhere has its one definition here.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -292,8 +290,3 @@ def lines(measured: Sequence[Measured]) -> list[Line]:
 
 def _line(row: Row) -> tuple[str, str, str]:
     return row.model, row.method, row.benchmark
-
-
-def read_rows(file: Path) -> list[Row]:
-    """The rows of a `results.json`."""
-    return [Row(**row) for row in json.loads(file.read_text())["rows"]]

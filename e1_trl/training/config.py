@@ -53,8 +53,8 @@ class E1Config(BudgetArguments, GRPOConfig):
             For comparison only: train on forced tokens as if the policy had sampled them, as the paper's own code does.
         max_logprob_gap (`float`, defaults to 0.1):
             Training stops on a gross disagreement: when the mean absolute difference between vLLM's and the trainer's
-            log-probabilities of a generation batch exceeds this many nats. Weights that never reach the engine add
-            about 0.001 nats a step at a learning rate of 1e-6, so watch `sampling/sampling_logp_difference/mean`, too.
+            log-probabilities of a generation batch exceeds this many nats. At learning rates near 1e-6 weights that
+            never reach the engine may stay below it for long, so watch `sampling/sampling_logp_difference/mean`, too.
             Checked whenever TRL computes both (`vllm_importance_sampling_correction`, on by default).
         max_completion_length (`int`, *optional*):
             Follows from the budget. Where it is set, as in a recipe written for TRL, the budget must not exceed it.

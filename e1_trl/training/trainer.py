@@ -222,8 +222,7 @@ class E1Trainer(GRPOTrainer):
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """Stop on a gross disagreement of engine and trainer on the log-probabilities of what was sampled.
 
-        Weights that failed to reach the engine cause one in time: at learning rates of 1e-6 the gap grows by about
-        0.001 nats a step.
+        Weights that failed to reach the engine cause one in time, which at learning rates near 1e-6 may be long.
         """
         output = super()._generate_and_score_completions(inputs)
         metrics = self._metrics["train" if self.model.training else "eval"]

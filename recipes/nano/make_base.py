@@ -1,7 +1,7 @@
 """Make the nano base: a language of chained sums, a tokenizer, and a model that thinks too long in it.
 
 Everything that the nano recipe needs is made here from nothing: problems with known answers, a word-level
-tokenizer with `<think>` and `</think>`, and a Qwen2 model of about 0.7 M parameters, pre-trained on worked
+tokenizer with `<think>` and `</think>`, and a Qwen2 model of 0.65 M parameters, pre-trained on worked
 examples. Its thinking is right but redundant, as that of R1-like models: every step is rechecked ("Wait ...")
 1.6 times on average, so the natural thinking is almost three times the concise chain.
 

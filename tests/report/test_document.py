@@ -11,9 +11,13 @@ from fabricated import cell, right
 
 from e1_trl.report import samples
 from e1_trl.report.__main__ import main
-from e1_trl.report.rows import read_rows
+from e1_trl.report.rows import Row
 
 PROSE = "before\n<!-- nano -->\nold\n<!-- /nano -->\nafter\n"
+
+
+def read_rows(file: Path) -> list[Row]:
+    return [Row(**row) for row in json.loads(file.read_text())["rows"]]
 
 
 @pytest.fixture

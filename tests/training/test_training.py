@@ -58,7 +58,7 @@ def test_a_run_logs_the_bookkeeping_and_evaluates_at_the_same_budget(train: Trai
     assert (table["thinking_tokens"][table["thinking_end"] == "forced"] == 64).all()
     assert "elastic-reasoning" in (tmp_path / "run" / "README.md").read_text()
     provenance = Provenance.read(tmp_path / "run")
-    assert provenance is not None and provenance.seeds == (42,)
+    assert provenance.seeds == (42,)
     assert provenance.commit.removesuffix("-dirty") == commit().removesuffix("-dirty")
 
     text = printed(tmp_path / "run")
