@@ -10,6 +10,7 @@ what is wrong is said in one line.
 import logging
 import os
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import BudgetEvaluation
 
 MAX_GRADING_WORKERS = 8
+OTHERS_WAIT = 30  # seconds
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,10 @@ def main(argv: list[str] | None = None) -> None:
             logging.getLogger("e1_trl").setLevel(logging.ERROR)  # the main process warns for all
         recipe = prepare(script_args, args, model, mixture)
     except (ValueError, OSError, yaml.YAMLError) as error:
-        if os.environ.get("LOCAL_RANK", "0") != "0":  # the first process of the machine says it for all
+        if os.environ.get("LOCAL_RANK", "0") != "0":
+            # The first process of the machine says it for all. The launcher ends the others as soon as one has ended,
+            # so the others leave it the time to.
+            time.sleep(OTHERS_WAIT)
             sys.exit(1)
         sys.exit(f"e1_trl.train: {' '.join(str(error).split())}")
     if script_args.dry_run:

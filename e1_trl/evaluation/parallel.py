@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 
 from transformers.dynamic_module_utils import init_hf_modules
 
@@ -60,7 +61,8 @@ def run_data_parallel(prepared: Prepared, plan: Plan) -> None:
             own = devices[rank * size : (rank + 1) * size] if devices != [""] else range(rank * size, (rank + 1) * size)
             environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(map(str, own))}
             command = [sys.executable, "-m", "e1_trl.evaluation.parallel"]
-            process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, preexec_fn=die_with_parent)
+            die = partial(die_with, os.getpid())
+            process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, preexec_fn=die)
             processes.append(process)
         for rank, process in enumerate(processes):
             _hand_over(process, Share(prepared, replace(plan, problems=plan.problems[rank::count]), rank))
@@ -87,10 +89,12 @@ def _hand_over(process: "subprocess.Popen[bytes]", share: Share) -> None:
         raise EngineError(f"engine {share.rank} ended before it was told what to do ({error})") from error
 
 
-def die_with_parent() -> None:
-    """Have Linux kill this process when the one that started it ends, however that ends."""
+def die_with(parent: int) -> None:
+    """Have Linux kill this process when the one that started it, `parent`, ends, however that ends."""
     parent_death_signal = 1  # PR_SET_PDEATHSIG
     ctypes.CDLL(None).prctl(parent_death_signal, signal.SIGKILL)
+    if os.getppid() != parent:  # it has ended before this was asked for
+        os._exit(1)
 
 
 if __name__ == "__main__":

@@ -4,20 +4,21 @@ import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import time
 from pathlib import Path
 
+import openai
 import pandas as pd
 import psutil
 import pytest
 import torch
-from conftest import BASE, ROOT, SERVED_CONTEXT, evaluation, free_port, kill, results, serving
+from conftest import BASE, ROOT, SERVED_CONTEXT, evaluation, free_port, kill, options, results, serving
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from e1_trl.engines.checkpoint import Checkpoint
+from e1_trl.evaluation.__main__ import main
 from e1_trl.report import samples
 
 KILLS = 8
@@ -30,36 +31,38 @@ def shards(folder: Path) -> list[set[tuple[object, ...]]]:
     return [set(table[KEY].itertuples(index=False, name=None)) for table in tables]
 
 
+@pytest.mark.engine
 @pytest.mark.distributed
 @pytest.mark.timeout(1500)
-def test_killed_at_random_moments_it_resumes_and_ends_the_same(nano_data: Path, tmp_path: Path) -> None:
-    # Few at a time, so that sampling takes longer than starting and most kills meet it at work.
+def test_killed_at_random_moments_it_resumes_and_ends_the_same(
+    server: openai.OpenAI, nano_data: Path, tmp_path: Path
+) -> None:
+    """On a server, which outlives it. Killed with engines of its own: the next test."""
+    served = ["--base_url", server.base_url, "--served_model_name", "nano", "--max_model_length", SERVED_CONTEXT]
     methods = ["--methods", "separate", "truncation", "s1", "no_thinking"]
     budgets = ["--budgets", "16+16", "32+16", "64+16"]
-    sampled = [*budgets, *methods, "--max_problems", 160, "--temperature", 0, "--concurrency", 2]
+    # Few at a time, so that sampling takes longer than starting.
+    sampled = [*served, *budgets, *methods, "--max_problems", 96, "--temperature", 0, "--concurrency", 4]
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
-    start = time.monotonic()
     subprocess.run(evaluation(nano_data, undisturbed, *sampled), cwd=ROOT, check=True, capture_output=True)
-    whole = time.monotonic() - start
+    (everything,) = shards(undisturbed)
 
     rng = random.Random(0)
-    (everything,) = shards(undisturbed)
     at_work = 0
-    for _ in range(KILLS):
-        log = (tmp_path / "log").open("w")
-        process = subprocess.Popen(
-            evaluation(nano_data, killed, *sampled), cwd=ROOT, stdout=log, stderr=log, start_new_session=True
-        )
+    for attempt in range(KILLS):
         before = len(shards(killed))
-        # Any time: while it starts, samples, or grades. Most often, soon after it has begun to write.
-        deadline, begun = time.monotonic() + rng.uniform(0.2, 0.9) * whole, False
-        while time.monotonic() < deadline and process.poll() is None:
-            time.sleep(0.01)
-            if not begun and len(list(killed.glob("segments/*.parquet"))) > before:
-                begun, deadline = True, min(deadline, time.monotonic() + rng.uniform(0, 1.5))
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        at_work += begun
+        with (tmp_path / "log").open("w") as log:
+            process = subprocess.Popen(
+                evaluation(nano_data, killed, *sampled), cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+            )
+        if attempt % 4 == 3:  # while it starts
+            time.sleep(rng.uniform(0, 5))
+        else:  # soon after it has begun to write
+            while process.poll() is None and len(list(killed.glob("segments/*.parquet"))) == before:
+                time.sleep(0.01)
+            time.sleep(rng.uniform(0, 1.5))
+            at_work += process.poll() is None
+        kill(process)
         stored: set[tuple[object, ...]] = set()
         for shard in shards(killed):
             # All shards are put into one when everything has been sampled; until they are unlinked both are there.
@@ -75,8 +78,9 @@ def test_killed_at_random_moments_it_resumes_and_ends_the_same(nano_data: Path, 
 @pytest.mark.distributed
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two processes need two cores")
 @pytest.mark.skipif(torch.cuda.device_count() == 1, reason="two processes need two GPUs, or none")
-def test_two_processes_find_what_one_does(nano_data: Path, tmp_path: Path) -> None:
-    sampled = ["--budgets", "16+16", "--methods", "separate", "--max_problems", 12, "--temperature", 0]
+def test_two_processes_find_what_one_does_killed_in_between_too(nano_data: Path, tmp_path: Path) -> None:
+    sampled = ["--budgets", "16+16", "--methods", "separate", "--max_problems", 48, "--temperature", 0]
+    sampled += ["--concurrency", 2]
     one = evaluation(nano_data, tmp_path / "one", *sampled)
     subprocess.run(one, cwd=ROOT, check=True, capture_output=True)
     for parallel in ("data", "tensor"):
@@ -85,26 +89,19 @@ def test_two_processes_find_what_one_does(nano_data: Path, tmp_path: Path) -> No
         # vLLM binds the processes of a tensor-parallel group to a NUMA node each, if it is not told where to.
         cores = {"VLLM_CPU_OMP_THREADS_BIND": "|".join(map(str, sorted(os.sched_getaffinity(0))[:2]))}
         environment = os.environ | (cores if parallel == "tensor" else {})
+        if parallel == "data":
+            parent = psutil.Popen(two, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            while not list(folder.glob("segments/*.parquet")):
+                assert parent.poll() is None
+                time.sleep(0.01)
+            engines = parent.children()
+            parent.kill()  # alone
+            parent.wait()
+            assert len(engines) == 2 and not psutil.wait_procs(engines, timeout=60)[1]
         subprocess.run(two, cwd=ROOT, env=environment, check=True, capture_output=True)
         assert results(tmp_path / "one") == results(folder)
         # All of it is in the folder, too: nothing is left to sample.
         assert len(pd.read_parquet(folder / "segments")) == len(pd.read_parquet(tmp_path / "one" / "segments"))
-
-
-@pytest.mark.distributed
-def test_killed_alone_it_leaves_no_engine_behind(nano_data: Path, tmp_path: Path) -> None:
-    parent = psutil.Popen(
-        evaluation(nano_data, tmp_path, "--budgets", "16+16", "--data_parallel_size", 2),
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    while len(engines := parent.children()) < 2:
-        assert parent.poll() is None
-        time.sleep(0.1)
-    parent.kill()
-    parent.wait()
-    assert not psutil.wait_procs(engines, timeout=10)[1]
 
 
 @pytest.mark.distributed
@@ -138,19 +135,13 @@ def test_a_revision_of_a_model_on_the_hub_is_found_and_recorded(nano_data: Path,
 
 
 @pytest.mark.distributed
-def test_a_server_that_is_not_there_is_one_line(nano_data: Path, tmp_path: Path) -> None:
+def test_the_command_says_what_is_wrong_in_one_line(nano_data: Path, tmp_path: Path) -> None:
     nowhere = ("--budgets", "16+16", "--base_url", "http://127.0.0.1:9/v1")
     done = subprocess.run(evaluation(nano_data, tmp_path, *nowhere), cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith("e1 eval: no answer from http://127.0.0.1:9/v1")
-
-
-@pytest.mark.distributed
-def test_the_command_says_what_is_wrong_in_one_line(nano_data: Path, tmp_path: Path) -> None:
-    wrong = evaluation(nano_data, tmp_path, "--budgets", "2000+16")
-    done = subprocess.run(wrong, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("e1 eval: a prompt of")
+    with pytest.raises(SystemExit, match=r"^e1 eval: a prompt of"):
+        main(options(nano_data, tmp_path, "--budgets", "2000+16"))
 
 
 @pytest.mark.distributed

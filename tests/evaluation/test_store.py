@@ -81,13 +81,15 @@ def test_what_is_finished_survives_a_kill_though_nothing_follows_it(tmp_path: Pa
     program = """
 import os, signal, sys, time
 from pathlib import Path
-from test_store import MANIFEST, leg
+from test_store import MANIFEST, leg, stored
 from e1_trl.evaluation.store import Store
 
 store = Store(Path(sys.argv[1]), MANIFEST)
 for problem in range(100):
     store.add(leg(problem))
-time.sleep(1)
+until = time.monotonic() + 60
+while len(stored(Path(sys.argv[1]))) < 100 and time.monotonic() < until:
+    time.sleep(0.05)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

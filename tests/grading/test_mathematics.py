@@ -68,7 +68,7 @@ def test_the_answer_is_in_the_last_box(text: str, answer: str | None) -> None:
 def test_looking_for_the_box_takes_linear_time(text: str) -> None:
     start = time.process_time()
     boxed_answer(text)
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 20
 
 
 def test_outcomes_say_what_is_wrong_with_an_answer(grader: Grader) -> None:
@@ -171,7 +171,7 @@ def test_a_hostile_answer_that_a_group_repeats_costs_its_limit_once(strict_grade
     start = time.monotonic()
     group = [(rf"In my {attempt}th try I found \boxed{{{HUGE_POWER}}}", ["1"]) for attempt in range(16)]
     assert outcomes(strict_grader, *group) == [Outcome.TIMED_OUT] * 16
-    assert time.monotonic() - start < 8
+    assert time.monotonic() - start < 15  # one after the other they take 16 at least
 
 
 @pytest.mark.parametrize(

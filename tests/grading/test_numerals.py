@@ -157,4 +157,4 @@ def test_an_accepted_answer_says_in_which_terms_fractions_may_be() -> None:
 def test_looking_for_numbers_takes_linear_time(latex: str) -> None:
     start = time.process_time()
     only_numbers(latex, Terms.LOWEST)
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 20

@@ -1,5 +1,6 @@
 """A call may hang, hog or die; what comes back is one result for each task, and in time."""
 
+import mmap
 import os
 import pickle
 import signal
@@ -67,7 +68,7 @@ def test_equal_tasks_cost_their_limit_once(impatient: Workers[int]) -> None:
     impatient.run([("echo", 1)])  # starts the process
     start = time.monotonic()
     assert impatient.run([("hang",)] * 16) == [Failure.TIMED_OUT] * 16
-    assert time.monotonic() - start < 8
+    assert time.monotonic() - start < 15  # one after the other they take 16 at least
 
 
 @pytest.mark.slow
@@ -100,11 +101,11 @@ def test_an_idle_worker_that_dies_costs_nothing() -> None:
 
 
 def _take_memory_and_time() -> None:
-    _kept.append(bytearray(2 * MEMORY_LIMIT))
+    _kept.append(mmap.mmap(-1, 2 * MEMORY_LIMIT))
     time.sleep(2)
 
 
-_kept: list[bytearray] = []
+_kept: list[mmap.mmap] = []
 
 
 @pytest.mark.slow

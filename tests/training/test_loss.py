@@ -27,7 +27,7 @@ LOSS_TYPES = ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo"]
 def trainer(nano_data: Path, tmp_path_factory: pytest.TempPathFactory) -> E1Trainer:
     args = E1Config(
         output_dir=str(tmp_path_factory.mktemp("trainer")),
-        thinking_budget=48,
+        thinking_budget=96,
         solution_budget=32,
         forced_text="Wait </think>",
         max_prompt_length=64,
@@ -154,3 +154,29 @@ def test_a_reward_sees_the_forced_tokens_that_open_the_box(trainer: E1Trainer, m
     rollout = E1Trainer.rollout([trainer.train_dataset[0]["prompt"]], trainer)
     assert rollout["solution_text"] == [r"\boxed{9}"]
     assert rollout["env_mask"] == [completion.loss_mask]
+
+
+def test_training_stops_when_the_weights_do_not_reach_the_engine(
+    trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [trainer.train_dataset[i // 8] for i in range(32)]
+    monkeypatch.setattr(trainer, "rollout_func", E1Trainer.rollout)
+    monkeypatch.setattr(trainer.args, "max_logprob_gap", 0.1)
+    before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+
+    def generate() -> None:
+        trainer._generate_and_score_completions([dict(row) for row in rows])
+
+    try:
+        generate()
+        with torch.no_grad():
+            for parameter in trainer.model.parameters():
+                parameter.mul_(1.3)
+        # TRL sends the weights when the step has changed.
+        with pytest.raises(RuntimeError, match=r"step 0: vLLM's log-probabilities differ from the trainer's by"):
+            generate()
+        trainer.state.global_step = 1
+        generate()
+    finally:
+        trainer.model.load_state_dict(before)
+        trainer.state.global_step, trainer._last_loaded_step = 0, -1

@@ -1,11 +1,13 @@
 """What a person sees of a run, and that the main process alone shows it."""
 
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from transformers import TrainerControl, TrainerState
 
+from e1_trl.training import progress
 from e1_trl.training.progress import Once, Progress, budget_summaries, duration, summary
 
 STEP = {
@@ -21,13 +23,18 @@ STEP = {
 }
 
 
+@pytest.fixture(autouse=True)
+def still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 0.0))
+
+
 def shown(capsys: pytest.CaptureFixture[str], logs: dict[str, Any], main: bool = True) -> str:
-    progress, control = Progress(), TrainerControl()
+    watched, control = Progress(), TrainerControl()
     state = TrainerState(global_step=2, max_steps=10, is_world_process_zero=main)
     for _ in range(2):
-        progress.on_step_begin(None, state, control)  # type: ignore[arg-type]
-        progress.on_step_end(None, state, control)  # type: ignore[arg-type]
-    progress.on_log(None, state, control, logs=logs)  # type: ignore[arg-type]
+        watched.on_step_begin(None, state, control)  # type: ignore[arg-type]
+        watched.on_step_end(None, state, control)  # type: ignore[arg-type]
+    watched.on_log(None, state, control, logs=logs)  # type: ignore[arg-type]
     return capsys.readouterr().out
 
 

@@ -88,6 +88,7 @@ def test_a_training_uploads_its_model_once_and_no_completions(
     options = {
         "--dataset_name": data,
         "--problem_column": "prompt",
+        "--thinking_budget": 192,
         "--max_steps": 2,
         "--save_strategy": "steps",
         "--save_steps": 1,

@@ -1,7 +1,7 @@
 """The whole stack, through `accelerate launch`: TRL, a colocated CPU vLLM, PEFT, DeepSpeed."""
 
+import contextlib
 import json
-import re
 import time
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ def test_a_run_logs_the_bookkeeping_and_evaluates_at_the_same_budget(train: Trai
         *("--log_completions", "true", "--num_completions_to_print", 1, "--completions_steps", 2),
         *("--eval_strategy", "steps", "--eval_steps", 3, "--dataset_test_split", "test[:32]"),
         *("--per_device_eval_batch_size", 32, "--num_generations_eval", 1),
+        compiled=True,
     )
     for entry in steps(log):
         ratios = [entry[f"thinking/{end}_ratio"] for end in ("closed", "forced", "eos")]
@@ -70,24 +71,6 @@ def test_a_run_logs_the_bookkeeping_and_evaluates_at_the_same_budget(train: Trai
     assert text.count("RotaryEmbedding: Failed to load weights") == 1
 
 
-def test_accuracy_at_several_budgets_is_followed_while_training(train: Train, tmp_path: Path) -> None:
-    log = train(
-        *("--eval_budgets", "16+16", "96+32", "--eval_steps", 2, "--dataset_test_split", "test[:33]"),
-        *("--max_steps", 4, *FAST),
-    )
-    evaluations = [entry for entry in log if "eval_budget/16+16/accuracy" in entry]
-    assert [entry["step"] for entry in evaluations] == [0, 2, 4]
-    assert [entry["step"] for entry in log if {"loss", "reward"} <= entry.keys()] == [1, 2, 3, 4]
-    assert not any("reward" in entry for entry in evaluations)
-    for entry in evaluations:
-        assert entry["eval_budget/16+16/forced_ratio"] >= entry["eval_budget/96+32/forced_ratio"]
-        assert entry["eval_budget/16+16/thinking_tokens"] <= 16
-        assert 16 < entry["eval_budget/96+32/thinking_tokens"] <= 96
-    assert evaluations[0]["eval_budget/96+32/accuracy"] > evaluations[0]["eval_budget/16+16/accuracy"]
-    assert evaluations[0] != {**evaluations[2], "step": 0}
-    assert_in_sync(log)
-
-
 def test_lora_trains_and_reaches_the_engine(train: Train, tmp_path: Path) -> None:
     log = train(
         "--use_peft", "true", "--lora_r", 8, "--lora_target_modules", "q_proj", "v_proj", *FAST, "--max_steps", 4
@@ -106,27 +89,6 @@ def test_a_tied_output_head_reaches_the_engine(train: Train, tmp_path: Path) -> 
     assert_in_sync(train("--model_name_or_path", tied, "--beta", 0.1, *FAST, "--max_steps", 5))
 
 
-# Imported by the training as the module of a reward: the first weights reach the engine with the model, no later ones.
-NO_SYNC = """
-import e1_trl.engines.weights
-from e1_trl.training.rewards import format_reward as reward
-
-e1_trl.engines.weights.reload_weights = lambda generation: None
-"""
-
-
-def test_training_stops_when_the_weights_do_not_reach_the_engine(
-    nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "no_sync.py").write_text(NO_SYNC)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    options = ("--reward_funcs", "accuracy", "no_sync.reward", *FAST, "--max_steps", 30)
-    process = launch(*options, output=tmp_path / "run", data=nano_data)
-    assert process.wait() != 0
-    stopped = re.search(r"step (\d+): vLLM's log-probabilities differ from the trainer's by", printed(tmp_path / "run"))
-    assert stopped and int(stopped[1]) > 0
-
-
 def test_zero3_on_two_processes_keeps_the_engines_in_sync_and_shares_an_uneven_evaluation(train: Train) -> None:
     log = train(
         *("--eval_budgets", "96+32", "--eval_steps", 5, "--dataset_test_split", "test[:33]"),
@@ -140,7 +102,8 @@ def test_zero3_on_two_processes_keeps_the_engines_in_sync_and_shares_an_uneven_e
     assert [entry["step"] for entry in evaluations] == [0, 5]
     for entry in evaluations:  # a mean over 33 problems, each of them once
         right = entry["eval_budget/96+32/accuracy"] * 33
-        assert 0 < right < 33 and right == pytest.approx(round(right))
+        assert right == pytest.approx(round(right))
+    assert 0 < evaluations[0]["eval_budget/96+32/accuracy"] < 1
 
 
 def test_two_processes_share_one_tensor_parallel_engine(train: Train) -> None:
@@ -156,32 +119,47 @@ def test_two_processes_share_one_tensor_parallel_engine(train: Train) -> None:
     assert_in_sync(log)
 
 
-def test_a_killed_run_resumes_from_its_checkpoint(train: Train, nano_data: Path, tmp_path: Path) -> None:
+def test_a_killed_run_resumes_from_its_checkpoint_followed_at_several_budgets(
+    train: Train, nano_data: Path, tmp_path: Path
+) -> None:
     output = tmp_path / "killed"
     options = (
-        *("--max_steps", 6, "--save_strategy", "steps", "--save_steps", 2),
-        *("--eval_budgets", "16+16", "--eval_steps", 2, "--dataset_test_split", "test[:32]"),
+        *("--max_steps", 6, "--save_strategy", "steps", "--save_steps", 2, *FAST),
+        *("--eval_budgets", "16+16", "96+32", "--eval_steps", 2, "--dataset_test_split", "test[:33]"),
     )
     process = launch(*options, output=output, data=nano_data)
     try:
-        while not (output / "checkpoint-2" / "trainer_state.json").exists():
+        while not whole_checkpoints(output):
             assert process.poll() is None, printed(output)[-5000:]
             time.sleep(0.2)
     finally:
         kill(process)
-    last = max(
-        int(folder.name.split("-")[1])
-        for folder in output.glob("checkpoint-*/")
-        if (folder / "trainer_state.json").exists()
-    )
-    assert last < 6
+    before = json.loads((output / "checkpoint-2" / "trainer_state.json").read_text())["log_history"]
+    assert max(whole_checkpoints(output)) < 6
 
     log = train(*options, "--resume_from_checkpoint", "true", output=output)
-    assert [entry["step"] for entry in steps(log)] == [1, 2, 3, 4, 5, 6]
-    before = json.loads((output / "checkpoint-2" / "trainer_state.json").read_text())["log_history"]
+    assert [entry["step"] for entry in log if {"loss", "reward"} <= entry.keys()] == [1, 2, 3, 4, 5, 6]
     assert log[: len(before)] == before
-    assert [entry["step"] for entry in log if "eval_budget/16+16/accuracy" in entry] == [0, 2, 4, 6]
     assert_in_sync(log)
+
+    evaluations = [entry for entry in log if "eval_budget/16+16/accuracy" in entry]
+    assert [entry["step"] for entry in evaluations] == [0, 2, 4, 6]
+    assert not any("reward" in entry for entry in evaluations)
+    for entry in evaluations:
+        assert entry["eval_budget/16+16/forced_ratio"] >= entry["eval_budget/96+32/forced_ratio"]
+        assert entry["eval_budget/16+16/thinking_tokens"] <= 16
+        assert 16 < entry["eval_budget/96+32/thinking_tokens"] <= 96
+    assert evaluations[0]["eval_budget/96+32/accuracy"] > evaluations[0]["eval_budget/16+16/accuracy"]
+    assert evaluations[0] != {**evaluations[3], "step": 0}
+
+
+def whole_checkpoints(output: Path) -> list[int]:
+    """The steps of the checkpoints of which the last file has been written."""
+    found = []
+    for state in output.glob("checkpoint-*/trainer_state.json"):
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(state.read_text())["global_step"])
+    return found
 
 
 def test_the_entry_point_refuses_a_bad_recipe_in_one_line_whatever_the_number_of_processes(
@@ -189,7 +167,10 @@ def test_the_entry_point_refuses_a_bad_recipe_in_one_line_whatever_the_number_of
 ) -> None:
     options = ("--thinking_budget", 2000, "--ddp_backend", "gloo")
     process = launch(*options, output=tmp_path / "run", data=nano_data, accelerate_config="cpu_zero3")
-    assert process.wait() != 0
+    try:
+        assert process.wait(timeout=300) != 0
+    finally:
+        kill(process)
     text = printed(tmp_path / "run")
     line = "e1_trl.train: a prompt of 64 tokens with budget 2000+32 and 1 forced tokens does not fit"
     assert text.count(line) == 1

@@ -44,7 +44,7 @@ logging_steps: 1
 output_dir: trained
 """
 BUDGETS = """\
-thinking_budget: 64
+thinking_budget: 88
 solution_budget: 32
 """
 
@@ -88,7 +88,7 @@ def test_it_trains_with_trls_rewards_and_ones_own_under_the_budgets(nano_data: P
     steps = [entry for entry in log if "reward" in entry]
     assert len(steps) == 2
     for entry in steps:
-        assert entry["thinking/mean_tokens"] <= 64 and entry["solution/mean_tokens"] <= 32
+        assert entry["thinking/mean_tokens"] <= 88 and entry["solution/mean_tokens"] <= 32
         assert entry["rewards/brevity/mean"] == pytest.approx(-entry["thinking/mean_tokens"] / 64, abs=1e-4)
     assert 0 < sum(entry["rewards/accuracy_reward/mean"] for entry in steps) < 2
     warning = "the rewards accuracy_reward see the whole completion, thinking included"
