@@ -19,7 +19,13 @@ class Outcome(enum.StrEnum):
     UNPARSEABLE = "unparseable"  # there is an answer, but nobody can read it, nor is it literally an accepted one
     UNBOXED = "unboxed"  # no answer: no box, or the last one never closes
     TIMED_OUT = "timed_out"
-    CRASHED = "crashed"  # the worker died, or ran out of memory or stack
+    CRASHED = "crashed"  # the worker died, or ran out of memory or stack; a program ended with an error
+    # Of programs only.
+    OUT_OF_MEMORY = "out_of_memory"
+    TOO_MUCH_OUTPUT = "too_much_output"
+    NO_PROGRAM = "no_program"  # no block of Python, or the last one never closes
+    NOT_CALLABLE = "not_callable"  # the function that was asked for is not there
+    UNGRADED = "ungraded"  # the grader failed, not the program: neither right nor wrong
 
 
 @dataclass(frozen=True)

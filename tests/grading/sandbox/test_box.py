@@ -1,6 +1,5 @@
 """Programs in boxes: what they may, what they may not, and that nothing of them is left."""
 
-import json
 import os
 import subprocess
 import sys
@@ -139,6 +138,8 @@ def test_a_next_program_sees_nothing_of_the_one_before(box: Box) -> None:
     assert len(drawn) == 3
 
 
+NO_ARGUMENTS = b'{"positional": [], "named": {"dict": []}}'
+
 VALUES = {
     "1": "1",
     "None": "null",
@@ -153,9 +154,8 @@ VALUES = {
 
 @pytest.mark.parametrize("expression", VALUES)
 def test_what_a_function_returns_comes_back_as_json(box: Box, expression: str) -> None:
-    called = json.dumps({"positional": [], "named": {}}).encode()
     for source in (f"def f(): return {expression}", f"class Solution:\n    def f(self): return {expression}"):
-        ran = box.run(source.encode(), called, LIMITS, call="f")
+        ran = box.run(source.encode(), NO_ARGUMENTS, LIMITS, call="f")
         assert (ran.end, ran.answer.decode()) == (End.EXITED, VALUES[expression]), ran.stderr
 
 
@@ -174,13 +174,13 @@ LOOK_ALIKES = {
 
 @pytest.mark.parametrize("name", LOOK_ALIKES)
 def test_only_plain_values_come_back(box: Box, name: str) -> None:
-    ran = box.run(LOOK_ALIKES[name].encode(), b'{"positional": [], "named": {}}', LIMITS, call="f")
+    ran = box.run(LOOK_ALIKES[name].encode(), NO_ARGUMENTS, LIMITS, call="f")
     assert ran.answer == b"" and (ran.end is not End.EXITED or name == "nothing at all")
 
 
 def test_a_function_that_is_not_there_is_told_apart(box: Box) -> None:
     for source in ("g = 1", "f = 1", "class Solution: pass", "class Solution:\n    f = 1"):
-        ran = box.run(source.encode(), b'{"positional": [], "named": {}}', LIMITS, call="f")
+        ran = box.run(source.encode(), NO_ARGUMENTS, LIMITS, call="f")
         assert ran.end is End.NOT_CALLABLE
 
 

@@ -1,0 +1,157 @@
+"""Grades programs by running them on tests, in boxes that they cannot leave.
+
+A program is the last Python block of a solution. Its inputs go into the box, and bytes come out; what is expected is
+compared here.
+"""
+
+import logging
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from textwrap import dedent
+from types import TracebackType
+from typing import Self
+
+from e1_trl.grading.grade import Grade, Outcome
+from e1_trl.grading.sandbox.box import Box, End, Limits, Run
+from e1_trl.grading.sandbox.command import Isolation, SandboxError
+from e1_trl.grading.sandbox.isolation import choose
+from e1_trl.grading.suite import Case, Suite
+
+logger = logging.getLogger(__name__)
+
+TESTS = 15  # at most, as the paper's code has it
+PYTHON = ("", "python", "py", "python3")
+OUTCOMES = {
+    End.CRASHED: Outcome.CRASHED,
+    End.TIMED_OUT: Outcome.TIMED_OUT,
+    End.OUT_OF_MEMORY: Outcome.OUT_OF_MEMORY,
+    End.TOO_MUCH_OUTPUT: Outcome.TOO_MUCH_OUTPUT,
+    End.NOT_CALLABLE: Outcome.NOT_CALLABLE,
+}
+
+
+def program(solution: str) -> str | None:
+    """The last fenced block of Python, or of no language; None if there is none, or one was begun and never closed."""
+    found, opened, language, lines = None, "", "", list[str]()
+    for line in solution.splitlines():
+        text = line.strip()
+        ticks = len(text) - len(text.lstrip("`"))
+        if not opened and ticks >= 3:
+            opened, language, lines = "`" * ticks, text[ticks:].strip().lower(), []
+        elif opened and ticks >= len(opened) and not text.strip("`"):
+            found = dedent("\n".join(lines)) if language in PYTHON else found
+            opened = ""
+        elif opened:
+            lines.append(line)
+    return None if opened and language in PYTHON else found
+
+
+class ProgramGrader:
+    """Grades programs in `workers` boxes at a time, each test within `limits`.
+
+    The boxes are opened at the first call of `grade`, after the isolation has been tried; `close` ends them, and so do
+    the end of a `with` block and the end of the program. Pickling copies the settings, not the boxes.
+    """
+
+    def __init__(self, limits: Limits, workers: int):
+        self.limits = limits
+        self.workers = workers
+        self._pool: ThreadPoolExecutor | None = None
+        self._boxes: _Boxes | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_pool": None, "_boxes": None}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the boxes. A later `grade` opens new ones."""
+        if self._pool is not None and self._boxes is not None:
+            self._pool.shutdown()
+            self._boxes.close()
+            self._pool = self._boxes = None
+
+    def grade(
+        self,
+        solutions: Sequence[str],
+        references: Sequence[Sequence[str]],
+        free_text: Sequence[str | None] | None = None,
+    ) -> list[Grade]:
+        """Grade the program of each solution by its suite, of which there is one.
+
+        A program is right when it passes all tests that are run: at most 15, those with the longest inputs. Equal
+        programs of one suite are run once. `free_text` is not read: a program stands in a block, or nowhere.
+
+        Raises:
+            ValueError: a reference is no suite, or there is not one for each solution.
+            SandboxError: no isolation holds on this machine.
+        """
+        suites = {text: Suite.from_text(text) for (text,) in references}
+        tasks = [(program(solution), text) for solution, (text,) in zip(solutions, references, strict=True)]
+        if self._pool is None or self._boxes is None:
+            self._boxes = _Boxes(choose())
+            self._pool = ThreadPoolExecutor(self.workers)
+        futures = {
+            (source, text): self._pool.submit(self._boxes.grade, source, suites[text], self.limits)
+            for source, text in dict.fromkeys(tasks)
+            if source is not None
+        }
+        return [
+            Grade(Outcome.NO_PROGRAM, None) if source is None else futures[source, text].result()
+            for source, text in tasks
+        ]
+
+
+class _Boxes:
+    """A box for every thread that grades, opened when it first does."""
+
+    def __init__(self, isolation: Isolation):
+        self.isolation = isolation
+        self._own = threading.local()
+        self._all: list[Box] = []
+
+    def close(self) -> None:
+        for box in self._all:
+            box.close()
+
+    def grade(self, source: str, suite: Suite, limits: Limits) -> Grade:
+        """Run the tests of a suite until one fails."""
+        for case in suite.chosen(TESTS):
+            run = self._run(source, case, suite, limits)
+            if run is None:
+                return Grade(Outcome.UNGRADED, source)
+            if run.end is not End.EXITED:
+                return Grade(OUTCOMES[run.end], source)
+            if not suite.accepts(case, run.stdout, run.answer):
+                return Grade(Outcome.WRONG, source)
+        return Grade(Outcome.CORRECT, source)
+
+    def _run(self, source: str, case: Case, suite: Suite, limits: Limits) -> Run | None:
+        """Run one test; None if two boxes in a row broke, which no program should bring about."""
+        for _ in range(2):
+            try:
+                box = self._box()
+                return box.run(source.encode("utf-8", "surrogatepass"), case.input.encode(), limits, suite.call)
+            except SandboxError as error:
+                logger.warning("%s; another one is opened", error)
+                self._drop()
+        return None
+
+    def _box(self) -> Box:
+        if getattr(self._own, "box", None) is None:
+            self._own.box = Box(self.isolation)
+            self._all.append(self._own.box)
+        return self._own.box
+
+    def _drop(self) -> None:
+        box, self._own.box = getattr(self._own, "box", None), None
+        if box is not None:
+            self._all.remove(box)
+            box.close()

@@ -1,0 +1,118 @@
+"""Reads the tests of programs as datasets have them, into suites.
+
+TACO            {"inputs": [...], "outputs": [...]}, with "fn_name" for calls
+PrimeIntellect  [{"type": "stdin_stdout" | "function_call", "input": ..., "output": ..., "fn_name": ...}]
+LiveCodeBench   [{"testtype": "stdin" | "functional", "input": ..., "output": ..., "metadata": {"func_name": ...}}]
+Codeforces      [{"input": ..., "output": ...}]
+assertions      {"type": "assert", "code": "def check(candidate): ..."}, of which only literals are read
+"""
+
+import ast
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from e1_trl.grading.sandbox.zygote import plain
+from e1_trl.grading.suite import Case, Rule, Suite
+
+
+def read_suite(tests: Any, rule: Rule, call: str | None = None) -> Suite:
+    """The suite in any of the shapes above, as a value or as its JSON. `call` names the function where they do not.
+
+    Raises:
+        ValueError: one line about what is wrong with it.
+    """
+    try:
+        value = json.loads(tests) if isinstance(tests, str) else tests
+        if isinstance(value, Mapping) and value.get("type") == "assert":
+            if call is None:
+                raise ValueError("assertions do not name the function that they test")
+            return Suite(tuple(_asserted(value["code"])), call.rpartition(".")[2], rule)
+        if isinstance(value, Mapping):
+            name = value.get("fn_name")
+            pairs = list(zip(value["inputs"], value["outputs"], strict=True))
+            return Suite(tuple(_called(given, out) if name else _piped(given, out) for given, out in pairs), name, rule)
+        if isinstance(value, Sequence):
+            return _listed(value, rule, call)
+    except (KeyError, TypeError, AttributeError, RecursionError, SyntaxError) as error:
+        raise ValueError(f"tests of an unknown shape ({type(error).__name__}: {error}): {str(tests)[:80]}") from error
+    raise ValueError(f"tests of an unknown shape: {str(tests)[:80]}")
+
+
+def _listed(tests: Sequence[Mapping[str, Any]], rule: Rule, call: str | None) -> Suite:
+    kinds = {test.get("type", test.get("testtype", "stdin")) for test in tests}
+    if len(kinds) > 1:
+        raise ValueError(f"tests of several kinds: {', '.join(sorted(kinds))}")
+    if kinds == {"function_call"}:
+        names = {test["fn_name"] for test in tests}
+        if len(names) > 1:
+            raise ValueError(f"tests of several functions: {', '.join(sorted(names))}")
+        return Suite(tuple(_called(test["input"], test["output"]) for test in tests), names.pop(), rule)
+    if kinds == {"functional"}:
+        named = {(test.get("metadata") or {}).get("func_name") or call for test in tests}
+        name = named.pop()
+        if name is None or named:
+            raise ValueError("functional tests do not name one function")
+        # One argument a line.
+        cases = (
+            Case(
+                _arguments([json.loads(line) for line in test["input"].split("\n")]),
+                (_json(json.loads(test["output"])),),
+            )
+            for test in tests
+        )
+        return Suite(tuple(cases), name, rule)
+    if kinds <= {"stdin_stdout", "stdin"}:
+        return Suite(tuple(_piped(test["input"], test["output"]) for test in tests), None, rule)
+    raise ValueError(f"tests of an unknown kind: {', '.join(map(str, kinds))}")
+
+
+def _piped(given: Any, expected: Any) -> Case:
+    return Case(_lines(given), (_lines(expected),))
+
+
+def _lines(text: Any) -> str:
+    """Some sets have a list of lines where a text is meant."""
+    if isinstance(text, list):
+        return "\n".join(map(str, text))
+    if not isinstance(text, str):
+        raise TypeError(f"{text!r} is no text")
+    return text
+
+
+def _called(arguments: Any, returns: Any) -> Case:
+    """A call; what it returns often stands in a list of its own."""
+    if not isinstance(arguments, list):
+        raise TypeError(f"the arguments {str(arguments)[:40]} are no list")
+    alternatives = [returns, returns[0]] if isinstance(returns, list) and len(returns) == 1 else [returns]
+    return Case(_arguments(arguments), tuple(map(_json, alternatives)))
+
+
+def _arguments(positional: Sequence[Any], named: Mapping[str, Any] | None = None) -> str:
+    return json.dumps({"positional": plain(list(positional), True), "named": plain(dict(named or {}), True)})
+
+
+def _json(value: Any) -> str:
+    """A value in the form in which a box returns it."""
+    return json.dumps(plain(value))
+
+
+def _asserted(code: str) -> list[Case]:
+    """The cases of a `check` function: `assert candidate(...) == value`, or lists of inputs and results."""
+    tree = ast.parse(code)
+    found: list[Case] = []
+    lists: dict[str, Any] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assert(
+                test=ast.Compare(left=ast.Call(func=ast.Name("candidate")) as call, ops=[ast.Eq()], comparators=[value])
+            ):
+                named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg}
+                given = [ast.literal_eval(argument) for argument in call.args]
+                found.append(Case(_arguments(given, named), (_json(ast.literal_eval(value)),)))
+            case ast.Assign(targets=[ast.Name(("inputs" | "results") as name)], value=value):
+                lists[name] = ast.literal_eval(value)
+    if "inputs" in lists and "results" in lists:
+        pairs = zip(lists["inputs"], lists["results"], strict=True)
+        found += [Case(_arguments(given), (_json(result),)) for given, result in pairs]
+    return found

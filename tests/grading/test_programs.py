@@ -1,0 +1,217 @@
+"""Programs graded by running them: outcomes, real reference solutions, and what other graders get wrong."""
+
+import gzip
+import json
+import pickle
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from conftest import DATA
+
+from e1_trl.grading.grade import Outcome
+from e1_trl.grading.programs import ProgramGrader, program
+from e1_trl.grading.sandbox.box import Box, Limits
+from e1_trl.grading.sandbox.command import SandboxError
+from e1_trl.grading.sandbox.isolation import choose
+from e1_trl.grading.suite import Rule
+from e1_trl.problems.suites import read_suite
+
+LIMITS = Limits(cpu=5.0, wall=60.0, memory=2**29, output=2**20)
+
+BLOCKS = [
+    ("```python\nprint(1)\n```", "print(1)"),
+    ("```py\nprint(1)\n```\n", "print(1)"),
+    ("```Python3\nprint(1)\n```", "print(1)"),
+    ("```\nprint(1)\n```", "print(1)"),
+    ("a\n```python\n1\n```\nb\n```python\n2\n```\nc", "2"),
+    ("```python\n1\n```\n```c++\n2\n```", "1"),
+    ("```python\n1\n```\n```text\nOutput: 3\n```", "1"),
+    ("1. So:\n   ```python\n   if x:\n       y\n   ```", "if x:\n    y"),
+    ("````python\n'''\n```\n'''\n````", "'''\n```\n'''"),
+    ("```python\n1\n```\nand then\n```python\nprint(", None),
+    ("```python\n1", None),
+    ("print(1)", None),
+    ("`print(1)`", None),
+    ("```java\n1\n```", None),
+    ("", None),
+    ("```python\n```", ""),
+    ("```python\r\nprint(1)\r\n```", "print(1)"),
+]
+
+
+@pytest.mark.parametrize(("solution", "expected"), BLOCKS)
+def test_the_program_is_the_last_closed_block_of_python(solution: str, expected: str | None) -> None:
+    assert program(solution) == expected
+
+
+@pytest.fixture(scope="module")
+def grader() -> Iterator[ProgramGrader]:
+    try:
+        choose()
+    except SandboxError as error:
+        pytest.skip(str(error))
+    with ProgramGrader(LIMITS, workers=2) as opened:
+        yield opened
+
+
+def fenced(source: str) -> str:
+    return f"So the program is\n```python\n{source}\n```\n"
+
+
+def outcome(
+    grader: ProgramGrader, source: str, tests: Any, rule: Rule = Rule.EXACT, call: str | None = None
+) -> Outcome:
+    (grade,) = grader.grade([fenced(source)], [[read_suite(tests, rule, call).as_text()]])
+    return grade.outcome
+
+
+INCREMENT = {"inputs": ["1\n", "22\n", "333\n"], "outputs": ["2\n", "23\n", "334\n"]}
+FUNCTION = {"fn_name": "f", "inputs": [[i] for i in range(20)], "outputs": [[i + 1] for i in range(20)]}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("print(int(input()) + 1)", Outcome.CORRECT),
+        ("print(int(input()) + 2)", Outcome.WRONG),
+        ("n = input(); print(2 if n == '1' else 23)", Outcome.WRONG),
+        ("import sys; sys.exit(0)", Outcome.WRONG),
+        ("pass", Outcome.WRONG),
+        ("print(int(input()) + 1); 1 / 0", Outcome.CRASHED),
+        ("print(int(input()) + 1); raise SystemExit(3)", Outcome.CRASHED),
+        ("x = bytearray(1 << 33)", Outcome.OUT_OF_MEMORY),
+        ("while True: print(1)", Outcome.TOO_MUCH_OUTPUT),
+        ("def f(", Outcome.CRASHED),
+    ],
+)
+def test_outcomes_of_programs_on_stdin(grader: ProgramGrader, source: str, expected: Outcome) -> None:
+    assert outcome(grader, source, INCREMENT) is expected
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("def f(n): return n + 1", Outcome.CORRECT),
+        ("class Solution:\n    def f(self, n): return n + 1", Outcome.CORRECT),
+        ("def f(n): print(n); return n + 1", Outcome.CORRECT),
+        ("import numpy\ndef f(n): return numpy.int64(n + 1)", Outcome.CORRECT),
+        ("def f(n): return [n + 1]", Outcome.CORRECT),  # as the data has it: in a list of its own, or not
+        ("def f(n): return n", Outcome.WRONG),
+        ("def f(n): import os; os._exit(0)", Outcome.WRONG),
+        ("def f(n): import sys; sys.exit(0)", Outcome.WRONG),
+        ("class X:\n    def __eq__(self, other): return True\ndef f(n): return X()", Outcome.CRASHED),
+        ("def f(n): import sys; return sys._getframe(1).f_locals.get('expected')", Outcome.WRONG),
+        ("seen = [0]\ndef f(n): seen[0] += 1; assert seen[0] == 1; return n + 1", Outcome.CORRECT),
+        (
+            "import os\ndef f(n): os.write(3, str(n + 1).encode()); os._exit(0)",
+            Outcome.CORRECT,
+        ),  # an answer is an answer
+        ("import os\ndef f(n): os.write(3, b'1'); return n + 1", Outcome.WRONG),
+        ("def g(n): return n + 1", Outcome.NOT_CALLABLE),
+        ("f = 3", Outcome.NOT_CALLABLE),
+        ("print(int(input()) + 1)", Outcome.CRASHED),
+    ],
+)
+def test_outcomes_of_functions_of_more_than_fifteen_tests(
+    grader: ProgramGrader, source: str, expected: Outcome
+) -> None:
+    assert outcome(grader, source, FUNCTION) is expected
+
+
+def test_wrong_words_do_not_pass(grader: ProgramGrader) -> None:
+    tests = {"inputs": ["3\n"], "outputs": ["YES\nNO\nYES\n"]}
+    for rule in Rule:
+        assert outcome(grader, "print('banana\\nNO\\nYES')", tests, rule) is Outcome.WRONG
+        assert outcome(grader, "print('YES\\nNO\\nYES')", tests, rule) is Outcome.CORRECT
+
+
+def test_a_program_in_the_thinking_is_none(grader: ProgramGrader) -> None:
+    suite = [read_suite(INCREMENT, Rule.EXACT).as_text()]
+    right, cut = fenced("print(int(input()) + 1)"), "```python\nprint(int(input())"
+    grades = grader.grade(["", "just words", right, right + cut], [suite] * 4)
+    assert [grade.outcome for grade in grades] == [
+        Outcome.NO_PROGRAM,
+        Outcome.NO_PROGRAM,
+        Outcome.CORRECT,
+        Outcome.NO_PROGRAM,
+    ]
+    assert grades[2].answer == "print(int(input()) + 1)"
+
+
+def test_equal_programs_are_run_once(grader: ProgramGrader, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: Counter[str] = Counter()
+    run = Box.run
+
+    def counted(box: Box, source: bytes, *rest: Any) -> Any:
+        runs[source.decode()] += 1
+        return run(box, source, *rest)
+
+    monkeypatch.setattr(Box, "run", counted)
+    suite = [read_suite(INCREMENT, Rule.EXACT).as_text()]
+    wrong = [fenced("print(0)")] * 8
+    assert {grade.outcome for grade in grader.grade(wrong, [suite] * 8)} == {Outcome.WRONG}
+    assert runs == {"print(0)": 1}  # and stopped at the first failure
+
+
+def test_a_box_that_breaks_is_no_fault_of_the_program(grader: ProgramGrader, monkeypatch: pytest.MonkeyPatch) -> None:
+    suite = [read_suite(INCREMENT, Rule.EXACT).as_text()]
+    right = [fenced("print(int(input()) + 1)")]
+    run, broken = Box.run, [1]
+
+    def breaking(box: Box, *rest: Any) -> Any:
+        if broken and broken.pop() == 1:
+            raise SandboxError("a box has died")
+        return run(box, *rest)
+
+    monkeypatch.setattr(Box, "run", breaking)
+    assert grader.grade(right, [suite])[0].outcome is Outcome.CORRECT
+    broken[:] = [1] * 1000
+    assert grader.grade(right, [suite])[0].outcome is Outcome.UNGRADED
+    broken.clear()
+    assert grader.grade(right, [suite])[0].outcome is Outcome.CORRECT
+
+
+def test_no_suite_is_an_error(grader: ProgramGrader) -> None:
+    with pytest.raises(ValueError, match="no suite of tests"):
+        grader.grade([fenced("pass")], [["42"]])
+
+
+def test_it_is_pickled_by_its_settings(grader: ProgramGrader) -> None:
+    with pickle.loads(pickle.dumps(grader)) as copy:
+        assert outcome(copy, "print(int(input()) + 1)", INCREMENT) is Outcome.CORRECT
+
+
+@pytest.mark.slow
+def test_every_reference_of_leetcode_passes(grader: ProgramGrader) -> None:
+    file = DATA / "code" / "leetcode_test.jsonl"
+    if not file.exists():
+        pytest.skip(f"{file} is absent: real problems are not part of the project")
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    solutions = [fenced(row["reference"]) for row in rows]
+    suites = [[read_suite(row["tests"], Rule.EXACT, row["entry_point"]).as_text()] for row in rows]
+    grades = grader.grade(solutions, suites)
+    assert len(rows) == 200
+    assert not [number for number, grade in enumerate(grades) if not grade.correct]
+    # And none passes the tests of its neighbour.
+    assert not any(grade.correct for grade in grader.grade(solutions, [*suites[1:], suites[0]]))
+
+
+# Their expected values are what a reference computes; the one of 32 is right where a polynomial is near 0.
+BY_REFERENCE = {"HumanEval/14", "HumanEval/15", "HumanEval/83", "HumanEval/100", "HumanEval/130", "HumanEval/139"}
+
+
+@pytest.mark.slow
+def test_every_reference_of_humaneval_passes(grader: ProgramGrader) -> None:
+    file = DATA / "code" / "humanevalplus.jsonl.gz"
+    if not file.exists():
+        pytest.skip(f"{file} is absent: real problems are not part of the project")
+    with gzip.open(file, "rt") as lines:
+        rows = [json.loads(line) for line in lines]
+    literal = [row for row in rows if row["task_id"] not in BY_REFERENCE | {"HumanEval/32"}]
+    solutions = [fenced(row["question"] + row["reference"]) for row in literal]
+    suites = [[read_suite(row["tests"], Rule.TOLERANT, row["entry_point"]).as_text()] for row in literal]
+    grades = grader.grade(solutions, suites)
+    assert len(literal) == 157
+    assert not [row["task_id"] for row, grade in zip(literal, grades, strict=True) if not grade.correct]
