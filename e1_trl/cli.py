@@ -18,6 +18,7 @@ class Command:
 
 COMMANDS = {
     "train": Command("e1_trl.launch", "train a recipe: e1 train --config E1-Math-1.5B"),
+    "plan": Command("e1_trl.plan.__main__", "tell beforehand what memory and time a recipe takes on a node"),
     "eval": Command("e1_trl.evaluation.__main__", "evaluate a model, here or on a server, at every budget"),
     "report": Command("e1_trl.report.__main__", "draw stored evaluations together: tables and pictures"),
     "compare": Command("e1_trl.compare", "evaluate several models and report them together"),

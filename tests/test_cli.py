@@ -42,8 +42,9 @@ def test_help_names_every_command_in_a_line() -> None:
         (["eval", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "matplotlib", "scipy"}),
         (["report", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed"}),
         (["curve", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed"}),
+        (["plan", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "transformers", "matplotlib"}),
     ],
-    ids=["e1", "compare", "eval", "report", "curve"],
+    ids=["e1", "compare", "eval", "report", "curve", "plan"],
 )
 def test_help_imports_nothing_heavy(arguments: list[str], unwanted: set[str]) -> None:
     code = (
@@ -62,7 +63,7 @@ def test_help_imports_nothing_heavy(arguments: list[str], unwanted: set[str]) ->
 def test_an_unknown_command_is_named_in_one_line() -> None:
     done = e1("evaluate")
     assert done.returncode == 1
-    assert done.stderr == "e1: there is no command 'evaluate', only train, eval, report, compare, curve\n"
+    assert done.stderr == "e1: there is no command 'evaluate', only train, plan, eval, report, compare, curve\n"
 
 
 @pytest.mark.slow

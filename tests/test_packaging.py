@@ -160,6 +160,7 @@ WITHOUT = f"import sys; sys.modules.update(dict.fromkeys({sorted(HEAVY)}));"  # 
         "e1_trl.report.training_log",
         "e1_trl.cli",
         "e1_trl.compare",
+        "e1_trl.plan.__main__",
     ],
 )
 def test_the_base_install_imports_what_evaluates_a_server_and_reports(module: str) -> None:

@@ -1,0 +1,114 @@
+"""Tells what memory and time a recipe takes, before anybody waits for a node.
+
+    e1 plan E1-Math-1.5B --gpus 8 --gpu_memory 80 [--FIELD VALUE …]
+
+From the dimensions of the model alone. Nothing here was ever compared with a GPU.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import yaml
+
+from e1_trl.launch import resource
+from e1_trl.plan.duration import CARDS, duration
+from e1_trl.plan.memory import ENGINE_OVERHEAD, GB, OVERHEAD, memory
+from e1_trl.plan.setup import Setup
+from e1_trl.report.markdown import table
+
+GIB = 2**30
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="e1 plan",
+        usage="e1 plan RECIPE [--accelerate_config NAME] [--gpus N] [--gpu_memory GIB] [--card CARD] [--FIELD VALUE …]",
+        description="Memory and time of a recipe on one node of GPUs, from the model's dimensions alone.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("recipe", metavar="RECIPE", help="a file, or the name of one of our recipes")
+    parser.add_argument("--accelerate_config", metavar="NAME", help="unset: the one that the recipe names")
+    parser.add_argument("--gpus", type=int, metavar="N", help="unset: those of the Accelerate configuration")
+    parser.add_argument("--gpu_memory", type=float, default=79.2, metavar="GIB", help="of one card (79.2: of 80 GB)")
+    parser.add_argument("--card", choices=CARDS, default="h100", help="whose speed is assumed (h100)")
+    return parser
+
+
+def overrides(words: Sequence[str]) -> dict[str, object]:
+    """`--field value` pairs, the values as YAML reads them.
+
+    Raises:
+        ValueError: they are no pairs.
+    """
+    if len(words) % 2 or any(not word.startswith("--") for word in words[::2]):
+        raise ValueError(f"fields of the recipe are overridden by pairs --FIELD VALUE, not {' '.join(words)}")
+    return {name.removeprefix("--"): yaml.safe_load(value) for name, value in zip(words[::2], words[1::2], strict=True)}
+
+
+def report(setup: Setup, card_bytes: int, card_name: str) -> str:
+    """Tables of memory and time, and the verdict."""
+    taken, took = memory(setup, card_bytes), duration(setup, CARDS[card_name])
+
+    def gb(bytes_: float) -> str:
+        return f"{bytes_ / GB:.1f} GB"
+
+    rows = [
+        ("weights, gradients", gb(taken.weights + taken.gradients)),
+        ("optimizer", f"0.0 GB ({gb(taken.host)} of host memory)" if setup.offload else gb(taken.optimizer)),
+        ("reference", gb(taken.reference)),
+        ("activations of a micro-batch", gb(taken.activations)),
+        ("CUDA, NCCL, buckets (assumed)", gb(OVERHEAD)),
+        ("vLLM's share, awake", f"{gb(taken.engine)}, of it weights {gb(taken.engine_weights)}"),
+        ("vLLM's cache", f"{gb(taken.engine_cache)}; all sequences at once take {gb(taken.cache_needed)}"),
+        ("peak of generation", gb(taken.generation)),
+        ("peak of training", gb(taken.training)),
+        ("card", gb(taken.card)),
+    ]
+    seconds = [
+        ("decoding", f"{took.decoding:.0f} s"),
+        ("sending weights, waking, sleeping (assumed)", f"{took.sync:.0f} s"),
+        ("scoring", f"{took.scoring:.0f} s"),
+        ("learning", f"{took.learning:.0f} s"),
+        ("grading and the rest (assumed)", f"{took.rest:.0f} s"),
+        (f"a generation, {took.steps:g} steps", f"{took.total:.0f} s"),
+        ("a step", f"{took.per_step:.0f} s"),
+    ]
+    card = CARDS[card_name]
+    assumed = (
+        f"Estimated, and never measured on a GPU: every sequence takes its whole budget; {card.name} at "
+        f"{card.computing:.0%} of {card.flops / 1e12:.0f} TFLOPS and {card.reading:.0%} of {card.bandwidth / 1e12:.2f} "
+        f"TB/s; {gb(ENGINE_OVERHEAD)} of vLLM's share go to activations and graphs."
+    )
+    title = f"{setup.architecture.parameters / 1e9:.2f} B parameters, {setup.gpus} GPUs, " + (
+        f"ZeRO-{setup.zero}" if setup.zero else "DistributedDataParallel"
+    )
+    problems = taken.problems
+    verdict = "It fits." if not problems else "It does not fit:\n" + "\n".join(f"- {problem}" for problem in problems)
+    memory_table = table((f"one GPU: {title}", "bytes"), rows)
+    return f"{memory_table}\n{table(('one generation', 'seconds'), seconds)}\n{assumed}\n\n{verdict}\n"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the plan; the exit status is 1 if it does not fit, or cannot be made."""
+    arguments, words = _parser().parse_known_args(sys.argv[1:] if argv is None else argv)
+    try:
+        recipe = yaml.safe_load(resource("recipes", arguments.recipe).read_text())
+        if not isinstance(recipe, dict):
+            raise ValueError(f"{arguments.recipe} is no recipe, which is a YAML file of lines `field: value`")
+        recipe |= overrides(words)
+        name = arguments.accelerate_config or recipe.get("accelerate_config")
+        if name is None:
+            raise ValueError("the recipe names no accelerate_config: name one")
+        accelerate = yaml.safe_load(resource("accelerate_configs", name).read_text())
+        setup = Setup.of(recipe, accelerate, arguments.gpus)
+    except (ValueError, OSError, TypeError, KeyError, yaml.YAMLError) as error:
+        sys.exit(f"e1 plan: {' '.join(str(error).split())}")
+    card = int(arguments.gpu_memory * GIB)
+    print(report(setup, card, arguments.card), end="")
+    if memory(setup, card).problems:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

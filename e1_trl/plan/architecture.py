@@ -1,0 +1,82 @@
+"""The dimensions of a model, from which its bytes follow: no weights, no GPU, no network."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A decoder of the Qwen2 or Llama kind. Counts are of numbers, not of bytes."""
+
+    layers: int
+    hidden: int
+    mlp: int
+    heads: int
+    kv_heads: int
+    vocabulary: int
+    tied: bool = False
+    attention_bias: bool = True  # of queries, keys and values, as Qwen2 has it
+
+    @property
+    def head(self) -> int:
+        """Dimensions of one attention head."""
+        return self.hidden // self.heads
+
+    @property
+    def output_head(self) -> int:
+        """Parameters of the matrix from hidden states to logits."""
+        return self.vocabulary * self.hidden
+
+    @property
+    def parameters(self) -> int:
+        keys = self.kv_heads * self.head
+        attention = self.hidden * (2 * self.hidden + 2 * keys) + (self.hidden + 2 * keys) * self.attention_bias
+        layer = attention + 3 * self.hidden * self.mlp + 2 * self.hidden
+        return self.output_head * (1 if self.tied else 2) + self.layers * layer + self.hidden
+
+    def kv_bytes(self, width: int = 2) -> int:
+        """Bytes of the KV cache of one token, at `width` bytes a number."""
+        return 2 * self.layers * self.kv_heads * self.head * width
+
+    @classmethod
+    def of(cls, model: str) -> "Architecture":
+        """The architecture of a model of the recipes, by its name on the Hub, or of one in a folder.
+
+        Raises:
+            ValueError: it is neither, or of another kind.
+        """
+        if model in KNOWN:
+            return KNOWN[model]
+        file = Path(model) / "config.json"
+        if not file.is_file():
+            known = ", ".join(KNOWN)
+            raise ValueError(
+                f"the dimensions of {model} are not known here: name a folder with its config.json, or {known}"
+            )
+        config = json.loads(file.read_text())
+        kind = config.get("model_type")
+        if kind not in ("qwen2", "llama"):
+            raise ValueError(f"{file}: model_type {kind!r} cannot be planned for, only qwen2 and llama")
+        return cls(
+            layers=config["num_hidden_layers"],
+            hidden=config["hidden_size"],
+            mlp=config["intermediate_size"],
+            heads=config["num_attention_heads"],
+            kv_heads=config.get("num_key_value_heads", config["num_attention_heads"]),
+            vocabulary=config["vocab_size"],
+            tied=config.get("tie_word_embeddings", False),
+            attention_bias=kind == "qwen2" or config.get("attention_bias", False),
+        )
+
+
+_1_5B = Architecture(layers=28, hidden=1536, mlp=8960, heads=12, kv_heads=2, vocabulary=151_936)
+_7B = Architecture(layers=28, hidden=3584, mlp=18_944, heads=28, kv_heads=4, vocabulary=152_064)
+_14B = Architecture(layers=48, hidden=5120, mlp=13_824, heads=40, kv_heads=8, vocabulary=152_064)
+
+KNOWN = {
+    "agentica-org/DeepScaleR-1.5B-Preview": _1_5B,
+    "Skywork/Skywork-OR1-Math-7B": _7B,
+    "agentica-org/DeepCoder-14B-Preview": _14B,
+    "nvidia/AceReason-Nemotron-14B": _14B,
+}

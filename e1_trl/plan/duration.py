@@ -1,0 +1,64 @@
+"""Seconds of one generation and what is learnt from it, estimated; never measured on a GPU."""
+
+from dataclasses import dataclass
+
+from e1_trl.plan.setup import Setup
+
+
+@dataclass(frozen=True)
+class Card:
+    """A GPU, with the shares of its nominal speed that are assumed to be reached."""
+
+    name: str
+    flops: float  # per second, dense bfloat16
+    bandwidth: float  # bytes a second
+    computing: float  # share of `flops` in training with padding
+    reading: float = 0.6  # share of `bandwidth` while decoding
+
+
+CARDS = {
+    "h100": Card("H100", 989e12, 3.35e12, computing=0.35),
+    "a100": Card("A100", 312e12, 2.0e12, computing=0.45),
+}
+LAUNCH = 0.003  # seconds of one decoding step besides reading memory
+SYNC = 3.0  # seconds: weights to the engine, waking, sleeping
+GRADING = 2.0  # seconds: grading, gathering, logging
+
+
+@dataclass(frozen=True)
+class Duration:
+    """Seconds of one generation with the optimizer steps made of it."""
+
+    decoding: float
+    sync: float
+    scoring: float  # log-probabilities under the trainer's weights and the reference's
+    learning: float
+    rest: float
+    steps: float
+
+    @property
+    def total(self) -> float:
+        return self.decoding + self.sync + self.scoring + self.learning + self.rest
+
+    @property
+    def per_step(self) -> float:
+        return self.total / self.steps
+
+
+def duration(setup: Setup, card: Card) -> Duration:
+    """An upper estimate: every sequence takes its whole budget, and is padded to the whole context."""
+    model = setup.architecture
+    sequences = setup.rollouts // setup.gpus
+    decoded = setup.context - setup.prompt
+    weights = 2 * model.parameters / setup.tensor_parallel
+    cache = sequences * setup.context / 2 * model.kv_bytes()
+    step = (weights + cache) / (card.reading * card.bandwidth) + LAUNCH
+    forward = 2 * model.parameters * sequences * setup.context / (card.computing * card.flops)
+    return Duration(
+        decoding=decoded * step,
+        sync=SYNC,
+        scoring=forward * (int(setup.scored_anew) + int(setup.reference)),
+        learning=forward * (4 if setup.checkpointing else 3),
+        rest=GRADING,
+        steps=setup.steps,
+    )

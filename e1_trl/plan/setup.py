@@ -1,0 +1,107 @@
+"""What of a recipe and of an Accelerate configuration decides memory and time."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from e1_trl.plan.architecture import Architecture
+
+# TRL's and our own defaults of the fields that are read here.
+DEFAULTS: Mapping[str, Any] = {
+    "beta": 0.0,
+    "dtype": "float32",
+    "generation_batch_size": None,
+    "gradient_accumulation_steps": 1,
+    "gradient_checkpointing": True,
+    "max_prompt_length": 1024,
+    "num_generations": 8,
+    "per_device_train_batch_size": 8,
+    "solution_budget": 1024,
+    "steps_per_generation": None,
+    "thinking_budget": 1024,
+    "use_peft": False,
+    "vllm_enable_sleep_mode": False,
+    "vllm_gpu_memory_utilization": 0.3,
+    "vllm_importance_sampling_correction": True,
+    "vllm_mode": "colocate",
+    "vllm_tensor_parallel_size": 1,
+}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One training on one node.
+
+    Attributes:
+        zero: the ZeRO stage; 0 is DistributedDataParallel, where each GPU holds everything.
+        offload: the optimizer's state lies in the host's memory.
+        prompt: tokens of the longest one.
+        context: tokens of a whole sequence: prompt, thinking, close, solution.
+        batch: sequences that a GPU learns from at once.
+        rollouts: sequences of one generation, over all GPUs.
+        steps: optimizer steps for each generation.
+    """
+
+    architecture: Architecture
+    gpus: int
+    zero: int
+    offload: bool
+    dtype: int  # bytes
+    reference: bool
+    checkpointing: bool
+    prompt: int
+    context: int
+    batch: int
+    rollouts: int
+    steps: float
+    utilization: float
+    sleep: bool
+    tensor_parallel: int
+    scored_anew: bool  # the log-probabilities of what was sampled, by the trainer, for the correction
+
+    @classmethod
+    def of(cls, recipe: Mapping[str, Any], accelerate: Mapping[str, Any], gpus: int | None = None) -> "Setup":
+        """The setup of a recipe's fields under an Accelerate configuration's; `gpus` unset is the configuration's.
+
+        Raises:
+            ValueError: what cannot be planned for, by name.
+        """
+        fields = {**DEFAULTS, **recipe}
+        for name in ("thinking_budget", "solution_budget"):
+            if fields[name] is None:
+                raise ValueError(f"{name} is null: without bound on the tokens there is nothing to plan with")
+        if fields["use_peft"]:
+            raise ValueError("use_peft: adapters cannot be planned for yet")
+        if fields["vllm_mode"] != "colocate":
+            raise ValueError(f"vllm_mode {fields['vllm_mode']!r} cannot be planned for, only colocate")
+        if "model_name_or_path" not in fields:
+            raise ValueError("the recipe names no model (model_name_or_path)")
+        zero = accelerate.get("deepspeed_config", {})
+        kind = accelerate.get("distributed_type", "NO")
+        if kind not in ("DEEPSPEED", "MULTI_GPU", "NO"):
+            raise ValueError(f"distributed_type {kind} cannot be planned for, only DEEPSPEED and MULTI_GPU")
+        gpus = gpus or int(accelerate.get("num_processes", 1))
+        mini_batch = fields["per_device_train_batch_size"] * fields["gradient_accumulation_steps"] * gpus
+        rollouts = fields["generation_batch_size"] or mini_batch * (
+            (fields["steps_per_generation"] or fields["gradient_accumulation_steps"])
+            / fields["gradient_accumulation_steps"]
+        )
+        forced = 1  # token, of the marker
+        return cls(
+            architecture=Architecture.of(fields["model_name_or_path"]),
+            gpus=gpus,
+            zero=int(zero.get("zero_stage", 0)) if kind == "DEEPSPEED" else 0,
+            offload=zero.get("offload_optimizer_device", "none") == "cpu",
+            dtype=4 if fields["dtype"] in ("float32", "auto", None) else 2,
+            reference=fields["beta"] != 0,
+            checkpointing=bool(fields["gradient_checkpointing"]),
+            prompt=fields["max_prompt_length"],
+            context=fields["max_prompt_length"] + fields["thinking_budget"] + forced + fields["solution_budget"],
+            batch=fields["per_device_train_batch_size"],
+            rollouts=int(rollouts),
+            steps=rollouts / mini_batch,
+            utilization=fields["vllm_gpu_memory_utilization"],
+            sleep=bool(fields["vllm_enable_sleep_mode"]),
+            tensor_parallel=fields["vllm_tensor_parallel_size"],
+            scored_anew=bool(fields["vllm_importance_sampling_correction"]),
+        )

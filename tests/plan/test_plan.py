@@ -1,0 +1,162 @@
+"""The plan of a recipe: counts against built models, bytes against hand calculation, and what it says does not fit."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from conftest import BASE, ROOT
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, Qwen2Config
+
+from e1_trl.plan.__main__ import main
+from e1_trl.plan.architecture import KNOWN, Architecture
+from e1_trl.plan.duration import CARDS, duration
+from e1_trl.plan.memory import memory
+from e1_trl.plan.setup import DEFAULTS, Setup
+from e1_trl.training.config import E1Config
+
+CARD = int(79.2 * 2**30)
+
+
+def built(config: Any) -> int:
+    """Parameters of a real model of this configuration, built without memory."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in AutoModelForCausalLM.from_config(config).parameters())
+
+
+@pytest.mark.parametrize("model", KNOWN)
+def test_the_parameters_of_the_recipes_models_are_those_of_a_built_one(model: str) -> None:
+    known = KNOWN[model]
+    config = Qwen2Config(
+        num_hidden_layers=known.layers,
+        hidden_size=known.hidden,
+        intermediate_size=known.mlp,
+        num_attention_heads=known.heads,
+        num_key_value_heads=known.kv_heads,
+        vocab_size=known.vocabulary,
+        tie_word_embeddings=known.tied,
+    )
+    assert built(config) == known.parameters
+    size = next(size for size in ("1.5B", "7B", "14B") if size in model)
+    assert round(known.parameters / 1e9, 2) == {"1.5B": 1.78, "7B": 7.62, "14B": 14.77}[size]
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("kind", [Qwen2Config, LlamaConfig])
+def test_the_dimensions_of_a_folder_are_read(kind: Any, tied: bool, tmp_path: Path) -> None:
+    config = kind(
+        num_hidden_layers=2,
+        hidden_size=64,
+        intermediate_size=96,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=100,
+        tie_word_embeddings=tied,
+    )
+    config.save_pretrained(tmp_path)
+    assert Architecture.of(str(tmp_path)).parameters == built(config)
+    assert Architecture.of(str(BASE)).parameters == built(AutoConfig.from_pretrained(BASE)) == 649_216
+
+
+def recipe(name: str, **overrides: Any) -> dict[str, Any]:
+    return {**yaml.safe_load((ROOT / "recipes" / f"{name}.yaml").read_text()), **overrides}
+
+
+def accelerate(name: str) -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "accelerate_configs" / f"{name}.yaml").read_text())
+
+
+# Training state in GB, calculated by hand: bytes per parameter and GPU, over 8 GPUs.
+STATES = [
+    ("E1-Math-1.5B", "zero2", {}, 1.777e9 * (2 + 2 + 2 / 8 + 12 / 8)),
+    ("E1-Math-1.5B", "zero3", {}, 1.777e9 * (2 + 2 + 2 + 12) / 8),
+    ("E1-Math-1.5B", "ddp", {"dtype": "float32"}, 1.777e9 * (4 + 4 + 4 + 8)),
+    ("E1-Math-7B", "zero3", {}, 7.616e9 * (2 + 2 + 2 + 12) / 8),
+    ("E1-Math-7B", "zero3", {"beta": 0}, 7.616e9 * (2 + 2 + 12) / 8),
+]
+
+
+@pytest.mark.parametrize(("name", "config", "overrides", "expected"), STATES)
+def test_the_training_state_is_bytes_per_parameter(
+    name: str, config: str, overrides: dict[str, Any], expected: float
+) -> None:
+    setup = Setup.of(recipe(name, **overrides), accelerate(config))
+    assert memory(setup, CARD).state == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_paper_recipes_fit_eight_cards_and_say_how_the_batch_is_cut() -> None:
+    for name, steps in (("E1-Math-1.5B", 2), ("E1-Math-7B", 2)):
+        setup = Setup.of(recipe(name), accelerate(recipe(name)["accelerate_config"]))
+        assert (setup.rollouts, setup.steps, setup.context) == (1024, steps, 3073)
+        taken = memory(setup, CARD)
+        assert not taken.problems and not taken.breaks_the_rule
+        assert taken.training < taken.generation < CARD
+        assert 0 < duration(setup, CARDS["h100"]).total < duration(setup, CARDS["a100"]).total
+
+
+def test_the_cache_of_a_token_is_keys_and_values_of_every_layer() -> None:
+    assert [architecture.kv_bytes() // 1024 for architecture in KNOWN.values()] == [28, 56, 192, 192]
+
+
+def test_distributed_data_parallel_with_the_recipes_share_breaks_the_rule() -> None:
+    setup = Setup.of(recipe("E1-Math-1.5B", dtype="float32"), accelerate("ddp"))
+    taken = memory(setup, CARD)
+    assert taken.breaks_the_rule
+    (problem,) = taken.problems
+    advised = float(problem.partition("vllm_gpu_memory_utilization to ")[2][:4])
+    for share, fits in ((advised - 0.01, True), (advised + 0.02, False)):
+        lower = recipe("E1-Math-1.5B", dtype="float32", vllm_gpu_memory_utilization=share)
+        assert (not memory(Setup.of(lower, accelerate("ddp")), CARD).problems) is fits
+
+
+def test_what_does_not_fit_is_told_apart() -> None:
+    config = accelerate("zero3")
+    huge = memory(Setup.of(recipe("E1-Math-7B", per_device_train_batch_size=64), config), CARD)
+    assert "training takes" in huge.problems[0] and "per_device_train_batch_size" in huge.problems[0]
+    awake = memory(
+        Setup.of(recipe("E1-Math-7B", vllm_enable_sleep_mode=False, per_device_train_batch_size=8), config), CARD
+    )
+    assert awake.training > memory(Setup.of(recipe("E1-Math-7B", per_device_train_batch_size=8), config), CARD).training
+    small = memory(Setup.of(recipe("E1-Math-7B", vllm_gpu_memory_utilization=0.2), config), CARD)
+    assert "no room for a cache" in small.problems[0]
+    offloaded = {**config, "deepspeed_config": {**config["deepspeed_config"], "offload_optimizer_device": "cpu"}}
+    moved = memory(Setup.of(recipe("E1-Math-7B"), offloaded), CARD)
+    assert moved.optimizer == 0 and moved.host == pytest.approx(12 * 7.616e9, rel=1e-3)
+
+
+def test_the_defaults_that_it_assumes_are_those_of_the_trainer() -> None:
+    args = E1Config("runs/nothing", bf16=False, use_cpu=True)
+    for field, value in DEFAULTS.items():
+        if field not in ("dtype", "use_peft", "generation_batch_size", "steps_per_generation"):
+            assert getattr(args, field) == value, field
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["E1-Math-3B"], "is neither a file nor one of our recipes"),
+        (["E1-Math-1.5B", "--accelerate_config", "zero4"], "is neither a file nor one of our accelerate_configs"),
+        (["E1-Math-1.5B", "--thinking_budget", "null"], "thinking_budget is null"),
+        (["E1-Math-1.5B", "--vllm_mode", "server"], "cannot be planned for"),
+        (["E1-Math-1.5B", "--use_peft", "true"], "use_peft"),
+        (["E1-Math-1.5B", "--model_name_or_path", "some/model"], "the dimensions of some/model are not known here"),
+        (["E1-Math-1.5B", "--beta"], "by pairs"),
+        (["E1-Math-1.5B", "--thinking_budget", "many"], "."),
+    ],
+)
+def test_what_cannot_be_planned_is_one_line(arguments: list[str], message: str) -> None:
+    with pytest.raises(SystemExit, match=message) as error:
+        main(arguments)
+    assert str(error.value).startswith("e1 plan: ") and "\n" not in str(error.value)
+
+
+def test_the_command_prints_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["E1-Math-1.5B"])
+    assert "It fits." in capsys.readouterr().out
+    with pytest.raises(SystemExit) as error:
+        main(["E1-Math-7B", "--gpus", "2", "--gpu_memory", "24"])
+    assert error.value.code == 1
+    printed = capsys.readouterr().out
+    assert "It does not fit:" in printed and "7.62 B parameters, 2 GPUs, ZeRO-3" in printed
+    assert printed.count("| a step |") == 1
