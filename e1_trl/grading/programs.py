@@ -5,6 +5,7 @@ compared here.
 """
 
 import logging
+import re
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,7 @@ from e1_trl.grading.suite import Case, Suite
 
 logger = logging.getLogger(__name__)
 
-TESTS = 15  # at most, as the paper's code has it
+TESTS = 15  # at most, as the paper's code has it; LiveCodeBench and HumanEval+ run all
 PYTHON = ("", "python", "py", "python3")
 OUTCOMES = {
     End.CRASHED: Outcome.CRASHED,
@@ -34,10 +35,10 @@ OUTCOMES = {
 def program(solution: str) -> str | None:
     """The last fenced block of Python, or of no language; None if there is none, or one was begun and never closed."""
     found, opened, language, lines = None, "", "", list[str]()
-    for line in solution.splitlines():
+    for line in re.split(r"\r\n|\r|\n", solution):
         text = line.strip()
         ticks = len(text) - len(text.lstrip("`"))
-        if not opened and ticks >= 3:
+        if not opened and ticks >= 3 and "`" not in text[ticks:]:
             opened, language, lines = "`" * ticks, text[ticks:].strip().lower(), []
         elif opened and ticks >= len(opened) and not text.strip("`"):
             found = dedent("\n".join(lines)) if language in PYTHON else found
@@ -48,15 +49,16 @@ def program(solution: str) -> str | None:
 
 
 class ProgramGrader:
-    """Grades programs in `workers` boxes at a time, each test within `limits`.
+    """Grades programs in `workers` boxes at a time, each of at most `tests` tests within `limits`.
 
     The boxes are opened at the first call of `grade`, after the isolation has been tried; `close` ends them, and so do
     the end of a `with` block and the end of the program. Pickling copies the settings, not the boxes.
     """
 
-    def __init__(self, limits: Limits, workers: int):
+    def __init__(self, limits: Limits, workers: int, tests: int = TESTS):
         self.limits = limits
         self.workers = workers
+        self.tests = tests
         self._pool: ThreadPoolExecutor | None = None
         self._boxes: _Boxes | None = None
 
@@ -74,7 +76,7 @@ class ProgramGrader:
     def close(self) -> None:
         """Close the boxes. A later `grade` opens new ones."""
         if self._pool is not None and self._boxes is not None:
-            self._pool.shutdown()
+            self._pool.shutdown(cancel_futures=True)
             self._boxes.close()
             self._pool = self._boxes = None
 
@@ -86,7 +88,7 @@ class ProgramGrader:
     ) -> list[Grade]:
         """Grade the program of each solution by its suite, of which there is one.
 
-        A program is right when it passes all tests that are run: at most 15, those with the longest inputs. Equal
+        A program is right when it passes all tests that are run, those with the longest inputs. Equal
         programs of one suite are run once. `free_text` is not read: a program stands in a block, or nowhere.
 
         Raises:
@@ -99,7 +101,7 @@ class ProgramGrader:
             self._boxes = _Boxes(choose())
             self._pool = ThreadPoolExecutor(self.workers)
         futures = {
-            (source, text): self._pool.submit(self._boxes.grade, source, suites[text], self.limits)
+            (source, text): self._pool.submit(self._boxes.grade, source, suites[text], self.limits, self.tests)
             for source, text in dict.fromkeys(tasks)
             if source is not None
         }
@@ -121,9 +123,9 @@ class _Boxes:
         for box in self._all:
             box.close()
 
-    def grade(self, source: str, suite: Suite, limits: Limits) -> Grade:
+    def grade(self, source: str, suite: Suite, limits: Limits, tests: int) -> Grade:
         """Run the tests of a suite until one fails."""
-        for case in suite.chosen(TESTS):
+        for case in suite.chosen(tests):
             run = self._run(source, case, suite, limits)
             if run is None:
                 return Grade(Outcome.UNGRADED, source)
@@ -138,7 +140,12 @@ class _Boxes:
         for _ in range(2):
             try:
                 box = self._box()
-                return box.run(source.encode("utf-8", "surrogatepass"), case.input.encode(), limits, suite.call)
+                return box.run(
+                    source.encode("utf-8", "surrogatepass"),
+                    case.input.encode("utf-8", "surrogatepass"),
+                    limits,
+                    suite.call,
+                )
             except SandboxError as error:
                 logger.warning("%s; another one is opened", error)
                 self._drop()

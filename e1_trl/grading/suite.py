@@ -5,6 +5,7 @@ A suite travels as one text of JSON, so that it can stand where an accepted answ
 
 import enum
 import json
+import math
 import re
 from dataclasses import asdict, dataclass
 from decimal import Decimal
@@ -14,6 +15,7 @@ from typing import Any
 NUMERAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
 INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 TOLERANCE = 1e-6  # absolute below 1, relative above
+LARGEST = 1e308  # beyond it an integer is no float
 FEW = 200  # items of a set or dictionary that are compared each with each, in which 1 equals 1.0 and True
 
 
@@ -86,7 +88,7 @@ class Suite:
         try:
             returned = json.loads(answer)
             return any(same_value(returned, json.loads(expected), self.rule) for expected in case.expected)
-        except (ValueError, RecursionError):  # nothing was returned, or nothing that can be read
+        except (ValueError, RecursionError, OverflowError):  # nothing was returned, or nothing that can be read
             return False
 
 
@@ -111,14 +113,17 @@ def _same_line(written: str, expected: str, rule: Rule) -> bool:
 
 
 def _close(written: str, expected: str) -> bool:
-    """Whether a token may stand for another: only where the expected one is a numeral that is no integer."""
-    if not NUMERAL.fullmatch(written) or not NUMERAL.fullmatch(expected) or INTEGER.fullmatch(expected):
+    """Whether a token may stand for another: of the same value, or near it where no integer is expected."""
+    if not NUMERAL.fullmatch(written) or not NUMERAL.fullmatch(expected):
         return False
-    return _near(float(written), float(expected))
+    if Decimal(written) == Decimal(expected):
+        return True
+    return not INTEGER.fullmatch(expected) and _near(float(written), float(expected))
 
 
 def _near(value: float, expected: float) -> bool:
-    return abs(value - expected) <= TOLERANCE * max(1.0, abs(expected))  # never for NaN, nor for two infinities
+    finite = math.isfinite(value) and math.isfinite(expected)
+    return finite and abs(value - expected) <= TOLERANCE * max(1.0, abs(expected))
 
 
 def same_value(returned: Any, expected: Any, rule: Rule) -> bool:
@@ -135,7 +140,7 @@ def same_value(returned: Any, expected: Any, rule: Rule) -> bool:
     if isinstance(returned, list | dict) or isinstance(expected, list | dict):
         return False
     if rule is Rule.TOLERANT and isinstance(expected, float) and isinstance(returned, int | float):
-        return returned == expected or _near(float(returned), expected)
+        return returned == expected or (abs(returned) < LARGEST and _near(float(returned), expected))
     return bool(returned == expected)
 
 

@@ -46,12 +46,12 @@ class Duration:
 
 
 def duration(setup: Setup, card: Card) -> Duration:
-    """An upper estimate: every sequence takes its whole budget, and is padded to the whole context."""
+    """Every sequence takes its whole budget, is padded to the whole context, and finds room in the cache at once."""
     model = setup.architecture
     sequences = setup.rollouts // setup.gpus
     decoded = setup.context - setup.prompt
     weights = 2 * model.parameters / setup.tensor_parallel
-    cache = sequences * setup.context / 2 * model.kv_bytes()
+    cache = sequences * (setup.prompt + setup.context) / 2 * model.kv_bytes()
     step = (weights + cache) / (card.reading * card.bandwidth) + LAUNCH
     forward = 2 * model.parameters * sequences * setup.context / (card.computing * card.flops)
     return Duration(

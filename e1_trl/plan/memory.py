@@ -1,5 +1,6 @@
 """Bytes on one GPU, at generation and at training, and whether they fit. Pure arithmetic; assumptions are constants."""
 
+import math
 from dataclasses import dataclass
 
 from e1_trl.plan.setup import Setup
@@ -66,7 +67,7 @@ class Memory:
         if self.generation > self.card:
             found.append(
                 f"generation takes {self.generation / GB:.0f} GB: lower vllm_gpu_memory_utilization to "
-                f"{max(0.0, free / self.card):.2f}, or share out more "
+                f"{math.floor(100 * max(0, free) / self.card) / 100:.2f}, or share out more "
                 "(ZeRO-3, more GPUs, offload_optimizer_device: cpu)"
             )
         if self.training > self.card:

@@ -47,7 +47,10 @@ def _listed(tests: Sequence[Mapping[str, Any]], rule: Rule, call: str | None) ->
         names = {test["fn_name"] for test in tests}
         if len(names) > 1:
             raise ValueError(f"tests of several functions: {', '.join(sorted(names))}")
-        return Suite(tuple(_called(test["input"], test["output"]) for test in tests), names.pop(), rule)
+        name = names.pop()
+        if not isinstance(name, str):
+            raise ValueError("calls of a function without a name")
+        return Suite(tuple(_called(test["input"], test["output"]) for test in tests), name, rule)
     if kinds == {"functional"}:
         named = {(test.get("metadata") or {}).get("func_name") or call for test in tests}
         name = named.pop()
@@ -107,12 +110,23 @@ def _asserted(code: str) -> list[Case]:
             case ast.Assert(
                 test=ast.Compare(left=ast.Call(func=ast.Name("candidate")) as call, ops=[ast.Eq()], comparators=[value])
             ):
+                if any(keyword.arg is None for keyword in call.keywords):
+                    raise ValueError(f"line {node.lineno}: a call with unpacked arguments")
                 named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg}
                 given = [ast.literal_eval(argument) for argument in call.args]
                 found.append(Case(_arguments(given, named), (_json(ast.literal_eval(value)),)))
             case ast.Assign(targets=[ast.Name(("inputs" | "results") as name)], value=value):
                 lists[name] = ast.literal_eval(value)
+            case ast.Assert() if _calls_candidate(node):
+                raise ValueError(f"line {node.lineno}: an assertion that is not `candidate(...) == value`")
     if "inputs" in lists and "results" in lists:
         pairs = zip(lists["inputs"], lists["results"], strict=True)
         found += [Case(_arguments(given), (_json(result),)) for given, result in pairs]
     return found
+
+
+def _calls_candidate(node: ast.AST) -> bool:
+    return any(
+        isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id == "candidate"
+        for part in ast.walk(node)
+    )

@@ -13,7 +13,7 @@ from conftest import DATA
 from e1_trl.grading.grade import Outcome
 from e1_trl.grading.programs import ProgramGrader, program
 from e1_trl.grading.sandbox.box import Box, Limits
-from e1_trl.grading.sandbox.command import SandboxError
+from e1_trl.grading.sandbox.command import Isolation, SandboxError
 from e1_trl.grading.sandbox.isolation import choose
 from e1_trl.grading.suite import Rule
 from e1_trl.problems.suites import read_suite
@@ -37,6 +37,8 @@ BLOCKS = [
     ("```java\n1\n```", None),
     ("", None),
     ("```python\n```", ""),
+    ("```x = 1``` is inline\n```python\n1\n```", "1"),
+    ("```python\na = '\x0c'\n```", "a = '\x0c'"),
     ("```python\r\nprint(1)\r\n```", "print(1)"),
 ]
 
@@ -51,6 +53,8 @@ def grader() -> Iterator[ProgramGrader]:
     try:
         choose()
     except SandboxError as error:
+        if str(error).count("does not start") < len(Isolation):
+            raise
         pytest.skip(str(error))
     with ProgramGrader(LIMITS, workers=2) as opened:
         yield opened
@@ -194,8 +198,11 @@ def test_every_reference_of_leetcode_passes(grader: ProgramGrader) -> None:
     grades = grader.grade(solutions, suites)
     assert len(rows) == 200
     assert not [number for number, grade in enumerate(grades) if not grade.correct]
-    # And none passes the tests of its neighbour.
-    assert not any(grade.correct for grade in grader.grade(solutions, [*suites[1:], suites[0]]))
+    # And none passes the tests of its neighbour, unless that is a harder version of the same problem.
+    swapped = grader.grade(solutions, [*suites[1:], suites[0]])
+    passed = [number for number, grade in enumerate(swapped) if grade.correct]
+    assert all(rows[number]["entry_point"] == rows[(number + 1) % 200]["entry_point"] for number in passed)
+    assert len(passed) < 15
 
 
 # Their expected values are what a reference computes; the one of 32 is right where a polynomial is near 0.

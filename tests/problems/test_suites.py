@@ -92,6 +92,13 @@ def test_assertions_are_read_and_never_run() -> None:
         ({"type": "assert", "code": "def check(candidate): assert candidate(1) == open('x')"}, "."),
         ({"type": "assert", "code": "def check("}, "unknown shape"),
         ({"type": "assert", "code": "pass"}, "no tests"),
+        ({"type": "assert", "code": "def check(candidate):\n    assert not candidate(1)"}, "line 2: an assertion"),
+        (
+            {"type": "assert", "code": "def check(candidate):\n    assert abs(candidate(1) - 2) < 1"},
+            "line 2: an assertion",
+        ),
+        ({"type": "assert", "code": "def check(candidate):\n    assert candidate(**{'n': 6}) == 1"}, "unpacked"),
+        ([{"type": "function_call", "fn_name": None, "input": [1], "output": 1}], "without a name"),
     ],
 )
 def test_what_is_no_suite_is_one_line(tests: Any, message: str) -> None:

@@ -138,7 +138,11 @@ class Box:
                 theirs.close()  # so that the pipes end with the program
                 reply = channels.follow(self._control, stdin)
             except OSError as error:
+                self.close()
                 raise SandboxError(f"a box has died: {error}") from error
+            except BaseException:  # its next reply would be taken for that of another program
+                self.close()
+                raise
             status, cpu, _ = zygote.REPLY.unpack(reply)
             return channels.run(status, cpu / 1e6)
 
@@ -196,9 +200,9 @@ class _Channels:
                         if not rest:
                             selector.unregister(self.stdin)
                             self.stdin.close()
-                    elif not self._read(key.fileobj):
+                    elif self._read(key.fileobj) == b"":
                         selector.unregister(key.fileobj)
-        for file in self.outputs:  # the program is gone: the pipes hold its last words, and end
+        for file in self.outputs:  # the program is gone: the pipes hold its last words
             while self._read(file):
                 pass
         return reply
@@ -209,12 +213,12 @@ class _Channels:
         except BrokenPipeError:  # it does not read the rest
             return len(rest)
 
-    def _read(self, file: Any) -> bool:
-        """Take what there is; False at the end. What is over the limit is dropped."""
-        chunk = file.read(1 << 16)
+    def _read(self, file: Any) -> bytes | None:
+        """Take what there is, of which what is over the limit is dropped: b"" at the end, None if nothing is there."""
+        chunk: bytes | None = file.read(1 << 16)
         if chunk:
             self.received[file] += chunk[: self.caps[file] + 1 - len(self.received[file])]
-        return chunk != b""
+        return chunk
 
     def _overflows(self) -> bool:
         return any(len(self.received[file]) > self.limits.output for file in (self.outputs[0], self.outputs[2]))

@@ -46,13 +46,14 @@ def command(isolation: Isolation, control: int) -> list[str]:
     options = [python, "-S", "-s", "-P", "-B", "-X", "utf8"]
     packages = Path(sysconfig.get_path("platlib"))
     installed = [packages / name for name in PACKAGES if (packages / name).exists()]
+    prefixes = dict.fromkeys((sys.base_prefix, str(Path(sys.base_prefix).resolve())))
     if isolation is Isolation.LANDLOCK:
-        readable = [path for path in (*SYSTEM, sys.base_prefix, "/dev/null", "/dev/urandom") if Path(path).exists()]
+        readable = [path for path in (*SYSTEM, *prefixes, "/dev/null", "/dev/urandom") if Path(path).exists()]
         return [*options, zygote.__file__, str(control), sealed, str(packages), *readable, *map(str, installed)]
     return [
         *(bubblewrap(), "--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534", "--cap-drop", "ALL"),
         *("--die-with-parent", "--new-session", "--hostname", "box"),
-        *(part for path in (*SYSTEM, sys.base_prefix) for part in ("--ro-bind-try", path, path)),
+        *(part for path in (*SYSTEM, *prefixes) for part in ("--ro-bind-try", path, path)),
         *(part for path in ("/dev/null", "/dev/urandom") for part in ("--dev-bind", path, path)),
         *(part for path in installed for part in ("--ro-bind", str(path), f"/packages/{path.name}")),
         *("--ro-bind", zygote.__file__, "/zygote.py", "--chdir", "/", "--remount-ro", "/"),

@@ -88,4 +88,4 @@ def _planted_in_environment() -> Iterator[None]:
     try:
         yield
     finally:
-        del os.environ["E1_TRL_PLANTED"]
+        os.environ.pop("E1_TRL_PLANTED", None)

@@ -15,6 +15,7 @@ A program is one process: the filter of system calls denies it another one, and 
 is the end of all that it started.
 """
 
+import _sitebuiltins
 import atexit
 import builtins
 import contextlib
@@ -33,6 +34,7 @@ import struct
 import sys
 import threading
 import types
+from collections.abc import Callable
 from typing import Any
 
 ANSWER = 3  # the descriptor, in a program's process
@@ -49,11 +51,13 @@ PRELOADED = (
 # Their names are there without an import, as with LiveCodeBench's grader, whose prompts and data count on it.
 STARRED = (
     *("string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics"),
-    *("itertools", "functools", "operator", "typing"),
+    *("itertools", "functools", "operator", "io", "sys", "json", "typing"),
 )
 RECURSION_LIMIT = 50_000  # LiveCodeBench's
-PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 4, 22, 38
+STACK = 2**26  # bytes of the main thread's: recursion through C takes more than the usual 8 MiB
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
 SECCOMP_MODE_FILTER = 2
+CAPABILITIES = 0x20080522  # the version of capset's header
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -66,9 +70,13 @@ def serve(control: socket.socket, sealed: bytes) -> None:
             return
         if not descriptors:
             continue  # a stop that came too late
+        parent = os.getpid()
         pid = os.fork()
         if not pid:
             control.close()
+            demand(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
+            if os.getppid() != parent:
+                os._exit(CRASHED)
             become(json.loads(request), descriptors, sealed)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -100,9 +108,11 @@ def become(request: dict[str, Any], descriptors: list[int], sealed: bytes) -> No
     os.closerange(len(others), 1 << 16)
     restrict(request, sealed)
 
-    main = types.ModuleType("__main__")
+    # A function is called in a module that is imported, so that a guarded main program does not run.
+    name = "solution" if request["call"] else "__main__"
+    main = types.ModuleType(name)
     main.__dict__.update(names(), __file__="solution.py")
-    sys.modules["__main__"] = main
+    sys.modules[name] = main
     sys.argv = ["solution.py"]
     status = 0
     try:
@@ -113,12 +123,32 @@ def become(request: dict[str, Any], descriptors: list[int], sealed: bytes) -> No
     except BaseException as error:
         status = ended_by(error)
     try:
-        threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
+        finish(main)
     except BaseException as error:
         status = status or ended_by(error)
     os._exit(status)
+
+
+def finish(main: types.ModuleType) -> None:
+    """End as an interpreter does: wait for threads, run what was left for the end, and write what was not yet."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    flush()
+    sys.modules.pop(main.__name__, None)
+    main.__dict__.clear()
+    gc.collect()
+    flush()
+
+
+def flush() -> None:
+    for stream in (sys.stdout, sys.__stdout__):
+        try:
+            closed = stream is None or stream.closed
+        except (AttributeError, ValueError):  # detached, or something else
+            closed = False
+        if not closed:
+            with contextlib.suppress(ValueError, AttributeError):
+                stream.flush()  # type: ignore[union-attr]
 
 
 def ended_by(error: BaseException) -> int:
@@ -168,7 +198,20 @@ def plain(value: Any, tuples: bool = False) -> Any:
         return {"dict": [[plain(key, tuples), plain(item, tuples)] for key, item in value.items()]}
     if kind.__module__ == "numpy" and hasattr(value, "tolist"):
         return plain(value.tolist(), tuples)
+    for base, items in VIEWS.items():  # a Counter is a dictionary; what it says of itself is not asked
+        if issubclass(kind, base):
+            return plain(items(value), tuples)
     raise TypeError(f"{kind.__name__} is no plain type")
+
+
+VIEWS: dict[type, Callable[[Any], Any]] = {
+    dict: lambda value: dict(dict.items(value)),
+    list: lambda value: list(list.__iter__(value)),
+    tuple: lambda value: tuple(tuple.__iter__(value)),
+    str: str.__str__,
+    int: int.__int__,
+    float: float.__float__,
+}
 
 
 def rebuilt(value: Any) -> Any:
@@ -184,11 +227,12 @@ def rebuilt(value: Any) -> Any:
 
 @functools.cache
 def names() -> dict[str, Any]:
-    """The public names of the starred modules, and the modules themselves; never one that hides a builtin."""
-    found: dict[str, Any] = {name: sys.modules[name] for name in ("math", "re", "sys", "collections", "itertools")}
+    """The public names of the starred modules, then the modules themselves; never one that hides a builtin."""
+    found: dict[str, Any] = {}
     for module in map(importlib.import_module, STARRED):
         public = getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
         found.update((name, getattr(module, name)) for name in public)
+    found.update((name, importlib.import_module(name)) for name in STARRED)
     return {name: value for name, value in found.items() if not hasattr(builtins, name)}
 
 
@@ -199,12 +243,16 @@ def restrict(request: dict[str, Any], sealed: bytes) -> None:
         (resource.RLIMIT_AS, request["address_space"]),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_NOFILE, 64),
-        (resource.RLIMIT_NPROC, 256),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MEMLOCK, 0),
         (resource.RLIMIT_MSGQUEUE, 0),
     ):
+        hard = resource.getrlimit(limit)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(limit, (value, value))
+    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+    stack = STACK if hard == resource.RLIM_INFINITY else min(STACK, hard)
+    resource.setrlimit(resource.RLIMIT_STACK, (stack, hard))
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))
     install(sealed.replace(struct.pack("=I", PID), struct.pack("=I", os.getpid())))
 
@@ -228,7 +276,7 @@ def demand(result: int) -> None:
 
 # Rights over files that a version of Landlock can take away, as the number of bits.
 FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
-READ_FILE, READ_FOLDER = 1 << 2, 1 << 3
+WRITE_FILE, READ_FILE, READ_FOLDER = 1 << 1, 1 << 2, 1 << 3
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # on every architecture
 
 
@@ -249,6 +297,7 @@ def confine(readable: list[str]) -> None:
     for path in readable:
         opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
         rights = READ_FILE | READ_FOLDER if os.path.isdir(path) else READ_FILE
+        rights |= WRITE_FILE if path == os.devnull else 0
         demand(libc.syscall(ADD_RULE, ruleset, 1, struct.pack("=Qi", rights, opened), 0))
         os.close(opened)
     demand(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
@@ -261,13 +310,19 @@ def main() -> None:
     sealed = bytes.fromhex(sys.argv[2])
     sys.path.append(sys.argv[3])
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    # Without the module site, which brings them.
+    builtins.exit, builtins.quit = (_sitebuiltins.Quitter(name, "") for name in ("exit", "quit"))
     for name in PRELOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     sys.setrecursionlimit(RECURSION_LIMIT)
     sys.set_int_max_str_digits(0)
+    demand(libc.capset(struct.pack("=Ii", CAPABILITIES, 0), bytes(24)))
     if sys.argv[4:]:
         confine(sys.argv[4:])
+        # What is preloaded is all that there is: the folder of all packages cannot be listed any more.
+        sys.path.remove(sys.argv[3])
+        sys.path_importer_cache.clear()
     names()
     gc.collect()
     gc.freeze()

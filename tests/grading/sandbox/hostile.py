@@ -153,6 +153,49 @@ PROGRAMS = [
         "        if libc.syscall(number, pid, 9, 0, 0) >= 0: print(number, pid)",
         (EXITED,),
     ),
+    *(
+        Hostile(
+            17,
+            f"has the kernel signal the parent, {signal}",
+            "import fcntl, os, time\nr, w = os.pipe()\n"
+            + ignoring(
+                "OSError",
+                f"fcntl.fcntl(r, {owner}, os.getppid())",
+                f"fcntl.fcntl(r, 10, {signal})",
+                "fcntl.fcntl(r, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK); os.write(w, b'x'); time.sleep(1)",
+            ),
+            (EXITED, CRASHED),
+        )
+        for signal in (9, 19)
+        for owner in (8, 8 | 1 << 40)
+    ),
+    Hostile(
+        17,
+        "outlives its parent's end",
+        "import ctypes\nif ctypes.CDLL(None).prctl(1, 0, 0, 0, 0) >= 0: print('free')",
+        (EXITED,),
+    ),
+    Hostile(
+        20,
+        "changes files by young system calls",
+        "import ctypes, sys\nlibc = ctypes.CDLL(None)\nfor number in range(452, 480):\n"
+        "    if libc.syscall(number, -100, sys.executable.encode(), 0o777, 0, 0, 0) >= 0: print(number)",
+        (EXITED,),
+    ),
+    Hostile(
+        20,
+        "changes a file's flags",
+        "import fcntl, json\nfor command in (0x40086602, 0xC0045878, 0x80086601):\n"
+        "    try: fcntl.ioctl(open(json.__file__), command, b'\\0' * 8); print(command)\n    except OSError: pass",
+        (EXITED,),
+    ),
+    Hostile(
+        13,
+        "watches folders",
+        "import ctypes\nlibc = ctypes.CDLL(None)\n"
+        "for number in (253, 294):\n    if libc.syscall(number, 0) >= 0: print(number)",
+        (EXITED,),
+    ),
     Hostile(
         18,
         "debugs others",

@@ -29,6 +29,8 @@ def refused(kind: Isolation) -> str | None:
     try:
         isolation.attack(kind)
     except SandboxError as error:
+        if "does not start" not in str(error):  # it starts, and leaks or does not work: no reason to skip
+            raise
         return str(error)
     return None
 
@@ -74,6 +76,20 @@ IDIOMS = {
     "global": "total = 0\ndef add():\n    global total\n    total += int(input())\nadd(); add(); print(total)",
     "main": "def main(): print(int(input()) + int(input()))\nif __name__ == '__main__': main()",
     "numpy": "import numpy as np, sys; print(np.array(sys.stdin.read().split(), dtype=np.int64).sum())",
+    "exit": "print(int(input()) + int(input())); exit()",
+    "quit in a function": "def main():\n    print(int(input()) + int(input()))\n    quit(0)\nmain()",
+    "own stdout": "out = open(1, 'w'); print(int(input()) + int(input()), file=out)",
+    "kept stdout": "import io, sys; out = sys.stdout; sys.stdout = io.StringIO()\n"
+    "out.write(str(int(input()) + int(input())))",
+    "closed stdout": "import sys; print(int(input()) + int(input())); sys.stdout.close()",
+    "no stdout": "import sys; print(int(input()) + int(input())); sys.stdout.flush(); sys.stdout = None",
+    "destructor": "class X:\n    def __del__(self): print(int(input()) + int(input()))\nx = X()",
+    "names without import": "h = []; heapq.heappush(h, int(input())); heappush(h, int(input())); print(reduce(add, h))",
+    "modules without import": "print(functools.reduce(operator.add, [int(input()), int(input())]), string.digits[:0])",
+    "devnull": "import os, sys\nprint('x', file=open(os.devnull, 'w')); print(int(input()) + int(input()))",
+    "missing package": "try: import sympy\nexcept ImportError: pass\nprint(int(input()) + int(input()))",
+    "deep recursion through C": "import sys; sys.setrecursionlimit(10**6)\n@lru_cache(None)\n"
+    "def f(n): return n and 1 + f(n - 1)\nassert f(20000) == 20000; print(int(input()) + int(input()))",
     "sys.exit": "import sys; print(int(input()) + int(input())); sys.exit()",
     "os._exit": "import os; print(int(input()) + int(input()), flush=True); os._exit(0)",
     "exit handler": "import atexit; atexit.register(lambda: print(int(input()) + int(input())))",
@@ -159,12 +175,29 @@ def test_what_a_function_returns_comes_back_as_json(box: Box, expression: str) -
         assert (ran.end, ran.answer.decode()) == (End.EXITED, VALUES[expression]), ran.stderr
 
 
+@pytest.mark.parametrize(
+    ("made", "plainly"),
+    [
+        ("Counter('aab')", '{"dict": [["a", 2], ["b", 1]]}'),
+        ("defaultdict(int, {1: 2})", '{"dict": [[1, 2]]}'),
+        ("namedtuple('P', 'x y')(1, 2)", "[1, 2]"),
+        ("type('L', (list,), {'__eq__': lambda *a: True, '__iter__': lambda s: iter([1])})([2])", "[2]"),
+        ("type('S', (str,), {'__str__': lambda s: '1'})('2')", '"2"'),
+        ("type('I', (int,), {'__int__': lambda s: 1, '__repr__': lambda s: '1'})(2)", "2"),
+    ],
+)
+def test_a_subclass_is_what_it_holds_and_not_what_it_says(box: Box, made: str, plainly: str) -> None:
+    ran = box.run(f"def f(): return {made}".encode(), NO_ARGUMENTS, LIMITS, call="f")
+    assert (ran.end, ran.answer.decode()) == (End.EXITED, plainly), ran.stderr
+
+
+def test_a_guarded_main_program_does_not_run_where_a_function_is_called(box: Box) -> None:
+    source = b"def f(): return 1\nif __name__ == '__main__': print(int(input()))"
+    assert box.run(source, NO_ARGUMENTS, LIMITS, call="f").answer == b"1"
+
+
 LOOK_ALIKES = {
     "equals everything": "class X:\n    def __eq__(self, other): return True\ndef f(): return X()",
-    "a list that lies": "class X(list):\n    def __eq__(self, other): return True\n"
-    "    def __iter__(self): return iter([1])\ndef f(): return X()",
-    "a string that lies": "class X(str):\n    def __repr__(self): return '1'\ndef f(): return X('2')",
-    "a number that lies": "class X(int):\n    def __repr__(self): return '1'\ndef f(): return X(2)",
     "a class that lies": "class X:\n    __class__ = int\ndef f(): return X()",
     "numpy by name only": "class X:\n    def tolist(self): return self\nX.__module__ = 'numpy'\ndef f(): return X()",
     "a list within itself": "def f():\n    x = []\n    x.append(x)\n    return x",
@@ -257,6 +290,8 @@ def test_the_self_test_finds_every_attack_where_nothing_stops_it(attack: str, mo
         probe = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x10000000) != 0)"
         if subprocess.run([sys.executable, "-c", probe], check=False).returncode:
             pytest.skip("namespaces are forbidden to everybody here")
+    if attack == "reads the environment of ours" and os.geteuid() == 0:
+        pytest.skip("root's is closed to a process without capabilities, whatever else holds it")
     whole = command(Isolation.LANDLOCK, 0)
     *start, _, _, packages = whole[: whole.index(zygote.__file__) + 4]
     monkeypatch.setattr(boxes, "command", lambda _, control: [*start, str(control), allow_all(), packages])
