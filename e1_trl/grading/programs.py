@@ -22,6 +22,7 @@ from e1_trl.grading.suite import Case, Suite
 logger = logging.getLogger(__name__)
 
 TESTS = 15  # at most, as the paper's code has it; LiveCodeBench and HumanEval+ run all
+OPENING = threading.Lock()
 PYTHON = ("", "python", "py", "python3")
 OUTCOMES = {
     End.CRASHED: Outcome.CRASHED,
@@ -97,9 +98,10 @@ class ProgramGrader:
         """
         suites = {text: Suite.from_text(text) for (text,) in references}
         tasks = [(program(solution), text) for solution, (text,) in zip(solutions, references, strict=True)]
-        if self._pool is None or self._boxes is None:
-            self._boxes = _Boxes(choose())
-            self._pool = ThreadPoolExecutor(self.workers)
+        with OPENING:
+            if self._pool is None or self._boxes is None:
+                self._boxes = _Boxes(choose())
+                self._pool = ThreadPoolExecutor(self.workers)
         futures = {
             (source, text): self._pool.submit(self._boxes.grade, source, suites[text], self.limits, self.tests)
             for source, text in dict.fromkeys(tasks)

@@ -14,7 +14,7 @@ import yaml
 from e1_trl.launch import resource
 from e1_trl.plan.duration import CARDS, duration
 from e1_trl.plan.memory import ENGINE_OVERHEAD, GB, OVERHEAD, memory
-from e1_trl.plan.setup import Setup
+from e1_trl.plan.setup import DEFAULTS, Setup
 from e1_trl.report.markdown import table
 
 GIB = 2**30
@@ -96,7 +96,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         recipe = yaml.safe_load(resource("recipes", arguments.recipe).read_text())
         if not isinstance(recipe, dict):
             raise ValueError(f"{arguments.recipe} is no recipe, which is a YAML file of lines `field: value`")
-        recipe |= overrides(words)
+        given = overrides(words)
+        if unknown := sorted(given.keys() - recipe.keys() - DEFAULTS.keys()):
+            raise ValueError(f"{unknown[0]} is neither in the recipe nor a field that the plan reads")
+        recipe |= given
         name = arguments.accelerate_config or recipe.get("accelerate_config")
         if name is None:
             raise ValueError("the recipe names no accelerate_config: name one")

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,13 @@ class Architecture:
             )
         config = json.loads(file.read_text())
         kind = config.get("model_type")
+        for name, plain in (("mlp_bias", (None, False)), ("head_dim", (None, _head(config)))):
+            if config.get(name) not in plain:
+                raise ValueError(f"{file}: {name} {config[name]!r} cannot be planned for")
+        if kind == "llama" and config.get("attention_bias"):
+            raise ValueError(
+                f"{file}: attention_bias of a llama, which also has one on its output, cannot be planned for"
+            )
         if kind not in ("qwen2", "llama"):
             raise ValueError(f"{file}: model_type {kind!r} cannot be planned for, only qwen2 and llama")
         return cls(
@@ -66,8 +74,13 @@ class Architecture:
             kv_heads=config.get("num_key_value_heads", config["num_attention_heads"]),
             vocabulary=config["vocab_size"],
             tied=config.get("tie_word_embeddings", False),
-            attention_bias=kind == "qwen2" or config.get("attention_bias", False),
+            attention_bias=kind == "qwen2",
         )
+
+
+def _head(config: dict[str, Any]) -> int | None:
+    heads = config.get("num_attention_heads")
+    return config["hidden_size"] // heads if heads and "hidden_size" in config else None
 
 
 _1_5B = Architecture(layers=28, hidden=1536, mlp=8960, heads=12, kv_heads=2, vocabulary=151_936)

@@ -58,7 +58,7 @@ def duration(setup: Setup, card: Card) -> Duration:
         decoding=decoded * step,
         sync=SYNC,
         scoring=forward * (int(setup.scored_anew) + int(setup.reference)),
-        learning=forward * (4 if setup.checkpointing else 3),
+        learning=forward * (4 if setup.checkpointing else 3) * setup.iterations,
         rest=GRADING,
         steps=setup.steps,
     )

@@ -10,6 +10,7 @@ GB = 10**9
 OVERHEAD = 5 * GB
 # Assumed: what vLLM takes of its share besides weights and cache: activations of its largest batch, CUDA graphs.
 ENGINE_OVERHEAD = 3 * GB
+WAVES = 4  # in which sequences may have to be sampled before that is called a problem
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,11 @@ class Memory:
         if self.training > self.card:
             remedy = "lower per_device_train_batch_size" if self.sleeps else "vllm_enable_sleep_mode: true"
             found.append(f"training takes {self.training / GB:.0f} GB: {remedy}, or share out more")
+        if 0 < self.engine_cache < self.cache_needed / WAVES:
+            found.append(
+                f"vLLM's cache of {self.engine_cache / GB:.1f} GB holds less than 1/{WAVES} of the sequences: raise "
+                "vllm_gpu_memory_utilization or vllm_tensor_parallel_size"
+            )
         if self.engine_cache <= 0:
             found.append(
                 f"vLLM's share of {self.engine / GB:.0f} GB has no room for a cache beside its weights: raise "

@@ -14,6 +14,7 @@ DEFAULTS: Mapping[str, Any] = {
     "gradient_accumulation_steps": 1,
     "gradient_checkpointing": True,
     "max_prompt_length": 1024,
+    "num_iterations": 1,
     "num_generations": 8,
     "per_device_train_batch_size": 8,
     "solution_budget": 1024,
@@ -40,6 +41,7 @@ class Setup:
         batch: sequences that a GPU learns from at once.
         rollouts: sequences of one generation, over all GPUs.
         steps: optimizer steps for each generation.
+        iterations: how often a generation is learned from.
     """
 
     architecture: Architecture
@@ -54,6 +56,7 @@ class Setup:
     batch: int
     rollouts: int
     steps: float
+    iterations: int
     utilization: float
     sleep: bool
     tensor_parallel: int
@@ -99,9 +102,11 @@ class Setup:
             context=fields["max_prompt_length"] + fields["thinking_budget"] + forced + fields["solution_budget"],
             batch=fields["per_device_train_batch_size"],
             rollouts=int(rollouts),
-            steps=rollouts / mini_batch,
+            steps=rollouts / mini_batch * fields["num_iterations"],
+            iterations=fields["num_iterations"],
             utilization=fields["vllm_gpu_memory_utilization"],
             sleep=bool(fields["vllm_enable_sleep_mode"]),
             tensor_parallel=fields["vllm_tensor_parallel_size"],
-            scored_anew=bool(fields["vllm_importance_sampling_correction"]),
+            # TRL also needs them where a generation is learned from in several steps.
+            scored_anew=bool(fields["vllm_importance_sampling_correction"]) or rollouts > mini_batch,
         )

@@ -110,6 +110,34 @@ def test_distributed_data_parallel_with_the_recipes_share_breaks_the_rule() -> N
         assert (not memory(Setup.of(lower, accelerate("ddp")), CARD).problems) is fits
 
 
+@pytest.mark.parametrize("gib", [40, 46, 72, 75, 79.2, 80, 94])
+def test_the_advised_share_fits(gib: float) -> None:
+    card = int(gib * 2**30)
+    problems = memory(
+        Setup.of(recipe("E1-Math-1.5B", vllm_gpu_memory_utilization=0.95), accelerate("zero2")), card
+    ).problems
+    advised = float(problems[0].partition("vllm_gpu_memory_utilization to ")[2][:4])
+    lower = recipe("E1-Math-1.5B", vllm_gpu_memory_utilization=advised)
+    assert not memory(Setup.of(lower, accelerate("zero2")), card).problems
+
+
+def test_a_model_of_another_make_is_refused(tmp_path: Path) -> None:
+    for more, message in (
+        ({"head_dim": 32}, "head_dim"),
+        ({"mlp_bias": True}, "mlp_bias"),
+        ({"attention_bias": True}, "attention_bias"),
+    ):
+        LlamaConfig(hidden_size=64, num_attention_heads=4, num_key_value_heads=2, **more).save_pretrained(tmp_path)
+        with pytest.raises(ValueError, match=message):
+            Architecture.of(str(tmp_path))
+
+
+def test_learning_twice_takes_twice_as_long() -> None:
+    once, twice = (Setup.of(recipe("E1-Math-7B", num_iterations=n), accelerate("zero3")) for n in (1, 2))
+    assert duration(twice, CARDS["h100"]).learning == 2 * duration(once, CARDS["h100"]).learning
+    assert (once.steps, twice.steps) == (2, 4)
+
+
 def test_what_does_not_fit_is_told_apart() -> None:
     config = accelerate("zero3")
     huge = memory(Setup.of(recipe("E1-Math-7B", per_device_train_batch_size=64), config), CARD)
@@ -142,6 +170,7 @@ def test_the_defaults_that_it_assumes_are_those_of_the_trainer() -> None:
         (["E1-Math-1.5B", "--use_peft", "true"], "use_peft"),
         (["E1-Math-1.5B", "--model_name_or_path", "some/model"], "the dimensions of some/model are not known here"),
         (["E1-Math-1.5B", "--beta"], "by pairs"),
+        (["E1-Math-1.5B", "--per_device_trian_batch_size", "64"], "neither in the recipe nor a field"),
         (["E1-Math-1.5B", "--thinking_budget", "many"], "."),
     ],
 )

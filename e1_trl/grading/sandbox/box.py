@@ -79,17 +79,22 @@ class Box:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the box)
-        with theirs:
-            self._process = subprocess.Popen(
-                command(isolation, theirs.fileno()),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._errors,
-                env=ENVIRONMENT,
-                cwd="/",
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    command(isolation, theirs.fileno()),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._errors,
+                    env=ENVIRONMENT,
+                    cwd="/",
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
+        except (OSError, SandboxError) as error:
+            self._control.close()
+            self._errors.close()
+            raise SandboxError(f"a box with {isolation} does not start: {error}") from error
         self._control.settimeout(STARTED)
         try:
             ready, ancillary, _, _ = self._control.recvmsg(16, socket.CMSG_SPACE(CREDENTIALS.size))
@@ -102,7 +107,11 @@ class Box:
             raise SandboxError(f"a box with {isolation} does not start: {said[-1] if said else 'no answer'}")
         (pid, _, _), *_ = [CREDENTIALS.unpack(data) for _, _, data in ancillary]
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+        try:
+            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+        except OSError as error:  # as where /proc is mounted with hidepid
+            self.close()
+            raise SandboxError(f"a box with {isolation} does not start: its size cannot be read ({error})") from error
         self._address_space = pages * os.sysconf("SC_PAGE_SIZE")  # bytes, before any program
 
     def __enter__(self) -> Self:
@@ -129,7 +138,7 @@ class Box:
         """
         request = {"cpu": limits.cpu, "address_space": self._address_space + limits.memory, "call": call}
         with contextlib.ExitStack() as theirs, _Channels(limits) as channels:
-            source = theirs.enter_context(io.FileIO(os.memfd_create("program", os.MFD_CLOEXEC), "r+"))
+            source = theirs.enter_context(tempfile.TemporaryFile(buffering=0))
             source.write(program)
             source.seek(0)
             sent = [source.fileno(), *(theirs.enter_context(file).fileno() for file in channels.theirs)]
