@@ -99,7 +99,7 @@ class LocalEngine:
             arguments["enable_lora"] = True
         try:
             llm = LLM(model, **arguments)
-        except (TypeError, ValueError, RuntimeError, NotImplementedError, OSError) as error:
+        except (TypeError, ValueError, RuntimeError, OSError) as error:
             raise EngineError(f"vLLM cannot start {model}: {' '.join(str(error).split())}") from error
         return cls(llm, marker, sampling, concurrency, None if adapter is None else LoRARequest("e1", 1, adapter))
 

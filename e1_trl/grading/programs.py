@@ -22,7 +22,6 @@ from e1_trl.grading.suite import Case, Suite
 logger = logging.getLogger(__name__)
 
 TESTS = 15  # at most, as the paper's code has it; LiveCodeBench and HumanEval+ run all
-OPENING = threading.Lock()
 PYTHON = ("", "python", "py", "python3")
 OUTCOMES = {
     End.CRASHED: Outcome.CRASHED,
@@ -89,8 +88,8 @@ class ProgramGrader:
     ) -> list[Grade]:
         """Grade the program of each solution by its suite, of which there is one.
 
-        A program is right when it passes all tests that are run, those with the longest inputs. Equal
-        programs of one suite are run once. `free_text` is not read: a program stands in a block, or nowhere.
+        A program is right when it passes all tests that are run, those with the longest inputs. Equal programs of one
+        suite are run once. `free_text` is not read: a program stands in a block, or nowhere.
 
         Raises:
             ValueError: a reference is no suite, or there is not one for each solution.
@@ -98,10 +97,9 @@ class ProgramGrader:
         """
         suites = {text: Suite.from_text(text) for (text,) in references}
         tasks = [(program(solution), text) for solution, (text,) in zip(solutions, references, strict=True)]
-        with OPENING:
-            if self._pool is None or self._boxes is None:
-                self._boxes = _Boxes(choose())
-                self._pool = ThreadPoolExecutor(self.workers)
+        if self._pool is None or self._boxes is None:
+            self._boxes = _Boxes(choose())
+            self._pool = ThreadPoolExecutor(self.workers)
         futures = {
             (source, text): self._pool.submit(self._boxes.grade, source, suites[text], self.limits, self.tests)
             for source, text in dict.fromkeys(tasks)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The paper in miniature, from nothing to its picture: problems, E1 training, evaluation of base and trained model.
-#   recipes/nano/run.sh [options of `e1 train`]         about ten minutes on two CPU cores
+#   recipes/nano/run.sh [options of `e1 train`]         ten or eleven minutes on two CPU cores
 # Run from the top of the checkout, as `make train` does.
 set -euo pipefail
 

@@ -152,7 +152,7 @@ class Box:
             except BaseException:  # its next reply would be taken for that of another program
                 self.close()
                 raise
-            status, cpu, _ = zygote.REPLY.unpack(reply)
+            status, cpu = zygote.REPLY.unpack(reply)
             return channels.run(status, cpu / 1e6)
 
 

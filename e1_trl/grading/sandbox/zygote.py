@@ -1,15 +1,17 @@
 """What runs inside a box: preloads the usual modules, then forks once for every program.
 
-Started by its path with `python -I -S`, so it knows the standard library and nothing of this project. It is trusted,
+Started by its path and without the module site, so it knows the standard library and nothing of this project. It is trusted,
 but it lives beside programs that are not, so it holds nothing worth reading: a program arrives through a descriptor
 that only its own process opens, and what is expected of it never comes here.
 
-Over the control socket (descriptor 3) comes one request at a time, as JSON with descriptors:
+Arguments: the descriptor of the control socket, the filter of system calls (hexadecimal), the folder of the packages
+that programs may import, and, where there are no namespaces, the paths that may be read. Over the socket comes one
+request at a time, as JSON with descriptors:
 
     request  {"cpu": seconds, "address_space": bytes, "call": name or null} and the descriptors of the program, stdin,
              stdout, stderr and the answer
     stop     anything else, or the end of the socket: the program is killed
-    reply    wait status, CPU time (microseconds), largest resident set (KiB); once for every request
+    reply    wait status and CPU time (microseconds), once for every request
 
 A program is one process: the filter of system calls denies it another one, and signals to any but itself. So its end
 is the end of all that it started.
@@ -38,7 +40,7 @@ from collections.abc import Callable
 from typing import Any
 
 ANSWER = 3  # the descriptor, in a program's process
-REPLY = struct.Struct("<iqq")
+REPLY = struct.Struct("<iq")
 # Exit statuses. A program may end with them, too, and so lie about why it failed, not about whether it did.
 CRASHED, OUT_OF_MEMORY, NOT_CALLABLE = 1, 113, 114
 PID = 0x5EC0DE5E  # stands in the filter for the id of the process that it is installed in
@@ -93,7 +95,7 @@ def wait(control: socket.socket, pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     _, status, usage = os.wait4(pid, 0)
     os.close(watched)
-    control.send(REPLY.pack(status, int((usage.ru_utime + usage.ru_stime) * 1e6), usage.ru_maxrss))
+    control.send(REPLY.pack(status, int((usage.ru_utime + usage.ru_stime) * 1e6)))
 
 
 def become(request: dict[str, Any], descriptors: list[int], sealed: bytes) -> None:
@@ -185,7 +187,7 @@ def call(main: types.ModuleType, name: str, arguments: dict[str, Any]) -> int:
 def plain(value: Any, tuples: bool = False) -> Any:
     """The value in exact types, as JSON can have them; a tuple is a list, unless `tuples` are told apart.
 
-    A look-alike (a subclass that claims to equal anything) is a TypeError. What numpy made is what it stands for.
+    A subclass, and what numpy made, is what it holds, whatever it says of itself; any other class is a TypeError.
     """
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
