@@ -1,8 +1,8 @@
 """What runs inside a box: preloads the usual modules, then forks once for every program.
 
-Started by its path and without the module site, so it knows the standard library and nothing of this project. It is trusted,
-but it lives beside programs that are not, so it holds nothing worth reading: a program arrives through a descriptor
-that only its own process opens, and what is expected of it never comes here.
+Started by its path and without the module site, so it knows the standard library and nothing of this project. It is
+trusted, but it lives beside programs that are not, so it holds nothing worth reading: a program arrives through a
+descriptor that only its own process opens, and what is expected of it never comes here.
 
 Arguments: the descriptor of the control socket, the filter of system calls (hexadecimal), the folder of the packages
 that programs may import, and, where there are no namespaces, the paths that may be read. Over the socket comes one
