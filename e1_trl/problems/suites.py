@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from e1_trl.grading.sandbox.zygote import plain
+from e1_trl.grading.sandbox.inside.values import plain
 from e1_trl.grading.suite import Case, Rule, Suite
 
 

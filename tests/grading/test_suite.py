@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from e1_trl.grading.sandbox.zygote import plain
+from e1_trl.grading.sandbox.inside.values import plain
 from e1_trl.grading.suite import Case, Rule, Suite, same_text, same_value
 
 E, T = Rule.EXACT, Rule.TOLERANT

@@ -24,8 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from e1_trl.grading.sandbox import zygote
 from e1_trl.grading.sandbox.command import ENVIRONMENT, Isolation, SandboxError, command
+from e1_trl.grading.sandbox.inside import protocol
 
 STARTED = 60.0  # seconds until a box must be up
 GRACE = 5.0  # seconds until a killed program must be gone
@@ -152,7 +152,7 @@ class Box:
             except BaseException:  # its next reply would be taken for that of another program
                 self.close()
                 raise
-            status, cpu = zygote.REPLY.unpack(reply)
+            status, cpu = protocol.REPLY.unpack(reply)
             return channels.run(status, cpu / 1e6)
 
 
@@ -246,5 +246,5 @@ class _Channels:
             return End.TIMED_OUT
         if os.WIFSIGNALED(status):
             return End.TIMED_OUT if os.WTERMSIG(status) == signal.SIGXCPU else End.CRASHED
-        ends = {0: End.EXITED, zygote.OUT_OF_MEMORY: End.OUT_OF_MEMORY, zygote.NOT_CALLABLE: End.NOT_CALLABLE}
+        ends = {0: End.EXITED, protocol.OUT_OF_MEMORY: End.OUT_OF_MEMORY, protocol.NOT_CALLABLE: End.NOT_CALLABLE}
         return ends.get(os.WEXITSTATUS(status), End.CRASHED)

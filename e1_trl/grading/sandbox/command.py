@@ -6,9 +6,11 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from e1_trl.grading.sandbox import zygote
+from e1_trl.grading.sandbox import inside
 from e1_trl.grading.sandbox.filter import compiled
 
+INSIDE = Path(inside.__file__).parent
+START = f"import sys; sys.path.insert(0, sys.argv.pop(1)); from {INSIDE.name}.zygote import main; main()"
 PACKAGES = ("numpy", "numpy.libs", "sortedcontainers")  # what programs may import besides the standard library
 # Where the interpreter and its libraries lie.
 SYSTEM = ("/usr", "/lib", "/lib64")
@@ -39,7 +41,7 @@ def command(isolation: Isolation, control: int) -> list[str]:
         SandboxError: something that it needs is not installed.
     """
     try:
-        sealed = compiled().hex()
+        channels = (str(control), compiled().hex())
     except (ImportError, OSError, RuntimeError) as error:
         raise SandboxError(f"the filter of system calls cannot be made ({error}): install libseccomp2") from error
     python = str(Path(sys.executable).resolve())
@@ -49,15 +51,15 @@ def command(isolation: Isolation, control: int) -> list[str]:
     prefixes = dict.fromkeys((sys.base_prefix, str(Path(sys.base_prefix).resolve())))
     if isolation is Isolation.LANDLOCK:
         readable = [path for path in (*SYSTEM, *prefixes, "/dev/null", "/dev/urandom") if Path(path).exists()]
-        return [*options, zygote.__file__, str(control), sealed, str(packages), *readable, *map(str, installed)]
+        return [*options, "-c", START, str(INSIDE.parent), *channels, str(packages), *readable, *map(str, installed)]
     return [
         *(bubblewrap(), "--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534", "--cap-drop", "ALL"),
         *("--die-with-parent", "--new-session", "--hostname", "box"),
         *(part for path in (*SYSTEM, *prefixes) for part in ("--ro-bind-try", path, path)),
         *(part for path in ("/dev/null", "/dev/urandom") for part in ("--dev-bind", path, path)),
         *(part for path in installed for part in ("--ro-bind", str(path), f"/packages/{path.name}")),
-        *("--ro-bind", zygote.__file__, "/zygote.py", "--chdir", "/", "--remount-ro", "/"),
-        *(*options, "/zygote.py", str(control), sealed, "/packages"),
+        *("--ro-bind", str(INSIDE), f"/box/{INSIDE.name}", "--chdir", "/", "--remount-ro", "/"),
+        *(*options, "-c", START, "/box", *channels, "/packages"),
     ]
 
 

@@ -7,7 +7,7 @@ import errno
 import struct
 import tempfile
 
-from e1_trl.grading.sandbox.zygote import PID, PR_SET_PDEATHSIG
+from e1_trl.grading.sandbox.inside.restrictions import PID, PR_SET_PDEATHSIG
 
 CLONE_THREAD = 0x10000
 LOW = 0xFFFFFFFF  # the half of an argument that the kernel looks at

@@ -216,7 +216,7 @@ PROGRAMS = [
         20,
         "replaces files of the harness",
         "import json, sys\n"
-        "for path in ('/zygote.py', json.__file__, sys.executable, '/packages/x.py', 'solution.py'):\n"
+        "for path in ('/box/inside/zygote.py', json.__file__, sys.executable, '/packages/x.py', 'solution.py'):\n"
         "    try: open(path, 'w'); print(path)\n    except OSError: pass",
         (EXITED,),
     ),
@@ -308,7 +308,7 @@ PROGRAMS = [
             "OSError",
             "import os; os.mknod('/dev/e1', 0o20666, 1 << 8 | 3); print('made')",
             "os.setuid(0); print('root')",
-            "os.chmod('/zygote.py', 0o4777); print('changed')",
+            "os.chmod('/box/inside/zygote.py', 0o4777); print('changed')",
             "os.open('/dev/tty', os.O_RDWR); print('terminal')",
             "os.open('/dev/mem', os.O_RDONLY); print('memory')",
             "os.open('/dev/vda', os.O_RDONLY); print('disk')",

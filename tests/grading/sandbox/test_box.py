@@ -15,9 +15,9 @@ from conftest import ROOT
 from hostile import PROGRAMS, SECRET, Hostile, ignoring
 
 from e1_trl.grading.sandbox import box as boxes
-from e1_trl.grading.sandbox import isolation, zygote
+from e1_trl.grading.sandbox import isolation
 from e1_trl.grading.sandbox.box import Box, End, Limits, Run
-from e1_trl.grading.sandbox.command import Isolation, SandboxError, command
+from e1_trl.grading.sandbox.command import START, Isolation, SandboxError, command
 
 # Patient with programs that end by themselves, however busy the machine is; strict with those that do not.
 LIMITS = Limits(cpu=20.0, wall=60.0, memory=2**28, output=2**20)
@@ -293,7 +293,7 @@ def test_the_self_test_finds_every_attack_where_nothing_stops_it(attack: str, mo
     if attack == "reads the environment of ours" and os.geteuid() == 0:
         pytest.skip("root's is closed to a process without capabilities, whatever else holds it")
     whole = command(Isolation.LANDLOCK, 0)
-    *start, _, _, packages = whole[: whole.index(zygote.__file__) + 4]
+    *start, _, _, packages = whole[: whole.index(START) + 5]
     monkeypatch.setattr(boxes, "command", lambda _, control: [*start, str(control), allow_all(), packages])
     monkeypatch.setattr(boxes, "ENVIRONMENT", os.environ)
     monkeypatch.setattr(isolation, "ATTACKS", {attack: isolation.ATTACKS[attack]})

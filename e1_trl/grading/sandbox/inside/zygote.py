@@ -1,6 +1,6 @@
 """What runs inside a box: preloads the usual modules, then forks once for every program.
 
-Started by its path and without the module site, so it knows the standard library and nothing of this project. It is
+Started without the module site, so it knows the standard library and, of this project, the folder it lies in. It is
 trusted, but it lives beside programs that are not, so it holds nothing worth reading: a program arrives through a
 descriptor that only its own process opens, and what is expected of it never comes here.
 
@@ -21,14 +21,11 @@ import _sitebuiltins
 import atexit
 import builtins
 import contextlib
-import ctypes
 import functools
 import gc
 import importlib
 import json
-import math
 import os
-import resource
 import select
 import signal
 import socket
@@ -36,14 +33,12 @@ import struct
 import sys
 import threading
 import types
-from collections.abc import Callable
 from typing import Any
 
-ANSWER = 3  # the descriptor, in a program's process
-REPLY = struct.Struct("<iq")
-# Exit statuses. A program may end with them, too, and so lie about why it failed, not about whether it did.
-CRASHED, OUT_OF_MEMORY, NOT_CALLABLE = 1, 113, 114
-PID = 0x5EC0DE5E  # stands in the filter for the id of the process that it is installed in
+# Relative, since in a box this folder is all that there is of the project.
+from .protocol import ANSWER, CRASHED, NOT_CALLABLE, OUT_OF_MEMORY, REPLY
+from .restrictions import CAPABILITIES, PR_SET_DUMPABLE, PR_SET_PDEATHSIG, confine, demand, libc, restrict
+from .values import plain, rebuilt
 
 PRELOADED = (
     *("bisect", "calendar", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions"),
@@ -56,12 +51,6 @@ STARRED = (
     *("itertools", "functools", "operator", "io", "sys", "json", "typing"),
 )
 RECURSION_LIMIT = 50_000  # LiveCodeBench's
-STACK = 2**26  # bytes of the main thread's: recursion through C takes more than the usual 8 MiB
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
-SECCOMP_MODE_FILTER = 2
-CAPABILITIES = 0x20080522  # the version of capset's header
-
-libc = ctypes.CDLL(None, use_errno=True)
 
 
 def serve(control: socket.socket, sealed: bytes) -> None:
@@ -184,49 +173,6 @@ def call(main: types.ModuleType, name: str, arguments: dict[str, Any]) -> int:
     return 0
 
 
-def plain(value: Any, tuples: bool = False) -> Any:
-    """The value in exact types, as JSON can have them; a tuple is a list, unless `tuples` are told apart.
-
-    A subclass, and what numpy made, is what it holds, whatever it says of itself; any other class is a TypeError.
-    """
-    kind = type(value)
-    if value is None or kind in (bool, int, float, str):
-        return value
-    if kind is list or (kind is tuple and not tuples):
-        return [plain(item, tuples) for item in value]
-    if kind in (tuple, set, frozenset):
-        return {"tuple" if kind is tuple else "set": [plain(item, tuples) for item in value]}
-    if kind is dict:
-        return {"dict": [[plain(key, tuples), plain(item, tuples)] for key, item in value.items()]}
-    if kind.__module__ == "numpy" and hasattr(value, "tolist"):
-        return plain(value.tolist(), tuples)
-    for base, items in VIEWS.items():  # a Counter is a dictionary; what it says of itself is not asked
-        if issubclass(kind, base):
-            return plain(items(value), tuples)
-    raise TypeError(f"{kind.__name__} is no plain type")
-
-
-VIEWS: dict[type, Callable[[Any], Any]] = {
-    dict: lambda value: dict(dict.items(value)),
-    list: lambda value: list(list.__iter__(value)),
-    tuple: lambda value: tuple(tuple.__iter__(value)),
-    str: str.__str__,
-    int: int.__int__,
-    float: float.__float__,
-}
-
-
-def rebuilt(value: Any) -> Any:
-    """What `plain` was made of, tuples told apart."""
-    if isinstance(value, list):
-        return [rebuilt(item) for item in value]
-    if isinstance(value, dict):
-        ((kind, items),) = value.items()
-        made: type = {"tuple": tuple, "set": set, "dict": dict}[kind]
-        return made(rebuilt(items) if kind != "dict" else [(rebuilt(key), rebuilt(item)) for key, item in items])
-    return value
-
-
 @functools.cache
 def names() -> dict[str, Any]:
     """The public names of the starred modules, then the modules themselves; never one that hides a builtin."""
@@ -238,76 +184,9 @@ def names() -> dict[str, Any]:
     return {name: value for name, value in found.items() if not hasattr(builtins, name)}
 
 
-def restrict(request: dict[str, Any], sealed: bytes) -> None:
-    """Give up, for good, all that a program does not need."""
-    cpu = math.ceil(request["cpu"])
-    for limit, value in (
-        (resource.RLIMIT_AS, request["address_space"]),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_NOFILE, 64),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_MEMLOCK, 0),
-        (resource.RLIMIT_MSGQUEUE, 0),
-    ):
-        hard = resource.getrlimit(limit)[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(limit, (value, value))
-    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
-    stack = STACK if hard == resource.RLIM_INFINITY else min(STACK, hard)
-    resource.setrlimit(resource.RLIMIT_STACK, (stack, hard))
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))
-    install(sealed.replace(struct.pack("=I", PID), struct.pack("=I", os.getpid())))
-
-
-def install(sealed: bytes) -> None:
-    """Install a filter of system calls (a compiled BPF program) in this process."""
-
-    class Program(ctypes.Structure):
-        _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
-
-    program = Program(len(sealed) // 8, sealed)
-    demand(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-    demand(libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0))
-
-
-def demand(result: int) -> None:
-    """Raise what a failed call of the C library left behind: no program starts less restricted than it should."""
-    if result < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-
-
-# Rights over files that a version of Landlock can take away, as the number of bits.
-FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
-WRITE_FILE, READ_FILE, READ_FOLDER = 1 << 1, 1 << 2, 1 << 3
-CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # on every architecture
-
-
-def confine(readable: list[str]) -> None:
-    """Take away, from this process and all that it forks, every file but those under the readable paths (Landlock).
-
-    Raises:
-        OSError: the kernel has no Landlock, or does not let this process use it.
-    """
-    version = libc.syscall(CREATE_RULESET, None, 0, 1)
-    demand(version)
-    files = (1 << FILE_RIGHTS[min(version, 5)]) - 1
-    network = 0b11 if version >= 4 else 0
-    scoped = 0b11 if version >= 6 else 0
-    attributes = struct.pack("=QQQ", files, network, scoped)[: 8 if version < 4 else 16 if version < 6 else 24]
-    ruleset = libc.syscall(CREATE_RULESET, attributes, len(attributes), 0)
-    demand(ruleset)
-    for path in readable:
-        opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        rights = READ_FILE | READ_FOLDER if os.path.isdir(path) else READ_FILE
-        rights |= WRITE_FILE if path == os.devnull else 0
-        demand(libc.syscall(ADD_RULE, ruleset, 1, struct.pack("=Qi", rights, opened), 0))
-        os.close(opened)
-    demand(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-    demand(libc.syscall(RESTRICT_SELF, ruleset, 0))
-    os.close(ruleset)
-
-
 def main() -> None:
+    """Be the zygote of a box. See the module for the arguments."""
+    del sys.path[0]  # this folder was imported from there
     control = socket.socket(fileno=int(sys.argv[1]))
     sealed = bytes.fromhex(sys.argv[2])
     sys.path.append(sys.argv[3])
@@ -330,7 +209,3 @@ def main() -> None:
     gc.freeze()
     control.send(b"ready")
     serve(control, sealed)
-
-
-if __name__ == "__main__":
-    main()

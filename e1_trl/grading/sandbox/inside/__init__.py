@@ -1,0 +1,1 @@
+"""What runs inside a box, and nothing else of this project does."""

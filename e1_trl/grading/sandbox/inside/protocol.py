@@ -1,0 +1,8 @@
+"""What a box and what runs inside it agree on."""
+
+import struct
+
+ANSWER = 3  # the descriptor, in a program's process
+REPLY = struct.Struct("<iq")
+# Exit statuses. A program may end with them, too, and so lie about why it failed, not about whether it did.
+CRASHED, OUT_OF_MEMORY, NOT_CALLABLE = 1, 113, 114
