@@ -19,6 +19,7 @@ class Command:
 COMMANDS = {
     "train": Command("e1_trl.launch", "train a recipe: e1 train --config E1-Math-1.5B"),
     "plan": Command("e1_trl.plan.__main__", "tell beforehand what memory and time a recipe takes on a node"),
+    "validate": Command("e1_trl.validate", "try a dataset's own programs on its tests, and write which fail"),
     "eval": Command("e1_trl.evaluation.__main__", "evaluate a model, here or on a server, at every budget"),
     "report": Command("e1_trl.report.__main__", "draw stored evaluations together: tables and pictures"),
     "compare": Command("e1_trl.compare", "evaluate several models and report them together"),
@@ -40,7 +41,11 @@ def main(argv: list[str] | None = None) -> None:
         return
     if name not in COMMANDS:
         sys.exit(f"e1: there is no command {name!r}, only {', '.join(COMMANDS)}")
-    import_module(COMMANDS[name].module).main(rest)
+    try:
+        module = import_module(COMMANDS[name].module)
+    except ModuleNotFoundError as error:
+        sys.exit(f"e1 {name}: {error.name} is not installed; pip install 'e1-trl[train]' brings all that e1 uses")
+    module.main(rest)
 
 
 if __name__ == "__main__":

@@ -14,16 +14,20 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 import yaml
+from datasets import Dataset
 from transformers.trainer_utils import get_last_checkpoint
 from trl import DatasetMixtureConfig, ModelConfig, TrlParser, get_peft_config, get_quantization_config
 
-from e1_trl.grading.mathematics import MathematicsGrader
+from e1_trl.grading.grade import Grader
+from e1_trl.grading.graders import make_grader
+from e1_trl.plan.verdict import verdict
 from e1_trl.report.provenance import Provenance
 from e1_trl.training.config import E1Config, E1ScriptArguments, Settled, settle
 from e1_trl.training.data import Problems, check_columns, check_size, load
 from e1_trl.training.dry_run import describe
-from e1_trl.training.rewards import Reward, make_rewards
+from e1_trl.training.rewards import Accuracy, Reward, make_rewards
 from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import BudgetEvaluation
 
@@ -39,7 +43,7 @@ class Recipe:
     model: ModelConfig
     settled: Settled
     problems: Problems
-    grader: MathematicsGrader
+    grader: Grader
     rewards: list[Reward]
     checkpoint: str | None  # to resume from
     dataset_name: str | None  # on the Hub, for the model card
@@ -57,7 +61,7 @@ def prepare(
         raise ValueError("the recipe must name a model (model_name_or_path)")
     checkpoint = find_checkpoint(args)
     workers = max(1, min(MAX_GRADING_WORKERS, (os.cpu_count() or 1) // args.world_size))
-    grader = MathematicsGrader(script_args.grading_time_limit, workers)
+    grader = make_grader(script_args, workers)
     rewards = make_rewards(script_args.reward_funcs, args.reward_weights, grader)
     args.model_init_kwargs = {
         "revision": model.model_revision,
@@ -72,6 +76,11 @@ def prepare(
         if dataset is not None:
             check_columns(dataset, rewards, args)
     check_size(problems.train, args)
+    if torch.cuda.is_available():
+        card = torch.cuda.get_device_properties(args.device).total_memory
+        said = verdict(args, model, card, script_args.skip_memory_check)
+        if args.process_index == 0:
+            print(said, flush=True)
     local = script_args.dataset_name is not None and Path(script_args.dataset_name).exists()
     return Recipe(
         args=args,
@@ -106,6 +115,13 @@ def find_checkpoint(args: E1Config) -> str | None:
     return folder
 
 
+def lean(problems: Dataset, rewards: list[Reward]) -> Dataset:
+    """The problems without the columns that no reward looks at, which every process would read at every step."""
+    if not all(isinstance(reward, Accuracy) for reward in rewards):
+        return problems
+    return problems.select_columns(["prompt", "answers", "prompt_tokens"])
+
+
 def train(recipe: Recipe) -> None:
     """Train, save, and upload once if the recipe says so."""
     args, evaluation = recipe.args, recipe.problems.evaluation
@@ -114,7 +130,7 @@ def train(recipe: Recipe) -> None:
             model=recipe.model.model_name_or_path,
             reward_funcs=recipe.rewards,
             args=args,
-            train_dataset=recipe.problems.train,
+            train_dataset=lean(recipe.problems.train, recipe.rewards),
             eval_dataset=evaluation if args.eval_strategy != "no" else None,
             processing_class=recipe.settled.tokenizer,
             quantization_config=get_quantization_config(recipe.model),
@@ -152,7 +168,7 @@ def main(argv: list[str] | None = None) -> None:
     if script_args.dry_run:
         with recipe.grader:
             if args.process_index == 0:
-                print(describe(args, recipe.settled, recipe.problems, recipe.grader))
+                print(describe(args, script_args.grader, recipe.settled, recipe.problems, recipe.grader))
         return
     train(recipe)
 

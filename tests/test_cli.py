@@ -63,7 +63,7 @@ def test_help_imports_nothing_heavy(arguments: list[str], unwanted: set[str]) ->
 def test_an_unknown_command_is_named_in_one_line() -> None:
     done = e1("evaluate")
     assert done.returncode == 1
-    assert done.stderr == "e1: there is no command 'evaluate', only train, plan, eval, report, compare, curve\n"
+    assert done.stderr == "e1: there is no command 'evaluate', only train, plan, validate, eval, report, compare, curve\n"
 
 
 @pytest.mark.slow
@@ -88,7 +88,7 @@ def test_a_recipe_is_named_or_given_as_a_path(tmp_path: Path) -> None:
 def test_an_unknown_recipe_or_accelerate_configuration_is_one_line_with_the_known_ones(tmp_path: Path) -> None:
     done = e1("train", "--config", "E1-Math-3B")
     assert done.returncode == 1
-    assert done.stderr.startswith("e1 train: E1-Math-3B is neither a file nor one of our recipes: E1-Math-1.5B, ")
+    assert done.stderr.startswith("e1 train: E1-Math-3B is neither a file nor one of our recipes: E1-AceReason-14B, ")
     assert done.stderr.count("\n") == 1
     done = e1("train", "--config", "nano", "--accelerate_config", "zero4")
     assert done.stderr.startswith("e1 train: zero4 is neither a file nor one of our accelerate_configs: cpu, ")

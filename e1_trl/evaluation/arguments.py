@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +104,11 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        defaults = {each.name: each.default for each in fields(self)}
+        for name in ("grader", "program_prompt", "run_programs_unprotected"):
+            if getattr(self, name) != defaults[name]:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; programs are trained on only, not evaluated yet")
         if (self.benchmark is None) == (self.dataset_name is None):
             raise ValueError("name either a benchmark or a dataset_name")
         numbers = {

@@ -7,7 +7,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 
 class Outcome(enum.StrEnum):
@@ -42,7 +42,12 @@ class Grade:
 
 
 class Grader(Protocol):
-    """Grades solutions. Used in a `with` block, or closed."""
+    """Grades solutions. Used in a `with` block, or closed.
+
+    `faults` are the outcomes, besides right and wrong, that it tells apart.
+    """
+
+    faults: ClassVar[tuple[Outcome, ...]]
 
     def grade(
         self,

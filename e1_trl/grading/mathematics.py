@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Sequence
 from types import TracebackType
+from typing import ClassVar
 
 import sympy
 from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
@@ -83,6 +84,14 @@ class MathematicsGrader:
     The processes start at the first call of `grade`; `close` ends them, and so do the end of a `with` block and the
     end of the program. Pickling copies the two settings, not the processes.
     """
+
+    faults: ClassVar[tuple[Outcome, ...]] = (
+        Outcome.UNEVALUATED,
+        Outcome.TIMED_OUT,
+        Outcome.CRASHED,
+        Outcome.UNBOXED,
+        Outcome.UNPARSEABLE,
+    )
 
     def __init__(self, time_limit: float, workers: int):
         self.processes = Workers(_grade, _warm_up, time_limit, workers)

@@ -12,10 +12,12 @@ DEFAULTS: Mapping[str, Any] = {
     "dtype": "float32",
     "generation_batch_size": None,
     "gradient_accumulation_steps": 1,
+    "grader": "mathematics",
     "gradient_checkpointing": True,
     "max_prompt_length": 1024,
     "num_iterations": 1,
     "num_generations": 8,
+    "optim": "adamw_torch_fused",
     "per_device_train_batch_size": 8,
     "solution_budget": 1024,
     "steps_per_generation": None,
@@ -27,6 +29,8 @@ DEFAULTS: Mapping[str, Any] = {
     "vllm_mode": "colocate",
     "vllm_tensor_parallel_size": 1,
 }
+ADAM = ("adamw_torch", "adamw_torch_fused")
+OFFLOADED = {"offload_param_device": ("none",), "offload_optimizer_device": ("none", "cpu")}
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class Setup:
     utilization: float
     sleep: bool
     tensor_parallel: int
+    programs: bool  # are the answers
     scored_anew: bool  # the log-probabilities of what was sampled, by the trainer, for the correction
 
     @classmethod
@@ -73,8 +78,12 @@ class Setup:
         for name in ("thinking_budget", "solution_budget"):
             if fields[name] is None:
                 raise ValueError(f"{name} is null: without bound on the tokens there is nothing to plan with")
+            if not isinstance(fields[name], int):
+                raise ValueError(f"{name} is {fields[name]!r}, not a number of tokens")
         if fields["use_peft"]:
             raise ValueError("use_peft: adapters cannot be planned for yet")
+        if str(getattr(fields["optim"], "value", fields["optim"])) not in ADAM:
+            raise ValueError(f"optim {fields['optim']} cannot be planned for, only {' and '.join(ADAM)}")
         if fields["vllm_mode"] != "colocate":
             raise ValueError(f"vllm_mode {fields['vllm_mode']!r} cannot be planned for, only colocate")
         if "model_name_or_path" not in fields:
@@ -83,6 +92,9 @@ class Setup:
         kind = accelerate.get("distributed_type", "NO")
         if kind not in ("DEEPSPEED", "MULTI_GPU", "NO"):
             raise ValueError(f"distributed_type {kind} cannot be planned for, only DEEPSPEED and MULTI_GPU")
+        for name, planned in OFFLOADED.items():
+            if zero.get(name, "none") not in planned:
+                raise ValueError(f"{name} {zero[name]} cannot be planned for, only {' and '.join(planned)}")
         gpus = gpus or int(accelerate.get("num_processes", 1))
         mini_batch = fields["per_device_train_batch_size"] * fields["gradient_accumulation_steps"] * gpus
         rollouts = fields["generation_batch_size"] or mini_batch * (
@@ -107,6 +119,7 @@ class Setup:
             utilization=fields["vllm_gpu_memory_utilization"],
             sleep=bool(fields["vllm_enable_sleep_mode"]),
             tensor_parallel=fields["vllm_tensor_parallel_size"],
+            programs=fields["grader"] == "programs",
             # TRL also needs them where a generation is learned from in several steps.
             scored_anew=bool(fields["vllm_importance_sampling_correction"]) or rollouts > mini_batch,
         )

@@ -62,6 +62,7 @@ def load_benchmark(name: str, arguments: ProblemArguments) -> "Dataset":
     if name not in BENCHMARKS:
         raise ValueError(f"unknown benchmark {name!r}; known are {', '.join(BENCHMARKS)}, or name a dataset_name")
     benchmark, folder = BENCHMARKS[name], arguments.local_benchmarks
+    arguments = replace(arguments, grader="mathematics", exclude=None)  # its own, not those of what is trained on
     if folder is not None:
         files = sorted(file for pattern in (f"{name}*.jsonl", f"{name}*.parquet") for file in folder.glob(pattern))
         if len(files) != 1:

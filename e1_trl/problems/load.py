@@ -5,9 +5,7 @@ Knows nothing about tokenizers, budgets, or how answers are graded.
 
 import logging
 import math
-import re
 import reprlib
-import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +13,23 @@ from datasets import Dataset, Features, List, Value, load_dataset
 from datasets.exceptions import DatasetGenerationError
 
 from e1_trl.problems.arguments import ProblemArguments
-from e1_trl.problems.prompts import INSTRUCTION, Prompt, compose, shown
+from e1_trl.problems.programs import read_answer
+from e1_trl.problems.prompts import INSTRUCTION, ROWS, STARTER, Prompt, ask_program, compose, shown
+from e1_trl.problems.selection import exclude, named_in
 
 logger = logging.getLogger(__name__)
 
 FORMATS = {".jsonl": "json", ".json": "json", ".jsonl.gz": "json", ".parquet": "parquet"}
 PROBLEM_COLUMNS = ("prompt", "problem", "question")
-ANSWER_COLUMNS = ("answers", "answer", "solution")  # the last is TRL's name for the gold answer
+ANSWER_COLUMNS = {
+    "mathematics": ("answers", "answer", "solution"),  # the last is TRL's name for the gold answer
+    "programs": ("tests",),
+}
 COLUMNS = {
     "problem": Value("string"),
     "prompt": List({"role": Value("string"), "content": Value("string")}),
     "answers": List(Value("string")),
 }
-# What LaTeX writes in several ways, or for the eye alone. Operators stay: they tell 2 - 3 from 2 + 3.
-STYLE = re.compile(
-    r"""\\(?:left|right|q?quad|displaystyle|limits|mbox|text(?:bf|it|rm)?|math(?:bf|it|rm))(?![a-z]) | \\!
-    | (?<=\\)[dtcl](?=frac|dots)         # \dfrac is \frac, \ldots is \dots
-    | (?<=\\[lg]e)q(?:slant)?(?![a-z])   # \leqslant is \le
-    | \[/?[bi]\]                         # italics on forums
-    | (?<!\d)\.|\.(?!\d)                # a full stop, no decimal point
-    | [\s$&,;:?'"`‘’“”~{}()\[\]\\]
-    """,
-    re.VERBOSE,
-)
 
 
 def load_problems(
@@ -79,10 +71,12 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
     - `prompt` (list of messages, or str): what is asked, instruction included. A text is one user message; of a
       conversation, all turns are kept; and the texts of a column named `prompt` stay texts, which a model is given
       without a chat template, as TRL does.
-    - `answers` (list of str): the accepted answers, as they stand in the source.
+    - `answers` (list of str): the accepted answers, as they stand in the source; where programs are the answers, the
+      tests as one text (`e1_trl.grading.suite`), in place of the column that they came from.
 
     Rows that cannot be used are dropped, with a warning that counts them and names the first three: the problem is
-    empty, or neither a text nor messages of text; the answer is empty, or neither a text, a number nor a list of them.
+    empty, or neither a text nor messages of text; the answer is empty, or neither a text, a number nor a list of them;
+    the tests are none, or cannot be read. Problems that `exclude` names are left out after that.
 
     Args:
         source: one split, loaded by `load_source`, `datasets` or `trl.get_dataset`.
@@ -92,81 +86,77 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
             for it.
 
     Raises:
-        ValueError: a column is missing, more than `max_unusable` of the rows cannot be used, or all of them.
+        ValueError: a column is missing, more than `max_unusable` of the rows cannot be used, or all of them; or what
+            `exclude` names cannot be read.
+        FileNotFoundError: there is no such file.
     """
+    excluded = named_in(Path(arguments.exclude)) if arguments.exclude else frozenset()
+    usual = ANSWER_COLUMNS[arguments.grader]
     problem_column = _resolve(source, where, arguments.problem_column, "problem_column", PROBLEM_COLUMNS)
-    if need_answers or arguments.answer_column or set(ANSWER_COLUMNS) & set(source.column_names):
-        answer_column = _resolve(source, where, arguments.answer_column, "answer_column", ANSWER_COLUMNS)
+    if need_answers or arguments.answer_column or set(usual) & set(source.column_names):
+        answer_column = _resolve(source, where, arguments.answer_column, "answer_column", usual)
     else:
         answer_column = None
     is_raw = problem_column == "prompt" and isinstance(source.features["prompt"], Value)
-    prompt_feature = {"prompt": Value("string")} if is_raw else {}
+    features = {**source.features, **COLUMNS, **({"prompt": Value("string")} if is_raw else {})}
+    are_programs = arguments.grader == "programs"
+    replaced = [answer_column] if are_programs and answer_column not in (None, *COLUMNS) else []
     problems = source.map(
         _to_problem,
-        features=Features({**source.features, **COLUMNS, **prompt_feature}),
+        features=Features({name: feature for name, feature in features.items() if name not in replaced}),
+        remove_columns=replaced,
+        writer_batch_size=ROWS,
         fn_kwargs={
             "problem_column": problem_column,
             "answer_column": answer_column,
             "instruction": arguments.instruction,
             "is_raw": is_raw,
+            "grader": arguments.grader,
+            "program_prompt": arguments.program_prompt,
         },
         desc=f"Reading problems of {where}",
     )
     asked = [bool(problem) for problem in problems["problem"]]
     answered = [bool(answers) or not need_answers for answers in problems["answers"]]
     usable = [row for row in range(len(problems)) if asked[row] and answered[row]]
-    if len(usable) == len(problems) > 0:
-        return problems
-    unusable = sorted(set(range(len(problems))) - set(usable))
-    named = []
-    for row in unusable[:3]:
-        column = problem_column if not asked[row] else answer_column
-        named.append(f"row {row}, column {column!r}: {reprlib.repr(source[row][column])}")
-    examples = "; ".join(named) + ("; …" if len(unusable) > len(named) else "")
-    if not usable or len(unusable) > arguments.max_unusable * len(problems):
-        raise ValueError(
-            f"{where}: only {len(usable)} of {len(problems)} rows can be used, max_unusable is "
-            f"{arguments.max_unusable:g} ({examples}); a problem must be a text or messages, an answer a text, a "
-            "number, or a list of them, none of them empty"
+    if len(usable) < max(1, len(problems)):
+        unusable = sorted(set(range(len(problems))) - set(usable))
+        named = [
+            f"row {row}, "
+            + _what_is_wrong(
+                source[row], str(answer_column if asked[row] else problem_column), asked[row] and are_programs
+            )
+            for row in unusable[:3]
+        ]
+        examples = "; ".join(named) + ("; …" if len(unusable) > len(named) else "")
+        if not usable or len(unusable) > arguments.max_unusable * len(problems):
+            right = (
+                "tests of a known shape" if are_programs else "a text, a number, or a list of them, none of them empty"
+            )
+            raise ValueError(
+                f"{where}: only {len(usable)} of {len(problems)} rows can be used, max_unusable is "
+                f"{arguments.max_unusable:g} ({examples}); a problem must be a text or messages, an answer {right}"
+            )
+        logger.warning(
+            "%s: dropped %d of %d rows without a problem or an answer that can be used (%s)",
+            where,
+            len(unusable),
+            len(problems),
+            examples,
         )
-    logger.warning(
-        "%s: dropped %d of %d rows without a problem or an answer that can be used (%s)",
-        where,
-        len(unusable),
-        len(problems),
-        examples,
-    )
-    return problems.select(usable)
+        problems = problems.select(usable)
+    return exclude(problems, excluded, str(arguments.exclude))
 
 
-def decontaminate(problems: Dataset, others: Dataset, name: str) -> Dataset:
-    """The problems whose text is not among those of `others`, whatever the case, spacing, punctuation and LaTeX style.
-
-    A warning counts the dropped ones. Rephrased problems are not found.
-
-    Args:
-        problems: what is trained on, from `make_problems`.
-        others: what is evaluated on, from `make_problems`.
-        name: what the messages call `others`.
-
-    Raises:
-        ValueError: none is left.
-    """
-    known = {normalised(problem) for problem in others["problem"]}
-    kept = [row for row, problem in enumerate(problems["problem"]) if normalised(problem) not in known]
-    if not kept:
-        raise ValueError(f"all {len(problems)} training problems occur in {name}; train or evaluate on another dataset")
-    if len(kept) == len(problems):
-        return problems
-    logger.warning(
-        "dropped %d of %d training problems: they occur in %s", len(problems) - len(kept), len(problems), name
-    )
-    return problems.select(kept)
-
-
-def normalised(text: str) -> str:
-    """A text without what two copies of one problem may differ in: case, spacing, punctuation and LaTeX style."""
-    return STYLE.sub("", unicodedata.normalize("NFKC", text).casefold())
+def _what_is_wrong(row: dict[str, Any], column: str, are_tests: bool) -> str:
+    """What a row has where it should have a problem or an answer."""
+    said = f"column {column!r}: {reprlib.repr(row[column])}"
+    if are_tests:
+        try:
+            read_answer(row, column)
+        except ValueError as error:
+            return f"{said} ({error})"
+    return said
 
 
 def _resolve(source: Dataset, where: str, named: str | None, field: str, usual: tuple[str, ...]) -> str:
@@ -183,17 +173,37 @@ def _resolve(source: Dataset, where: str, named: str | None, field: str, usual: 
 
 
 def _to_problem(
-    row: dict[str, Any], problem_column: str, answer_column: str | None, instruction: str | None, is_raw: bool
+    row: dict[str, Any],
+    problem_column: str,
+    answer_column: str | None,
+    instruction: str | None,
+    is_raw: bool,
+    grader: str,
+    program_prompt: str,
 ) -> dict[str, Any]:
     """Our columns of a row; `problem` or `answers` is empty where it cannot be used."""
-    prompt = _to_prompt(row[problem_column], is_raw)
-    if instruction is None:
-        instruction = INSTRUCTION if isinstance(row[problem_column], str) and not is_raw else ""
+    problem = row[problem_column]
+    prompt = asked = _to_prompt(problem, is_raw)
+    is_task = isinstance(problem, str) and not is_raw  # and says nothing of how it is to be answered
+    if prompt and instruction is None and is_task and grader == "programs":
+        asked = _to_prompt(ask_program(problem, row.get(STARTER), program_prompt), is_raw)
+    elif prompt:
+        asked = compose(prompt, (INSTRUCTION if is_task else "") if instruction is None else instruction)
     return {
         "problem": shown(prompt) if prompt else "",
-        "prompt": compose(prompt, instruction) if prompt else prompt,
-        "answers": [] if answer_column is None else _to_answers(row[answer_column]),
+        "prompt": asked,
+        "answers": [] if answer_column is None else _to_accepted(row, answer_column, grader),
     }
+
+
+def _to_accepted(row: dict[str, Any], column: str, grader: str) -> list[str]:
+    """The accepted answers of a row; none if they cannot be used."""
+    if grader == "mathematics":
+        return _to_answers(row[column])
+    try:
+        return [read_answer(row, column)]
+    except ValueError:
+        return []
 
 
 def _to_prompt(problem: Any, is_raw: bool) -> Prompt:

@@ -236,12 +236,21 @@ class E1ScriptArguments(ProblemArguments, ScriptArguments):
             "file. Under `accelerate launch` itself it has no effect."
         },
     )
+    skip_memory_check: bool = field(
+        default=False,
+        metadata={
+            "help": "Train even if training state and engine together are calculated to exceed a GPU, see `e1 plan`."
+        },
+    )
     dry_run: bool = field(
         default=False,
         metadata={"help": "Print what would be trained on, and stop before the model is loaded."},
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.grader == "programs" and "format" in self.reward_funcs:
+            raise ValueError("the reward format looks for a box, which no program has; remove it from reward_funcs")
         if self.dataset_streaming:
             raise ValueError("dataset_streaming is true; problems are checked before training, so they must be loaded")
         if self.ignore_bias_buffers:

@@ -5,20 +5,23 @@ Knows nothing about models, engines or how answers are graded.
 
 import inspect
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from datasets import Dataset, IterableDataset
+from datasets.exceptions import DatasetGenerationError
 from torch import nn
 from transformers import PreTrainedTokenizerBase, set_seed
 from trl import DatasetMixtureConfig, get_dataset
 from trl.trainer.utils import get_callable_name
 
 from e1_trl.problems.benchmarks import load_benchmark
-from e1_trl.problems.load import decontaminate, load_problems, make_problems
+from e1_trl.problems.load import load_problems, make_problems
 from e1_trl.problems.prompts import Prompt, drop_long, tokenize
+from e1_trl.problems.selection import decontaminate, named_in
 from e1_trl.training.config import E1Config, E1ScriptArguments
 from e1_trl.training.rewards import Reward
 
@@ -54,19 +57,16 @@ def load(
     """
     # What no reward of ours grades needs no answer.
     graded = "accuracy" in script_args.reward_funcs or bool(args.eval_budgets)
-    splits = _mixed(script_args, mixture, args.seed)
-
-    def read(split: str) -> Dataset:
-        if splits is None:
-            return load_problems(script_args.dataset_name, split, script_args, script_args.dataset_config, graded)
-        if split not in splits:
-            raise ValueError(f"the datasets mixed have no split {split!r}, only {', '.join(splits)}: test_split_size?")
-        return make_problems(splits[split], f"the datasets mixed, split {split}", script_args, graded)
-
+    read = reader(script_args, mixture, args.seed, graded)
     evaluates = args.eval_strategy != "no" or bool(args.eval_budgets)
     if script_args.eval_benchmark is not None and not evaluates:
         raise ValueError(
             f"eval_benchmark is {script_args.eval_benchmark}, but nothing is evaluated; add eval_budgets, or remove it"
+        )
+    if script_args.eval_benchmark is not None and script_args.grader != "mathematics":
+        raise ValueError(
+            f"eval_benchmark {script_args.eval_benchmark} asks for mathematics, and the grader is that of "
+            f"{script_args.grader}; evaluate on dataset_test_split, or remove it"
         )
     train, evaluation = read(script_args.dataset_train_split), None
     if evaluates:
@@ -88,6 +88,29 @@ def load(
     return Problems(short(train), None if evaluation is None else short(evaluation))
 
 
+def reader(
+    script_args: E1ScriptArguments, mixture: DatasetMixtureConfig, seed: int, need_answers: bool
+) -> Callable[[str], Dataset]:
+    """What reads a split of a recipe's dataset, or of its mixture, with the columns of `make_problems`.
+
+    Raises:
+        ValueError: the recipe names no dataset, or contradicts itself; or what `exclude` names cannot be read.
+        FileNotFoundError: there is no such file.
+    """
+    if script_args.exclude:
+        named_in(Path(script_args.exclude))  # before gigabytes are loaded
+    splits = _mixed(script_args, mixture, seed)
+
+    def read(split: str) -> Dataset:
+        if splits is None:
+            return load_problems(script_args.dataset_name, split, script_args, script_args.dataset_config, need_answers)
+        if split not in splits:
+            raise ValueError(f"the datasets mixed have no split {split!r}, only {', '.join(splits)}: test_split_size?")
+        return make_problems(splits[split], f"the datasets mixed, split {split}", script_args, need_answers)
+
+    return read
+
+
 def _mixed(script_args: E1ScriptArguments, mixture: DatasetMixtureConfig, seed: int) -> Mapping[str, Dataset] | None:
     """The splits of TRL's `datasets:`, if the recipe names any."""
     single = {"dataset_name": script_args.dataset_name, "dataset_config": script_args.dataset_config}
@@ -105,7 +128,10 @@ def _mixed(script_args: E1ScriptArguments, mixture: DatasetMixtureConfig, seed: 
     if mixture.streaming:
         raise ValueError("streaming is true; problems are checked before training, so they must be loaded")
     set_seed(seed)  # TRL draws the test split without one, so that every process, and every resumed run, has another
-    return get_dataset(mixture)
+    try:
+        return get_dataset(mixture)
+    except (DatasetGenerationError, StopIteration) as error:
+        raise ValueError(f"datasets: {error.__cause__ or error}") from error
 
 
 def check_columns(dataset: Dataset | IterableDataset, rewards: Iterable[Reward], args: E1Config) -> None:

@@ -1,9 +1,12 @@
 """What a recipe would train on, as text, for a person to read before hours are spent. Loads no model."""
 
 import math
+from typing import Any
 
 from e1_trl.grading.grade import Grade, Grader
 from e1_trl.grading.mathematics import boxed_answer
+from e1_trl.grading.suite import Suite
+from e1_trl.problems.programs import SOLUTIONS, in_block, references
 from e1_trl.problems.prompts import tokenize
 from e1_trl.training.config import E1Config, Settled
 from e1_trl.training.data import Problems
@@ -19,11 +22,12 @@ def steps_of(args: E1Config, prompts: int) -> int:
     return math.ceil(args.num_train_epochs * steps_per_epoch)
 
 
-def describe(args: E1Config, settled: Settled, problems: Problems, grader: Grader) -> str:
+def describe(args: E1Config, kind: str, settled: Settled, problems: Problems, grader: Grader) -> str:
     """The first prompt, the marker, the budgets, a gold answer graded right and wrong, and the size of the training.
 
     Args:
         args: the configuration.
+        kind: what answers are: `mathematics` or `programs`.
         settled: what it comes to with the model.
         problems: what is trained and evaluated on.
         grader: grades as the accuracy reward does.
@@ -45,7 +49,7 @@ def describe(args: E1Config, settled: Settled, problems: Problems, grader: Grade
             + (f"closed by the first {marker.close_tokens}" if marker.close_tokens else "which holds no marker"),
             f"budget           {args.budget} tokens: completions of up to {lengths.completion}",
             f"context          {lengths.context} tokens, of which prompts take up to {args.max_prompt_length}",
-            *_graded(first["answers"], grader),
+            *(_graded(first["answers"], grader) if kind == "mathematics" else _run(first, grader)),
             f"training         {len(problems.train)} prompts, {steps_of(args, len(problems.train))} steps",
             f"a step           {rollouts} rollouts: {args.per_device_train_batch_size} per device x "
             f"{args.gradient_accumulation_steps} accumulated x {args.world_size} processes",
@@ -54,6 +58,20 @@ def describe(args: E1Config, settled: Settled, problems: Problems, grader: Grade
             f"evaluation       {evaluated}" + "".join(f", {budget}" for budget in args.evaluation_budgets),
         ]
     )
+
+
+def _run(row: dict[str, Any], grader: Grader) -> list[str]:
+    """The tests of the first problem; its own solution, if it brings one, and a program that does nothing, graded."""
+    if not row["answers"]:
+        return ["tests            none"]
+    suite = Suite.from_text(row["answers"][0])
+    tried = {"a program that does nothing": "pass"}
+    if known := references(row, SOLUTIONS):
+        tried = {"its own solution": known[0], **tried}
+    grades = grader.grade([in_block(program) for program in tried.values()], [row["answers"]] * len(tried))
+    shown = [f"{name} is {grade.outcome}" for name, grade in zip(tried, grades, strict=True)]
+    called = f"calls of {suite.call}" if suite.call else "on stdin"
+    return [f"tests            {len(suite.cases)} {called}, compared by the rule {suite.rule}: {'; '.join(shown)}"]
 
 
 def _graded(answers: list[str], grader: Grader) -> list[str]:

@@ -44,7 +44,8 @@ def budget_summaries(logs: Mapping[str, float]) -> list[list[str]]:
     return [
         [
             f"budget {budget}",
-            f"accuracy {logs[f'eval_budget/{budget}/accuracy']:.1%}",
+            # There is none where the grader failed on everything.
+            *([] if (right := logs.get(f"eval_budget/{budget}/accuracy")) is None else [f"accuracy {right:.1%}"]),
             f"forced {logs[f'eval_budget/{budget}/forced_ratio']:.0%}",
             f"tokens {logs[f'eval_budget/{budget}/thinking_tokens']:.0f} + "
             f"{logs[f'eval_budget/{budget}/solution_tokens']:.0f}",
@@ -66,6 +67,19 @@ class Once(logging.Filter):
         is_new = message not in self._seen
         self._seen.add(message)
         return is_new
+
+
+class Short(logging.Filter):
+    """Cuts long messages: TRL's about a row that no reward scored quotes all of the row, with megabytes of tests."""
+
+    LENGTH = 500  # characters
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Cut the message; let it through."""
+        message = record.getMessage()
+        if len(message) > self.LENGTH:
+            record.msg, record.args = f"{message[: self.LENGTH]} …", None
+        return True
 
 
 class Progress(TrainerCallback):

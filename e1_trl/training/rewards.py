@@ -27,15 +27,13 @@ from e1_trl.rollout import ThinkingEnd
 # A function, a reward model, or the name of one.
 Reward = Callable[..., Any] | str
 
-LOGGED = (Outcome.UNEVALUATED, Outcome.TIMED_OUT, Outcome.CRASHED, Outcome.UNBOXED, Outcome.UNPARSEABLE)
-
 
 class Accuracy:
-    """1.0 for a solution whose boxed answer equals one of the accepted answers, else 0.0.
+    """1.0 for a solution that its grader finds right, else 0.0; None where the grader itself has failed.
 
     A hostile answer, which times out or crashes its worker, is a wrong one, and so is one that leaves the computing to
-    the grader. Logs which part of the completions went wrong other than by being wrong, as `grading/unevaluated`,
-    `timed_out`, `crashed`, `unboxed` and `unparseable` (ratios), and every completion's outcome.
+    the grader. Logs which part of the completions went wrong other than by being wrong, as `grading/timed_out` and so
+    on (ratios), one for each of the grader's `faults`; and every completion's outcome.
     """
 
     __name__ = "accuracy"
@@ -51,13 +49,13 @@ class Accuracy:
         log_metric: Callable[[str, float], None],
         log_extra: Callable[[str, list[str]], None],
         **_: Any,
-    ) -> list[float]:
+    ) -> list[float | None]:
         grades = self.grader.grade(solution_text, answers)
-        for outcome in LOGGED:
+        for outcome in self.grader.faults:
             for grade in grades:  # once per completion: TRL averages what it is given over ranks and steps
                 log_metric(f"grading/{outcome}", float(grade.outcome is outcome))
         log_extra("outcome", [grade.outcome.value for grade in grades])
-        return [float(grade.correct) for grade in grades]
+        return [None if grade.outcome is Outcome.UNGRADED else float(grade.correct) for grade in grades]
 
 
 def format_reward(

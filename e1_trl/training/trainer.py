@@ -7,6 +7,7 @@ docs/private-names.md.
 
 import copy
 import logging
+import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,8 +26,8 @@ from e1_trl.engines.colocated import make_training_engine
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
 from e1_trl.training.config import E1Config, settle
 from e1_trl.training.data import AnyDataset, check_columns, check_size, keep_short
-from e1_trl.training.progress import Once, Progress
-from e1_trl.training.rewards import Reward, sees_all
+from e1_trl.training.progress import Once, Progress, Short
+from e1_trl.training.rewards import Accuracy, Reward, sees_all
 
 logger = logging.getLogger(__name__)
 
@@ -139,6 +140,7 @@ class E1Trainer(GRPOTrainer):
         for callback in (PrinterCallback, ProgressCallback):
             self.remove_callback(callback)
         self.add_callback(Progress())
+        logging.getLogger(GRPOTrainer.__module__).addFilter(Short())
         for handler in logging.getLogger("vllm").handlers:  # it repeats its warnings at every weight sync
             handler.addFilter(Once())
         self.engine = make_training_engine(
@@ -211,12 +213,20 @@ class E1Trainer(GRPOTrainer):
         completions: list[Any],
         completion_ids_list: list[list[int]],
     ) -> torch.Tensor:
-        """Add the mean reward of the completions that ended their thinking in each way, `reward/forced` and so on."""
+        """Add the mean reward of the completions that ended their thinking in each way, `reward/forced` and so on.
+
+        A completion whose grader failed has no reward at all, whatever its other rewards are: TRL leaves such a row out
+        of its group's mean, and gives it no advantage.
+        """
         rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        rewards = (rewards_per_func * self.reward_weights.to(rewards_per_func.device)).nansum(dim=1).tolist()
+        graded = [index for index, reward in enumerate(self.reward_funcs) if isinstance(reward, Accuracy)]
+        rewards_per_func[rewards_per_func[:, graded].isnan().any(dim=1)] = torch.nan
+        weights = self.reward_weights.to(rewards_per_func.device)
+        rewards = (rewards_per_func * weights).nansum(dim=1).masked_fill(rewards_per_func.isnan().all(dim=1), torch.nan)
         start = self.accelerator.process_index * len(inputs)
-        for row, reward in zip(inputs, rewards[start : start + len(inputs)], strict=True):
-            self._log_metric(f"reward/{row['thinking_end']}", reward)
+        for row, reward in zip(inputs, rewards[start : start + len(inputs)].tolist(), strict=True):
+            if not math.isnan(reward):
+                self._log_metric(f"reward/{row['thinking_end']}", reward)
         return rewards_per_func
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from datasets import Dataset
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from e1_trl.budget import Budget
-from e1_trl.grading.grade import Grader
+from e1_trl.grading.grade import Grade, Grader, Outcome
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.trainer import E1Trainer
 
@@ -23,11 +23,17 @@ def share(count: int, process: int, processes: int) -> list[int]:
     return [min(index, count - 1) for index in range(process, -(-count // processes) * processes, processes)]
 
 
+def verdict(grade: Grade) -> bool | None:
+    """Whether an answer is right; None if its grader failed."""
+    return None if grade.outcome is Outcome.UNGRADED else grade.correct
+
+
 class BudgetEvaluation(TrainerCallback):
     """Every `steps` steps, answers all prompts at every budget and logs `eval_budget/<budget>/accuracy` and more.
 
-    Also logged: `thinking_tokens`, `solution_tokens` (means, in tokens) and `forced_ratio`. Before the first step and
-    after the last, too; a resumed run does not evaluate again at the step of its checkpoint.
+    Also logged: `thinking_tokens`, `solution_tokens` (means, in tokens) and `forced_ratio`. What the grader itself
+    failed on is in no accuracy. Before the first step and after the last, too; a resumed run does not evaluate again at
+    the step of its checkpoint.
 
     Args:
         trainer: whose engine and weights are used; `trainer.add_callback(BudgetEvaluation(trainer, ...))`.
@@ -71,14 +77,16 @@ class BudgetEvaluation(TrainerCallback):
             grades = self.grader.grade(trainer.solution_texts(completions), list(prompts["answers"]))
             rows = gather_object(
                 [
-                    (index, grade.correct, c.thinking_tokens, c.solution_tokens, c.thinking_end is ThinkingEnd.FORCED)
+                    (index, verdict(grade), c.thinking_tokens, c.solution_tokens, c.thinking_end is ThinkingEnd.FORCED)
                     for index, grade, c in zip(own, grades, completions, strict=True)
                 ]
             )
             unique = list({row[0]: row[1:] for row in rows}.values())
             names = ("accuracy", "thinking_tokens", "solution_tokens", "forced_ratio")
             for name, values in zip(names, zip(*unique, strict=True), strict=True):
-                logs[f"{PREFIX}{budget}/{name}"] = sum(values) / len(values)
+                known = [value for value in values if value is not None]
+                if known:
+                    logs[f"{PREFIX}{budget}/{name}"] = sum(known) / len(known)
         # Past GRPOTrainer.log, which would log the metrics of the training's step here; and what is logged on the side
         # must not keep that step from being logged.
         should_log = trainer.control.should_log

@@ -1,14 +1,20 @@
 """The evaluation end to end in this process, on the nano base and the real engine."""
 
+import contextlib
+import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import openai
 import pandas as pd
 import pytest
-from conftest import ROOT, options, results
+from conftest import ROOT, SERVED_CONTEXT, evaluation, free_port, options, results
 from scipy.stats import binomtest
 from vllm import LLM
 from vllm.config import ReasoningConfig
@@ -203,3 +209,73 @@ def test_an_evaluation_with_other_settings_needs_another_folder(
     evaluate(one_engine, nano_data, tmp_path, *small)
     with pytest.raises(StoreError, match=r"holds an evaluation with sampling = .*0\.6.*this one has .*0\.9"):
         evaluate(no_engine, nano_data, tmp_path, *small, "--temperature", 0.9)
+
+
+class Line:
+    """A port that leads to a server, until it is cut."""
+
+    def __init__(self, server: str) -> None:
+        address = urlsplit(server)
+        self.target = (address.hostname, address.port)
+        self.port = free_port()
+        self.ends: list[socket.socket] = []
+
+    def lay(self) -> None:
+        """Lead there, as on the first day."""
+        self.listener = socket.create_server(("127.0.0.1", self.port))
+        threading.Thread(target=self._accept, args=(self.listener,), daemon=True).start()
+
+    def cut(self) -> None:
+        """End what goes through, and take nothing new."""
+        for end in (self.listener, *self.ends):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+        self.ends.clear()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                ends = (listener.accept()[0], socket.create_connection(self.target))
+                self.ends += ends
+                for source, sink in (ends, ends[::-1]):
+                    threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+
+@pytest.mark.engine
+@pytest.mark.distributed
+def test_an_evaluation_outlives_the_line_to_its_server_and_equals_one_in_process(
+    server: openai.OpenAI, one_engine: StartEngine, nano_data: Path, tmp_path: Path
+) -> None:
+    sampled = ["--max_problems", 48, "--temperature", 0, "--budgets", "16+16", "32+16", "64+16"]
+    sampled += ["--methods", "separate", "truncation", "s1", "--max_model_length", SERVED_CONTEXT, "--concurrency", 4]
+    remote, local, log = tmp_path / "remote", tmp_path / "local", tmp_path / "log"
+    line = Line(str(server.base_url))
+    line.lay()
+    served = ["--base_url", f"http://127.0.0.1:{line.port}/v1", "--served_model_name", "nano"]
+    with log.open("w") as printed:
+        client = subprocess.Popen(
+            evaluation(nano_data, remote, *sampled, *served), cwd=ROOT, stdout=printed, stderr=printed
+        )
+        try:
+            while not list(remote.glob("segments/*.parquet")):
+                assert client.poll() is None, log.read_text()[-3000:]
+                time.sleep(0.05)
+            line.cut()
+            time.sleep(5)  # every request in flight has failed, and been repeated in vain
+            assert client.poll() is None, log.read_text()[-3000:]
+            line.lay()
+            assert client.wait(timeout=300) == 0, log.read_text()[-3000:]
+        finally:
+            client.kill()
+            line.cut()
+    evaluate(one_engine, nano_data, local, *sampled)
+    ours, theirs = (pd.read_parquet(folder / "samples.parquet") for folder in (remote, local))
+    assert [list(ids) for ids in ours["token_ids"]] == [list(ids) for ids in theirs["token_ids"]]
+    assert (ours["outcome"] == theirs["outcome"]).all() and (ours["outcome"] == "correct").any()

@@ -13,7 +13,7 @@ import pandas as pd
 import psutil
 import pytest
 import torch
-from conftest import BASE, ROOT, SERVED_CONTEXT, evaluation, free_port, kill, options, results, serving
+from conftest import BASE, ROOT, SERVED_CONTEXT, evaluation, kill, options, results
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -21,7 +21,7 @@ from e1_trl.engines.checkpoint import Checkpoint
 from e1_trl.evaluation.__main__ import main
 from e1_trl.report import samples
 
-KILLS = 8
+KILLS = 6
 KEY = ["problem", "sample", "branch", "start", "before"]
 
 
@@ -55,7 +55,7 @@ def test_killed_at_random_moments_it_resumes_and_ends_the_same(
             process = subprocess.Popen(
                 evaluation(nano_data, killed, *sampled), cwd=ROOT, stdout=log, stderr=log, start_new_session=True
             )
-        if attempt % 4 == 3:  # while it starts
+        if attempt % 3 == 2:  # while it starts
             time.sleep(rng.uniform(0, 5))
         else:  # soon after it has begun to write
             while process.poll() is None and len(list(killed.glob("segments/*.parquet"))) == before:
@@ -168,27 +168,3 @@ def test_a_lora_adapter_is_evaluated_with_its_base(nano_data: Path, tmp_path: Pa
     assert (answers["adapter"] == answers["base"]).mean() < 0.5
     manifest = json.loads((tmp_path / "of-adapter" / "run.json").read_text())
     assert manifest["model"] == Checkpoint.find(str(tmp_path / "adapter"), None).fingerprint()
-
-
-@pytest.mark.distributed
-def test_an_evaluation_outlives_its_server_and_equals_one_in_process(nano_data: Path, tmp_path: Path) -> None:
-    sampled = ["--max_problems", 48, "--temperature", 0, "--budgets", "16+16", "32+16", "64+16"]
-    sampled += ["--methods", "separate", "truncation", "s1", "--max_model_length", SERVED_CONTEXT, "--concurrency", 4]
-    remote, local, log = tmp_path / "remote", tmp_path / "local", tmp_path / "log"
-    port = free_port()
-    served = ["--base_url", f"http://127.0.0.1:{port}/v1", "--served_model_name", "nano"]
-    with serving(port) as (_, first), log.open("w") as printed:
-        client = subprocess.Popen(
-            evaluation(nano_data, remote, *sampled, *served), cwd=ROOT, stdout=printed, stderr=printed
-        )
-        while not list(remote.glob("segments/*.parquet")):
-            assert client.poll() is None, log.read_text()[-3000:]
-            time.sleep(0.05)
-        kill(first)
-        assert client.poll() is None
-    with serving(port):
-        assert client.wait(timeout=300) == 0, log.read_text()[-3000:]
-    subprocess.run(evaluation(nano_data, local, *sampled), cwd=ROOT, check=True, capture_output=True)
-    ours, theirs = (pd.read_parquet(folder / "samples.parquet") for folder in (remote, local))
-    assert [list(ids) for ids in ours["token_ids"]] == [list(ids) for ids in theirs["token_ids"]]
-    assert (ours["outcome"] == theirs["outcome"]).all() and (ours["outcome"] == "correct").any()

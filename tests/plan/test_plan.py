@@ -1,19 +1,27 @@
 """The plan of a recipe: counts against built models, bytes against hand calculation, and what it says does not fit."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import yaml
+from accelerate import DeepSpeedPlugin
 from conftest import BASE, ROOT
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, Qwen2Config
+from trl import ModelConfig
 
 from e1_trl.plan.__main__ import main
 from e1_trl.plan.architecture import KNOWN, Architecture
 from e1_trl.plan.duration import CARDS, duration
 from e1_trl.plan.memory import memory
 from e1_trl.plan.setup import DEFAULTS, Setup
+from e1_trl.plan.verdict import verdict
 from e1_trl.training.config import E1Config
 
 CARD = int(79.2 * 2**30)
@@ -74,6 +82,8 @@ STATES = [
     ("E1-Math-1.5B", "ddp", {"dtype": "float32"}, 1.777e9 * (4 + 4 + 4 + 8)),
     ("E1-Math-7B", "zero3", {}, 7.616e9 * (2 + 2 + 2 + 12) / 8),
     ("E1-Math-7B", "zero3", {"beta": 0}, 7.616e9 * (2 + 2 + 12) / 8),
+    ("E1-Code-14B", "zero3", {}, 14.770e9 * (2 + 2 + 12) / 8),
+    ("E1-AceReason-14B", "zero3_offload", {}, 14.770e9 * (2 + 2) / 8),
 ]
 
 
@@ -86,17 +96,41 @@ def test_the_training_state_is_bytes_per_parameter(
 
 
 def test_the_paper_recipes_fit_eight_cards_and_say_how_the_batch_is_cut() -> None:
-    for name, steps in (("E1-Math-1.5B", 2), ("E1-Math-7B", 2)):
+    for file in sorted((ROOT / "recipes").glob("E1-*.yaml")):
+        name, context = file.stem, 4097 if "14B" in file.stem else 3073
         setup = Setup.of(recipe(name), accelerate(recipe(name)["accelerate_config"]))
-        assert (setup.rollouts, setup.steps, setup.context) == (1024, steps, 3073)
+        assert (setup.rollouts, setup.steps, setup.context) == (1024, 2, context)
         taken = memory(setup, CARD)
         assert not taken.problems and not taken.breaks_the_rule
         assert taken.training < taken.generation < CARD
         assert 0 < duration(setup, CARDS["h100"]).total < duration(setup, CARDS["a100"]).total
 
 
+@pytest.mark.parametrize("name", ["E1-Code-14B", "E1-AceReason-14B"])
+def test_the_offload_variant_that_the_14b_recipes_name_fits_with_a_larger_engine(name: str) -> None:
+    (line,) = [
+        line for line in (ROOT / "recipes" / f"{name}.yaml").read_text().splitlines() if "zero3_offload --" in line
+    ]
+    share = float(line.split("--vllm_gpu_memory_utilization ")[1])
+    offloaded = memory(Setup.of(recipe(name, vllm_gpu_memory_utilization=share), accelerate("zero3_offload")), CARD)
+    shared = memory(Setup.of(recipe(name, vllm_gpu_memory_utilization=share), accelerate("zero3")), CARD)
+    assert not offloaded.problems and offloaded.host == pytest.approx(177e9, rel=0.01)
+    assert shared.problems
+
+
 def test_the_cache_of_a_token_is_keys_and_values_of_every_layer() -> None:
     assert [architecture.kv_bytes() // 1024 for architecture in KNOWN.values()] == [28, 56, 192, 192]
+
+
+def test_the_cache_of_a_token_is_what_vllm_makes_of_a_layer() -> None:
+    from vllm.v1.kv_cache_interface import FullAttentionSpec
+
+    for architecture in KNOWN.values():
+        for dtype, width in ((torch.bfloat16, 2), (torch.float32, 4)):
+            layer = FullAttentionSpec(
+                block_size=16, num_kv_heads=architecture.kv_heads, head_size=architecture.head, dtype=dtype
+            )
+            assert architecture.layers * layer.page_size_bytes == 16 * architecture.kv_bytes(width)
 
 
 def test_distributed_data_parallel_with_the_recipes_share_breaks_the_rule() -> None:
@@ -153,11 +187,112 @@ def test_what_does_not_fit_is_told_apart() -> None:
     assert moved.optimizer == 0 and moved.host == pytest.approx(12 * 7.616e9, rel=1e-3)
 
 
+def started(name: str, stage: int, **overrides: Any) -> tuple[Any, ModelConfig]:
+    """What a process of eight is told of a recipe, under DeepSpeed if `stage` is not 0."""
+    given = {**DEFAULTS, **recipe(name, **overrides)}
+    plugin = DeepSpeedPlugin(zero_stage=stage) if stage else None
+    args = SimpleNamespace(
+        **{key: given[key] for key in DEFAULTS}, deepspeed_plugin=plugin, world_size=8, model_init_kwargs=None
+    )
+    return args, ModelConfig(model_name_or_path=given["model_name_or_path"], dtype=given["dtype"])
+
+
+def test_a_training_says_at_its_start_what_the_plan_says() -> None:
+    for name in ("E1-Math-7B", "E1-Code-14B"):
+        taken = memory(Setup.of(recipe(name), accelerate("zero3")), CARD)
+        said = verdict(*started(name, 3), CARD, skip=False)
+        assert said == (
+            f"memory, calculated: {taken.generation / 1e9:.0f} GB at generation and {taken.training / 1e9:.0f} GB at "
+            "training, of 85 GB a GPU"
+        )
+
+
+def test_a_training_that_breaks_the_rule_is_refused_unless_it_is_told_to_skip_that() -> None:
+    args, model = started("E1-Math-1.5B", 0, dtype="float32")
+    with pytest.raises(ValueError, match=r"vLLM's share \(51 GB\) exceed it; .*; or skip_memory_check: true") as error:
+        verdict(args, model, CARD, skip=False)
+    assert "\n" not in str(error.value)
+    assert "lower vllm_gpu_memory_utilization" in verdict(args, model, CARD, skip=True)
+    # Slow for want of cache, not impossible.
+    args, model = started("E1-Code-14B", 3, vllm_gpu_memory_utilization=0.4)
+    assert "holds less than 1/4 of the sequences" in verdict(args, model, CARD, skip=False)
+
+
+def test_what_cannot_be_planned_is_said_and_does_not_stop_a_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    args, model = started("E1-Math-1.5B", 2)
+    model.model_name_or_path = "somebody/else"
+    assert verdict(args, model, CARD, skip=False).startswith("memory: not planned (the dimensions of somebody/else")
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    assert "FSDP cannot be planned for" in verdict(*started("E1-Code-14B", 0), CARD, skip=False)
+    monkeypatch.delenv("ACCELERATE_USE_FSDP")
+    assert "adamw_8bit cannot" in verdict(*started("E1-Code-14B", 0, optim="adamw_8bit"), CARD, skip=False)
+    args, model = started("E1-Code-14B", 3)
+    args.deepspeed_plugin.offload_param_device = "cpu"
+    assert "offload_param_device cpu cannot" in verdict(args, model, CARD, skip=False)
+
+
 def test_the_defaults_that_it_assumes_are_those_of_the_trainer() -> None:
     args = E1Config("runs/nothing", bf16=False, use_cpu=True)
     for field, value in DEFAULTS.items():
-        if field not in ("dtype", "use_peft", "generation_batch_size", "steps_per_generation"):
+        if field not in ("dtype", "grader", "use_peft", "generation_batch_size", "steps_per_generation"):
             assert getattr(args, field) == value, field
+
+
+ALLOCATES = """
+import json, sys
+import deepspeed, torch
+from transformers import AutoModelForCausalLM, Qwen2Config
+deepspeed.init_distributed("gloo")
+model = AutoModelForCausalLM.from_config(Qwen2Config(**json.loads(sys.argv[1])))
+settings = {
+    "train_micro_batch_size_per_gpu": 1,
+    "bf16": {"enabled": True},
+    "zero_optimization": {"stage": 3},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}},
+}
+engine, *_ = deepspeed.initialize(model=model, config=settings)
+ids = torch.arange(16)[None]
+engine.backward(engine(input_ids=ids, labels=ids).loss)
+engine.step()
+zero = engine.optimizer
+moments = [[state[name] for state in zero.optimizer.state.values()] for name in ("exp_avg", "exp_avg_sq")]
+if torch.distributed.get_rank() == 0:
+    print("BYTES", json.dumps({
+        "weights": sum(p.ds_tensor.nbytes for p in engine.module.parameters()),
+        "gradients": zero.grad_partitions_flat_buffer.nbytes,
+        "optimizer": sum(tensor.nbytes for held in (zero.fp32_partitioned_groups_flat, *moments) for tensor in held),
+    }))
+"""
+
+
+@pytest.mark.distributed
+def test_deepspeed_allocates_the_training_state_that_is_planned(tmp_path: Path) -> None:
+    dimensions = {
+        "num_hidden_layers": 3,
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 5000,
+        "tie_word_embeddings": False,
+    }
+    (tmp_path / "allocates.py").write_text(ALLOCATES)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    done = subprocess.run(
+        [*launch, str(tmp_path / "allocates.py"), json.dumps(dimensions)],
+        env={**os.environ, "DS_ACCELERATOR": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    (printed,) = [line for line in done.stdout.splitlines() if "BYTES" in line] or [done.stderr[-3000:]]
+    allocated = json.loads(printed.partition("BYTES ")[2])
+    Qwen2Config(**dimensions).save_pretrained(tmp_path / "model")
+    fields = {"model_name_or_path": str(tmp_path / "model"), "dtype": "bfloat16"}
+    planned = memory(
+        Setup.of(fields, {"distributed_type": "DEEPSPEED", "deepspeed_config": {"zero_stage": 3}}, 2), CARD
+    )
+    for name, bytes_ in allocated.items():
+        assert bytes_ == pytest.approx(getattr(planned, name), rel=0.01), name
 
 
 @pytest.mark.parametrize(
@@ -171,7 +306,7 @@ def test_the_defaults_that_it_assumes_are_those_of_the_trainer() -> None:
         (["E1-Math-1.5B", "--model_name_or_path", "some/model"], "the dimensions of some/model are not known here"),
         (["E1-Math-1.5B", "--beta"], "by pairs"),
         (["E1-Math-1.5B", "--per_device_trian_batch_size", "64"], "neither in the recipe nor a field"),
-        (["E1-Math-1.5B", "--thinking_budget", "many"], "."),
+        (["E1-Math-1.5B", "--thinking_budget", "many"], "thinking_budget is 'many'"),
     ],
 )
 def test_what_cannot_be_planned_is_one_line(arguments: list[str], message: str) -> None:

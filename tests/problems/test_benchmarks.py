@@ -10,6 +10,7 @@ from conftest import DATA
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import BENCHMARKS, Benchmark, load_benchmark
 from e1_trl.problems.prompts import INSTRUCTION
+from e1_trl.problems.selection import identity
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +31,15 @@ def test_a_local_benchmark_is_found_by_the_beginning_of_its_name(tmp_path: Path)
     (row,) = load_benchmark("math500", arguments)
     assert row["answers"] == ["2", "two"]
     assert row["prompt"] == [{"role": "user", "content": f"1 + 1? {INSTRUCTION}"}]
+
+
+def test_a_benchmark_is_mathematics_and_whole_whatever_is_trained_on(tmp_path: Path) -> None:
+    write(tmp_path, "amc.jsonl", answer="2")
+    (tmp_path / "excluded.jsonl").write_text(json.dumps({"id": identity("1 + 1?")}) + "\n")
+    programs = ProblemArguments(
+        grader="programs", exclude=str(tmp_path / "excluded.jsonl"), local_benchmarks=tmp_path, instruction=""
+    )
+    assert load_benchmark("amc", programs)["answers"][:] == [["2"]]
 
 
 def test_the_instruction_of_the_run_is_the_benchmarks_too(tmp_path: Path) -> None:

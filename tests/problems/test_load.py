@@ -15,8 +15,9 @@ from conftest import DATA
 from datasets import Dataset, concatenate_datasets
 
 from e1_trl.problems.arguments import ProblemArguments
-from e1_trl.problems.load import decontaminate, load_problems, load_source, make_problems
+from e1_trl.problems.load import load_problems, load_source, make_problems
 from e1_trl.problems.prompts import INSTRUCTION
+from e1_trl.problems.selection import decontaminate
 
 ROWS = [
     {"problem": "What is 1 + 1?", "answer": "2", "source": "us"},

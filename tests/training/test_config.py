@@ -4,7 +4,7 @@ import pytest
 import yaml
 from conftest import BASE, DATA, ROOT
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
-from trl import ModelConfig, TrlParser
+from trl import DatasetMixtureConfig, ModelConfig, TrlParser
 
 from e1_trl.budget import Marker
 from e1_trl.training.config import E1Config, E1ScriptArguments, Lengths, settle
@@ -106,12 +106,12 @@ RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_parses_and_can_be_overridden(recipe: object) -> None:
-    parser = TrlParser((E1ScriptArguments, E1Config, ModelConfig))
-    script_args, training_args, model_args = parser.parse_args_and_config(
+    parser = TrlParser((E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig))
+    script_args, training_args, model_args, mixture = parser.parse_args_and_config(
         ["--config", str(recipe), "--bf16", "false", "--use_cpu", "true", "--thinking_budget", "7"]
     )
     assert training_args.budget.thinking == 7
-    assert model_args.model_name_or_path and script_args.dataset_name
+    assert model_args.model_name_or_path and (script_args.dataset_name or mixture.datasets)
     assert (ROOT / "accelerate_configs" / f"{script_args.accelerate_config}.yaml").is_file()
 
 
@@ -123,16 +123,16 @@ def test_a_recipe_names_no_other_launch_than_its_own(recipe: object) -> None:
 
 
 def test_the_papers_recipes_take_a_generation_of_1024_rollouts_in_two_mini_batches() -> None:
-    parser = TrlParser((E1ScriptArguments, E1Config, ModelConfig))
-    for name in ("E1-Math-1.5B", "E1-Math-7B"):
-        _, args, _ = parser.parse_args_and_config(
+    parser = TrlParser((E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig))
+    for name in ("E1-Math-1.5B", "E1-Math-7B", "E1-Code-14B", "E1-AceReason-14B"):
+        _, args, *_ = parser.parse_args_and_config(
             ["--config", str(ROOT / "recipes" / f"{name}.yaml"), "--bf16", "false", "--use_cpu", "true"]
         )
         gpus = 8
         assert args.generation_batch_size == 128 * args.num_generations == 1024
         assert args.per_device_train_batch_size * gpus * args.gradient_accumulation_steps == 64 * args.num_generations
         generations = args.max_steps * 64 // 128
-        assert generations == 200
+        assert generations == (30 if "14B" in name else 200)
 
 
 @pytest.fixture(scope="module", params=["deepseek-r1-distill-qwen", "qwen3"])

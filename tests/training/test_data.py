@@ -13,6 +13,7 @@ from datasets import Dataset, IterableDataset
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from trl import DatasetMixtureConfig
 from trl.rewards import accuracy_reward
+from trl.scripts.utils import DatasetConfig
 
 from e1_trl.grading.mathematics import MathematicsGrader
 from e1_trl.training.config import E1Config, E1ScriptArguments
@@ -172,3 +173,23 @@ def test_a_reward_that_needs_no_answer_is_trained_on_problems_without(
     assert len(load(recipe, DatasetMixtureConfig(), config(), tokenizer).train) == 1
     with pytest.raises(ValueError, match="answer_column"):
         load(E1ScriptArguments(dataset_name=name), DatasetMixtureConfig(), config(), tokenizer)
+
+
+def test_a_programs_recipe_with_what_only_mathematics_has_is_refused(
+    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="the reward format looks for a box"):
+        E1ScriptArguments(grader="programs", reward_funcs=["accuracy", "format"])
+    named = {"grader": "programs", "dataset_name": write(tmp_path / "rows.jsonl", {"problem": "a", "tests": "[]"})}
+    arguments = E1ScriptArguments(**named, eval_benchmark="math500")
+    args = config(thinking_budget=8, solution_budget=8, eval_budgets=["8+8"], eval_steps=1)
+    with pytest.raises(ValueError, match="eval_benchmark math500 asks for mathematics"):
+        load(arguments, DatasetMixtureConfig(), args, tokenizer)
+
+
+def test_what_exclude_names_is_read_before_any_data(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    missing = str(tmp_path / "none.jsonl")
+    for named in ({"dataset_name": "nobody/nothing"}, {}):
+        mixture = DatasetMixtureConfig(datasets=[] if named else [DatasetConfig(path="nobody/nothing")])
+        with pytest.raises(FileNotFoundError, match="exclude: no file"):
+            load(E1ScriptArguments(**named, exclude=missing), mixture, config(), tokenizer)

@@ -2,6 +2,8 @@
 
 import math
 from array import array
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,13 @@ import torch
 from conftest import BASE
 from trl.rewards import accuracy_reward
 
+from e1_trl.grading.grade import Grade, Outcome
 from e1_trl.grading.mathematics import MathematicsGrader
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.rollout import Completion, ThinkingEnd
 from e1_trl.training.config import E1Config
-from e1_trl.training.rewards import make_rewards
+from e1_trl.training.rewards import Accuracy, format_reward, make_rewards
 from e1_trl.training.trainer import E1Trainer
 
 pytestmark = pytest.mark.engine
@@ -154,6 +157,44 @@ def test_a_reward_sees_the_forced_tokens_that_open_the_box(trainer: E1Trainer, m
     rollout = E1Trainer.rollout([trainer.train_dataset[0]["prompt"]], trainer)
     assert rollout["solution_text"] == [r"\boxed{9}"]
     assert rollout["env_mask"] == [completion.loss_mask]
+
+
+class Failing:
+    """A grader of which every other grade is its own fault."""
+
+    faults = (Outcome.UNGRADED,)
+
+    def grade(self, solutions: Sequence[str], references: Sequence[Sequence[str]]) -> list[Grade]:
+        ends = [Outcome.CORRECT, Outcome.UNGRADED, Outcome.WRONG, Outcome.UNGRADED]
+        return [Grade(ends[i % 4], None) for i in range(len(solutions))]
+
+
+def test_what_the_grader_failed_on_is_in_no_mean_and_moves_nothing(
+    trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    completion = recorded(trainer, ["9", "</think>"], [], [r"\boxed{", "9", "}", "<|end|>"])
+    monkeypatch.setattr(trainer, "_complete", lambda prompts, budget: [completion] * len(prompts))
+    monkeypatch.setattr(trainer, "rollout_func", E1Trainer.rollout)
+    monkeypatch.setattr(trainer, "reward_funcs", [Accuracy(Failing()), format_reward])  # type: ignore[arg-type]
+    monkeypatch.setattr(trainer, "reward_func_names", ["accuracy", "format"])
+    monkeypatch.setattr(trainer, "reward_weights", torch.tensor([1.0, 1.0]))
+    monkeypatch.setattr(trainer, "_metrics", {"train": defaultdict(list), "eval": defaultdict(list)})
+    row = {"prompt": trainer.train_dataset[0]["prompt"], "answers": ["9" * 10_000]}
+    batch = trainer._generate_and_score_completions([dict(row) for _ in range(8)])
+    # Of eight, two are right and two are wrong; all are well formed. Without the others their mean is 1.5.
+    signs = [round(math.copysign(1, value)) if value else 0 for value in batch["advantages"].tolist()]
+    assert signs == [1, 0, -1, 0, 1, 0, -1, 0]
+    logged = trainer._metrics["train"]
+    assert (logged["reward"], logged["rewards/accuracy/mean"]) == ([1.5], [0.5])
+    assert sum(logged["grading/ungraded"]) / len(logged["grading/ungraded"]) == 0.5
+    assert sum(logged["reward/closed"]) / len(logged["reward/closed"]) == 1.5
+
+    monkeypatch.setattr(trainer, "reward_funcs", [Accuracy(Failing())])  # type: ignore[arg-type]
+    monkeypatch.setattr(trainer, "reward_func_names", ["accuracy"])
+    monkeypatch.setattr(trainer, "reward_weights", torch.tensor([1.0]))
+    trainer._generate_and_score_completions([dict(row) for _ in range(8)])
+    (warned,) = [record for record in caplog.records if "returned None" in record.getMessage()]
+    assert len(warned.getMessage()) < 600
 
 
 def test_training_stops_when_the_weights_do_not_reach_the_engine(

@@ -1,0 +1,101 @@
+"""Problems that are left out: those that are evaluated on, and those that a file names."""
+
+import hashlib
+import json
+import logging
+import re
+import unicodedata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+logger = logging.getLogger(__name__)
+
+# What LaTeX writes in several ways, or for the eye alone. Operators stay: they tell 2 - 3 from 2 + 3.
+STYLE = re.compile(
+    r"""\\(?:left|right|q?quad|displaystyle|limits|mbox|text(?:bf|it|rm)?|math(?:bf|it|rm))(?![a-z]) | \\!
+    | (?<=\\)[dtcl](?=frac|dots)         # \dfrac is \frac, \ldots is \dots
+    | (?<=\\[lg]e)q(?:slant)?(?![a-z])   # \leqslant is \le
+    | \[/?[bi]\]                         # italics on forums
+    | (?<!\d)\.|\.(?!\d)                # a full stop, no decimal point
+    | [\s$&,;:?'"`‘’“”~{}()\[\]\\]
+    """,
+    re.VERBOSE,
+)
+
+
+def decontaminate(problems: "Dataset", others: "Dataset", name: str) -> "Dataset":
+    """The problems whose text is not among those of `others`, whatever the case, spacing, punctuation and LaTeX style.
+
+    A warning counts the dropped ones. Rephrased problems are not found.
+
+    Args:
+        problems: what is trained on, from `make_problems`.
+        others: what is evaluated on, from `make_problems`.
+        name: what the messages call `others`.
+
+    Raises:
+        ValueError: none is left.
+    """
+    known = {normalised(problem) for problem in others["problem"]}
+    kept = [row for row, problem in enumerate(problems["problem"]) if normalised(problem) not in known]
+    if not kept:
+        raise ValueError(f"all {len(problems)} training problems occur in {name}; train or evaluate on another dataset")
+    if len(kept) == len(problems):
+        return problems
+    logger.warning(
+        "dropped %d of %d training problems: they occur in %s", len(problems) - len(kept), len(problems), name
+    )
+    return problems.select(kept)
+
+
+def normalised(text: str) -> str:
+    """A text without what two copies of one problem may differ in: case, spacing, punctuation and LaTeX style."""
+    return STYLE.sub("", unicodedata.normalize("NFKC", text).casefold())
+
+
+def identity(problem: str) -> str:
+    """What names a problem in files, wherever it stands in a dataset: 16 hexadecimal digits, of its words."""
+    return hashlib.sha256(" ".join(problem.split()).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def named_in(file: Path) -> frozenset[str]:
+    """The identities in a file of JSON lines, each with an `id`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a line is none of those.
+    """
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"exclude: no file {file}; `e1 validate --config RECIPE` writes it, and --exclude '' does without"
+        )
+    named = set()
+    for number, line in enumerate(file.read_text().splitlines(), start=1):
+        try:
+            named.add(str(json.loads(line)["id"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{file}, line {number}: {line[:80]!r} is no JSON with an id") from error
+    return frozenset(named)
+
+
+def exclude(problems: "Dataset", named: frozenset[str], where: str) -> "Dataset":
+    """The problems whose `identity` is not among those named, with a warning that counts the others.
+
+    Args:
+        problems: with the column `problem`.
+        named: identities.
+        where: what messages call the place that they come from.
+
+    Raises:
+        ValueError: no problem is left.
+    """
+    kept = [row for row, problem in enumerate(problems["problem"]) if identity(problem) not in named]
+    if len(kept) == len(problems):
+        return problems
+    if not kept:
+        raise ValueError(f"{where} excludes all {len(problems)} problems")
+    logger.warning("left out %d of %d problems, which %s names", len(problems) - len(kept), len(problems), where)
+    return problems.select(kept)

@@ -1,0 +1,193 @@
+"""Rows of programming problems: how they are asked, what their tests become, and which are left out."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+from conftest import BASE
+from datasets import Dataset
+from datasets.arrow_writer import ArrowWriter
+from transformers import AutoTokenizer
+
+from e1_trl.grading.suite import Rule, Suite
+from e1_trl.problems.arguments import ProblemArguments
+from e1_trl.problems.load import make_problems
+from e1_trl.problems.programs import in_block, references
+from e1_trl.problems.prompts import ROWS, drop_long
+from e1_trl.problems.selection import exclude, identity, named_in
+
+PIPED = {"inputs": ["1\n2\n", "5\n6\n"], "outputs": ["3\n", "11\n"]}
+TACO = {"problem": "Add two numbers.", "tests": json.dumps(PIPED), "solutions": ["print(int(input()) + int(input()))"]}
+LISTED = {"problem": "Double it.", "tests": json.dumps([{"type": "stdin_stdout", "input": "1", "output": "2"}])}
+CALL = {"input": "1\n2", "output": "3", "testtype": "functional", "metadata": {"func_name": "add"}}
+LIVE = {"problem": "Add.", "tests": json.dumps([CALL]), "starter_code": "def add(a, b):"}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def make(rows: list[dict[str, Any]], **fields: Any) -> Dataset:
+    return make_problems(Dataset.from_list(rows), "rows", ProblemArguments(grader="programs", **fields))
+
+
+def asked(row: dict[str, Any], **fields: Any) -> str:
+    (problem,) = make([row], **fields)
+    (message,) = problem["prompt"]
+    assert message["role"] == "user" and problem["problem"] == row["problem"]
+    return message["content"]
+
+
+def test_tests_become_the_accepted_answer_and_their_column_goes() -> None:
+    problems = make([TACO, {**LISTED, "solutions": None}])
+    assert sorted(problems.column_names) == ["answers", "problem", "prompt", "solutions"]
+    suites = [Suite.from_text(text) for (text,) in problems["answers"]]
+    assert [(len(suite.cases), suite.call, suite.rule) for suite in suites] == [
+        (2, None, Rule.TOLERANT),
+        (1, None, Rule.TOLERANT),
+    ]
+    (live,) = make([LIVE])
+    assert Suite.from_text(live["answers"][0]).rule is Rule.EXACT
+
+
+def test_fifteen_tests_with_the_longest_inputs_are_kept() -> None:
+    many = {"inputs": [str(10**n) for n in range(40)], "outputs": ["0"] * 40}
+    (problem,) = make([{"problem": "Zero.", "tests": json.dumps(many)}])
+    kept = Suite.from_text(problem["answers"][0]).cases
+    assert [case.input for case in kept] == [str(10**n) for n in range(25, 40)]
+
+
+def test_the_function_is_named_by_the_columns_where_the_tests_do_not() -> None:
+    unnamed = {key: value for key, value in CALL.items() if key != "metadata"}
+    rows: list[dict[str, Any]] = [
+        {"problem": "Add.", "tests": json.dumps([unnamed]), "metadata": json.dumps({"func_name": "add"})},
+        {"problem": "Add.", "tests": json.dumps([unnamed]), "entry_point": "add"},
+        {
+            "problem": "Add.",
+            "tests": '{"type": "assert", "code": "assert candidate(1) == 2"}',
+            "entry_point": "S().add",
+        },
+    ]
+    for row in rows:
+        (problem,) = make([row])
+        assert Suite.from_text(problem["answers"][0]).call == "add"
+
+
+def test_both_ways_of_asking_are_those_of_their_sources() -> None:
+    request = "Please place the solution code in the following format:\n```python\n# Your solution code here\n```"
+    assert asked(TACO) == f"Add two numbers.\n\nWrite Python code to solve the problem. {request}"
+    assert asked(LIVE) == (
+        "Add.\n\nSolve the problem starting with the provided function header.\n\nFunction header:\n```\n"
+        f"def add(a, b):\n```\n\n{request}"
+    )
+    assert asked(TACO, program_prompt="deepcoder") == "Add two numbers."
+    called = (
+        "You will use the following starter code to write the solution to the problem and enclose your code within "
+        "delimiters.\n```python\ndef add(a, b):\n```"
+    )
+    piped = (
+        "Read the inputs from stdin solve the problem and write the answer to stdout (do not directly test on the "
+        "sample inputs). Enclose your code within delimiters as follows. Ensure that when the python program runs, it "
+        "reads the inputs, runs the algorithm and writes output to STDOUT.\n```python\n# YOUR CODE HERE\n```"
+    )
+    for starter, form in (("def add(a, b):", called), ("", piped)):
+        assert asked({**LIVE, "starter_code": starter}, program_prompt="deepcoder") == (
+            "You are an expert Python programmer. You will be given a question (problem specification) and will "
+            "generate a correct Python program that matches the specification and passes all tests.\n\n"
+            f"Add.### Format: {form}\n\n### Answer: (use the provided format with backticks)\n\n"
+        )
+    assert asked(TACO, instruction="") == "Add two numbers."
+    assert asked(TACO, instruction="In Python.") == "Add two numbers. In Python."
+
+
+def test_braces_in_a_problem_are_no_placeholders() -> None:
+    for style in ("acereason", "deepcoder"):
+        assert "{x} {starter}" in asked({**LIVE, "problem": "{x} {starter}"}, program_prompt=style)
+
+
+@pytest.mark.parametrize(
+    ("tests", "reason"),
+    [
+        ("no JSON", "no JSON"),
+        ('{"inputs": [], "outputs": []}', "there are no tests"),
+        ('{"inputs": ["1"], "outputs": []}', "shorter"),
+        ('[{"type": "sql", "input": "", "output": ""}]', "unknown kind"),
+        ("7", "unknown shape"),
+        (json.dumps({"inputs": [{"a": "x" * 10**6}], "outputs": ["1"]}), "is no text"),
+        (json.dumps([{"type": "x" * 10**6, "input": "", "output": ""}]), "unknown kind"),
+        ("[" * 100_000, "no JSON"),
+    ],
+)
+def test_rows_whose_tests_cannot_be_read_are_dropped_with_the_reason(
+    tests: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    problems = make([{**TACO, "tests": tests}, TACO], max_unusable=0.5)
+    assert len(problems) == 1
+    assert "dropped 1 of 2 rows" in caplog.text and reason in caplog.text
+    assert max(map(len, caplog.text.splitlines())) < 1000
+    with pytest.raises(ValueError, match="only 1 of 2 rows can be used") as error:
+        make([{**TACO, "tests": tests}, TACO])
+    assert reason in str(error.value) and "tests of a known shape" in str(error.value)
+
+
+def test_a_file_names_what_is_left_out_wherever_it_stands(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    named = tmp_path / "failing.jsonl"
+    named.write_text(json.dumps({"id": identity(" Add  two\nnumbers."), "outcome": "wrong"}) + "\n")
+    rows = [{key: row[key] for key in ("problem", "tests")} for row in (LISTED, TACO)]
+    assert make(rows, exclude=str(named))["problem"] == ["Double it."]
+    assert "left out 1 of 2 problems" in caplog.text
+    assert len(make(rows, exclude="")) == 2
+    with pytest.raises(ValueError, match="excludes all 1 problems"):
+        exclude(make(rows[1:]), named_in(named), str(named))
+    with pytest.raises(FileNotFoundError, match="`e1 validate --config RECIPE` writes it"):
+        make(rows, exclude=str(tmp_path / "none.jsonl"))
+    for line in ("x", "[]", "{}"):
+        named.write_text(f"{line}\n")
+        with pytest.raises(ValueError, match=r"line 1: .* is no JSON with an id"):
+            make(rows, exclude=str(named))
+
+
+def test_rows_of_megabytes_are_written_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than two gigabytes in one batch of rows are more than a table of Arrow takes."""
+    sizes = []
+    begin = ArrowWriter.__init__
+
+    def watched(self: ArrowWriter, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
+        sizes.append(self.writer_batch_size)
+
+    monkeypatch.setattr(ArrowWriter, "__init__", watched)
+    tokenizer = AutoTokenizer.from_pretrained(BASE)
+    assert len(drop_long(make([TACO] * 20, instruction=""), tokenizer, 512, {})) == 20
+    assert sizes[:2] == [ROWS, ROWS]  # and then the filter, of numbers of rows only
+
+
+@pytest.mark.parametrize(
+    ("solutions", "found"),
+    [
+        (["a", " ", "b"], ["a", "b"]),
+        ("print(1)", ["print(1)"]),
+        (json.dumps(["a", "b"]), ["a", "b"]),
+        (None, []),
+        ([], []),
+    ],
+)
+def test_known_solutions_are_a_text_or_a_list(solutions: Any, found: list[str]) -> None:
+    assert references({"solutions": solutions}, "solutions") == found
+    assert references({}, "solutions") == []
+
+
+def test_a_solution_stands_in_one_block() -> None:
+    assert in_block("print(1)") == "```python\nprint(1)\n```"
+    assert in_block("x = '````'") == "`````python\nx = '````'\n`````"
+    fenced = "Here:\n```python\nprint(1)\n```"
+    assert in_block(fenced) == fenced
+
+
+def test_unknown_graders_and_prompts_are_refused() -> None:
+    for field in ("grader", "program_prompt"):
+        with pytest.raises(ValueError, match=f"{field} is 'other'; it must be"):
+            ProblemArguments(**{field: "other"})
