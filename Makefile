@@ -24,7 +24,7 @@ ifeq ($(DEVICE),cpu)
 export DS_ACCELERATOR := cpu
 endif
 
-.PHONY: help install train results base test check format eval compare sweep ablations bench lock clean
+.PHONY: help install train results base recipes test check format eval compare sweep ablations bench lock clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -114,6 +114,9 @@ sweep: install  ## every method on the miniature, and what one generation for al
 
 ablations: install  ## train and evaluate the ablations of the miniature, into docs/ (after `make train`; two hours)
 	$(PY) recipes/nano/ablations.py
+
+recipes: install  ## run every GPU recipe at reduced size on two CPU processes, into docs/ (those that have changed)
+	$(PY) -m recipes.reduced $(ARGS)
 
 bench: install  ## measure the scheduler against a barrier and a single call, into docs/ (nothing else running)
 	$(PY) -m benchmarks.bench_rollout --document docs/benchmark.md

@@ -1,7 +1,7 @@
 """Grades programs by running them on tests, in boxes that they cannot leave.
 
 A program is the last Python block of a solution. Its inputs go into the box, and bytes come out; what is expected is
-compared here.
+compared here, unless the tests bring a checker.
 """
 
 import logging
@@ -9,10 +9,10 @@ import re
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from textwrap import dedent
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
+from e1_trl.grading import checkers
 from e1_trl.grading.grade import Grade, Outcome
 from e1_trl.grading.sandbox.box import Box, End, Limits, Run
 from e1_trl.grading.sandbox.command import Isolation, SandboxError
@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 TESTS = 15  # at most, as the paper's code has it; LiveCodeBench and HumanEval+ run all
 PYTHON = ("", "python", "py", "python3")
+TAB = 4  # columns, in Markdown
 OUTCOMES = {
     End.CRASHED: Outcome.CRASHED,
     End.TIMED_OUT: Outcome.TIMED_OUT,
@@ -34,28 +35,42 @@ OUTCOMES = {
 
 def program(solution: str) -> str | None:
     """The last fenced block of Python, or of no language; None if there is none, or one was begun and never closed."""
-    found, opened, language, lines = None, "", "", list[str]()
+    found, opened, language, columns, lines = None, "", "", 0, list[str]()
     for line in re.split(r"\r\n|\r|\n", solution):
         text = line.strip()
         ticks = len(text) - len(text.lstrip("`"))
         if not opened and ticks >= 3 and "`" not in text[ticks:]:
             opened, language, lines = "`" * ticks, text[ticks:].strip().lower(), []
+            columns = len(line.expandtabs(TAB)) - len(line.expandtabs(TAB).lstrip())
         elif opened and ticks >= len(opened) and not text.strip("`"):
-            found = dedent("\n".join(lines)) if language in PYTHON else found
+            found = "\n".join(lines) if language in PYTHON else found
             opened = ""
         elif opened:
-            lines.append(line)
+            lines.append(_outdented(line, columns))
     return None if opened and language in PYTHON else found
+
+
+def _outdented(line: str, columns: int) -> str:
+    """The line without as much of its indentation as its fence has, which is what Markdown takes."""
+    taken = 0
+    for position, character in enumerate(line):
+        if taken >= columns or character not in " \t":
+            return line[position:]
+        taken += TAB - taken % TAB if character == "\t" else 1
+    return ""
 
 
 class ProgramGrader:
     """Grades programs in `workers` boxes at a time, each of at most `tests` tests within `limits`.
 
-    The boxes are opened at the first call of `grade`, after the isolation has been tried; `close` ends them, and so do
-    the end of a `with` block and the end of the program. Pickling copies the settings, not the boxes.
+    The boxes are opened at the first call of `grade`, after an isolation has been chosen if none is given; `close` ends
+    them, and so do the end of a `with` block and the end of the program. Pickling copies the settings, not the boxes.
     """
 
-    def __init__(self, limits: Limits, workers: int, tests: int = TESTS):
+    faults: ClassVar[tuple[Outcome, ...]] = (*OUTCOMES.values(), Outcome.NO_PROGRAM, Outcome.UNGRADED)
+
+    def __init__(self, limits: Limits, workers: int, tests: int = TESTS, isolation: Isolation | None = None):
+        self.isolation = isolation
         self.limits = limits
         self.workers = workers
         self.tests = tests
@@ -98,7 +113,7 @@ class ProgramGrader:
         suites = {text: Suite.from_text(text) for (text,) in references}
         tasks = [(program(solution), text) for solution, (text,) in zip(solutions, references, strict=True)]
         if self._pool is None or self._boxes is None:
-            self._boxes = _Boxes(choose())
+            self._boxes = _Boxes(self.isolation or choose())
             self._pool = ThreadPoolExecutor(self.workers)
         futures = {
             (source, text): self._pool.submit(self._boxes.grade, source, suites[text], self.limits, self.tests)
@@ -109,6 +124,10 @@ class ProgramGrader:
             Grade(Outcome.NO_PROGRAM, None) if source is None else futures[source, text].result()
             for source, text in tasks
         ]
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 class _Boxes:
@@ -126,26 +145,30 @@ class _Boxes:
     def grade(self, source: str, suite: Suite, limits: Limits, tests: int) -> Grade:
         """Run the tests of a suite until one fails."""
         for case in suite.chosen(tests):
-            run = self._run(source, case, suite, limits)
-            if run is None:
-                return Grade(Outcome.UNGRADED, source)
-            if run.end is not End.EXITED:
-                return Grade(OUTCOMES[run.end], source)
-            if not suite.accepts(case, run.stdout, run.answer):
-                return Grade(Outcome.WRONG, source)
+            outcome = self._test(_bytes(source), case, suite, limits)
+            if outcome is not Outcome.CORRECT:
+                return Grade(outcome, source)
         return Grade(Outcome.CORRECT, source)
 
-    def _run(self, source: str, case: Case, suite: Suite, limits: Limits) -> Run | None:
-        """Run one test; None if two boxes in a row broke, which no program should bring about."""
+    def _test(self, program: bytes, case: Case, suite: Suite, limits: Limits) -> Outcome:
+        """Run one test, and the checker on what came out if there is one."""
+        run = self._run(program, _bytes(case.input), limits, suite.call)
+        if run is None:
+            return Outcome.UNGRADED
+        if run.end is not End.EXITED:
+            return OUTCOMES[run.end]
+        if suite.checker is None:
+            return Outcome.CORRECT if suite.accepts(case, run.stdout, run.answer) else Outcome.WRONG
+        if suite.call is not None and not run.answer:  # nothing was returned: nothing to check
+            return Outcome.WRONG
+        request = checkers.request(suite.checker, case, run.stdout if suite.call is None else run.answer)
+        return checkers.verdict(self._run(checkers.MAIN, request, limits))
+
+    def _run(self, program: bytes, stdin: bytes, limits: Limits, call: str | None = None) -> Run | None:
+        """One run; None if two boxes in a row broke, which no program should bring about."""
         for _ in range(2):
             try:
-                box = self._box()
-                return box.run(
-                    source.encode("utf-8", "surrogatepass"),
-                    case.input.encode("utf-8", "surrogatepass"),
-                    limits,
-                    suite.call,
-                )
+                return self._box().run(program, stdin, limits, call)
             except SandboxError as error:
                 logger.warning("%s; another one is opened", error)
                 self._drop()

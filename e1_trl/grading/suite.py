@@ -17,6 +17,7 @@ INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 TOLERANCE = 1e-6  # absolute below 1, relative above
 LARGEST = 1e308  # beyond it an integer is no float
 FEW = 200  # items of a set or dictionary that are compared each with each, in which 1 equals 1.0 and True
+DIGITS = 4300  # of an integer that is read as one: reading takes time quadratic in them
 
 
 class Rule(enum.StrEnum):
@@ -42,18 +43,24 @@ class Suite:
         cases: at least one.
         call: the function, or the method of a class Solution, that is called; None for programs on stdin.
         rule: when an output is right.
+        checker: where several outputs are right, the program (Python) that says so instead of the rule; see
+            `e1_trl.grading.checkers`.
 
     Raises:
-        ValueError: there are no cases, or one accepts nothing: that would pass whatever is written.
+        ValueError: there are no cases, or one accepts nothing: that would pass whatever is written. Or the checker is
+            empty.
     """
 
     cases: tuple[Case, ...]
     call: str | None = None
     rule: Rule = Rule.EXACT
+    checker: str | None = None
 
     def __post_init__(self) -> None:
         if not self.cases:
             raise ValueError("there are no tests")
+        if self.checker is not None and not self.checker.strip():
+            raise ValueError("the checker is empty")
         for number, case in enumerate(self.cases):
             if not case.expected:
                 raise ValueError(f"test {number} expects nothing")
@@ -63,7 +70,7 @@ class Suite:
 
     @classmethod
     def from_text(cls, text: str) -> "Suite":
-        """The suite that `as_text` wrote.
+        """The suite that `as_text` wrote; without a checker where the text has no word about one.
 
         Raises:
             ValueError: it is none, or has no tests.
@@ -71,8 +78,9 @@ class Suite:
         try:
             record = json.loads(text)
             cases = tuple(Case(str(case["input"]), tuple(map(str, case["expected"]))) for case in record["cases"])
-            return cls(cases, record["call"], Rule(record["rule"]))
-        except (ValueError, KeyError, TypeError) as error:
+            checker = record.get("checker")
+            return cls(cases, record["call"], Rule(record["rule"]), None if checker is None else str(checker))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"this is no suite of tests ({error}): {text[:80]!r}") from error
 
     def chosen(self, count: int) -> "tuple[Case, ...]":
@@ -81,15 +89,27 @@ class Suite:
         return tuple(reversed(longest))
 
     def accepts(self, case: Case, stdout: bytes, answer: bytes) -> bool:
-        """Whether what came out is right: what was returned if a function was called, else what was written."""
+        """Whether what came out is right by the rule: what was returned if a function was called, else what was
+        written. No question for a suite with a checker."""
         if self.call is None:
             written = stdout.decode("utf-8", errors="replace")
             return any(same_text(written, expected, self.rule) for expected in case.expected)
         try:
-            returned = json.loads(answer)
-            return any(same_value(returned, json.loads(expected), self.rule) for expected in case.expected)
+            returned = _value(answer)
+            return any(same_value(returned, _value(expected), self.rule) for expected in case.expected)
         except (ValueError, RecursionError, OverflowError):  # nothing was returned, or nothing that can be read
             return False
+
+
+@dataclass(frozen=True)
+class Digits:
+    """An integer that is too long to be read: JSON writes it in one way, so that its digits compare it."""
+
+    text: str
+
+
+def _value(text: str | bytes) -> Any:
+    return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) <= DIGITS else Digits(digits))
 
 
 def same_text(written: str, expected: str, rule: Rule) -> bool:
@@ -148,7 +168,8 @@ def _same_items(returned: Any, expected: Any, rule: Rule) -> bool:
     """Whether two lists hold the same, in whatever order."""
     if not isinstance(returned, list) or not isinstance(expected, list) or len(returned) != len(expected):
         return False
-    if sorted(map(json.dumps, returned)) == sorted(map(json.dumps, expected)):
+    ours, theirs = (sorted(json.dumps(item, default=asdict) for item in items) for items in (returned, expected))
+    if ours == theirs:
         return True
     if len(returned) > FEW:
         return False

@@ -16,8 +16,14 @@ from e1_trl.grading.sandbox.inside.values import plain
 from e1_trl.grading.suite import Case, Rule, Suite
 
 
-def read_suite(tests: Any, rule: Rule, call: str | None = None) -> Suite:
-    """The suite in any of the shapes above, as a value or as its JSON. `call` names the function where they do not.
+def read_suite(tests: Any, rule: Rule, call: str | None = None, checker: str | None = None) -> Suite:
+    """The suite in any of the shapes above, as a value or as its JSON.
+
+    Args:
+        tests: what a dataset has.
+        rule: when an output is right.
+        call: the function that is called, where the tests do not name it.
+        checker: the program that says what is right instead of the rule, as `generated_checker` in open-r1/codeforces.
 
     Raises:
         ValueError: one line about what is wrong with it.
@@ -27,19 +33,24 @@ def read_suite(tests: Any, rule: Rule, call: str | None = None) -> Suite:
         if isinstance(value, Mapping) and value.get("type") == "assert":
             if call is None:
                 raise ValueError("assertions do not name the function that they test")
-            return Suite(tuple(_asserted(value["code"])), call.rpartition(".")[2], rule)
+            return Suite(tuple(_asserted(value["code"])), call.rpartition(".")[2], rule, checker)
         if isinstance(value, Mapping):
-            name = value.get("fn_name")
+            name = value.get("fn_name") or None
+            if not isinstance(name, str | None):
+                raise TypeError(f"fn_name {str(name)[:40]!r} is no name")
             pairs = list(zip(value["inputs"], value["outputs"], strict=True))
-            return Suite(tuple(_called(given, out) if name else _piped(given, out) for given, out in pairs), name, rule)
+            cases = tuple(_called(given, out) if name else _piped(given, out) for given, out in pairs)
+            return Suite(cases, name, rule, checker)
         if isinstance(value, Sequence):
-            return _listed(value, rule, call)
+            cases, name = _listed(value, call)
+            return Suite(cases, name, rule, checker)
     except (KeyError, TypeError, AttributeError, RecursionError, SyntaxError) as error:
         raise ValueError(f"tests of an unknown shape ({type(error).__name__}: {error}): {str(tests)[:80]}") from error
     raise ValueError(f"tests of an unknown shape: {str(tests)[:80]}")
 
 
-def _listed(tests: Sequence[Mapping[str, Any]], rule: Rule, call: str | None) -> Suite:
+def _listed(tests: Sequence[Mapping[str, Any]], call: str | None) -> tuple[tuple[Case, ...], str | None]:
+    """The cases of a list of tests, and the function that they call."""
     kinds = {test.get("type", test.get("testtype", "stdin")) for test in tests}
     if len(kinds) > 1:
         raise ValueError(f"tests of several kinds: {', '.join(sorted(kinds))}")
@@ -50,7 +61,7 @@ def _listed(tests: Sequence[Mapping[str, Any]], rule: Rule, call: str | None) ->
         name = names.pop()
         if not isinstance(name, str):
             raise ValueError("calls of a function without a name")
-        return Suite(tuple(_called(test["input"], test["output"]) for test in tests), name, rule)
+        return tuple(_called(test["input"], test["output"]) for test in tests), name
     if kinds == {"functional"}:
         named = {(test.get("metadata") or {}).get("func_name") or call for test in tests}
         name = named.pop()
@@ -59,14 +70,14 @@ def _listed(tests: Sequence[Mapping[str, Any]], rule: Rule, call: str | None) ->
         # One argument a line.
         cases = (
             Case(
-                _arguments([json.loads(line) for line in test["input"].split("\n")]),
-                (_json(json.loads(test["output"])),),
+                arguments([json.loads(line) for line in test["input"].split("\n")]),
+                (as_json(json.loads(test["output"])),),
             )
             for test in tests
         )
-        return Suite(tuple(cases), name, rule)
+        return tuple(cases), name
     if kinds <= {"stdin_stdout", "stdin"}:
-        return Suite(tuple(_piped(test["input"], test["output"]) for test in tests), None, rule)
+        return tuple(_piped(test["input"], test["output"]) for test in tests), None
     raise ValueError(f"tests of an unknown kind: {', '.join(map(str, kinds))}")
 
 
@@ -79,23 +90,24 @@ def _lines(text: Any) -> str:
     if isinstance(text, list):
         return "\n".join(map(str, text))
     if not isinstance(text, str):
-        raise TypeError(f"{text!r} is no text")
+        raise TypeError(f"{str(text)[:40]!r} is no text")
     return text
 
 
-def _called(arguments: Any, returns: Any) -> Case:
+def _called(given: Any, returns: Any) -> Case:
     """A call; what it returns often stands in a list of its own."""
-    if not isinstance(arguments, list):
-        raise TypeError(f"the arguments {str(arguments)[:40]} are no list")
+    if not isinstance(given, list):
+        raise TypeError(f"the arguments {str(given)[:40]} are no list")
     alternatives = [returns, returns[0]] if isinstance(returns, list) and len(returns) == 1 else [returns]
-    return Case(_arguments(arguments), tuple(map(_json, alternatives)))
+    return Case(arguments(given), tuple(map(as_json, alternatives)))
 
 
-def _arguments(positional: Sequence[Any], named: Mapping[str, Any] | None = None) -> str:
+def arguments(positional: Sequence[Any], named: Mapping[str, Any] | None = None) -> str:
+    """The arguments of a call in the form in which a box takes them."""
     return json.dumps({"positional": plain(list(positional), True), "named": plain(dict(named or {}), True)})
 
 
-def _json(value: Any) -> str:
+def as_json(value: Any) -> str:
     """A value in the form in which a box returns it."""
     return json.dumps(plain(value))
 
@@ -114,14 +126,14 @@ def _asserted(code: str) -> list[Case]:
                     raise ValueError(f"line {node.lineno}: a call with unpacked arguments")
                 named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg}
                 given = [ast.literal_eval(argument) for argument in call.args]
-                found.append(Case(_arguments(given, named), (_json(ast.literal_eval(value)),)))
+                found.append(Case(arguments(given, named), (as_json(ast.literal_eval(value)),)))
             case ast.Assign(targets=[ast.Name(("inputs" | "results") as name)], value=value):
                 lists[name] = ast.literal_eval(value)
             case ast.Assert() if _calls_candidate(node):
                 raise ValueError(f"line {node.lineno}: an assertion that is not `candidate(...) == value`")
     if "inputs" in lists and "results" in lists:
         pairs = zip(lists["inputs"], lists["results"], strict=True)
-        found += [Case(_arguments(given), (_json(result),)) for given, result in pairs]
+        found += [Case(arguments(given), (as_json(result),)) for given, result in pairs]
     return found
 
 

@@ -1,6 +1,5 @@
 """Programs graded by running them: outcomes, real reference solutions, and what other graders get wrong."""
 
-import gzip
 import json
 import pickle
 from collections import Counter
@@ -8,17 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from boxed import boxed, fenced, outcome
 from conftest import DATA
 
 from e1_trl.grading.grade import Outcome
 from e1_trl.grading.programs import ProgramGrader, program
-from e1_trl.grading.sandbox.box import Box, Limits
-from e1_trl.grading.sandbox.command import Isolation, SandboxError
-from e1_trl.grading.sandbox.isolation import choose
+from e1_trl.grading.sandbox.box import Box
+from e1_trl.grading.sandbox.command import SandboxError
 from e1_trl.grading.suite import Rule
 from e1_trl.problems.suites import read_suite
-
-LIMITS = Limits(cpu=5.0, wall=60.0, memory=2**29, output=2**20)
 
 BLOCKS = [
     ("```python\nprint(1)\n```", "print(1)"),
@@ -40,6 +37,14 @@ BLOCKS = [
     ("```x = 1``` is inline\n```python\n1\n```", "1"),
     ("```python\na = '\x0c'\n```", "a = '\x0c'"),
     ("```python\r\nprint(1)\r\n```", "print(1)"),
+    # Of every line, what its fence is indented by is no part of the program; all else is.
+    ("```python\nx = '''\n   \n\t\n'''\n```", "x = '''\n   \n\t\n'''"),
+    ("  ```python\n  x = '''\n     \n \n\n  '''\n  ```", "x = '''\n   \n\n\n'''"),
+    ("```python\n    x = 1\n```", "    x = 1"),
+    ("   ```python\n  a\n    b\n   ```", "a\n b"),
+    ("\t```python\n\tif a:\n\t\tb\n\t```", "if a:\n\tb"),
+    ("\t```python\n    if a:\n        b\n\t```", "if a:\n    b"),
+    ("   ```python\n\tif a:\n\t\tb\n   ```", "if a:\n\tb"),
 ]
 
 
@@ -50,25 +55,8 @@ def test_the_program_is_the_last_closed_block_of_python(solution: str, expected:
 
 @pytest.fixture(scope="module")
 def grader() -> Iterator[ProgramGrader]:
-    try:
-        choose()
-    except SandboxError as error:
-        if str(error).count("does not start") < len(Isolation):
-            raise
-        pytest.skip(str(error))
-    with ProgramGrader(LIMITS, workers=2) as opened:
+    with boxed() as opened:
         yield opened
-
-
-def fenced(source: str) -> str:
-    return f"So the program is\n```python\n{source}\n```\n"
-
-
-def outcome(
-    grader: ProgramGrader, source: str, tests: Any, rule: Rule = Rule.EXACT, call: str | None = None
-) -> Outcome:
-    (grade,) = grader.grade([fenced(source)], [[read_suite(tests, rule, call).as_text()]])
-    return grade.outcome
 
 
 INCREMENT = {"inputs": ["1\n", "22\n", "333\n"], "outputs": ["2\n", "23\n", "334\n"]}
@@ -203,22 +191,3 @@ def test_every_reference_of_leetcode_passes(grader: ProgramGrader) -> None:
     passed = [number for number, grade in enumerate(swapped) if grade.correct]
     assert all(rows[number]["entry_point"] == rows[(number + 1) % 200]["entry_point"] for number in passed)
     assert len(passed) < 15
-
-
-# Their expected values are what a reference computes; the one of 32 is right where a polynomial is near 0.
-BY_REFERENCE = {"HumanEval/14", "HumanEval/15", "HumanEval/83", "HumanEval/100", "HumanEval/130", "HumanEval/139"}
-
-
-@pytest.mark.slow
-def test_every_reference_of_humaneval_passes(grader: ProgramGrader) -> None:
-    file = DATA / "code" / "humanevalplus.jsonl.gz"
-    if not file.exists():
-        pytest.skip(f"{file} is absent: real problems are not part of the project")
-    with gzip.open(file, "rt") as lines:
-        rows = [json.loads(line) for line in lines]
-    literal = [row for row in rows if row["task_id"] not in BY_REFERENCE | {"HumanEval/32"}]
-    solutions = [fenced(row["question"] + row["reference"]) for row in literal]
-    suites = [[read_suite(row["tests"], Rule.TOLERANT, row["entry_point"]).as_text()] for row in literal]
-    grades = grader.grade(solutions, suites)
-    assert len(literal) == 157
-    assert not [row["task_id"] for row, grade in zip(literal, grades, strict=True) if not grade.correct]

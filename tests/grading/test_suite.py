@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -130,7 +131,39 @@ def test_no_tests_are_an_error_and_never_a_pass() -> None:
 
 def test_a_suite_survives_as_text() -> None:
     suite = Suite((Case("1\n", ("2",)), Case("3", ("4", "5"))), call="f", rule=T)
-    assert Suite.from_text(suite.as_text()) == suite
+    for kept in (suite, replace(suite, checker="print(1)\n")):
+        assert Suite.from_text(kept.as_text()) == kept
+
+
+def test_a_text_that_says_nothing_of_a_checker_has_none() -> None:
+    text = '{"cases": [{"input": "1", "expected": ["2"]}], "call": null, "rule": "exact"}'
+    assert Suite.from_text(text) == Suite((Case("1", ("2",)),))
+
+
+def test_an_empty_checker_is_an_error() -> None:
+    for checker in ("", " \n"):
+        with pytest.raises(ValueError, match="the checker is empty"):
+            Suite((Case("1", ("2",)),), checker=checker)
+
+
+def test_integers_too_long_to_be_read_are_compared() -> None:
+    long = "1" * 10**6
+    for expected, answer, right in (
+        (long, long, True),
+        (long, "1" * (10**6 - 1) + "2", False),
+        (long, long + "0", False),
+        (long, "-" + long, False),
+        (long, f'"{long}"', False),
+        (long, "1.5", False),
+        ("1.5", long, False),
+        ("1", long, False),
+        (f"[{long}]", f"[{long}]", True),
+        (f'{{"set": [1, {long}]}}', f'{{"set": [{long}, 1.0]}}', True),
+        (f'{{"set": [{long}]}}', f'{{"set": ["{long}"]}}', False),
+    ):
+        for rule in Rule:
+            suite = Suite((Case("", (expected,)),), call="f", rule=rule)
+            assert suite.accepts(suite.cases[0], b"", answer.encode()) is right
 
 
 def test_the_longest_inputs_are_chosen_and_the_shortest_of_them_come_first() -> None:

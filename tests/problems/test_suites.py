@@ -113,6 +113,14 @@ def test_nothing_is_unpickled_or_evaluated() -> None:
         read_suite({"type": "assert", "code": code}, Rule.EXACT, call="f")
 
 
+def test_every_shape_takes_a_checker() -> None:
+    for tests in (*SHAPES.values(), *CALLS.values()):
+        assert read_suite(tests, Rule.EXACT, checker="print(1)").checker == "print(1)"
+        assert read_suite(tests, Rule.EXACT).checker is None
+    with pytest.raises(ValueError, match="the checker is empty"):
+        read_suite(SHAPES["codeforces"], Rule.EXACT, checker="")
+
+
 def test_a_suite_is_its_own_text() -> None:
     suite = read_suite(SHAPES["taco"], Rule.TOLERANT)
     assert Suite.from_text(suite.as_text()) == suite

@@ -1,36 +1,41 @@
 """A box: a process that nothing gets out of, in which programs run one after the other.
 
-What is covered: a program sees the interpreter, the packages it may import and nothing else of the machine: no file of
-anybody, no environment, no network, no other process; it cannot write anywhere, nor start a process. Its time, memory
-and output are limited. With namespaces (bubblewrap) it also shares no path with the machine; without them (Landlock)
-it can tell whether a path exists. What is not covered: faults of the kernel itself, and what programs can learn from
-each other by timing. A box knows nothing of what is expected of a program.
+What is covered: a program sees the interpreter, the packages it may import, all of /usr, and nothing else of the
+machine: no file of anybody, no environment, no network, no other process; it cannot write anywhere, nor start a
+process. Its time, memory and output are limited. With namespaces (bubblewrap) it also shares no path with the machine;
+without them (Landlock) it can tell whether a path exists. What is not covered: faults of the kernel itself, and what
+programs can learn from each other by timing. Unprotected, next to nothing is covered: see `Isolation`. A box knows
+nothing of what is expected of a program.
+
+What a program reads as stdin is a file, as where a judge runs `program < input`: its size is known, one read gets all
+of it, and it can be mapped and sought in. It has no name, and cannot be changed.
 """
 
 import contextlib
 import enum
+import fcntl
 import io
 import json
 import os
 import selectors
 import signal
 import socket
-import struct
 import subprocess
 import tempfile
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from e1_trl.grading.sandbox.command import ENVIRONMENT, Isolation, SandboxError, command
 from e1_trl.grading.sandbox.inside import protocol
+from e1_trl.grading.sandbox.inside.restrictions import demand, libc
 
 STARTED = 60.0  # seconds until a box must be up
 GRACE = 5.0  # seconds until a killed program must be gone
 STDERR = 4096  # bytes kept of what a program writes there
-CREDENTIALS = struct.Struct("3i")  # process, user, group
+MFD_CLOEXEC, MFD_ALLOW_SEALING = 1, 2
+F_ADD_SEALS, ALL_SEALS = 1033, 0b1111
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,6 @@ class Box:
     def __init__(self, isolation: Isolation):
         self.isolation = isolation
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the box)
         try:
             with theirs:
@@ -97,22 +101,14 @@ class Box:
             raise SandboxError(f"a box with {isolation} does not start: {error}") from error
         self._control.settimeout(STARTED)
         try:
-            ready, ancillary, _, _ = self._control.recvmsg(16, socket.CMSG_SPACE(CREDENTIALS.size))
+            ready = self._control.recv(len(protocol.READY))
         except TimeoutError:
-            ready, ancillary = b"", []
-        if ready != b"ready":
+            ready = b""
+        if ready != protocol.READY:
             self._errors.seek(0)
             said = self._errors.read().decode(errors="replace").strip().splitlines()
             self.close()
             raise SandboxError(f"a box with {isolation} does not start: {said[-1] if said else 'no answer'}")
-        (pid, _, _), *_ = [CREDENTIALS.unpack(data) for _, _, data in ancillary]
-        self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
-        try:
-            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
-        except OSError as error:  # as where /proc is mounted with hidepid
-            self.close()
-            raise SandboxError(f"a box with {isolation} does not start: its size cannot be read ({error})") from error
-        self._address_space = pages * os.sysconf("SC_PAGE_SIZE")  # bytes, before any program
 
     def __enter__(self) -> Self:
         return self
@@ -125,6 +121,9 @@ class Box:
     def close(self) -> None:
         """Kill whatever runs in the box, and the box."""
         self._control.close()
+        if self.isolation is Isolation.UNPROTECTED:  # only from inside are the processes of a program found
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(GRACE)
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -136,36 +135,42 @@ class Box:
         Raises:
             SandboxError: the box broke; it is of no use any more.
         """
-        request = {"cpu": limits.cpu, "address_space": self._address_space + limits.memory, "call": call}
-        with contextlib.ExitStack() as theirs, _Channels(limits) as channels:
-            source = theirs.enter_context(tempfile.TemporaryFile(buffering=0))
-            source.write(program)
-            source.seek(0)
-            sent = [source.fileno(), *(theirs.enter_context(file).fileno() for file in channels.theirs)]
-            try:
-                socket.send_fds(self._control, [json.dumps(request).encode()], sent)
-                theirs.close()  # so that the pipes end with the program
-                reply = channels.follow(self._control, stdin)
-            except OSError as error:
-                self.close()
-                raise SandboxError(f"a box has died: {error}") from error
-            except BaseException:  # its next reply would be taken for that of another program
-                self.close()
-                raise
-            status, cpu = protocol.REPLY.unpack(reply)
-            return channels.run(status, cpu / 1e6)
+        request = {"cpu": limits.cpu, "memory": limits.memory, "call": call}
+        try:
+            with _Pipes(limits) as pipes:
+                with _readable(program) as source, _readable(stdin) as given:
+                    sent = [source.fileno(), given.fileno(), *(file.fileno() for file in pipes.theirs)]
+                    socket.send_fds(self._control, [json.dumps(request).encode()], sent)
+                status, cpu = protocol.REPLY.unpack(pipes.follow(self._control))
+                return pipes.run(status, cpu / 1e6)
+        except OSError as error:
+            self.close()
+            raise SandboxError(f"a box has died: {error}") from error
+        except BaseException:  # its next reply would be taken for that of another program
+            self.close()
+            raise
 
 
-class _Channels:
-    """The pipes of one run: stdin, stdout, stderr and the answer."""
+def _readable(data: bytes) -> io.FileIO:
+    """A file without a name that holds the data, opened for reading only, and that nobody can change any more."""
+    # Not by the modules os and fcntl, which know it only where Python was built with a young C library.
+    written = libc.memfd_create(b"", MFD_CLOEXEC | MFD_ALLOW_SEALING)
+    demand(written)
+    with open(written, "wb") as file:
+        file.write(data)
+        file.flush()
+        fcntl.fcntl(written, F_ADD_SEALS, ALL_SEALS)  # Landlock lets a program open it anew by its number
+        return io.FileIO(f"/proc/self/fd/{written}", "r")
+
+
+class _Pipes:
+    """The pipes of one run: stdout, stderr and the answer."""
 
     def __init__(self, limits: Limits):
         self.limits = limits
-        pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(4)]
-        readers = [io.FileIO(reading, "r") for reading, _ in pipes]
-        writers = [io.FileIO(writing, "w") for _, writing in pipes]
-        self.theirs = (readers[0], *writers[1:])
-        self.stdin, self.outputs = writers[0], tuple(readers[1:])
+        pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(3)]
+        self.theirs = [io.FileIO(writing, "w") for _, writing in pipes]
+        self.outputs = [io.FileIO(reading, "r") for reading, _ in pipes]
         self.received = {file: bytearray() for file in self.outputs}
         self.caps = dict(zip(self.outputs, (limits.output, STDERR, limits.output), strict=True))
         self.killed_for: End | None = None
@@ -176,19 +181,18 @@ class _Channels:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for file in (self.stdin, *self.outputs):
+        for file in (*self.theirs, *self.outputs):
             file.close()
 
-    def follow(self, control: socket.socket, data: bytes) -> bytes:
-        """Feed and read the program until it has ended; kill it at a limit. The reply of the box."""
-        rest = memoryview(data)
+    def follow(self, control: socket.socket) -> bytes:
+        """Read from the program until it has ended; kill it at a limit. The reply of the box."""
+        for file in self.theirs:  # so that the pipes end with the program
+            file.close()
         deadline = time.monotonic() + self.limits.wall
         with selectors.DefaultSelector() as selector:
             selector.register(control, selectors.EVENT_READ)
-            selector.register(self.stdin, selectors.EVENT_WRITE)
-            for file in (self.stdin, *self.outputs):
-                os.set_blocking(file.fileno(), False)
             for file in self.outputs:
+                os.set_blocking(file.fileno(), False)
                 selector.register(file, selectors.EVENT_READ)
             reply = b""
             while not reply:
@@ -204,23 +208,12 @@ class _Channels:
                         reply = control.recv(64)
                         if not reply:
                             raise SandboxError("a box has died")
-                    elif key.fileobj is self.stdin:
-                        rest = rest[self._write(rest) :]
-                        if not rest:
-                            selector.unregister(self.stdin)
-                            self.stdin.close()
                     elif self._read(key.fileobj) == b"":
                         selector.unregister(key.fileobj)
         for file in self.outputs:  # the program is gone: the pipes hold its last words
             while self._read(file):
                 pass
         return reply
-
-    def _write(self, rest: memoryview) -> int:
-        try:
-            return self.stdin.write(rest[: 1 << 16]) or 0
-        except BrokenPipeError:  # it does not read the rest
-            return len(rest)
 
     def _read(self, file: Any) -> bytes | None:
         """Take what there is, of which what is over the limit is dropped: b"" at the end, None if nothing is there."""
@@ -242,7 +235,7 @@ class _Channels:
             return self.killed_for
         if self._overflows():
             return End.TOO_MUCH_OUTPUT
-        if cpu > self.limits.cpu:
+        if cpu >= self.limits.cpu:
             return End.TIMED_OUT
         if os.WIFSIGNALED(status):
             return End.TIMED_OUT if os.WTERMSIG(status) == signal.SIGXCPU else End.CRASHED

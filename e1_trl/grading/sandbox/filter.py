@@ -4,6 +4,7 @@ A list of what is denied, as isolate has it: a list of what is allowed breaks wi
 """
 
 import errno
+import os
 import struct
 import tempfile
 
@@ -91,8 +92,14 @@ DENIED = (
 )
 
 
-def compiled() -> bytes:
+# How a file is opened that can be changed. Two bits of three values: reading is 0.
+CHANGING = (os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC)
+
+
+def compiled(reading_only: bool = False) -> bytes:
     """The filter as a BPF program, in which `PID` stands for the id of the process that installs it.
+
+    With `reading_only` no file can be opened but for reading, which a filter alone can deny, not even /dev/null.
 
     Raises:
         OSError: libseccomp is not installed.
@@ -114,6 +121,11 @@ def compiled() -> bytes:
     # Of the commands for devices and files only the terminal's stay, which Python asks every open file.
     filter.add_rule(denied, "ioctl", seccomp.Arg(1, seccomp.GT, 0x54FF))
     filter.add_rule(denied, "ioctl", seccomp.Arg(1, seccomp.LT, 0x5400))
+    if reading_only:
+        for flag in CHANGING:
+            filter.add_rule(denied, "open", seccomp.Arg(1, seccomp.MASKED_EQ, flag, flag))
+            filter.add_rule(denied, "openat", seccomp.Arg(2, seccomp.MASKED_EQ, flag, flag))
+        filter.add_rule(seccomp.ERRNO(errno.ENOSYS), "openat2")  # its flags lie in memory, where no filter sees them
     for name in ("kill", "tgkill"):  # abort() signals itself
         filter.add_rule(denied, name, seccomp.Arg(0, seccomp.NE, PID))
     with tempfile.TemporaryFile() as file:

@@ -1,6 +1,10 @@
-"""Which isolation this machine gives: tried, with programs that attack it, before any other program runs."""
+"""Which isolation this machine gives: tried, with programs that attack it, before any other program runs.
+
+python -m e1_trl.grading.sandbox.isolation      says of each whether it holds here, and if not, what it needs
+"""
 
 import contextlib
+import logging
 import os
 import socket
 import tempfile
@@ -8,10 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from e1_trl.grading.sandbox.box import Box, End, Limits
-from e1_trl.grading.sandbox.command import Isolation, SandboxError
+from e1_trl.grading.sandbox.command import Isolation, SandboxError, system_calls
 
+logger = logging.getLogger(__name__)
+
+SAFE = (Isolation.NAMESPACES, Isolation.LANDLOCK)  # the stronger first
 LIMITS = Limits(cpu=5.0, wall=20.0, memory=2**28, output=2**16)
-HOLDS = b"42\n"
+ANSWER = b"42\n"
 
 WORKS = "print(int(input()) + 1)"
 
@@ -37,21 +44,38 @@ ADVICE = {
 }
 
 
-def choose() -> Isolation:
+def choose(unprotected: bool = False) -> Isolation:
     """The strongest isolation that holds here.
 
+    With `unprotected`, programs run even where none holds: limited, but not kept from the files of this user, see
+    `Isolation`. That is logged as a warning.
+
     Raises:
-        SandboxError: none does; the message names what each lacks.
+        SandboxError: none holds, and that is not allowed, or not even a harmless program runs unprotected; the message
+            names what each lacks.
     """
     reasons = []
-    for isolation in Isolation:
+    for isolation in SAFE:
         try:
             attack(isolation)
         except SandboxError as error:
             reasons.append(f"{error}; it needs {ADVICE[isolation]}")
         else:
             return isolation
-    raise SandboxError("programs cannot be run safely here. " + " | ".join(reasons))
+    if not unprotected:
+        raise SandboxError(
+            "programs cannot be run safely here, and are only run unprotected if that is asked for. "
+            + " | ".join(reasons)
+        )
+    with Box(Isolation.UNPROTECTED) as box:
+        work(box)
+    try:
+        system_calls(Isolation.UNPROTECTED)
+        can = "read whatever this user can read"
+    except SandboxError as error:
+        can = f"do whatever this user can do ({error})"
+    logger.warning("programs run UNPROTECTED here: they can %s. %s", can, " | ".join(reasons))
+    return Isolation.UNPROTECTED
 
 
 def attack(isolation: Isolation) -> None:
@@ -74,12 +98,21 @@ def attack(isolation: Isolation) -> None:
             run = box.run(program.encode(), b"", LIMITS)
             if run.stdout or (run.end is End.EXITED and name == "starts a program"):
                 raise SandboxError(f"a box with {isolation} does not hold: a program {name}")
-        run = box.run(WORKS.encode(), b"41\n", LIMITS)
-        if (run.end, run.stdout) != (End.EXITED, HOLDS):
-            said = run.stderr.decode(errors="replace").strip().splitlines()
-            raise SandboxError(
-                f"a box with {isolation} does not run a harmless program: {said[-1] if said else run.end}"
-            )
+        work(box)
+
+
+def work(box: Box) -> None:
+    """Run a harmless program.
+
+    Raises:
+        SandboxError: it fails.
+    """
+    run = box.run(WORKS.encode(), b"41\n", LIMITS)
+    if (run.end, run.stdout) != (End.EXITED, ANSWER):
+        said = run.stderr.decode(errors="replace").strip().splitlines()
+        raise SandboxError(
+            f"a box with {box.isolation} does not run a harmless program: {said[-1] if said else run.end}"
+        )
 
 
 @contextlib.contextmanager
@@ -89,3 +122,17 @@ def _planted_in_environment() -> Iterator[None]:
         yield
     finally:
         os.environ.pop("E1_TRL_PLANTED", None)
+
+
+def main() -> None:
+    """Say of each isolation whether it holds on this machine."""
+    for isolation in SAFE:
+        try:
+            attack(isolation)
+            print(f"{isolation}: holds")
+        except SandboxError as error:
+            print(f"{isolation}: {error}; it needs {ADVICE[isolation]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,14 +1,17 @@
-"""Programs that attack the sandbox, each with how its run may end. None of them may print `SECRET`.
+"""What a hostile program is, and whether a box contains one."""
 
-The numbers are those of the list of attacks that the sandbox was built against; where one number stands several times,
-they are variants of one idea.
-"""
-
+import contextlib
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from e1_trl.grading.sandbox.box import End
+from e1_trl.grading.sandbox.box import STDERR, Box, End, Limits
 
 SECRET = "e1-trl-planted-secret"
+# Patient with programs that end by themselves, however busy the machine is; strict with those that do not.
+LIMITS = Limits(cpu=20.0, wall=60.0, memory=2**28, output=2**20)
+STRICT = Limits(cpu=1.0, wall=3.0, memory=2**28, output=2**20)
 
 CRASHED, EXITED, TIMED_OUT = End.CRASHED, End.EXITED, End.TIMED_OUT
 MEMORY, OUTPUT = End.OUT_OF_MEMORY, End.TOO_MUCH_OUTPUT
@@ -16,7 +19,12 @@ MEMORY, OUTPUT = End.OUT_OF_MEMORY, End.TOO_MUCH_OUTPUT
 
 @dataclass(frozen=True)
 class Hostile:
-    """A program, what it is fed, the ends that are right, and what it may have printed (anything if None)."""
+    """A program, what it is fed, the ends that are right, and what it may have printed (anything if None).
+
+    The numbers are those of the list of attacks that the sandbox was built against; where one stands several times,
+    they are variants of one idea. None may print `SECRET`. `{planted}` in a source stands for the file that holds it,
+    `{parent}` for the process that runs the box, and `{cwd}` for the folder that it works in.
+    """
 
     number: int
     name: str
@@ -25,317 +33,39 @@ class Hostile:
     stdout: bytes | None = b""
     stdin: bytes = b""
 
+    def __str__(self) -> str:
+        return f"{self.number}-{self.name}"
+
 
 def ignoring(errors: str, *lines: str) -> str:
     """A program of several statements, each tried whatever became of those before it."""
     return "\n".join(f"try:\n    {line}\nexcept {errors}: pass" for line in lines)
 
 
-PROGRAMS = [
-    Hostile(1, "fork bomb", "import os\nwhile True: os.fork()", (CRASHED,)),
-    Hostile(2, "double fork", "import os\nif os.fork() == 0:\n    os.setsid()\n    os.fork()", (CRASHED,)),
-    Hostile(2, "vfork by spawn", "import os; os.posix_spawn('/bin/true', ['true'], {})", (CRASHED,)),
-    Hostile(
-        2,
-        "raw clone",
-        "import ctypes\nfor number in (56, 57, 58, 435):\n"
-        "    if ctypes.CDLL(None).syscall(number, 17, 0, 0, 0, 0) >= 0: print('cloned')",
-        (EXITED, CRASHED),
-    ),
-    Hostile(
-        3,
-        "thread bomb",
-        "import threading\nstop = threading.Event()\n"
-        "while True: threading.Thread(target=stop.wait, daemon=True).start()",
-        (CRASHED, MEMORY),
-    ),
-    Hostile(4, "huge string", "x = 'a' * 10**12", (MEMORY,)),
-    Hostile(4, "doubling list", "x = [0]\nwhile True: x += x", (MEMORY,)),
-    Hostile(4, "touched bytes", "x = bytearray(8 << 30)", (MEMORY,)),
-    Hostile(5, "shared mapping", "import mmap\nkept = [mmap.mmap(-1, 1 << 26) for _ in range(64)]", (CRASHED, MEMORY)),
-    Hostile(5, "memory file", "import os; os.memfd_create('x')", (CRASHED,)),
-    Hostile(
-        5,
-        "System V memory",
-        "import ctypes\nif ctypes.CDLL(None).shmget(0, 1 << 20, 0o1666) >= 0: print('shared')",
-        (EXITED,),
-    ),
-    Hostile(
-        6,
-        "big files",
-        "import os\nfor folder in ('/', '/tmp', '/dev/shm', '/var/tmp', '.', '/dev', '/usr'):\n"
-        "    try: open(os.path.join(folder, 'e1'), 'wb').write(bytes(1 << 20)); print(folder)\n"
-        "    except OSError: pass",
-        (EXITED,),
-    ),
-    Hostile(6, "many files", "for i in range(10**6): open(f'/tmp/{i}', 'w')", (CRASHED,)),
-    Hostile(7, "endless print", "while True: print('x' * 1000)", (OUTPUT,), None),
-    Hostile(8, "one line of 2 GB", "import os\nwhile True: os.write(1, b'x' * (1 << 16))", (OUTPUT,), None),
-    Hostile(8, "much on stderr", "import sys\nfor _ in range(10**5): sys.stderr.write('x' * 1000)", (EXITED,)),
-    Hostile(9, "slow trickle", "import time\nwhile True: print('.', flush=True); time.sleep(0.1)", (TIMED_OUT,), None),
-    Hostile(10, "long sleep", "import time; time.sleep(1e9)", (TIMED_OUT,)),
-    Hostile(
-        11,
-        "ignored signals",
-        "import signal\nfor s in (signal.SIGALRM, signal.SIGXCPU, signal.SIGTERM): signal.signal(s, signal.SIG_IGN)\n"
-        "while True: pass",
-        (TIMED_OUT,),
-    ),
-    Hostile(
-        12,
-        "caught everything",
-        "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
-        (TIMED_OUT,),
-    ),
-    Hostile(13, "environment", "import os; print(dict(os.environ))", (EXITED,), None),
-    Hostile(
-        13,
-        "environments of others",
-        ignoring("OSError", *(f"print(open('/proc/{pid}/environ').read())" for pid in ("self", 1, 2, "{parent}"))),
-        (EXITED,),
-        None,
-    ),
-    Hostile(
-        14,
-        "files of the user",
-        ignoring(
-            "OSError",
-            "import os; print(os.listdir(os.path.expanduser('~')))",
-            "print(open('{planted}').read())",
-            "print(open('/etc/shadow').read())",
-            "print(open('/etc/passwd').read())",
-            "print(os.listdir('{cwd}'))",
-            "print(os.listdir('/home'))",
-        ),
-        (EXITED,),
-        None,
-    ),
-    Hostile(
-        15,
-        "memory of the harness",
-        "import gc, sys\nframe = sys._getframe()\nwhile frame: print(frame.f_locals.keys()); frame = frame.f_back\n"
-        "print([o for o in gc.get_objects() if isinstance(o, str) and 'planted' in o and 'e1-' in o])",
-        (EXITED,),
-        None,
-    ),
-    Hostile(
-        15,
-        "memory of others",
-        ignoring("OSError", *(f"print(open('/proc/{pid}/mem', 'rb').read(1))" for pid in ("self", 1, 2, "{parent}"))),
-        (EXITED,),
-        None,
-    ),
-    *(
-        Hostile(16, f"socket {family}", f"import socket; socket.socket(socket.{family}, socket.{kind})", (CRASHED,))
-        for family, kind in (
-            ("AF_INET", "SOCK_STREAM"),
-            ("AF_INET6", "SOCK_DGRAM"),
-            ("AF_UNIX", "SOCK_STREAM"),
-            ("AF_NETLINK", "SOCK_RAW"),
-            ("AF_VSOCK", "SOCK_STREAM"),
-            ("AF_PACKET", "SOCK_RAW"),
-        )
-    ),
-    Hostile(16, "socket pair", "import socket; socket.socketpair()", (CRASHED,)),
-    Hostile(16, "name lookup", "import socket; print(socket.gethostbyname('localhost'))", (CRASHED, EXITED), None),
-    Hostile(
-        17,
-        "kills everybody",
-        "import os\nfor pid in (-1, 0, 1, 2, os.getppid(), {parent}, *range(3, 3000)):\n"
-        "    try: os.kill(pid, 9); print(pid)\n    except OSError: pass",
-        (EXITED, CRASHED),  # it may kill itself
-    ),
-    Hostile(
-        17,
-        "signals by other calls",
-        "import ctypes\nlibc = ctypes.CDLL(None)\nfor pid in (1, 2, {parent}):\n"
-        "    for number in (129, 200, 297, 424):\n"
-        "        if libc.syscall(number, pid, 9, 0, 0) >= 0: print(number, pid)",
-        (EXITED,),
-    ),
-    *(
-        Hostile(
-            17,
-            f"has the kernel signal the parent, {signal}",
-            "import fcntl, os, time\nr, w = os.pipe()\n"
-            + ignoring(
-                "OSError",
-                f"fcntl.fcntl(r, {owner}, os.getppid())",
-                f"fcntl.fcntl(r, 10, {signal})",
-                "fcntl.fcntl(r, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK); os.write(w, b'x'); time.sleep(1)",
-            ),
-            (EXITED, CRASHED),
-        )
-        for signal in (9, 19)
-        for owner in (8, 8 | 1 << 40)
-    ),
-    Hostile(
-        17,
-        "outlives its parent's end",
-        "import ctypes\nif ctypes.CDLL(None).prctl(1, 0, 0, 0, 0) >= 0: print('free')",
-        (EXITED,),
-    ),
-    Hostile(
-        20,
-        "changes files by young system calls",
-        "import ctypes, sys\nlibc = ctypes.CDLL(None)\nfor number in range(452, 480):\n"
-        "    if libc.syscall(number, -100, sys.executable.encode(), 0o777, 0, 0, 0) >= 0: print(number)",
-        (EXITED,),
-    ),
-    Hostile(
-        20,
-        "changes a file's flags",
-        "import fcntl, json\nfor command in (0x40086602, 0xC0045878, 0x80086601):\n"
-        "    try: fcntl.ioctl(open(json.__file__), command, b'\\0' * 8); print(command)\n    except OSError: pass",
-        (EXITED,),
-    ),
-    Hostile(
-        13,
-        "watches folders",
-        "import ctypes\nlibc = ctypes.CDLL(None)\n"
-        "for number in (253, 294):\n    if libc.syscall(number, 0) >= 0: print(number)",
-        (EXITED,),
-    ),
-    Hostile(
-        18,
-        "debugs others",
-        "import ctypes, os\nlibc = ctypes.CDLL(None)\nfor pid in (1, 2, os.getppid(), {parent}):\n"
-        "    for request in (16, 0x4206):\n        if libc.ptrace(request, pid, 0, 0) >= 0: print('attached', pid)\n"
-        "    if libc.syscall(434, pid, 0) >= 0: print('opened', pid)\n"
-        "    if libc.process_vm_readv(pid, 0, 0, 0, 0, 0) >= 0: print('read', pid)",
-        (EXITED,),
-    ),
-    Hostile(
-        19,
-        "inherited descriptors",
-        "import os\nfor number in range(4, 1024):\n"
-        "    try: os.write(number, b'x'); print(number)\n    except OSError: pass",
-        (EXITED,),
-    ),
-    Hostile(
-        20,
-        "replaces files of the harness",
-        "import json, sys\n"
-        "for path in ('/box/inside/zygote.py', json.__file__, sys.executable, '/packages/x.py', 'solution.py'):\n"
-        "    try: open(path, 'w'); print(path)\n    except OSError: pass",
-        (EXITED,),
-    ),
-    Hostile(
-        21,
-        "links",
-        "import os\nfor link in (os.symlink, os.link):\n    for folder in ('/', '/tmp', '/dev'):\n"
-        "        try: link('/etc/passwd', folder + '/e1'); print(folder)\n        except OSError: pass",
-        (EXITED,),
-    ),
-    Hostile(22, "sys.exit", "import sys; sys.exit(0)", (EXITED,)),
-    Hostile(22, "os._exit", "import os; os._exit(0)", (EXITED,)),
-    Hostile(22, "quit", "raise SystemExit", (EXITED,)),
-    Hostile(22, "exit in a thread", "import threading, sys\nthreading.Thread(target=sys.exit).start()", (EXITED,)),
-    Hostile(23, "nothing to say", "pass", (EXITED,)),
-    Hostile(24, "exits with 1", "import sys; print(1); sys.exit(1)", (CRASHED,), None),
-    Hostile(24, "raises", "print(1); raise ValueError", (CRASHED,), None),
-    Hostile(24, "segfault", "import ctypes; print(1, flush=True); ctypes.string_at(0)", (CRASHED,), None),
-    Hostile(24, "aborts", "import os; print(1, flush=True); os.abort()", (CRASHED,), None),
-    Hostile(24, "exits with text", "import sys; print(1); sys.exit('no')", (CRASHED,), None),
-    Hostile(25, "never exits", "import threading; print(1, flush=True); threading.Event().wait()", (TIMED_OUT,), None),
-    Hostile(
-        25,
-        "closes stdout and sleeps",
-        "import os, time; print(1, flush=True); os.close(1); time.sleep(1e9)",
-        (TIMED_OUT,),
-        None,
-    ),
-    Hostile(
-        26,
-        "exit handler after a failure",
-        "import atexit, os; atexit.register(os._exit, 0); raise ValueError",
-        (EXITED, CRASHED),
-    ),
-    Hostile(
-        30,
-        "traces",
-        "import sys; sys.settrace(lambda *a: sys.exit(0)); sys.setprofile(lambda *a: sys.exit(0))\nlen('')",
-        (EXITED, CRASHED),
-    ),
-    Hostile(
-        30,
-        "destructor",
-        "class X:\n    def __del__(self): raise SystemExit(0)\nx = X()\ndel x\nraise ValueError",
-        (CRASHED,),
-    ),
-    Hostile(
-        30, "timer", "import signal\nsignal.setitimer(signal.ITIMER_REAL, 0.05)\nwhile True: pass", (CRASHED, TIMED_OUT)
-    ),
-    Hostile(33, "unbounded recursion", "def f(): f()\nf()", (CRASHED, MEMORY)),
-    Hostile(33, "recursion in C", "x = []\nfor _ in range(10**6): x = [x]\nrepr(x)", (CRASHED, MEMORY)),
-    Hostile(34, "deep source", "(" * 10**5, (CRASHED, MEMORY)),
-    Hostile(34, "nested source", "x = " + "[" * 10**4 + "]" * 10**4, (CRASHED, MEMORY)),
-    Hostile(34, "10 MB of source", "x = 1\n" * (10**7 // 6), (EXITED, TIMED_OUT, MEMORY)),
-    Hostile(34, "folded constants", "x = 10**10**8", (TIMED_OUT, MEMORY)),
-    Hostile(34, "evaluated constants", "eval('9**9**9')", (TIMED_OUT, MEMORY)),
-    Hostile(35, "regular expression", "import re; re.match('(a+)+$', 'a' * 40 + 'b')", (TIMED_OUT,)),
-    Hostile(35, "in C", "sum(range(10**12))", (TIMED_OUT,)),
-    Hostile(35, "holds the interpreter", "int('9' * 10**7)", (TIMED_OUT,)),
-    Hostile(
-        36,
-        "strange bytes",
-        "import os; os.write(1, "
-        "b'\\x00\\xff\\xed\\xa0\\x80\\x1b[2J\\r\\n\\xef\\xbb\\xbf\\x0b\\x0c\\xc2\\x85\\xe2\\x80\\xa8')",
-        (EXITED,),
-        b"\x00\xff\xed\xa0\x80\x1b[2J\r\n\xef\xbb\xbf\x0b\x0c\xc2\x85\xe2\x80\xa8",
-    ),
-    Hostile(
-        39,
-        "many threads of numpy",
-        "import numpy; a = numpy.random.rand(300, 300); print((a @ a).shape)",
-        (EXITED,),
-        None,
-    ),
-    Hostile(40, "stops itself", "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)", (TIMED_OUT,)),
-    Hostile(40, "new session", "import os\nos.setpgid(0, 0)", (CRASHED,)),
-    Hostile(
-        41,
-        "kernel interfaces",
-        "import ctypes\nlibc = ctypes.CDLL(None)\n"
-        "for number in (272, 308, 165, 166, 155, 161, 250, 248, 425, 321, 298, 323, 428, 429, 430, 442):\n"
-        "    if libc.syscall(number, 0, 0, 0, 0, 0) >= 0: print(number)",
-        (EXITED,),
-    ),
-    Hostile(
-        42,
-        "devices and owners",
-        ignoring(
-            "OSError",
-            "import os; os.mknod('/dev/e1', 0o20666, 1 << 8 | 3); print('made')",
-            "os.setuid(0); print('root')",
-            "os.chmod('/box/inside/zygote.py', 0o4777); print('changed')",
-            "os.open('/dev/tty', os.O_RDWR); print('terminal')",
-            "os.open('/dev/mem', os.O_RDONLY); print('memory')",
-            "os.open('/dev/vda', os.O_RDONLY); print('disk')",
-        ),
-        (EXITED,),
-    ),
-    Hostile(43, "subprocess", "import subprocess; subprocess.run(['sh', '-c', 'echo out'])", (CRASHED,)),
-    Hostile(43, "exec", "import os; os.execv('/bin/sh', ['sh', '-c', 'echo out'])", (CRASHED,)),
-    Hostile(43, "multiprocessing", "import multiprocessing\nmultiprocessing.Pool(2).map(abs, [1])", (CRASHED,)),
-    Hostile(44, "loop in a class", "class X:\n    while True: pass", (TIMED_OUT,)),
-    Hostile(44, "loop in a default", "def f(x=sum(range(10**12))): pass", (TIMED_OUT,)),
-    Hostile(
-        45, "reads another file as stdin", "import sys; sys.stdin = open('/etc/passwd'); print(input())", (CRASHED,)
-    ),
-    Hostile(
-        46,
-        "thread that never ends",
-        "import threading, time\nthreading.Thread(target=time.sleep, args=(1e9,)).start()",
-        (TIMED_OUT,),
-    ),
-    Hostile(47, "does not read 50 MB", "print(1)", (EXITED,), b"1\n", b"x" * 50_000_000),
-    Hostile(
-        47,
-        "reads past the end",
-        "import sys\na = sys.stdin.read(); b = sys.stdin.read()\nprint(len(a), len(b))",
-        (EXITED,),
-        b"50000000 0\n",
-        b"x" * 50_000_000,
-    ),
-]
+@contextlib.contextmanager
+def planted(folder: Path) -> Iterator[Path]:
+    """The secret, in a file, in our environment and in our memory."""
+    file = folder / "secret"
+    file.write_text(SECRET)
+    os.environ["E1_TRL_SECRET"] = SECRET
+    try:
+        yield file
+    finally:
+        del os.environ["E1_TRL_SECRET"]
+
+
+def faults(box: Box, hostile: Hostile, secret: Path) -> list[str]:
+    """Run a hostile program and a harmless one after it, and name what went wrong: nothing where it is contained."""
+    source = hostile.source
+    for name, value in (("planted", secret), ("parent", os.getpid()), ("cwd", os.getcwd())):
+        source = source.replace("{" + name + "}", str(value))
+    ran = box.run(source.encode(), hostile.stdin, STRICT if TIMED_OUT in hostile.ends else LIMITS)
+    following = box.run(b"print(int(input()) + 1)", b"41\n", LIMITS)
+    wrong = {
+        f"it ended as {ran.end}: {ran.stderr.decode(errors='replace')}": ran.end not in hostile.ends,
+        f"it wrote {ran.stdout[:200]!r}": hostile.stdout is not None and ran.stdout != hostile.stdout,
+        "it got at the secret": SECRET.encode() in ran.stdout + ran.stderr + ran.answer,
+        "more came out than may": len(ran.stdout) > LIMITS.output + 1 or len(ran.stderr) > STDERR,
+        f"the next program ended as {following.end}": following.stdout != b"42\n",
+    }
+    return [fault for fault, found in wrong.items() if found]

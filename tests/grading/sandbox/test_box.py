@@ -12,30 +12,17 @@ import psutil
 import pyseccomp
 import pytest
 from conftest import ROOT
-from hostile import PROGRAMS, SECRET, Hostile, ignoring
+from containment import PROGRAMS, refused
+from hostile import LIMITS, Hostile, faults, ignoring, planted
+from idioms import IDIOMS
 
 from e1_trl.grading.sandbox import box as boxes
 from e1_trl.grading.sandbox import isolation
 from e1_trl.grading.sandbox.box import Box, End, Limits, Run
 from e1_trl.grading.sandbox.command import START, Isolation, SandboxError, command
 
-# Patient with programs that end by themselves, however busy the machine is; strict with those that do not.
-LIMITS = Limits(cpu=20.0, wall=60.0, memory=2**28, output=2**20)
-STRICT = Limits(cpu=1.0, wall=3.0, memory=2**28, output=2**20)
 
-
-def refused(kind: Isolation) -> str | None:
-    """Why this machine cannot have such a box, if it cannot."""
-    try:
-        isolation.attack(kind)
-    except SandboxError as error:
-        if "does not start" not in str(error):  # it starts, and leaks or does not work: no reason to skip
-            raise
-        return str(error)
-    return None
-
-
-@pytest.fixture(scope="module", params=Isolation)
+@pytest.fixture(scope="module", params=isolation.SAFE)
 def box(request: pytest.FixtureRequest) -> Iterator[Box]:
     why = refused(request.param)
     if why is not None:
@@ -48,93 +35,26 @@ def run(box: Box, source: str, stdin: bytes = b"", limits: Limits = LIMITS) -> R
     return box.run(source.encode(), stdin, limits)
 
 
-IDIOMS = {
-    "input": "a = int(input()); b = int(input()); print(a + b)",
-    "read": "import sys; print(sum(map(int, sys.stdin.read().split())))",
-    "readline": "import sys; input = sys.stdin.readline; print(int(input()) + int(input()))",
-    "readlines": "import sys; print(sum(map(int, sys.stdin.readlines())))",
-    "iteration": "import sys; print(sum(int(line) for line in sys.stdin))",
-    "open(0)": "print(sum(map(int, open(0).read().split())))",
-    "fileinput": "import fileinput; print(sum(int(line) for line in fileinput.input()))",
-    "buffer": "import sys; print(sum(map(int, sys.stdin.buffer.read().split())))",
-    "buffer lines": "import sys; r = sys.stdin.buffer.readline; print(int(r()) + int(r()))",
-    "mixed": "import sys; a = int(input()); print(a + int(sys.stdin.read()))",
-    "os.read": "import os; print(sum(map(int, os.read(0, 1 << 20).split())))",
-    "os.write": "import os; os.write(1, str(int(input()) + int(input())).encode())",
-    "stdout.buffer": "import sys; sys.stdout.buffer.write(str(int(input()) + int(input())).encode())",
-    "stdout.write": "import sys; sys.stdout.write(str(int(input()) + int(input())))",
-    "BytesIO": "import io, os; i = io.BytesIO(os.read(0, os.fstat(0).st_size or 1 << 16))\n"
-    "print(int(i.readline()) + int(i.readline()))",
-    "thread": "import sys, threading\nthreading.stack_size(1 << 26)\nsys.setrecursionlimit(10**6)\n"
-    "def main(): print(int(input()) + int(input()))\nthreading.Thread(target=main).start()",
-    "recursion": "import sys, threading\nsys.setrecursionlimit(10**6)\nthreading.stack_size(1 << 27)\n"
-    "def f(n): return n and 1 + f(n - 1)\n"
-    "def main(): assert f(10**5) == 10**5; print(int(input()) + int(input()))\n"
-    "t = threading.Thread(target=main); t.start(); t.join()",
-    "stack size": "import resource; resource.setrlimit(resource.RLIMIT_STACK, (1 << 24, resource.RLIM_INFINITY)) "
-    "if resource.getrlimit(resource.RLIMIT_STACK)[1] < 0 else None\nprint(int(input()) + int(input()))",
-    "global": "total = 0\ndef add():\n    global total\n    total += int(input())\nadd(); add(); print(total)",
-    "main": "def main(): print(int(input()) + int(input()))\nif __name__ == '__main__': main()",
-    "numpy": "import numpy as np, sys; print(np.array(sys.stdin.read().split(), dtype=np.int64).sum())",
-    "exit": "print(int(input()) + int(input())); exit()",
-    "quit in a function": "def main():\n    print(int(input()) + int(input()))\n    quit(0)\nmain()",
-    "own stdout": "out = open(1, 'w'); print(int(input()) + int(input()), file=out)",
-    "kept stdout": "import io, sys; out = sys.stdout; sys.stdout = io.StringIO()\n"
-    "out.write(str(int(input()) + int(input())))",
-    "closed stdout": "import sys; print(int(input()) + int(input())); sys.stdout.close()",
-    "no stdout": "import sys; print(int(input()) + int(input())); sys.stdout.flush(); sys.stdout = None",
-    "destructor": "class X:\n    def __del__(self): print(int(input()) + int(input()))\nx = X()",
-    "names without import": "h = []; heapq.heappush(h, int(input())); heappush(h, int(input())); print(reduce(add, h))",
-    "modules without import": "print(functools.reduce(operator.add, [int(input()), int(input())]), string.digits[:0])",
-    "devnull": "import os, sys\nprint('x', file=open(os.devnull, 'w')); print(int(input()) + int(input()))",
-    "missing package": "try: import sympy\nexcept ImportError: pass\nprint(int(input()) + int(input()))",
-    "deep recursion through C": "import sys; sys.setrecursionlimit(10**6)\n@lru_cache(None)\n"
-    "def f(n): return n and 1 + f(n - 1)\nassert f(20000) == 20000; print(int(input()) + int(input()))",
-    "sys.exit": "import sys; print(int(input()) + int(input())); sys.exit()",
-    "os._exit": "import os; print(int(input()) + int(input()), flush=True); os._exit(0)",
-    "exit handler": "import atexit; atexit.register(lambda: print(int(input()) + int(input())))",
-    "dataclass": "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\n"
-    "print(P(int(input())).x + int(input()))",
-    "pickle": "import pickle\nclass P: pass\np = pickle.loads(pickle.dumps(P())); print(int(input()) + int(input()))",
-    "typing": "from typing import *\nx: List[int] = [int(input()), int(input())]\nprint(sum(x))",
-    "lru_cache": "from functools import lru_cache\n@lru_cache(None)\ndef f(n): return n and 1 + f(n - 1)\n"
-    "print(f(int(input())) + f(int(input())))",
-    "big integers": "print(len(str(10**20000)) and int(input()) + int(input()))",
-    "random": "import random; random.random(); print(int(input()) + int(input()))",
-}
-
-
 @pytest.mark.parametrize("source", IDIOMS.values(), ids=IDIOMS.keys())
 def test_every_idiom_of_reading_and_writing_works(box: Box, source: str) -> None:
     ran = run(box, source, b"19\n23\n")
     assert (ran.end, ran.stdout.strip()) == (End.EXITED, b"42"), ran.stderr.decode()
 
 
+def test_one_read_gets_all_of_a_big_input(box: Box) -> None:
+    assert run(box, "import os; print(len(os.read(0, 1 << 25)))", b"x" * 2**24).stdout == b"%d\n" % 2**24
+
+
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The secret, in a file, in our environment and in our memory."""
-    file = tmp_path_factory.mktemp("planted") / "secret"
-    file.write_text(SECRET)
-    os.environ["E1_TRL_SECRET"] = SECRET
-    yield file
-    del os.environ["E1_TRL_SECRET"]
+def secret(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with planted(tmp_path_factory.mktemp("planted")) as file:
+        yield file
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hostile", PROGRAMS, ids=lambda hostile: f"{hostile.number}-{hostile.name}")
-def test_a_hostile_program_ends_as_it_should_and_the_next_one_passes(box: Box, hostile: Hostile, planted: Path) -> None:
-    source = hostile.source
-    for name, value in (("planted", planted), ("parent", os.getpid()), ("cwd", os.getcwd())):
-        source = source.replace("{" + name + "}", str(value))
-    endless = End.TIMED_OUT in hostile.ends
-    before = time.monotonic()
-    ran = run(box, source, hostile.stdin, STRICT if endless else LIMITS)
-    assert not endless or time.monotonic() - before < 30
-    assert ran.end in hostile.ends, ran
-    assert hostile.stdout is None or ran.stdout == hostile.stdout
-    assert SECRET.encode() not in ran.stdout + ran.answer
-    assert len(ran.stdout) <= LIMITS.output + 1 and len(ran.stderr) <= boxes.STDERR
-    assert run(box, "print(int(input()) + 1)", b"41\n").stdout == b"42\n"
+@pytest.mark.parametrize("hostile", PROGRAMS, ids=str)
+def test_a_hostile_program_ends_as_it_should_and_the_next_one_passes(box: Box, hostile: Hostile, secret: Path) -> None:
+    assert faults(box, hostile, secret) == []
 
 
 def test_a_next_program_sees_nothing_of_the_one_before(box: Box) -> None:
@@ -293,15 +213,17 @@ def test_the_self_test_finds_every_attack_where_nothing_stops_it(attack: str, mo
     if attack == "reads the environment of ours" and os.geteuid() == 0:
         pytest.skip("root's is closed to a process without capabilities, whatever else holds it")
     whole = command(Isolation.LANDLOCK, 0)
-    *start, _, _, packages = whole[: whole.index(START) + 5]
-    monkeypatch.setattr(boxes, "command", lambda _, control: [*start, str(control), allow_all(), packages])
+    *start, _, kind, _, packages = whole[: whole.index(START) + 6]
+    monkeypatch.setattr(boxes, "command", lambda _, control: [*start, str(control), kind, allow_all(), packages])
     monkeypatch.setattr(boxes, "ENVIRONMENT", os.environ)
     monkeypatch.setattr(isolation, "ATTACKS", {attack: isolation.ATTACKS[attack]})
     with pytest.raises(SandboxError, match=f"does not hold: a program {attack}"):
         isolation.attack(Isolation.LANDLOCK)
 
 
-def test_without_any_isolation_it_refuses_and_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(boxes, "command", lambda *_: ["/bin/false"])
-    with pytest.raises(SandboxError, match=r"programs cannot be run safely here.*userns.*Landlock"):
-        isolation.choose()
+def test_a_box_tells_its_size_without_proc(box: Box) -> None:
+    """Memory is limited to what was asked for beyond what the box itself holds, within 1 MiB."""
+    limits = Limits(cpu=20.0, wall=60.0, memory=2**26, output=2**16)
+    take = "import mmap; held = mmap.mmap(-1, {} << 20); print(len(held) >> 20)"
+    assert run(box, take.format(56), limits=limits).stdout == b"56\n"
+    assert run(box, take.format(66), limits=limits).end is End.CRASHED

@@ -2,49 +2,108 @@
 
 import ctypes
 import math
+import mmap
 import os
 import resource
 import struct
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
 
 PID = 0x5EC0DE5E  # stands in the filter for the id of the process that it is installed in
 STACK = 2**26  # bytes of the main thread's: recursion through C takes more than the usual 8 MiB
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
+PATIENCE = 2  # times the CPU time: the kernel's limit is for what the zygote, which measures it, does not get to kill
+PROCESSES = 512  # that the programs of one box may start where nothing keeps them from it; root is not held by it
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 36, 38
 SECCOMP_MODE_FILTER = 2
+PIDFD_OPEN = 434  # on every architecture; the module os has it only where Python was built with a young C library
 CAPABILITIES = 0x20080522  # the version of capset's header
 
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def restrict(request: dict[str, Any], sealed: bytes) -> None:
-    """Give up, for good, all that a program does not need."""
-    cpu = math.ceil(request["cpu"])
-    for limit, value in (
-        (resource.RLIMIT_AS, request["address_space"]),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_NOFILE, 64),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_MEMLOCK, 0),
-        (resource.RLIMIT_MSGQUEUE, 0),
-    ):
-        hard = resource.getrlimit(limit)[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(limit, (value, value))
-    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
-    stack = STACK if hard == resource.RLIM_INFINITY else min(STACK, hard)
-    resource.setrlimit(resource.RLIMIT_STACK, (stack, hard))
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))
-    install(sealed.replace(struct.pack("=I", PID), struct.pack("=I", os.getpid())))
+@dataclass(frozen=True)
+class Restrictions:
+    """What every program of a box gives up.
+
+    Attributes:
+        filter: of system calls, a compiled BPF program; empty where none can be made.
+        address_space: what the process that programs are forked from holds, in bytes.
+        unprotected: a program may start where the filter cannot be installed; its processes are counted instead.
+    """
+
+    filter: bytes
+    address_space: int
+    unprotected: bool
+
+    def impose(self, cpu: float, memory: int) -> None:
+        """Take away, for good, all that a program does not need; CPU time is in seconds, memory in bytes.
+
+        Raises:
+            OSError: something cannot be taken away.
+        """
+        limits = [
+            (resource.RLIMIT_AS, self.address_space + memory),
+            (resource.RLIMIT_FSIZE, 0),
+            (resource.RLIMIT_NOFILE, 64),
+            (resource.RLIMIT_CORE, 0),
+            (resource.RLIMIT_MEMLOCK, 0),
+            (resource.RLIMIT_MSGQUEUE, 0),
+        ]
+        if self.unprotected:
+            limits.append((resource.RLIMIT_NPROC, tasks() + PROCESSES))
+        for limit, value in limits:
+            hard = resource.getrlimit(limit)[1]
+            value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(limit, (value, value))
+        hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+        stack = STACK if hard == resource.RLIM_INFINITY else min(STACK, hard)
+        resource.setrlimit(resource.RLIMIT_STACK, (stack, hard))
+        seconds = math.ceil(PATIENCE * cpu)
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+        try:
+            install(self.filter.replace(struct.pack("=I", PID), struct.pack("=I", os.getpid())))
+        except OSError:
+            if not self.unprotected:
+                raise
 
 
-def install(sealed: bytes) -> None:
-    """Install a filter of system calls (a compiled BPF program) in this process."""
+def address_space() -> int:
+    """Bytes of address space that this process holds, up to 1 MiB more: the least limit that leaves room for a page.
 
-    class Program(ctypes.Structure):
-        _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+    Found by trying: in a box there is no /proc to read it from, and the one outside may not show other processes.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    low, high = 0, (1 << 44 if hard == resource.RLIM_INFINITY else hard) >> 20  # MiB
+    while high - low > 1:
+        middle = (low + high) // 2
+        resource.setrlimit(resource.RLIMIT_AS, (middle << 20, hard))
+        try:
+            mmap.mmap(-1, mmap.PAGESIZE).close()
+        except (OSError, MemoryError):
+            low = middle
+        else:
+            high = middle
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    return high << 20
 
-    program = Program(len(sealed) // 8, sealed)
+
+def tasks() -> int:
+    """How many processes and threads this machine has: at least those of this user, whom the kernel counts."""
+    return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+
+
+class Program(ctypes.Structure):
+    """A BPF program, as prctl takes it: the number of its instructions, of 8 bytes each, and where they are."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+def install(filter: bytes) -> None:
+    """Install a filter of system calls in this process, or only rule out that it gains rights if that is empty."""
     demand(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    if not filter:
+        return
+    program = Program(len(filter) // 8, filter)
     demand(libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0))
 
 

@@ -4,17 +4,17 @@ Started without the module site, so it knows the standard library and, of this p
 trusted, but it lives beside programs that are not, so it holds nothing worth reading: a program arrives through a
 descriptor that only its own process opens, and what is expected of it never comes here.
 
-Arguments: the descriptor of the control socket, the filter of system calls (hexadecimal), the folder of the packages
-that programs may import, and, where there are no namespaces, the paths that may be read. Over the socket comes one
-request at a time, as JSON with descriptors:
+Arguments: the descriptor of the control socket, the isolation, the filter of system calls (hexadecimal), the folder of
+the packages that programs may import, and, for Landlock, the paths that may be read. Over the socket comes one request
+at a time, as JSON with descriptors:
 
-    request  {"cpu": seconds, "address_space": bytes, "call": name or null} and the descriptors of the program, stdin,
-             stdout, stderr and the answer
+    request  {"cpu": seconds, "memory": bytes, "call": name or null} and the descriptors of the program, stdin, stdout,
+             stderr and the answer
     stop     anything else, or the end of the socket: the program is killed
     reply    wait status and CPU time (microseconds), once for every request
 
 A program is one process: the filter of system calls denies it another one, and signals to any but itself. So its end
-is the end of all that it started.
+is the end of all that it started. Unprotected it may have no filter; then its processes are sought and killed.
 """
 
 import _sitebuiltins
@@ -32,12 +32,24 @@ import socket
 import struct
 import sys
 import threading
+import time
 import types
 from typing import Any
 
 # Relative, since in a box this folder is all that there is of the project.
-from .protocol import ANSWER, CRASHED, NOT_CALLABLE, OUT_OF_MEMORY, REPLY
-from .restrictions import CAPABILITIES, PR_SET_DUMPABLE, PR_SET_PDEATHSIG, confine, demand, libc, restrict
+from . import orphans
+from .protocol import ANSWER, CRASHED, NOT_CALLABLE, OUT_OF_MEMORY, READY, REPLY, UNPROTECTED
+from .restrictions import (
+    CAPABILITIES,
+    PIDFD_OPEN,
+    PR_SET_DUMPABLE,
+    PR_SET_PDEATHSIG,
+    Restrictions,
+    address_space,
+    confine,
+    demand,
+    libc,
+)
 from .values import plain, rebuilt
 
 PRELOADED = (
@@ -51,16 +63,19 @@ STARRED = (
     *("itertools", "functools", "operator", "io", "sys", "json", "typing"),
 )
 RECURSION_LIMIT = 50_000  # LiveCodeBench's
+CPU_CLOCK = 2  # with the id of a process, the number of the clock of its CPU time
+DESCRIPTORS = 1 << 10  # more than a zygote ever holds, but for the control socket, whose number is its parent's
 
 
-def serve(control: socket.socket, sealed: bytes) -> None:
-    """Serve requests until the socket ends. `sealed` is the filter of system calls."""
+def serve(control: socket.socket, restrictions: Restrictions) -> None:
+    """Serve requests until the socket ends."""
     while True:
-        request, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 8)
-        if not request:
+        message, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 8)
+        if not message:
             return
         if not descriptors:
             continue  # a stop that came too late
+        request = json.loads(message)
         parent = os.getpid()
         pid = os.fork()
         if not pid:
@@ -68,26 +83,36 @@ def serve(control: socket.socket, sealed: bytes) -> None:
             demand(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
             if os.getppid() != parent:
                 os._exit(CRASHED)
-            become(json.loads(request), descriptors, sealed)
+            become(request, descriptors, restrictions)
         for descriptor in descriptors:
             os.close(descriptor)
-        wait(control, pid)
+        wait(control, pid, request["cpu"], restrictions.unprotected)
 
 
-def wait(control: socket.socket, pid: int) -> None:
-    """Reply when the program has ended, or has been killed because something came over the socket."""
-    watched = os.pidfd_open(pid)
+def wait(control: socket.socket, pid: int, cpu: float, unprotected: bool) -> None:
+    """Reply when the program has ended, or has been killed: for its CPU time (seconds), or since something came over
+    the socket. The kernel's own limit counts by the clock tick: too much where other machines take the processor."""
+    watched = libc.syscall(PIDFD_OPEN, pid, 0)
+    demand(watched)
     poll = select.poll()
     poll.register(watched, select.POLLIN)
     poll.register(control, select.POLLIN)
-    if watched not in (descriptor for descriptor, _ in poll.poll()):
+    left, ready = cpu, list[tuple[int, int]]()
+    while left > 0 and not ready:
+        ready = poll.poll(1000 * left + 1)
+        left = cpu - time.clock_gettime(~pid << 3 | CPU_CLOCK)
+    if watched not in (descriptor for descriptor, _ in ready):
         os.kill(pid, signal.SIGKILL)
+    if unprotected:
+        orphans.end(pid)
     _, status, usage = os.wait4(pid, 0)
     os.close(watched)
+    if unprotected:
+        orphans.end_adopted()
     control.send(REPLY.pack(status, int((usage.ru_utime + usage.ru_stime) * 1e6)))
 
 
-def become(request: dict[str, Any], descriptors: list[int], sealed: bytes) -> None:
+def become(request: dict[str, Any], descriptors: list[int], restrictions: Restrictions) -> None:
     """Be the program's process, and end with it as an interpreter of its own would."""
     os.setsid()
     program, *others = descriptors
@@ -96,8 +121,8 @@ def become(request: dict[str, Any], descriptors: list[int], sealed: bytes) -> No
     others = [os.dup(descriptor) for descriptor in others]  # clear of the numbers that they get
     for number, descriptor in enumerate(others):
         os.dup2(descriptor, number)
-    os.closerange(len(others), 1 << 16)
-    restrict(request, sealed)
+    os.closerange(len(others), DESCRIPTORS)
+    restrictions.impose(request["cpu"], request["memory"])
 
     # A function is called in a module that is imported, so that a guarded main program does not run.
     name = "solution" if request["call"] else "__main__"
@@ -188,8 +213,8 @@ def main() -> None:
     """Be the zygote of a box. See the module for the arguments."""
     del sys.path[0]  # this folder was imported from there
     control = socket.socket(fileno=int(sys.argv[1]))
-    sealed = bytes.fromhex(sys.argv[2])
-    sys.path.append(sys.argv[3])
+    isolation, filter, packages, *readable = sys.argv[2:]
+    sys.path.append(packages)
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     # Without the module site, which brings them.
     builtins.exit, builtins.quit = (_sitebuiltins.Quitter(name, "") for name in ("exit", "quit"))
@@ -199,13 +224,17 @@ def main() -> None:
     sys.setrecursionlimit(RECURSION_LIMIT)
     sys.set_int_max_str_digits(0)
     demand(libc.capset(struct.pack("=Ii", CAPABILITIES, 0), bytes(24)))
-    if sys.argv[4:]:
-        confine(sys.argv[4:])
-        # What is preloaded is all that there is: the folder of all packages cannot be listed any more.
-        sys.path.remove(sys.argv[3])
+    if isolation == UNPROTECTED:
+        orphans.adopt()
+    if readable:
+        confine(readable)
+    if readable or isolation == UNPROTECTED:
+        # What is preloaded is all that there is: this is the folder of all packages, not only of those for programs.
+        sys.path.remove(packages)
         sys.path_importer_cache.clear()
     names()
     gc.collect()
     gc.freeze()
-    control.send(b"ready")
-    serve(control, sealed)
+    restrictions = Restrictions(bytes.fromhex(filter), address_space(), isolation == UNPROTECTED)
+    control.send(READY)
+    serve(control, restrictions)

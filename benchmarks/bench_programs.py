@@ -1,0 +1,176 @@
+"""How many programs are graded in a second, what programs that run into their time limit cost, and what gets out.
+
+    python -m benchmarks.bench_programs --document docs/benchmark.md      (two minutes; nothing else should run)
+
+Cheap right programs, so that nearly all of the time is the sandbox's own: each test of each program is a process of its
+own. Isolations take turns and change places each round, and so do batches with and without programs that never end.
+Then every hostile program of the tests is run, and what is left of them is counted.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from e1_trl.grading.grade import Outcome
+from e1_trl.grading.programs import TESTS, ProgramGrader
+from e1_trl.grading.sandbox.box import Limits
+from e1_trl.grading.sandbox.command import Isolation
+from e1_trl.grading.suite import Case, Suite
+from e1_trl.report.markdown import replace_section, table
+from e1_trl.report.provenance import Provenance
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "grading" / "sandbox"))
+from containment import contain, refused  # type: ignore[import-not-found]
+
+PROGRAMS, ROUNDS = 200, 5
+SPINNING = 20  # one of so many never ends: 5%
+LIMITS = Limits(cpu=1.0, wall=4.0, memory=2**29, output=2**20)
+WORKERS = len(os.sched_getaffinity(0))
+HEADER = (
+    "isolation",
+    "programs per second",
+    "tests per second",
+    "wall",
+    f"wall with {1 / SPINNING:.0%} at their limit",
+    "ratio",
+)
+
+# The number makes each another program: equal ones are run once.
+CHEAP = "```python\nn = int(input())\nprint(n + sum(map(int, input().split())))  # {number}\n```"
+ENDLESS = "```python\nwhile True: pass  # {number}\n```"
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What one isolation does: medians over rounds, and the range of the programs per second.
+
+    `spinning_ratio` is that of the wall time of a batch in which some programs run into their limit of CPU time to that
+    of one without, in the same round: median, lowest and highest.
+    """
+
+    isolation: Isolation
+    programs_per_s: float
+    programs_per_s_low: float
+    programs_per_s_high: float
+    tests_per_s: float
+    wall_s: float
+    spinning_wall_s: float
+    spinning_ratio: float
+    spinning_ratio_low: float
+    spinning_ratio_high: float
+
+
+def suite() -> str:
+    """Fifteen tests, each of a number and a line of numbers."""
+    cases = [(i, list(range(i, 2 * i + 5))) for i in range(TESTS)]
+    return Suite(
+        tuple(Case(f"{n}\n{' '.join(map(str, line))}\n", (f"{n + sum(line)}\n",)) for n, line in cases)
+    ).as_text()
+
+
+def timed(grader: ProgramGrader, endless: bool) -> float:
+    """Seconds that one batch takes.
+
+    Raises:
+        ValueError: not every program was graded as it should be.
+    """
+    kinds = [endless and i % SPINNING == 0 for i in range(PROGRAMS)]
+    solutions = [(ENDLESS if kind else CHEAP).format(number=i) for i, kind in enumerate(kinds)]
+    start = time.perf_counter()
+    grades = grader.grade(solutions, [[suite()]] * PROGRAMS)
+    wall = time.perf_counter() - start
+    expected = [Outcome.TIMED_OUT if kind else Outcome.CORRECT for kind in kinds]
+    if [grade.outcome for grade in grades] != expected:
+        raise ValueError(f"{sum(g.outcome is not e for g, e in zip(grades, expected, strict=True))} grades are wrong")
+    return wall
+
+
+def measure(isolations: list[Isolation]) -> list[Speed]:
+    """All isolations and both batches in turns."""
+    walls: dict[tuple[Isolation, bool], list[float]] = {(kind, spin): [] for kind in isolations for spin in (0, 1)}
+    graders = {kind: ProgramGrader(LIMITS, WORKERS, isolation=kind) for kind in isolations}
+    try:
+        for grader in graders.values():
+            timed(grader, endless=False)  # opens the boxes
+        for turn in range(ROUNDS):
+            order = list(walls) if turn % 2 == 0 else list(reversed(walls))
+            for kind, endless in order:
+                walls[kind, endless].append(timed(graders[kind], endless))
+    finally:
+        for grader in graders.values():
+            grader.close()
+    return [speed(kind, walls[kind, False], walls[kind, True]) for kind in isolations]
+
+
+def speed(isolation: Isolation, plain: list[float], spinning: list[float]) -> Speed:
+    """From the wall times of the rounds, in seconds, without and with programs that never end."""
+    ratios = [more / less for more, less in zip(spinning, plain, strict=True)]
+    return Speed(
+        isolation=isolation,
+        programs_per_s=PROGRAMS / median(plain),
+        programs_per_s_low=PROGRAMS / max(plain),
+        programs_per_s_high=PROGRAMS / min(plain),
+        tests_per_s=PROGRAMS * TESTS / median(plain),
+        wall_s=median(plain),
+        spinning_wall_s=median(spinning),
+        spinning_ratio=median(ratios),
+        spinning_ratio_low=min(ratios),
+        spinning_ratio_high=max(ratios),
+    )
+
+
+def summary(rows: list[Speed]) -> list[tuple[str, ...]]:
+    return [
+        (
+            row.isolation,
+            f"{row.programs_per_s:.0f} ({row.programs_per_s_low:.0f} to {row.programs_per_s_high:.0f})",
+            f"{row.tests_per_s:.0f}",
+            f"{row.wall_s:.2f} s",
+            f"{row.spinning_wall_s:.2f} s",
+            f"{row.spinning_ratio:.2f} ({row.spinning_ratio_low:.2f} to {row.spinning_ratio_high:.2f})",
+        )
+        for row in rows
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure the grading of programs, and count what gets out.")
+    parser.add_argument("--output", type=Path, default=Path("docs/results/programs.json"), help="JSON file")
+    parser.add_argument("--document", type=Path, help="Markdown file whose section `programs` is replaced")
+    arguments = parser.parse_args()
+    isolations = [kind for kind in Isolation if kind is not Isolation.UNPROTECTED and refused(kind) is None]
+    rows = measure(isolations)
+    contained = contain(WORKERS)
+    content = {
+        "programs_per_s": rows[0].programs_per_s,  # of the strongest isolation
+        "tests_per_s": rows[0].tests_per_s,
+        "workers": WORKERS,
+        "hostile_cases": contained.cases,
+        "hostile_contained": contained.cases - len(contained.escaped),
+        "survivors": contained.survivors,
+        **asdict(Provenance.here([])),
+        "programs": PROGRAMS,
+        "tests_per_program": TESTS,
+        "rounds": ROUNDS,
+        "spinning_share": 1 / SPINNING,
+        "spinning_limit_s": LIMITS.cpu,
+        "rows": [asdict(row) for row in rows],
+        "escaped": contained.escaped,
+    }
+    arguments.output.write_text(json.dumps(content, indent=1) + "\n")
+    text = table(HEADER, summary(rows)) + (
+        f"\nOf {content['hostile_cases']} runs of hostile programs {content['hostile_contained']} are contained; "
+        f"{content['survivors']} processes survive.\n"
+    )
+    print(text)
+    if arguments.document is not None:
+        replace_section(arguments.document, "programs", text)
+
+
+if __name__ == "__main__":
+    main()

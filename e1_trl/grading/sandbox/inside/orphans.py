@@ -1,0 +1,49 @@
+"""Ends what a program has started, where nothing keeps it from starting processes."""
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+from .restrictions import PR_SET_CHILD_SUBREAPER, demand, libc
+
+
+def adopt() -> None:
+    """Have the processes that programs leave become children of this one (Linux's subreaper)."""
+    demand(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+
+
+def end(program: int) -> None:
+    """Kill the group that a program leads, all at once. It must not have been waited for: its id would be free."""
+    with contextlib.suppress(ProcessLookupError):  # it leads none yet
+        os.killpg(program, signal.SIGKILL)
+
+
+def end_adopted() -> None:
+    """Kill the children of this process, and theirs, until there are none: who left its program's group, too.
+
+    One that forks and ends faster than it is found may take several rounds.
+    """
+    while _has_children():
+        children = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _parent(pid) == os.getpid()]
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+        for child in children:
+            os.waitpid(child, 0)
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _parent(pid: int) -> int | None:
+    """The id of a process's parent; None if the process is gone."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    return int(status.rpartition(")")[2].split()[1])  # a name may hold anything, parentheses too

@@ -1,0 +1,83 @@
+"""Reads the tests of LiveCodeBench's own rows, as its files `test*.jsonl` have them, into what `read_suite` reads.
+
+The hidden tests stand there as a pickle, and unpickling what somebody published runs what he pleases. So nothing is
+unpickled: the instructions of the pickle are read, and only those that make one text are known.
+"""
+
+import base64
+import json
+import pickletools
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+COLUMNS = ("public_test_cases", "private_test_cases", "metadata")
+LARGEST = 2**30  # bytes of the unpacked tests of one problem; a file of hundreds of problems is about as large, packed
+TEXTS = {"UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"}
+# What stands around a text: the version, the frame, the place where the text is remembered, and the end.
+AROUND = {"PROTO", "FRAME", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE", "STOP"}
+
+
+def tests_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The tests of a row, public ones first, each with the function that it calls, if any, as `read_suite` wants it.
+
+    Raises:
+        ValueError: one line about what is wrong with the row.
+    """
+    try:
+        public, private, metadata = (row[column] for column in COLUMNS)
+    except KeyError as error:
+        raise ValueError(f"a row of LiveCodeBench has no {error}; it has {', '.join(map(repr, row))}") from error
+    described = _json(metadata, "metadata")
+    if not isinstance(described, dict):
+        raise ValueError("metadata: this is no dictionary")
+    name = described.get("func_name")
+    tests = [*_listed(public, "public_test_cases"), *_listed(private, "private_test_cases")]
+    return [{**test, "metadata": {"func_name": name}} for test in tests]
+
+
+def _listed(text: Any, column: str) -> list[dict[str, Any]]:
+    packed = isinstance(text, str) and not text.lstrip().startswith("[")
+    tests = _json(_unpacked(text, column) if packed else text, column)
+    if not isinstance(tests, list) or not all(isinstance(test, dict) for test in tests):
+        raise ValueError(f"{column}: this is no list of tests")
+    return tests
+
+
+def _json(text: Any, column: str) -> Any:
+    if not isinstance(text, str):
+        raise ValueError(f"{column}: a text is wanted, not {type(text).__name__}")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{column}: this is no JSON ({error})") from error
+
+
+def _unpacked(text: str, column: str) -> str:
+    """The text that was pickled, compressed and written in base64."""
+    inflater = zlib.decompressobj()
+    try:
+        pickled = inflater.decompress(base64.b64decode(text, validate=True), LARGEST + 1)
+    except (ValueError, zlib.error) as error:
+        raise ValueError(f"{column}: neither a list in JSON nor compressed and in base64 ({error})") from error
+    if len(pickled) > LARGEST:
+        raise ValueError(f"{column}: over {LARGEST} bytes when unpacked")
+    if not inflater.eof:
+        raise ValueError(f"{column}: cut off")
+    return _pickled_text(pickled, column)
+
+
+def _pickled_text(pickled: bytes, column: str) -> str:
+    texts: list[str] = []
+    try:
+        for instruction, argument, _ in pickletools.genops(pickled):
+            if instruction.name in TEXTS:
+                texts.append(str(argument))
+            elif instruction.name not in AROUND:
+                raise ValueError(f"it holds the instruction {instruction.name}")
+    except ValueError as error:
+        said = " ".join(str(error).split())[:100]
+        raise ValueError(f"{column}: a pickle of something else than one text ({said})") from error
+    if len(texts) != 1:
+        raise ValueError(f"{column}: a pickle of {len(texts)} texts, not of one")
+    return texts[0]

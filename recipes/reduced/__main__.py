@@ -1,0 +1,189 @@
+"""Every GPU recipe at reduced size: runs those that changed since, and publishes what came out.
+
+    make recipes
+    python -m recipes.reduced [RECIPE …] [--tokenizer FOLDER_OR_HUB_ID]
+
+What a run is, and what it shows, stands in docs/recipes.md. A row that is there already is made again only when its
+recipe, its Accelerate configuration or a substitution has changed.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from dataclasses import asdict, dataclass
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer
+
+from e1_trl.atomic import StoreError, write_atomically
+from e1_trl.grading.sandbox.command import SandboxError
+from e1_trl.report.markdown import around_section, replace_section, table
+from e1_trl.report.provenance import Provenance
+from recipes.reduced import substitutions
+from recipes.reduced.case import ROOT, Case, cases
+from recipes.reduced.found import Found
+from recipes.reduced.run import RunError, run
+
+RESULTS = ROOT / "docs" / "results" / "recipes.json"
+DOCUMENT = ROOT / "docs" / "recipes.md"
+RUNS = Path("runs/reduced")
+DATA = Path(os.environ.get("E1_TRL_DATA", ROOT.parent / "shared" / "data"))
+TOKENIZER = DATA / "tokenizers" / "deepseek-r1-distill-qwen"
+LIBRARIES = ("accelerate", "deepspeed", "torch", "transformers", "trl", "vllm")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case that ran to its end.
+
+    Attributes:
+        case: which recipe, under which Accelerate configuration.
+        hashes: of both files, as they were.
+        overrides: the fields of the recipe that had another value.
+        found: what came out.
+        versions: of the libraries.
+        provenance: by which commit, when and where.
+    """
+
+    case: Case
+    hashes: dict[str, str]
+    overrides: dict[str, Any]
+    found: Found
+    versions: dict[str, str]
+    provenance: Provenance
+
+    @classmethod
+    def of(cls, case: Case, found: Found) -> "Row":
+        """A case that has just ended."""
+        distributions = packages_distributions()
+        return cls(
+            case=case,
+            hashes=case.hashes,
+            overrides=case.overrides,
+            found=found,
+            versions={name: version(distributions[name][0]) for name in LIBRARIES},
+            provenance=Provenance.here([case.fields["seed"]]),
+        )
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> "Row":
+        """The row that `asdict` made a record of."""
+        made = {**record["provenance"], "seeds": tuple(record["provenance"]["seeds"])}
+        return cls(
+            **{
+                **record,
+                "case": Case(**record["case"]),
+                "found": Found(**record["found"]),
+                "provenance": Provenance(**made),
+            }
+        )
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the case would be run in the same way now."""
+        return self.hashes == self.case.hashes and self.overrides == self.case.overrides
+
+
+def read(results: Path) -> list[Row]:
+    """The published rows; none if there is no such file."""
+    return [Row.from_record(record) for record in json.loads(results.read_text())["rows"]] if results.exists() else []
+
+
+def missing(rows: list[Row], wanted: list[Case]) -> list[Case]:
+    """The cases that no fresh row is of."""
+    fresh = {row.case for row in rows if row.case in wanted and row.is_fresh}
+    return [case for case in wanted if case not in fresh]
+
+
+def publish(rows: list[Row], results: Path, document: Path) -> None:
+    """Write the rows of the cases that there are, in their order, and the tables of the document.
+
+    Raises:
+        StoreError, ValueError: they cannot be written, or the document lacks a section.
+    """
+    by_case = {row.case: row for row in rows}
+    kept = [by_case[case] for case in cases([]) if case in by_case]
+    content = {"factor": substitutions.FACTOR, "rows": [asdict(row) for row in kept]}
+    write_atomically(results, lambda file: file.write_text(json.dumps(content, indent=1) + "\n"))
+    for name, text in {"rows": outcome(kept), **tables()}.items():
+        replace_section(document, name, text)
+
+
+def outcome(rows: list[Row]) -> str:
+    """The rows as a Markdown table."""
+    header = ("recipe", "Accelerate", "loss", "gradient", "gap, nats", "moved", "graded", "vLLM", "seconds", "made at")
+    return table(header, map(_cells, rows))
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    found = row.found
+    graded = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in found.outcomes.items())
+    return (
+        row.case.recipe,
+        row.case.accelerate_config,
+        ", ".join(f"{loss:.3g}" for loss in found.loss),
+        ", ".join(f"{norm:.2g}" for norm in found.grad_norm),
+        f"{found.gap:.1g}",
+        ", ".join(f"{moved:.1e}" for moved in found.moved),
+        graded if found.isolation is None else f"{graded} ({found.isolation})",
+        f"{found.sampled:.0f} tokens",
+        f"{found.seconds:.0f}",
+        f"{row.provenance.commit}, {row.provenance.date}",
+    )
+
+
+def tables() -> dict[str, str]:
+    """The substitutions as Markdown tables, by the names of their sections."""
+    header = ("field", "becomes", "because")
+    return {
+        "recipe": table(header, ((f"`{each.field}`", each.becomes, each.reason) for each in substitutions.RECIPE)),
+        "accelerate": table(
+            header, ((f"`{each.field}`", each.becomes, each.reason) for each in substitutions.ACCELERATE)
+        ),
+        "environment": table(
+            ("variable", "is", "because"),
+            ((f"`{name}`", value or "empty", reason) for name, value, reason in substitutions.ENVIRONMENT),
+        ),
+    }
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run what is missing, and publish each row as soon as it has been made."""
+    parser = argparse.ArgumentParser(prog="python -m recipes.reduced", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("recipes", nargs="*", metavar="RECIPE", help="names of GPU recipes; unset: all")
+    parser.add_argument("--tokenizer", default=str(TOKENIZER), help="the models' own: a folder, or an id on the Hub")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file of the rows")
+    parser.add_argument("--document", type=Path, default=DOCUMENT, help="file with the tables")
+    arguments = parser.parse_args(argv)
+    failed = []
+    try:
+        for section in ("rows", *tables()):
+            around_section(arguments.document, section)
+        wanted = cases(arguments.recipes)
+        rows = read(arguments.results)
+        tokenizer = AutoTokenizer.from_pretrained(arguments.tokenizer)
+        for case in missing(rows, wanted):
+            print(f"==> {case}", flush=True)
+            folder = RUNS / f"{case.recipe}-{case.accelerate_config}"
+            try:
+                found = run(case, tokenizer, folder, folder.with_name(f"{folder.name}.log"))
+            except (RunError, SandboxError, ValueError, OSError) as error:
+                print(f"    failed: {error}", flush=True)
+                failed.append(str(case))
+                continue
+            shutil.rmtree(folder)  # gigabytes
+            rows = [*(row for row in rows if row.case != case), Row.of(case, found)]
+            publish(rows, arguments.results, arguments.document)
+        publish(rows, arguments.results, arguments.document)
+    except (ValueError, OSError, StoreError) as error:
+        sys.exit(f"recipes.reduced: {' '.join(str(error).split())}")
+    if failed:
+        sys.exit(f"recipes.reduced: failed: {'; '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""One case, run: trained for a step, resumed for another, saved, loaded in vLLM.
+
+    <folder>/agentica-org/…      the stand-ins, under the names that the recipe gives
+    <folder>/accelerate.yaml     the Accelerate configuration, with its substitutions
+    <folder>/runs/…              what the recipe writes
+
+The folder is the working directory of every command, and each is one that a user would give.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import yaml
+from transformers import PreTrainedTokenizerBase
+
+from e1_trl.budget import Budget
+from e1_trl.grading.sandbox.isolation import choose
+from e1_trl.plan.architecture import Architecture
+from recipes.reduced import stand_ins, substitutions
+from recipes.reduced.case import ROOT, Case
+from recipes.reduced.found import Found
+
+LONGEST = 900  # seconds that a command may take
+QUIET = {"VLLM_LOGGING_LEVEL": "WARNING", "TRL_EXPERIMENTAL_SILENCE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+class RunError(Exception):
+    """A run failed, or what it left is not what it should be; one line that says how."""
+
+
+def run(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path, log: Path) -> Found:
+    """Run a case in a folder that is made anew, with what its commands print in a file that is written anew.
+
+    Args:
+        case: which recipe, under which Accelerate configuration.
+        tokenizer: the real model's.
+        folder: of the run.
+        log: the file.
+
+    Raises:
+        RunError: a command failed, or left something that is not as it should be; names the log.
+        ValueError, OSError: the recipe cannot be reduced, or the disk is full.
+        SandboxError: programs cannot be run safely here.
+    """
+    started = time.monotonic()
+    recipe, overrides = case.fields, case.overrides
+    runs_programs = recipe.get("grader") == "programs"
+    isolation = str(choose()) if runs_programs else None
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    log.write_text("")
+    model = recipe["model_name_or_path"]
+    architecture = stand_ins.reduced(Architecture.of(model), recipe.get("vllm_tensor_parallel_size", 1))
+    stand_ins.make_model(architecture, tokenizer, folder / model)
+    stand_ins.make_datasets(folder)
+    accelerate_file = folder.resolve() / "accelerate.yaml"
+    accelerate_file.write_text(yaml.safe_dump(case.reduced_accelerate()))
+    budget = Budget(overrides["thinking_budget"], overrides["solution_budget"])
+
+    if runs_programs:
+        _e1(["validate", "--config", str(case.recipe_file)], folder, log)
+    _e1(case.command(accelerate_file, max_steps=1), folder, log)
+    _e1(case.command(accelerate_file, resume_from_checkpoint="true"), folder, log)
+    engine = ["--enforce_eager", "true", "--max_model_length", "512", "--concurrency", "8"]
+    asked = ["--dataset_name", stand_ins.MATHEMATICS, "--dataset_split", "train", "--methods", "separate"]
+    saved = ["--model", recipe["output_dir"], "--budgets", str(budget), "--output", "evaluation"]
+    _e1(["eval", *saved, *asked, *engine], folder, log)
+
+    found = Found.read(
+        base=folder / model,
+        output=folder / recipe["output_dir"],
+        evaluation=folder / "evaluation",
+        isolation=isolation,
+        seconds=round(time.monotonic() - started, 1),
+    )
+    if faults := list(found.faults(budget)):
+        raise RunError(f"{'; '.join(faults)}; see {log}")
+    return found
+
+
+def _e1(words: list[str], folder: Path, log: Path) -> None:
+    """Run a command of `e1` in the folder, in a process group that ends with it."""
+    started = time.monotonic()
+    _remove_left_overs()
+    with log.open("a") as printed:
+        print("$ e1", *words, file=printed, flush=True)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "e1_trl.cli", *words],
+            cwd=folder,
+            env=environment(),
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            status = process.wait(LONGEST)
+        except subprocess.TimeoutExpired:
+            raise RunError(f"`e1 {words[0]}` took more than {LONGEST} seconds; see {log}") from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if status != 0:
+        raise RunError(f"`e1 {words[0]}` ended with {status}; see {log}")
+    print(f"    e1 {words[0]}: {time.monotonic() - started:.0f} s", flush=True)
+
+
+def environment() -> dict[str, str]:
+    """This process's, with the substitutions, and without what belongs to a group of processes that it may be in."""
+    group = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+    inherited = {name: value for name, value in os.environ.items() if name not in group}
+    substituted = {name: value for name, value, _ in substitutions.ENVIRONMENT}
+    # The working directory is the run's folder, and the added reward lies here.
+    return {**inherited, **QUIET, **substituted, "PYTHONPATH": str(ROOT)}
+
+
+def _remove_left_overs() -> None:
+    # vLLM's CPU build gives every externally launched group the same name in shared memory, so what a killed run left
+    # there would stop this one.
+    for left_over in Path("/dev/shm").glob("-tp:0-*-cpushm_*"):
+        left_over.unlink(missing_ok=True)

@@ -1,0 +1,99 @@
+"""What stands where a recipe expects the Hub: folders of the same names, with a random model and a few problems.
+
+A recipe that runs among them names its model and its datasets as ever.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedTokenizerBase, Qwen2Config
+
+from e1_trl.plan.architecture import Architecture
+
+LAYERS = 2
+HEAD = 32  # dimensions, the fewest that vLLM's CPU attention takes
+MATHEMATICS = "agentica-org/DeepScaleR-Preview-Dataset"
+PROGRAMS = "agentica-org/DeepCoder-Preview-Dataset"
+
+SUMS = [{"problem": f"What is {n} plus {n + 1}?", "answer": str(2 * n + 1)} for n in range(1, 5)]
+
+
+def _on_stdin(what: str, solution: str, outputs: Mapping[int, int]) -> dict[str, Any]:
+    tests = [{"type": "stdin_stdout", "input": f"{n}\n", "output": f"{out}\n"} for n, out in outputs.items()]
+    return {
+        "problem": f"Read an integer and print {what}.",
+        "solutions": [f"```python\nn = int(input())\nprint({solution})\n```"],
+        "tests": json.dumps(tests),
+    }
+
+
+# Of DeepCoder's three sets, each with its tests in a shape of its own.
+_DOUBLE = _on_stdin("twice its value", "n + n", {3: 6, 50: 100})  # which `substitutions.PROGRAM` solves
+_SQUARE = _on_stdin("its square", "n * n", {3: 9, 50: 2500})
+_CUBE = _on_stdin("its cube", "n * n", {3: 27, 50: 125_000})  # which its own solution fails
+_AREA = {
+    "problem": "Write a function `area` that takes the two sides of a rectangle.",
+    "solutions": ["def area(a, b):\n    return a * b"],
+    "tests": json.dumps({"fn_name": "area", "inputs": [[2, 3], [4, 5]], "outputs": [[6], [20]]}),
+}
+_TOTAL = {
+    "problem": "Given two integers, return their sum.",
+    "starter_code": "class Solution:\n    def total(self, a: int, b: int) -> int:\n        ",
+    "solutions": ["```python\nclass Solution:\n    def total(self, a, b):\n        return a + b\n```"],
+    "tests": json.dumps(
+        [
+            {"input": f"{a}\n{b}", "output": str(a + b), "testtype": "functional", "metadata": {"func_name": "total"}}
+            for a, b in ((1, 2), (30, 4))
+        ]
+    ),
+    "metadata": {"func_name": "total"},
+}
+SETS = {"primeintellect": [_DOUBLE, _SQUARE, _CUBE], "taco": [_AREA], "lcbv5": [_TOTAL]}
+
+
+def reduced(real: Architecture, kv_heads: int) -> Architecture:
+    """An architecture with two layers and so many KV heads, and all other proportions of a real one."""
+    heads = real.heads // real.kv_heads * kv_heads
+    hidden = heads * HEAD
+    return replace(
+        real, layers=LAYERS, hidden=hidden, mlp=real.mlp * hidden // real.hidden, heads=heads, kv_heads=kv_heads
+    )
+
+
+def make_model(architecture: Architecture, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Write a random Qwen2 of this architecture, the same at every call, with a tokenizer of its vocabulary."""
+    ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    config = Qwen2Config(
+        num_hidden_layers=architecture.layers,
+        hidden_size=architecture.hidden,
+        intermediate_size=architecture.mlp,
+        num_attention_heads=architecture.heads,
+        num_key_value_heads=architecture.kv_heads,
+        vocab_size=architecture.vocabulary,
+        tie_word_embeddings=architecture.tied,
+        max_position_embeddings=131_072,
+        **ends,
+    )
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.generation_config = GenerationConfig(**ends)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def make_datasets(folder: Path) -> None:
+    """Write the problems under the names of the Hub's datasets: a file for DeepScaleR, three sets for DeepCoder."""
+    _write(folder / MATHEMATICS / "train.jsonl", SUMS)
+    for name, rows in SETS.items():
+        _write(folder / PROGRAMS / name / "train.jsonl", rows)
+    configs = "".join(f"- config_name: {name}\n  data_files: {name}/train.jsonl\n" for name in SETS)
+    (folder / PROGRAMS / "README.md").write_text(f"---\nconfigs:\n{configs}---\n")
+
+
+def _write(file: Path, rows: list[dict[str, Any]]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -1,0 +1,127 @@
+"""What a recipe is given other values for when it runs in small, on two CPU processes: every one, with its reason.
+
+Knows nothing about how it is run. What is not listed here reaches the trainer as the recipe says it; a test compares.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+FACTOR = 32  # by which budgets and batches are divided
+PROMPT_FACTOR = 4
+PROCESSES = 2
+STEPS = 2  # the optimizer steps of one generation
+REWARD = "recipes.reduced.reward.letters"
+PROGRAM = "</think>\n```python\nprint(int(input()) * 2)\n```\n"
+
+Fields = Mapping[str, Any]  # of a recipe, or of an Accelerate configuration
+
+
+@dataclass(frozen=True)
+class Substitution:
+    """A field that gets another value.
+
+    Attributes:
+        field: of a recipe, or of an Accelerate configuration.
+        becomes: the value, in words.
+        reason: why the recipe's own does not do here.
+        value: computes it from the recipe and its Accelerate configuration.
+        applies: whether the recipe needs it with that configuration.
+    """
+
+    field: str
+    becomes: str
+    reason: str
+    value: Callable[[Fields, Fields], Any]
+    applies: Callable[[Fields, Fields], bool] = lambda recipe, accelerate: True
+
+
+def _divided(field: str, divisor: int, reason: str) -> Substitution:
+    return Substitution(
+        field, f"divided by {divisor}", reason, lambda recipe, _: _quotient(field, recipe.get(field), divisor)
+    )
+
+
+def _quotient(what: str, value: Any, divisor: int) -> int:
+    if not isinstance(value, int) or value % divisor:
+        raise ValueError(f"{what} is {value!r}; to run at reduced size it must be a multiple of {divisor}")
+    return value // divisor
+
+
+def _fixed(field: str, value: Any, reason: str) -> Substitution:
+    return Substitution(field, str(value).lower() if isinstance(value, bool) else str(value), reason, lambda *_: value)
+
+
+def _accumulation(recipe: Fields, accelerate: Fields) -> int:
+    """So many that a mini-batch is a `FACTOR`th of the recipe's, at the recipe's own batch per device."""
+    micro_batches = recipe.get("gradient_accumulation_steps", 1) * accelerate["num_processes"]
+    return _quotient("gradient_accumulation_steps times num_processes", micro_batches, FACTOR * PROCESSES)
+
+
+RECIPE = (
+    _divided("thinking_budget", FACTOR, "seconds for a generation; all of it is used, as a random model never closes"),
+    _divided("solution_budget", FACTOR, "as above"),
+    _divided("max_prompt_length", PROMPT_FACTOR, "the context of the engine; what is asked here is short"),
+    _divided("generation_batch_size", FACTOR, "four prompts, learned from in two optimizer steps, as in the recipe"),
+    Substitution(
+        "gradient_accumulation_steps",
+        f"times `num_processes`, divided by {FACTOR * PROCESSES}",
+        f"mini-batches divided by {FACTOR}, shared by {PROCESSES} processes at the recipe's size per device",
+        _accumulation,
+    ),
+    _fixed("max_steps", STEPS, "one generation; a first run ends after one step, a second one resumes from there"),
+    _fixed("save_steps", 1, "a checkpoint after each"),
+    _fixed("dtype", "float32", "without master weights, steps of 1e-6 would round away"),
+    _fixed("bf16", False, "refused without a GPU"),
+    _fixed("vllm_enable_sleep_mode", False, "vLLM sleeps on GPUs only"),
+    _fixed("ddp_backend", "gloo", "NCCL needs GPUs"),
+    Substitution(
+        "use_cpu",
+        "true, but not under DeepSpeed",
+        "makes Accelerate form a group of CPU processes, and drop DeepSpeed",
+        lambda *_: True,
+        lambda _, accelerate: accelerate["distributed_type"] != "DEEPSPEED",
+    ),
+    Substitution(
+        "reward_funcs",
+        f"`{REWARD}` added",
+        "the share of letters in a solution; by `accuracy` alone, all answers of a prompt are alike and teach nothing",
+        lambda recipe, _: [*recipe["reward_funcs"], REWARD],
+    ),
+    Substitution(
+        "forced_text",
+        "the marker, then a program in a block, where programs are the answers",
+        "the sandbox runs it, and it is right for one of the problems; a random model writes none",
+        lambda *_: PROGRAM,
+        lambda recipe, _: recipe.get("grader") == "programs",
+    ),
+)
+
+ACCELERATE = (
+    _fixed("num_processes", PROCESSES, "two CPU processes"),
+    _fixed("mixed_precision", "no", "as `bf16` above"),
+    _fixed("main_process_port", 0, "one that is free"),
+)
+
+# Name, value, reason.
+ENVIRONMENT = (
+    ("CUDA_VISIBLE_DEVICES", "", "no GPU, even where there is one"),
+    ("DS_ACCELERATOR", "cpu", "DeepSpeed on CPUs"),
+    ("VLLM_CPU_KVCACHE_SPACE", "1", "GiB of KV cache; `vllm_gpu_memory_utilization` then has no effect"),
+    ("TORCH_COMPILE_DISABLE", "1", "vLLM compiles nothing, which takes longer than all the rest"),
+    ("HF_HUB_OFFLINE", "1", "what the recipe names on the Hub is found in the folder of the run, or nowhere"),
+)
+
+
+def of_recipe(recipe: Fields, accelerate: Fields) -> dict[str, Any]:
+    """The fields of a recipe that get another value under an Accelerate configuration, with that value.
+
+    Raises:
+        ValueError: a budget or a batch cannot be divided.
+    """
+    return {each.field: each.value(recipe, accelerate) for each in RECIPE if each.applies(recipe, accelerate)}
+
+
+def of_accelerate(recipe: Fields, accelerate: Fields) -> dict[str, Any]:
+    """The fields of the Accelerate configuration that get another value, with that value."""
+    return {each.field: each.value(recipe, accelerate) for each in ACCELERATE if each.applies(recipe, accelerate)}

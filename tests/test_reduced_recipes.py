@@ -1,0 +1,179 @@
+"""The GPU recipes at reduced size: what is substituted, what is published, and some of them run."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import ROOT
+from transformers import AutoTokenizer
+from trl import DatasetMixtureConfig, ModelConfig, TrlParser
+
+from e1_trl.budget import Budget
+from e1_trl.launch import command
+from e1_trl.plan.architecture import KNOWN
+from e1_trl.report.markdown import around_section
+from e1_trl.training.config import E1Config, E1ScriptArguments
+from recipes.reduced import substitutions
+from recipes.reduced.__main__ import DOCUMENT, RESULTS, TOKENIZER, main, missing, outcome, read, tables
+from recipes.reduced.case import ALTERNATIVES, Case, cases
+from recipes.reduced.found import Found
+from recipes.reduced.run import run
+from recipes.reduced.stand_ins import HEAD, reduced
+
+CASES = cases([])
+# A process alone on a CPU refuses these two.
+UNPARSED = ("bf16", "ddp_backend")
+# What follows from other fields, or says where the run stands.
+DERIVED = {"steps_per_generation", "max_completion_length", "vllm_max_model_length", "model_init_kwargs"}
+
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+
+
+def options(given: dict[str, Any]) -> list[str]:
+    return [word for name, value in given.items() for word in (f"--{name}", str(value))]
+
+
+def parsed(words: list[str]) -> dict[str, Any]:
+    """Every field of what `e1_trl.train` makes of its arguments."""
+    for name in UNPARSED:
+        if f"--{name}" in words:
+            at = words.index(f"--{name}")
+            words = [*words[:at], *words[at + 2 :]]
+    parser = TrlParser((E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig))
+    found = parser.parse_args_and_config([*words, "--bf16", "false"])
+    return {field.name: getattr(each, field.name) for each in found for field in fields(each)}
+
+
+def differing(one: dict[str, Any], other: dict[str, Any]) -> set[str]:
+    return {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
+
+
+def as_on_gpus(case: Case) -> list[str]:
+    """The arguments of `e1_trl.train` on a node, without bfloat16."""
+    passed = ALTERNATIVES.get(case.recipe, {}).get(case.accelerate_config, {})
+    return ["--config", str(case.recipe_file), *options(passed)]
+
+
+def test_every_published_row_is_of_the_recipe_and_the_configuration_that_are_there() -> None:
+    stale = [str(case) for case in missing(read(RESULTS), CASES)]
+    assert not stale, f"run `make recipes`: {'; '.join(stale)}"
+
+
+def test_the_document_has_the_published_rows_and_every_substitution() -> None:
+    for name, text in {"rows": outcome(read(RESULTS)), **tables()}.items():
+        before, after = around_section(DOCUMENT, name)
+        assert DOCUMENT.read_text() == before + text + after, f"run `make recipes`: {DOCUMENT.name}, {name}"
+
+
+def test_a_row_is_stale_when_a_file_or_a_substitution_has_changed() -> None:
+    row = read(RESULTS)[0]
+    assert missing([row], [row.case]) == []
+    for changed in (
+        replace(row, hashes={**row.hashes, "recipe_sha256": ""}),
+        replace(row, hashes={**row.hashes, "accelerate_sha256": ""}),
+        replace(row, overrides={**row.overrides, "thinking_budget": 1}),
+    ):
+        assert missing([changed], [row.case]) == [row.case]
+
+
+@every_case
+def test_no_field_of_a_recipe_changes_but_the_substituted_ones(case: Case) -> None:
+    line = command(case.command(case.accelerate_file)[1:])
+    on_gpus, here = parsed(as_on_gpus(case)), parsed(line[line.index("e1_trl.train") + 1 :])
+    named = {each.field for each in substitutions.RECIPE if each.applies(case.fields, case.accelerate)}
+    assert differing(on_gpus, here) - DERIVED <= named
+    assert named.issuperset(UNPARSED)
+    for name in named.difference(UNPARSED):
+        assert here[name] == case.overrides[name]
+
+
+@every_case
+def test_no_field_of_an_accelerate_configuration_changes_but_the_substituted_ones(case: Case) -> None:
+    assert differing(case.accelerate, case.reduced_accelerate()) <= {each.field for each in substitutions.ACCELERATE}
+
+
+@every_case
+def test_two_steps_learn_from_one_generation_as_in_the_recipe(case: Case) -> None:
+    for recipe, processes in (
+        (case.fields, case.accelerate["num_processes"]),
+        ({**case.fields, **case.overrides}, substitutions.PROCESSES),
+    ):
+        mini_batch = recipe["per_device_train_batch_size"] * recipe["gradient_accumulation_steps"] * processes
+        assert recipe["generation_batch_size"] == substitutions.STEPS * mini_batch
+
+
+@pytest.mark.parametrize("recipe", ALTERNATIVES)
+def test_a_recipe_says_itself_what_to_pass_under_another_accelerate_configuration(recipe: str) -> None:
+    comments = (ROOT / "recipes" / f"{recipe}.yaml").read_text().replace("\n#", "")
+    for accelerate_config, passed in ALTERNATIVES[recipe].items():
+        assert accelerate_config in comments and " ".join(options(passed)) in comments
+
+
+def test_an_unknown_recipe_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match=r"^recipes.reduced: nano is none of our GPU recipes, which are E1-[^\n]*$"):
+        main(["E1-Math-7B", "nano"])
+
+
+def test_a_batch_that_cannot_be_divided_is_refused() -> None:
+    case = CASES[0]
+    with pytest.raises(ValueError, match="generation_batch_size is 1000; to run at reduced size it must be a multiple"):
+        substitutions.of_recipe({**case.fields, "generation_batch_size": 1000}, case.accelerate)
+
+
+@pytest.mark.parametrize("model", KNOWN)
+def test_the_random_model_has_the_proportions_of_the_real_one(model: str) -> None:
+    real = KNOWN[model]
+    small = reduced(real, kv_heads=2)
+    assert (small.kv_heads, small.head, small.vocabulary, small.tied) == (2, HEAD, real.vocabulary, real.tied)
+    assert small.heads * real.kv_heads == real.heads * small.kv_heads
+    assert small.mlp * real.hidden == real.mlp * small.hidden
+
+
+RIGHT = Found(
+    loss=[0.1, -0.1],
+    grad_norm=[0.5, 0.5],
+    gap=1e-6,
+    moved=[1e-6, 2e-6],
+    outcomes={"correct": 8, "wrong": 24},
+    isolation="namespaces",
+    sampled=65.0,
+    seconds=60.0,
+)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"loss": [0.1]}, "the losses are"),
+        ({"loss": [0.1, float("nan")]}, "the losses are"),
+        ({"grad_norm": [0.5, 0.0]}, "the gradients' norms"),
+        ({"gap": float("nan")}, "nats apart"),
+        ({"moved": [1e-6, 1e-6]}, "did not follow the first"),
+        ({"outcomes": {"no_program": 32}}, "programs were graded"),
+        ({"outcomes": {"correct": 8, "wrong": 8, "ungraded": 16}}, "the grader failed"),
+        ({"sampled": 0.0}, "vLLM sampled"),
+    ],
+)
+def test_a_run_that_did_not_do_what_it_should_is_no_row(wrong: dict[str, Any], said: str) -> None:
+    assert list(RIGHT.faults(Budget(32, 32))) == []
+    (fault,) = replace(RIGHT, **wrong).faults(Budget(32, 32))
+    assert said in fault
+
+
+@pytest.mark.engine
+@pytest.mark.distributed
+@pytest.mark.skipif(not TOKENIZER.is_dir(), reason=f"{TOKENIZER} is absent: real tokenizers are no part of the project")
+@pytest.mark.parametrize("case", [Case("E1-Math-1.5B", "zero2"), Case("E1-Code-14B", "zero3")], ids=str)
+def test_a_recipe_trains_resumes_and_is_loaded_and_what_is_not_substituted_reaches_the_trainer(
+    case: Case, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    found = run(case, AutoTokenizer.from_pretrained(TOKENIZER), folder, tmp_path / "run.log")
+    assert list(found.faults(Budget(32, 32))) == []
+    reached = torch.load(folder / case.fields["output_dir"] / "training_args.bin", weights_only=False)
+    on_gpus = parsed(as_on_gpus(case))
+    differ = {field.name for field in fields(E1Config) if getattr(reached, field.name) != on_gpus[field.name]}
+    named = {each.field for each in substitutions.RECIPE}
+    assert differ - DERIVED - {"resume_from_checkpoint"} <= named
