@@ -6,7 +6,8 @@ a box, in a process of its own that starts when the program has ended, and of th
 Nothing can be written in a box, so the three files exist only for those who open them by name: `checker_main` is the
 main program of that process.
 
-A checker that fails is a fault of the tests: what it was to check is neither right nor wrong.
+A checker that fails on the expected output, too, is a fault of the tests: what it was to check is neither right nor
+wrong.
 """
 
 import json

@@ -7,6 +7,7 @@ compared here, unless the tests bring a checker.
 import logging
 import re
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -24,6 +25,7 @@ logger = logging.getLogger(__name__)
 TESTS = 15  # at most, as the paper's code has it; LiveCodeBench and HumanEval+ run all
 PYTHON = ("", "python", "py", "python3")
 TAB = 4  # columns, in Markdown
+ALL, EACH = 5, 1 / 3  # of the limits of one test: for all tests together, or for each if those are many
 OUTCOMES = {
     End.CRASHED: Outcome.CRASHED,
     End.TIMED_OUT: Outcome.TIMED_OUT,
@@ -103,14 +105,15 @@ class ProgramGrader:
     ) -> list[Grade]:
         """Grade the program of each solution by its suite, of which there is one.
 
-        A program is right when it passes all tests that are run, those with the longest inputs. Equal programs of one
+        A program is right when it passes all tests that are run, those with the longest inputs, and takes no more than
+        five times the limits of one test for all of 15. Equal programs of one
         suite are run once. `free_text` is not read: a program stands in a block, or nowhere.
 
         Raises:
             ValueError: a reference is no suite, or there is not one for each solution.
             SandboxError: no isolation holds on this machine.
         """
-        suites = {text: Suite.from_text(text) for (text,) in references}
+        suites = {text: Suite.from_text(text) for text in {text for (text,) in references}}
         tasks = [(program(solution), text) for solution, (text,) in zip(solutions, references, strict=True)]
         if self._pool is None or self._boxes is None:
             self._boxes = _Boxes(self.isolation or choose())
@@ -143,26 +146,40 @@ class _Boxes:
             box.close()
 
     def grade(self, source: str, suite: Suite, limits: Limits, tests: int) -> Grade:
-        """Run the tests of a suite until one fails."""
-        for case in suite.chosen(tests):
-            outcome = self._test(_bytes(source), case, suite, limits)
-            if outcome is not Outcome.CORRECT:
+        """Run the tests of a suite until one fails, or the time for all of them is over."""
+        cases = suite.chosen(tests)
+        share = max(ALL, EACH * len(cases))
+        began, cpu = time.monotonic(), 0.0
+        for case in cases:
+            if cpu > share * limits.cpu or time.monotonic() - began > share * limits.wall:
+                return Grade(Outcome.TIMED_OUT, source)
+            run = self._run(_bytes(source), _bytes(case.input), limits, suite.call)
+            outcome = Outcome.UNGRADED if run is None else self._outcome(run, case, suite, limits)
+            if run is None or outcome is not Outcome.CORRECT:
                 return Grade(outcome, source)
+            cpu += run.cpu
         return Grade(Outcome.CORRECT, source)
 
-    def _test(self, program: bytes, case: Case, suite: Suite, limits: Limits) -> Outcome:
-        """Run one test, and the checker on what came out if there is one."""
-        run = self._run(program, _bytes(case.input), limits, suite.call)
-        if run is None:
-            return Outcome.UNGRADED
+    def _outcome(self, run: Run, case: Case, suite: Suite, limits: Limits) -> Outcome:
+        """Whether what came out of a test is right, by the checker if there is one.
+
+        A checker may fail on what no checker expects, and that would be a way out of being wrong: so where it fails, it
+        is tried on the expected output, and only if it fails there, too, it is the checker's fault.
+        """
         if run.end is not End.EXITED:
             return OUTCOMES[run.end]
         if suite.checker is None:
             return Outcome.CORRECT if suite.accepts(case, run.stdout, run.answer) else Outcome.WRONG
         if suite.call is not None and not run.answer:  # nothing was returned: nothing to check
             return Outcome.WRONG
-        request = checkers.request(suite.checker, case, run.stdout if suite.call is None else run.answer)
-        return checkers.verdict(self._run(checkers.MAIN, request, limits))
+        outcome = self._checked(suite.checker, case, run.stdout if suite.call is None else run.answer, limits)
+        if outcome is not Outcome.UNGRADED:
+            return outcome
+        known = self._checked(suite.checker, case, _bytes(case.expected[0]), limits)
+        return Outcome.WRONG if known is Outcome.CORRECT else Outcome.UNGRADED
+
+    def _checked(self, checker: str, case: Case, output: bytes, limits: Limits) -> Outcome:
+        return checkers.verdict(self._run(checkers.MAIN, checkers.request(checker, case, output), limits))
 
     def _run(self, program: bytes, stdin: bytes, limits: Limits, call: str | None = None) -> Run | None:
         """One run; None if two boxes in a row broke, which no program should bring about."""

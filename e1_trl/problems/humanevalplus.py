@@ -37,14 +37,15 @@ OVER_THE_LIMITS = {End.TIMED_OUT, End.OUT_OF_MEMORY, End.TOO_MUCH_OUTPUT}
 def humaneval_suite(code: str, name: str, box: Box, limits: Limits) -> Suite:
     """The suite of a problem.
 
-    Of a reference function, tests are left out that it does not pass within the limits, with a warning: some of its
-    results have millions of digits or items, and `limits.output` says how many bytes are worth keeping.
+    Of a reference function, tests are left out that it does not pass within the limits, with a warning: some results
+    have a million digits or items. With `limits.output` at 2**19 bytes and some seconds of CPU time, the same ones are
+    left out everywhere, 39 of 1,505; with no limit, the suite of problem 15 alone has 147 MB.
 
     Args:
         code: the problem's tests, a function `check` with what it needs.
         name: the function that is tested.
         box: where a reference function runs.
-        limits: of each of its runs; best those that programs are graded with.
+        limits: of each of its runs; not beyond those that programs are graded with.
 
     Raises:
         ValueError: one line about what is wrong with the tests, or the reference fails.

@@ -4,6 +4,7 @@ A recipe that runs among them names its model and its datasets as ever.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -56,12 +57,11 @@ SETS = {"primeintellect": [_DOUBLE, _SQUARE, _CUBE], "taco": [_AREA], "lcbv5": [
 
 
 def reduced(real: Architecture, kv_heads: int) -> Architecture:
-    """An architecture with two layers and so many KV heads, and all other proportions of a real one."""
-    heads = real.heads // real.kv_heads * kv_heads
+    """An architecture of two layers with so many KV heads, each shared by two heads, and else of a real one's kind."""
+    heads = 2 * kv_heads
     hidden = heads * HEAD
-    return replace(
-        real, layers=LAYERS, hidden=hidden, mlp=real.mlp * hidden // real.hidden, heads=heads, kv_heads=kv_heads
-    )
+    mlp = HEAD * math.ceil(hidden * real.mlp / real.hidden / HEAD)
+    return replace(real, layers=LAYERS, hidden=hidden, mlp=mlp, heads=heads, kv_heads=kv_heads)
 
 
 def make_model(architecture: Architecture, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:

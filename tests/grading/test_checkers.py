@@ -108,6 +108,17 @@ def test_a_checker_that_fails_grades_nothing(grader: ProgramGrader, checker: str
     assert outcome(grader, "n = int(input()); print(1, n - 1)", TESTS, checker=checker) is Outcome.UNGRADED
 
 
+@pytest.mark.parametrize("checker", ["import sys\nprint(1 if int(open(sys.argv[3]).read()) else 0)"])
+def test_what_makes_a_checker_fail_that_accepts_the_expected_output_is_wrong(
+    grader: ProgramGrader, checker: str
+) -> None:
+    tests = {"inputs": ["1\n"], "outputs": ["7\n"]}
+    assert outcome(grader, "print(7)", tests, checker=checker) is Outcome.CORRECT
+    assert outcome(grader, "print('no number')", tests, checker=checker) is Outcome.WRONG
+    unreadable = {"inputs": ["1\n"], "outputs": ["seven\n"]}
+    assert outcome(grader, "print('no number')", unreadable, checker=checker) is Outcome.UNGRADED
+
+
 def test_a_checker_that_does_not_end_grades_nothing_within_its_time() -> None:
     with boxed(Limits(cpu=1.0, wall=2.0, memory=2**28, output=2**16)) as grader:
         before = time.monotonic()

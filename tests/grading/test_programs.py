@@ -12,7 +12,7 @@ from conftest import DATA
 
 from e1_trl.grading.grade import Outcome
 from e1_trl.grading.programs import ProgramGrader, program
-from e1_trl.grading.sandbox.box import Box
+from e1_trl.grading.sandbox.box import Box, Limits
 from e1_trl.grading.sandbox.command import SandboxError
 from e1_trl.grading.suite import Rule
 from e1_trl.problems.suites import read_suite
@@ -191,3 +191,12 @@ def test_every_reference_of_leetcode_passes(grader: ProgramGrader) -> None:
     passed = [number for number, grade in enumerate(swapped) if grade.correct]
     assert all(rows[number]["entry_point"] == rows[(number + 1) % 200]["entry_point"] for number in passed)
     assert len(passed) < 15
+
+
+def test_all_tests_together_have_a_limit_too() -> None:
+    busy = "import time\nwhile time.process_time() < 0.3: pass\nprint(1)"
+    limits = Limits(cpu=0.6, wall=60.0, memory=2**29, output=2**20)
+    with boxed(limits) as grader:
+        for count, expected in ((4, Outcome.CORRECT), (15, Outcome.TIMED_OUT)):
+            tests = {"inputs": [str(n) for n in range(count)], "outputs": ["1"] * count}
+            assert outcome(grader, busy, tests) is expected

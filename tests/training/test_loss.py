@@ -177,6 +177,7 @@ def test_what_the_grader_failed_on_is_in_no_mean_and_moves_nothing(
     monkeypatch.setattr(trainer, "rollout_func", E1Trainer.rollout)
     monkeypatch.setattr(trainer, "reward_funcs", [Accuracy(Failing()), format_reward])  # type: ignore[arg-type]
     monkeypatch.setattr(trainer, "reward_func_names", ["accuracy", "format"])
+    monkeypatch.setattr(trainer, "reward_processing_classes", [None, None])
     monkeypatch.setattr(trainer, "reward_weights", torch.tensor([1.0, 1.0]))
     monkeypatch.setattr(trainer, "_metrics", {"train": defaultdict(list), "eval": defaultdict(list)})
     row = {"prompt": trainer.train_dataset[0]["prompt"], "answers": ["9" * 10_000]}
@@ -191,6 +192,7 @@ def test_what_the_grader_failed_on_is_in_no_mean_and_moves_nothing(
 
     monkeypatch.setattr(trainer, "reward_funcs", [Accuracy(Failing())])  # type: ignore[arg-type]
     monkeypatch.setattr(trainer, "reward_func_names", ["accuracy"])
+    monkeypatch.setattr(trainer, "reward_processing_classes", [None])
     monkeypatch.setattr(trainer, "reward_weights", torch.tensor([1.0]))
     trainer._generate_and_score_completions([dict(row) for _ in range(8)])
     (warned,) = [record for record in caplog.records if "returned None" in record.getMessage()]

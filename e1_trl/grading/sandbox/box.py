@@ -17,7 +17,7 @@ import fcntl
 import io
 import json
 import os
-import selectors
+import select
 import signal
 import socket
 import subprocess
@@ -35,7 +35,7 @@ STARTED = 60.0  # seconds until a box must be up
 GRACE = 5.0  # seconds until a killed program must be gone
 STDERR = 4096  # bytes kept of what a program writes there
 MFD_CLOEXEC, MFD_ALLOW_SEALING = 1, 2
-F_ADD_SEALS, ALL_SEALS = 1033, 0b1111
+F_ADD_SEALS, UNCHANGEABLE = 1033, 0b10111  # no other seals, size, or writing from now on; denying all sleeps for a tick
 
 
 @dataclass(frozen=True)
@@ -81,30 +81,30 @@ class Box:
 
     def __init__(self, isolation: Isolation):
         self.isolation = isolation
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
+        self._controls = tuple(ours for ours, _ in pairs)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the box)
+        descriptors = (pairs[0][1].fileno(), pairs[1][1].fileno())
         try:
-            with theirs:
-                self._process = subprocess.Popen(
-                    command(isolation, theirs.fileno()),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=self._errors,
-                    env=ENVIRONMENT,
-                    cwd="/",
-                    pass_fds=(theirs.fileno(),),
-                    start_new_session=True,
-                )
+            self._process = subprocess.Popen(
+                command(isolation, descriptors),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                env=ENVIRONMENT,
+                cwd="/",
+                pass_fds=descriptors,
+                start_new_session=True,
+            )
         except (OSError, SandboxError) as error:
-            self._control.close()
+            for control in self._controls:
+                control.close()
             self._errors.close()
             raise SandboxError(f"a box with {isolation} does not start: {error}") from error
-        self._control.settimeout(STARTED)
-        try:
-            ready = self._control.recv(len(protocol.READY))
-        except TimeoutError:
-            ready = b""
-        if ready != protocol.READY:
+        finally:
+            for _, theirs in pairs:
+                theirs.close()
+        if not all(map(_ready, self._controls)):
             self._errors.seek(0)
             said = self._errors.read().decode(errors="replace").strip().splitlines()
             self.close()
@@ -120,7 +120,8 @@ class Box:
 
     def close(self) -> None:
         """Kill whatever runs in the box, and the box."""
-        self._control.close()
+        for control in self._controls:
+            control.close()
         if self.isolation is Isolation.UNPROTECTED:  # only from inside are the processes of a program found
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(GRACE)
@@ -135,13 +136,14 @@ class Box:
         Raises:
             SandboxError: the box broke; it is of no use any more.
         """
+        control = self._controls[protocol.NUMERIC in program]
         request = {"cpu": limits.cpu, "memory": limits.memory, "call": call}
         try:
             with _Pipes(limits) as pipes:
                 with _readable(program) as source, _readable(stdin) as given:
                     sent = [source.fileno(), given.fileno(), *(file.fileno() for file in pipes.theirs)]
-                    socket.send_fds(self._control, [json.dumps(request).encode()], sent)
-                status, cpu = protocol.REPLY.unpack(pipes.follow(self._control))
+                    socket.send_fds(control, [json.dumps(request).encode()], sent)
+                status, cpu = protocol.REPLY.unpack(pipes.follow(control))
                 return pipes.run(status, cpu / 1e6)
         except OSError as error:
             self.close()
@@ -149,6 +151,15 @@ class Box:
         except BaseException:  # its next reply would be taken for that of another program
             self.close()
             raise
+
+
+def _ready(control: socket.socket) -> bool:
+    """Whether a zygote says so."""
+    control.settimeout(STARTED)
+    try:
+        return control.recv(len(protocol.READY)) == protocol.READY
+    except TimeoutError:
+        return False
 
 
 def _readable(data: bytes) -> io.FileIO:
@@ -159,7 +170,7 @@ def _readable(data: bytes) -> io.FileIO:
     with open(written, "wb") as file:
         file.write(data)
         file.flush()
-        fcntl.fcntl(written, F_ADD_SEALS, ALL_SEALS)  # Landlock lets a program open it anew by its number
+        fcntl.fcntl(written, F_ADD_SEALS, UNCHANGEABLE)  # Landlock lets a program open it anew by its number
         return io.FileIO(f"/proc/self/fd/{written}", "r")
 
 
@@ -189,27 +200,28 @@ class _Pipes:
         for file in self.theirs:  # so that the pipes end with the program
             file.close()
         deadline = time.monotonic() + self.limits.wall
-        with selectors.DefaultSelector() as selector:
-            selector.register(control, selectors.EVENT_READ)
-            for file in self.outputs:
-                os.set_blocking(file.fileno(), False)
-                selector.register(file, selectors.EVENT_READ)
-            reply = b""
-            while not reply:
-                late = time.monotonic() >= deadline
-                if late and self.killed_for:
-                    raise SandboxError("a box does not answer")
-                if late or (self._overflows() and not self.killed_for):
-                    self.killed_for = End.TIMED_OUT if late else End.TOO_MUCH_OUTPUT
-                    deadline = time.monotonic() + GRACE
-                    control.send(b"stop")
-                for key, _ in selector.select(max(0.0, deadline - time.monotonic())):
-                    if key.fileobj is control:
-                        reply = control.recv(64)
-                        if not reply:
-                            raise SandboxError("a box has died")
-                    elif self._read(key.fileobj) == b"":
-                        selector.unregister(key.fileobj)
+        poll = select.poll()
+        poll.register(control, select.POLLIN)
+        reading = {file.fileno(): file for file in self.outputs}
+        for descriptor in reading:
+            os.set_blocking(descriptor, False)
+            poll.register(descriptor, select.POLLIN)
+        reply = b""
+        while not reply:
+            late = time.monotonic() >= deadline
+            if late and self.killed_for:
+                raise SandboxError("a box does not answer")
+            if late or (self._overflows() and not self.killed_for):
+                self.killed_for = End.TIMED_OUT if late else End.TOO_MUCH_OUTPUT
+                deadline = time.monotonic() + GRACE
+                control.send(b"stop")
+            for descriptor, _ in poll.poll(max(0.0, 1000 * (deadline - time.monotonic()))):
+                if descriptor not in reading:
+                    reply = control.recv(64)
+                    if not reply:
+                        raise SandboxError("a box has died")
+                elif self._read(reading[descriptor]) == b"":
+                    poll.unregister(descriptor)
         for file in self.outputs:  # the program is gone: the pipes hold its last words
             while self._read(file):
                 pass

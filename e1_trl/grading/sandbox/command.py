@@ -7,7 +7,7 @@ import sysconfig
 from pathlib import Path
 
 from e1_trl.grading.sandbox import inside
-from e1_trl.grading.sandbox.filter import compiled
+from e1_trl.grading.sandbox.filter import Filters, compiled
 from e1_trl.grading.sandbox.inside import protocol
 
 INSIDE = Path(inside.__file__).parent
@@ -43,32 +43,32 @@ class Isolation(enum.StrEnum):
     UNPROTECTED = protocol.UNPROTECTED
 
 
-def system_calls(isolation: Isolation) -> bytes:
-    """The filter of system calls for programs in such a box.
+def system_calls(isolation: Isolation) -> Filters:
+    """The filters of system calls for such a box.
 
     Raises:
-        SandboxError: it cannot be made.
+        SandboxError: they cannot be made.
     """
     try:
         return compiled(reading_only=isolation is Isolation.UNPROTECTED)
     except (ImportError, OSError, RuntimeError) as error:
-        lacking = f"the filter of system calls cannot be made ({error}): install pyseccomp and libseccomp2"
+        lacking = f"the filters of system calls cannot be made ({error}): install pyseccomp and libseccomp2"
         raise SandboxError(lacking) from error
 
 
-def command(isolation: Isolation, control: int) -> list[str]:
-    """The command that starts a zygote, which finds its socket at the descriptor `control`.
+def command(isolation: Isolation, controls: tuple[int, int]) -> list[str]:
+    """The command that starts the zygotes of a box, which find their sockets at these descriptors.
 
     Raises:
         SandboxError: something that it needs is not installed.
     """
     try:
-        filter = system_calls(isolation)
+        filters = system_calls(isolation)
     except SandboxError:
         if isolation is not Isolation.UNPROTECTED:
             raise
-        filter = b""
-    channels = (str(control), isolation, filter.hex())
+        filters = Filters(b"", b"")
+    channels = (*map(str, controls), isolation, filters.box.hex(), filters.program.hex())
     python = str(Path(sys.executable).resolve())
     options = [python, "-S", "-s", "-P", "-B", "-X", "utf8"]
     packages = Path(sysconfig.get_path("platlib"))

@@ -1,12 +1,16 @@
-"""The filter of system calls that every program runs under: what no program that computes an answer needs.
+"""The filters of system calls that every program runs under: what no program that computes an answer needs.
 
-A list of what is denied, as isolate has it: a list of what is allowed breaks with every release of numpy.
+Lists of what is denied, as isolate has it: a list of what is allowed breaks with every release of numpy. There are two,
+since a filter takes time to install: what a box needs as little as its programs is denied to the box, once, and goes on
+to them; the rest to each program.
 """
 
 import errno
 import os
 import struct
 import tempfile
+from dataclasses import dataclass
+from typing import Any
 
 from e1_trl.grading.sandbox.inside.restrictions import PID, PR_SET_PDEATHSIG
 
@@ -25,12 +29,13 @@ UNKNOWN = b"".join(
     )
 )
 
+DENIED_TO_PROGRAMS = ("fork", "vfork", "pidfd_open")
 DENIED = (
-    # another process, or another program in this one
-    *("fork", "vfork", "execve", "execveat"),
+    # another program in this process
+    *("execve", "execveat"),
     # other processes: to see, stop, read or write them
     *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "process_mrelease", "kcmp", "tkill"),
-    *("pidfd_open", "pidfd_getfd", "pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "setpgid"),
+    *("pidfd_getfd", "pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "setpgid"),
     *(
         "setpriority",
         "sched_setscheduler",
@@ -96,39 +101,54 @@ DENIED = (
 CHANGING = (os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC)
 
 
-def compiled(reading_only: bool = False) -> bytes:
-    """The filter as a BPF program, in which `PID` stands for the id of the process that installs it.
+@dataclass(frozen=True)
+class Filters:
+    """Two BPF programs, of which the box installs one and each program the other.
 
-    With `reading_only` no file can be opened but for reading, which a filter alone can deny, not even /dev/null.
+    In that of programs `PID` stands for the id of the process that installs it.
+    """
+
+    box: bytes
+    program: bytes
+
+
+def compiled(reading_only: bool = False) -> Filters:
+    """Both filters. With `reading_only` no file can be opened but for reading, not even /dev/null.
 
     Raises:
         OSError: libseccomp is not installed.
     """
     import pyseccomp as seccomp
 
-    filter, denied = seccomp.SyscallFilter(seccomp.ALLOW), seccomp.ERRNO(errno.EPERM)
-    for name in DENIED:
-        if seccomp.resolve_syscall(seccomp.Arch.NATIVE, name) > 0:  # else this architecture does not have it
-            filter.add_rule(denied, name)
-    # A fork is a clone without this flag; glibc takes clone where there is no clone3, whose flags no filter can see.
-    filter.add_rule(denied, "clone", seccomp.Arg(0, seccomp.MASKED_EQ, CLONE_THREAD, 0))
-    filter.add_rule(seccomp.ERRNO(errno.ENOSYS), "clone3")
+    denied, missing = seccomp.ERRNO(errno.EPERM), seccomp.ERRNO(errno.ENOSYS)
+    box, program = seccomp.SyscallFilter(seccomp.ALLOW), seccomp.SyscallFilter(seccomp.ALLOW)
+    for filter, names in ((box, DENIED), (program, DENIED_TO_PROGRAMS)):
+        for name in names:
+            if seccomp.resolve_syscall(seccomp.Arch.NATIVE, name) > 0:  # else this architecture does not have it
+                filter.add_rule(denied, name)
     # Programs set the size of their stack; glibc calls the process that asks 0.
-    filter.add_rule(denied, "prlimit64", seccomp.Arg(0, seccomp.NE, 0))
+    box.add_rule(denied, "prlimit64", seccomp.Arg(0, seccomp.NE, 0))
     for command in FILE_SIGNALS:
-        filter.add_rule(denied, "fcntl", seccomp.Arg(1, seccomp.MASKED_EQ, LOW, command))
-    filter.add_rule(denied, "prctl", seccomp.Arg(0, seccomp.MASKED_EQ, LOW, PR_SET_PDEATHSIG))
+        box.add_rule(denied, "fcntl", seccomp.Arg(1, seccomp.MASKED_EQ, LOW, command))
     # Of the commands for devices and files only the terminal's stay, which Python asks every open file.
-    filter.add_rule(denied, "ioctl", seccomp.Arg(1, seccomp.GT, 0x54FF))
-    filter.add_rule(denied, "ioctl", seccomp.Arg(1, seccomp.LT, 0x5400))
+    box.add_rule(denied, "ioctl", seccomp.Arg(1, seccomp.GT, 0x54FF))
+    box.add_rule(denied, "ioctl", seccomp.Arg(1, seccomp.LT, 0x5400))
     if reading_only:
         for flag in CHANGING:
-            filter.add_rule(denied, "open", seccomp.Arg(1, seccomp.MASKED_EQ, flag, flag))
-            filter.add_rule(denied, "openat", seccomp.Arg(2, seccomp.MASKED_EQ, flag, flag))
-        filter.add_rule(seccomp.ERRNO(errno.ENOSYS), "openat2")  # its flags lie in memory, where no filter sees them
+            box.add_rule(denied, "open", seccomp.Arg(1, seccomp.MASKED_EQ, flag, flag))
+            box.add_rule(denied, "openat", seccomp.Arg(2, seccomp.MASKED_EQ, flag, flag))
+        box.add_rule(missing, "openat2")  # its flags lie in memory, where no filter sees them
+    # A fork is a clone without this flag; glibc takes clone where there is no clone3, whose flags no filter can see.
+    box.add_rule(missing, "clone3")
+    program.add_rule(denied, "clone", seccomp.Arg(0, seccomp.MASKED_EQ, CLONE_THREAD, 0))
+    program.add_rule(denied, "prctl", seccomp.Arg(0, seccomp.MASKED_EQ, LOW, PR_SET_PDEATHSIG))
     for name in ("kill", "tgkill"):  # abort() signals itself
-        filter.add_rule(denied, name, seccomp.Arg(0, seccomp.NE, PID))
+        program.add_rule(denied, name, seccomp.Arg(0, seccomp.NE, PID))
+    return Filters(UNKNOWN + _exported(box), _exported(program))
+
+
+def _exported(filter: Any) -> bytes:
     with tempfile.TemporaryFile() as file:
         filter.export_bpf(file)
         file.seek(0)
-        return UNKNOWN + file.read()
+        return file.read()

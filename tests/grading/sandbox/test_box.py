@@ -189,7 +189,7 @@ def test_killed_with_its_grader_nothing_goes_on(box: Box) -> None:
         assert grader.stdout is not None
         first = psutil.Process(int(grader.stdout.readline()))
         deadline = time.monotonic() + 30
-        while len(family := [first, *first.children(recursive=True)]) < {Isolation.NAMESPACES: 4}.get(box.isolation, 2):
+        while len(family := [first, *first.children(recursive=True)]) < {Isolation.NAMESPACES: 6}.get(box.isolation, 4):
             assert time.monotonic() < deadline, family
             time.sleep(0.05)
         grader.kill()
@@ -212,9 +212,10 @@ def test_the_self_test_finds_every_attack_where_nothing_stops_it(attack: str, mo
             pytest.skip("namespaces are forbidden to everybody here")
     if attack == "reads the environment of ours" and os.geteuid() == 0:
         pytest.skip("root's is closed to a process without capabilities, whatever else holds it")
-    whole = command(Isolation.LANDLOCK, 0)
-    *start, _, kind, _, packages = whole[: whole.index(START) + 6]
-    monkeypatch.setattr(boxes, "command", lambda _, control: [*start, str(control), kind, allow_all(), packages])
+    whole = command(Isolation.LANDLOCK, (0, 0))
+    *start, _, _, kind, _, _, packages = whole[: whole.index(START) + 8]
+    none = (allow_all(), allow_all())
+    monkeypatch.setattr(boxes, "command", lambda _, controls: [*start, *map(str, controls), kind, *none, packages])
     monkeypatch.setattr(boxes, "ENVIRONMENT", os.environ)
     monkeypatch.setattr(isolation, "ATTACKS", {attack: isolation.ATTACKS[attack]})
     with pytest.raises(SandboxError, match=f"does not hold: a program {attack}"):

@@ -5,12 +5,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import containment
 import pytest
 from conftest import ROOT
 
 from e1_trl.grading.sandbox.command import SandboxError, bubblewrap
+from e1_trl.grading.sandbox.inside.restrictions import PROCESSES
 
 NOBODY = 65534
 BOXES = 3  # of each isolation: most of the time goes by in waiting for those that sleep
@@ -31,36 +33,70 @@ def readable(paths: list[Path]) -> list[str]:
     Raises:
         SandboxError: they are closed, and nothing here can show them.
     """
-    shut = {folder: None for path in paths if (folder := closed(path)) is not None}
-    if not shut:
+    whole = [bubblewrap(), "--dev-bind", "/", "/", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    hidden = list[Path]()
+    for path in paths:
+        folder = closed(path)
+        if folder is None:
+            continue
+        if folder not in hidden:
+            whole += ["--tmpfs", str(folder)]
+            hidden.append(folder)
+        between = [parent for parent in reversed(path.parents) if parent.is_relative_to(folder) and parent != folder]
+        whole += [part for parent in between for part in ("--dir", str(parent))]
+        whole += ["--ro-bind", str(path), str(path)]
+    if not hidden:
         return []
-    opened = [part for folder in shut for part in ("--tmpfs", str(folder))]
-    shown = [part for path in paths if closed(path) for part in ("--ro-bind", str(path), str(path))]
-    keep = ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
-    whole = [bubblewrap(), "--dev-bind", "/", "/", *opened, *shown, *keep]
     tried = subprocess.run([*whole, "/bin/true"], capture_output=True, text=True)
     if tried.returncode:
-        raise SandboxError(f"other users may not pass {', '.join(map(str, shut))} ({tried.stderr.strip()})")
+        raise SandboxError(f"closed to other users: {', '.join(map(str, hidden))} ({tried.stderr.strip()})")
     return whole
+
+
+def by_nobody(*arguments: object) -> Any:
+    """What Python with these arguments prints as JSON, run by the user nobody."""
+    if os.geteuid() != 0:
+        pytest.skip("this user is unprivileged: the other tests of the sandbox are these")
+    try:
+        before = readable(list(dict.fromkeys(Path(path).resolve() for path in (sys.base_prefix, sys.prefix, ROOT))))
+    except SandboxError as error:
+        pytest.skip(str(error))
+    whole = [*before, sys.executable, "-c", BECOME, sys.executable, "-B", *map(str, arguments)]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": "/"}
+    ran = subprocess.run(whole, capture_output=True, text=True, cwd="/", env=environment)
+    if "PermissionError" in ran.stderr:
+        pytest.skip(f"closed to other users: {ran.stderr}")
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
 
 
 @pytest.mark.slow
 def test_every_hostile_program_is_contained_for_an_unprivileged_user_too() -> None:
-    if os.geteuid() != 0:
-        pytest.skip("this user is unprivileged: the other tests of the sandbox are this one")
-    try:
-        before = readable(list(dict.fromkeys(Path(p).resolve() for p in (sys.base_prefix, sys.prefix, ROOT))))
-    except SandboxError as error:
-        pytest.skip(str(error))
-    whole = [*before, sys.executable, "-c", BECOME, sys.executable, "-B", containment.__file__, str(BOXES)]
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": "/"}
-    ran = subprocess.run(whole, capture_output=True, text=True, cwd="/", env=environment)
-    if "PermissionError" in ran.stderr:
-        pytest.skip(f"closed to other users: {ran.stderr.strip().splitlines()[-1]}")
-    assert ran.returncode == 0, ran.stderr
-    found = json.loads(ran.stdout)
+    found = by_nobody(containment.__file__, BOXES)
     held = found.pop("isolations")
     if not held:
         pytest.skip("no isolation starts for the user nobody")
     cases = len(containment.PROGRAMS) * len(held)
     assert found == {"user": NOBODY, "cases": cases, "escaped": {}, "survivors": 0}
+
+
+FORKS = """
+import json, os
+from e1_trl.grading.sandbox import command
+from e1_trl.grading.sandbox.box import Box, Limits
+from e1_trl.grading.sandbox.inside import orphans
+def compiled(reading_only): raise OSError
+command.compiled = compiled
+source = b"import os, time\\nfor n in range(10**5):\\n    if not os.fork(): os.setsid(); time.sleep(1e9)\\n    print(n)"
+orphans.adopt()
+with Box(command.Isolation.UNPROTECTED) as box:
+    ran = box.run(source, b"", Limits(20.0, 60.0, 2**28, 2**20))
+left = orphans.CHILDREN.read_text()
+print(json.dumps([ran.end, ran.stdout.count(b"\\n"), ran.stderr.decode(), left]))
+"""
+
+
+def test_unprotected_and_unfiltered_an_unprivileged_user_starts_no_more_processes_than_are_counted() -> None:
+    end, count, said, left = by_nobody("-c", FORKS)
+    assert end == "crashed" and "Resource temporarily unavailable" in said and left == ""
+    assert PROCESSES <= count + 8 < PROCESSES + 10_000

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from .restrictions import PR_SET_CHILD_SUBREAPER, demand, libc
 
+CHILDREN = Path("/proc/thread-self/children")  # of a kernel with CONFIG_PROC_CHILDREN, as those of distributions are
+
 
 def adopt() -> None:
     """Have the processes that programs leave become children of this one (Linux's subreaper)."""
@@ -24,26 +26,13 @@ def end_adopted() -> None:
 
     One that forks and ends faster than it is found may take several rounds.
     """
-    while _has_children():
-        children = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _parent(pid) == os.getpid()]
+    while True:
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        children = [int(pid) for pid in CHILDREN.read_text().split()]
         for child in children:
             os.kill(child, signal.SIGKILL)
         for child in children:
             os.waitpid(child, 0)
-
-
-def _has_children() -> bool:
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
-
-
-def _parent(pid: int) -> int | None:
-    """The id of a process's parent; None if the process is gone."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return None
-    return int(status.rpartition(")")[2].split()[1])  # a name may hold anything, parentheses too

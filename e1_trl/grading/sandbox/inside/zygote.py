@@ -4,26 +4,23 @@ Started without the module site, so it knows the standard library and, of this p
 trusted, but it lives beside programs that are not, so it holds nothing worth reading: a program arrives through a
 descriptor that only its own process opens, and what is expected of it never comes here.
 
-Arguments: the descriptor of the control socket, the isolation, the filter of system calls (hexadecimal), the folder of
-the packages that programs may import, and, for Landlock, the paths that may be read. Over the socket comes one request
-at a time, as JSON with descriptors:
+There are two zygotes, one of which has imported numpy: forking it takes a quarter longer. Arguments: the descriptors of
+their control sockets, the isolation, the filters of system calls of the box and of programs (hexadecimal), the folder
+of the packages that programs may import, and, for Landlock, the paths that may be read. Over each socket comes one
+request at a time, as JSON with descriptors:
 
     request  {"cpu": seconds, "memory": bytes, "call": name or null} and the descriptors of the program, stdin, stdout,
              stderr and the answer
     stop     anything else, or the end of the socket: the program is killed
     reply    wait status and CPU time (microseconds), once for every request
 
-A program is one process: the filter of system calls denies it another one, and signals to any but itself. So its end
+A program is one process: its filter of system calls denies it another one, and signals to any but itself. So its end
 is the end of all that it started. Unprotected it may have no filter; then its processes are sought and killed.
 """
 
 import _sitebuiltins
-import atexit
 import builtins
-import contextlib
-import functools
 import gc
-import importlib
 import json
 import os
 import select
@@ -31,14 +28,13 @@ import signal
 import socket
 import struct
 import sys
-import threading
 import time
-import types
-from typing import Any
 
 # Relative, since in a box this folder is all that there is of the project.
 from . import orphans
-from .protocol import ANSWER, CRASHED, NOT_CALLABLE, OUT_OF_MEMORY, READY, REPLY, UNPROTECTED
+from .modules import PRELOADED, preload, star
+from .program import become
+from .protocol import CRASHED, READY, REPLY, UNPROTECTED
 from .restrictions import (
     CAPABILITIES,
     PIDFD_OPEN,
@@ -48,23 +44,69 @@ from .restrictions import (
     address_space,
     confine,
     demand,
+    install,
     libc,
 )
-from .values import plain, rebuilt
 
-PRELOADED = (
-    *("bisect", "calendar", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions"),
-    *("functools", "heapq", "io", "itertools", "json", "math", "operator", "queue", "random", "re", "statistics"),
-    *("string", "struct", "textwrap", "time", "traceback", "typing", "numpy", "sortedcontainers"),
-)
-# Their names are there without an import, as with LiveCodeBench's grader, whose prompts and data count on it.
-STARRED = (
-    *("string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics"),
-    *("itertools", "functools", "operator", "io", "sys", "json", "typing"),
-)
 RECURSION_LIMIT = 50_000  # LiveCodeBench's
 CPU_CLOCK = 2  # with the id of a process, the number of the clock of its CPU time
-DESCRIPTORS = 1 << 10  # more than a zygote ever holds, but for the control socket, whose number is its parent's
+
+
+def main() -> None:
+    """Start the zygotes of a box, and wait for their ends. See the module for the arguments."""
+    del sys.path[0]  # this folder was imported from there
+    controls = [socket.socket(fileno=int(descriptor)) for descriptor in sys.argv[1:3]]
+    isolation, ours, theirs, packages, *readable = sys.argv[3:]
+    sys.path.append(packages)
+    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    # Without the module site, which brings them.
+    builtins.exit, builtins.quit = (_sitebuiltins.Quitter(name, "") for name in ("exit", "quit"))
+    preload(PRELOADED)
+    star()
+    sys.setrecursionlimit(RECURSION_LIMIT)
+    sys.set_int_max_str_digits(0)
+    demand(libc.capset(struct.pack("=Ii", CAPABILITIES, 0), bytes(24)))
+    for number, modules in enumerate(((), ("numpy",))):
+        parent = os.getpid()
+        if not os.fork():
+            die_with(parent)
+            controls.pop(1 - number).close()
+            preload(modules)
+            restrictions = settle(isolation, bytes.fromhex(ours), bytes.fromhex(theirs), packages, readable)
+            controls[0].send(READY)
+            serve(controls[0], restrictions)
+            return
+    for control in controls:
+        control.close()
+    for _ in controls:
+        os.wait()
+
+
+def settle(isolation: str, ours: bytes, theirs: bytes, packages: str, readable: list[str]) -> Restrictions:
+    """Give up what this process does not need any more; what programs will have to. The filters are of either."""
+    if isolation == UNPROTECTED:
+        orphans.adopt()
+    if readable:
+        confine(readable)
+    if readable or isolation == UNPROTECTED:
+        # What is preloaded is all that there is: this is the folder of all packages, not only of those for programs.
+        sys.path.remove(packages)
+        sys.path_importer_cache.clear()
+    gc.collect()
+    gc.freeze()
+    try:
+        install(ours)
+    except OSError:
+        if isolation != UNPROTECTED:
+            raise
+    return Restrictions(theirs, address_space(), isolation == UNPROTECTED)
+
+
+def die_with(parent: int) -> None:
+    """Have this process killed when its parent ends."""
+    demand(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
+    if os.getppid() != parent:
+        os._exit(CRASHED)
 
 
 def serve(control: socket.socket, restrictions: Restrictions) -> None:
@@ -80,9 +122,7 @@ def serve(control: socket.socket, restrictions: Restrictions) -> None:
         pid = os.fork()
         if not pid:
             control.close()
-            demand(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
-            if os.getppid() != parent:
-                os._exit(CRASHED)
+            die_with(parent)
             become(request, descriptors, restrictions)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -110,131 +150,3 @@ def wait(control: socket.socket, pid: int, cpu: float, unprotected: bool) -> Non
     if unprotected:
         orphans.end_adopted()
     control.send(REPLY.pack(status, int((usage.ru_utime + usage.ru_stime) * 1e6)))
-
-
-def become(request: dict[str, Any], descriptors: list[int], restrictions: Restrictions) -> None:
-    """Be the program's process, and end with it as an interpreter of its own would."""
-    os.setsid()
-    program, *others = descriptors
-    with open(program, "rb") as file:
-        source = file.read()
-    others = [os.dup(descriptor) for descriptor in others]  # clear of the numbers that they get
-    for number, descriptor in enumerate(others):
-        os.dup2(descriptor, number)
-    os.closerange(len(others), DESCRIPTORS)
-    restrictions.impose(request["cpu"], request["memory"])
-
-    # A function is called in a module that is imported, so that a guarded main program does not run.
-    name = "solution" if request["call"] else "__main__"
-    main = types.ModuleType(name)
-    main.__dict__.update(names(), __file__="solution.py")
-    sys.modules[name] = main
-    sys.argv = ["solution.py"]
-    status = 0
-    try:
-        arguments = json.load(sys.stdin) if request["call"] else {}
-        exec(compile(source, "solution.py", "exec"), main.__dict__)
-        if request["call"]:
-            status = call(main, request["call"], arguments)
-    except BaseException as error:
-        status = ended_by(error)
-    try:
-        finish(main)
-    except BaseException as error:
-        status = status or ended_by(error)
-    os._exit(status)
-
-
-def finish(main: types.ModuleType) -> None:
-    """End as an interpreter does: wait for threads, run what was left for the end, and write what was not yet."""
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    flush()
-    sys.modules.pop(main.__name__, None)
-    main.__dict__.clear()
-    gc.collect()
-    flush()
-
-
-def flush() -> None:
-    for stream in (sys.stdout, sys.__stdout__):
-        try:
-            closed = stream is None or stream.closed
-        except (AttributeError, ValueError):  # detached, or something else
-            closed = False
-        if not closed:
-            with contextlib.suppress(ValueError, AttributeError):
-                stream.flush()  # type: ignore[union-attr]
-
-
-def ended_by(error: BaseException) -> int:
-    """The exit status, as the interpreter has it; the traceback goes to stderr."""
-    if isinstance(error, MemoryError):
-        return OUT_OF_MEMORY
-    if isinstance(error, SystemExit):
-        if error.code is None:
-            return 0
-        if isinstance(error.code, int):
-            return error.code & 0xFF
-    with contextlib.suppress(BaseException):
-        sys.excepthook(type(error), error, error.__traceback__)
-        sys.stderr.flush()
-    return CRASHED
-
-
-def call(main: types.ModuleType, name: str, arguments: dict[str, Any]) -> int:
-    """Call the function, or the method of the class Solution, and write what it returns as JSON to the answer."""
-    owner = main.__dict__.get("Solution")
-    function = main.__dict__.get(name)
-    if owner is not None and hasattr(owner, name):
-        function = getattr(owner(), name)
-    if not callable(function):
-        return NOT_CALLABLE
-    positional, named = rebuilt(arguments["positional"]), rebuilt(arguments["named"])
-    value = function(*positional, **named)
-    text = json.dumps(plain(value)).encode()
-    while text:
-        text = text[os.write(ANSWER, text) :]
-    return 0
-
-
-@functools.cache
-def names() -> dict[str, Any]:
-    """The public names of the starred modules, then the modules themselves; never one that hides a builtin."""
-    found: dict[str, Any] = {}
-    for module in map(importlib.import_module, STARRED):
-        public = getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
-        found.update((name, getattr(module, name)) for name in public)
-    found.update((name, importlib.import_module(name)) for name in STARRED)
-    return {name: value for name, value in found.items() if not hasattr(builtins, name)}
-
-
-def main() -> None:
-    """Be the zygote of a box. See the module for the arguments."""
-    del sys.path[0]  # this folder was imported from there
-    control = socket.socket(fileno=int(sys.argv[1]))
-    isolation, filter, packages, *readable = sys.argv[2:]
-    sys.path.append(packages)
-    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-    # Without the module site, which brings them.
-    builtins.exit, builtins.quit = (_sitebuiltins.Quitter(name, "") for name in ("exit", "quit"))
-    for name in PRELOADED:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    sys.setrecursionlimit(RECURSION_LIMIT)
-    sys.set_int_max_str_digits(0)
-    demand(libc.capset(struct.pack("=Ii", CAPABILITIES, 0), bytes(24)))
-    if isolation == UNPROTECTED:
-        orphans.adopt()
-    if readable:
-        confine(readable)
-    if readable or isolation == UNPROTECTED:
-        # What is preloaded is all that there is: this is the folder of all packages, not only of those for programs.
-        sys.path.remove(packages)
-        sys.path_importer_cache.clear()
-    names()
-    gc.collect()
-    gc.freeze()
-    restrictions = Restrictions(bytes.fromhex(filter), address_space(), isolation == UNPROTECTED)
-    control.send(READY)
-    serve(control, restrictions)

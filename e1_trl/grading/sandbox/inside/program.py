@@ -1,0 +1,103 @@
+"""The process of one program: becomes it, and ends as an interpreter of its own would."""
+
+import atexit
+import contextlib
+import gc
+import json
+import os
+import sys
+import threading
+import types
+from typing import Any
+
+from .protocol import ANSWER, CRASHED, NOT_CALLABLE, OUT_OF_MEMORY
+from .restrictions import Restrictions
+from .values import plain, rebuilt
+
+DESCRIPTORS = 1 << 10  # more than a zygote ever holds, but for the control sockets, whose numbers are their parent's
+
+
+def become(request: dict[str, Any], descriptors: list[int], restrictions: Restrictions) -> None:
+    """Be the program's process, and end with it as an interpreter of its own would."""
+    os.setsid()
+    program, *others = descriptors
+    with open(program, "rb") as file:
+        source = file.read()
+    others = [os.dup(descriptor) for descriptor in others]  # clear of the numbers that they get
+    for number, descriptor in enumerate(others):
+        os.dup2(descriptor, number)
+    os.closerange(len(others), DESCRIPTORS)
+    restrictions.impose(request["cpu"], request["memory"])
+
+    # A function is called in a module that is imported, so that a guarded main program does not run.
+    name = "solution" if request["call"] else "__main__"
+    main = types.ModuleType(name)
+    main.__file__ = "solution.py"
+    sys.modules[name] = main
+    sys.argv = ["solution.py"]
+    status = 0
+    try:
+        arguments = json.load(sys.stdin) if request["call"] else {}
+        exec(compile(source, "solution.py", "exec"), main.__dict__)
+        if request["call"]:
+            status = call(main, request["call"], arguments)
+    except BaseException as error:
+        status = ended_by(error)
+    try:
+        finish(main)
+    except BaseException as error:
+        status = status or ended_by(error)
+    os._exit(status)
+
+
+def finish(main: types.ModuleType) -> None:
+    """End as an interpreter does: wait for threads, run what was left for the end, and write what was not yet."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    flush()
+    sys.modules.pop(main.__name__, None)
+    main.__dict__.clear()
+    gc.collect()
+    flush()
+
+
+def flush() -> None:
+    for stream in (sys.stdout, sys.__stdout__):
+        try:
+            closed = stream is None or stream.closed
+        except (AttributeError, ValueError):  # detached, or something else
+            closed = False
+        if not closed:
+            with contextlib.suppress(ValueError, AttributeError):
+                stream.flush()  # type: ignore[union-attr]
+
+
+def ended_by(error: BaseException) -> int:
+    """The exit status, as the interpreter has it; the traceback goes to stderr."""
+    if isinstance(error, MemoryError):
+        return OUT_OF_MEMORY
+    if isinstance(error, SystemExit):
+        if error.code is None:
+            return 0
+        if isinstance(error.code, int):
+            return error.code & 0xFF
+    with contextlib.suppress(BaseException):
+        sys.excepthook(type(error), error, error.__traceback__)
+        sys.stderr.flush()
+    return CRASHED
+
+
+def call(main: types.ModuleType, name: str, arguments: dict[str, Any]) -> int:
+    """Call the function, or the method of the class Solution, and write what it returns as JSON to the answer."""
+    owner = main.__dict__.get("Solution")
+    function = main.__dict__.get(name)
+    if owner is not None and hasattr(owner, name):
+        function = getattr(owner(), name)
+    if not callable(function):
+        return NOT_CALLABLE
+    positional, named = rebuilt(arguments["positional"]), rebuilt(arguments["named"])
+    value = function(*positional, **named)
+    text = json.dumps(plain(value)).encode()
+    while text:
+        text = text[os.write(ANSWER, text) :]
+    return 0
