@@ -10,8 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from e1_trl.grading.suite import Rule
+from e1_trl.problems import livecodebench
 from e1_trl.problems.suites import read_suite
 
+LIVECODEBENCH = ("public_test_cases", "private_test_cases")
+CHECKER = "generated_checker"
 SOLUTIONS = "solutions"  # DeepCoder's column
 LONGEST = 200  # characters of a message
 TESTS = 15  # of a problem, as in the paper's code; LiveCodeBench and HumanEval+ run all
@@ -20,18 +23,20 @@ TESTS = 15  # of a problem, as in the paper's code; LiveCodeBench and HumanEval+
 def read_answer(row: Mapping[str, Any], column: str, tests: int = TESTS) -> str:
     """The tests of a row as one text: a suite of at most so many tests, those with the longest inputs.
 
-    The function to call is named by the tests, by the column `entry_point`, or by `func_name` in `metadata`.
+    The function to call is named by the tests, by the column `entry_point`, or by `func_name` in `metadata`. A row as
+    LiveCodeBench publishes it has its tests in two columns, of which either may be named. A checker in the column
+    `generated_checker`, as open-r1/codeforces has it, says what is right.
 
     Raises:
         ValueError: one line about what is wrong with the tests.
     """
-    given = row[column]
+    given = livecodebench.tests_of(row) if column in LIVECODEBENCH else row[column]
     try:
         value = json.loads(given) if isinstance(given, str) else given
     except (ValueError, RecursionError) as error:
         raise ValueError(f"tests that are no JSON: {str(error)[:LONGEST]}") from error
     try:
-        suite = read_suite(value, _rule(value), _called(row))
+        suite = read_suite(value, _rule(value), _called(row), row.get(CHECKER))
     except ValueError as error:
         raise ValueError(str(error)[:LONGEST]) from error  # it quotes tests, which are megabytes
     return replace(suite, cases=suite.chosen(tests)).as_text()

@@ -119,6 +119,14 @@ def test_what_makes_a_checker_fail_that_accepts_the_expected_output_is_wrong(
     assert outcome(grader, "print('no number')", unreadable, checker=checker) is Outcome.UNGRADED
 
 
+def test_an_output_that_keeps_a_checker_busy_is_wrong() -> None:
+    checker = "import sys\nwhile 'slow' in open(sys.argv[3]).read(): pass\nprint(1)"
+    with boxed(Limits(cpu=1.0, wall=4.0, memory=2**28, output=2**16)) as grader:
+        assert outcome(grader, "print('slow')", TESTS, checker=checker) is Outcome.WRONG
+        assert outcome(grader, "print('fast')", TESTS, checker=checker) is Outcome.CORRECT
+
+
+@pytest.mark.slow
 def test_a_checker_that_does_not_end_grades_nothing_within_its_time() -> None:
     with boxed(Limits(cpu=1.0, wall=2.0, memory=2**28, output=2**16)) as grader:
         before = time.monotonic()

@@ -1,5 +1,6 @@
 """HumanEval+'s tests as suites: results that are written down, that a reference computes, or that are any root."""
 
+import ast
 import gzip
 import json
 from collections.abc import Iterator
@@ -116,6 +117,17 @@ def test_any_root_is_right(box: Box, grader: ProgramGrader, first: str, second: 
     assert grade.outcome is expected
 
 
+def shortened(code: str) -> str:
+    """The tests of a problem, of a reference function's inputs only the first 40: some take it seconds each."""
+    if "ref_func" not in code:
+        return code
+    tree = ast.parse(code)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.List):
+            del node.value.elts[40:]
+    return ast.unparse(tree)
+
+
 @pytest.mark.slow
 def test_every_reference_of_humaneval_passes(box: Box, grader: ProgramGrader) -> None:
     file = DATA / "code" / "humanevalplus.jsonl.gz"
@@ -125,7 +137,7 @@ def test_every_reference_of_humaneval_passes(box: Box, grader: ProgramGrader) ->
         rows = [json.loads(line) for line in lines]
     # Strict, so that numbers of a million digits are no tests.
     limits = Limits(cpu=1.0, wall=30.0, memory=2**28, output=2**16)
-    suites = [humaneval_suite(row["tests"]["code"], row["entry_point"], box, limits) for row in rows]
+    suites = [humaneval_suite(shortened(row["tests"]["code"]), row["entry_point"], box, limits) for row in rows]
     solutions = [fenced(row["question"] + row["reference"]) for row in rows]
     references = [[suite.as_text()] for suite in suites]
     grades = grader.grade(solutions, references)

@@ -170,3 +170,13 @@ def test_the_longest_inputs_are_chosen_and_the_shortest_of_them_come_first() -> 
     suite = Suite(tuple(Case("x" * n, ("1",)) for n in (5, 1, 9, 3, 7)))
     assert [len(case.input) for case in suite.chosen(3)] == [5, 7, 9]
     assert len(suite.chosen(15)) == 5
+
+
+def test_a_constant_does_not_pass_for_want_of_another_answer_among_the_longest() -> None:
+    cases = tuple(Case("x" * n, ("no",) if n > 3 else ("yes",)) for n in range(1, 30))
+    chosen = Suite(cases).chosen(15)
+    assert [len(case.input) for case in chosen] == [3, *range(16, 30)]
+    assert {case.expected for case in chosen} == {("yes",), ("no",)}
+    assert [len(case.input) for case in Suite(cases[3:]).chosen(3)] == [27, 28, 29]  # there is no other answer
+    mixed = (Case("xx", ("1",)), Case("xxx", ("2",)), Case("x", ("3",)))
+    assert [case.expected for case in Suite(mixed).chosen(2)] == [("1",), ("2",)]

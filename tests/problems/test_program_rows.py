@@ -60,6 +60,17 @@ def test_fifteen_tests_with_the_longest_inputs_are_kept() -> None:
     assert [case.input for case in kept] == [str(10**n) for n in range(25, 40)]
 
 
+def test_livecodebenchs_own_rows_and_checkers_are_read() -> None:
+    public, private = ([{**CALL, "input": f"{n}\n2"}] for n in (1, 30))
+    row = {"problem": "Add.", "public_test_cases": json.dumps(public), "private_test_cases": json.dumps(private)}
+    row |= {"metadata": json.dumps({"func_name": "add"}), "starter_code": "def add(a, b):"}
+    (problem,) = make([row], answer_column="private_test_cases")
+    suite = Suite.from_text(problem["answers"][0])
+    assert (len(suite.cases), suite.call, suite.rule) == (2, "add", Rule.EXACT)
+    (problem,) = make([{**LISTED, "generated_checker": "print(1)"}])
+    assert Suite.from_text(problem["answers"][0]).checker == "print(1)"
+
+
 def test_the_function_is_named_by_the_columns_where_the_tests_do_not() -> None:
     unnamed = {key: value for key, value in CALL.items() if key != "metadata"}
     rows: list[dict[str, Any]] = [
