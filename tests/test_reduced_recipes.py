@@ -23,6 +23,7 @@ from recipes.reduced.run import run
 from recipes.reduced.stand_ins import HEAD, reduced
 
 CASES = cases([])
+BUDGET = Budget(16, 16)
 # A process alone on a CPU refuses these two.
 UNPARSED = ("bf16", "ddp_backend")
 # What follows from other fields, or says where the run stands.
@@ -138,7 +139,7 @@ RIGHT = Found(
     moved=[1e-6, 2e-6],
     outcomes={"correct": 8, "wrong": 24},
     isolation="namespaces",
-    sampled=65.0,
+    sampled=32.0,
     seconds=60.0,
 )
 
@@ -157,8 +158,8 @@ RIGHT = Found(
     ],
 )
 def test_a_run_that_did_not_do_what_it_should_is_no_row(wrong: dict[str, Any], said: str) -> None:
-    assert list(RIGHT.faults(Budget(32, 32))) == []
-    (fault,) = replace(RIGHT, **wrong).faults(Budget(32, 32))
+    assert list(RIGHT.faults(BUDGET)) == []
+    (fault,) = replace(RIGHT, **wrong).faults(BUDGET)
     assert said in fault
 
 
@@ -171,7 +172,7 @@ def test_a_recipe_trains_resumes_and_is_loaded_and_what_is_not_substituted_reach
 ) -> None:
     folder = tmp_path / "run"
     found = run(case, AutoTokenizer.from_pretrained(TOKENIZER), folder, tmp_path / "run.log")
-    assert list(found.faults(Budget(32, 32))) == []
+    assert list(found.faults(BUDGET)) == []
     reached = torch.load(folder / case.fields["output_dir"] / "training_args.bin", weights_only=False)
     on_gpus = parsed(as_on_gpus(case))
     differ = {field.name for field in fields(E1Config) if getattr(reached, field.name) != on_gpus[field.name]}

@@ -107,7 +107,8 @@ def publish(rows: list[Row], results: Path, document: Path) -> None:
     """
     by_case = {row.case: row for row in rows}
     kept = [by_case[case] for case in cases([]) if case in by_case]
-    content = {"factor": substitutions.FACTOR, "rows": [asdict(row) for row in kept]}
+    divisors = {"budgets": substitutions.BUDGETS, "batches": substitutions.BATCHES, "prompts": substitutions.PROMPTS}
+    content = {"divisors": divisors, "rows": [asdict(row) for row in kept]}
     write_atomically(results, lambda file: file.write_text(json.dumps(content, indent=1) + "\n"))
     for name, text in {"rows": outcome(kept), **tables()}.items():
         replace_section(document, name, text)
@@ -146,7 +147,10 @@ def tables() -> dict[str, str]:
         ),
         "environment": table(
             ("variable", "is", "because"),
-            ((f"`{name}`", value or "empty", reason) for name, value, reason in substitutions.ENVIRONMENT),
+            (
+                (f"`{name}`", f"`{value}`" if value else "empty", reason)
+                for name, value, reason in substitutions.ENVIRONMENT
+            ),
         ),
     }
 

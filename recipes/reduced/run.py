@@ -67,7 +67,7 @@ def run(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path, log: Path)
         _e1(["validate", "--config", str(case.recipe_file)], folder, log)
     _e1(case.command(accelerate_file, max_steps=1), folder, log)
     _e1(case.command(accelerate_file, resume_from_checkpoint="true"), folder, log)
-    engine = ["--enforce_eager", "true", "--max_model_length", "512", "--concurrency", "8"]
+    engine = ["--enforce_eager", "true", "--max_model_length", "512", "--top_p", str(recipe.get("top_p", 1.0))]
     asked = ["--dataset_name", stand_ins.MATHEMATICS, "--dataset_split", "train", "--methods", "separate"]
     saved = ["--model", recipe["output_dir"], "--budgets", str(budget), "--output", "evaluation"]
     _e1(["eval", *saved, *asked, *engine], folder, log)
@@ -93,7 +93,7 @@ def _e1(words: list[str], folder: Path, log: Path) -> None:
         process = subprocess.Popen(
             [sys.executable, "-m", "e1_trl.cli", *words],
             cwd=folder,
-            env=environment(),
+            env=environment(folder),
             stdout=printed,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -111,13 +111,11 @@ def _e1(words: list[str], folder: Path, log: Path) -> None:
     print(f"    e1 {words[0]}: {time.monotonic() - started:.0f} s", flush=True)
 
 
-def environment() -> dict[str, str]:
+def environment(folder: Path) -> dict[str, str]:
     """This process's, with the substitutions, and without what belongs to a group of processes that it may be in."""
     group = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
     inherited = {name: value for name, value in os.environ.items() if name not in group}
-    substituted = {name: value for name, value, _ in substitutions.ENVIRONMENT}
-    # The working directory is the run's folder, and the added reward lies here.
-    return {**inherited, **QUIET, **substituted, "PYTHONPATH": str(ROOT)}
+    return {**inherited, **QUIET, **substitutions.environment(folder.resolve(), ROOT)}
 
 
 def _remove_left_overs() -> None:

@@ -32,24 +32,23 @@ def _on_stdin(what: str, solution: str, outputs: Mapping[int, int]) -> dict[str,
     }
 
 
-# Of DeepCoder's three sets, each with its tests in a shape of its own.
-_DOUBLE = _on_stdin("twice its value", "n + n", {3: 6, 50: 100})  # which `substitutions.PROGRAM` solves
+# Of DeepCoder's three sets, each with its tests in a shape of its own. `substitutions.PROGRAM` solves the first.
+_DOUBLE = _on_stdin("twice its value", "n + n", {3: 6, 50: 100})
 _SQUARE = _on_stdin("its square", "n * n", {3: 9, 50: 2500})
-_CUBE = _on_stdin("its cube", "n * n", {3: 27, 50: 125_000})  # which its own solution fails
+_CUBE = _on_stdin("its cube", "n * n * n", {3: 27, 50: 125_000})
 _AREA = {
-    "problem": "Write a function `area` that takes the two sides of a rectangle.",
+    "problem": "Write a function `area` of the two sides of a rectangle.",
     "solutions": ["def area(a, b):\n    return a * b"],
     "tests": json.dumps({"fn_name": "area", "inputs": [[2, 3], [4, 5]], "outputs": [[6], [20]]}),
 }
+# Its own solution fails. It is the one that is left out since LiveCodeBench's prompt is much longer than the others,
+# and each generation is padded to its longest.
 _TOTAL = {
     "problem": "Given two integers, return their sum.",
     "starter_code": "class Solution:\n    def total(self, a: int, b: int) -> int:\n        ",
-    "solutions": ["```python\nclass Solution:\n    def total(self, a, b):\n        return a + b\n```"],
+    "solutions": ["```python\nclass Solution:\n    def total(self, a, b):\n        return a - b\n```"],
     "tests": json.dumps(
-        [
-            {"input": f"{a}\n{b}", "output": str(a + b), "testtype": "functional", "metadata": {"func_name": "total"}}
-            for a, b in ((1, 2), (30, 4))
-        ]
+        [{"input": "1\n2", "output": "3", "testtype": "functional", "metadata": {"func_name": "total"}}]
     ),
     "metadata": {"func_name": "total"},
 }

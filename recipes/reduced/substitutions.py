@@ -5,10 +5,12 @@ Knows nothing about how it is run. What is not listed here reaches the trainer a
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-FACTOR = 32  # by which budgets and batches are divided
-PROMPT_FACTOR = 4
+BUDGETS = 64  # what they are divided by
+BATCHES = 32
+PROMPTS = 4
 PROCESSES = 2
 STEPS = 2  # the optimizer steps of one generation
 REWARD = "recipes.reduced.reward.letters"
@@ -53,20 +55,20 @@ def _fixed(field: str, value: Any, reason: str) -> Substitution:
 
 
 def _accumulation(recipe: Fields, accelerate: Fields) -> int:
-    """So many that a mini-batch is a `FACTOR`th of the recipe's, at the recipe's own batch per device."""
+    """So many that a mini-batch is the recipe's divided by `BATCHES`, at the recipe's own batch per device."""
     micro_batches = recipe.get("gradient_accumulation_steps", 1) * accelerate["num_processes"]
-    return _quotient("gradient_accumulation_steps times num_processes", micro_batches, FACTOR * PROCESSES)
+    return _quotient("gradient_accumulation_steps times num_processes", micro_batches, BATCHES * PROCESSES)
 
 
 RECIPE = (
-    _divided("thinking_budget", FACTOR, "seconds for a generation; all of it is used, as a random model never closes"),
-    _divided("solution_budget", FACTOR, "as above"),
-    _divided("max_prompt_length", PROMPT_FACTOR, "the context of the engine; what is asked here is short"),
-    _divided("generation_batch_size", FACTOR, "four prompts, learned from in two optimizer steps, as in the recipe"),
+    _divided("thinking_budget", BUDGETS, "seconds for a generation; all of it is used, as a random model never closes"),
+    _divided("solution_budget", BUDGETS, "as above"),
+    _divided("max_prompt_length", PROMPTS, "the context of the engine; what is asked here is short"),
+    _divided("generation_batch_size", BATCHES, "four prompts, learned from in two optimizer steps, as in the recipe"),
     Substitution(
         "gradient_accumulation_steps",
-        f"times `num_processes`, divided by {FACTOR * PROCESSES}",
-        f"mini-batches divided by {FACTOR}, shared by {PROCESSES} processes at the recipe's size per device",
+        f"times `num_processes`, divided by {BATCHES * PROCESSES}",
+        f"mini-batches divided by {BATCHES}, shared by {PROCESSES} processes at the recipe's size per device",
         _accumulation,
     ),
     _fixed("max_steps", STEPS, "one generation; a first run ends after one step, a second one resumes from there"),
@@ -103,13 +105,17 @@ ACCELERATE = (
     _fixed("main_process_port", 0, "one that is free"),
 )
 
-# Name, value, reason.
+# Name, value, reason. In a value, {folder} is the folder of the run and {clone} that of this project.
 ENVIRONMENT = (
     ("CUDA_VISIBLE_DEVICES", "", "no GPU, even where there is one"),
     ("DS_ACCELERATOR", "cpu", "DeepSpeed on CPUs"),
     ("VLLM_CPU_KVCACHE_SPACE", "1", "GiB of KV cache; `vllm_gpu_memory_utilization` then has no effect"),
     ("TORCH_COMPILE_DISABLE", "1", "vLLM compiles nothing, which takes longer than all the rest"),
+    ("MALLOC_MMAP_MAX_", "0", "memory is not given back to the kernel after each tensor, which is half of the time"),
+    ("MALLOC_TRIM_THRESHOLD_", str(2**34), "as above; bytes"),
     ("HF_HUB_OFFLINE", "1", "what the recipe names on the Hub is found in the folder of the run, or nowhere"),
+    ("HF_DATASETS_CACHE", "{folder}/cache", "`datasets` would take what an earlier run had under the same name"),
+    ("PYTHONPATH", "{clone}", "the added reward is found"),
 )
 
 
@@ -125,3 +131,8 @@ def of_recipe(recipe: Fields, accelerate: Fields) -> dict[str, Any]:
 def of_accelerate(recipe: Fields, accelerate: Fields) -> dict[str, Any]:
     """The fields of the Accelerate configuration that get another value, with that value."""
     return {each.field: each.value(recipe, accelerate) for each in ACCELERATE if each.applies(recipe, accelerate)}
+
+
+def environment(folder: Path, clone: Path) -> dict[str, str]:
+    """The variables of the environment, with their values."""
+    return {name: value.format(folder=folder, clone=clone) for name, value, _ in ENVIRONMENT}

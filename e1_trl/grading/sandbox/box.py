@@ -137,7 +137,7 @@ class Box:
             SandboxError: the box broke; it is of no use any more.
         """
         control = self._controls[protocol.NUMERIC in program]
-        request = {"cpu": limits.cpu, "memory": limits.memory, "call": call}
+        request = {"size": len(program), "cpu": limits.cpu, "memory": limits.memory, "call": call}
         try:
             with _Pipes(limits) as pipes:
                 with _readable(program) as source, _readable(stdin) as given:

@@ -1,5 +1,6 @@
 """The process of one program: becomes it, and ends as an interpreter of its own would."""
 
+import _thread
 import atexit
 import contextlib
 import gc
@@ -14,19 +15,17 @@ from .protocol import ANSWER, CRASHED, NOT_CALLABLE, OUT_OF_MEMORY
 from .restrictions import Restrictions
 from .values import plain, rebuilt
 
-DESCRIPTORS = 1 << 10  # more than a zygote ever holds, but for the control sockets, whose numbers are their parent's
+DESCRIPTORS = 64  # more than a zygote ever has open
 
 
-def become(request: dict[str, Any], descriptors: list[int], restrictions: Restrictions) -> None:
-    """Be the program's process, and end with it as an interpreter of its own would."""
+def become(request: dict[str, Any], source: int, restrictions: Restrictions) -> None:
+    """Be the program whose text is in the file `source`, and end as an interpreter of its own would.
+
+    Its own descriptors are in place. As little is done here as can be: what a new process touches is copied for it.
+    """
     os.setsid()
-    program, *others = descriptors
-    with open(program, "rb") as file:
-        source = file.read()
-    others = [os.dup(descriptor) for descriptor in others]  # clear of the numbers that they get
-    for number, descriptor in enumerate(others):
-        os.dup2(descriptor, number)
-    os.closerange(len(others), DESCRIPTORS)
+    text = os.read(source, request["size"])
+    os.closerange(ANSWER + 1, DESCRIPTORS)
     restrictions.impose(request["cpu"], request["memory"])
 
     # A function is called in a module that is imported, so that a guarded main program does not run.
@@ -38,7 +37,7 @@ def become(request: dict[str, Any], descriptors: list[int], restrictions: Restri
     status = 0
     try:
         arguments = json.load(sys.stdin) if request["call"] else {}
-        exec(compile(source, "solution.py", "exec"), main.__dict__)
+        exec(compile(text, "solution.py", "exec"), main.__dict__)
         if request["call"]:
             status = call(main, request["call"], arguments)
     except BaseException as error:
@@ -52,7 +51,8 @@ def become(request: dict[str, Any], descriptors: list[int], restrictions: Restri
 
 def finish(main: types.ModuleType) -> None:
     """End as an interpreter does: wait for threads, run what was left for the end, and write what was not yet."""
-    threading._shutdown()  # type: ignore[attr-defined]
+    if _thread._count():
+        threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     flush()
     sys.modules.pop(main.__name__, None)

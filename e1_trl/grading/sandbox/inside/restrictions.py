@@ -6,10 +6,13 @@ import mmap
 import os
 import resource
 import struct
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 PID = 0x5EC0DE5E  # stands in the filter for the id of the process that it is installed in
+PID_BYTES = PID.to_bytes(4, sys.byteorder)
 STACK = 2**26  # bytes of the main thread's: recursion through C takes more than the usual 8 MiB
 PATIENCE = 2  # times the CPU time: the kernel's limit is for what the zygote, which measures it, does not get to kill
 PROCESSES = 512  # that the programs of one box may start where nothing keeps them from it; root is not held by it
@@ -41,30 +44,32 @@ class Restrictions:
         Raises:
             OSError: something cannot be taken away.
         """
-        limits = [
-            (resource.RLIMIT_AS, self.address_space + memory),
-            (resource.RLIMIT_FSIZE, 0),
-            (resource.RLIMIT_NOFILE, 64),
-            (resource.RLIMIT_CORE, 0),
-            (resource.RLIMIT_MEMLOCK, 0),
-            (resource.RLIMIT_MSGQUEUE, 0),
-        ]
+        most = [(resource.RLIMIT_AS, self.address_space + memory), (resource.RLIMIT_CPU, math.ceil(PATIENCE * cpu))]
         if self.unprotected:
-            limits.append((resource.RLIMIT_NPROC, tasks() + PROCESSES))
-        for limit, value in limits:
-            hard = resource.getrlimit(limit)[1]
-            value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            resource.setrlimit(limit, (value, value))
-        hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
-        stack = STACK if hard == resource.RLIM_INFINITY else min(STACK, hard)
-        resource.setrlimit(resource.RLIMIT_STACK, (stack, hard))
-        seconds = math.ceil(PATIENCE * cpu)
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+            most.append((resource.RLIMIT_NPROC, tasks() + PROCESSES))
+        limit(most)
         try:
-            install(self.filter.replace(struct.pack("=I", PID), struct.pack("=I", os.getpid())))
+            install(self.filter.replace(PID_BYTES, os.getpid().to_bytes(4, sys.byteorder)))
         except OSError:
             if not self.unprotected:
                 raise
+
+
+def limit(most: Iterable[tuple[int, int]]) -> None:
+    """Set limits of resources for good, each as low as it is already or as given."""
+    for name, value in most:
+        hard = resource.getrlimit(name)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(name, (value, value))
+
+
+def limit_box() -> None:
+    """Set the limits that are the same for every program, and that a zygote can live with."""
+    none = (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE)
+    limit([(resource.RLIMIT_NOFILE, 64), *((name, 0) for name in none)])
+    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+    stack = STACK if hard == resource.RLIM_INFINITY else min(STACK, hard)
+    resource.setrlimit(resource.RLIMIT_STACK, (stack, hard))
 
 
 def address_space() -> int:

@@ -9,8 +9,8 @@ their control sockets, the isolation, the filters of system calls of the box and
 of the packages that programs may import, and, for Landlock, the paths that may be read. Over each socket comes one
 request at a time, as JSON with descriptors:
 
-    request  {"cpu": seconds, "memory": bytes, "call": name or null} and the descriptors of the program, stdin, stdout,
-             stderr and the answer
+    request  {"size": of the program, in bytes, "cpu": seconds, "memory": bytes, "call": name or null}, and the
+             descriptors of the program, stdin, stdout, stderr and the answer
     stop     anything else, or the end of the socket: the program is killed
     reply    wait status and CPU time (microseconds), once for every request
 
@@ -20,9 +20,12 @@ is the end of all that it started. Unprotected it may have no filter; then its p
 
 import _sitebuiltins
 import builtins
+import ctypes
+import fcntl
 import gc
 import json
 import os
+import random
 import select
 import signal
 import socket
@@ -34,7 +37,7 @@ import time
 from . import orphans
 from .modules import PRELOADED, preload, star
 from .program import become
-from .protocol import CRASHED, READY, REPLY, UNPROTECTED
+from .protocol import ANSWER, CRASHED, READY, REPLY, UNPROTECTED
 from .restrictions import (
     CAPABILITIES,
     PIDFD_OPEN,
@@ -46,16 +49,24 @@ from .restrictions import (
     demand,
     install,
     libc,
+    limit_box,
 )
 
 RECURSION_LIMIT = 50_000  # LiveCodeBench's
+# The C library's. That of the module os has every program mend the locks of threads that there are not, and seed the
+# module random: a sixth of the memory pages that it touches, each of which is copied for it.
+FORK = ctypes.PyDLL(None).fork
 CPU_CLOCK = 2  # with the id of a process, the number of the clock of its CPU time
 
 
 def main() -> None:
     """Start the zygotes of a box, and wait for their ends. See the module for the arguments."""
     del sys.path[0]  # this folder was imported from there
-    controls = [socket.socket(fileno=int(descriptor)) for descriptor in sys.argv[1:3]]
+    given = [int(descriptor) for descriptor in sys.argv[1:3]]
+    controls = [socket.socket(fileno=fcntl.fcntl(number, fcntl.F_DUPFD, ANSWER + 1)) for number in given]
+    for number in given:
+        os.close(number)
+    os.dup2(2, ANSWER)  # no other file gets this number
     isolation, ours, theirs, packages, *readable = sys.argv[3:]
     sys.path.append(packages)
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
@@ -94,6 +105,7 @@ def settle(isolation: str, ours: bytes, theirs: bytes, packages: str, readable: 
         sys.path_importer_cache.clear()
     gc.collect()
     gc.freeze()
+    limit_box()
     try:
         install(ours)
     except OSError:
@@ -111,6 +123,7 @@ def die_with(parent: int) -> None:
 
 def serve(control: socket.socket, restrictions: Restrictions) -> None:
     """Serve requests until the socket ends."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 8)
         if not message:
@@ -118,14 +131,20 @@ def serve(control: socket.socket, restrictions: Restrictions) -> None:
         if not descriptors:
             continue  # a stop that came too late
         request = json.loads(message)
+        source, *others = descriptors
+        for number, descriptor in enumerate(others):
+            os.dup2(descriptor, number)
         parent = os.getpid()
-        pid = os.fork()
+        random.seed()
+        pid = FORK()
+        demand(pid)
         if not pid:
-            control.close()
             die_with(parent)
-            become(request, descriptors, restrictions)
+            become(request, source, restrictions)
         for descriptor in descriptors:
             os.close(descriptor)
+        for number in range(len(others)):  # so that the pipes end with the program
+            os.dup2(nothing, number)
         wait(control, pid, request["cpu"], restrictions.unprotected)
 
 
