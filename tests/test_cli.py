@@ -63,7 +63,9 @@ def test_help_imports_nothing_heavy(arguments: list[str], unwanted: set[str]) ->
 def test_an_unknown_command_is_named_in_one_line() -> None:
     done = e1("evaluate")
     assert done.returncode == 1
-    assert done.stderr == "e1: there is no command 'evaluate', only train, plan, validate, eval, report, compare, curve\n"
+    assert (
+        done.stderr == "e1: there is no command 'evaluate', only train, plan, validate, eval, report, compare, curve\n"
+    )
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import yaml
 from transformers import PreTrainedTokenizerBase
@@ -26,6 +27,7 @@ from recipes.reduced import stand_ins, substitutions
 from recipes.reduced.case import ROOT, Case
 from recipes.reduced.found import Found
 
+ACCELERATE = "accelerate.yaml"
 LONGEST = 900  # seconds that a command may take
 QUIET = {"VLLM_LOGGING_LEVEL": "WARNING", "TRL_EXPERIMENTAL_SILENCE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
@@ -52,28 +54,19 @@ def run(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path, log: Path)
     recipe, overrides = case.fields, case.overrides
     runs_programs = recipe.get("grader") == "programs"
     isolation = str(choose()) if runs_programs else None
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    prepare(case, tokenizer, folder)
     log.write_text("")
-    model = recipe["model_name_or_path"]
-    architecture = stand_ins.reduced(Architecture.of(model), recipe.get("vllm_tensor_parallel_size", 1))
-    stand_ins.make_model(architecture, tokenizer, folder / model)
-    stand_ins.make_datasets(folder)
-    accelerate_file = folder.resolve() / "accelerate.yaml"
-    accelerate_file.write_text(yaml.safe_dump(case.reduced_accelerate()))
-    budget = Budget(overrides["thinking_budget"], overrides["solution_budget"])
-
     if runs_programs:
-        _e1(["validate", "--config", str(case.recipe_file)], folder, log)
-    _e1(case.command(accelerate_file, max_steps=1), folder, log)
-    _e1(case.command(accelerate_file, resume_from_checkpoint="true"), folder, log)
-    engine = ["--enforce_eager", "true", "--max_model_length", "512", "--top_p", str(recipe.get("top_p", 1.0))]
-    asked = ["--dataset_name", stand_ins.MATHEMATICS, "--dataset_split", "train", "--methods", "separate"]
+        e1(["validate", "--config", str(case.recipe_file)], folder, log)
+    train(case, folder, log, max_steps=1)
+    train(case, folder, log, resume_from_checkpoint="true")
+    budget = Budget(overrides["thinking_budget"], overrides["solution_budget"])
     saved = ["--model", recipe["output_dir"], "--budgets", str(budget), "--output", "evaluation"]
-    _e1(["eval", *saved, *asked, *engine], folder, log)
-
+    asked = ["--dataset_name", stand_ins.MATHEMATICS, "--dataset_split", "train", "--methods", "separate"]
+    engine = ["--enforce_eager", "true", "--max_model_length", "512", "--top_p", str(recipe.get("top_p", 1.0))]
+    e1(["eval", *saved, *asked, *engine], folder, log)
     found = Found.read(
-        base=folder / model,
+        base=folder / recipe["model_name_or_path"],
         output=folder / recipe["output_dir"],
         evaluation=folder / "evaluation",
         isolation=isolation,
@@ -84,10 +77,37 @@ def run(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path, log: Path)
     return found
 
 
-def _e1(words: list[str], folder: Path, log: Path) -> None:
-    """Run a command of `e1` in the folder, in a process group that ends with it."""
+def prepare(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Make the folder of a run anew: the stand-ins, and the Accelerate configuration."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    name = case.fields["model_name_or_path"]
+    architecture = stand_ins.reduced(Architecture.of(name), case.fields.get("vllm_tensor_parallel_size", 1))
+    stand_ins.make_model(architecture, tokenizer, folder / name)
+    stand_ins.make_datasets(folder)
+    (folder / ACCELERATE).write_text(yaml.safe_dump(case.reduced_accelerate()))
+
+
+def train(case: Case, folder: Path, log: Path, **more: Any) -> None:
+    """Train the case in its folder, with `more` fields of the recipe.
+
+    Raises:
+        RunError: the training failed; names the log.
+    """
+    # vLLM's CPU build gives every externally launched group the same name in shared memory, so what a killed run left
+    # there would stop this one.
+    for left_over in Path("/dev/shm").glob("-tp:0-*-cpushm_*"):
+        left_over.unlink(missing_ok=True)
+    e1(case.command(Path(ACCELERATE), **more), folder, log)
+
+
+def e1(words: list[str], folder: Path, log: Path) -> None:
+    """Run a command of `e1` in the folder, in a process group that ends with it.
+
+    Raises:
+        RunError: it failed, or took longer than `LONGEST`; names the log.
+    """
     started = time.monotonic()
-    _remove_left_overs()
     with log.open("a") as printed:
         print("$ e1", *words, file=printed, flush=True)
         process = subprocess.Popen(
@@ -116,10 +136,3 @@ def environment(folder: Path) -> dict[str, str]:
     group = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
     inherited = {name: value for name, value in os.environ.items() if name not in group}
     return {**inherited, **QUIET, **substitutions.environment(folder.resolve(), ROOT)}
-
-
-def _remove_left_overs() -> None:
-    # vLLM's CPU build gives every externally launched group the same name in shared memory, so what a killed run left
-    # there would stop this one.
-    for left_over in Path("/dev/shm").glob("-tp:0-*-cpushm_*"):
-        left_over.unlink(missing_ok=True)

@@ -80,7 +80,7 @@ RECIPE = (
     Substitution(
         "use_cpu",
         "true, but not under DeepSpeed",
-        "makes Accelerate form a group of CPU processes, and drop DeepSpeed",
+        "the processes use their CPUs; with DeepSpeed they do so anyway, and this would have Accelerate drop DeepSpeed",
         lambda *_: True,
         lambda _, accelerate: accelerate["distributed_type"] != "DEEPSPEED",
     ),
@@ -109,6 +109,7 @@ ACCELERATE = (
 ENVIRONMENT = (
     ("CUDA_VISIBLE_DEVICES", "", "no GPU, even where there is one"),
     ("DS_ACCELERATOR", "cpu", "DeepSpeed on CPUs"),
+    ("ACCELERATE_TORCH_DEVICE", "cpu", "Accelerate calls it `cpu:0` under DDP, where PyTorch loads no checkpoint to"),
     ("VLLM_CPU_KVCACHE_SPACE", "1", "GiB of KV cache; `vllm_gpu_memory_utilization` then has no effect"),
     ("TORCH_COMPILE_DISABLE", "1", "vLLM compiles nothing, which takes longer than all the rest"),
     ("MALLOC_MMAP_MAX_", "0", "memory is not given back to the kernel after each tensor, which is half of the time"),
