@@ -50,7 +50,15 @@ class Containment:
 
 def running() -> int:
     """How many processes this one has started and they have, which come to it when their parents end."""
-    return sum(process.status() != psutil.STATUS_ZOMBIE for process in psutil.Process().children(recursive=True))
+    return sum(map(runs, psutil.Process().children(recursive=True)))
+
+
+def runs(process: psutil.Process) -> bool:
+    """Whether a process that was there a moment ago still runs."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def surviving(expected: int) -> int:

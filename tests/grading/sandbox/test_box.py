@@ -1,5 +1,6 @@
 """Programs in boxes: what they may, what they may not, and that nothing of them is left."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import psutil
 import pyseccomp
 import pytest
 from conftest import ROOT
-from containment import PROGRAMS, refused
+from containment import PROGRAMS, refused, runs
 from hostile import LIMITS, ignoring
 from idioms import IDIOMS
 
@@ -138,7 +139,7 @@ def descriptors() -> int:
 
 def test_nothing_is_left_of_programs_or_boxes(box: Box) -> None:
     def of_boxes() -> list[psutil.Process]:
-        return [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
+        return [process for process in psutil.Process().children(recursive=True) if runs(process)]
 
     mounts = Path("/proc/mounts").read_text()
     before, open_before = len(of_boxes()), descriptors()
@@ -155,7 +156,8 @@ def test_nothing_is_left_of_programs_or_boxes(box: Box) -> None:
 def test_a_box_that_breaks_says_so(box: Box) -> None:
     with Box(box.isolation) as broken:
         for process in psutil.Process(broken._process.pid).children(recursive=True):
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it went with the one before
+                process.kill()
         broken._process.kill()
         with pytest.raises(SandboxError):
             run(broken, "print(1)")
