@@ -1,15 +1,17 @@
 """How many programs are graded in a second, what programs that run into their time limit cost, and what gets out.
 
-    python -m benchmarks.bench_programs --document docs/benchmark.md      (two minutes; nothing else should run)
+    python -m benchmarks.bench_programs --document docs/benchmark.md      (five minutes; nothing else should run)
 
 Cheap right programs, so that nearly all of the time is the sandbox's own: each test of each program is a process of its
-own. Isolations take turns and change places each round, and so do batches with and without programs that never end.
-Then every hostile program of the tests is run, and what is left of them is counted.
+own. Isolations take turns and change places each round, and so do batches with and without programs that never end, and
+the same tests in bare forks: no isolation, no limits, no pipes, nothing compared. Then every hostile program of the
+tests is run, and what is left of them is counted.
 """
 
 import argparse
 import json
 import os
+import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -20,6 +22,7 @@ from e1_trl.grading.grade import Outcome
 from e1_trl.grading.programs import TESTS, ProgramGrader
 from e1_trl.grading.sandbox.box import Limits
 from e1_trl.grading.sandbox.command import Isolation
+from e1_trl.grading.sandbox.inside.modules import PRELOADED
 from e1_trl.grading.suite import Case, Suite
 from e1_trl.report.markdown import replace_section, table
 from e1_trl.report.provenance import Provenance
@@ -38,11 +41,27 @@ HEADER = (
     "wall",
     f"wall with {1 / SPINNING:.0%} at their limit",
     "ratio",
+    "of bare forks",
 )
 
 # The number makes each another program: equal ones are run once.
 CHEAP = "```python\nn = int(input())\nprint(n + sum(map(int, input().split())))  # {number}\n```"
 ENDLESS = "```python\nwhile True: pass  # {number}\n```"
+# Prints the seconds that so many forks take, each of which compiles and runs such a program.
+BARE = """
+import importlib, io, os, sys, time
+for module in sys.argv[2:]:
+    importlib.import_module(module)
+source = "n = int(input())\\nprint(n + sum(map(int, input().split())))"
+start = time.perf_counter()
+for _ in range(int(sys.argv[1])):
+    if not (pid := os.fork()):
+        sys.stdin, sys.stdout = io.StringIO("3\\n1 2 3 4 5 6 7\\n"), io.StringIO()
+        exec(compile(source, "solution.py", "exec"))
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+print(time.perf_counter() - start)
+"""
 
 
 @dataclass(frozen=True)
@@ -50,7 +69,8 @@ class Speed:
     """What one isolation does: medians over rounds, and the range of the programs per second.
 
     `spinning_ratio` is that of the wall time of a batch in which some programs run into their limit of CPU time to that
-    of one without, in the same round: median, lowest and highest.
+    of one without, in the same round: median, lowest and highest; `of_bare_forks` likewise that of its tests per second
+    to those that bare forks do.
     """
 
     isolation: Isolation
@@ -63,6 +83,9 @@ class Speed:
     spinning_ratio: float
     spinning_ratio_low: float
     spinning_ratio_high: float
+    of_bare_forks: float
+    of_bare_forks_low: float
+    of_bare_forks_high: float
 
 
 def suite() -> str:
@@ -90,9 +113,17 @@ def timed(grader: ProgramGrader, endless: bool) -> float:
     return wall
 
 
-def measure(isolations: list[Isolation]) -> list[Speed]:
-    """All isolations and both batches in turns."""
+def bare() -> float:
+    """Seconds that as many tests take in bare forks, by as many processes as there are workers."""
+    words = [sys.executable, "-I", "-c", BARE, str(PROGRAMS * TESTS // WORKERS), *PRELOADED]
+    running = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(WORKERS)]
+    return max(float(process.communicate()[0]) for process in running)
+
+
+def measure(isolations: list[Isolation]) -> tuple[list[Speed], float]:
+    """All isolations and both batches in turns, and how many tests a second bare forks do."""
     walls: dict[tuple[Isolation, bool], list[float]] = {(kind, spin): [] for kind in isolations for spin in (0, 1)}
+    bares = list[float]()
     graders = {kind: ProgramGrader(LIMITS, WORKERS, isolation=kind) for kind in isolations}
     try:
         for grader in graders.values():
@@ -101,15 +132,17 @@ def measure(isolations: list[Isolation]) -> list[Speed]:
             order = list(walls) if turn % 2 == 0 else list(reversed(walls))
             for kind, endless in order:
                 walls[kind, endless].append(timed(graders[kind], endless))
+            bares.append(bare())
     finally:
         for grader in graders.values():
             grader.close()
-    return [speed(kind, walls[kind, False], walls[kind, True]) for kind in isolations]
+    return [speed(kind, walls[kind, False], walls[kind, True], bares) for kind in isolations], median(bares)
 
 
-def speed(isolation: Isolation, plain: list[float], spinning: list[float]) -> Speed:
-    """From the wall times of the rounds, in seconds, without and with programs that never end."""
+def speed(isolation: Isolation, plain: list[float], spinning: list[float], bares: list[float]) -> Speed:
+    """From the wall times of the rounds, in seconds: without and with programs that never end, and of bare forks."""
     ratios = [more / less for more, less in zip(spinning, plain, strict=True)]
+    of_bare = [less / more for less, more in zip(bares, plain, strict=True)]
     return Speed(
         isolation=isolation,
         programs_per_s=PROGRAMS / median(plain),
@@ -121,6 +154,9 @@ def speed(isolation: Isolation, plain: list[float], spinning: list[float]) -> Sp
         spinning_ratio=median(ratios),
         spinning_ratio_low=min(ratios),
         spinning_ratio_high=max(ratios),
+        of_bare_forks=median(of_bare),
+        of_bare_forks_low=min(of_bare),
+        of_bare_forks_high=max(of_bare),
     )
 
 
@@ -133,6 +169,7 @@ def summary(rows: list[Speed]) -> list[tuple[str, ...]]:
             f"{row.wall_s:.2f} s",
             f"{row.spinning_wall_s:.2f} s",
             f"{row.spinning_ratio:.2f} ({row.spinning_ratio_low:.2f} to {row.spinning_ratio_high:.2f})",
+            f"{row.of_bare_forks:.2f} ({row.of_bare_forks_low:.2f} to {row.of_bare_forks_high:.2f})",
         )
         for row in rows
     ]
@@ -144,7 +181,7 @@ def main() -> None:
     parser.add_argument("--document", type=Path, help="Markdown file whose section `programs` is replaced")
     arguments = parser.parse_args()
     isolations = [kind for kind in Isolation if kind is not Isolation.UNPROTECTED and refused(kind) is None]
-    rows = measure(isolations)
+    rows, bare_s = measure(isolations)
     contained = contain(WORKERS)
     content = {
         "programs_per_s": rows[0].programs_per_s,  # of the strongest isolation
@@ -156,6 +193,7 @@ def main() -> None:
         **asdict(Provenance.here([])),
         "programs": PROGRAMS,
         "tests_per_program": TESTS,
+        "bare_tests_per_s": PROGRAMS * TESTS / bare_s,
         "rounds": ROUNDS,
         "spinning_share": 1 / SPINNING,
         "spinning_limit_s": LIMITS.cpu,
@@ -164,8 +202,8 @@ def main() -> None:
     }
     arguments.output.write_text(json.dumps(content, indent=1) + "\n")
     text = table(HEADER, summary(rows)) + (
-        f"\nOf {content['hostile_cases']} runs of hostile programs {content['hostile_contained']} are contained; "
-        f"{content['survivors']} processes survive.\n"
+        f"\nBare forks: {content['bare_tests_per_s']:.0f} tests per second. Of {content['hostile_cases']} runs of hostile "
+        f"programs {content['hostile_contained']} are contained; {content['survivors']} processes survive.\n"
     )
     print(text)
     if arguments.document is not None:
