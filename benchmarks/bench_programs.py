@@ -202,8 +202,8 @@ def main() -> None:
     }
     arguments.output.write_text(json.dumps(content, indent=1) + "\n")
     text = table(HEADER, summary(rows)) + (
-        f"\nBare forks: {content['bare_tests_per_s']:.0f} tests per second. Of {content['hostile_cases']} runs of hostile "
-        f"programs {content['hostile_contained']} are contained; {content['survivors']} processes survive.\n"
+        f"\nBare forks: {content['bare_tests_per_s']:.0f} tests per second. Of {content['hostile_cases']} runs of "
+        f"hostile programs {content['hostile_contained']} are contained; {content['survivors']} processes survive.\n"
     )
     print(text)
     if arguments.document is not None:
