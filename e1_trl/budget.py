@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 UNLIMITED = "unlimited"
+MARKER = "</think>"
 
 
 def _parse_tokens(text: str, budget: str) -> int | None:
@@ -104,13 +105,14 @@ class Marker:
 
     @classmethod
     def from_tokenizer(
-        cls, tokenizer: "PreTrainedTokenizerBase", text: str = "</think>", forced_text: str | None = None
+        cls, tokenizer: "PreTrainedTokenizerBase", text: str | None = None, forced_text: str | None = None
     ) -> "Marker":
-        """Tokenize the marker, and `forced_text` (the marker itself if `None`).
+        """Tokenize the marker (`</think>` if `None`), and `forced_text` (the marker itself if `None`).
 
         Raises:
             ValueError: one of the texts has no tokens.
         """
+        text = MARKER if text is None else text
         ids = tuple(tokenizer.encode(text, add_special_tokens=False))
         forced_ids = ids if forced_text is None else tuple(tokenizer.encode(forced_text, add_special_tokens=False))
         if not ids or not forced_ids:
@@ -130,9 +132,9 @@ class Marker:
 class BudgetArguments:
     """What training and evaluation are both told about prompts and the close of the thinking."""
 
-    marker: str = field(
-        default="</think>",
-        metadata={"help": "The text that ends the thinking: one token of the tokenizer, or several."},
+    marker: str | None = field(
+        default=None,
+        metadata={"help": f"The text that ends the thinking: one token of the tokenizer, or several; unset: {MARKER}."},
     )
     forced_text: str | None = field(
         default=None, metadata={"help": "What is appended when the thinking budget runs out; unset: the marker."}

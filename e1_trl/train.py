@@ -11,8 +11,9 @@ import logging
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import yaml
@@ -20,13 +21,16 @@ from datasets import Dataset
 from transformers.trainer_utils import get_last_checkpoint
 from trl import DatasetMixtureConfig, ModelConfig, TrlParser, get_peft_config, get_quantization_config
 
+from e1_trl import hub
 from e1_trl.grading.grade import Grader
 from e1_trl.grading.graders import make_grader
 from e1_trl.plan.verdict import verdict
+from e1_trl.problems.prompts import INSTRUCTION, shown
 from e1_trl.report.provenance import Provenance
 from e1_trl.training.config import E1Config, E1ScriptArguments, Settled, settle
 from e1_trl.training.data import Problems, check_columns, check_size, load
 from e1_trl.training.dry_run import describe
+from e1_trl.training.resolved import resolved
 from e1_trl.training.rewards import Accuracy, Reward, make_rewards
 from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import BudgetEvaluation
@@ -46,7 +50,8 @@ class Recipe:
     grader: Grader
     rewards: list[Reward]
     checkpoint: str | None  # to resume from
-    dataset_name: str | None  # on the Hub, for the model card
+    datasets: tuple[str, ...]  # on the Hub, for the model card
+    instruction: str  # that follows every problem, for the card, too
 
 
 def prepare(
@@ -76,12 +81,15 @@ def prepare(
         if dataset is not None:
             check_columns(dataset, rewards, args)
     check_size(problems.train, args)
+    if args.push_to_hub and args.process_index == 0:
+        hub.reserve(args.hub_model_id or Path(args.output_dir).resolve().name, args.hub_private_repo, args.hub_revision)
     if torch.cuda.is_available():
         card = torch.cuda.get_device_properties(args.device).total_memory
         said = verdict(args, model, card, script_args.skip_memory_check)
         if args.process_index == 0:
             print(said, flush=True)
-    local = script_args.dataset_name is not None and Path(script_args.dataset_name).exists()
+    named = [script_args.dataset_name, *(each.path for each in mixture.datasets)]
+    first = shown(problems.train[0]["prompt"])
     return Recipe(
         args=args,
         model=model,
@@ -90,7 +98,8 @@ def prepare(
         grader=grader,
         rewards=rewards,
         checkpoint=checkpoint,
-        dataset_name=None if local else script_args.dataset_name,  # the Hub refuses a card that names a local file
+        datasets=tuple(name for name in named if name and not Path(name).exists()),  # the Hub refuses others
+        instruction=script_args.instruction or (INSTRUCTION if first.endswith(INSTRUCTION) else ""),
     )
 
 
@@ -122,8 +131,12 @@ def lean(problems: Dataset, rewards: list[Reward]) -> Dataset:
     return problems.select_columns(["prompt", "answers", "prompt_tokens"])
 
 
-def train(recipe: Recipe) -> None:
-    """Train, save, and upload once if the recipe says so."""
+def train(recipe: Recipe, written: dict[str, Any]) -> None:
+    """Train, save, and upload once if the recipe says so, with a card that has the recipe as `written`.
+
+    Raises:
+        SystemExit: the upload failed; one line, which says where the model is.
+    """
     args, evaluation = recipe.args, recipe.problems.evaluation
     with recipe.grader:
         trainer = E1Trainer(
@@ -139,15 +152,34 @@ def train(recipe: Recipe) -> None:
         if args.eval_budgets and evaluation is not None:
             budgets, steps = args.evaluation_budgets, int(args.eval_steps or 10)
             trainer.add_callback(BudgetEvaluation(trainer, evaluation, budgets, recipe.grader, steps))
+        trainer.origin = replace(
+            trainer.origin,
+            datasets=recipe.datasets,
+            instruction=recipe.instruction,
+            conversations=not isinstance(recipe.problems.train[0]["prompt"], str),
+            chat_template_kwargs=args.chat_template_kwargs or {},
+        )
+        trainer.recipe = (
+            written if trainer.origin.commit is None else {**written, "model_revision": trainer.origin.commit}
+        )
+        trainer.create_model_card()  # before PEFT saves one of its own
         if trainer.is_world_process_zero():
             Provenance.here([args.seed]).write(Path(args.output_dir))
         trainer.train(resume_from_checkpoint=recipe.checkpoint)
     trainer.save_state()
-    if args.push_to_hub:  # saves the model and its card, too, where save_model would upload a first time
-        trainer.push_to_hub(dataset_name=recipe.dataset_name)
-    else:
+    if not args.push_to_hub:
         trainer.save_model()
-        trainer.create_model_card(dataset_name=recipe.dataset_name)
+        trainer.create_model_card()
+        return
+    try:
+        trainer.push_to_hub()  # saves the model and its card, too, where save_model would upload a first time
+    except Exception as error:
+        if not hub.failed(error):
+            raise
+        sys.exit(
+            f"e1_trl.train: the upload to {trainer.hub_model_id} failed: {hub.said(error)}; the model is whole in "
+            f"{args.output_dir}: the same command with --resume_from_checkpoint true uploads it, without training"
+        )
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -170,7 +202,8 @@ def main(argv: list[str] | None = None) -> None:
             if args.process_index == 0:
                 print(describe(args, script_args.grader, recipe.settled, recipe.problems, recipe.grader))
         return
-    train(recipe)
+    records = (script_args, args, model, mixture)
+    train(recipe, resolved(sys.argv[1:] if argv is None else argv, records))
 
 
 if __name__ == "__main__":

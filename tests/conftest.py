@@ -209,6 +209,14 @@ def kill(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist groups the tests after this
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have one process run all tests that share the server or an engine, which every process would start anew."""
+    for item in items:
+        if {"server", "start_engine"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group("engine"))
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say how much was not tested for want of the offline data."""
     skipped = [report for report in terminalreporter.stats.get("skipped", []) if str(DATA) in str(report.longrepr)]

@@ -64,7 +64,8 @@ def test_an_unknown_command_is_named_in_one_line() -> None:
     done = e1("evaluate")
     assert done.returncode == 1
     assert (
-        done.stderr == "e1: there is no command 'evaluate', only train, plan, validate, eval, report, compare, curve\n"
+        done.stderr
+        == "e1: there is no command 'evaluate', only train, plan, validate, eval, report, compare, card, curve\n"
     )
 
 

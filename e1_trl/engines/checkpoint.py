@@ -74,8 +74,8 @@ class Checkpoint:
 
     @property
     def max_rank(self) -> int:
-        """The smallest of the ranks that vLLM makes room for."""
-        return next(rank for rank in VLLM_LORA_RANKS if rank >= self.rank)
+        """The rank that vLLM is to make room for."""
+        return served_rank(self.rank)
 
     @property
     def model_revision(self) -> str | None:
@@ -94,6 +94,11 @@ class Checkpoint:
         if self.adapter is None:
             return base
         return f"{base} + {_fingerprint(self.adapter, self.revision, 'adapter_config.json')}"
+
+
+def served_rank(rank: int) -> int:
+    """The smallest of the ranks of adapters that vLLM makes room for, which is enough for this one."""
+    return next(each for each in VLLM_LORA_RANKS if each >= rank)
 
 
 def _fingerprint(name: str, revision: str | None, config: str) -> str:

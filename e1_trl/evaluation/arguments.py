@@ -46,7 +46,13 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
             "help": "Checkpoint folder or Hub id, of a model or of a LoRA adapter; with `base_url`, whose tokenizer."
         }
     )
-    budgets: list[str] = field(metadata={"help": "Budgets as `thinking+solution` in tokens, or `unlimited`."})
+    budgets: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "Budgets as `thinking+solution` in tokens, or `unlimited`; unset: those that the model itself "
+            "says, as what e1_trl has trained does. So are `marker` and `forced_text`."
+        },
+    )
     methods: list[str] = field(
         default_factory=lambda: ["separate", "truncation", "s1", "no_thinking", "unconstrained"],
         metadata={"help": f"Of {', '.join(METHODS)}."},

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget, Marker
@@ -20,6 +20,7 @@ from e1_trl.problems.benchmarks import BENCHMARKS, load_benchmark
 from e1_trl.problems.load import load_problems
 from e1_trl.problems.prompts import compose, drop_long, tokenize
 from e1_trl.rollout import Segment, Stop
+from e1_trl.trained import FILE, Trained
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -89,6 +90,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     """
     from transformers import AutoConfig, AutoTokenizer
 
+    arguments = told_by_the_model(arguments)
     wanted = cells(arguments.methods, [Budget.parse(text) for text in arguments.budgets])
     checkpoint = Checkpoint.find(arguments.model, arguments.revision)
     code = arguments.trust_remote_code
@@ -154,11 +156,35 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     return prepared
 
 
+def told_by_the_model(arguments: EvaluationArguments) -> EvaluationArguments:
+    """The arguments, with the marker, forced text and budgets of the model's `budget.json` where they name none.
+
+    Raises:
+        ValueError: no budget is named anywhere, or the model's file is not what it should be.
+        OSError: there is no such model.
+    """
+    trained = Trained.find(arguments.model, arguments.revision)
+    if trained is None:
+        if not arguments.budgets:
+            raise ValueError(f"budgets is empty, and {arguments.model} has no {FILE}; name some, as 512+1024 1024+1024")
+        return arguments
+    told: dict[str, Any] = {}
+    if arguments.marker is None:
+        told["marker"] = trained.marker
+        if arguments.forced_text is None:
+            told["forced_text"] = trained.forced_text
+    if not arguments.budgets:
+        told["budgets"] = [str(budget) for budget in trained.budgets]
+    for name, value in told.items():
+        logger.warning("%s: %s, from %s of %s", name, value, FILE, arguments.model)
+    return replace(arguments, **told)
+
+
 def _settle(arguments: EvaluationArguments, tokenizer: "PreTrainedTokenizerBase", context: int) -> Setting:
     marker = Marker.from_tokenizer(tokenizer, arguments.marker, arguments.forced_text)
     return Setting(
         marker=marker,
-        s1_marker=Marker.from_tokenizer(tokenizer, arguments.marker, arguments.marker + arguments.s1_text),
+        s1_marker=Marker.from_tokenizer(tokenizer, arguments.marker, marker.text + arguments.s1_text),
         wait_ids=tuple(tokenizer.encode(arguments.wait_text, add_special_tokens=False)),
         s1_waits=arguments.s1_waits,
         opening_ids=tuple(tokenizer.encode(marker.opening, add_special_tokens=False)),

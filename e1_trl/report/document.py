@@ -96,6 +96,11 @@ def accuracies(rows: Sequence[Row]) -> str:
     return table(HEADER, map(_cells, rows))
 
 
+def curve(rows: Sequence[Row]) -> str:
+    """The rows of one model as a Markdown table."""
+    return table(HEADER[1:], (_cells(row)[1:] for row in rows))
+
+
 def _cells(row: Row) -> tuple[str, ...]:
     return (
         row.model,

@@ -12,18 +12,26 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
+def around(text: str, name: str) -> tuple[str, str] | None:
+    """A text up to the end of the line `<!-- name -->`, and from the line `<!-- /name -->` on.
+
+    `None` if it has no such lines in that order.
+    """
+    before, opening, rest = text.partition(f"<!-- {name} -->\n")
+    _, closing, after = rest.partition(f"<!-- /{name} -->")
+    return (before + opening, closing + after) if opening and closing else None
+
+
 def around_section(document: Path, name: str) -> tuple[str, str]:
     """The text of a document up to the end of the line `<!-- name -->`, and from the line `<!-- /name -->` on.
 
     Raises:
         ValueError: the document has no such lines in that order.
     """
-    start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-    before, opening, rest = document.read_text().partition(start)
-    _, closing, after = rest.partition(end)
-    if not opening or not closing:
-        raise ValueError(f"{document} has no section between the lines {start.strip()} and {end}")
-    return before + opening, closing + after
+    parts = around(document.read_text(), name)
+    if parts is None:
+        raise ValueError(f"{document} has no section between the lines <!-- {name} --> and <!-- /{name} -->")
+    return parts
 
 
 def replace_section(document: Path, name: str, text: str) -> None:

@@ -37,8 +37,8 @@ class E1Config(BudgetArguments, GRPOConfig):
             Tokens of thinking after which the close is forced; `None`: bounded by the context alone.
         solution_budget (`int` or `None`, defaults to 1024):
             Tokens of solution after which it is cut; `None`: bounded by the context alone.
-        marker (`str`, defaults to `"</think>"`):
-            The text that ends the thinking. It may be one token of the tokenizer or several.
+        marker (`str`, *optional*):
+            The text that ends the thinking, `</think>` if unset. It may be one token of the tokenizer or several.
         forced_text (`str`, *optional*):
             What is appended when the thinking budget runs out; the marker itself if unset.
         max_prompt_length (`int`, defaults to 1024):
@@ -109,6 +109,11 @@ class E1Config(BudgetArguments, GRPOConfig):
             raise ValueError(f"eval_steps is {self.eval_steps}; eval_budgets need a whole number of steps")
         if not self.use_vllm:
             raise ValueError("use_vllm is false; budgeted rollouts need vLLM (vllm_mode 'colocate' or 'server')")
+        if self.push_to_hub and self.hub_token:
+            raise ValueError(
+                "hub_token is set, and would be uploaded inside training_args.bin; set the variable HF_TOKEN instead, "
+                "or log in with `hf auth login`"
+            )
         tables = Path(self.output_dir) / "completions"
         if self.push_to_hub and tables.is_dir() and not tables.is_symlink():
             raise ValueError(

@@ -8,10 +8,10 @@ docs/private-names.md.
 import copy
 import logging
 import math
-import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from accelerate.utils import is_peft_model
@@ -23,7 +23,10 @@ from trl.trainer.utils import get_callable_name
 
 from e1_trl.budget import Budget
 from e1_trl.engines.colocated import make_training_engine
+from e1_trl.report import model_card
+from e1_trl.report.model_card import Origin
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
+from e1_trl.trained import Trained
 from e1_trl.training.config import E1Config, settle
 from e1_trl.training.data import AnyDataset, check_columns, check_size, keep_short
 from e1_trl.training.progress import Once, Progress, Short
@@ -64,26 +67,14 @@ class E1Trainer(GRPOTrainer):
     >>> trainer.train()
     ```
 
+    For the model card, `origin` says what the model is trained from and on, and `recipe` how; the training script says
+    all of it.
+
     Raises:
         ValueError: budget, context length, dataset, rewards and configuration do not fit together; before the model is
             loaded.
         RuntimeError: while training, when the engine and the trainer disagree grossly on log-probabilities.
     """
-
-    _tag_names: ClassVar = ["trl", "grpo", "elastic-reasoning"]
-    _name = "E1"
-    _paper: ClassVar = {
-        "title": "Scalable Chain of Thoughts via Elastic Reasoning",
-        "id": "2505.05315",
-        "citation": textwrap.dedent("""\
-            @article{xu2025scalable,
-                title        = {{Scalable Chain of Thoughts via Elastic Reasoning}},
-                author       = {Yuhui Xu and Hanze Dong and Lei Wang and Doyen Sahoo and Junnan Li and
-                                Caiming Xiong},
-                year         = 2025,
-                eprint       = {arXiv:2505.05315},
-            }"""),
-    }
 
     def __init__(
         self,
@@ -134,6 +125,9 @@ class E1Trainer(GRPOTrainer):
             rollout_func=E1Trainer.rollout,
             **kwargs,
         )
+        base = model if isinstance(model, str) else model.name_or_path
+        self.origin = Origin.of(base, (args.model_init_kwargs or {}).get("revision"))
+        self.recipe: dict[str, Any] | None = None
         self.marker = settled.marker
         self.context = settled.lengths.context
         self._table_step: int | None = None  # when a table of completions was last logged
@@ -193,6 +187,31 @@ class E1Trainer(GRPOTrainer):
         if self.log_completions:
             self._table_step = step
         super().log(logs, start_time)
+
+    def create_model_card(
+        self, model_name: str | None = None, dataset_name: str | None = None, tags: str | list[str] | None = None
+    ) -> None:
+        """Write the model card into `output_dir`, and the files that it speaks of; see `e1_trl.report.model_card`.
+
+        Args:
+            model_name: unset: where it lies on the Hub, or the folder.
+            dataset_name: another dataset on the Hub that it is trained on.
+            tags: more tags.
+
+        Raises:
+            ValueError: there is a card with metadata that cannot be read.
+            StoreError: it cannot be written.
+        """
+        if not self.is_world_process_zero():
+            return
+        folder = Path(self.args.output_dir)
+        named = () if dataset_name is None or Path(dataset_name).exists() else (dataset_name,)
+        origin = replace(self.origin, datasets=tuple(dict.fromkeys([*self.origin.datasets, *named])))
+        forced_text = self.marker.text if self.args.forced_text is None else self.args.forced_text
+        trained = Trained.of(self.marker, forced_text, self.args.budget)
+        more = [tags] if isinstance(tags, str) else tags or []
+        model_card.write_details(folder, trained, origin, self.recipe)
+        model_card.write(folder, self.hub_model_id or str(folder), tags=more)
 
     def complete(self, prompts: list[Any], budget: Budget) -> list[Completion]:
         """Complete this process's prompts at any budget that fits `context`, with the weights of now.

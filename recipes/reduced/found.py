@@ -49,7 +49,7 @@ class Found:
             grad_norm=[entry["grad_norm"] for entry in steps],
             gap=max(entry["sampling/sampling_logp_difference/mean"] for entry in steps),
             moved=[largest_change(base, model) for model in (output / "checkpoint-1", output)],
-            outcomes=_outcomes(output / "completions"),
+            outcomes=outcomes(output / "completions"),
             isolation=isolation,
             sampled=row["mean_tokens"],
             seconds=seconds,
@@ -82,7 +82,7 @@ def largest_change(before: Path, after: Path) -> float:
         return max((old.get_tensor(name) - new.get_tensor(name)).abs().max().item() for name in names)
 
 
-def _outcomes(tables: Path) -> dict[str, int]:
+def outcomes(tables: Path) -> dict[str, int]:
     """How often each outcome stands in the tables of completions."""
     found = pd.concat([pd.read_parquet(file, columns=["outcome"]) for file in sorted(tables.glob("*.parquet"))])
     return {str(outcome): int(count) for outcome, count in found["outcome"].value_counts().items()}

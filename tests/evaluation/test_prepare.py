@@ -5,16 +5,19 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import BASE, options
 from transformers import AutoTokenizer
 
+from e1_trl.budget import Budget
 from e1_trl.engines.checkpoint import Checkpoint
 from e1_trl.evaluation.arguments import parse
 from e1_trl.evaluation.prepare import prepare
 from e1_trl.evaluation.start import engine_options
+from e1_trl.trained import Point, Trained
 
 AT = ("--budgets", "16+16")
 
@@ -55,6 +58,33 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(nano_data: Path, t
             prepare(parse([str(argument) for argument in arguments]))
         assert "\n" not in str(error.value)
     assert not out.exists()
+
+
+def test_marker_forced_text_and_budgets_are_the_models_own_unless_others_are_named(
+    nano_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(BASE, model)
+    with pytest.raises(ValueError, match=r"budgets is empty, and .* has no budget.json; name some"):
+        prepare(parse(options(nano_data, tmp_path, "--model", model)))
+
+    measured = {"problems": 1, "samples": 1, "accuracy": 1.0, "ci_low": 0.0, "ci_high": 1.0}
+    point = Point("b", "separate", 16, 8, mean_tokens=1.0, forced_ratio=0.0, **measured)
+    trained = Trained(";", "0;", 2, Budget(32, 16))
+    only = ("--methods", "separate", "--model", model)
+    for curve, budgets in (((), ["32+16"]), ((point, replace(point, method="truncation")), ["16+8"])):
+        replace(trained, curve=curve).write(model)
+        found = prepare(parse(options(nano_data, tmp_path, *only)))
+        assert [str(asked.cell.budget) for asked in found.asked] == budgets
+        assert found.tokenizer.decode(found.setting.marker.ids) == ";"
+        assert found.tokenizer.decode(found.setting.marker.forced_ids) == "0;"
+    assert f"marker: ;, from budget.json of {model}" in caplog.text
+
+    named = ("--budgets", "8+8", "--marker", "</think>")
+    found = prepare(parse(options(nano_data, tmp_path, *only, *named)))
+    assert [str(asked.cell.budget) for asked in found.asked] == ["8+8"]
+    assert found.setting.marker.forced_ids == found.setting.marker.ids != (0,)
+    assert found.tokenizer.decode(found.setting.marker.ids) == "</think>"
 
 
 def test_arguments_of_the_template_the_sampling_and_the_engine_reach_it(nano_data: Path, tmp_path: Path) -> None:

@@ -59,6 +59,10 @@ def test_a_budget_that_does_not_fit_the_context_is_refused() -> None:
         ({"report_to": "wandb"}, "report_to names 'wandb', which is not installed; pip install wandb"),
         ({"generation_kwargs": {"max_tokens": 5}}, "generation_kwargs sets \\['max_tokens'\\]"),
         ({"generation_kwargs": {"seed": 5}}, "generation_kwargs sets \\['seed'\\]"),
+        (
+            {"push_to_hub": True, "hub_token": "hf_x"},
+            "hub_token is set, and would be uploaded inside training_args.bin",
+        ),
     ],
 )
 def test_contradictions_are_refused_in_one_line(fields: dict[str, object], message: str) -> None:

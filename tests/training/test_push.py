@@ -1,109 +1,156 @@
-"""What a finished training uploads, to a stub of the Hub on this machine."""
+"""What a training uploads, to a stub of the Hub on this machine, and what is loaded back from there."""
 
-import base64
 import json
-import threading
+import subprocess
+import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
-import yaml
-from conftest import Train
+from conftest import BASE, Train, evaluation, kill, launch, printed, results
+from hub_stub import Commit, Hub, faults, serving_hub
+from huggingface_hub import ModelCard
+from safetensors.torch import load
 
-COMMITS: list[dict[str, bytes]] = []  # the files of every commit, by path
+from e1_trl.trained import Trained
 
+pytestmark = [pytest.mark.engine, pytest.mark.distributed]
 
-class Hub(BaseHTTPRequestHandler):
-    """As much of the Hub as an upload of small files needs."""
-
-    def do_GET(self) -> None:
-        self._answer({"id": "someone/e1", "sha": "0" * 40, "siblings": []})
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"] or 0)).decode()
-        action = self.path.split("?")[0].split("/")[2:]
-        if action[-2:] == ["repos", "create"]:
-            self._answer({"url": f"{self._origin}/someone/e1", "name": "someone/e1"})
-        elif "preupload" in action:
-            files = [file["path"] for file in json.loads(body)["files"]]
-            mode = {"uploadMode": "regular", "shouldIgnore": False}
-            self._answer({"files": [{"path": path, **mode} for path in files]})
-        elif "commit" in action:
-            operations = [json.loads(line) for line in body.splitlines()]
-            files = [operation["value"] for operation in operations if operation["key"] == "file"]
-            COMMITS.append({file["path"]: base64.b64decode(file["content"]) for file in files})
-            url = f"{self._origin}/someone/e1/commit/{'1' * 40}"
-            self._answer({"success": True, "commitUrl": url, "commitOid": "1" * 40, "hookOutput": ""})
-        else:  # validate-yaml
-            self._answer({"errors": [], "warnings": []})
-
-    @property
-    def _origin(self) -> str:
-        return f"http://{self.headers['Host']}"
-
-    def _answer(self, content: object) -> None:
-        body = json.dumps(content).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing."""
+LOADED = """
+import sys
+from transformers import AutoModelForCausalLM, AutoTokenizer
+AutoTokenizer.from_pretrained(sys.argv[1])
+print(AutoModelForCausalLM.from_pretrained(sys.argv[1]).num_parameters())
+"""
+OF_A_MODEL = {"README.md", "config.json", "model.safetensors", "tokenizer.json", "budget.json", "provenance.json"}
+OF_ITS_CARD = {"e1/origin.json", "e1/recipe.yaml", "e1/versions.txt", "trainer_state.json"}
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
-    """The stub's address, where the programs that a test starts take the Hub to be."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_port}"
-    for name, value in {
-        "HF_ENDPOINT": address,
-        "HF_HUB_DISABLE_XET": "1",
-        "HF_HUB_OFFLINE": "0",
-        "HF_TOKEN": "hf_stub",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    COMMITS.clear()
-    yield address
-    server.shutdown()
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+    """The stub, which the programs that a test starts take for the Hub."""
+    with serving_hub() as hub:
+        for name, value in {**hub.environment, "HF_HOME": str(tmp_path / "home")}.items():
+            monkeypatch.setenv(name, value)
+        yield hub
 
 
-@pytest.mark.engine
-@pytest.mark.distributed
-def test_a_training_uploads_its_model_once_and_no_completions(
-    train: Train, hub: str, nano_data: Path, tmp_path: Path
-) -> None:
-    # Prompts that are texts, which go to the model as they are.
+@pytest.fixture
+def texts(nano_data: Path, tmp_path: Path) -> Path:
+    """Prompts that are texts, which go to the model as they are."""
     data = tmp_path / "texts.jsonl"
     with data.open("w") as file:
         for line in (nano_data / "train.jsonl").read_text().splitlines()[:64]:
             problem = json.loads(line)
             text = f"<|user|>{problem['problem']}<|assistant|><think>"
             file.write(json.dumps({"prompt": text, "answer": problem["answer"]}) + "\n")
+    return data
+
+
+def pushing(data: Path, **more: Any) -> list[str]:
     options = {
-        "--dataset_name": data,
-        "--problem_column": "prompt",
-        "--thinking_budget": 192,
-        "--max_steps": 2,
-        "--save_strategy": "steps",
-        "--save_steps": 1,
-        "--push_to_hub": "true",
-        "--hub_model_id": "someone/e1",
-        "--log_completions": "true",
-        "--num_completions_to_print": 1,
+        "dataset_name": data,
+        "problem_column": "prompt",
+        "thinking_budget": 192,
+        "max_steps": 2,
+        "save_strategy": "steps",
+        "save_steps": 1,
+        "push_to_hub": "true",
+        "hub_model_id": "someone/e1",
+        **more,
     }
-    log = train(*(word for option in options.items() for word in option))
+    lists = {name: value if isinstance(value, list) else [value] for name, value in options.items()}
+    return [str(word) for name, values in lists.items() for word in (f"--{name}", *values)]
+
+
+def assert_whole(commit: Commit, output: Path) -> None:
+    """All of a model and of its card is there, and nothing else."""
+    files = commit.files
+    assert files.keys() >= OF_A_MODEL | OF_ITS_CARD
+    assert not [path for path in files if "completions" in path or path.startswith("checkpoint")]
+    assert faults(files["README.md"].decode()) == []
+    for path, content in files.items():
+        assert content == (output / path).read_bytes()
+        assert b"hf_writer" not in content
+
+
+def test_a_trained_model_is_uploaded_once_and_evaluated_from_there_at_its_own_budget(
+    train: Train, hub: Hub, texts: Path, nano_data: Path, tmp_path: Path
+) -> None:
+    log = train(*pushing(texts, log_completions="true", num_completions_to_print=1))
     assert all(entry["reward"] > 0 for entry in log if "loss" in entry)
     assert list((tmp_path / "run" / "completions").glob("*.parquet"))
-    (files,) = COMMITS
-    uploaded = ["README.md", "config.json", "model.safetensors", "tokenizer.json"]
-    assert {*uploaded, "trainer_state.json", "provenance.json"} <= files.keys()
-    assert files["model.safetensors"] == (tmp_path / "run" / "checkpoint-2" / "model.safetensors").read_bytes()
-    assert not [path for path in files if "completions" in path or path.startswith("checkpoint")]
-    card = yaml.safe_load(files["README.md"].decode().split("---")[1])
-    assert "elastic-reasoning" in card["tags"]
+    (commit,) = hub.commits("someone/e1")
+    assert_whole(commit, tmp_path / "run")
+    assert commit.files["model.safetensors"] == (tmp_path / "run/checkpoint-2/model.safetensors").read_bytes()
+    text = ModelCard(commit.files["README.md"].decode()).text
+    assert "| steps | 2 |" in text and "192+32" in text and "vllm serve someone/e1" in text and "None" not in text
+
+    loaded = [sys.executable, "-c", LOADED, "someone/e1"]
+    parameters = int(subprocess.run(loaded, check=True, capture_output=True, text=True).stdout)
+    assert parameters == sum(tensor.numel() for tensor in load(commit.files["model.safetensors"]).values())
+
+    output = tmp_path / "evaluation"
+    asked = evaluation(nano_data, output, "--methods", "separate", "--max_problems", 16, "--model", "someone/e1")
+    done = subprocess.run(asked, check=True, capture_output=True, text=True)
+    assert "budgets: ['192+32'], from budget.json of someone/e1" in done.stderr + done.stdout
+    (row,) = results(output)["rows"]
+    assert (row["thinking_budget"], row["solution_budget"], row["problems"]) == (192, 32, 16)
+    assert json.loads((output / "run.json").read_text())["model"] == commit.id
+
+
+def test_an_adapter_is_uploaded_with_its_base_named_after_an_upload_that_was_killed(
+    train: Train, hub: Hub, texts: Path, tmp_path: Path
+) -> None:
+    # As if the base came from the Hub.
+    files = {path.name: path.read_bytes() for path in BASE.iterdir() if path.is_file()}
+    files["README.md"] = b"---\nlicense: mit\n---\n# Base\n"
+    hub.add("org/base", files)
+    lora = {
+        "use_peft": "true",
+        "lora_r": 8,
+        "lora_target_modules": ["q_proj", "v_proj"],
+        "model_name_or_path": "org/base",
+    }
+    words = pushing(texts, hub_strategy="checkpoint", hub_revision="lora", hub_private_repo="true", **lora)
+
+    output = tmp_path / "run"
+    hub.stalled = True
+    process = launch(*words, output=output, data=texts)
+    try:
+        while not hub.uploading.wait(timeout=1):
+            assert process.poll() is None, printed(output)[-3000:]
+    finally:
+        kill(process)
+    hub.stalled, hub.full = False, True
+    assert hub.commits("someone/e1", "lora") == []
+
+    process = launch(*words, "--resume_from_checkpoint", "true", output=output, data=texts)
+    assert process.wait(timeout=300) != 0
+    lines = [line for line in printed(output).splitlines() if line.startswith("e1_trl.train: ")]
+    assert len(lines) == 1 and f"the model is whole in {output}" in lines[0] and "400" in lines[0]
+    hub.full = False
+
+    train(*words, "--resume_from_checkpoint", "true")
+    commits = hub.commits("someone/e1", "lora")
+    assert hub.repositories["someone/e1"].private and hub.commits("someone/e1") == []
+    last = commits[-1].files
+    assert {"adapter_model.safetensors", "adapter_config.json", "last-checkpoint/trainer_state.json"} <= last.keys()
+    assert "model.safetensors" not in last
+    card = ModelCard(last["README.md"].decode())
+    assert faults(last["README.md"].decode()) == []
+    assert (card.data.base_model, card.data.license, card.data.library_name) == ("org/base", "mit", "peft")
+    assert "vllm serve org/base --enable-lora" in card.text and "More Information Needed" not in card.text
+    assert json.loads(last["adapter_config.json"])["base_model_name_or_path"] == "org/base"
+    assert Trained.read(output / "budget.json").budget.thinking == 192
+    assert f"model_revision: {hub.repositories['org/base'].at('main').id}" in last["e1/recipe.yaml"].decode()
+
+
+def test_a_training_that_could_not_upload_does_not_begin(hub: Hub, texts: Path, tmp_path: Path) -> None:
+    hub.add("someone/e1", {"pytorch_model.bin": b"x"})
+    process = launch(*pushing(texts), output=tmp_path / "run", data=texts)
+    process.wait()
+    (line,) = [line for line in printed(tmp_path / "run").splitlines() if line.startswith("e1_trl.train: ")]
+    assert "someone/e1 holds another model (pytorch_model.bin)" in line
+    assert process.returncode != 0 and not (tmp_path / "run").exists()

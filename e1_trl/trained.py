@@ -1,0 +1,117 @@
+"""What a trained model says of its budgets to whoever samples from it: the file `budget.json` beside its weights.
+
+A server, a client or an evaluation takes its defaults from it. Knows nothing about training or evaluation.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from e1_trl.atomic import write_atomically
+from e1_trl.budget import Budget, Marker
+
+FILE = "budget.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Point:
+    """What was measured of one method at one budget on one benchmark. Budgets and `mean_tokens` in tokens.
+
+    `thinking_budget` and `solution_budget` are `None` where they are unlimited, and `ci_low` and `ci_high` bound the
+    95% interval of the accuracy.
+    """
+
+    benchmark: str
+    method: str
+    thinking_budget: int | None
+    solution_budget: int | None
+    problems: int
+    samples: int
+    accuracy: float
+    ci_low: float
+    ci_high: float
+    mean_tokens: float
+    forced_ratio: float
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.thinking_budget, self.solution_budget)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """How a model was trained to be sampled from, and what it does then.
+
+    Attributes:
+        marker: the text that ends the thinking.
+        forced_text: what is appended when the thinking budget runs out.
+        forced_tokens: how many tokens that is.
+        budget: of the training.
+        curve: what was measured, if it was.
+    """
+
+    marker: str
+    forced_text: str
+    forced_tokens: int
+    budget: Budget
+    curve: tuple[Point, ...] = ()
+
+    @classmethod
+    def of(cls, marker: Marker, forced_text: str, budget: Budget) -> "Trained":
+        """A model that was trained at this budget and is not evaluated."""
+        return cls(marker.text, forced_text, len(marker.forced_ids), budget)
+
+    @property
+    def budgets(self) -> list[Budget]:
+        """The budgets to evaluate at: those of the curve, or that of the training."""
+        return list(dict.fromkeys(point.budget for point in self.curve)) or [self.budget]
+
+    def write(self, folder: Path) -> None:
+        """Write the file into the folder of the weights."""
+        text = json.dumps({"format": FORMAT, **asdict(self)}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        write_atomically(folder / FILE, lambda path: path.write_text(text))
+
+    @classmethod
+    def read(cls, file: Path) -> "Trained":
+        """Read a file that `write` has written.
+
+        Raises:
+            ValueError: it is not such a file.
+        """
+        try:
+            content = json.loads(file.read_text())
+            if content["format"] != FORMAT:
+                raise ValueError(f"format {content['format']!r}, not {FORMAT}")
+            found = cls(
+                marker=_of(str, content["marker"]),
+                forced_text=_of(str, content["forced_text"]),
+                forced_tokens=_of(int, content["forced_tokens"]),
+                budget=Budget(**content["budget"]),
+                curve=tuple(Point(**point) for point in content["curve"]),
+            )
+            _ = found.budgets  # raises where one of them is none
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{file} does not say a model's budgets as e1_trl writes them: {error!r}") from error
+        return found
+
+    @classmethod
+    def find(cls, model: str, revision: str | None = None) -> "Trained | None":
+        """What the model of a folder or Hub id says of itself, if anything.
+
+        Raises:
+            ValueError: its file is not what it should be.
+            OSError: the Hub has no such model or revision, or cannot be reached.
+        """
+        from transformers.utils import cached_file, has_file
+
+        if not has_file(model, FILE, revision=revision):
+            return None
+        return cls.read(Path(str(cached_file(model, FILE, revision=revision))))
+
+
+def _of(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise ValueError(f"{value!r} is no {kind.__name__}")
+    return value

@@ -1,0 +1,276 @@
+"""A stub of the Hub on this machine: as much of its interface as making a repository, uploading and loading take.
+
+It keeps repositories as the real one does, commit by commit and branch by branch, and large files apart (LFS). Nothing
+of it is kept when it ends.
+"""
+
+import base64
+import contextlib
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import yaml
+
+WRITER, READER = "hf_writer", "hf_reader"  # tokens
+LARGE = (".safetensors", ".bin", ".pt", ".png")
+
+
+@dataclass
+class Commit:
+    """Files by path, as they are after it."""
+
+    id: str
+    message: str
+    files: dict[str, bytes]
+    changed: set[str]
+
+
+@dataclass
+class Repository:
+    private: bool
+    branches: dict[str, list[Commit]] = field(default_factory=lambda: {"main": [Commit("0" * 40, "", {}, set())]})
+
+    def at(self, revision: str) -> Commit | None:
+        if revision in self.branches:
+            return self.branches[revision][-1]
+        return next((c for commits in self.branches.values() for c in commits if c.id == revision), None)
+
+
+class Hub(ThreadingHTTPServer):
+    """The server; `repositories` by id, and what was asked of it.
+
+    Uploads of large files wait while it is `stalled`, as over a line that is down, and are refused while it is `full`.
+    """
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.repositories: dict[str, Repository] = {}
+        self.large: dict[str, bytes] = {}  # by SHA-256
+        self.requests: list[str] = []
+        self.uploading = threading.Event()
+        self.stalled = self.full = False
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of programs that are to take it for the Hub, and may write there."""
+        return {
+            "HF_ENDPOINT": self.address,
+            "HF_HUB_DISABLE_XET": "1",
+            "HF_HUB_OFFLINE": "0",
+            "HF_TOKEN": WRITER,
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+        }
+
+    def add(self, name: str, files: dict[str, bytes]) -> None:
+        """Make a repository with one commit."""
+        repository = self.repositories.setdefault(name, Repository(private=False))
+        identity = hashlib.sha1("".join(sorted(files)).encode()).hexdigest()
+        repository.branches["main"].append(Commit(identity, "", files, set(files)))
+
+    def commits(self, name: str, branch: str = "main") -> list[Commit]:
+        """Those that were made in a repository, without the empty first one."""
+        return self.repositories[name].branches[branch][1:]
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Hub
+
+    def do_GET(self) -> None:
+        self._respond(self._read)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_POST(self) -> None:
+        self._respond(self._write)
+
+    def do_PUT(self) -> None:
+        self.server.uploading.set()
+        while self.server.stalled:
+            threading.Event().wait(0.1)
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        oid = hashlib.sha256(content).hexdigest()
+        if self.server.full or not self.path.endswith(oid):
+            return self._refuse(400)
+        self.server.large[oid] = content
+        return self._answer({})
+
+    def _respond(self, answer: Any) -> None:
+        parts = [unquote(part) for part in urlsplit(self.path).path.split("/")[1:]]
+        self.server.requests.append(f"{self.command} {self.path}")
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            answer(parts)
+
+    def _token(self) -> str | None:
+        return (self.headers["Authorization"] or "").removeprefix("Bearer ") or None
+
+    def _read(self, parts: list[str]) -> None:
+        if parts == ["api", "whoami-v2"]:
+            if self._token() is None:
+                return self._refuse(401)
+            role = "write" if self._token() == WRITER else "read"
+            return self._answer({"name": "someone", "auth": {"accessToken": {"role": role}}, "orgs": [{"name": "org"}]})
+        kind, parts = (parts[1], parts[2:]) if parts[0] == "api" else ("resolve", parts)
+        repository = self.server.repositories.get("/".join(parts[:2]))
+        if kind not in ("models", "resolve") or repository is None or (repository.private and not self._token()):
+            return self._refuse(404, "RepoNotFound")
+        action, revision, *path = [*parts[2:], "", ""] if len(parts) < 4 else parts[2:]
+        commit = repository.at(revision or "main")
+        if commit is None:
+            return self._refuse(404, "RevisionNotFound")
+        if kind == "resolve":
+            return self._file(commit, "/".join(path))
+        files = [self._described(path, content) for path, content in sorted(commit.files.items())]
+        if action == "tree":
+            return self._answer([{"type": "file", **each} for each in files])
+        siblings = [{"rfilename": each["path"], "blobId": each["oid"], **each} for each in files]
+        name = "/".join(parts[:2])
+        return self._answer(
+            {"id": name, "modelId": name, "sha": commit.id, "private": repository.private, "siblings": siblings}
+        )
+
+    @staticmethod
+    def _described(path: str, content: bytes) -> dict[str, Any]:
+        blob = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+        found: dict[str, Any] = {"path": path, "size": len(content), "oid": blob}
+        if path.endswith(LARGE):
+            sha256 = hashlib.sha256(content).hexdigest()
+            found["lfs"] = {"oid": sha256, "sha256": sha256, "size": len(content), "pointerSize": 130}
+        return found
+
+    def _file(self, commit: Commit, path: str) -> None:
+        if path not in commit.files:
+            return self._refuse(404, "EntryNotFound", {"X-Repo-Commit": commit.id})
+        content = commit.files[path]
+        etag = hashlib.sha256(content).hexdigest()
+        headers = {"ETag": f'"{etag}"', "X-Repo-Commit": commit.id, "Content-Type": "application/octet-stream"}
+        return self._send(200, content, headers)
+
+    def _write(self, parts: list[str]) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"] or 0)).decode()
+        if parts == ["api", "validate-yaml"]:
+            return self._validate(json.loads(body)["content"])
+        if self._token() != WRITER:
+            return self._refuse(403 if self._token() else 401)
+        if parts == ["api", "repos", "create"]:
+            return self._create(json.loads(body))
+        if parts[2:] == ["info", "lfs", "objects", "batch"]:
+            return self._batch(json.loads(body)["objects"])
+        name, action, revision = "/".join(parts[2:4]), parts[4], "/".join(parts[5:])
+        branches = self.server.repositories[name].branches
+        if action == "branch":
+            if revision in branches:
+                return self._refuse(409)
+            branches[revision] = [branches["main"][0]]
+            return self._answer({})
+        if revision not in branches:
+            return self._refuse(404, "RevisionNotFound")
+        if action == "preupload":
+            paths = [file["path"] for file in json.loads(body)["files"]]
+            modes = [{"path": path, "uploadMode": "lfs" if path.endswith(LARGE) else "regular"} for path in paths]
+            return self._answer({"files": [{**mode, "shouldIgnore": False} for mode in modes]})
+        return self._commit(name, branches[revision], [json.loads(line) for line in body.splitlines()])
+
+    def _create(self, asked: dict[str, Any]) -> None:
+        name = f"{asked.get('organization') or 'someone'}/{asked['name']}"
+        if asked.get("organization") not in (None, "someone", "org"):
+            return self._refuse(403)
+        there = name in self.server.repositories
+        self.server.repositories.setdefault(name, Repository(private=asked.get("visibility") == "private"))
+        return self._answer({"url": f"{self.server.address}/{name}", "name": name}, 409 if there else 200)
+
+    def _batch(self, objects: list[dict[str, Any]]) -> None:
+        found = []
+        for each in objects:
+            upload = {"actions": {"upload": {"href": f"{self.server.address}/lfs/{each['oid']}"}}}
+            found.append({**each, **({} if each["oid"] in self.server.large else upload)})
+        self._answer({"transfer": "basic", "objects": found})
+
+    def _commit(self, name: str, commits: list[Commit], lines: list[dict[str, Any]]) -> None:
+        files, changed, message = dict(commits[-1].files), set[str](), ""
+        for line in lines:
+            value = line["value"]
+            if line["key"] == "header":
+                message = value["summary"]
+            elif line["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+                changed.add(value["path"])
+            elif line["key"] == "lfsFile":
+                files[value["path"]] = self.server.large[value["oid"]]
+                changed.add(value["path"])
+            elif line["key"] == "deletedFile":
+                del files[value["path"]]
+                changed.add(value["path"])
+            else:
+                return self._refuse(400)
+        card = files.get("README.md", b"").decode()
+        if card and faults(card):
+            return self._refuse(400, "; ".join(faults(card)))
+        identity = hashlib.sha1(json.dumps([commits[-1].id, message, sorted(changed)]).encode()).hexdigest()
+        commits.append(Commit(identity, message, files, changed))
+        url = f"{self.server.address}/{name}/commit/{identity}"
+        return self._answer({"success": True, "commitUrl": url, "commitOid": identity, "hookOutput": ""})
+
+    def _validate(self, content: str) -> None:
+        found = faults(content)
+        self._answer({"errors": [{"message": each} for each in found], "warnings": []}, 400 if found else 200)
+
+    def _refuse(self, status: int, code: str = "", headers: dict[str, str] | None = None) -> None:
+        self._send(
+            status, json.dumps({"error": code or str(status)}).encode(), {"X-Error-Code": code, **(headers or {})}
+        )
+
+    def _answer(self, content: object, status: int = 200) -> None:
+        self._send(status, json.dumps(content).encode(), {"Content-Type": "application/json"})
+
+    def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Say nothing."""
+
+
+def faults(card: str) -> list[str]:
+    """What the Hub refuses in a model card's metadata: what is no mapping, and names that are no ids on the Hub."""
+    _, _, rest = card.partition("---\n")
+    data = yaml.safe_load(rest.partition("\n---")[0])
+    if not isinstance(data, dict):
+        return ["the metadata are no mapping"]
+    found = []
+    for key in ("base_model", "datasets"):
+        for name in [data[key]] if isinstance(data.get(key), str) else data.get(key) or []:
+            if name.count("/") != 1 or name.startswith(("/", ".")):
+                found.append(f"{key}: {name!r} is no id on the Hub")
+    if data.get("license") == "license" or "licence" in data:
+        found.append("license is none that there is")
+    return found
+
+
+@contextlib.contextmanager
+def serving_hub() -> Iterator[Hub]:
+    hub = Hub()
+    thread = threading.Thread(target=hub.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield hub
+    finally:
+        hub.stalled = False
+        hub.shutdown()
+        hub.server_close()

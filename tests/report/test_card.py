@@ -1,0 +1,102 @@
+"""`e1 card`: what was measured, in a card, of the weights it was measured of."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from fabricated import cell, right
+from huggingface_hub import ModelCard, parse_eval_result_entries
+
+from e1_trl.budget import Budget
+from e1_trl.card import main
+from e1_trl.engines.checkpoint import Checkpoint
+from e1_trl.report import model_card, samples
+from e1_trl.report.model_card import Origin, write_details
+from e1_trl.trained import Trained
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    folder = tmp_path / "e1-model"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(b"weights")
+    (folder / "config.json").write_text("{}")
+    write_details(folder, Trained("</think>", "</think>", 1, Budget(8, 8)), Origin("base", None), None)
+    model_card.write(folder, str(folder))
+    return folder
+
+
+def evaluation(folder: Path, weights: str, benchmark: str = "gsm8k", **more: object) -> Path:
+    folder.mkdir()
+    cells = [cell(right(3, 5), 8), cell(right(4, 5), 16), cell(right(5, 5), None, None, method="unconstrained")]
+    table = samples.join([*cells, cell(right(1, 5), 8, method="truncation")])
+    samples.write(table.assign(benchmark=benchmark), folder)
+    (folder / "run.json").write_text(json.dumps({"model": weights, "thinking_from": None, **more}))
+    return folder
+
+
+def weights(checkpoint: Path) -> str:
+    return Checkpoint.find(str(checkpoint), None).fingerprint()
+
+
+def card(checkpoint: Path) -> ModelCard:
+    return ModelCard((checkpoint / "README.md").read_text())
+
+
+def test_the_card_has_the_curve_and_the_files_that_it_speaks_of(checkpoint: Path, tmp_path: Path) -> None:
+    results = [evaluation(tmp_path / name, weights(checkpoint), name) for name in ("gsm8k", "sums")]
+    main([str(checkpoint), "--results", *map(str, results), "--name", "me/e1"])
+    text = card(checkpoint).text
+    assert "### gsm8k" in text and "### sums" in text and "Not evaluated" not in text
+    assert re.search(r"\| separate \| 8\+8 \| 60\.0% \| \d", text) and "truncation" not in text
+    assert re.search(r"\| unconstrained \| unlimited \| 100\.0% \|", text)
+    linked = re.findall(r"\]\((?!http)([^)]+)\)", text)
+    assert len(linked) > 6 and all((checkpoint / file).is_file() for file in linked)
+    assert "vllm serve me/e1" in text
+
+    trained = Trained.read(checkpoint / "budget.json")
+    assert [str(budget) for budget in trained.budgets] == ["8+8", "16+8", "unlimited"]
+    assert [(p.benchmark, p.method, p.accuracy) for p in trained.curve][:2] == [
+        ("gsm8k", "separate", 0.6),
+        ("gsm8k", "separate", 0.8),
+    ]
+
+    files = sorted((checkpoint / ".eval_results").iterdir())
+    assert len(files) == 3  # of the one benchmark that lies on the Hub
+    entries = [entry for file in files for entry in parse_eval_result_entries(yaml.safe_load(file.read_text()))]
+    assert {entry.dataset_id for entry in entries} == {"openai/gsm8k"}
+    assert all(entry.notes and "tokens of thinking+solution" in entry.notes for entry in entries)
+    assert sorted(entry.value for entry in entries) == [60.0, 80.0, 100.0]
+
+
+def test_what_was_measured_before_goes_and_so_does_all_of_it_with_new_weights(checkpoint: Path, tmp_path: Path) -> None:
+    results = [evaluation(tmp_path / name, weights(checkpoint), name) for name in ("gsm8k", "sums")]
+    main([str(checkpoint), "--results", *map(str, results)])
+    main([str(checkpoint), "--results", str(results[1])])
+    assert "gsm8k" not in card(checkpoint).text and not list((checkpoint / ".eval_results").iterdir())
+    assert {file.name.split("-")[1].split(".")[0] for file in (checkpoint / "e1").glob("results-*")} == {"sums"}
+    write_details(checkpoint, Trained("</think>", "</think>", 1, Budget(8, 8)), Origin("base", None), None)
+    model_card.write(checkpoint, str(checkpoint))
+    assert "Not evaluated yet" in card(checkpoint).text and not list((checkpoint / "e1").glob("results-*"))
+    assert Trained.read(checkpoint / "budget.json").curve == ()
+
+
+def test_numbers_that_are_not_this_models_are_refused_and_the_card_is_left(checkpoint: Path, tmp_path: Path) -> None:
+    own = weights(checkpoint)
+    before = {file: file.read_bytes() for file in checkpoint.rglob("*") if file.is_file()}
+    (tmp_path / "nothing").mkdir()
+    refused = {
+        "is not an evaluation of the weights": [evaluation(tmp_path / "other", "0" * 16)],
+        "it is of served": [evaluation(tmp_path / "served", f"served: e1, {own}")],
+        "not an evaluation": [evaluation(tmp_path / "mixed", own, thinking_from="abc")],
+        "is a second evaluation on gsm8k": [evaluation(tmp_path / name, own) for name in ("one", "two")],
+        "run the evaluation into": [tmp_path / "nothing"],
+    }
+    for expected, results in refused.items():
+        with pytest.raises(SystemExit, match=f"^e1 card: [^\n]*{expected}[^\n]*$"):
+            main([str(checkpoint), "--results", *map(str, results)])
+    assert {file: file.read_bytes() for file in checkpoint.rglob("*") if file.is_file()} == before
+    with pytest.raises(SystemExit, match=r"^e1 card: there is no .*budget.json, which a training with e1_trl writes$"):
+        main([str(tmp_path)])

@@ -1,0 +1,81 @@
+"""What is made sure of on the Hub before a training: against a stub of it on this machine."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+from hub_stub import READER, Commit, Hub, serving_hub
+
+from e1_trl.hub import check_weights, push_card, reserve
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with serving_hub() as hub:
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.address)
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
+        for name, value in hub.environment.items():
+            monkeypatch.setenv(name, value)
+        yield hub
+
+
+def test_a_repository_is_made_with_its_branch_and_may_be_there_already(hub: Hub) -> None:
+    assert reserve("e1", None, None) == "someone/e1"
+    assert not hub.repositories["someone/e1"].private
+    for _ in range(2):
+        assert reserve("org/e1", True, "run-2") == "org/e1"
+    assert hub.repositories["org/e1"].private and set(hub.repositories["org/e1"].branches) == {"main", "run-2"}
+
+
+def test_what_keeps_an_upload_from_working_is_said_in_one_line(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusal(name: str = "someone/e1") -> str:
+        with pytest.raises(ValueError) as error:
+            reserve(name, None, None)
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    assert "another/e1" in refusal("another/e1") and "HF_TOKEN" in refusal("another/e1")
+    assert "a b" in refusal("a b")
+    monkeypatch.setenv("HF_TOKEN", READER)
+    assert "may read only" in refusal()
+    monkeypatch.delenv("HF_TOKEN")
+    monkeypatch.setenv("HF_TOKEN_PATH", "/nonexistent")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", "/nonexistent")
+    assert "hf auth login" in refusal()
+    monkeypatch.setenv("HF_TOKEN", "x")
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    assert "cannot be reached" in refusal()
+
+
+def test_a_repository_that_holds_another_model_is_refused_and_ones_own_is_not(hub: Hub) -> None:
+    reserve("e1", None, None)
+    commits = hub.repositories["someone/e1"].branches["main"]
+    commits.append(Commit("1" * 40, "", {"model-00001-of-00002.safetensors": b"x", "README.md": b""}, set()))
+    with pytest.raises(ValueError, match=r"holds another model \(model-00001-of-00002.safetensors\).*hub_revision"):
+        reserve("e1", None, None)
+    reserve("e1", None, "run-2")
+    commits.append(Commit("2" * 40, "", {"model.safetensors": b"x", "budget.json": b""}, set()))
+    reserve("e1", None, None)
+
+
+def test_a_card_goes_only_to_where_its_weights_are(hub: Hub, tmp_path: Path) -> None:
+    reserve("e1", None, None)
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    (tmp_path / "README.md").write_text("---\ntags: [a]\n---\n")
+    (tmp_path / "trainer_state.json").write_text("{}")
+    (tmp_path / "e1").mkdir()
+    (tmp_path / "e1" / "results-new.md").write_text("")
+    commits = hub.repositories["someone/e1"].branches["main"]
+    for there in ({}, {"model.safetensors": b"others"}, {"model.safetensors": b"weights", "more.bin": b""}):
+        commits.append(Commit(str(len(commits)) * 40, "", there, set()))
+        with pytest.raises(ValueError, match="holds other weights"):
+            check_weights(tmp_path, "someone/e1", None)
+    old = {"model.safetensors": b"weights", "e1/results-old.md": b"", "config.json": b"{}"}
+    commits.append(Commit("9" * 40, "", old, set()))
+    check_weights(tmp_path, "someone/e1", None)
+    push_card(tmp_path, "someone/e1", None)
+    assert hub.commits("someone/e1")[-1].changed == {"README.md", "e1/results-new.md", "e1/results-old.md"}
+    assert set(commits[-1].files) == {"model.safetensors", "config.json", "README.md", "e1/results-new.md"}
+    with pytest.raises(ValueError, match="cannot be compared"):
+        check_weights(tmp_path, "someone/other", None)
