@@ -22,6 +22,9 @@ export VLLM_ENABLE_V1_MULTIPROCESSING := 0
 export VLLM_CPU_KVCACHE_SPACE ?= 1
 ifeq ($(DEVICE),cpu)
 export DS_ACCELERATOR := cpu
+# What was freed stays for the next tensor: giving it back to the kernel is a tenth of a training's time on a CPU.
+export MALLOC_MMAP_MAX_ := 0
+export MALLOC_TRIM_THRESHOLD_ := 17179869184
 endif
 
 .PHONY: help install train results base recipes test check format eval compare sweep ablations bench lock clean

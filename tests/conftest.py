@@ -108,6 +108,7 @@ def serving(port: int) -> "Iterator[tuple[openai.OpenAI, subprocess.Popen[bytes]
         "--port": port,
         "--max-model-len": SERVED_CONTEXT,
         "--logprobs-mode": "processed_logprobs",
+        "--reasoning-config": '{"reasoning_start_str": "<think>", "reasoning_end_str": "</think>"}',
     }
     words = [str(word) for option in options.items() for word in option]
     process = subprocess.Popen(

@@ -42,9 +42,11 @@ def test_help_names_every_command_in_a_line() -> None:
         (["eval", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "matplotlib", "scipy"}),
         (["report", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed"}),
         (["curve", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed"}),
+        (["card", "--help"], {"transformers", "torch", "vllm", "trl", "accelerate", "deepspeed", "matplotlib"}),
+        (["merge", "--help"], {"transformers", "torch", "vllm", "trl", "accelerate", "deepspeed", "matplotlib"}),
         (["plan", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "transformers", "matplotlib"}),
     ],
-    ids=["e1", "compare", "eval", "report", "curve", "plan"],
+    ids=["e1", "compare", "eval", "report", "curve", "card", "merge", "plan"],
 )
 def test_help_imports_nothing_heavy(arguments: list[str], unwanted: set[str]) -> None:
     code = (
@@ -65,7 +67,7 @@ def test_an_unknown_command_is_named_in_one_line() -> None:
     assert done.returncode == 1
     assert (
         done.stderr
-        == "e1: there is no command 'evaluate', only train, plan, validate, eval, report, compare, card, curve\n"
+        == "e1: there is no command 'evaluate', only train, plan, validate, eval, report, compare, card, merge, curve\n"
     )
 
 

@@ -1,6 +1,8 @@
 """The GPU recipes at reduced size: what is substituted, what is published, and some of them run."""
 
 import json
+import subprocess
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 from conftest import ROOT
+from hub_stub import Hub, serving_hub
+from safetensors.torch import load, load_file
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from trl import DatasetMixtureConfig, ModelConfig, TrlParser
 
@@ -22,7 +26,7 @@ from recipes.reduced import substitutions
 from recipes.reduced.__main__ import DOCUMENT, RESULTS, TOKENIZER, main, missing, outcome, read, tables
 from recipes.reduced.case import ALTERNATIVES, Case, cases
 from recipes.reduced.found import Found, outcomes
-from recipes.reduced.run import e1, prepare, train
+from recipes.reduced.run import ACCELERATE, environment, prepare
 from recipes.reduced.stand_ins import HEAD, reduced
 
 CASES = cases([])
@@ -182,33 +186,49 @@ def tokenizer() -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(TOKENIZER)
 
 
-def trained(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path) -> dict[str, int]:
-    """Train both steps of a case in one go, and return how the answers of its generation were graded."""
-    log_file = folder.with_suffix(".log")
+def trained(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path, hub: Hub | None = None) -> Path:
+    """Train both steps of a case in one go, upload the model if there is a hub, and return the folder it is in."""
     prepare(case, tokenizer, folder)
+    words = [case.command(Path(ACCELERATE), **({"push_to_hub": "true", "hub_model_id": "org/e1"} if hub else {}))]
     if case.fields.get("grader") == "programs":
-        e1(["validate", "--config", str(case.recipe_file)], folder, log_file)
-    train(case, folder, log_file)
-    output = folder / case.fields["output_dir"]
+        words.insert(0, ["validate", "--config", str(case.recipe_file)])
+    variables = {**environment(folder), **(hub.environment if hub else {})}
+    for each in words:
+        line = [sys.executable, "-m", "e1_trl.cli", *each]
+        done = subprocess.run(line, cwd=folder, env=variables, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    output: Path = folder / case.fields["output_dir"]
     log = json.loads((output / "trainer_state.json").read_text())["log_history"]
     assert [entry["grad_norm"] > 0 for entry in log if "grad_norm" in entry] == [True, True]
-    assert_the_rest_reached_the_trainer(case, folder)
-    return outcomes(output / "completions")
+    return output
 
 
 @pytest.mark.engine
 @pytest.mark.distributed
-def test_a_recipe_of_programs_trains_under_zero3_with_a_tensor_parallel_engine(
+def test_a_recipe_of_programs_trains_under_zero3_with_a_tensor_parallel_engine_and_is_uploaded_once(
     tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     try:
         choose()
     except SandboxError as error:
         pytest.skip(str(error))
-    assert trained(Case("E1-Code-14B", "zero3"), tokenizer, tmp_path / "run")["correct"] > 0
+    case = Case("E1-Code-14B", "zero3")
+    with serving_hub() as hub:
+        output = trained(case, tokenizer, tmp_path / "run", hub)
+        (commit,) = hub.commits("org/e1")
+    assert outcomes(output / "completions")["correct"] > 0
+    assert {"model.safetensors", "README.md", "budget.json", "e1/recipe.yaml"} <= commit.files.keys()
+    assert all(content == (output / path).read_bytes() for path, content in commit.files.items())
+    random = load_file(tmp_path / "run" / case.fields["model_name_or_path"] / "model.safetensors")
+    uploaded = load(commit.files["model.safetensors"])
+    assert uploaded.keys() == random.keys()
+    assert 0 < max((uploaded[name] - random[name]).abs().max().item() for name in random) < 1e-4
+    assert "16+16 tokens" in commit.files["README.md"].decode()
 
 
 @pytest.mark.engine
 @pytest.mark.distributed
 def test_a_recipe_of_mathematics_trains_under_zero2(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
-    assert trained(Case("E1-Math-1.5B", "zero2"), tokenizer, tmp_path / "run")
+    case = Case("E1-Math-1.5B", "zero2")
+    trained(case, tokenizer, tmp_path / "run")
+    assert_the_rest_reached_the_trainer(case, tmp_path / "run")

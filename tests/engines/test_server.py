@@ -1,6 +1,10 @@
 """Requests over HTTP, against a real vLLM server."""
 
 import json
+import re
+import shlex
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +16,8 @@ from accelerate import Accelerator
 from conftest import BASE, SERVED_CONTEXT
 from transformers import AutoTokenizer
 from vllm import LLM
+from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 from e1_trl.budget import Budget, Marker
 from e1_trl.engines.colocated import ServedEngine
@@ -21,7 +27,9 @@ from e1_trl.engines.server import ServerEngine
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.problems.prompts import tokenize
+from e1_trl.report.model_card import Origin, serving
 from e1_trl.rollout import Request, Rollout, Segment, ThinkingEnd
+from e1_trl.trained import Trained
 
 pytestmark = pytest.mark.engine
 
@@ -48,6 +56,34 @@ def test_server_and_process_sample_the_same_tokens_at_temperature_zero(
                 assert ours.completion.thinking_end is theirs.completion.thinking_end
                 assert ours.completion.logprobs == pytest.approx(theirs.completion.logprobs, abs=0.02, nan_ok=True)
     assert ThinkingEnd.CLOSED in {rollout.completion.thinking_end for rollout in remote}
+
+
+def test_what_a_model_card_says_about_serving_works(server: openai.OpenAI, nano_data: Path, tmp_path: Path) -> None:
+    (tmp_path / "nano").symlink_to(BASE)  # the program finds the tokenizer by the name that the model is served under
+    problem = json.loads((nano_data / "test.jsonl").read_text().splitlines()[0])["problem"]
+    text = serving("nano", Trained("</think>", "</think>", 1, Budget(8, 6)), Origin(str(BASE), None), None)
+    serve, native = re.findall(r"```bash\nvllm serve (.*?)\n```", text)
+    parser = make_arg_parser(FlexibleArgumentParser())
+    assert parser.parse_args(shlex.split(serve)).model_tag == "nano"
+    config = parser.parse_args(shlex.split(native)).reasoning_config
+    assert config.reasoning_end_str == "</think>"  # as the server was started with
+
+    (program,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    program = program.replace("http://localhost:8000/v1", str(server.base_url)).replace("What is 17 * 23?", problem)
+    program += "\nprint(thinking.finish_reason, len(tokenizer.encode(thinking.text, add_special_tokens=False)))\n"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    *answer, ended = done.stdout.splitlines()
+    reason, tokens = ended.split()
+    assert "".join(answer) and reason in ("length", "stop") and int(tokens) <= 8
+
+    asked = json.loads(re.search(r"asked with `(.*?)`", text)[1].join("{}"))  # type: ignore[index]
+    assert asked == {"thinking_token_budget": 8, "max_tokens": 15}
+    tokenizer = AutoTokenizer.from_pretrained(BASE)
+    messages = [{"role": "user", "content": problem}]
+    prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    extra = {"thinking_token_budget": 8, "add_special_tokens": False, "return_token_ids": True}
+    (choice,) = server.completions.create(model="nano", prompt=prompt, max_tokens=15, extra_body=extra).choices
+    assert MARKER.ids[0] in choice.token_ids[: 8 + 1]
 
 
 def test_a_server_that_lacks_something_is_refused_in_one_line(server: openai.OpenAI) -> None:

@@ -8,10 +8,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 from conftest import BASE, Train, kill, launch, printed
+from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from e1_trl.merge import main as merge
 from e1_trl.report.provenance import Provenance, commit
 
 pytestmark = [pytest.mark.engine, pytest.mark.distributed]
@@ -77,6 +80,22 @@ def test_lora_trains_and_reaches_the_engine(train: Train, tmp_path: Path) -> Non
     )
     assert_in_sync(log)
     assert (tmp_path / "run" / "adapter_model.safetensors").exists()
+    assert "--enable-lora --max-lora-rank 8" in (tmp_path / "run" / "README.md").read_text()
+
+    merged = tmp_path / "merged"
+    merge([str(tmp_path / "run"), "--output", str(merged)])
+    ids = torch.arange(10).unsqueeze(0)
+    with torch.no_grad():
+        base = AutoModelForCausalLM.from_pretrained(BASE)(ids).logits
+        expected = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(BASE), tmp_path / "run")(ids).logits
+        found = AutoModelForCausalLM.from_pretrained(merged)(ids).logits
+    assert (expected - base).abs().max() > 0.01
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    assert f"vllm serve {merged}" in (merged / "README.md").read_text()
+    with pytest.raises(SystemExit, match=r"^e1 merge: .*merged exists; name a new folder$"):
+        merge([str(tmp_path / "run"), "--output", str(merged)])
+    with pytest.raises(SystemExit, match=r"^e1 merge: .* holds no adapter"):
+        merge([str(merged), "--output", str(tmp_path / "again")])
 
 
 def test_a_tied_output_head_reaches_the_engine(train: Train, tmp_path: Path) -> None:
