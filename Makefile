@@ -128,7 +128,7 @@ bench: install  ## measure the scheduler against a barrier and a single call, in
 
 # Light tests share all cores. On a CPU engines go two at a time, a thread each; a GPU belongs to one.
 LIGHT := not engine and not distributed
-TWO := OMP_NUM_THREADS=1 VLLM_CPU_OMP_THREADS_BIND=nobind $(PY) -m pytest -n 2 --dist loadgroup
+TWO := OMP_NUM_THREADS=1 VLLM_CPU_OMP_THREADS_BIND=nobind $(PY) -m pytest -n 2 --dist worksteal
 test: install  ## every test, engines included
 	$(PY) -m pytest -n auto -m "$(LIGHT)"
 	$(if $(filter cpu,$(DEVICE)),$(TWO),$(PY) -m pytest) -m "not ($(LIGHT))"

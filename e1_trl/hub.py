@@ -12,6 +12,7 @@ from e1_trl.trained import FILE as BUDGET
 
 ERRORS = (HfHubHTTPError, httpx.HTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled, HFValidationError)
 WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf")
+SETTINGS = "training_args.bin"  # no weights, though it is called so
 
 
 def failed(error: Exception) -> bool:
@@ -52,7 +53,7 @@ def reserve(name: str, private: bool | None, revision: str | None) -> str:
         files = api.list_repo_files(repository, revision=revision)
     except ERRORS as error:
         raise ValueError(f"push_to_hub: nothing can be uploaded to {name} on the Hub: {said(error)}") from error
-    weights = [file for file in files if file.endswith(WEIGHTS) and "/" not in file]
+    weights = [file for file in files if _holds_weights(file)]
     if weights and BUDGET not in files:
         raise ValueError(
             f"push_to_hub: {repository} holds another model ({weights[0]}), which would be mixed with this one; set "
@@ -97,13 +98,17 @@ def check_weights(folder: Path, repository: str, revision: str | None) -> None:
     there = {
         sibling.rfilename: sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
         for sibling in files
-        if sibling.rfilename.endswith(WEIGHTS) and "/" not in sibling.rfilename
+        if _holds_weights(sibling.rfilename)
     }
-    here = {file.name: file for file in folder.iterdir() if file.name.endswith(".safetensors")}
+    here = {file.name: file for file in folder.iterdir() if _holds_weights(file.name)}
     if there.keys() != here.keys() or any(there[name] not in _hashes(file) for name, file in here.items()):
         raise ValueError(
             f"{repository} holds other weights than {folder}, so the card would not be theirs; push these first"
         )
+
+
+def _holds_weights(file: str) -> bool:
+    return file.endswith(WEIGHTS) and file != SETTINGS and "/" not in file
 
 
 def _hashes(file: Path) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """What several test files share: the small real model, its problems, and where the offline data lies."""
 
 import contextlib
+import importlib.util
 import json
 import os
 import random
@@ -17,6 +18,7 @@ import openai
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from warm import Program, Server
 
 if TYPE_CHECKING:
     from vllm import LLM
@@ -45,8 +47,11 @@ settings.load_profile("suite")
 def nano_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The nano problems, made afresh by their own script."""
     output = tmp_path_factory.mktemp("nano")
-    script = ROOT / "recipes" / "nano" / "make_base.py"
-    subprocess.run([sys.executable, script, "--what", "data", "--output", output], check=True, capture_output=True)
+    spec = importlib.util.spec_from_file_location("make_base", ROOT / "recipes" / "nano" / "make_base.py")
+    assert spec is not None and spec.loader is not None
+    script = sys.modules["make_base"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    script.make_data(script.BaseArguments(what="data", output=output))
     return output / "data"
 
 
@@ -77,6 +82,20 @@ def options(data: Path, output: Path, *more: object) -> list[str]:
 def evaluation(data: Path, output: Path, *more: object) -> list[str]:
     """The command of an evaluation of the nano base."""
     return [sys.executable, "-m", "e1_trl.evaluation", *options(data, output, *more)]
+
+
+WARM = Server()
+
+
+def started(data: Path, output: Path, log: Path, *more: object) -> Program:
+    """An evaluation of the nano base that runs, in a process group of its own, and prints into the file."""
+    return WARM.start("e1_trl.evaluation.__main__", options(data, output, *more), ROOT, log, os.environ)
+
+
+def evaluated(data: Path, output: Path, *more: object) -> None:
+    """Run an evaluation of the nano base to its end."""
+    log = output.with_suffix(".log")
+    assert started(data, output, log, *more).wait() == 0, log.read_text()[-5000:]
 
 
 def results(output: Path) -> dict[str, Any]:
@@ -166,10 +185,12 @@ def launch(
     accelerate_config: str = "cpu",
     processes: int | None = None,
     compiled: bool = False,
-) -> "subprocess.Popen[bytes]":
+    launched: bool = True,
+) -> "subprocess.Popen[bytes] | Program":
     """Start the nano recipe on tiny batches, in a process group of its own; `options` override the recipe.
 
-    With `compiled`, the engine compiles the model, as it does for users.
+    With `compiled`, the engine compiles the model, as it does for users. Unless `launched`, it is one process that no
+    launcher has started.
 
     What it prints goes into a file beside `output`: nobody reads a pipe while the run is waited for.
     """
@@ -177,7 +198,10 @@ def launch(
         *(sys.executable, "-m", "accelerate.commands.launch"),
         *("--config_file", ROOT / "accelerate_configs" / f"{accelerate_config}.yaml"),
         *(() if processes is None else ("--num_processes", processes)),
-        *("-m", "e1_trl.train", "--config", ROOT / "recipes" / "nano.yaml"),
+        *("-m", "e1_trl.train"),
+    ]
+    recipe = [
+        *("--config", ROOT / "recipes" / "nano.yaml"),
         *("--dataset_name", data, "--output_dir", output, "--max_steps", 3),
         *("--per_device_train_batch_size", 16, "--gradient_accumulation_steps", 2),
         *options,
@@ -187,9 +211,13 @@ def launch(
     environment = {name: value for name, value in os.environ.items() if name not in group}
     if compiled:
         environment["TORCH_COMPILE_DISABLE"] = "0"
+    if not launched:
+        log_file = output.with_suffix(".log")
+        environment |= {"ACCELERATE_USE_CPU": "true"}  # what the launcher makes of the configuration
+        return WARM.start("e1_trl.train", [str(part) for part in recipe], ROOT, log_file, environment)
     with output.with_suffix(".log").open("a") as log:
         return subprocess.Popen(
-            [str(part) for part in command],
+            [str(part) for part in [*command, *recipe]],
             cwd=ROOT,
             env=environment if torch.cuda.is_available() else {"DS_ACCELERATOR": "cpu", **environment},
             stdout=log,
@@ -203,19 +231,11 @@ def printed(output: Path) -> str:
     return output.with_suffix(".log").read_text()
 
 
-def kill(process: "subprocess.Popen[bytes]") -> None:
+def kill(process: "subprocess.Popen[bytes] | Program") -> None:
     """Kill -9 a launched run with all its processes, if it still runs."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-@pytest.hookimpl(tryfirst=True)  # xdist groups the tests after this
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have one process run all tests that share the server or an engine, which every process would start anew."""
-    for item in items:
-        if {"server", "start_engine"} & set(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.xdist_group("engine"))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -71,11 +71,17 @@ def test_a_card_goes_only_to_where_its_weights_are(hub: Hub, tmp_path: Path) -> 
         commits.append(Commit(str(len(commits)) * 40, "", there, set()))
         with pytest.raises(ValueError, match="holds other weights"):
             check_weights(tmp_path, "someone/e1", None)
-    old = {"model.safetensors": b"weights", "e1/results-old.md": b"", "config.json": b"{}"}
+    old = {
+        "model.safetensors": b"weights",
+        "training_args.bin": b"other",
+        "last-checkpoint/model.safetensors": b"",
+        "e1/results-old.md": b"",
+        "config.json": b"{}",
+    }
     commits.append(Commit("9" * 40, "", old, set()))
     check_weights(tmp_path, "someone/e1", None)
     push_card(tmp_path, "someone/e1", None)
     assert hub.commits("someone/e1")[-1].changed == {"README.md", "e1/results-new.md", "e1/results-old.md"}
-    assert set(commits[-1].files) == {"model.safetensors", "config.json", "README.md", "e1/results-new.md"}
+    assert set(commits[-1].files) == {*old, "README.md", "e1/results-new.md"} - {"e1/results-old.md"}
     with pytest.raises(ValueError, match="cannot be compared"):
         check_weights(tmp_path, "someone/other", None)

@@ -176,7 +176,7 @@ def told_by_the_model(arguments: EvaluationArguments) -> EvaluationArguments:
     if not arguments.budgets:
         told["budgets"] = [str(budget) for budget in trained.budgets]
     for name, value in told.items():
-        logger.warning("%s: %s, from %s of %s", name, value, FILE, arguments.model)
+        logger.warning("%s: %r, from %s of %s", name, value, FILE, arguments.model)
     return replace(arguments, **told)
 
 

@@ -14,6 +14,7 @@ already, is whoever's wrote it.
 """
 
 import json
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import distributions
@@ -88,7 +89,7 @@ NATIVE = """\
 vLLM also holds a budget of the thinking within one request, if it is served with
 
 ```bash
-{serve} --reasoning-config '{config}'
+{serve} --reasoning-config {config}
 ```
 
 and asked with `"thinking_token_budget": {thinking}, "max_tokens": {most}`. What the thinking leaves of these is then
@@ -127,7 +128,7 @@ class Origin:
     """What a model was trained from, and on.
 
     Attributes:
-        base: Hub id of the model it was trained from, or a folder.
+        base: Hub id of the model it was trained from, or a folder, or what a model in memory calls itself.
         commit: of the base on the Hub; None of a folder.
         license: what the base's own card says of it, as the card's metadata have it; never guessed.
         datasets: those that are on the Hub.
@@ -146,13 +147,12 @@ class Origin:
 
     @classmethod
     def of(cls, base: str, revision: str | None, **more: Any) -> Self:
-        """The origin of what is trained from the base in a folder or on the Hub.
-
-        Raises:
-            OSError: the Hub has no such model, or cannot be reached.
-        """
-        commit = None if Path(base).is_dir() else Checkpoint(base, revision).fingerprint()
-        return cls(base, commit, license_of(base, revision), **more)
+        """The origin of what is trained from the base in a folder, on the Hub, or neither, as one made in memory."""
+        try:
+            commit = None if Path(base).is_dir() else Checkpoint(base, revision).fingerprint()
+            return cls(base, commit, license_of(base, revision), **more)
+        except OSError:
+            return cls(base, None, **more)
 
     @property
     def hub_base(self) -> str | None:
@@ -287,12 +287,11 @@ def describe(data: CardData, origin: Origin, adapter: bool, tags: Iterable[str])
 def serving(name: str, trained: Trained, origin: Origin, adapter: Mapping[str, Any] | None) -> str:
     """How to have the model answer with a budget, in commands that run."""
     budget, forced = trained.budget, trained.forced_text
-    serve = f"vllm serve {name}"
+    quoted = shlex.quote(name)
+    serve = f"vllm serve {quoted}"
     if adapter is not None:
-        serve = (
-            f"vllm serve {adapter['base_model_name_or_path']} --enable-lora --max-lora-rank {served_rank(adapter['r'])}"
-        )
-        serve += f" --lora-modules {name}={name}"
+        base, rank = shlex.quote(adapter["base_model_name_or_path"]), served_rank(adapter["r"])
+        serve = f"vllm serve {base} --enable-lora --max-lora-rank {rank} --lora-modules {quoted}={quoted}"
     marker, close = json.dumps(trained.marker), json.dumps(forced)
     if forced != trained.marker:
         close += f' if thinking.finish_reason == "length" else {marker}'
@@ -304,7 +303,7 @@ def serving(name: str, trained: Trained, origin: Origin, adapter: Mapping[str, A
         budget=budget,
         thinking="any number of" if budget.thinking is None else f"{budget.thinking:,}",
         solution="any number of" if budget.solution is None else f"{budget.solution:,}",
-        forced=forced,
+        forced=forced if forced.isprintable() and "`" not in forced else json.dumps(forced),
         serve=serve,
         imports="from transformers import AutoTokenizer\n" if origin.conversations else "",
         prompt=f"question = {json.dumps(question, ensure_ascii=False)}\n{asked}",
@@ -317,7 +316,7 @@ def serving(name: str, trained: Trained, origin: Origin, adapter: Mapping[str, A
     if trained.marker != "</think>" or most is None:
         return text
     config = json.dumps({"reasoning_start_str": "<think>", "reasoning_end_str": forced})
-    return text + NATIVE.format(serve=serve, config=config, thinking=budget.thinking, most=most)
+    return text + NATIVE.format(serve=serve, config=shlex.quote(config), thinking=budget.thinking, most=most)
 
 
 def accuracy(reports: Mapping[str, Report], images: Mapping[str, str]) -> str:
@@ -344,7 +343,7 @@ def accuracy(reports: Mapping[str, Report], images: Mapping[str, str]) -> str:
 def training(folder: Path, trained: Trained, origin: Origin) -> str:
     """From what, on what and by what it was trained."""
     commit = f", commit {origin.commit}" if origin.commit else ""
-    rows = [("base model", _linked(origin.base, origin.hub_base, "") + commit)]
+    rows = [("base model", _linked(origin.base, origin.hub_base, "") + commit)] if origin.base else []
     if origin.datasets:
         rows.append(("datasets", ", ".join(_linked(name, name, "datasets/") for name in origin.datasets)))
     rows.append(("budget", f"{trained.budget} tokens, thinking+solution"))

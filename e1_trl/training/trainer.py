@@ -21,6 +21,7 @@ from trl import GRPOTrainer
 from trl.extras.profiling import profiling_context
 from trl.trainer.utils import get_callable_name
 
+from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget
 from e1_trl.engines.colocated import make_training_engine
 from e1_trl.report import model_card
@@ -193,14 +194,12 @@ class E1Trainer(GRPOTrainer):
     ) -> None:
         """Write the model card into `output_dir`, and the files that it speaks of; see `e1_trl.report.model_card`.
 
+        A card that cannot be written is no reason to lose a training: that is a warning.
+
         Args:
             model_name: unset: where it lies on the Hub, or the folder.
             dataset_name: another dataset on the Hub that it is trained on.
             tags: more tags.
-
-        Raises:
-            ValueError: there is a card with metadata that cannot be read.
-            StoreError: it cannot be written.
         """
         if not self.is_world_process_zero():
             return
@@ -210,8 +209,11 @@ class E1Trainer(GRPOTrainer):
         forced_text = self.marker.text if self.args.forced_text is None else self.args.forced_text
         trained = Trained.of(self.marker, forced_text, self.args.budget)
         more = [tags] if isinstance(tags, str) else tags or []
-        model_card.write_details(folder, trained, origin, self.recipe)
-        model_card.write(folder, self.hub_model_id or str(folder), tags=more)
+        try:
+            model_card.write_details(folder, trained, origin, self.recipe)
+            model_card.write(folder, self.hub_model_id or str(folder), tags=more)
+        except (ValueError, StoreError) as error:
+            logger.warning("the model card was not written: %s", error)
 
     def complete(self, prompts: list[Any], budget: Budget) -> list[Completion]:
         """Complete this process's prompts at any budget that fits `context`, with the weights of now.

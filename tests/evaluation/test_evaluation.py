@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import openai
 import pandas as pd
 import pytest
-from conftest import ROOT, SERVED_CONTEXT, evaluation, free_port, options, results
+from conftest import ROOT, SERVED_CONTEXT, free_port, options, results, started
 from scipy.stats import binomtest
 from vllm import LLM
 from vllm.config import ReasoningConfig
@@ -259,22 +259,19 @@ def test_an_evaluation_outlives_the_line_to_its_server_and_equals_one_in_process
     line = Line(str(server.base_url))
     line.lay()
     served = ["--base_url", f"http://127.0.0.1:{line.port}/v1", "--served_model_name", "nano"]
-    with log.open("w") as printed:
-        client = subprocess.Popen(
-            evaluation(nano_data, remote, *sampled, *served), cwd=ROOT, stdout=printed, stderr=printed
-        )
-        try:
-            while not list(remote.glob("segments/*.parquet")):
-                assert client.poll() is None, log.read_text()[-3000:]
-                time.sleep(0.05)
-            line.cut()
-            time.sleep(5)  # every request in flight has failed, and been repeated in vain
+    client = started(nano_data, remote, log, *sampled, *served)
+    try:
+        while not list(remote.glob("segments/*.parquet")):
             assert client.poll() is None, log.read_text()[-3000:]
-            line.lay()
-            assert client.wait(timeout=300) == 0, log.read_text()[-3000:]
-        finally:
-            client.kill()
-            line.cut()
+            time.sleep(0.05)
+        line.cut()
+        time.sleep(5)  # every request in flight has failed, and been repeated in vain
+        assert client.poll() is None, log.read_text()[-3000:]
+        line.lay()
+        assert client.wait(timeout=300) == 0, log.read_text()[-3000:]
+    finally:
+        client.kill()
+        line.cut()
     evaluate(one_engine, nano_data, local, *sampled)
     ours, theirs = (pd.read_parquet(folder / "samples.parquet") for folder in (remote, local))
     assert [list(ids) for ids in ours["token_ids"]] == [list(ids) for ids in theirs["token_ids"]]

@@ -13,7 +13,7 @@ import pandas as pd
 import psutil
 import pytest
 import torch
-from conftest import BASE, ROOT, SERVED_CONTEXT, evaluation, kill, options, results
+from conftest import BASE, ROOT, SERVED_CONTEXT, evaluated, evaluation, kill, options, results, started
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -44,17 +44,14 @@ def test_killed_at_random_moments_it_resumes_and_ends_the_same(
     # Few at a time, so that sampling takes longer than starting.
     sampled = [*served, *budgets, *methods, "--max_problems", 96, "--temperature", 0, "--concurrency", 4]
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
-    subprocess.run(evaluation(nano_data, undisturbed, *sampled), cwd=ROOT, check=True, capture_output=True)
+    evaluated(nano_data, undisturbed, *sampled)
     (everything,) = shards(undisturbed)
 
     rng = random.Random(0)
     at_work = 0
     for attempt in range(KILLS):
         before = len(shards(killed))
-        with (tmp_path / "log").open("w") as log:
-            process = subprocess.Popen(
-                evaluation(nano_data, killed, *sampled), cwd=ROOT, stdout=log, stderr=log, start_new_session=True
-            )
+        process = started(nano_data, killed, tmp_path / "log", *sampled)
         if attempt % 3 == 2:  # while it starts
             time.sleep(rng.uniform(0, 5))
         else:  # soon after it has begun to write
@@ -69,7 +66,7 @@ def test_killed_at_random_moments_it_resumes_and_ends_the_same(
             assert shard == everything or not shard & stored, "what was stored was sampled again"
             stored |= shard
     assert at_work >= 3
-    subprocess.run(evaluation(nano_data, killed, *sampled), cwd=ROOT, check=True, capture_output=True)
+    evaluated(nano_data, killed, *sampled)
 
     assert (killed / "samples.parquet").read_bytes() == (undisturbed / "samples.parquet").read_bytes()
     assert results(killed) == results(undisturbed)
@@ -81,8 +78,7 @@ def test_killed_at_random_moments_it_resumes_and_ends_the_same(
 def test_two_processes_find_what_one_does_killed_in_between_too(nano_data: Path, tmp_path: Path) -> None:
     sampled = ["--budgets", "16+16", "--methods", "separate", "--max_problems", 48, "--temperature", 0]
     sampled += ["--concurrency", 2]
-    one = evaluation(nano_data, tmp_path / "one", *sampled)
-    subprocess.run(one, cwd=ROOT, check=True, capture_output=True)
+    evaluated(nano_data, tmp_path / "one", *sampled)
     for parallel in ("data", "tensor"):
         folder = tmp_path / parallel
         two = evaluation(nano_data, folder, *sampled, f"--{parallel}_parallel_size", 2)
@@ -108,8 +104,7 @@ def test_two_processes_find_what_one_does_killed_in_between_too(nano_data: Path,
 def test_samples_that_are_added_later_are_not_those_there_are(nano_data: Path, tmp_path: Path) -> None:
     sampled = ["--budgets", "32+16", "--methods", "separate", "--max_problems", 8, "--temperature", 1]
     for count in (1, 2):
-        two = evaluation(nano_data, tmp_path, *sampled, "--samples", count)
-        subprocess.run(two, cwd=ROOT, check=True, capture_output=True)
+        evaluated(nano_data, tmp_path, *sampled, "--samples", count)
     answers = pd.read_parquet(tmp_path / "samples.parquet")
     one, other = (answers[answers["sample"] == i].sort_values("problem") for i in (0, 1))
     assert sum(a.tolist() == b.tolist() for a, b in zip(one["token_ids"], other["token_ids"], strict=True)) < 4
@@ -161,8 +156,7 @@ def test_a_lora_adapter_is_evaluated_with_its_base(nano_data: Path, tmp_path: Pa
     sampled += ["--dtype", "float32"]
     answers = {}
     for name, model in (("adapter", tmp_path / "adapter"), ("merged", tmp_path / "merged"), ("base", BASE)):
-        evaluated = evaluation(nano_data, tmp_path / f"of-{name}", *sampled, "--model", model)
-        subprocess.run(evaluated, cwd=ROOT, check=True, capture_output=True)
+        evaluated(nano_data, tmp_path / f"of-{name}", *sampled, "--model", model)
         answers[name] = samples.read(tmp_path / f"of-{name}")["token_ids"].map(list)
     assert (answers["adapter"] == answers["merged"]).mean() > 0.9  # rounding may turn a token where two are close
     assert (answers["adapter"] == answers["base"]).mean() < 0.5

@@ -76,7 +76,8 @@ def test_a_run_logs_the_bookkeeping_and_evaluates_at_the_same_budget(train: Trai
 
 def test_lora_trains_and_reaches_the_engine(train: Train, tmp_path: Path) -> None:
     log = train(
-        "--use_peft", "true", "--lora_r", 8, "--lora_target_modules", "q_proj", "v_proj", *FAST, "--max_steps", 4
+        *("--use_peft", "true", "--lora_r", 8, "--lora_target_modules", "q_proj", "v_proj", *FAST, "--max_steps", 4),
+        launched=False,
     )
     assert_in_sync(log)
     assert (tmp_path / "run" / "adapter_model.safetensors").exists()
@@ -105,7 +106,12 @@ def test_a_tied_output_head_reaches_the_engine(train: Train, tmp_path: Path) -> 
     model.save_pretrained(tied)
     AutoTokenizer.from_pretrained(BASE).save_pretrained(tied)
     assert "lm_head.weight" not in load_file(tied / "model.safetensors")
-    assert_in_sync(train("--model_name_or_path", tied, "--beta", 0.1, *FAST, "--max_steps", 5))
+    card = tmp_path / "run" / "README.md"
+    card.parent.mkdir()
+    card.write_text("---\nlicense: [\n---\nMine.\n")  # which no card can be written into, and no training is lost for
+    assert_in_sync(train("--model_name_or_path", tied, "--beta", 0.1, *FAST, "--max_steps", 5, launched=False))
+    assert "the model card was not written" in printed(tmp_path / "run")
+    assert card.read_text().endswith("Mine.\n") and (tmp_path / "run" / "model.safetensors").exists()
 
 
 def test_zero3_on_two_processes_keeps_the_engines_in_sync_and_shares_an_uneven_evaluation(train: Train) -> None:
@@ -146,7 +152,7 @@ def test_a_killed_run_resumes_from_its_checkpoint_followed_at_several_budgets(
         *("--max_steps", 6, "--save_strategy", "steps", "--save_steps", 2, *FAST),
         *("--eval_budgets", "16+16", "96+32", "--eval_steps", 2, "--dataset_test_split", "test[:33]"),
     )
-    process = launch(*options, output=output, data=nano_data)
+    process = launch(*options, output=output, data=nano_data, launched=False)
     try:
         while not whole_checkpoints(output):
             assert process.poll() is None, printed(output)[-5000:]
@@ -156,7 +162,7 @@ def test_a_killed_run_resumes_from_its_checkpoint_followed_at_several_budgets(
     before = json.loads((output / "checkpoint-2" / "trainer_state.json").read_text())["log_history"]
     assert max(whole_checkpoints(output)) < 6
 
-    log = train(*options, "--resume_from_checkpoint", "true", output=output)
+    log = train(*options, "--resume_from_checkpoint", "true", output=output, launched=False)
     assert [entry["step"] for entry in log if {"loss", "reward"} <= entry.keys()] == [1, 2, 3, 4, 5, 6]
     assert log[: len(before)] == before
     assert_in_sync(log)
