@@ -23,8 +23,8 @@ export VLLM_CPU_KVCACHE_SPACE ?= 1
 ifeq ($(DEVICE),cpu)
 export DS_ACCELERATOR := cpu
 # What was freed stays for the next tensor: giving it back to the kernel is a tenth of a training's time on a CPU.
-export MALLOC_MMAP_MAX_ := 0
-export MALLOC_TRIM_THRESHOLD_ := 17179869184
+train: export MALLOC_MMAP_MAX_ := 0
+train: export MALLOC_TRIM_THRESHOLD_ := 17179869184
 endif
 
 .PHONY: help install train results base recipes test check format eval compare sweep ablations bench lock clean
@@ -126,12 +126,18 @@ bench: install  ## measure the scheduler against a barrier and a single call, in
 
 ## ---- checks
 
-# Light tests share all cores. On a CPU engines go two at a time, a thread each; a GPU belongs to one.
+# Light tests share all cores. On a CPU engines go two at a time, a thread each, but for those that take gigabytes; a GPU
+# belongs to one.
 LIGHT := not engine and not distributed
 TWO := OMP_NUM_THREADS=1 VLLM_CPU_OMP_THREADS_BIND=nobind $(PY) -m pytest -n 2 --dist worksteal
 test: install  ## every test, engines included
 	$(PY) -m pytest -n auto -m "$(LIGHT)"
-	$(if $(filter cpu,$(DEVICE)),$(TWO),$(PY) -m pytest) -m "not ($(LIGHT))"
+ifeq ($(DEVICE),cpu)
+	$(TWO) -m "not ($(LIGHT)) and not alone"
+	$(PY) -m pytest -m alone
+else
+	$(PY) -m pytest -m "not ($(LIGHT))"
+endif
 
 check: install  ## format, lint, types and the tests that start neither an engine nor processes
 	ruff format --check .

@@ -31,9 +31,13 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("checkpoint", type=Path, help="folder of a model that e1_trl has trained")
     parser.add_argument(
-        "--results", type=Path, nargs="+", default=[], help="folders of finished evaluations of it; unset: none"
+        "--results",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="its finished evaluations; unset: what is there stays",
     )
-    parser.add_argument("--name", help="what the card calls the model; unset: the repository, or the folder's name")
+    parser.add_argument("--name", help="what the card calls the model; unset: the repository, or the folder")
     parser.add_argument("--push", metavar="REPOSITORY", help="upload the card to where the model lies on the Hub")
     parser.add_argument("--revision", help="branch there; unset: main")
     return parser.parse_args(argv)
@@ -50,21 +54,23 @@ def card(arguments: argparse.Namespace) -> None:
     from e1_trl.report import document, model_card
 
     folder = arguments.checkpoint
-    trained = Trained.read(folder / BUDGET) if (folder / BUDGET).exists() else None
-    if trained is None:
+    if not (folder / BUDGET).exists():
         raise ValueError(f"there is no {folder / BUDGET}, which a training with e1_trl writes")
-    name = arguments.name or arguments.push or folder.resolve().name
+    trained, name = Trained.read(folder / BUDGET), arguments.name or arguments.push or str(folder)
     reports = measured(folder, arguments.results, name)
+    model_card.composed(folder, name, "", (), arguments.revision)  # raises before anything is written
     if arguments.push:
         check_weights(folder, arguments.push, arguments.revision)
-    replace(trained, curve=tuple(points(reports))).write(folder)
-    model_card.clear(folder)
-    images = {}
-    for benchmark, report in reports.items():
-        files = document.write(report, folder / model_card.DETAILS, f"{model_card.RESULTS}{benchmark}")
-        images[benchmark] = next(file for file in files if file.suffix == ".png").name
-    write_eval_results(reports, folder)
-    model_card.write(folder, name, model_card.accuracy(reports, images))
+    if reports:
+        replace(trained, curve=tuple(points(reports))).write(folder)
+        model_card.clear(folder)
+        images = {}
+        for benchmark, report in reports.items():
+            files = document.write(report, folder / model_card.DETAILS, f"{model_card.RESULTS}{benchmark}")
+            images[benchmark] = next(file for file in files if file.suffix == ".png").name
+        write_eval_results(reports, folder)
+    accuracy = model_card.accuracy(reports, images) if reports else None
+    model_card.write(folder, name, accuracy, revision=arguments.revision)
     print(f"wrote {folder / model_card.README}")
     if arguments.push:
         print(f"uploaded it: {push_card(folder, arguments.push, arguments.revision)}")
@@ -115,7 +121,7 @@ def write_eval_results(reports: "dict[str, Report]", folder: Path) -> None:
     from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
     from e1_trl.problems.benchmarks import BENCHMARKS
-    from e1_trl.report.model_card import EVAL_RESULTS
+    from e1_trl.report.model_card import EVAL_RESULTS, OWN
     from e1_trl.report.rows import REFERENCE
 
     for benchmark, report in reports.items():
@@ -130,7 +136,7 @@ def write_eval_results(reports: "dict[str, Report]", folder: Path) -> None:
                 notes=f"{how}, avg@{row.samples}, {row.problems} problems",
             )
             text = yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False)
-            file = folder / EVAL_RESULTS / f"{benchmark}_{row.method}_{row.budget}.yaml"
+            file = folder / EVAL_RESULTS / f"{OWN}{benchmark}_{row.method}_{row.budget}.yaml"
             file.parent.mkdir(exist_ok=True)
             write_atomically(file, partial(Path.write_text, data=text))
 

@@ -1,35 +1,42 @@
 """The Hub, where models are shared: what is made sure of before a training, and what went wrong in one line."""
 
 import hashlib
+import traceback
 from pathlib import Path
 
 import httpx
 from huggingface_hub import HfApi
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, OfflineModeIsEnabled
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    HFValidationError,
+    LocalTokenNotFoundError,
+    OfflineModeIsEnabled,
+    RevisionNotFoundError,
+)
 
-from e1_trl.report.model_card import DETAILS, EVAL_RESULTS, README, RESULTS
+from e1_trl.report.model_card import DETAILS, EVAL_RESULTS, OWN, README, RESULTS
 from e1_trl.trained import FILE as BUDGET
 
 ERRORS = (HfHubHTTPError, httpx.HTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled, HFValidationError)
-WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf")
+WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf", ".safetensors.index.json", ".bin.index.json", "adapter_config.json")
 SETTINGS = "training_args.bin"  # no weights, though it is called so
 
 
 def failed(error: Exception) -> bool:
-    """Whether it is an error of the Hub, also where its client wraps one, as of the upload of a large file."""
-    return isinstance(error, ERRORS) or isinstance(error.__cause__, ERRORS)
+    """Whether an error came from the Hub's client, whose ways to upload have errors of their own."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return isinstance(error, ERRORS) or any("huggingface_hub" in Path(frame.filename).parts for frame in frames)
 
 
 def said(error: BaseException) -> str:
     """What an error of the Hub says, in one line, and what would help."""
-    error = error if isinstance(error, ERRORS) or error.__cause__ is None else error.__cause__
+    if not isinstance(error, ERRORS) and error.__cause__ is not None:
+        error = error.__cause__
     status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
-    line = " ".join(str(error).split())
-    if status in (401, 403) or isinstance(error, LocalTokenNotFoundError):
+    line = " ".join(str(error).split()) or type(error).__name__
+    if status in (401, 403, 404) or isinstance(error, LocalTokenNotFoundError):
         return f"{line}; set HF_TOKEN to a token that may write there, or log in with `hf auth login`"
-    if isinstance(error, httpx.HTTPError):
-        return f"it cannot be reached ({line or type(error).__name__})"
-    return line
+    return f"it cannot be reached ({line})" if isinstance(error, httpx.TransportError) else line
 
 
 def reserve(name: str, private: bool | None, revision: str | None) -> str:
@@ -45,21 +52,36 @@ def reserve(name: str, private: bool | None, revision: str | None) -> str:
     """
     api = HfApi()
     try:
-        if api.whoami().get("auth", {}).get("accessToken", {}).get("role") == "read":
-            raise ValueError(f"push_to_hub: the token of HF_TOKEN may read only; {name} needs one that may write")
         repository = api.create_repo(name, private=private, exist_ok=True).repo_id
-        if revision is not None:
+        api.auth_check(repository, write=True)
+        try:
+            files, missing = api.list_repo_files(repository, revision=revision), False
+        except RevisionNotFoundError:  # it will begin as main is
+            files, missing = api.list_repo_files(repository), True
+        weights = [file for file in files if _holds_weights(file)]
+        if weights and BUDGET not in files:
+            raise ValueError(
+                f"push_to_hub: {repository} holds another model ({weights[0]}), which would be mixed with this one; "
+                "set hub_model_id to another name"
+            )
+        if missing and revision is not None:
             api.create_branch(repository, branch=revision, exist_ok=True)
-        files = api.list_repo_files(repository, revision=revision)
     except ERRORS as error:
         raise ValueError(f"push_to_hub: nothing can be uploaded to {name} on the Hub: {said(error)}") from error
-    weights = [file for file in files if _holds_weights(file)]
-    if weights and BUDGET not in files:
-        raise ValueError(
-            f"push_to_hub: {repository} holds another model ({weights[0]}), which would be mixed with this one; set "
-            "hub_model_id to another name, or hub_revision to a new branch"
-        )
     return repository
+
+
+def remove_stale(folder: Path, repository: str, revision: str | None) -> None:
+    """Remove from a repository what an earlier model of ours left there and this one does not have.
+
+    Its weights would be loaded instead of, or beside, those that have been uploaded; what was measured is of them.
+    """
+    api = HfApi()
+    own = (f"{DETAILS}/{RESULTS}", f"{EVAL_RESULTS}/{OWN}")
+    files = api.list_repo_files(repository, revision=revision)
+    stale = [file for file in files if (_holds_weights(file) or file.startswith(own)) and not (folder / file).exists()]
+    if stale:
+        api.delete_files(repository, stale, revision=revision, commit_message="Remove what an earlier model left")
 
 
 def push_card(folder: Path, repository: str, revision: str | None) -> str:
@@ -68,8 +90,8 @@ def push_card(folder: Path, repository: str, revision: str | None) -> str:
     Raises:
         ValueError: one line: no token, no permission, no Hub.
     """
-    card = [README, BUDGET, f"{DETAILS}/*", f"{EVAL_RESULTS}/*"]
-    measured = [f"{DETAILS}/{RESULTS}*", f"{EVAL_RESULTS}/*"]  # of which nothing older is to stay
+    measured = [f"{DETAILS}/{RESULTS}*", f"{EVAL_RESULTS}/{OWN}*"]  # of which nothing older is to stay
+    card = [README, BUDGET, f"{DETAILS}/*", measured[1]]
     try:
         return str(
             HfApi().upload_folder(
@@ -81,17 +103,20 @@ def push_card(folder: Path, repository: str, revision: str | None) -> str:
                 revision=revision,
             )
         )
-    except ERRORS as error:
+    except Exception as error:
+        if not failed(error):
+            raise
         raise ValueError(f"the card cannot be uploaded to {repository}: {said(error)}") from error
 
 
 def check_weights(folder: Path, repository: str, revision: str | None) -> None:
-    """Make sure that a repository holds the weights of a folder, and no others.
+    """Make sure that a repository holds the weights of a folder, and no others, and may be written to.
 
     Raises:
         ValueError: it does not, or cannot be asked.
     """
     try:
+        HfApi().auth_check(repository, write=True)
         files = HfApi().model_info(repository, revision=revision, files_metadata=True).siblings or []
     except ERRORS as error:
         raise ValueError(f"the weights in {repository} cannot be compared: {said(error)}") from error

@@ -14,12 +14,13 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Read the command line, `sys.argv` if `argv` is None."""
     parser = argparse.ArgumentParser(prog="e1 merge", description="Merge a LoRA adapter into its base.")
     parser.add_argument("adapter", type=Path, help="folder of an adapter that e1_trl has trained")
+    parser.add_argument("--name", help="what its card calls it, as ORG/NAME; unset: the folder")
     parser.add_argument("--output", type=Path, required=True, help="folder for the merged model; must be new")
     return parser.parse_args(argv)
 
 
-def merge(adapter: Path, output: Path) -> None:
-    """Write the merged model, on the CPU and in the adapter's precision, with its tokenizer and its card.
+def merge(adapter: Path, output: Path, name: str | None = None) -> None:
+    """Write the merged model, on the CPU and in the base's precision, with its tokenizer and its card.
 
     Raises:
         ValueError: there is no adapter of e1_trl's making, or the output exists.
@@ -34,27 +35,29 @@ def merge(adapter: Path, output: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from e1_trl.report import model_card
-    from e1_trl.report.model_card import ORIGIN, RECIPE, VERSIONS, Origin
+    from e1_trl.report.model_card import RECIPE, VERSIONS
+    from e1_trl.report.origin import FILE as ORIGIN
+    from e1_trl.report.origin import Origin
     from e1_trl.trained import FILE, Trained
 
     trained, origin = Trained.read(adapter / FILE), Origin.read(adapter)
     config = PeftConfig.from_pretrained(adapter)
     # PEFT's own way from an adapter to its model adds random embeddings where the tokenizer knows more tokens.
-    base = AutoModelForCausalLM.from_pretrained(config.base_model_name_or_path, revision=config.revision, dtype="auto")
+    base = AutoModelForCausalLM.from_pretrained(config.base_model_name_or_path, revision=origin.commit, dtype="auto")
     PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(output)
     AutoTokenizer.from_pretrained(adapter).save_pretrained(output)
     model_card.write_details(output, replace(trained, curve=()), origin, None)
     for name in (ORIGIN, RECIPE, VERSIONS, "provenance.json", "trainer_state.json"):
         if (adapter / name).exists():
             shutil.copy(adapter / name, output / name)
-    model_card.write(output, str(output))
+    model_card.write(output, name or str(output))
 
 
 def main(argv: list[str] | None = None) -> None:
     """Merge, or say in one line what is wrong."""
     arguments = parse(argv)
     try:
-        merge(arguments.adapter, arguments.output)
+        merge(arguments.adapter, arguments.output, arguments.name)
     except (ValueError, OSError) as error:
         sys.exit(f"e1 merge: {' '.join(str(error).split())}")
     print(f"wrote {arguments.output}")

@@ -26,6 +26,8 @@ from e1_trl.grading.grade import Grader
 from e1_trl.grading.graders import make_grader
 from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import INSTRUCTION, shown
+from e1_trl.report.model_card import README, read
+from e1_trl.report.provenance import FILE as PROVENANCE
 from e1_trl.report.provenance import Provenance
 from e1_trl.training.config import E1Config, E1ScriptArguments, Settled, settle
 from e1_trl.training.data import Problems, check_columns, check_size, load
@@ -81,11 +83,14 @@ def prepare(
         if dataset is not None:
             check_columns(dataset, rewards, args)
     check_size(problems.train, args)
+    card = Path(args.output_dir, README)
+    if args.process_index == 0 and card.exists():
+        read(card)  # PEFT reads it before it saves an adapter, and would lose that
     if args.push_to_hub and args.process_index == 0:
         hub.reserve(args.hub_model_id or Path(args.output_dir).resolve().name, args.hub_private_repo, args.hub_revision)
     if torch.cuda.is_available():
-        card = torch.cuda.get_device_properties(args.device).total_memory
-        said = verdict(args, model, card, script_args.skip_memory_check)
+        memory = torch.cuda.get_device_properties(args.device).total_memory
+        said = verdict(args, model, memory, script_args.skip_memory_check)
         if args.process_index == 0:
             print(said, flush=True)
     named = [script_args.dataset_name, *(each.path for each in mixture.datasets)]
@@ -163,7 +168,8 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
             written if trainer.origin.commit is None else {**written, "model_revision": trainer.origin.commit}
         )
         trainer.create_model_card()  # before PEFT saves one of its own
-        if trainer.is_world_process_zero():
+        resumed = recipe.checkpoint is not None and (Path(args.output_dir) / PROVENANCE).exists()
+        if trainer.is_world_process_zero() and not resumed:  # which may train nothing, and only upload
             Provenance.here([args.seed]).write(Path(args.output_dir))
         trainer.train(resume_from_checkpoint=recipe.checkpoint)
     trainer.save_state()

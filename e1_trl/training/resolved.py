@@ -8,7 +8,9 @@ from typing import Any
 
 import yaml
 
-SECRET = frozenset(["env", "hub_token", "push_to_hub_token"])  # `env` may hold keys of services
+# Nobody else's: `env` may hold keys of services, and who repeats a training neither resumes nor uploads this one.
+OWN = frozenset(["env", "resume_from_checkpoint", "push_to_hub", "dry_run"])
+SECRETS = frozenset(["token", "hub_token", "push_to_hub_token", "use_auth_token", "api_key", "password", "secret"])
 
 
 def resolved(argv: Sequence[str], parsed: Iterable[Any]) -> dict[str, Any]:
@@ -28,7 +30,21 @@ def resolved(argv: Sequence[str], parsed: Iterable[Any]) -> dict[str, Any]:
             field = name if hasattr(record, name) else name.removeprefix("no_")
             if hasattr(record, field):
                 recipe[field] = _plain(getattr(record, field))
-    return {name: value for name, value in recipe.items() if name not in SECRET}
+    return _without_secrets({name: value for name, value in recipe.items() if name not in OWN and name[:4] != "hub_"})
+
+
+def secrets_in(value: Any) -> list[str]:
+    """The names of fields, at any depth, that hold a secret."""
+    if isinstance(value, dict):
+        own = [str(name) for name, held in value.items() if name in SECRETS and isinstance(held, str)]
+        return own + [name for held in value.values() for name in secrets_in(held)]
+    return [name for held in value for name in secrets_in(held)] if isinstance(value, list) else []
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_secrets(held) for name, held in value.items() if name not in SECRETS}
+    return [_without_secrets(held) for held in value] if isinstance(value, list) else value
 
 
 def _plain(value: Any) -> Any:

@@ -21,11 +21,12 @@ from trl import GRPOTrainer
 from trl.extras.profiling import profiling_context
 from trl.trainer.utils import get_callable_name
 
+from e1_trl import hub
 from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget
 from e1_trl.engines.colocated import make_training_engine
 from e1_trl.report import model_card
-from e1_trl.report.model_card import Origin
+from e1_trl.report.origin import Origin
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
 from e1_trl.trained import Trained
 from e1_trl.training.config import E1Config, settle
@@ -211,9 +212,18 @@ class E1Trainer(GRPOTrainer):
         more = [tags] if isinstance(tags, str) else tags or []
         try:
             model_card.write_details(folder, trained, origin, self.recipe)
-            model_card.write(folder, self.hub_model_id or str(folder), tags=more)
-        except (ValueError, StoreError) as error:
+            revision = self.args.hub_revision if self.hub_model_id else None
+            model_card.write(folder, self.hub_model_id or str(folder), tags=more, revision=revision)
+        except (ValueError, OSError, StoreError) as error:
             logger.warning("the model card was not written: %s", error)
+
+    def push_to_hub(self, *arguments: Any, **options: Any) -> Any:
+        """Upload the model as any Trainer does, and remove what an earlier one left in its place."""
+        done = super().push_to_hub(*arguments, **options)
+        if self.is_world_process_zero() and options.get("blocking", True):
+            revision = options.get("revision") or self.args.hub_revision
+            hub.remove_stale(Path(self.args.output_dir), self.hub_model_id, revision)
+        return done
 
     def complete(self, prompts: list[Any], budget: Budget) -> list[Completion]:
         """Complete this process's prompts at any budget that fits `context`, with the weights of now.

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ class Row:
     provenance: Provenance
 
     @classmethod
-    def of(cls, case: Case, found: Found) -> "Row":
+    def of(cls, case: Case, found: Found, made: Provenance) -> "Row":
         """A case that has just ended."""
         distributions = packages_distributions()
         return cls(
@@ -66,7 +66,7 @@ class Row:
             overrides=case.overrides,
             found=found,
             versions={name: version(distributions[name][0]) for name in LIBRARIES},
-            provenance=Provenance.here([case.fields["seed"]]),
+            provenance=replace(made, seeds=(case.fields["seed"],)),
         )
 
     @classmethod
@@ -164,6 +164,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--document", type=Path, default=DOCUMENT, help="file with the tables")
     arguments = parser.parse_args(argv)
     failed = []
+    made = Provenance.here([])  # before a row is published, which makes the checkout another than the commit's
     try:
         for section in ("rows", *tables()):
             around_section(arguments.document, section)
@@ -180,7 +181,7 @@ def main(argv: list[str] | None = None) -> None:
                 failed.append(str(case))
                 continue
             shutil.rmtree(folder)  # gigabytes
-            rows = [*(row for row in rows if row.case != case), Row.of(case, found)]
+            rows = [*(row for row in rows if row.case != case), Row.of(case, found, made)]
             publish(rows, arguments.results, arguments.document)
         publish(rows, arguments.results, arguments.document)
     except (ValueError, OSError, StoreError) as error:

@@ -27,7 +27,8 @@ from e1_trl.engines.server import ServerEngine
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.problems.prompts import tokenize
-from e1_trl.report.model_card import Origin, serving
+from e1_trl.report.model_card import serving
+from e1_trl.report.origin import Origin
 from e1_trl.rollout import Request, Rollout, Segment, ThinkingEnd
 from e1_trl.trained import Trained
 
@@ -70,7 +71,7 @@ def test_what_a_model_card_says_about_serving_works(server: openai.OpenAI, nano_
 
     (program,) = re.findall(r"```python\n(.*?)```", text, re.S)
     program = program.replace("http://localhost:8000/v1", str(server.base_url)).replace("What is 17 * 23?", problem)
-    program += "\nprint(thinking.finish_reason, len(tokenizer.encode(thinking.text, add_special_tokens=False)))\n"
+    program += "\nprint(thought.finish_reason, len(tokenizer.encode(thinking, add_special_tokens=False)))\n"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
     *answer, ended = done.stdout.splitlines()
     reason, tokens = ended.split()

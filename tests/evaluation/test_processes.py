@@ -75,6 +75,7 @@ def test_killed_at_random_moments_it_resumes_and_ends_the_same(
 @pytest.mark.distributed
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two processes need two cores")
 @pytest.mark.skipif(torch.cuda.device_count() == 1, reason="two processes need two GPUs, or none")
+@pytest.mark.alone
 def test_two_processes_find_what_one_does_killed_in_between_too(nano_data: Path, tmp_path: Path) -> None:
     sampled = ["--budgets", "16+16", "--methods", "separate", "--max_problems", 48, "--temperature", 0]
     sampled += ["--concurrency", 2]

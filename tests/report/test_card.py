@@ -13,7 +13,8 @@ from e1_trl.budget import Budget
 from e1_trl.card import main
 from e1_trl.engines.checkpoint import Checkpoint
 from e1_trl.report import model_card, samples
-from e1_trl.report.model_card import Origin, write_details
+from e1_trl.report.model_card import write_details
+from e1_trl.report.origin import Origin
 from e1_trl.trained import Trained
 
 
@@ -81,6 +82,36 @@ def test_what_was_measured_before_goes_and_so_does_all_of_it_with_new_weights(ch
     model_card.write(checkpoint, str(checkpoint))
     assert "Not evaluated yet" in card(checkpoint).text and not list((checkpoint / "e1").glob("results-*"))
     assert Trained.read(checkpoint / "budget.json").curve == ()
+
+
+def test_without_results_the_curve_stays_and_other_peoples_results_do_always(checkpoint: Path, tmp_path: Path) -> None:
+    theirs = checkpoint / ".eval_results" / "mmlu.yaml"
+    theirs.parent.mkdir()
+    theirs.write_text("- mine\n")
+    main([str(checkpoint), "--results", str(evaluation(tmp_path / "gsm8k", weights(checkpoint)))])
+    before = {file: file.read_bytes() for file in checkpoint.rglob("*") if file.is_file()}
+    main([str(checkpoint)])
+    assert {file: file.read_bytes() for file in checkpoint.rglob("*") if file.is_file()} == before
+    main([str(checkpoint), "--name", "me/other"])
+    assert "vllm serve me/other" in card(checkpoint).text and "### gsm8k" in card(checkpoint).text
+    assert theirs.read_text() == "- mine\n"
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ("---\ntags: [\n---\n", "cannot be read"),
+        ("---\ntags: []\n---\n<!-- e1:serving -->\nmine\n", "must stand there once each"),
+    ],
+)
+def test_a_card_that_was_broken_by_hand_is_refused_before_anything_is_written(
+    checkpoint: Path, tmp_path: Path, broken: str, said: str
+) -> None:
+    (checkpoint / "README.md").write_text(broken)
+    before = {file: file.read_bytes() for file in checkpoint.rglob("*") if file.is_file()}
+    with pytest.raises(SystemExit, match=f"^e1 card: [^\n]*{said}[^\n]*$"):
+        main([str(checkpoint), "--results", str(evaluation(tmp_path / "gsm8k", weights(checkpoint)))])
+    assert {file: file.read_bytes() for file in checkpoint.rglob("*") if file.is_file()} == before
 
 
 def test_numbers_that_are_not_this_models_are_refused_and_the_card_is_left(checkpoint: Path, tmp_path: Path) -> None:

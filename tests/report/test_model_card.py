@@ -13,7 +13,8 @@ from huggingface_hub import ModelCard
 
 from e1_trl.budget import Budget
 from e1_trl.report import model_card
-from e1_trl.report.model_card import Origin, license_of, write_details
+from e1_trl.report.model_card import write_details
+from e1_trl.report.origin import Origin, license_of
 from e1_trl.report.provenance import Provenance
 from e1_trl.trained import Trained
 
@@ -85,8 +86,11 @@ def test_the_commands_and_the_program_of_the_card_are_well_formed(
     write_details(folder, Trained("</think>", forced_text, 3, budget), origin, RECIPE)
     model_card.write(folder, "me/e1")
     (program,) = code(card(folder), "python")
+    assert "None" not in program and ("max_tokens=0" not in program)
     named = {node.value for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Constant)}
-    assert {"me/e1", "</think>", forced_text, budget.thinking, budget.solution} <= named
+    limits = {budget.thinking or 16_384, budget.solution or 16_384} if budget.thinking != 0 else {budget.solution}
+    assert {"me/e1", forced_text, *limits} <= named
+    assert ("</think>" in named) or budget.thinking == 0
     assert any(isinstance(text, str) and text.endswith("Put it in \\boxed{}.") for text in named)
     assert ("apply_chat_template" in program) == conversations
     commands = code(card(folder), "bash")
@@ -140,6 +144,34 @@ def test_what_somebody_has_written_into_a_card_is_kept(folder: Path) -> None:
     once = file.read_text()
     model_card.write(folder, "me/e1")
     assert file.read_text() == once
+
+
+def test_a_section_that_lost_a_line_is_refused_however_often_it_is_written(folder: Path) -> None:
+    model_card.write(folder, "me/e1")
+    file = folder / "README.md"
+    file.write_text(file.read_text().replace("<!-- /e1:serving -->\n", "My own words.\n"))
+    before = file.read_text()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="<!-- e1:serving --> and <!-- /e1:serving --> must stand there once each"):
+            model_card.write(folder, "me/e1")
+    assert file.read_text() == before
+
+
+def test_what_an_earlier_origin_brought_goes_with_it(folder: Path) -> None:
+    model_card.write(folder, "me/e1")
+    file = folder / "README.md"
+    file.write_text(file.read_text().replace("- org/data", "- org/data\n- my/own"))
+    write_details(folder, TRAINED, Origin(str(folder), None, datasets=("org/new",)), RECIPE)
+    model_card.write(folder, "me/e1")
+    data = card(folder).data.to_dict()
+    assert not {"base_model", "base_model_relation", "license"} & data.keys()
+    assert data["datasets"] == ["my/own", "org/new"]
+
+
+def test_a_model_on_a_branch_is_served_from_there(folder: Path) -> None:
+    model_card.write(folder, "me/e1", revision="run-2")
+    assert code(card(folder), "bash")[0] == "vllm serve me/e1 --revision run-2\n"
+    assert "from_pretrained(\"me/e1\", revision='run-2')" in card(folder).text
 
 
 def test_a_card_of_another_making_gets_the_sections_at_its_end(folder: Path) -> None:

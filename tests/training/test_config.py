@@ -58,6 +58,7 @@ def test_a_budget_that_does_not_fit_the_context_is_refused() -> None:
         ({"eval_budgets": ["8+8"], "eval_steps": 0.1}, "eval_steps is 0.1; eval_budgets need a whole number"),
         ({"report_to": "wandb"}, "report_to names 'wandb', which is not installed; pip install wandb"),
         ({"generation_kwargs": {"max_tokens": 5}}, "generation_kwargs sets \\['max_tokens'\\]"),
+        ({"push_to_hub": True, "model_init_kwargs": {"token": "hf_x"}}, "token is set, and would be uploaded inside"),
         ({"generation_kwargs": {"seed": 5}}, "generation_kwargs sets \\['seed'\\]"),
         (
             {"push_to_hub": True, "hub_token": "hf_x"},

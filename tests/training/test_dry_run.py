@@ -109,6 +109,12 @@ def test_a_bad_recipe_is_refused_in_one_line(
     assert "\n" not in str(error.value)
 
 
+def test_a_card_that_was_broken_by_hand_is_refused_before_the_training(nano_data: Path, tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("---\ntags: [\n---\n")
+    with pytest.raises(SystemExit, match=r"^e1_trl.train: .*README.md: the metadata .* cannot be read .*; mend them$"):
+        dry_run("--dataset_name", nano_data, "--output_dir", tmp_path)
+
+
 def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
     for step in (2, 10):
         (tmp_path / f"checkpoint-{step}").mkdir()
