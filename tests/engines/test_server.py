@@ -27,8 +27,8 @@ from e1_trl.engines.server import ServerEngine
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.problems.prompts import tokenize
-from e1_trl.report.model_card import serving
 from e1_trl.report.origin import Origin
+from e1_trl.report.serving import serving
 from e1_trl.rollout import Request, Rollout, Segment, ThinkingEnd
 from e1_trl.trained import Trained
 
