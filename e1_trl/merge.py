@@ -47,9 +47,9 @@ def merge(adapter: Path, output: Path, name: str | None = None) -> None:
     PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(output)
     AutoTokenizer.from_pretrained(adapter).save_pretrained(output)
     model_card.write_details(output, replace(trained, curve=()), origin, None)
-    for name in (ORIGIN, RECIPE, VERSIONS, "provenance.json", "trainer_state.json"):
-        if (adapter / name).exists():
-            shutil.copy(adapter / name, output / name)
+    for file in (ORIGIN, RECIPE, VERSIONS, "provenance.json", "trainer_state.json"):
+        if (adapter / file).exists():
+            shutil.copy(adapter / file, output / file)
     model_card.write(output, name or str(output))
 
 
