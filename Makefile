@@ -121,8 +121,9 @@ ablations: install  ## train and evaluate the ablations of the miniature, into d
 recipes: install  ## run every GPU recipe at reduced size on two CPU processes, into docs/ (those that have changed)
 	$(PY) -m recipes.reduced $(ARGS)
 
-bench: install  ## measure the scheduler against a barrier and a single call, into docs/ (nothing else running)
+bench: install  ## measure the scheduler and the sandbox, into docs/ (nothing else running)
 	$(PY) -m benchmarks.bench_rollout --document docs/benchmark.md
+	$(PY) -m benchmarks.bench_programs --document docs/benchmark.md
 
 ## ---- checks
 
