@@ -4,9 +4,11 @@ import json
 import re
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 import yaml
 from fabricated import cell, right
+from hub_stub import faults, serving_hub
 from huggingface_hub import ModelCard, parse_eval_result_entries
 
 from e1_trl.budget import Budget
@@ -112,6 +114,28 @@ def test_a_card_that_was_broken_by_hand_is_refused_before_anything_is_written(
     with pytest.raises(SystemExit, match=f"^e1 card: [^\n]*{said}[^\n]*$"):
         main([str(checkpoint), "--results", str(evaluation(tmp_path / "gsm8k", weights(checkpoint)))])
     assert {file: file.read_bytes() for file in checkpoint.rglob("*") if file.is_file()} == before
+
+
+def test_the_card_is_uploaded_beside_its_weights_and_nowhere_else(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = str(evaluation(tmp_path / "gsm8k", weights(checkpoint)))
+    with serving_hub() as hub:
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.address)
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
+        for name, value in hub.environment.items():
+            monkeypatch.setenv(name, value)
+        hub.add("me/e1", {"model.safetensors": b"others"})
+        hub.add("someone/e1", {"model.safetensors": b"weights", ".eval_results/e1-old.yaml": b""})
+        with pytest.raises(SystemExit, match=r"^e1 card: the weights in me/e1 cannot be compared: .*HF_TOKEN"):
+            main([str(checkpoint), "--results", results, "--push", "me/e1"])
+        assert "Not evaluated" in card(checkpoint).text
+        main([str(checkpoint), "--results", results, "--push", "someone/e1"])
+        files = hub.commits("someone/e1")[-1].files
+    assert files["README.md"] == (checkpoint / "README.md").read_bytes()
+    assert b"vllm serve someone/e1" in files["README.md"] and ".eval_results/e1-old.yaml" not in files
+    assert {"e1/results-gsm8k.json", "budget.json", ".eval_results/e1-gsm8k_separate_8+8.yaml"} <= files.keys()
+    assert faults(files["README.md"].decode()) == []
 
 
 def test_numbers_that_are_not_this_models_are_refused_and_the_card_is_left(checkpoint: Path, tmp_path: Path) -> None:
