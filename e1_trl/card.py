@@ -66,7 +66,7 @@ def card(arguments: argparse.Namespace) -> None:
         model_card.clear(folder)
         images = {}
         for benchmark, report in reports.items():
-            files = document.write(report, folder / model_card.DETAILS, f"{model_card.RESULTS}{benchmark}")
+            files = document.write(report, folder / model_card.DETAILS, Path(f"{model_card.RESULTS}{benchmark}").name)
             images[benchmark] = next(file for file in files if file.suffix == ".png").name
         write_eval_results(reports, folder)
     accuracy = model_card.accuracy(reports, images) if reports else None
@@ -121,7 +121,7 @@ def write_eval_results(reports: "dict[str, Report]", folder: Path) -> None:
     from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
     from e1_trl.problems.benchmarks import BENCHMARKS
-    from e1_trl.report.model_card import EVAL_RESULTS, OWN
+    from e1_trl.report.model_card import EVAL_RESULTS
     from e1_trl.report.rows import REFERENCE
 
     for benchmark, report in reports.items():
@@ -136,7 +136,7 @@ def write_eval_results(reports: "dict[str, Report]", folder: Path) -> None:
                 notes=f"{how}, avg@{row.samples}, {row.problems} problems",
             )
             text = yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False)
-            file = folder / EVAL_RESULTS / f"{OWN}{benchmark}_{row.method}_{row.budget}.yaml"
+            file = folder / f"{EVAL_RESULTS}{benchmark}_{row.method}_{row.budget}.yaml"
             file.parent.mkdir(exist_ok=True)
             write_atomically(file, partial(Path.write_text, data=text))
 

@@ -14,7 +14,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from e1_trl.report.model_card import DETAILS, EVAL_RESULTS, OWN, README, RESULTS
+from e1_trl.report.model_card import DETAILS, EVAL_RESULTS, MEASURED, README
 from e1_trl.trained import FILE as BUDGET
 
 ERRORS = (HfHubHTTPError, httpx.HTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled, HFValidationError)
@@ -77,9 +77,10 @@ def remove_stale(folder: Path, repository: str, revision: str | None) -> None:
     Its weights would be loaded instead of, or beside, those that have been uploaded; what was measured is of them.
     """
     api = HfApi()
-    own = (f"{DETAILS}/{RESULTS}", f"{EVAL_RESULTS}/{OWN}")
     files = api.list_repo_files(repository, revision=revision)
-    stale = [file for file in files if (_holds_weights(file) or file.startswith(own)) and not (folder / file).exists()]
+    stale = [
+        file for file in files if (_holds_weights(file) or file.startswith(MEASURED)) and not (folder / file).exists()
+    ]
     if stale:
         api.delete_files(repository, stale, revision=revision, commit_message="Remove what an earlier model left")
 
@@ -90,15 +91,13 @@ def push_card(folder: Path, repository: str, revision: str | None) -> str:
     Raises:
         ValueError: one line: no token, no permission, no Hub.
     """
-    measured = [f"{DETAILS}/{RESULTS}*", f"{EVAL_RESULTS}/{OWN}*"]  # of which nothing older is to stay
-    card = [README, BUDGET, f"{DETAILS}/*", measured[1]]
     try:
         return str(
             HfApi().upload_folder(
                 repo_id=repository,
                 folder_path=folder,
-                allow_patterns=card,
-                delete_patterns=measured,
+                allow_patterns=[README, BUDGET, f"{DETAILS}/*", f"{EVAL_RESULTS}*"],
+                delete_patterns=[f"{start}*" for start in MEASURED],  # nothing older stays
                 commit_message="Model card",
                 revision=revision,
             )

@@ -35,7 +35,7 @@ def merge(adapter: Path, output: Path, name: str | None = None) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from e1_trl.report import model_card
-    from e1_trl.report.model_card import RECIPE, VERSIONS
+    from e1_trl.report.model_card import DETAILS, RECIPE, VERSIONS
     from e1_trl.report.origin import FILE as ORIGIN
     from e1_trl.report.origin import Origin
     from e1_trl.trained import FILE, Trained
@@ -46,7 +46,8 @@ def merge(adapter: Path, output: Path, name: str | None = None) -> None:
     base = AutoModelForCausalLM.from_pretrained(config.base_model_name_or_path, revision=origin.commit, dtype="auto")
     PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(output)
     AutoTokenizer.from_pretrained(adapter).save_pretrained(output)
-    model_card.write_details(output, replace(trained, curve=()), origin, None)
+    replace(trained, curve=()).write(output)
+    (output / DETAILS).mkdir()
     for file in (ORIGIN, RECIPE, VERSIONS, "provenance.json", "trainer_state.json"):
         if (adapter / file).exists():
             shutil.copy(adapter / file, output / file)

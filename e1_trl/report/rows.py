@@ -19,6 +19,7 @@ from e1_trl.grading.grade import Outcome
 from e1_trl.report import statistics
 from e1_trl.report.samples import CELL, texts
 from e1_trl.rollout import ThinkingEnd
+from e1_trl.trained import Point
 
 REFERENCE = "separate"  # the method that others are compared with
 MIXED = "mixed"  # separate budgeting whose thinking is another model's
@@ -26,8 +27,8 @@ UNANSWERED_ENDS = (ThinkingEnd.EOS, ThinkingEnd.CUT)
 
 
 @dataclass(frozen=True)
-class Row:
-    """One method at one budget, of one model on one benchmark. Budgets and means in tokens; `None` is unlimited.
+class Row(Point):
+    """One method at one budget, of one model on one benchmark, with everything that is known of it. Means in tokens.
 
     `accuracy` is avg@k and `maj_at_k` is at k = `samples`; `pass_at_k` holds k = 1, 2, 4, … and `samples`. Tokens are
     those sampled and, as thinking, the "Wait" that s1 puts in; forced ones after the thinking are not counted. Ratios
@@ -42,22 +43,11 @@ class Row:
     """
 
     model: str
-    method: str
-    benchmark: str
-    thinking_budget: int | None
-    solution_budget: int | None
-    problems: int
-    samples: int
-    accuracy: float
-    ci_low: float
-    ci_high: float
     pass_at_k: dict[str, float]
     maj_at_k: float
-    mean_tokens: float
     mean_thinking_tokens: float
     mean_solution_tokens: float
     closed_ratio: float
-    forced_ratio: float
     eos_ratio: float
     cut_ratio: float
     truncated_ratio: float
@@ -70,10 +60,6 @@ class Row:
     unboxed: float
     seed: int
     commit: str
-
-    @property
-    def budget(self) -> Budget:
-        return Budget(self.thinking_budget, self.solution_budget)
 
 
 class Alike(StrEnum):

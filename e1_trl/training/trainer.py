@@ -198,7 +198,7 @@ class E1Trainer(GRPOTrainer):
         A card that cannot be written is no reason to lose a training: that is a warning.
 
         Args:
-            model_name: unset: where it lies on the Hub, or the folder.
+            model_name: TRL passes it; the card calls the model by where it lies, on the Hub or in a folder.
             dataset_name: another dataset on the Hub that it is trained on.
             tags: more tags.
         """

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +89,8 @@ def prepare(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path) -> Non
     (folder / ACCELERATE).write_text(yaml.safe_dump(case.reduced_accelerate()))
 
 
-def train(case: Case, folder: Path, log: Path, **more: Any) -> None:
-    """Train the case in its folder, with `more` fields of the recipe.
+def train(case: Case, folder: Path, log: Path, variables: Mapping[str, str] | None = None, **more: Any) -> None:
+    """Train the case in its folder, with `more` fields of the recipe, and more environment variables.
 
     Raises:
         RunError: the training failed; names the log.
@@ -98,11 +99,11 @@ def train(case: Case, folder: Path, log: Path, **more: Any) -> None:
     # there would stop this one.
     for left_over in Path("/dev/shm").glob("-tp:0-*-cpushm_*"):
         left_over.unlink(missing_ok=True)
-    e1(case.command(Path(ACCELERATE), **more), folder, log)
+    e1(case.command(Path(ACCELERATE), **more), folder, log, variables)
 
 
-def e1(words: list[str], folder: Path, log: Path) -> None:
-    """Run a command of `e1` in the folder, in a process group that ends with it.
+def e1(words: list[str], folder: Path, log: Path, variables: Mapping[str, str] | None = None) -> None:
+    """Run a command of `e1` in the folder, with more environment variables, in a process group that ends with it.
 
     Raises:
         RunError: it failed, or took longer than `LONGEST`; names the log.
@@ -113,7 +114,7 @@ def e1(words: list[str], folder: Path, log: Path) -> None:
         process = subprocess.Popen(
             [sys.executable, "-m", "e1_trl.cli", *words],
             cwd=folder,
-            env=environment(folder),
+            env={**environment(folder), **(variables or {})},
             stdout=printed,
             stderr=subprocess.STDOUT,
             start_new_session=True,

@@ -147,6 +147,31 @@ def test_an_adapter_is_uploaded_with_its_base_named_after_an_upload_that_was_kil
     assert f"model_revision: {hub.repositories['org/base'].at('main').id}" in last["e1/recipe.yaml"].decode()
 
 
+@pytest.mark.parametrize("strategy", ["every_save", "all_checkpoints"])
+def test_what_is_saved_on_the_way_is_uploaded_if_asked_and_the_finished_model_last(
+    strategy: str, train: Train, hub: Hub, texts: Path, tmp_path: Path
+) -> None:
+    train(*pushing(texts, hub_strategy=strategy, hub_always_push="true", log_completions="true"))
+    commits = {commit.message: commit.files for commit in hub.commits("someone/e1")}
+    output = tmp_path / "run"
+    saved = {step: (output / f"checkpoint-{step}" / "model.safetensors").read_bytes() for step in (1, 2)}
+    assert saved[1] != saved[2]
+    for step, weights in saved.items():
+        model = commits[f"Training in progress, step {step}"]
+        assert model["model.safetensors"] == weights and model.keys() >= OF_A_MODEL
+        assert faults(model["README.md"].decode()) == []
+    last = hub.commits("someone/e1")[-1].files
+    checkpoints = {path.split("/")[0] for path in last if path.startswith("checkpoint")}
+    assert checkpoints == ({"checkpoint-1", "checkpoint-2"} if strategy == "all_checkpoints" else set())
+    own = {path: content for path, content in last.items() if not path.startswith("checkpoint")}
+    assert own["model.safetensors"] == saved[2] and "| steps | 2 |" in own["README.md"].decode()
+    assert not [path for path in last if "completions" in path]
+    for step in (1, 2) if strategy == "all_checkpoints" else ():
+        assert {"model.safetensors", "trainer_state.json"} <= {
+            Path(path).name for path in last if path.startswith(f"checkpoint-{step}/")
+        }
+
+
 def test_a_training_that_could_not_upload_does_not_begin(hub: Hub, texts: Path, tmp_path: Path) -> None:
     hub.add("someone/e1", {"pytorch_model.bin": b"x"})
     process = launch(*pushing(texts), output=tmp_path / "run", data=texts)
