@@ -27,10 +27,10 @@ train: export MALLOC_MMAP_MAX_ := 0
 train: export MALLOC_TRIM_THRESHOLD_ := 17179869184
 endif
 
-.PHONY: help install train results base recipes test check format eval compare sweep ablations bench lock clean
+.PHONY: help install train results base recipes test check format eval compare table1 sweep ablations bench lock clean
 
 help:  ## list the commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "  This machine: DEVICE=$(DEVICE) (DEVICE=cpu or DEVICE=gpu overrides)"
 	@echo "  train, eval and compare take ARGS=\"…\": any options of \`e1 train\` or \`e1 eval\`"
 
@@ -79,24 +79,32 @@ clean:  ## remove .venv and the tools' caches; runs/ stays
 ## ---- training and evaluation
 
 RECIPE ?= recipes/nano.yaml
-# The miniature takes one GPU where there are any.
-NANO_ARGS := $(if $(filter gpu,$(DEVICE)),--accelerate_config one_gpu)
+# These two are made here from nothing, evaluated beside their bases, and take one GPU where there are any.
+MINIATURE := $(patsubst recipes/%.yaml,%,$(filter recipes/nano.yaml recipes/nano_code.yaml,$(RECIPE)))
+MINIATURE_ARGS := $(if $(filter gpu,$(DEVICE)),--accelerate_config one_gpu)
 
 train: install  ## train RECIPE=recipes/…yaml; without it the miniature, which is evaluated beside its base, too
-ifeq ($(RECIPE),recipes/nano.yaml)
-	recipes/nano/run.sh $(NANO_ARGS) $(ARGS)
+ifneq ($(MINIATURE),)
+	recipes/miniature.sh $(MINIATURE) $(MINIATURE_ARGS) $(ARGS)
 else
 	e1 train --config $(RECIPE) $(ARGS)
 endif
 
-results: install  ## publish the last miniature: docs/results/nano.*, its pictures, and the table in README.md
-	e1 report runs/nano/evaluation/base runs/nano/evaluation/e1 --output docs/results --name nano \
-		--document README.md --section nano --rows "base separate 64+32" "base unconstrained unlimited" \
-		"e1 separate 32+32" "e1 separate 64+32" "e1 unconstrained unlimited"
-	e1 curve runs/nano/e1 --output docs/results --name nano-training
+ifeq ($(MINIATURE),nano_code)
+RESULTS = --name nano_code --document docs/nano_code.md --section nano_code
+TRAINING = nano_code-training
+else
+RESULTS = --name nano --document README.md --section nano --rows "base separate 64+32" "base unconstrained unlimited" \
+	"e1 separate 32+32" "e1 separate 64+32" "e1 unconstrained unlimited"
+TRAINING = nano-training
+endif
 
-base: install  ## make the nano base model again, from nothing, into runs/nano/base
-	$(PY) recipes/nano/make_base.py --what model --output runs/nano
+results: install  ## publish the last miniature (RECIPE=recipes/nano_code.yaml: of programs): docs/results/, and its table
+	e1 report runs/$(MINIATURE)/evaluation/base runs/$(MINIATURE)/evaluation/e1 --output docs/results $(RESULTS)
+	e1 curve runs/$(MINIATURE)/e1 --output docs/results --name $(TRAINING)
+
+base: install  ## make a miniature's base model again, from nothing, into runs/nano/base (or nano_code)
+	$(PY) -m recipes.$(MINIATURE).make_base --what model
 
 BENCHMARK ?= $(if $(DATASET),,aime2024)
 BUDGETS ?= 512+1024 1024+1024 2048+1024 3072+1024 4096+1024
@@ -111,6 +119,10 @@ eval: install  ## every budget and baseline: MODEL=… [BENCHMARK=… | DATASET=
 compare: install  ## the same for several models, reported together: MODELS="a b c" OUTPUT=folder
 	@test -n "$(MODELS)" -a -n "$(OUTPUT)" || { echo 'make compare: MODELS="a b" or OUTPUT=folder is missing'; exit 2; }
 	e1 compare --models $(MODELS) --output $(OUTPUT) $(ASKED)
+
+table1: install  ## the paper's Table 1 and Figure 5 (code): MODELS="a b" OUTPUT=folder [ARGS="--standings FILE"]
+	@test -n "$(MODELS)" -a -n "$(OUTPUT)" || { echo 'make table1: MODELS="a b" or OUTPUT=folder is missing'; exit 2; }
+	$(PY) -m recipes.table1 --models $(MODELS) --output $(OUTPUT) $(ARGS)
 
 sweep: install  ## every method on the miniature, and what one generation for all budgets saves, into docs/
 	recipes/nano/sweep.sh

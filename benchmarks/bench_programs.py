@@ -19,11 +19,12 @@ from pathlib import Path
 from statistics import median
 
 from e1_trl.grading.grade import Outcome
-from e1_trl.grading.programs import TESTS, ProgramGrader
+from e1_trl.grading.programs import ProgramGrader
 from e1_trl.grading.sandbox.box import Limits
 from e1_trl.grading.sandbox.command import Isolation
 from e1_trl.grading.sandbox.inside.modules import PRELOADED
 from e1_trl.grading.suite import Case, Suite
+from e1_trl.problems.programs import TESTS
 from e1_trl.report.markdown import replace_section, table
 from e1_trl.report.provenance import Provenance
 

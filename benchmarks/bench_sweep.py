@@ -125,7 +125,8 @@ def compare(model_name: str) -> Sweep:
         llm = LLM(str(model), max_model_len=CONTEXT, max_num_seqs=SLOTS, max_num_batched_tokens=4096, seed=0)
     engine = ImposedLengths(llm, marker)
     problems = [
-        Problem(i, [], ["0"], {"": tokenizer.encode(f"a={i % 10};b={i // 10};a?<think>")}) for i in range(PROBLEMS)
+        Problem(i, None, [], ["0"], {"": tokenizer.encode(f"a={i % 10};b={i // 10};a?<think>")})
+        for i in range(PROBLEMS)
     ]
     setting = Setting(
         marker=marker,

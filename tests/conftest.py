@@ -1,7 +1,6 @@
 """What several test files share: the small real model, its problems, and where the offline data lies."""
 
 import contextlib
-import importlib.util
 import json
 import os
 import random
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 BASE = ROOT / "recipes" / "nano" / "base"
+CODE_BASE = ROOT / "recipes" / "nano_code" / "base"
 # Real data sets, tokenizers and grading cases, which are not part of the project; tests that need them skip without.
 DATA = Path(os.environ.get("E1_TRL_DATA", ROOT.parent / "shared" / "data"))
 
@@ -46,12 +46,10 @@ settings.load_profile("suite")
 @pytest.fixture(scope="session")
 def nano_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The nano problems, made afresh by their own script."""
+    from recipes.nano.make_base import BaseArguments, make_data
+
     output = tmp_path_factory.mktemp("nano")
-    spec = importlib.util.spec_from_file_location("make_base", ROOT / "recipes" / "nano" / "make_base.py")
-    assert spec is not None and spec.loader is not None
-    script = sys.modules["make_base"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    script.make_data(script.BaseArguments(what="data", output=output))
+    make_data(BaseArguments(what="data", output=output))
     return output / "data"
 
 

@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import yaml
 from e1_trl.budget import BudgetArguments
 from e1_trl.evaluation.methods import METHODS
 from e1_trl.problems.arguments import ProblemArguments
-from e1_trl.problems.benchmarks import BENCHMARKS
+from e1_trl.problems.benchmarks import BENCHMARKS, LIVECODEBENCH
 
 # Arguments of vLLM that follow from others here.
 OWN_ENGINE_ARGUMENTS = frozenset(
@@ -58,6 +58,10 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
         metadata={"help": f"Of {', '.join(METHODS)}."},
     )
     benchmark: str | None = field(default=None, metadata={"help": f"One of {', '.join(BENCHMARKS)}."})
+    livecodebench: list[str] = field(
+        default_factory=lambda: list(LIVECODEBENCH),
+        metadata={"help": "Of the benchmark livecodebench: release, first day, and the day after the last."},
+    )
     dataset_name: str | None = field(default=None, metadata={"help": "Any other problems: Hub id, file or folder."})
     dataset_config: str | None = field(default=None, metadata={"help": "Configuration of the dataset."})
     dataset_split: str = field(default="test", metadata={"help": "Split of the dataset."})
@@ -111,12 +115,10 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        defaults = {each.name: each.default for each in fields(self)}
-        for name in ("grader", "program_prompt", "run_programs_unprotected"):
-            if getattr(self, name) != defaults[name]:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; programs are trained on only, not evaluated yet")
         if (self.benchmark is None) == (self.dataset_name is None):
             raise ValueError("name either a benchmark or a dataset_name")
+        if len(self.livecodebench) != len(LIVECODEBENCH):
+            raise ValueError(f"livecodebench is {self.livecodebench}; it must be like {' '.join(LIVECODEBENCH)}")
         numbers = {
             "samples": self.samples,
             "max_problems": self.max_problems,

@@ -1,7 +1,6 @@
 """An evaluation from its checked arguments to its report: sample what is missing, grade everything, and report."""
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -13,7 +12,6 @@ from e1_trl.evaluation.plan import Asked, Plan
 from e1_trl.evaluation.prepare import Prepared
 from e1_trl.evaluation.start import start_engine
 from e1_trl.evaluation.store import Store
-from e1_trl.grading.mathematics import MathematicsGrader
 from e1_trl.report import document, samples
 from e1_trl.report.provenance import commit
 
@@ -46,9 +44,8 @@ def evaluate(prepared: Prepared, start: StartEngine = start_engine) -> None:
         plan = replace(plan, asked=[replace(asked, commit=asked.commit or commit()) for asked in plan.asked])
         store.write_cells(plan.asked)
         store.compact()
-    workers = max(1, (os.cpu_count() or 1) // 2)
-    with MathematicsGrader(arguments.grading_time_limit, workers) as grader:
-        table = samples.grade(tabulate(prepared, plan, done), grader)
+    with prepared.grader as grader:
+        table = samples.grade(tabulate(prepared, plan, done), grader, prepared.accepted_answers)
     samples.write(table, arguments.folder)
     report = document.Report.of(table)
     files = document.write(report, arguments.folder)

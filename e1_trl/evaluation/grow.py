@@ -75,6 +75,7 @@ def tabulate(prepared: Prepared, plan: Plan, results: Results) -> pd.DataFrame:
     identity = {
         "model": prepared.model_name,
         "benchmark": prepared.benchmark,
+        "grader": prepared.grader_name,
         "seed": prepared.arguments.seed,
     }
     rows = []
@@ -93,6 +94,7 @@ def tabulate(prepared: Prepared, plan: Plan, results: Results) -> pd.DataFrame:
                     "thinking_budget": cell.budget.thinking,
                     "solution_budget": cell.budget.solution,
                     "problem": problem.index,
+                    "problem_id": problem.problem_id,
                     "sample": sample,
                     "prompt": shown(compose(problem.prompt, cell.request)),
                     "answers": problem.answers,

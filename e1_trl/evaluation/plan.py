@@ -30,9 +30,13 @@ class Asked:
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem with its prompts, as token ids, by what a method adds to it (`Cell.request`)."""
+    """A problem with its prompts, as token ids, by what a method adds to it (`Cell.request`).
+
+    Of its accepted answers those that are long are named by their digests; `problem_id` is the benchmark's name for it.
+    """
 
     index: int
+    problem_id: str | None
     prompt: Prompt
     answers: list[str]
     prompts: Mapping[str, list[int]]

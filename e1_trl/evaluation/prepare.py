@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -13,9 +14,11 @@ from e1_trl.budget import Budget, Marker
 from e1_trl.engines.checkpoint import Checkpoint
 from e1_trl.engines.engine import SamplingSettings
 from e1_trl.evaluation.arguments import EvaluationArguments, engine_args, json_object
-from e1_trl.evaluation.manifest import Manifest, digest, installed_versions
+from e1_trl.evaluation.manifest import Manifest, digest, digest_of_table, installed_versions
 from e1_trl.evaluation.methods import MIXED, Setting, cells
 from e1_trl.evaluation.plan import Asked, Identity, Plan, Problem
+from e1_trl.grading.grade import Grader
+from e1_trl.grading.graders import make_grader
 from e1_trl.problems.benchmarks import BENCHMARKS, load_benchmark
 from e1_trl.problems.load import load_problems
 from e1_trl.problems.prompts import compose, drop_long, tokenize
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LONGEST_ANSWER = 1000  # characters in the table of answers
 DEFAULT_TEMPERATURE, DEFAULT_TOP_P = 0.6, 0.95  # where neither the user nor the benchmark says
 
 
@@ -40,7 +44,10 @@ class Prepared:
         tokenizer: of the model.
         setting, sampling, manifest: what all samples share.
         asked: the cells that the arguments ask for.
-        problems: all problems of the data set that are short enough, with `prompt` and `answers`.
+        problems: all problems of the data set that are short enough, with `prompt`, `problem_id` and `answers`, of
+            which long ones are digests.
+        accepted: the accepted answers of all problems.
+        grader, grader_name: of their kind.
         benchmark, model_name: what the report calls them.
         thinking: for `mixed`.
     """
@@ -53,9 +60,17 @@ class Prepared:
     manifest: Manifest
     asked: Sequence[Asked]
     problems: "Dataset"
+    accepted: "Dataset"
+    grader: Grader
+    grader_name: str
     benchmark: str
     model_name: str
     thinking: Mapping[Identity, Segment]
+
+    def accepted_answers(self, problem: int) -> list[str]:
+        """Those of a problem, by its index."""
+        answers: list[str] = self.accepted[problem]["answers"]
+        return answers
 
     def plan(self, asked: Sequence[Asked]) -> Plan:
         """What it takes to answer the cells of `asked`.
@@ -70,6 +85,7 @@ class Prepared:
         problems = [
             Problem(
                 index=row["index"],
+                problem_id=row["problem_id"],
                 prompt=row["prompt"],
                 answers=row["answers"],
                 prompts={
@@ -91,6 +107,8 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     from transformers import AutoConfig, AutoTokenizer
 
     arguments = told_by_the_model(arguments)
+    if arguments.benchmark in BENCHMARKS:
+        arguments = replace(arguments, grader=BENCHMARKS[arguments.benchmark].grader)
     wanted = cells(arguments.methods, [Budget.parse(text) for text in arguments.budgets])
     checkpoint = Checkpoint.find(arguments.model, arguments.revision)
     code = arguments.trust_remote_code
@@ -103,8 +121,11 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         raise ValueError(f"the configuration of {checkpoint.model} names no context; set max_model_length, in tokens")
     setting = _settle(arguments, tokenizer, context)
     problems, benchmark = _load(arguments)
-    problems = problems.select_columns(["prompt", "answers"])  # all that matters of them
-    dataset = f"{benchmark}: {digest(json.dumps(problems.to_dict()))}"
+    accepted = problems.select_columns(["answers"])
+    dataset = f"{benchmark}: {digest_of_table(problems.select_columns(['prompt', 'answers']))}"  # all that matters
+    if "problem_id" not in problems.column_names:
+        problems = problems.add_column("problem_id", [None] * len(problems))
+    problems = problems.select_columns(["prompt", "problem_id"]).add_column("answers", _named(accepted))
     problems = problems.add_column("index", list(range(len(problems))))
     chosen = min(arguments.max_problems or len(problems), len(problems))
     template = json_object("chat_template_kwargs", arguments.chat_template_kwargs)
@@ -148,6 +169,9 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         manifest=manifest,
         asked=[Asked(cell, chosen, samples) for cell in wanted],
         problems=problems,
+        accepted=accepted,
+        grader=make_grader(arguments, os.cpu_count() or 1),
+        grader_name=arguments.grader,
         benchmark=benchmark,
         model_name=model_name,
         thinking=thinking,
@@ -196,9 +220,18 @@ def _settle(arguments: EvaluationArguments, tokenizer: "PreTrainedTokenizerBase"
 def _load(arguments: EvaluationArguments) -> tuple["Dataset", str]:
     """All problems, and what the report calls them."""
     if arguments.benchmark is not None:
-        return load_benchmark(arguments.benchmark, arguments), arguments.benchmark
+        return load_benchmark(arguments.benchmark, arguments, arguments.livecodebench)
     name = str(arguments.dataset_name)
     return load_problems(name, arguments.dataset_split, arguments, arguments.dataset_config), Path(name).name
+
+
+def _named(accepted: "Dataset") -> list[list[str]]:
+    """The accepted answers, of which those that are long are named by their digests: the tests of a program may be many
+    megabytes, and the table of answers has them in every row."""
+    return [
+        [answer if len(answer) <= LONGEST_ANSWER else f"sha256:{digest(answer)}" for answer in answers]
+        for answers in accepted["answers"]
+    ]
 
 
 def _sampling(arguments: EvaluationArguments) -> tuple[int, SamplingSettings]:

@@ -28,6 +28,18 @@ class Outcome(enum.StrEnum):
     UNGRADED = "ungraded"  # the grader failed, not the program: neither right nor wrong
 
 
+# How the grading of a program ends, besides right and wrong.
+PROGRAM_FAULTS = (
+    Outcome.CRASHED,
+    Outcome.TIMED_OUT,
+    Outcome.OUT_OF_MEMORY,
+    Outcome.TOO_MUCH_OUTPUT,
+    Outcome.NOT_CALLABLE,
+    Outcome.NO_PROGRAM,
+    Outcome.UNGRADED,
+)
+
+
 @dataclass(frozen=True)
 class Grade:
     """The verdict on one solution."""

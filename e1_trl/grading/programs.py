@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from e1_trl.grading import checkers
-from e1_trl.grading.grade import Grade, Outcome
+from e1_trl.grading.grade import PROGRAM_FAULTS, Grade, Outcome
 from e1_trl.grading.sandbox.box import Box, End, Limits, Run
 from e1_trl.grading.sandbox.command import Isolation, SandboxError
 from e1_trl.grading.sandbox.isolation import choose
@@ -22,7 +22,6 @@ from e1_trl.grading.suite import Case, Suite
 
 logger = logging.getLogger(__name__)
 
-TESTS = 15  # at most, as the paper's code has it; LiveCodeBench and HumanEval+ run all
 PYTHON = ("", "python", "py", "python3")
 TAB = 4  # columns, in Markdown
 ALL, EACH = 5, 1 / 3  # of the limits of one test: for all tests together, or for each if those are many
@@ -63,19 +62,18 @@ def _outdented(line: str, columns: int) -> str:
 
 
 class ProgramGrader:
-    """Grades programs in `workers` boxes at a time, each of at most `tests` tests within `limits`.
+    """Grades programs in `workers` boxes at a time, each test within `limits`.
 
     The boxes are opened at the first call of `grade`, after an isolation has been chosen if none is given; `close` ends
     them, and so do the end of a `with` block and the end of the program. Pickling copies the settings, not the boxes.
     """
 
-    faults: ClassVar[tuple[Outcome, ...]] = (*OUTCOMES.values(), Outcome.NO_PROGRAM, Outcome.UNGRADED)
+    faults: ClassVar[tuple[Outcome, ...]] = PROGRAM_FAULTS
 
-    def __init__(self, limits: Limits, workers: int, tests: int = TESTS, isolation: Isolation | None = None):
+    def __init__(self, limits: Limits, workers: int, isolation: Isolation | None = None):
         self.isolation = isolation
         self.limits = limits
         self.workers = workers
-        self.tests = tests
         self._pool: ThreadPoolExecutor | None = None
         self._boxes: _Boxes | None = None
 
@@ -105,9 +103,9 @@ class ProgramGrader:
     ) -> list[Grade]:
         """Grade the program of each solution by its suite, of which there is one.
 
-        A program is right when it passes all tests that are run, those with the longest inputs, and takes no more than
-        five times the limits of one test for all of 15. Equal programs of one
-        suite are run once. `free_text` is not read: a program stands in a block, or nowhere.
+        A program is right when it passes all tests, which are run in their order, and takes no more than five times the
+        limits of one test for 15 of them together. Equal programs of one suite are run once. `free_text` is not read: a
+        program stands in a block, or nowhere.
 
         Raises:
             ValueError: a reference is no suite, or there is not one for each solution.
@@ -119,7 +117,7 @@ class ProgramGrader:
             self._boxes = _Boxes(self.isolation or choose())
             self._pool = ThreadPoolExecutor(self.workers)
         futures = {
-            (source, text): self._pool.submit(self._boxes.grade, source, suites[text], self.limits, self.tests)
+            (source, text): self._pool.submit(self._boxes.grade, source, suites[text], self.limits)
             for source, text in dict.fromkeys(tasks)
             if source is not None
         }
@@ -145,12 +143,11 @@ class _Boxes:
         for box in self._all:
             box.close()
 
-    def grade(self, source: str, suite: Suite, limits: Limits, tests: int) -> Grade:
+    def grade(self, source: str, suite: Suite, limits: Limits) -> Grade:
         """Run the tests of a suite until one fails, or the time for all of them is over."""
-        cases = suite.chosen(tests)
-        share = max(ALL, EACH * len(cases))
+        share = max(ALL, EACH * len(suite.cases))
         began, cpu = time.monotonic(), 0.0
-        for case in cases:
+        for case in suite.cases:
             if cpu > share * limits.cpu or time.monotonic() - began > share * limits.wall:
                 return Grade(Outcome.TIMED_OUT, source)
             run = self._run(_bytes(source), _bytes(case.input), limits, suite.call)

@@ -1,8 +1,9 @@
 """Benchmarks by name: where their problems lie on the Hub, or in a local folder for machines that cannot reach it.
 
-Their answers are mathematics. Imports no library until one is loaded, so that `--help` can name them.
+A benchmark names its grader. Imports no library until one is loaded, so that `--help` can name them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ class Benchmark:
 
     Attributes:
         hub_id, split, config: the dataset.
+        grader: what its answers are. Programs are read by `e1_trl.problems.tasks`, which knows the columns.
         problem_column, answer_column: where problem and answer stand in it.
         answer_after: what precedes the answer in a column that holds a whole solution.
         samples: answers per problem, whose accuracies are averaged (avg@k).
@@ -27,6 +29,7 @@ class Benchmark:
     hub_id: str
     split: str = "test"
     config: str | None = None
+    grader: str = "mathematics"
     problem_column: str = "problem"
     answer_column: str = "answer"
     answer_after: str | None = None
@@ -44,38 +47,65 @@ BENCHMARKS = {
     "olympiadbench": Benchmark("math-ai/olympiadbench", problem_column="question", answer_column="final_answer"),
     # Not among the paper's benchmarks; its 1,319 problems need no averaging.
     "gsm8k": Benchmark("openai/gsm8k", config="main", problem_column="question", answer_after="####", samples=1),
+    # The authors sample Codeforces eight times, which are its attempts; the card of E1-AceReason-14B LiveCodeBench.
+    "livecodebench": Benchmark("livecodebench/code_generation_lite", grader="programs", samples=8),
+    "codeforces": Benchmark("Qwen/CodeElo", grader="programs", samples=8),
+    "humanevalplus": Benchmark("evalplus/humanevalplus", grader="programs", samples=8),
+    "leetcode": Benchmark("newfacade/LeetCodeDataset", grader="programs", samples=1),
 }
+LIVECODEBENCH = ("v5", "2024-08-01", "2025-02-01")  # the paper's: release, first day, and the day after the last
 
 
-def load_benchmark(name: str, arguments: ProblemArguments) -> "Dataset":
-    """The problems of a benchmark, as `make_problems` describes them.
+def load_benchmark(
+    name: str, arguments: ProblemArguments, window: Sequence[str] = LIVECODEBENCH
+) -> tuple["Dataset", str]:
+    """The problems of a benchmark, as `make_problems` describes them, and what a report calls them.
 
-    With `local_benchmarks`, they are read from that folder's file `<name>*.jsonl` or `.parquet`, with the columns
-    `problem`, and `answer` or (several accepted ones) `answers`. A benchmark knows its columns: those that the
-    arguments name are another dataset's.
+    With `local_benchmarks`, they are read from that folder's file `<name>*.jsonl`, `.jsonl.gz` or `.parquet`: of
+    mathematics with the columns `problem`, and `answer` or (several accepted ones) `answers`; of programs with those of
+    the dataset on the Hub. A benchmark knows its columns: those that the arguments name are another dataset's.
+
+    Args:
+        name: of the benchmark.
+        arguments: all but what they say of columns, grader and prompts of programs.
+        window: of LiveCodeBench.
 
     Raises:
         ValueError: the benchmark is unknown, the folder has not exactly one such file, or its rows cannot be used.
     """
-    from e1_trl.problems.load import load_problems
+    from e1_trl.problems.load import load_problems, load_source
 
     if name not in BENCHMARKS:
         raise ValueError(f"unknown benchmark {name!r}; known are {', '.join(BENCHMARKS)}, or name a dataset_name")
     benchmark, folder = BENCHMARKS[name], arguments.local_benchmarks
-    arguments = replace(arguments, grader="mathematics", exclude=None)  # its own, not those of what is trained on
+    arguments = replace(arguments, grader=benchmark.grader, exclude=None)  # its own, not those of what is trained on
     if folder is not None:
-        files = sorted(file for pattern in (f"{name}*.jsonl", f"{name}*.parquet") for file in folder.glob(pattern))
+        patterns = (f"{name}*.jsonl", f"{name}*.jsonl.gz", f"{name}*.parquet")
+        files = sorted(file for pattern in patterns for file in folder.glob(pattern))
         if len(files) != 1:
             found = ", ".join(file.name for file in files) or "none"
             raise ValueError(
                 f"benchmark {name}: {folder} must hold one file {name}*.jsonl or .parquet, it has: {found}"
             )
-        return load_problems(str(files[0]), "train", replace(arguments, problem_column="problem", answer_column=None))
+    if benchmark.grader == "programs":
+        from e1_trl.problems.tasks import Window, read_tasks
+
+        days = Window(*window)
+        if folder is not None:
+            source = load_source(str(files[0]), "train")
+        elif name == "livecodebench":
+            source = load_source(benchmark.hub_id, benchmark.split, files=days.files)
+        else:
+            source = load_source(benchmark.hub_id, benchmark.split, benchmark.config)
+        return read_tasks(name, source, arguments, days)
+    if folder is not None:
+        arguments = replace(arguments, problem_column="problem", answer_column=None)
+        return load_problems(str(files[0]), "train", arguments), name
     columns = replace(arguments, problem_column=benchmark.problem_column, answer_column=benchmark.answer_column)
     problems = load_problems(benchmark.hub_id, benchmark.split, columns, benchmark.config)
-    if benchmark.answer_after is None:
-        return problems
-    return problems.map(_after, input_columns=["answers"], fn_kwargs={"mark": benchmark.answer_after})
+    if benchmark.answer_after is not None:
+        problems = problems.map(_after, input_columns=["answers"], fn_kwargs={"mark": benchmark.answer_after})
+    return problems, name
 
 
 def _after(answers: list[str], mark: str) -> dict[str, list[str]]:

@@ -6,6 +6,7 @@ Knows nothing about tokenizers, budgets, or how answers are graded.
 import logging
 import math
 import reprlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def load_problems(
     return make_problems(load_source(name, split, config), f"{name}, split {split}", arguments, need_answers)
 
 
-def load_source(name: str, split: str, config: str | None = None) -> Dataset:
+def load_source(name: str, split: str, config: str | None = None, files: Sequence[str] | None = None) -> Dataset:
     """One split of a dataset, as it is.
 
     Args:
@@ -47,6 +48,7 @@ def load_source(name: str, split: str, config: str | None = None) -> Dataset:
             with files named after splits; or an id on the Hub.
         split: the split to load; `datasets`' slices ("train[:100]") work too.
         config: the configuration of a dataset on the Hub that has several.
+        files: of a repository on the Hub, to read instead of all.
 
     Raises:
         FileNotFoundError: a local file does not exist.
@@ -58,7 +60,7 @@ def load_source(name: str, split: str, config: str | None = None) -> Dataset:
     try:
         if suffix:
             return load_dataset(FORMATS[suffix], data_files=name, split=split)
-        return load_dataset(name, config, split=split)
+        return load_dataset(name, config, split=split, data_files=files and {split: list(files)})
     except (ValueError, DatasetGenerationError, StopIteration) as error:  # StopIteration: the file has no byte in it
         reason = str(error.__cause__ or error) or "no data"
         raise ValueError(f"{name}, split {split}: {reason}; it must hold at least one row with a problem") from error

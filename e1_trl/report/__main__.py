@@ -62,13 +62,23 @@ def report(arguments: argparse.Namespace) -> None:
 
 
 def regrade(arguments: argparse.Namespace) -> None:
-    """Grade the answers of all folders anew."""
+    """Grade the answers of all folders anew.
+
+    Raises:
+        ValueError: they are programs, whose tests are not in the table.
+    """
     from e1_trl.grading.mathematics import MathematicsGrader
     from e1_trl.report import samples
 
     with MathematicsGrader(arguments.grading_time_limit, arguments.grading_workers) as grader:
         for folder in arguments.folders:
-            samples.write(samples.grade(samples.read(folder), grader), folder)
+            table = samples.read(folder)
+            if (table["grader"] != "mathematics").any():
+                raise ValueError(
+                    f"{folder} holds programs, which `e1 eval` grades anew: give it the same arguments again, and it "
+                    "samples nothing"
+                )
+            samples.write(samples.grade(table, grader), folder)
 
 
 def main(argv: list[str] | None = None) -> None:

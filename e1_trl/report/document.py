@@ -140,12 +140,11 @@ def as_markdown(report: Report, images: dict[str, str]) -> str:
         accuracies(rows),
         *(f"![{ALTERNATIVES[title]}]({image})\n" for title, image in images.items()),
         "## Outcomes\n",
-        "Unevaluated: arithmetic where a number is asked for. Unparseable: no answer that can be read. Censored: cut "
-        "off or ended before an answer. Unboxed: read without a box, after the text that s1 forces.\n",
+        OF_PROGRAMS if rows[0].faults else OF_MATHEMATICS,
         outcomes(rows),
     ]
     if any(row.samples > 1 for row in rows):
-        parts += ["## Several samples\n", several_samples(rows)]
+        parts += ["## Several samples\n", *([NO_MAJORITY] if rows[0].faults else []), several_samples(rows)]
     for heading, alike in (
         ("Methods against separate budgeting, at the same budget", Alike.BUDGET),
         ("Methods against separate budgeting, at the same tokens used", Alike.TOKENS),
@@ -166,6 +165,16 @@ def as_markdown(report: Report, images: dict[str, str]) -> str:
     return "\n".join(parts)
 
 
+OF_MATHEMATICS = (
+    "Unevaluated: arithmetic where a number is asked for. Unparseable: no answer that can be read. Censored: cut off "
+    "or ended before an answer. Unboxed: read without a box, after the text that s1 forces.\n"
+)
+OF_PROGRAMS = (
+    "A program is right that passes all tests; of others, the first test that fails decides. Censored: cut off or "
+    "ended before there was a program. No program: none stood there all the same. Ungraded: the grader failed, which "
+    "counts as not right.\n"
+)
+NO_MAJORITY = "There is no majority of programs: two that are right need not be the same.\n"
 ALTERNATIVES = {
     "budget": "Accuracy over the thinking budget",
     "tokens": "Accuracy over the mean tokens used, per method",
@@ -181,24 +190,29 @@ EXPLANATIONS = {
 
 def outcomes(rows: Sequence[Row]) -> str:
     """What became of the answers, as a Markdown table."""
-    header = ("model", "method", "budget", "right", "wrong", "unevaluated", "unparseable", "censored")
-    more = ("truncated", "unboxed", "right if forced", "right if closed")
+
+    def shares(row: Row) -> dict[str, float | None]:
+        own = {"unevaluated": row.unevaluated, "unparseable": row.unparseable}
+        faults = {name.replace("_", " "): share for name, share in row.faults.items()}
+        return {
+            "right": row.accuracy,
+            "wrong": row.wrong,
+            **(faults or own),
+            "censored": row.censored,
+            "truncated": row.truncated_ratio,
+            **({} if faults else {"unboxed": row.unboxed}),
+            "right if forced": row.accuracy_forced,
+            "right if closed": row.accuracy_closed,
+        }
+
     return table(
-        (*header, *more),
+        ("model", "method", "budget", *shares(rows[0])),
         (
             (
                 row.model,
                 row.method,
                 str(row.budget),
-                f"{row.accuracy:.1%}",
-                f"{row.wrong:.1%}",
-                f"{row.unevaluated:.1%}",
-                f"{row.unparseable:.1%}",
-                f"{row.censored:.1%}",
-                f"{row.truncated_ratio:.1%}",
-                f"{row.unboxed:.1%}",
-                "" if row.accuracy_forced is None else f"{row.accuracy_forced:.1%}",
-                "" if row.accuracy_closed is None else f"{row.accuracy_closed:.1%}",
+                *("" if share is None else f"{share:.1%}" for share in shares(row).values()),
             )
             for row in rows
         ),
@@ -206,10 +220,11 @@ def outcomes(rows: Sequence[Row]) -> str:
 
 
 def several_samples(rows: Sequence[Row]) -> str:
-    """pass@k and maj@k as a Markdown table."""
+    """pass@k and maj@k as a Markdown table; of programs there is no maj@k."""
+    majority = all(row.maj_at_k is not None for row in rows)
     ks = sorted({k for row in rows for k in row.pass_at_k if k != "1"}, key=int)
     return table(
-        ("model", "method", "budget", "k", *(f"pass@{k}" for k in ks), "maj@k"),
+        ("model", "method", "budget", "k", *(f"pass@{k}" for k in ks), *(["maj@k"] if majority else [])),
         (
             (
                 row.model,
@@ -217,7 +232,7 @@ def several_samples(rows: Sequence[Row]) -> str:
                 str(row.budget),
                 str(row.samples),
                 *(f"{row.pass_at_k[k]:.1%}" if k in row.pass_at_k else "" for k in ks),
-                f"{row.maj_at_k:.1%}",
+                *([f"{row.maj_at_k:.1%}"] if majority else []),
             )
             for row in rows
         ),

@@ -4,7 +4,7 @@ Every number that is printed or drawn anywhere has its one definition here.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from itertools import groupby
@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from e1_trl.budget import Budget
-from e1_trl.grading.grade import Outcome
+from e1_trl.grading.grade import PROGRAM_FAULTS, Outcome
 from e1_trl.report import statistics
 from e1_trl.report.samples import CELL, texts
 from e1_trl.rollout import ThinkingEnd
@@ -23,6 +23,7 @@ from e1_trl.trained import Point
 
 REFERENCE = "separate"  # the method that others are compared with
 MIXED = "mixed"  # separate budgeting whose thinking is another model's
+PROGRAMS = "programs"  # the grader of which rows have faults
 UNANSWERED_ENDS = (ThinkingEnd.EOS, ThinkingEnd.CUT)
 
 
@@ -35,16 +36,19 @@ class Row(Point):
     and shares are of all answers:
 
     - `closed_ratio`, `forced_ratio`, `eos_ratio` and `cut_ratio`, how the thinking ended, add up to 1;
-    - `accuracy`, `wrong`, `unevaluated`, `unparseable` and `censored` (cut off or ended before there was an answer)
-      add up to 1;
+    - `accuracy`, `wrong`, `unevaluated`, `unparseable`, `censored` (cut off or ended before there was an answer) and,
+      of programs, `faults` add up to 1;
     - `unboxed`: the answer was read without a box, which s1 allows after its forced text.
+
+    Programs have no `maj_at_k`, since no two need be the same text, and `faults` is the share of every outcome but
+    right and wrong (`ungraded` is the grader's own); of mathematics these are all `unparseable`.
 
     `seed` is that of the sampling, `commit` the one that finished it.
     """
 
     model: str
     pass_at_k: dict[str, float]
-    maj_at_k: float
+    maj_at_k: float | None
     mean_thinking_tokens: float
     mean_solution_tokens: float
     closed_ratio: float
@@ -60,6 +64,7 @@ class Row(Point):
     unboxed: float
     seed: int
     commit: str
+    faults: dict[str, float] = field(default_factory=dict)
 
 
 class Alike(StrEnum):
@@ -154,7 +159,10 @@ def _measure(answers: pd.DataFrame) -> Measured:
     thinking, solution = answers["thinking_tokens"], answers["solution_tokens"]
     closed, forced = end == ThinkingEnd.CLOSED, end == ThinkingEnd.FORCED
     told = outcome.isin([Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED])
-    censored = (outcome == Outcome.UNBOXED) & (answers["truncated"] | end.isin(UNANSWERED_ENDS))
+    unanswered = outcome.isin([Outcome.UNBOXED, Outcome.NO_PROGRAM])
+    censored = unanswered & (answers["truncated"] | end.isin(UNANSWERED_ENDS))
+    are_programs = first["grader"] == PROGRAMS
+    other = ~told & ~censored
     row = Row(
         model=first["model"],
         method=first["method"],
@@ -167,7 +175,7 @@ def _measure(answers: pd.DataFrame) -> Measured:
         ci_low=estimate.low,
         ci_high=estimate.high,
         pass_at_k={str(k): statistics.pass_at_k(correct, k) for k in ks},
-        maj_at_k=statistics.maj_at_k(correct, given.tolist()),
+        maj_at_k=None if are_programs else statistics.maj_at_k(correct, given.tolist()),
         mean_tokens=float((thinking + solution).mean()),
         mean_thinking_tokens=float(thinking.mean()),
         mean_solution_tokens=float(solution.mean()),
@@ -180,11 +188,14 @@ def _measure(answers: pd.DataFrame) -> Measured:
         accuracy_closed=float(right[closed].mean()) if closed.any() else None,
         wrong=float((outcome == Outcome.WRONG).mean()),
         unevaluated=float((outcome == Outcome.UNEVALUATED).mean()),
-        unparseable=float((~told & ~censored).mean()),
+        unparseable=0.0 if are_programs else float(other.mean()),
         censored=float(censored.mean()),
         unboxed=float(answers["unboxed"].mean()),
         seed=int(first["seed"]),
         commit=first["commit"],
+        faults={str(fault): float((other & (outcome == fault)).mean()) for fault in PROGRAM_FAULTS}
+        if are_programs
+        else {},
     )
     return Measured(row, answers)
 

@@ -4,10 +4,11 @@
 what was asked, determine it. Knows nothing of engines, tokenizers or of how answers are graded.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,22 +17,25 @@ from tqdm import tqdm
 from e1_trl.atomic import StoreError, write_table
 
 if TYPE_CHECKING:
-    from e1_trl.grading.grade import Grader
+    from e1_trl.grading.grade import Grade, Grader
 
 FILE = "samples.parquet"
-GRADED_AT_A_TIME = 1000
+GRADED_AT_A_TIME = 1000  # answers
+REFERENCES_AT_A_TIME = 2**26  # characters: the tests of one program may be many megabytes
 
 ASKED = [
     pa.field("model", pa.string(), nullable=False),
     pa.field("benchmark", pa.string(), nullable=False),
+    pa.field("grader", pa.string(), nullable=False),  # what its answers are: mathematics, programs
     pa.field("seed", pa.int64(), nullable=False),
     pa.field("commit", pa.string(), nullable=False),  # that finished sampling the method at the budget
     pa.field("method", pa.string(), nullable=False),
     pa.field("thinking_budget", pa.int64()),  # tokens; null: unlimited
     pa.field("solution_budget", pa.int64()),
     pa.field("problem", pa.int32(), nullable=False),  # its index in the benchmark
+    pa.field("problem_id", pa.string()),  # what the benchmark calls it; null: nothing
     pa.field("sample", pa.int32(), nullable=False),
-    pa.field("answers", pa.list_(pa.string()), nullable=False),  # those accepted
+    pa.field("answers", pa.list_(pa.string()), nullable=False),  # those accepted; long ones by their digests
 ]
 TEXTS = [
     pa.field("prompt", pa.string(), nullable=False),
@@ -101,23 +105,52 @@ def write(table: pd.DataFrame, folder: Path) -> None:
     write_table(written.replace_schema_metadata(None), folder / FILE)
 
 
-def grade(table: pd.DataFrame, grader: "Grader") -> pd.DataFrame:
-    """Answers with the columns `outcome`, `answer` and `unboxed` filled in or replaced."""
-    grades = []
+def grade(
+    table: pd.DataFrame, grader: "Grader", accepted: Callable[[int], Sequence[str]] | None = None
+) -> pd.DataFrame:
+    """Answers with the columns `outcome`, `answer` and `unboxed` filled in or replaced.
+
+    Args:
+        table: the answers.
+        grader: of their kind.
+        accepted: the accepted answers of a problem, by its index; unset: those in the table.
+    """
+    grades: dict[int, Grade] = {}
     with tqdm(total=len(table), desc="grading", unit="answer") as progress:
-        for start in range(0, len(table), GRADED_AT_A_TIME):
-            part = table.iloc[start : start + GRADED_AT_A_TIME]
-            grades += grader.grade(
-                part["solution"].tolist(),
-                [list(answers) for answers in part["answers"]],
-                texts(part["free_text"]),
-            )
+        for batch, references in _batches(table, accepted):
+            part = table.iloc[batch]
+            found = grader.grade(part["solution"].tolist(), references, texts(part["free_text"]))
+            grades |= dict(zip(batch, found, strict=True))
             progress.update(len(part))
+    ordered = [grades[position] for position in range(len(table))]
     return table.assign(
-        outcome=[str(grade.outcome) for grade in grades],
-        answer=pd.Series([grade.answer for grade in grades], index=table.index, dtype=object),
-        unboxed=[grade.unboxed for grade in grades],
+        outcome=[str(grade.outcome) for grade in ordered],
+        answer=pd.Series([grade.answer for grade in ordered], index=table.index, dtype=object),
+        unboxed=[grade.unboxed for grade in ordered],
     )
+
+
+def _batches(
+    table: pd.DataFrame, accepted: Callable[[int], Sequence[str]] | None
+) -> Iterator[tuple[list[int], list[Sequence[str]]]]:
+    """Positions in the table, those of one problem together, and for each the accepted answers."""
+    positions: list[int] = []
+    references: list[Sequence[str]] = []
+    size, last = 0, None
+    known: Sequence[str] = ()
+    problems, own = table["problem"].to_numpy(), table["answers"]
+    for position in np.argsort(problems, kind="stable").tolist():
+        if problems[position] != last:
+            last = problems[position]
+            known = list(own.iloc[position]) if accepted is None else accepted(int(last))
+            size += sum(map(len, known))
+        positions.append(position)
+        references.append(known)
+        if len(positions) >= GRADED_AT_A_TIME or size >= REFERENCES_AT_A_TIME:
+            yield positions, references
+            positions, references, size = [], [], 0
+    if positions:
+        yield positions, references
 
 
 def texts(column: "pd.Series[str]") -> list[str | None]:

@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from trl import DatasetMixtureConfig, get_dataset
 from trl.trainer.utils import get_callable_name
 
-from e1_trl.problems.benchmarks import load_benchmark
+from e1_trl.problems.benchmarks import BENCHMARKS, load_benchmark
 from e1_trl.problems.load import load_problems, make_problems
 from e1_trl.problems.prompts import Prompt, drop_long, tokenize
 from e1_trl.problems.selection import decontaminate, named_in
@@ -63,22 +63,23 @@ def load(
         raise ValueError(
             f"eval_benchmark is {script_args.eval_benchmark}, but nothing is evaluated; add eval_budgets, or remove it"
         )
-    if script_args.eval_benchmark is not None and script_args.grader != "mathematics":
+    benchmark = BENCHMARKS.get(script_args.eval_benchmark or "")
+    if benchmark is not None and script_args.grader != benchmark.grader:
         raise ValueError(
-            f"eval_benchmark {script_args.eval_benchmark} asks for mathematics, and the grader is that of "
+            f"eval_benchmark {script_args.eval_benchmark} asks for {benchmark.grader}, and the grader is that of "
             f"{script_args.grader}; evaluate on dataset_test_split, or remove it"
         )
     train, evaluation = read(script_args.dataset_train_split), None
     if evaluates:
         name = script_args.eval_benchmark or f"the split {script_args.dataset_test_split!r}"
         evaluation = (
-            load_benchmark(script_args.eval_benchmark, script_args)
+            load_benchmark(script_args.eval_benchmark, script_args)[0]
             if script_args.eval_benchmark is not None
             else read(script_args.dataset_test_split)
         )
         train = decontaminate(train, evaluation, name)
-    for benchmark in script_args.decontaminate:
-        train = decontaminate(train, load_benchmark(benchmark, script_args), benchmark)
+    for other in script_args.decontaminate:
+        train = decontaminate(train, load_benchmark(other, script_args)[0], other)
     short = partial(
         drop_long,
         tokenizer=tokenizer,

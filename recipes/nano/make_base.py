@@ -9,33 +9,24 @@ examples. Its thinking is right but redundant, as that of R1-like models: every 
     thinking   a=2;b=2-3=9;Wait b=2-3=9;c=9+5=4;        (mod 10)
     solution   c=9+5=4;\\boxed{4}                         (restates none, some or all of the steps)
 
-    python recipes/nano/make_base.py --what data     the problems of the recipe: seconds
-    python recipes/nano/make_base.py --what model    the base: about 20 minutes on two cores (`make base`)
+    python -m recipes.nano.make_base --what data     the problems of the recipe: seconds
+    python -m recipes.nano.make_base --what model    the base: about 20 minutes on two cores (`make base`)
 """
 
-import itertools
 import json
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from torch.utils.data import IterableDataset
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, Trainer, TrainingArguments, set_seed
+from transformers import PreTrainedTokenizerFast
 from trl import TrlParser
+
+from recipes.pretraining import PretrainingArguments, pretrain
+from recipes.pretraining import make_tokenizer as tokenizer_of
 
 VARIABLES = "abcdefgh"
 WORDS = [*"0123456789", *VARIABLES, *"=+-;?", "Wait ", "\\boxed{", "}"]
-SPECIAL = ["<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<think>", "</think>"]
-CHAT_TEMPLATE = (
-    "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] }}{% if m['role'] == 'assistant' %}"
-    "{{ '<|end|>' }}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|><think>' }}{% endif %}"
-)
 MAX_RECHECKS = 4
-RUN = 16  # batches sorted by length together
-IGNORED_LABEL = -100
 
 
 @dataclass(frozen=True)
@@ -89,126 +80,27 @@ class Chain:
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
-    vocabulary = {word: i for i, word in enumerate(SPECIAL + WORDS)}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<|pad|>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"Wait |\\boxed\{|."), behavior="isolated")
-    tokenizer.decoder = decoders.Fuse()
-    tokenizer.add_special_tokens(SPECIAL[:4])
-    # Like the real markers, <think> and </think> are added tokens that survive `skip_special_tokens`. So are the two
-    # words, since AutoTokenizer gives every Qwen2 model Qwen2's pre-tokenizer, which would spell them.
-    tokenizer.add_tokens([*SPECIAL[4:], *(word for word in WORDS if len(word) > 1)])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="<|pad|>",
-        eos_token="<|end|>",
-        chat_template=CHAT_TEMPLATE,
-        clean_up_tokenization_spaces=False,
-    )
+    return tokenizer_of(WORDS, [word for word in WORDS if len(word) > 1])
 
 
 @dataclass
-class BaseArguments:
-    """What to make, and the few numbers that shape it."""
+class BaseArguments(PretrainingArguments):
+    """The language's numbers, too."""
 
-    what: str = field(metadata={"help": "`data` or `model`."})
     output: Path = field(default=Path("runs/nano"), metadata={"help": "Folder that `data/` or `base/` is written to."})
-    seed: int = field(default=17, metadata={"help": "Seed of the pre-training; the data have seeds of their own."})
-    steps: int = field(default=3000, metadata={"help": "Pre-training steps."})
-    batch_size: int = field(default=48, metadata={"help": "Worked examples per step."})
-    learning_rate: float = field(default=2e-3, metadata={"help": "Peak learning rate, cosine decay."})
     min_variables: int = field(default=4, metadata={"help": "Shortest chain."})
     max_variables: int = field(default=8, metadata={"help": "Longest chain."})
-    recheck: float = field(default=2 / 3, metadata={"help": "Probability of one more recheck of a step."})
     restate: float = field(default=0.5, metadata={"help": "Share of the solutions that restate some steps."})
 
 
-class WorkedExamples(IterableDataset):
-    """An endless stream of tokenized examples; chains grow to full length over the first third of the training.
-
-    Examples come in runs of similar length, so that batches hold little padding.
-    """
-
-    def __init__(self, arguments: BaseArguments, tokenizer: PreTrainedTokenizerFast):
-        self.arguments, self.tokenizer = arguments, tokenizer
-
-    def __iter__(self) -> Iterator[dict[str, list[int]]]:
-        arguments = self.arguments
-        rng = random.Random(arguments.seed)
-        for step in itertools.count(0, RUN):
-            growth = min(1.0, step / (arguments.steps / 3))
-            longest = round(3 + growth * (arguments.max_variables - 3))
-            examples = [
-                self.example(Chain.sample(rng, min(arguments.min_variables, longest), longest), rng)
-                for _ in range(RUN * arguments.batch_size)
-            ]
-            examples.sort(key=lambda example: len(example["input_ids"]))
-            batches = [examples[i : i + arguments.batch_size] for i in range(0, len(examples), arguments.batch_size)]
-            rng.shuffle(batches)
-            yield from itertools.chain.from_iterable(batches)
-
-    def example(self, chain: Chain, rng: random.Random) -> dict[str, list[int]]:
-        """Only the response is learnt; the prompt is ignored by the loss."""
-        prompt = self.tokenizer.apply_chat_template(
-            [{"role": "user", "content": chain.problem}], add_generation_prompt=True, return_dict=False
-        )
-        response = self.tokenizer.encode(
-            f"{chain.thinking(rng, self.arguments.recheck)}</think>{chain.solution(rng, self.arguments.restate)}<|end|>"
-        )
-        return {"input_ids": prompt + response, "labels": [IGNORED_LABEL] * len(prompt) + response}
-
-
 def make_model(arguments: BaseArguments) -> None:
-    set_seed(arguments.seed)
-    tokenizer = make_tokenizer()
-    model = Qwen2ForCausalLM(
-        Qwen2Config(
-            vocab_size=len(tokenizer),
-            hidden_size=128,
-            intermediate_size=384,
-            num_hidden_layers=3,
-            num_attention_heads=4,
-            num_key_value_heads=4,
-            max_position_embeddings=1024,
-            tie_word_embeddings=False,  # as in the R1-distilled models that the paper starts from
-            attn_implementation="eager",  # on CPU in bfloat16, faster than SDPA
-            bos_token_id=None,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-    )
+    def example(rng: random.Random, growth: float) -> tuple[str, str, str]:
+        """Chains grow to full length with the training."""
+        longest = round(3 + growth * (arguments.max_variables - 3))
+        chain = Chain.sample(rng, min(arguments.min_variables, longest), longest)
+        return chain.problem, chain.thinking(rng, arguments.recheck), chain.solution(rng, arguments.restate)
 
-    def collate(rows: list[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
-        padded = tokenizer.pad(
-            {"input_ids": [row["input_ids"] for row in rows]}, return_tensors="pt", pad_to_multiple_of=32
-        )
-        width = padded["input_ids"].shape[1]
-        labels = [row["labels"] + [IGNORED_LABEL] * (width - len(row["labels"])) for row in rows]
-        return {**padded, "labels": torch.tensor(labels)}
-
-    trainer = Trainer(
-        model=model,
-        args=TrainingArguments(
-            output_dir=str(arguments.output / "pretraining"),
-            max_steps=arguments.steps,
-            per_device_train_batch_size=arguments.batch_size,
-            learning_rate=arguments.learning_rate,
-            lr_scheduler_type="cosine",
-            warmup_steps=100,
-            adam_beta2=0.99,
-            weight_decay=0.01,
-            logging_steps=100,
-            save_strategy="no",
-            report_to="none",
-            use_cpu=True,
-            bf16=True,
-            seed=arguments.seed,
-        ),
-        train_dataset=WorkedExamples(arguments, tokenizer),
-        data_collator=collate,
-    )
-    trainer.train()
-    model.save_pretrained(arguments.output / "base")
-    tokenizer.save_pretrained(arguments.output / "base")
+    pretrain(arguments, make_tokenizer(), example)
 
 
 def make_data(arguments: BaseArguments) -> None:

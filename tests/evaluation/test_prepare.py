@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 from conftest import BASE, options
+from datasets import Dataset
 from transformers import AutoTokenizer
 
 from e1_trl.budget import Budget
 from e1_trl.engines.checkpoint import Checkpoint
 from e1_trl.evaluation.arguments import parse
+from e1_trl.evaluation.manifest import digest, digest_of_table
 from e1_trl.evaluation.prepare import prepare
 from e1_trl.evaluation.start import engine_options
 from e1_trl.trained import Point, Trained
@@ -51,6 +53,7 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(nano_data: Path, t
         ("none of the first 1 problems", options(long, out, *at, "--dataset_split", "train", "--max_problems", 1)),
         ("engine_args is '\\[1\\]'; it must be a JSON object", options(nano_data, out, *at, "--engine_args", "[1]")),
         ("chat_template_kwargs is 'x', which is not", options(nano_data, out, *at, "--chat_template_kwargs", "x")),
+        ("livecodebench is \\['v5'\\]; it must be like v5", options(nano_data, out, *at, "--livecodebench", "v5")),
         ("with base_url, the server", options(nano_data, out, *at, "--base_url", nowhere, "--data_parallel_size", 2)),
     ]
     for expected, arguments in refused:
@@ -58,6 +61,30 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(nano_data: Path, t
             prepare(parse([str(argument) for argument in arguments]))
         assert "\n" not in str(error.value)
     assert not out.exists()
+
+
+def test_the_digest_of_a_table_is_that_of_the_whole_as_json() -> None:
+    for rows in ([], [{"prompt": [{"role": "user", "content": "ä 2+2?"}], "answers": ["4", "four"]}] * 3):
+        table = Dataset.from_dict({name: [row[name] for row in rows] for name in ("prompt", "answers")})
+        assert digest_of_table(table) == digest(json.dumps(table.to_dict()))
+
+
+def test_long_accepted_answers_are_kept_out_of_the_table_and_given_to_the_grader(tmp_path: Path) -> None:
+    tests = {"inputs": ["1\n" * 2000, "2\n"], "outputs": ["1", "2"]}
+    rows = [
+        {"problem": "a", "tests": json.dumps(tests)},
+        {"problem": "b", "tests": json.dumps({**tests, "inputs": ["1", "2"]})},
+    ]
+    data = tmp_path / "test.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    unprotected = ["--grader", "programs", "--run_programs_unprotected", "true"]  # nothing is run
+    prepared = prepare(
+        parse(options(data, tmp_path / "out", "--dataset_split", "train", "--budgets", "8+8", *unprotected))
+    )
+    (long,), (short,) = prepared.problems["answers"][:]
+    assert long.startswith("sha256:") and len(long) < 100 and short.startswith("{")
+    assert [len(prepared.accepted_answers(i)[0]) > 1000 for i in (0, 1)] == [True, False]
+    assert prepared.accepted_answers(1) == [short] and prepared.grader_name == "programs"
 
 
 def test_marker_forced_text_and_budgets_are_the_models_own_unless_others_are_named(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from e1_trl.grading.grade import Outcome
-from e1_trl.grading.programs import TESTS, ProgramGrader
+from e1_trl.grading.programs import ProgramGrader
 from e1_trl.grading.sandbox.box import Limits
 from e1_trl.grading.sandbox.command import Isolation, SandboxError
 from e1_trl.grading.sandbox.isolation import choose
@@ -28,10 +28,10 @@ def isolation() -> Isolation:
 
 
 @contextlib.contextmanager
-def boxed(limits: Limits = LIMITS, tests: int = TESTS) -> Iterator[ProgramGrader]:
+def boxed(limits: Limits = LIMITS) -> Iterator[ProgramGrader]:
     """A grader of programs."""
     isolation()
-    with ProgramGrader(limits, workers=2, tests=tests) as grader:
+    with ProgramGrader(limits, workers=2) as grader:
         yield grader
 
 

@@ -27,8 +27,8 @@ def test_a_local_benchmark_is_found_by_the_beginning_of_its_name(tmp_path: Path)
     write(tmp_path, "math500.jsonl", answer="2", answers=["2", "two"], solution="It is 2.")
     # The columns are those of the dataset that is trained on, not of the benchmark.
     arguments = ProblemArguments("question", "final", local_benchmarks=tmp_path)
-    assert load_benchmark("minerva", arguments)["answers"][:] == [["2"]]
-    (row,) = load_benchmark("math500", arguments)
+    assert load_benchmark("minerva", arguments)[0]["answers"][:] == [["2"]]
+    (row,) = load_benchmark("math500", arguments)[0]
     assert row["answers"] == ["2", "two"]
     assert row["prompt"] == [{"role": "user", "content": f"1 + 1? {INSTRUCTION}"}]
 
@@ -39,12 +39,12 @@ def test_a_benchmark_is_mathematics_and_whole_whatever_is_trained_on(tmp_path: P
     programs = ProblemArguments(
         grader="programs", exclude=str(tmp_path / "excluded.jsonl"), local_benchmarks=tmp_path, instruction=""
     )
-    assert load_benchmark("amc", programs)["answers"][:] == [["2"]]
+    assert load_benchmark("amc", programs)[0]["answers"][:] == [["2"]]
 
 
 def test_the_instruction_of_the_run_is_the_benchmarks_too(tmp_path: Path) -> None:
     write(tmp_path, "amc.jsonl", answer="2")
-    (row,) = load_benchmark("amc", ProblemArguments(instruction="Box it.", local_benchmarks=tmp_path))
+    (row,) = load_benchmark("amc", ProblemArguments(instruction="Box it.", local_benchmarks=tmp_path))[0]
     assert row["prompt"][0]["content"] == "1 + 1? Box it."
 
 
@@ -54,7 +54,7 @@ def test_a_benchmark_knows_its_columns_and_where_the_answer_stands(
     write(tmp_path, "rows.jsonl", question="2 + 2?", answer="It is #### not 5.\n#### 4")
     benchmark = Benchmark(str(tmp_path / "rows.jsonl"), "train", problem_column="question", answer_after="####")
     monkeypatch.setitem(BENCHMARKS, "rows", benchmark)
-    (row,) = load_benchmark("rows", ProblemArguments("problem", instruction=""))
+    (row,) = load_benchmark("rows", ProblemArguments("problem", instruction=""))[0]
     assert (row["prompt"], row["answers"]) == ([{"role": "user", "content": "2 + 2?"}], ["4"])
 
 
@@ -69,15 +69,18 @@ def test_a_folder_without_or_with_two_files_of_the_benchmark_is_an_error(tmp_pat
 
 
 def test_an_unknown_benchmark_is_named_with_those_there_are() -> None:
-    with pytest.raises(ValueError, match=r"^unknown benchmark 'aime'; known are aime2024, .*, gsm8k, or name a data"):
+    with pytest.raises(
+        ValueError, match=r"^unknown benchmark 'aime'; known are aime2024, .*, leetcode, or name a data"
+    ):
         load_benchmark("aime", ProblemArguments())
 
 
 def test_the_papers_benchmarks_are_sampled_as_in_the_paper() -> None:
-    sampling = {name: (each.samples, each.temperature, each.top_p) for name, each in BENCHMARKS.items()}
-    assert sampling.pop("gsm8k") == (1, 0.6, 0.95)
-    assert len(sampling) == 6
-    assert set(sampling.values()) == {(16, 0.6, 0.95)}
+    assert {(each.temperature, each.top_p) for each in BENCHMARKS.values()} == {(0.6, 0.95)}
+    samples = {name: each.samples for name, each in BENCHMARKS.items() if each.grader == "mathematics"}
+    assert samples.pop("gsm8k") == 1
+    assert len(samples) == 6 and set(samples.values()) == {16}
+    assert BENCHMARKS["codeforces"].samples == 8
 
 
 @pytest.mark.parametrize(
@@ -88,4 +91,4 @@ def test_real_benchmarks_load(name: str, count: int) -> None:
     folder = DATA / "math_eval"
     if not folder.exists():
         pytest.skip(f"{folder} is not on this machine")
-    assert len(load_benchmark(name, ProblemArguments(local_benchmarks=folder))) == count
+    assert len(load_benchmark(name, ProblemArguments(local_benchmarks=folder))[0]) == count

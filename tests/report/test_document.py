@@ -109,6 +109,22 @@ def test_grading_anew_changes_the_stored_answers(evaluations: list[str]) -> None
     assert read_rows(folder / "results.json")[0].accuracy == 0.1
 
 
+def test_a_report_on_programs_has_their_outcomes_and_says_that_they_have_no_majority(tmp_path: Path) -> None:
+    table = cell(right(3, 10, 2), 16).assign(grader="programs", benchmark="codeforces-sample-tests")
+    table.loc[table["outcome"] == "wrong", "outcome"] = "timed_out"
+    samples.write(table, tmp_path)
+    main([str(tmp_path)])
+    report = (tmp_path / "report.md").read_text()
+    assert "# m on codeforces-sample-tests\n" in report
+    assert "| timed out |" in report and "unevaluated" not in report.lower()
+    assert "There is no majority of programs" in report and "maj@k" not in report
+    assert json.loads((tmp_path / "results.json").read_text())["rows"][0]["faults"]["timed_out"] == 0.7
+    before = (tmp_path / "samples.parquet").read_bytes()
+    with pytest.raises(SystemExit, match="holds programs, which `e1 eval` grades anew"):
+        main([str(tmp_path), "--regrade"])
+    assert (tmp_path / "samples.parquet").read_bytes() == before
+
+
 def test_asking_for_help_imports_no_library_that_takes_seconds() -> None:
     command = [sys.executable, "-X", "importtime", "-m", "e1_trl.report", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from fabricated import cell, right
 
-from e1_trl.grading.grade import Outcome
+from e1_trl.grading.grade import PROGRAM_FAULTS, Outcome
 from e1_trl.report.rows import Alike, Row, between, differences, lines, summarize
 
 
@@ -45,6 +45,22 @@ def test_the_shares_of_all_outcomes_and_ends_add_up_to_one() -> None:
 def test_every_outcome_counts_as_what_it_is(outcome: Outcome, truncated: bool, end: str, share: str) -> None:
     row = row_of(cell([[True]], 16).assign(outcome=outcome.value, truncated=truncated, thinking_end=end))
     assert getattr(row, share) == 1
+
+
+def test_of_programs_every_fault_has_its_share_and_there_is_no_majority() -> None:
+    rng = np.random.default_rng(0)
+    outcomes = [outcome.value for outcome in (Outcome.CORRECT, Outcome.WRONG, *PROGRAM_FAULTS)]
+    for _ in range(20):
+        table = cell(right(3, 40), 16).assign(grader="programs")
+        table["outcome"], table["thinking_end"] = rng.choice(outcomes, 40), rng.choice(["closed", "eos", "cut"], 40)
+        table["truncated"] = rng.random(40) < 0.5
+        row = row_of(table)
+        assert row.accuracy + row.wrong + row.censored + sum(row.faults.values()) == pytest.approx(1)
+        assert list(row.faults) == list(PROGRAM_FAULTS) and row.maj_at_k is None
+        counted = (table["outcome"] == "no_program") & (table["truncated"] | (table["thinking_end"] != "closed"))
+        assert row.censored == pytest.approx(counted.mean())
+        assert row.faults["crashed"] == pytest.approx((table["outcome"] == "crashed").mean())
+        assert row.unparseable == row.unevaluated == 0
 
 
 @pytest.mark.parametrize("correct", [[[True, False, False]], [[False]], [[False], [False]], right(30, 30, 4)])

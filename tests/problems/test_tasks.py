@@ -1,0 +1,201 @@
+"""The benchmarks of programs: read from their own rows, asked for as the paper's authors do, and graded right."""
+
+import base64
+import json
+import pickle
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+from conftest import DATA
+
+from e1_trl.grading.grade import Grader, Outcome
+from e1_trl.grading.graders import make_grader
+from e1_trl.grading.sandbox.command import SandboxError
+from e1_trl.grading.sandbox.isolation import choose
+from e1_trl.problems.arguments import ProblemArguments
+from e1_trl.problems.benchmarks import load_benchmark
+from e1_trl.problems.tasks import Window
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+@pytest.fixture
+def grader() -> Iterator[Grader]:
+    try:
+        choose()
+    except SandboxError as error:
+        pytest.skip(str(error))
+    with make_grader(ProblemArguments(grader="programs"), 2) as opened:
+        yield opened
+
+
+def written(folder: Path, name: str, *rows: dict[str, Any]) -> ProblemArguments:
+    """A folder of benchmarks with one file."""
+    (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return ProblemArguments(local_benchmarks=folder)
+
+
+def packed(tests: list[dict[str, str]]) -> str:
+    """Tests as LiveCodeBench hides them."""
+    return base64.b64encode(zlib.compress(pickle.dumps(json.dumps(tests)))).decode()
+
+
+def livecodebench_row(name: str, day: str, **more: Any) -> dict[str, Any]:
+    return {
+        "question_id": name,
+        "question_content": f"Double a number ({name}).",
+        "contest_date": f"{day}T00:00:00",
+        "starter_code": "",
+        "public_test_cases": json.dumps([{"input": "2\n", "output": "4\n", "testtype": "stdin"}]),
+        "private_test_cases": packed(
+            [{"input": f"{i}\n", "output": f"{2 * i}\n", "testtype": "stdin"} for i in range(40)]
+        ),
+        "metadata": "{}",
+        **more,
+    }
+
+
+METHOD = {
+    "starter_code": "class Solution:\n    def double(self, n: int) -> int:\n        ",
+    "public_test_cases": json.dumps([{"input": "2", "output": "4", "testtype": "functional"}]),
+    "private_test_cases": packed([{"input": "-3", "output": "-6", "testtype": "functional"}]),
+    "metadata": json.dumps({"func_name": "double"}),
+}
+
+
+def block(source: str) -> str:
+    return f"```python\n{source}\n```"
+
+
+def test_livecodebench_has_a_window_a_template_and_all_its_tests(tmp_path: Path, grader: Grader) -> None:
+    days = ("2024-07-31", "2024-08-01", "2025-01-31", "2025-02-01")
+    rows = [livecodebench_row(f"on {day}", day, **(METHOD if day == "2025-01-31" else {})) for day in days]
+    arguments = written(tmp_path, "livecodebench", *rows)
+    problems, title = load_benchmark("livecodebench", arguments)
+    assert (title, problems["problem_id"][:]) == ("livecodebench", ["on 2024-08-01", "on 2025-01-31"])
+    assert [len(json.loads(suite)["cases"]) for (suite,) in problems["answers"]] == [41, 2]
+    stdin, method = (prompt[0]["content"] for prompt in problems["prompt"])
+    assert (
+        "Double a number (on 2024-08-01).### Format: Read the inputs from stdin" in stdin
+        and "# YOUR CODE HERE" in stdin
+    )
+    assert "### Format: You will use the following starter code" in method and "def double(self, n" in method
+    right = [block("print(2 * int(input()))"), block("class Solution:\n    def double(self, n): return 2 * n")]
+    wrong = [
+        block("n = int(input()); print(2 * n if n < 39 else 0)"),
+        block("class Solution:\n    def double(self, n): return 4"),
+    ]
+    for solutions, outcome in ((right, Outcome.CORRECT), (wrong, Outcome.WRONG)):
+        assert [grade.outcome for grade in grader.grade(solutions, problems["answers"][:])] == [outcome] * 2
+
+    other, title = load_benchmark("livecodebench", arguments, ["v6", "2025-02-01", "2025-05-01"])
+    assert (title, other["problem_id"][:]) == ("livecodebench-v6-2025-02-01-2025-05-01", ["on 2025-02-01"])
+    with pytest.raises(ValueError, match="there are no problems"):
+        load_benchmark("livecodebench", arguments, ["v6", "2026-01-01", "2026-02-01"])
+
+
+def test_a_window_names_its_files_and_refuses_what_is_none() -> None:
+    assert Window().files == ["test.jsonl", "test2.jsonl", "test3.jsonl", "test4.jsonl", "test5.jsonl"]
+    assert Window("v1").files == ["test.jsonl"]
+    with pytest.raises(ValueError, match=r"no release 'v7'; it has v1, .*, v6"):
+        _ = Window("v7").files
+    with pytest.raises(ValueError, match="are none"):
+        Window("v5", "2025-02-01", "2025-02-01")
+    with pytest.raises(ValueError, match="isoformat"):
+        Window("v5", "yesterday", "2025-02-01")
+
+
+SUM = {
+    "problem_id": "1A",
+    "description": "Add two numbers.",
+    "input": "Two numbers.",
+    "output": "Their sum.",
+    "tags": ["math"],
+    "time_limit_ms": 1000,
+    "memory_limit_mb": 256,
+    "examples": [["1 2\n", "3\n"]],
+}
+OFFICIAL = {
+    "id": "1/B",
+    "description": "Name a divisor of n.",
+    "input_format": "n",
+    "output_format": "A divisor.",
+    "tags": ["math"],
+    "time_limit": 1.5,
+    "memory_limit": 256.0,
+    "examples": [{"input": "6\n", "output": "2\n"}],
+    "official_tests": [{"input": "6\n", "output": "2\n"}, {"input": "7\n", "output": "1\n"}],
+    "generated_checker": (
+        "import sys\n"
+        "given, _, said = (open(name).read() for name in sys.argv[1:])\n"
+        "print(int(said.strip().isdigit() and int(said) > 0 and int(given) % int(said) == 0))\n"
+    ),
+}
+
+
+def test_codeforces_says_when_only_the_samples_are_there_and_uses_the_official_tests_where_they_are(
+    tmp_path: Path, grader: Grader
+) -> None:
+    problems, title = load_benchmark("codeforces", written(tmp_path, "codeforces", SUM))
+    assert (title, problems["problem_id"][:]) == ("codeforces-sample-tests", ["1A"])
+    asked = problems["prompt"][0][0]["content"]
+    assert asked == problems["problem"][0]
+    assert asked.endswith("Tags:\n['math']\n\nTime Limit: 1000 ms\nMemory Limit: 256 MB\n")
+
+    problems, title = load_benchmark("codeforces", written(tmp_path, "codeforces", OFFICIAL))
+    assert (title, problems["problem_id"][:]) == ("codeforces", ["1B"])
+    assert "Time Limit: 1500 ms" in problems["problem"][0]
+    solutions = [block("print(input())"), block("print(1)"), block("print(4)")]
+    grades = grader.grade(solutions, problems["answers"][:] * 3)
+    assert [grade.outcome for grade in grades] == [Outcome.CORRECT, Outcome.CORRECT, Outcome.WRONG]
+
+
+def test_leetcode_is_read_as_it_lies_on_the_hub(tmp_path: Path, grader: Grader) -> None:
+    row = {
+        "task_id": "doubling",
+        "query": "Double it.\n```python\nclass Solution:\n    def double(self, n: int) -> int:\n```\n",
+        "entry_point": "Solution().double",
+        "test": "def check(candidate):\n    assert candidate(n = 2) == 4\n    assert candidate(n = 5) == 10\n",
+    }
+    problems, title = load_benchmark("leetcode", written(tmp_path, "leetcode", row))
+    assert (title, problems["problem_id"][:]) == ("leetcode", ["doubling"])
+    assert problems["prompt"][0][0]["content"].startswith("Please solve the programming task below")
+    solutions = [block("class Solution:\n    def double(self, n): return 2 * n"), block("def double(n): return 4")]
+    grades = grader.grade(solutions, problems["answers"][:] * 2)
+    assert [grade.outcome for grade in grades] == [Outcome.CORRECT, Outcome.WRONG]
+
+
+def test_rows_that_cannot_be_used_are_counted_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    broken = {**SUM, "examples": []}
+    with pytest.raises(
+        ValueError, match=r"^codeforces-sample-tests: 1 of 2 rows cannot be used \(row 1: .*no tests.*max_un"
+    ):
+        load_benchmark("codeforces", written(tmp_path, "codeforces", SUM, broken))
+    many = written(tmp_path, "codeforces", *[SUM] * 150, broken)
+    assert len(load_benchmark("codeforces", many)[0]) == 150
+    assert "row 150" in caplog.text and "left out" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "title"),
+    [
+        ("codeforces", 408, "codeforces-sample-tests"),
+        ("leetcode", 200, "leetcode"),
+        ("humanevalplus", 164, "humanevalplus"),
+    ],
+)
+def test_real_benchmarks_of_programs_load(name: str, count: int, title: str, grader: Grader) -> None:
+    folder = DATA / "code"
+    if not folder.exists():
+        pytest.skip(f"{folder} is absent: real problems are not part of the project")
+    problems, said = load_benchmark(name, ProblemArguments(local_benchmarks=folder))
+    assert (len(problems), said) == (count, title)
+    assert all(len(answers) == 1 for answers in problems["answers"])
+    assert len(set(problems["problem_id"])) == count or name == "leetcode"

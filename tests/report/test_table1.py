@@ -1,0 +1,77 @@
+"""The paper's Table 1: what was measured beside what was published, from tables of answers made up for it."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from contests import FIRST, NEVER, WITH_POINTS
+from fabricated import cell, right
+
+from e1_trl.report import samples
+from e1_trl.report.elo import write_standings
+from recipes.table1 import __main__ as table1
+
+
+@pytest.fixture
+def evaluated(tmp_path: Path) -> Path:
+    """A folder in which two models have been evaluated on three benchmarks."""
+    for model, gain in (("base", 0), ("e1", 2)):
+        parts = {
+            "livecodebench": [cell(right(2 + gain, 10, 2), 1024, 1024), cell(right(5, 10, 2), None, None)],
+            "codeforces": [attempts(1 + gain), attempts(1 + gain, unconstrained=True)],
+            "aime2024": [cell(right(1 + gain, 10), 1024, 1024), cell(right(4, 10), None, None)],
+        }
+        for benchmark, cells in parts.items():
+            folder = tmp_path / benchmark / model
+            folder.mkdir(parents=True)
+            table = pd.concat(cells, ignore_index=True)
+            table["method"] = table["method"].where(table["thinking_budget"].notna(), "unconstrained")
+            title = "codeforces-sample-tests" if benchmark == "codeforces" else benchmark
+            samples.write(table.assign(model=model, benchmark=title), folder)
+    return tmp_path
+
+
+def attempts(solved: int, unconstrained: bool = False) -> pd.DataFrame:
+    """Eight attempts at the three problems of a contest, of which so many are solved at once."""
+    outcomes = [FIRST if i < solved else NEVER for i in range(3)]
+    table = cell(outcomes, *((None, None) if unconstrained else (1024, 1024)))
+    return table.assign(problem_id=["1" + "ABC"[problem] for problem in table["problem"]], grader="programs")
+
+
+def lines_of(text: str, model: str) -> list[list[str]]:
+    rows = [[part.strip() for part in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    return [row for row in rows if row[0] == model]
+
+
+def test_models_stand_beside_the_published_rows(evaluated: Path) -> None:
+    benchmarks = ["--benchmarks", "livecodebench", "codeforces", "aime2024"]
+    arguments, shared = table1.parse(["--models", "base", "e1", "--output", str(evaluated), *benchmarks, "--seed", "3"])
+    assert shared == ["--seed", "3"]
+    table1.write(arguments)
+    text = (evaluated / "table1.md").read_text()
+    ours, without = lines_of(text, "e1")
+    assert ours[1] == "1024+1024" and ours[2].startswith("40.0 (") and ours[5].startswith("30.0 (") and ours[4] == ""
+    assert without[1] == "unlimited" and ours[-1] == "here"
+    assert "codeforces-sample-tests" in text and "share solved in one attempt" in text
+    (theirs,) = [row for row in lines_of(text, "E1-Code-14B") if row[1] == "1024+1024"]
+    assert theirs[2:] == ["37.3", "1457, 78.1th", "88.3", "17.9", "paper"]
+    assert (evaluated / "figure5.png").stat().st_size > 1000
+    assert json.loads((evaluated / "table1.json").read_text())["provenance"]["seeds"] == [7]
+
+
+def test_with_standings_codeforces_is_a_rating(evaluated: Path) -> None:
+    file = evaluated / "standings.json"
+    write_standings(file, [WITH_POINTS], {900: 50, 1100: 50}, "made up")
+    words = ["--models", "base", "e1", "--output", str(evaluated), "--benchmarks", "codeforces"]
+    table1.write(table1.parse([*words, "--standings", str(file)])[0])
+    text = (evaluated / "table1.md").read_text()
+    (base, _), (e1, _) = lines_of(text, "base"), lines_of(text, "e1")
+    ratings = [int(row[3].split(" ")[0]) for row in (base, e1)]
+    assert ratings[0] < ratings[1] and "th" in e1[3]
+    assert "rating, with its 95% interval" in text
+
+
+def test_what_is_missing_is_said_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"^recipes\.table1: [^\n]*$"):
+        table1.main(["--models", "base", "--output", str(tmp_path), "--standings", str(tmp_path / "none.json")])
