@@ -102,6 +102,9 @@ endif
 results: install  ## publish the last miniature (RECIPE=recipes/nano_code.yaml: of programs): docs/results/, and its table
 	e1 report runs/$(MINIATURE)/evaluation/base runs/$(MINIATURE)/evaluation/e1 --output docs/results $(RESULTS)
 	e1 curve runs/$(MINIATURE)/e1 --output docs/results --name $(TRAINING)
+ifeq ($(MINIATURE),nano_code)
+	$(PY) -m recipes.nano_code.transcripts --document docs/nano_code.md
+endif
 
 base: install  ## make a miniature's base model again, from nothing, into runs/nano/base (or nano_code)
 	$(PY) -m recipes.$(MINIATURE).make_base --what model

@@ -43,10 +43,11 @@ def test_help_names_every_command_in_a_line() -> None:
         (["report", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed"}),
         (["curve", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed"}),
         (["card", "--help"], {"transformers", "torch", "vllm", "trl", "accelerate", "deepspeed", "matplotlib"}),
+        (["elo", "--help"], {"transformers", "torch", "vllm", "trl", "pandas", "matplotlib", "httpx"}),
         (["merge", "--help"], {"transformers", "torch", "vllm", "trl", "accelerate", "deepspeed", "matplotlib"}),
         (["plan", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "transformers", "matplotlib"}),
     ],
-    ids=["e1", "compare", "eval", "report", "curve", "card", "merge", "plan"],
+    ids=["e1", "compare", "eval", "report", "curve", "card", "elo", "merge", "plan"],
 )
 def test_help_imports_nothing_heavy(arguments: list[str], unwanted: set[str]) -> None:
     code = (
@@ -65,10 +66,8 @@ def test_help_imports_nothing_heavy(arguments: list[str], unwanted: set[str]) ->
 def test_an_unknown_command_is_named_in_one_line() -> None:
     done = e1("evaluate")
     assert done.returncode == 1
-    assert (
-        done.stderr
-        == "e1: there is no command 'evaluate', only train, plan, validate, eval, report, compare, card, merge, curve\n"
-    )
+    known = "train, plan, validate, eval, report, compare, elo, card, merge, curve"
+    assert done.stderr == f"e1: there is no command 'evaluate', only {known}\n"
 
 
 @pytest.mark.slow

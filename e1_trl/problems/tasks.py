@@ -12,6 +12,7 @@ from datetime import date
 from typing import Any
 
 from datasets import Dataset, Features, List, Value
+from tqdm import tqdm
 
 from e1_trl.grading.graders import limits_of
 from e1_trl.grading.sandbox.box import Box
@@ -174,7 +175,9 @@ def read_tasks(name: str, source: Dataset, arguments: ProblemArguments, window: 
         except SandboxError as error:
             raise ValueError(f"{error}; {name} runs reference programs") from error
         with Box(isolation) as box:
-            rows = [_columns(lambda row: humanevalplus(row, box, arguments), row) for row in source]
+            rows = [
+                _columns(lambda row: humanevalplus(row, box, arguments), row) for row in tqdm(source, f"Reading {name}")
+            ]
         tasks = Dataset.from_list(rows, features=FEATURES)
     return _usable(tasks, title, arguments.max_unusable), title
 

@@ -18,14 +18,15 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 NAMES = "abcdeghk"
 DIGITS = range(2, 10)
 MAX_RECHECKS = 4
-CALLS = 6  # hidden tests of a function
-TRIES = 40  # calls of which the tests are chosen
+CALLS = 5  # hidden tests of a function, at least
+DIFFERENT = 3  # results among them, at least
+TRIES = 60  # calls of which the tests are chosen
 FENCE = "```"
 CHUNK = re.compile(r"\n +|\n|```python|```| ?[A-Za-z]+| ?[^\sA-Za-z]")  # what is one token
 
@@ -148,46 +149,58 @@ class Function:
         order = tuple(range(len(self.operations) - 1))
         return Function(self.given, others(self.operations), others(self.digits), others(self.names), order)
 
-    def made(self) -> Callable[[Any], Any]:
-        """The function itself, which returns None where it fails."""
-        defined: dict[str, Any] = {}
-        exec(self.program, defined)  # of our own making
-
-        def call(argument: Any) -> Any:
-            try:
-                return defined["f"](argument)
-            except (TypeError, ValueError, AttributeError):
-                return None
-
-        return call
+    def slips(self) -> "Iterator[Function]":
+        """The functions that take a digit for another one that stands near it."""
+        for position, operation in enumerate(self.operations):
+            if "{k}" not in operation.phrase:
+                continue
+            for digit in {*self.digits, self.digits[position] - 1} - {self.digits[position]}:
+                digits = (*self.digits[:position], digit, *self.digits[position + 1 :])
+                yield replace(self, digits=digits)
 
     def tests(self, rng: random.Random) -> list[tuple[Any, Any]] | None:
-        """Arguments with what is expected; None where no such tests tell the function from each that leaves one thing
-        out, or from a constant."""
-        call = self.made()
-        tried = [(argument, call(argument)) for argument in (self._argument(rng) for _ in range(TRIES))]
-        open_ = [self.without(position).made() for position in range(len(self.operations))]
+        """Arguments with what is expected, which tell the function from each that leaves one thing out, from a
+        constant, and from slips that one of the arguments tried can tell; None where they cannot."""
+        call = made(self.program)
+        tried = [(given, call(given)) for given in (argument(self.program, rng) for _ in range(TRIES))]
+        shorter = [made(self.without(position).program) for position in range(len(self.operations))]
+        open_ = [*shorter, *(made(slip.program) for slip in self.slips())]
         chosen: list[tuple[Any, Any]] = []
-        for argument, expected in tried:
-            caught = [shorter for shorter in open_ if shorter(argument) != expected]
+        for given, expected in tried:
+            caught = [other for other in open_ if other(given) != expected]
             if caught:
-                chosen.append((argument, expected))
-                open_ = [shorter for shorter in open_ if shorter not in caught]
-        if open_:
-            return None
+                chosen.append((given, expected))
+                open_ = [other for other in open_ if other not in caught]
         seen = {json.dumps(expected) for _, expected in chosen}
-        for argument, expected in tried:
-            if len(chosen) < CALLS and (json.dumps(expected) not in seen):
-                chosen.append((argument, expected))
+        for given, expected in tried:
+            if len(chosen) < CALLS and json.dumps(expected) not in seen:
+                chosen.append((given, expected))
                 seen.add(json.dumps(expected))
-        return chosen[:CALLS] if len(seen) >= 3 and len(chosen) >= 3 else None
+        missed = any(other in open_ for other in shorter)
+        return None if missed or len(chosen) < CALLS or len(seen) < DIFFERENT else chosen
 
-    def _argument(self, rng: random.Random) -> Any:
-        if self.given == "list":
-            return [rng.randint(-9, 20) for _ in range(rng.randint(4, 12))]
-        if self.given == "number":
-            return rng.randint(-60, 60)
-        return " ".join(rng.choice(WORDS) for _ in range(rng.randint(2, 6)))
+
+def made(program: str) -> Callable[[Any], Any]:
+    """The function f that a program of our own making defines; it returns None where it fails."""
+    defined: dict[str, Any] = {}
+    exec(program, defined)
+
+    def call(argument: Any) -> Any:
+        try:
+            return defined["f"](argument)
+        except (TypeError, ValueError, AttributeError):
+            return None
+
+    return call
+
+
+def argument(program: str, rng: random.Random) -> Any:
+    """Something to call the function of a program with."""
+    if program.startswith("def f(xs)"):
+        return [rng.randint(-9, 20) for _ in range(rng.randint(4, 12))]
+    if program.startswith("def f(n)"):
+        return rng.randint(-60, 60)
+    return " ".join(rng.choice(WORDS) for _ in range(rng.randint(2, 6)))
 
 
 def chunks(text: str) -> list[str]:
@@ -211,7 +224,7 @@ def vocabulary() -> list[str]:
 
 
 def problems(seed: str, fewest: int, most: int, without: set[str]) -> Iterator[dict[str, Any]]:
-    """Different problems with their tests, in DeepCoder's shape, and none whose description is in `without`."""
+    """Different problems with their tests, as LeetCode has them, and none whose description is in `without`."""
     rng = random.Random(seed)
     while True:
         function = Function.sample(rng, fewest, most)
@@ -219,8 +232,10 @@ def problems(seed: str, fewest: int, most: int, without: set[str]) -> Iterator[d
         if tests is None or function.problem in without:
             continue
         without.add(function.problem)
-        cases = [
-            {"type": "function_call", "fn_name": "f", "input": [argument], "output": [expected]}
-            for argument, expected in tests
-        ]
-        yield {"problem": function.problem, "tests": json.dumps(cases), "solutions": [function.program]}
+        lines = "".join(f"    assert candidate({given!r}) == {expected!r}\n" for given, expected in tests)
+        yield {
+            "problem": function.problem,
+            "tests": json.dumps({"type": "assert", "code": f"def check(candidate):\n{lines}"}),
+            "entry_point": "f",
+            "solutions": [function.program],
+        }

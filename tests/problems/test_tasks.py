@@ -183,6 +183,7 @@ def test_rows_that_cannot_be_used_are_counted_and_named(tmp_path: Path, caplog: 
     assert "row 150" in caplog.text and "left out" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "count", "title"),
     [
@@ -195,7 +196,7 @@ def test_real_benchmarks_of_programs_load(name: str, count: int, title: str, gra
     folder = DATA / "code"
     if not folder.exists():
         pytest.skip(f"{folder} is absent: real problems are not part of the project")
-    problems, said = load_benchmark(name, ProblemArguments(local_benchmarks=folder))
+    problems, said = load_benchmark(name, ProblemArguments(local_benchmarks=folder, grading_time_limit=1.0))
     assert (len(problems), said) == (count, title)
     assert all(len(answers) == 1 for answers in problems["answers"])
     assert len(set(problems["problem_id"])) == count or name == "leetcode"
