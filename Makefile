@@ -80,7 +80,8 @@ clean:  ## remove .venv and the tools' caches; runs/ stays
 
 RECIPE ?= recipes/nano.yaml
 # These two are made here from nothing, evaluated beside their bases, and take one GPU where there are any.
-MINIATURE := $(patsubst recipes/%.yaml,%,$(filter recipes/nano.yaml recipes/nano_code.yaml,$(RECIPE)))
+MINIATURE := $(basename $(notdir $(filter $(abspath recipes/nano.yaml recipes/nano_code.yaml),$(abspath $(RECIPE)))))
+NO_MINIATURE = test -n "$(MINIATURE)" || { echo "make $@: RECIPE=$(RECIPE) is none of the miniatures"; exit 2; }
 MINIATURE_ARGS := $(if $(filter gpu,$(DEVICE)),--accelerate_config one_gpu)
 
 train: install  ## train RECIPE=recipes/…yaml; without it the miniature, which is evaluated beside its base, too
@@ -100,6 +101,7 @@ TRAINING = nano-training
 endif
 
 results: install  ## publish the last miniature (RECIPE=recipes/nano_code.yaml: of programs): docs/results/, and its table
+	@$(NO_MINIATURE)
 	e1 report runs/$(MINIATURE)/evaluation/base runs/$(MINIATURE)/evaluation/e1 --output docs/results $(RESULTS)
 	e1 curve runs/$(MINIATURE)/e1 --output docs/results --name $(TRAINING)
 ifeq ($(MINIATURE),nano_code)
@@ -107,6 +109,7 @@ ifeq ($(MINIATURE),nano_code)
 endif
 
 base: install  ## make a miniature's base model again, from nothing, into runs/nano/base (or nano_code)
+	@$(NO_MINIATURE)
 	$(PY) -m recipes.$(MINIATURE).make_base --what model
 
 BENCHMARK ?= $(if $(DATASET),,aime2024)

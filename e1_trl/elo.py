@@ -109,7 +109,7 @@ def contests_of(problems: Path) -> list[int]:
     from e1_trl.report.elo import problem_parts
 
     found = []
-    for number, line in enumerate(problems.read_text().splitlines(), 1):
+    for number, line in enumerate(filter(str.strip, problems.read_text().split("\n")), 1):
         try:
             row = json.loads(line)
             found.append(problem_parts(str(row["problem_id"] if "problem_id" in row else row["id"]))[0])

@@ -11,9 +11,7 @@ case $name in
     nano_code) solution=104 ;;
 esac
 
-if [ ! -d "runs/$name/data" ]; then
-    python -m "recipes.$name.make_base" --what data
-fi
+python -m "recipes.$name.make_base" --what data
 
 echo "==> training into runs/$name/e1, followed at three budgets on 128 problems"
 e1 train --config "recipes/$name.yaml" --eval_budgets "32+$solution" "64+$solution" "128+$solution" --eval_steps 20 \

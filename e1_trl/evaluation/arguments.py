@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +117,14 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
         super().__post_init__()
         if (self.benchmark is None) == (self.dataset_name is None):
             raise ValueError("name either a benchmark or a dataset_name")
+        if self.benchmark in BENCHMARKS:
+            defaults = {each.name: each.default for each in fields(self)}
+            for name in ("grader", "program_prompt", "exclude", "dataset_split", "dataset_config"):
+                grader = BENCHMARKS[self.benchmark].grader if name == "grader" else None
+                if getattr(self, name) not in (grader, defaults[name]):
+                    raise ValueError(f"{name} is {getattr(self, name)!r}; the benchmark {self.benchmark} has its own")
+        if self.livecodebench != list(LIVECODEBENCH) and self.benchmark != "livecodebench":
+            raise ValueError("livecodebench names problems of the benchmark livecodebench, which is not asked for")
         if len(self.livecodebench) != len(LIVECODEBENCH):
             raise ValueError(f"livecodebench is {self.livecodebench}; it must be like {' '.join(LIVECODEBENCH)}")
         numbers = {
@@ -142,6 +150,8 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
         if self.output is not None:
             return self.output
         problems = self.benchmark or str(self.dataset_name)
+        if self.livecodebench != list(LIVECODEBENCH):
+            problems += "-" + "-".join(self.livecodebench)
         return Path("runs", "evaluations", f"{slug(self.model, self.revision)}-{slug(problems)}")
 
 

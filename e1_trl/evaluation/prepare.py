@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MAX_GRADING_WORKERS = 32  # a program may take gigabytes
 LONGEST_ANSWER = 1000  # characters in the table of answers
 DEFAULT_TEMPERATURE, DEFAULT_TOP_P = 0.6, 0.95  # where neither the user nor the benchmark says
 
@@ -123,9 +124,9 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     problems, benchmark = _load(arguments)
     accepted = problems.select_columns(["answers"])
     dataset = f"{benchmark}: {digest_of_table(problems.select_columns(['prompt', 'answers']))}"  # all that matters
-    if "problem_id" not in problems.column_names:
-        problems = problems.add_column("problem_id", [None] * len(problems))
-    problems = problems.select_columns(["prompt", "problem_id"]).add_column("answers", _named(accepted))
+    names = problems["problem_id"] if "problem_id" in problems.column_names else [None] * len(problems)
+    problems = problems.select_columns(["prompt"]).add_column("answers", _named(accepted))
+    problems = problems.add_column("problem_id", [None if name is None else str(name) for name in names])
     problems = problems.add_column("index", list(range(len(problems))))
     chosen = min(arguments.max_problems or len(problems), len(problems))
     template = json_object("chat_template_kwargs", arguments.chat_template_kwargs)
@@ -170,7 +171,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         asked=[Asked(cell, chosen, samples) for cell in wanted],
         problems=problems,
         accepted=accepted,
-        grader=make_grader(arguments, os.cpu_count() or 1),
+        grader=make_grader(arguments, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)))),
         grader_name=arguments.grader,
         benchmark=benchmark,
         model_name=model_name,

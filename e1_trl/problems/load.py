@@ -48,7 +48,7 @@ def load_source(name: str, split: str, config: str | None = None, files: Sequenc
             with files named after splits; or an id on the Hub.
         split: the split to load; `datasets`' slices ("train[:100]") work too.
         config: the configuration of a dataset on the Hub that has several.
-        files: of a repository on the Hub, to read instead of all.
+        files: JSON lines of a repository on the Hub, to read instead of the split.
 
     Raises:
         FileNotFoundError: a local file does not exist.
@@ -60,8 +60,11 @@ def load_source(name: str, split: str, config: str | None = None, files: Sequenc
     try:
         if suffix:
             return load_dataset(FORMATS[suffix], data_files=name, split=split)
-        return load_dataset(name, config, split=split, data_files=files and {split: list(files)})
-    except (ValueError, DatasetGenerationError, StopIteration) as error:  # StopIteration: the file has no byte in it
+        if files is not None:  # by their addresses: a repository with a loading script is refused as a whole
+            return load_dataset("json", data_files=[f"hf://datasets/{name}/{file}" for file in files], split="train")
+        return load_dataset(name, config, split=split)
+    # StopIteration: the file has no byte in it; RuntimeError: the repository has a loading script.
+    except (ValueError, DatasetGenerationError, StopIteration, RuntimeError) as error:
         reason = str(error.__cause__ or error) or "no data"
         raise ValueError(f"{name}, split {split}: {reason}; it must hold at least one row with a problem") from error
 

@@ -9,13 +9,13 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from typing import Any
 
 from datasets import Dataset, Features, List, Value
 from tqdm import tqdm
 
-from e1_trl.grading.graders import limits_of
-from e1_trl.grading.sandbox.box import Box
+from e1_trl.grading.sandbox.box import Box, Limits
 from e1_trl.grading.sandbox.command import SandboxError
 from e1_trl.grading.sandbox.isolation import choose
 from e1_trl.problems.arguments import ProblemArguments
@@ -28,14 +28,16 @@ logger = logging.getLogger(__name__)
 Row = Mapping[str, Any]
 
 ALL = sys.maxsize
-# Of HumanEval+'s reference functions, whose results are what is expected: what is larger is left out on every machine.
-LARGEST_RESULT = 2**19  # bytes
+# Of HumanEval+'s reference functions, whose results are what is expected: what is larger is left out on every machine,
+# whatever programs are allowed.
+REFERENCE_LIMITS = Limits(cpu=10.0, wall=120.0, memory=2**32, output=2**19)
 FEATURES = Features(
     {
         "problem": Value("string"),
         "prompt": List({"role": Value("string"), "content": Value("string")}),
         "answers": List(Value("string")),
         "problem_id": Value("string"),
+        "source": Value("string"),
         "fault": Value("string"),
     }
 )
@@ -45,7 +47,10 @@ CODEFORCES = (
     "Time Limit: {time_limit_ms} ms\nMemory Limit: {memory_limit_mb} MB\n"
 )
 LEETCODE = "Please solve the programming task below using a self-contained code snippet in a markdown code block.\n\n"
-SAMPLES_ONLY = "sample-tests"  # what a report on these alone is called by
+SAMPLE_TESTS, OFFICIAL_TESTS = "sample-tests", "official-tests"  # which a report on Codeforces is called by
+
+
+RELEASES = tuple(f"v{number}" for number in range(1, 7))
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class Window:
     """Which of LiveCodeBench's problems: a release, and the days of the contests, without the last. Here the paper's.
 
     Raises:
-        ValueError: a day is none, or there is none between them.
+        ValueError: there is no such release, a day is not written as 2024-08-01, or there is none between them.
     """
 
     release: str = "v5"
@@ -61,20 +66,18 @@ class Window:
     until: str = "2025-02-01"
 
     def __post_init__(self) -> None:
-        if date.fromisoformat(self.since) >= date.fromisoformat(self.until):
+        if self.release not in RELEASES:
+            raise ValueError(f"LiveCodeBench has no release {self.release!r}; it has {', '.join(RELEASES)}")
+        for day in (self.since, self.until):
+            if date.fromisoformat(day).isoformat() != day:
+                raise ValueError(f"{day!r} is no day as 2024-08-01 is")
+        if self.since >= self.until:
             raise ValueError(f"LiveCodeBench's problems from {self.since} to before {self.until} are none")
 
     @property
     def files(self) -> list[str]:
-        """Those on the Hub that the release consists of.
-
-        Raises:
-            ValueError: there is no such release.
-        """
-        releases = [f"v{number}" for number in range(1, 7)]
-        if self.release not in releases:
-            raise ValueError(f"LiveCodeBench has no release {self.release!r}; it has {', '.join(releases)}")
-        last = releases.index(self.release) + 1
+        """Those on the Hub that the release consists of."""
+        last = RELEASES.index(self.release) + 1
         return ["test.jsonl", *(f"test{number}.jsonl" for number in range(2, last + 1))]
 
     def __str__(self) -> str:
@@ -84,55 +87,76 @@ class Window:
 
 @dataclass(frozen=True)
 class Task:
-    """A problem, how it is asked for, its suite as text, and its name in the benchmark."""
+    """A problem, how it is asked for, its suite as text, its name in the benchmark, and the header that it asks for.
+
+    `source` is what the tests are of, where that is not always the same.
+    """
 
     problem: str
     asked: str
     suite: str
     problem_id: str | None
+    header: str = ""
+    source: str = ""
 
 
 def livecodebench(row: Row) -> Task:
     suite = read_answer(row, "private_test_cases", ALL)
     problem, starter = str(row["question_content"]), row[STARTER] or ""
-    return Task(problem, ask_program(problem, starter, "deepcoder"), suite, row.get("question_id"))
+    return Task(problem, ask_program(problem, starter, "deepcoder"), suite, row.get("question_id"), starter)
 
 
 def leetcode(row: Row) -> Task:
     if "query" in row:
-        tests = {"type": "assert", "code": row["test"]}
-        problem, name = LEETCODE + row["query"].strip(), row["task_id"]
+        tests: Any = {"type": "assert", "code": row["test"]}
+        problem, name = row["query"].strip(), row["task_id"]
+        asked = LEETCODE + problem
     else:
         tests, problem, name = row["tests"], str(row["question"]), row.get("problem_id")
+        asked = problem
     suite = read_answer({"tests": tests, "entry_point": row["entry_point"].strip()}, "tests", ALL)
-    return Task(problem, problem, suite, name)
+    return Task(problem, asked, suite, name)
 
 
 def codeforces(row: Row) -> Task:
-    """The tests of open-r1/codeforces, with its checker, where the row has them; else the samples of the statement."""
-    if row.get("official_tests"):
-        problem = CODEFORCES.format(
-            description=row["description"],
-            input=row["input_format"],
-            output=row["output_format"],
-            tags=row["tags"],
-            time_limit_ms=round(1000 * row["time_limit"]),
-            memory_limit_mb=round(row["memory_limit"]),
-        )
-        tests: Any = row["official_tests"]
-    elif "examples" in row:
-        problem = CODEFORCES.format(**row)
-        tests = [{"input": given, "output": out} for given, out in row["examples"]]
+    """Of open-r1/codeforces the official tests, with the checker, where they are whole; else the statement's samples.
+
+    Raises:
+        ValueError: there is no statement, or the program would not read stdin.
+    """
+    tests: Any
+    if "question" in row:  # asked for already
+        problem = asked = str(row["question"])
+        tests, source = row["tests"], SAMPLE_TESTS
     else:
-        problem, tests = str(row["question"]), row["tests"]
+        if not row["description"]:
+            raise ValueError("there is no statement")
+        if row.get("input_mode") not in (None, "stdio"):
+            raise ValueError(f"input_mode is {row['input_mode']!r}, and programs read stdin here")
+        problem = str(row["description"])
+        is_open_r1 = "input_format" in row
+        asked = CODEFORCES.format(
+            description=problem,
+            input=(row["input_format"] if is_open_r1 else row["input"]) or "",
+            output=(row["output_format"] if is_open_r1 else row["output"]) or "",
+            tags=row["tags"] or [],
+            time_limit_ms=round(1000 * row["time_limit"]) if is_open_r1 else row["time_limit_ms"],
+            memory_limit_mb=round(row["memory_limit"]) if is_open_r1 else row["memory_limit_mb"],
+        )
+        if row.get("official_tests") and row.get("official_tests_complete"):
+            tests, source = row["official_tests"], OFFICIAL_TESTS
+        else:
+            samples = row["examples"] or []
+            pairs = [(each["input"], each["output"]) if isinstance(each, Mapping) else each for each in samples]
+            tests, source = [{"input": given, "output": out} for given, out in pairs], SAMPLE_TESTS
     suite = read_answer({"tests": tests, "generated_checker": row.get("generated_checker")}, "tests", ALL)
-    return Task(problem, problem, suite, str(row.get("problem_id") or row.get("id")).replace("/", ""))
+    name = row.get("problem_id") or row.get("id")
+    return Task(problem, asked, suite, name and str(name).replace("/", ""), source=source)
 
 
-def humanevalplus(row: Row, box: Box, arguments: ProblemArguments) -> Task:
+def humanevalplus(row: Row, box: Box) -> Task:
     tests = row["test"] if "test" in row else row["tests"]["code"]
-    limits = replace(limits_of(arguments), output=LARGEST_RESULT)
-    suite = humaneval_suite(tests, row["entry_point"], box, limits)
+    suite = humaneval_suite(tests, row["entry_point"], box, REFERENCE_LIMITS)
     problem = row["prompt"] if "prompt" in row else row["question"]
     return Task(problem, problem, replace(suite, cases=suite.chosen(ALL)).as_text(), row.get("task_id"))
 
@@ -149,7 +173,7 @@ def read_tasks(name: str, source: Dataset, arguments: ProblemArguments, window: 
 
     Raises:
         ValueError: rows cannot be used, more than `max_unusable` of them; or HumanEval+'s references cannot be run
-            safely on this machine.
+            on this machine.
     """
     title = name
     if name == "livecodebench":
@@ -158,50 +182,55 @@ def read_tasks(name: str, source: Dataset, arguments: ProblemArguments, window: 
         title += str(window)
     if len(source) == 0:
         raise ValueError(f"{title}: there are no problems")
-    if name == "codeforces" and not all(source["official_tests"] if "official_tests" in source.features else [0]):
-        title += f"-{SAMPLES_ONLY}"
     if name in READERS:
         tasks = source.map(
             _read,
             remove_columns=source.column_names,
             features=FEATURES,
             writer_batch_size=ROWS,
-            fn_kwargs={"name": name},
+            load_from_cache_file=False,  # it outlives changes of the functions here
+            fn_kwargs={"name": name, "instruction": arguments.instruction},
             desc=f"Reading {name}",
         )
     else:
         try:
-            isolation = choose(unprotected=arguments.run_programs_unprotected)
+            with Box(choose(unprotected=arguments.run_programs_unprotected)) as box:
+                read = partial(humanevalplus, box=box)
+                rows = [_columns(read, row, arguments.instruction) for row in tqdm(source, f"Reading {name}")]
         except SandboxError as error:
             raise ValueError(f"{error}; {name} runs reference programs") from error
-        with Box(isolation) as box:
-            rows = [
-                _columns(lambda row: humanevalplus(row, box, arguments), row) for row in tqdm(source, f"Reading {name}")
-            ]
         tasks = Dataset.from_list(rows, features=FEATURES)
-    return _usable(tasks, title, arguments.max_unusable), title
+    tasks = _usable(tasks, title, arguments.max_unusable)
+    # One name for all of them: the weakest tests decide.
+    sources = set(tasks["source"]) - {""}
+    return tasks.remove_columns("source"), "-".join([title, max(sources)] if sources else [title])
 
 
 def _is_between(day: Any, since: str, until: str) -> bool:
     return since <= str(day)[:10] < until
 
 
-def _read(row: Row, name: str) -> dict[str, Any]:
-    return _columns(READERS[name], row)
+def _read(row: Row, name: str, instruction: str | None) -> dict[str, Any]:
+    return _columns(READERS[name], row, instruction)
 
 
-def _columns(read: Callable[[Row], Task], row: Row) -> dict[str, Any]:
-    """Our columns of a row; `fault` says what is wrong with it."""
+def _columns(read: Callable[[Row], Task], row: Row, instruction: str | None) -> dict[str, Any]:
+    """Our columns of a row; `fault` says what is wrong with it. An instruction takes the place of what the benchmark
+    adds to the problem."""
     try:
         task = read(row)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        return {"problem": "", "prompt": [], "answers": [], "problem_id": None, "fault": said}
+        return {"problem": "", "prompt": [], "answers": [], "problem_id": None, "source": "", "fault": said}
+    asked = task.asked
+    if instruction is not None:
+        asked = " ".join(filter(None, ["\n\n".join(filter(None, [task.problem, task.header])), instruction]))
     return {
         "problem": task.problem,
-        "prompt": [{"role": "user", "content": task.asked}],
+        "prompt": [{"role": "user", "content": asked}],
         "answers": [task.suite],
         "problem_id": task.problem_id,
+        "source": task.source,
         "fault": "",
     }
 

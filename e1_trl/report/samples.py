@@ -72,8 +72,8 @@ def read(folder: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
         written = pq.read_schema(file)
         if not written.equals(SCHEMA):
             raise StoreError(
-                f"{file} has the layout of another version of e1_trl ({_deviation(written)}); report on it with that "
-                "version, or evaluate again into another folder"
+                f"{file} has the layout of another version of e1_trl ({_deviation(written)}); the `e1 eval` that made "
+                "it makes it anew, and samples nothing; or report on it with that version"
             )
         table = pq.read_table(file, columns=columns, schema=SCHEMA, page_checksum_verification=True)
     except FileNotFoundError as error:

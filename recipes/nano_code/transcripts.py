@@ -42,8 +42,8 @@ def forced(answers: pd.DataFrame) -> dict[int, tuple[int, int]]:
 
 
 def refuted(answers: pd.DataFrame, programs: dict[str, str]) -> tuple[int, int]:
-    """How many right answers fail on fresh inputs, and how many there are."""
-    right = answers[answers["outcome"] == Outcome.CORRECT]
+    """How many different right answers fail on fresh inputs, and how many there are."""
+    right = answers[answers["outcome"] == Outcome.CORRECT].drop_duplicates(["prompt", "solution"])
     suites = {}
     for problem in set(right["prompt"]):
         call, rng = made(programs[problem]), random.Random(problem)
@@ -52,7 +52,7 @@ def refuted(answers: pd.DataFrame, programs: dict[str, str]) -> tuple[int, int]:
         suites[problem] = Suite(cases, "f").as_text()
     with make_grader(ProblemArguments(grader="programs", grading_time_limit=1.0), 2) as grader:
         grades = grader.grade(right["solution"].tolist(), [[suites[problem]] for problem in right["prompt"]])
-    return sum(not grade.correct for grade in grades), len(grades)
+    return sum(grade.outcome not in (Outcome.CORRECT, Outcome.UNGRADED) for grade in grades), len(grades)
 
 
 def main() -> None:
@@ -72,7 +72,9 @@ def main() -> None:
         failing.append(f"{wrong} of {right} of {model}")
     header = ("model", "thinking budget", "whole plan", "one step missing", "two", "three or more")
     replace_section(document, "forced", table(header, lines))
-    said = f"Answers that passed their tests and fail on some of {FRESH} fresh inputs: {', '.join(failing)}.\n"
+    said = (
+        f"Different answers that passed their tests and fail on some of {FRESH} fresh inputs: {', '.join(failing)}.\n"
+    )
     replace_section(document, "refuted", said)
     print(f"wrote {document}")
 

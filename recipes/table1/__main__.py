@@ -81,10 +81,10 @@ def measured(rows: Mapping[str, Sequence[Row]], ratings: Sequence[elo.Row]) -> l
     """What was measured here: by benchmark, and the ratings on Codeforces if there are standings."""
     cells: dict[tuple[str, str], dict[str, Cell]] = {}
     for benchmark, found in rows.items():
-        for row in found:
+        for row in (row for row in found if row.method in METHODS):
             cell = Cell(100 * row.accuracy, 100 * row.ci_low, 100 * row.ci_high)
             cells.setdefault((row.model, str(row.budget)), {})[benchmark] = cell
-    for rating in ratings:
+    for rating in (rating for rating in ratings if rating.method in METHODS):
         cell = Cell(rating.rating, rating.ci_low, rating.ci_high, rating.percentile)
         cells[rating.model, str(rating.budget)]["codeforces"] = cell
     return [Line(model, budget, found, "here") for (model, budget), found in cells.items()]
@@ -113,7 +113,10 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[str]]
     parser.add_argument("--benchmarks", nargs="+", default=list(NAMES), choices=NAMES, help="columns; unset: all")
     parser.add_argument("--budgets", nargs="+", default=list(BUDGETS), help="unset: the paper's")
     parser.add_argument("--standings", type=Path, help="the contests, as `e1 elo --fetch` has written them")
-    return parser.parse_known_args(argv)
+    arguments, shared = parser.parse_known_args(argv)
+    if own := {word.partition("=")[0] for word in shared} & {"--benchmark", "--methods", "--model", "--name"}:
+        parser.error(f"the table decides on {', '.join(sorted(own))}")
+    return arguments, shared
 
 
 def read(folder: Path, models: Sequence[str]) -> pd.DataFrame:
@@ -156,10 +159,10 @@ def write(arguments: argparse.Namespace) -> str:
 def main(argv: list[str] | None = None) -> None:
     """Evaluate, and write the table and the picture."""
     arguments, shared = parse(argv)
-    if arguments.standings is not None and not arguments.standings.exists():
-        sys.exit(f"recipes.table1: there is no file {arguments.standings}; `e1 elo --fetch` writes one")
-    evaluate(arguments, shared)
     try:
+        if arguments.standings is not None:
+            read_standings(arguments.standings)
+        evaluate(arguments, shared)
         print(write(arguments))
     except (StoreError, ValueError, OSError) as error:
         sys.exit(f"recipes.table1: {' '.join(str(error).split())}")

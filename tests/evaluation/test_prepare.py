@@ -53,7 +53,19 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(nano_data: Path, t
         ("none of the first 1 problems", options(long, out, *at, "--dataset_split", "train", "--max_problems", 1)),
         ("engine_args is '\\[1\\]'; it must be a JSON object", options(nano_data, out, *at, "--engine_args", "[1]")),
         ("chat_template_kwargs is 'x', which is not", options(nano_data, out, *at, "--chat_template_kwargs", "x")),
-        ("livecodebench is \\['v5'\\]; it must be like v5", options(nano_data, out, *at, "--livecodebench", "v5")),
+        ("livecodebench, which is not asked for", options(nano_data, out, *at, "--livecodebench", "v5")),
+        (
+            "livecodebench is \\['v5'\\]; it must be like v5",
+            ["--model", BASE, *at, "--benchmark", "livecodebench", "--livecodebench", "v5"],
+        ),
+        (
+            "grader is 'programs'; the benchmark amc has its own",
+            ["--model", BASE, *at, "--benchmark", "amc", "--grader", "programs"],
+        ),
+        (
+            "program_prompt is 'deepcoder'; the benchmark leetcode has its own",
+            ["--model", BASE, *at, "--benchmark", "leetcode", "--program_prompt", "deepcoder"],
+        ),
         ("with base_url, the server", options(nano_data, out, *at, "--base_url", nowhere, "--data_parallel_size", 2)),
     ]
     for expected, arguments in refused:

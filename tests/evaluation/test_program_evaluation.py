@@ -138,7 +138,7 @@ def of_livecodebench(row: dict[str, Any]) -> dict[str, Any]:
         for given, expected in pairs(row)
     ]
     return {
-        "question_id": "sums",
+        "question_id": row["problem"],
         "question_content": row["problem"],
         "contest_date": "2024-10-01T00:00:00",
         "starter_code": "def f(x):",
@@ -178,6 +178,7 @@ def test_every_benchmark_of_programs_runs_from_a_local_file_and_resumes_to_the_s
     process = started(tmp_path / "killed", *problems, *budget)
     while process.poll() is None and not list(tmp_path.glob("killed/segments/*.parquet")):
         time.sleep(0.01)
+    assert process.poll() is None
     kill(process)
     evaluated(tmp_path / "killed", *problems, *budget)
     assert results(tmp_path / "killed") == results(tmp_path / "whole")

@@ -5,6 +5,7 @@ import json
 import pickle
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,9 @@ def test_a_window_names_its_files_and_refuses_what_is_none() -> None:
     assert Window().files == ["test.jsonl", "test2.jsonl", "test3.jsonl", "test4.jsonl", "test5.jsonl"]
     assert Window("v1").files == ["test.jsonl"]
     with pytest.raises(ValueError, match=r"no release 'v7'; it has v1, .*, v6"):
-        _ = Window("v7").files
+        Window("v7")
+    with pytest.raises(ValueError, match="'20240801' is no day as 2024-08-01 is"):
+        Window("v5", "20240801")
     with pytest.raises(ValueError, match="are none"):
         Window("v5", "2025-02-01", "2025-02-01")
     with pytest.raises(ValueError, match="isoformat"):
@@ -131,6 +134,8 @@ OFFICIAL = {
     "time_limit": 1.5,
     "memory_limit": 256.0,
     "examples": [{"input": "6\n", "output": "2\n"}],
+    "input_mode": "stdio",
+    "official_tests_complete": True,
     "official_tests": [{"input": "6\n", "output": "2\n"}, {"input": "7\n", "output": "1\n"}],
     "generated_checker": (
         "import sys\n"
@@ -146,15 +151,25 @@ def test_codeforces_says_when_only_the_samples_are_there_and_uses_the_official_t
     problems, title = load_benchmark("codeforces", written(tmp_path, "codeforces", SUM))
     assert (title, problems["problem_id"][:]) == ("codeforces-sample-tests", ["1A"])
     asked = problems["prompt"][0][0]["content"]
-    assert asked == problems["problem"][0]
+    assert problems["problem"][0] == "Add two numbers."
     assert asked.endswith("Tags:\n['math']\n\nTime Limit: 1000 ms\nMemory Limit: 256 MB\n")
 
     problems, title = load_benchmark("codeforces", written(tmp_path, "codeforces", OFFICIAL))
-    assert (title, problems["problem_id"][:]) == ("codeforces", ["1B"])
-    assert "Time Limit: 1500 ms" in problems["problem"][0]
+    assert (title, problems["problem_id"][:]) == ("codeforces-official-tests", ["1B"])
+    assert "Time Limit: 1500 ms" in problems["prompt"][0][0]["content"]
     solutions = [block("print(input())"), block("print(1)"), block("print(4)")]
     grades = grader.grade(solutions, problems["answers"][:] * 3)
     assert [grade.outcome for grade in grades] == [Outcome.CORRECT, Outcome.CORRECT, Outcome.WRONG]
+
+    cut = {**OFFICIAL, "official_tests_complete": False, "input_format": None, "generated_checker": None, "tags": None}
+    problems, title = load_benchmark("codeforces", written(tmp_path, "codeforces", OFFICIAL, cut))
+    assert title == "codeforces-sample-tests"
+    assert [len(json.loads(suite)["cases"]) for (suite,) in problems["answers"]] == [2, 1]
+    assert "None" not in problems["prompt"][1][0]["content"]
+    files = {**OFFICIAL, "input_mode": "file"}
+    many = written(tmp_path, "codeforces", *[OFFICIAL] * 250, {**OFFICIAL, "description": None}, files)
+    problems, title = load_benchmark("codeforces", many)
+    assert (len(problems), title) == (250, "codeforces-official-tests")
 
 
 def test_leetcode_is_read_as_it_lies_on_the_hub(tmp_path: Path, grader: Grader) -> None:
@@ -167,16 +182,27 @@ def test_leetcode_is_read_as_it_lies_on_the_hub(tmp_path: Path, grader: Grader) 
     problems, title = load_benchmark("leetcode", written(tmp_path, "leetcode", row))
     assert (title, problems["problem_id"][:]) == ("leetcode", ["doubling"])
     assert problems["prompt"][0][0]["content"].startswith("Please solve the programming task below")
+    assert problems["problem"][0].startswith("Double it.")
     solutions = [block("class Solution:\n    def double(self, n): return 2 * n"), block("def double(n): return 4")]
     grades = grader.grade(solutions, problems["answers"][:] * 2)
     assert [grade.outcome for grade in grades] == [Outcome.CORRECT, Outcome.WRONG]
 
 
+def test_an_instruction_takes_the_place_of_what_a_benchmark_adds(tmp_path: Path) -> None:
+    arguments = written(tmp_path, "livecodebench", livecodebench_row("doubling", "2024-09-01"))
+    for instruction, asked in (("Go.", "Double a number (doubling). Go."), ("", "Double a number (doubling).")):
+        problems, _ = load_benchmark("livecodebench", replace(arguments, instruction=instruction))
+        assert problems["prompt"][0][0]["content"] == asked
+    assert problems["problem"][:] == ["Double a number (doubling)."]
+    arguments = written(tmp_path, "livecodebench", livecodebench_row("doubling", "2024-09-01", **METHOD))
+    problems, _ = load_benchmark("livecodebench", replace(arguments, instruction="Go."))
+    asked = problems["prompt"][0][0]["content"]
+    assert "def double(self, n: int)" in asked and asked.endswith("Go.") and "###" not in asked
+
+
 def test_rows_that_cannot_be_used_are_counted_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     broken = {**SUM, "examples": []}
-    with pytest.raises(
-        ValueError, match=r"^codeforces-sample-tests: 1 of 2 rows cannot be used \(row 1: .*no tests.*max_un"
-    ):
+    with pytest.raises(ValueError, match=r"^codeforces: 1 of 2 rows cannot be used \(row 1: .*no tests.*max_un"):
         load_benchmark("codeforces", written(tmp_path, "codeforces", SUM, broken))
     many = written(tmp_path, "codeforces", *[SUM] * 150, broken)
     assert len(load_benchmark("codeforces", many)[0]) == 150

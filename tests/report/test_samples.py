@@ -66,7 +66,7 @@ def test_an_older_layout_is_refused_with_what_to_do(tmp_path: Path) -> None:
         samples.read(tmp_path)
     message = str(refused.value)
     assert "missing: answer; unknown: boxed, correct; of another type:" in message and "sample" in message
-    assert "another folder" in message and "\n" not in message
+    assert "samples nothing" in message and "\n" not in message
 
 
 def test_a_damaged_table_is_named_with_what_to_do(tmp_path: Path) -> None:

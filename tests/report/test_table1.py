@@ -16,9 +16,10 @@ from recipes.table1 import __main__ as table1
 @pytest.fixture
 def evaluated(tmp_path: Path) -> Path:
     """A folder in which two models have been evaluated on three benchmarks."""
+    other = cell(right(9, 10, 2), 1024, 1024, method="truncation")  # which an earlier evaluation left there
     for model, gain in (("base", 0), ("e1", 2)):
         parts = {
-            "livecodebench": [cell(right(2 + gain, 10, 2), 1024, 1024), cell(right(5, 10, 2), None, None)],
+            "livecodebench": [cell(right(2 + gain, 10, 2), 1024, 1024), cell(right(5, 10, 2), None, None), other],
             "codeforces": [attempts(1 + gain), attempts(1 + gain, unconstrained=True)],
             "aime2024": [cell(right(1 + gain, 10), 1024, 1024), cell(right(4, 10), None, None)],
         }
@@ -26,7 +27,7 @@ def evaluated(tmp_path: Path) -> Path:
             folder = tmp_path / benchmark / model
             folder.mkdir(parents=True)
             table = pd.concat(cells, ignore_index=True)
-            table["method"] = table["method"].where(table["thinking_budget"].notna(), "unconstrained")
+            table.loc[table["thinking_budget"].isna(), "method"] = "unconstrained"
             title = "codeforces-sample-tests" if benchmark == "codeforces" else benchmark
             samples.write(table.assign(model=model, benchmark=title), folder)
     return tmp_path
