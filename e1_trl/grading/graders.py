@@ -1,12 +1,7 @@
 """Makes the grader that a recipe names. Imports what a kind of answer needs when it is asked for."""
 
-from typing import TYPE_CHECKING
-
 from e1_trl.grading.grade import Grader
 from e1_trl.problems.arguments import ProblemArguments
-
-if TYPE_CHECKING:
-    from e1_trl.grading.sandbox.box import Limits
 
 # Of one program on one test. Wall time ends what sleeps; on a loaded machine, a right program waits, too.
 MEMORY = 2**32  # bytes
@@ -26,19 +21,14 @@ def make_grader(arguments: ProblemArguments, workers: int) -> Grader:
 
         return MathematicsGrader(arguments.grading_time_limit, workers)
     from e1_trl.grading.programs import ProgramGrader
+    from e1_trl.grading.sandbox.box import Limits
     from e1_trl.grading.sandbox.command import SandboxError
     from e1_trl.grading.sandbox.isolation import choose
 
+    cpu = arguments.grading_time_limit
     try:
         isolation = choose(unprotected=arguments.run_programs_unprotected)
     except SandboxError as error:
         raise ValueError(f"{error}; run_programs_unprotected: true runs them all the same, as you") from error
-    return ProgramGrader(limits_of(arguments), workers, isolation)
-
-
-def limits_of(arguments: ProblemArguments) -> "Limits":
-    """What one program may take on one test."""
-    from e1_trl.grading.sandbox.box import Limits
-
-    cpu = arguments.grading_time_limit
-    return Limits(cpu=cpu, wall=WALL * cpu + PATIENCE, memory=MEMORY, output=OUTPUT)
+    limits = Limits(cpu=cpu, wall=WALL * cpu + PATIENCE, memory=MEMORY, output=OUTPUT)
+    return ProgramGrader(limits, workers, isolation)

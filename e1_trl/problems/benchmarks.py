@@ -47,7 +47,8 @@ BENCHMARKS = {
     "olympiadbench": Benchmark("math-ai/olympiadbench", problem_column="question", answer_column="final_answer"),
     # Not among the paper's benchmarks; its 1,319 problems need no averaging.
     "gsm8k": Benchmark("openai/gsm8k", config="main", problem_column="question", answer_after="####", samples=1),
-    # The authors sample Codeforces eight times, which are its attempts; the card of E1-AceReason-14B LiveCodeBench.
+    # The authors sample Codeforces eight times, which are its attempts, the card of E1-AceReason-14B LiveCodeBench; the
+    # other two are ours.
     "livecodebench": Benchmark("livecodebench/code_generation_lite", grader="programs", samples=8),
     "codeforces": Benchmark("Qwen/CodeElo", grader="programs", samples=8),
     "humanevalplus": Benchmark("evalplus/humanevalplus", grader="programs", samples=8),

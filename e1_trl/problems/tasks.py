@@ -19,6 +19,7 @@ from e1_trl.grading.sandbox.box import Box, Limits
 from e1_trl.grading.sandbox.command import SandboxError
 from e1_trl.grading.sandbox.isolation import choose
 from e1_trl.problems.arguments import ProblemArguments
+from e1_trl.problems.benchmarks import LIVECODEBENCH
 from e1_trl.problems.humanevalplus import humaneval_suite
 from e1_trl.problems.programs import read_answer
 from e1_trl.problems.prompts import ROWS, STARTER, ask_program
@@ -48,8 +49,6 @@ CODEFORCES = (
 )
 LEETCODE = "Please solve the programming task below using a self-contained code snippet in a markdown code block.\n\n"
 SAMPLE_TESTS, OFFICIAL_TESTS = "sample-tests", "official-tests"  # which a report on Codeforces is called by
-
-
 RELEASES = tuple(f"v{number}" for number in range(1, 7))
 
 
@@ -61,9 +60,9 @@ class Window:
         ValueError: there is no such release, a day is not written as 2024-08-01, or there is none between them.
     """
 
-    release: str = "v5"
-    since: str = "2024-08-01"
-    until: str = "2025-02-01"
+    release: str = LIVECODEBENCH[0]
+    since: str = LIVECODEBENCH[1]
+    until: str = LIVECODEBENCH[2]
 
     def __post_init__(self) -> None:
         if self.release not in RELEASES:
