@@ -196,6 +196,7 @@ def launch(
         *(sys.executable, "-m", "accelerate.commands.launch"),
         *("--config_file", ROOT / "accelerate_configs" / f"{accelerate_config}.yaml"),
         *(() if processes is None else ("--num_processes", processes)),
+        *("--main_process_port", free_port()),
         *("-m", "e1_trl.train"),
     ]
     recipe = [

@@ -8,6 +8,7 @@ docs/private-names.md.
 import copy
 import logging
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import is_peft_model
+from accelerate.utils.other import get_free_port
 from datasets import Dataset, IterableDataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, ProgressCallback
 from trl import GRPOTrainer
@@ -117,6 +119,10 @@ class E1Trainer(GRPOTrainer):
         args.vllm_max_model_length = settled.lengths.context
         if args.push_to_hub and args.log_completions and args.process_index == 0:
             keep_from_the_hub(Path(args.output_dir))
+        if args.world_size == 1:
+            # Where the engine's group of one meets itself. TRL tries the same port first in every run, and would refuse
+            # the later one of two that start together.
+            os.environ.setdefault("MASTER_PORT", str(get_free_port()))
         super().__init__(
             model=model,
             reward_funcs=reward_funcs,

@@ -99,6 +99,17 @@ def test_lora_trains_and_reaches_the_engine(train: Train, tmp_path: Path) -> Non
         merge([str(merged), "--output", str(tmp_path / "again")])
 
 
+def test_two_trainings_that_start_together_do_not_take_the_same_port(nano_data: Path, tmp_path: Path) -> None:
+    options = {"data": nano_data, "launched": False}
+    runs = [launch("--max_steps", 1, output=tmp_path / name, **options) for name in ("one", "other")]
+    try:
+        codes = [run.wait() for run in runs]
+    finally:
+        for run in runs:
+            kill(run)
+    assert codes == [0, 0], [printed(tmp_path / name)[-2000:] for name in ("one", "other")]
+
+
 def test_a_tied_output_head_reaches_the_engine(train: Train, tmp_path: Path) -> None:
     tied = tmp_path / "tied"
     model = AutoModelForCausalLM.from_pretrained(BASE, tie_word_embeddings=True)
