@@ -1,4 +1,4 @@
-"""Reads the answers of the miniature of programs: what forced ones lacked, and which right ones fail on fresh inputs.
+"""Reads the answers of the miniature of programs: what forced and wrong ones lacked, which right ones are not.
 
 python -m recipes.nano_code.transcripts --document docs/nano_code.md       (after `make train RECIPE=…`)
 """
@@ -6,6 +6,7 @@ python -m recipes.nano_code.transcripts --document docs/nano_code.md       (afte
 import argparse
 import json
 import random
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -55,13 +56,24 @@ def refuted(answers: pd.DataFrame, programs: dict[str, str]) -> tuple[int, int]:
     return sum(grade.outcome not in (Outcome.CORRECT, Outcome.UNGRADED) for grade in grades), len(grades)
 
 
+def misread(answers: pd.DataFrame, programs: dict[str, str]) -> tuple[int, int]:
+    """How many wrong answers would be the problem's own program with other numerals, and how many there are."""
+
+    def shape(program: str) -> str:
+        return re.sub(r"\d+", "0", program.removeprefix("```python\n").removesuffix("```")).strip()
+
+    wrong = answers[answers["outcome"] == Outcome.WRONG]
+    alike = [shape(row.solution) == shape(programs[row.prompt]) for row in wrong.itertuples()]
+    return sum(alike), len(alike)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--document", type=Path, required=True, help="Markdown with the sections forced and refuted")
+    parser.add_argument("--document", type=Path, required=True, help="Markdown with the sections of this")
     document = parser.parse_args().document
     problems = [json.loads(line) for line in (FOLDER / "data" / "test.jsonl").read_text().splitlines()]
     programs = {row["problem"]: row["solutions"][0] for row in problems}
-    lines, failing = [], []
+    lines, failing, misreading = [], [], []
     for model in MODELS:
         answers = samples.read(FOLDER / "evaluation" / model)
         separate = answers[(answers["method"] == "separate") & (answers["thinking_end"] == "forced")]
@@ -70,12 +82,16 @@ def main() -> None:
             lines.append((model, str(budget), *(f"{right} of {every}" for right, every in counts.values())))
         wrong, right = refuted(answers, programs)
         failing.append(f"{wrong} of {right} of {model}")
+        alike, wrong = misread(answers[answers["method"] == "unconstrained"], programs)
+        misreading.append(f"{alike} of {wrong} of {model}")
     header = ("model", "thinking budget", "whole plan", "one step missing", "two", "three or more")
     replace_section(document, "forced", table(header, lines))
     said = (
         f"Different answers that passed their tests and fail on some of {FRESH} fresh inputs: {', '.join(failing)}.\n"
     )
     replace_section(document, "refuted", said)
+    said = f"Wrong answers without a budget that are the right program but for numerals: {', '.join(misreading)}.\n"
+    replace_section(document, "misread", said)
     print(f"wrote {document}")
 
 
