@@ -155,8 +155,8 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
             peft_config=get_peft_config(recipe.model),
         )
         if args.eval_budgets and evaluation is not None:
-            budgets, steps = args.evaluation_budgets, int(args.eval_steps or 10)
-            trainer.add_callback(BudgetEvaluation(trainer, evaluation, budgets, recipe.grader, steps))
+            budgets, samples = args.evaluation_budgets, args.eval_samples
+            trainer.add_callback(BudgetEvaluation(trainer, evaluation, budgets, recipe.grader, samples))
         trainer.origin = replace(
             trainer.origin,
             datasets=recipe.datasets,

@@ -3,7 +3,8 @@
 Both take each process's own rollouts to their end by a collective operation.
 """
 
-from typing import Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from accelerate import Accelerator
@@ -15,9 +16,16 @@ from e1_trl.engines.engine import SamplingSettings, run
 from e1_trl.engines.server import ServerEngine
 from e1_trl.rollout import Completion, Rollout
 
+if TYPE_CHECKING:
+    from e1_trl.engines.weight_check import WeightCheck
+
 
 class TrainingEngine(Protocol):
     """What a trainer samples with."""
+
+    @property
+    def compared_tensors(self) -> int:
+        """How many of the engine's tensors were compared with the trainer's after the last sync; 0 if it cannot be."""
 
     def complete(self, rollouts: list[Rollout]) -> list[Completion]:
         """The completions of this process's rollouts. Every process calls it with equally many."""
@@ -38,7 +46,9 @@ def sampling_of(generation: VLLMGeneration) -> SamplingSettings:
 def make_training_engine(
     generation: VLLMGeneration, marker: Marker, context: int, accelerator: Accelerator, adapter: bool
 ) -> TrainingEngine:
-    """The engine of TRL's `vllm_mode`; on CPU, with weights brought there as vLLM's CPU kernels need it.
+    """The engine of TRL's `vllm_mode`; inside the processes, its weights are compared with the trainer's at every sync.
+
+    On CPU they are brought there as vLLM's CPU kernels need it.
 
     Args:
         generation: TRL's engine or its client.
@@ -52,11 +62,13 @@ def make_training_engine(
     """
     if generation.mode == "server":
         return ServedEngine(accelerator, _connect(generation, marker, context) if accelerator.is_main_process else None)
-    if accelerator.device.type == "cpu":
-        from e1_trl.engines.weights import reload_weights
+    from e1_trl.engines.weight_check import WeightCheck
+    from e1_trl.engines.weights import reload_weights
 
-        generation.sync_weights = lambda: reload_weights(generation)
-    return ColocatedEngine(generation, marker, accelerator, adapter)
+    on_cpu = accelerator.device.type == "cpu"
+    check = WeightCheck(generation, partial(reload_weights, generation) if on_cpu else generation.sync_weights)
+    generation.sync_weights = check
+    return ColocatedEngine(generation, marker, accelerator, adapter, check)
 
 
 def _connect(generation: VLLMGeneration, marker: Marker, context: int) -> ServerEngine:
@@ -65,15 +77,27 @@ def _connect(generation: VLLMGeneration, marker: Marker, context: int) -> Server
 
 
 class ColocatedEngine:
-    """vLLM in the training processes; the arguments are those of `make_training_engine`."""
+    """vLLM in the training processes; the arguments are those of `make_training_engine`, and what syncs its weights."""
 
-    def __init__(self, generation: VLLMGeneration, marker: Marker, accelerator: Accelerator, adapter: bool):
+    def __init__(
+        self,
+        generation: VLLMGeneration,
+        marker: Marker,
+        accelerator: Accelerator,
+        adapter: bool,
+        weights: "WeightCheck",
+    ):
         from e1_trl.engines.local import LocalEngine
 
         self._generation = generation
         self._engine = LocalEngine(generation.llm, marker, sampling_of(generation))
         self._accelerator = accelerator
         self._adapter = adapter
+        self._weights = weights
+
+    @property
+    def compared_tensors(self) -> int:
+        return len(self._weights.compared)
 
     def complete(self, rollouts: list[Rollout]) -> list[Completion]:
         """Wakes and gathers as `VLLMGeneration.generate` does with its own requests.
@@ -114,6 +138,10 @@ class ServedEngine:
     def __init__(self, accelerator: Accelerator, engine: ServerEngine | None):
         self._accelerator = accelerator
         self._engine = engine
+
+    @property
+    def compared_tensors(self) -> int:
+        return 0  # the server has no way to ask for its weights
 
     def complete(self, rollouts: list[Rollout]) -> list[Completion]:
         """Hands each process the completions of its own rollouts."""

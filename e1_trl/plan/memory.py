@@ -107,7 +107,7 @@ def memory(setup: Setup, card: int) -> Memory:
     return Memory(
         card=card,
         weights=shared(setup.dtype * parameters, 3),
-        gradients=shared(setup.dtype * parameters, 2),
+        gradients=shared((4 if setup.zero >= 2 else setup.dtype) * parameters, 2),  # E1Config: fp32 under ZeRO
         optimizer=0 if setup.offload else optimizer,
         reference=shared(setup.dtype * parameters, 3) if setup.reference else 0,
         activations=layers + working + head,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.integrations import get_available_reporting_integrations
-from transformers.trainer_utils import HubStrategy
+from transformers.trainer_utils import HubStrategy, IntervalStrategy
 from trl import GRPOConfig, ScriptArguments
 
 from e1_trl.budget import Budget, BudgetArguments, Marker
@@ -46,22 +46,24 @@ class E1Config(BudgetArguments, GRPOConfig):
             Longest prompt in tokens, chat template included. The engine is sized for it; longer prompts are dropped
             before the model is loaded, with a count.
         eval_budgets (`list[str]`, defaults to `[]`):
-            Budgets at which the training script evaluates every `eval_steps` steps, such as `"512+1024"`. The engine's
-            context is sized for them, too.
+            Budgets at which the training script evaluates, such as `"512+1024"`: as `eval_strategy` says, or every
+            `eval_steps` steps (10). The engine's context is sized for them, too. `metric_for_best_model` may name an
+            accuracy, such as `"eval_budget/512+1024/accuracy"`.
+        eval_samples (`int`, defaults to 1):
+            Answers to each problem at each of `eval_budgets`, whose accuracies are averaged.
         completions_steps (`int`, defaults to 10):
             With `log_completions`: steps between two tables of completions, printed and stored.
         train_on_forced_close (`bool`, defaults to `False`):
             For comparison only: train on forced tokens as if the policy had sampled them, as the paper's own code does.
-        max_logprob_gap (`float`, defaults to 0.1):
-            Training stops on a gross disagreement: when the mean absolute difference between vLLM's and the trainer's
-            log-probabilities of a generation batch exceeds this many nats. At learning rates near 1e-6 weights that
-            never reach the engine may stay below it for long, so watch `sampling/sampling_logp_difference/mean`, too.
-            Checked whenever TRL computes both (`vllm_importance_sampling_correction`, on by default).
         max_completion_length (`int`, *optional*):
             Follows from the budget. Where it is set, as in a recipe written for TRL, the budget must not exceed it.
         vllm_importance_sampling_mode (`str`, defaults to `"token_truncate"`):
             TRL's default weighs a completion by the product of its tokens' ratios and drops it beyond a bound. Over
             thousands of tokens that product is mostly rounding, so here each token has its own.
+        deepspeed_plugin:
+            From the Accelerate configuration. Under ZeRO-2 and 3, gradients are accumulated and reduced in fp32 unless
+            `data_types` and `communication_data_type` of its DeepSpeed configuration say otherwise; DeepSpeed's own
+            default is what the model computes in.
         hub_strategy (`str`, defaults to `"end"`):
             With `push_to_hub`: the model is uploaded once, when the training has ended. With Transformers' default,
             `"every_save"`, at every checkpoint, too.
@@ -79,15 +81,14 @@ class E1Config(BudgetArguments, GRPOConfig):
     eval_budgets: list[str] = field(
         default_factory=list, metadata={"help": "Budgets to evaluate at every `eval_steps` steps, as `512+1024`."}
     )
+    eval_samples: int = field(
+        default=1, metadata={"help": "Answers to each problem at each of `eval_budgets`, averaged."}
+    )
     completions_steps: int = field(
         default=10, metadata={"help": "With `log_completions`: steps between two tables of completions."}
     )
     train_on_forced_close: bool = field(
         default=False, metadata={"help": "For comparison only: train on forced tokens as if they were sampled."}
-    )
-    max_logprob_gap: float = field(
-        default=0.1,
-        metadata={"help": "Largest allowed mean gap (nats) between vLLM's and the trainer's log-probabilities."},
     )
     max_completion_length: int | None = field(
         default=None, metadata={"help": "Follows from the budget, which must not exceed it where it is set."}
@@ -103,11 +104,25 @@ class E1Config(BudgetArguments, GRPOConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage >= 2:
+            settings = self.deepspeed_plugin.deepspeed_config
+            settings.setdefault("communication_data_type", "fp32")
+            settings.setdefault("data_types", {}).setdefault("grad_accum_dtype", "fp32")
         Budget(self.thinking_budget, self.solution_budget)
         for text in self.eval_budgets:
             Budget.parse(text)
-        if self.eval_budgets and (self.eval_steps or 1) % 1:
-            raise ValueError(f"eval_steps is {self.eval_steps}; eval_budgets need a whole number of steps")
+        if self.eval_samples < 1:
+            raise ValueError(f"eval_samples is {self.eval_samples}, it must be at least 1")
+        if self.eval_budgets and self.eval_strategy == IntervalStrategy.NO:
+            self.eval_strategy: IntervalStrategy | str = IntervalStrategy.STEPS
+            self.eval_steps: float | None = self.eval_steps or 10
+        best = f"eval_{(self.metric_for_best_model or '').removeprefix('eval_')}"
+        metrics = [f"eval_budget/{budget}/accuracy" for budget in self.evaluation_budgets]
+        if metrics and self.metric_for_best_model is not None and best not in metrics:
+            raise ValueError(
+                f"metric_for_best_model is {self.metric_for_best_model!r}, and what eval_budgets measure is "
+                f"{', '.join(metrics)}"
+            )
         if not self.use_vllm:
             raise ValueError("use_vllm is false; budgeted rollouts need vLLM (vllm_mode 'colocate' or 'server')")
         if self.push_to_hub and (secret := secrets_in(vars(self))):

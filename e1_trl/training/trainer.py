@@ -9,7 +9,7 @@ import copy
 import logging
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,13 @@ import torch
 from accelerate.utils import is_peft_model
 from accelerate.utils.other import get_free_port
 from datasets import Dataset, IterableDataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, ProgressCallback
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PrinterCallback,
+    ProgressCallback,
+    TrainerControl,
+)
 from trl import GRPOTrainer
 from trl.extras.profiling import profiling_context
 from trl.trainer.utils import get_callable_name
@@ -33,6 +39,7 @@ from e1_trl.rollout import Completion, Rollout, ThinkingEnd
 from e1_trl.trained import Trained
 from e1_trl.training.config import E1Config, settle
 from e1_trl.training.data import AnyDataset, check_columns, check_size, keep_short
+from e1_trl.training.gap import LogprobGap
 from e1_trl.training.progress import Once, Progress, Short
 from e1_trl.training.rewards import Accuracy, Reward, sees_all
 
@@ -77,7 +84,8 @@ class E1Trainer(GRPOTrainer):
     Raises:
         ValueError: budget, context length, dataset, rewards and configuration do not fit together; before the model is
             loaded.
-        RuntimeError: while training, when the engine and the trainer disagree grossly on log-probabilities.
+        EngineError: while training, when the engine does not hold the weights that it was sent.
+        RuntimeError: while training, when log-probabilities are no numbers any more.
     """
 
     def __init__(
@@ -139,6 +147,8 @@ class E1Trainer(GRPOTrainer):
         self.marker = settled.marker
         self.context = settled.lengths.context
         self._table_step: int | None = None  # when a table of completions was last logged
+        self._gap = LogprobGap()
+        self.budget_evaluation: Callable[[], dict[str, float]] | None = None
         for callback in (PrinterCallback, ProgressCallback):
             self.remove_callback(callback)
         self.add_callback(Progress())
@@ -163,6 +173,7 @@ class E1Trainer(GRPOTrainer):
         }
         for column, values in bookkeeping.items():
             trainer._log_completion_extra(column, values)
+        trainer._log_metric("weights/compared_tensors", trainer.engine.compared_tensors)
         for completion in completions:
             trainer._log_metric("thinking/mean_tokens", completion.thinking_tokens)
             trainer._log_metric("solution/mean_tokens", completion.solution_tokens)
@@ -195,6 +206,14 @@ class E1Trainer(GRPOTrainer):
         if self.log_completions:
             self._table_step = step
         super().log(logs, start_time)
+
+    def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
+        """What a `BudgetEvaluation` measures if there is one, and TRL's evaluation at the training budget if not."""
+        if self.budget_evaluation is None:
+            return super().evaluate(*arguments, **options)
+        metrics = self.budget_evaluation()
+        self.control: TrainerControl = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
 
     def create_model_card(
         self, model_name: str | None = None, dataset_name: str | None = None, tags: str | list[str] | None = None
@@ -267,18 +286,9 @@ class E1Trainer(GRPOTrainer):
         return rewards_per_func
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """Stop on a gross disagreement of engine and trainer on the log-probabilities of what was sampled.
-
-        Weights that failed to reach the engine cause one in time, which at learning rates near 1e-6 may be long.
-        """
+        """Watch the gap between the engine's and the trainer's log-probabilities of what was sampled."""
         output = super()._generate_and_score_completions(inputs)
         metrics = self._metrics["train" if self.model.training else "eval"]
-        gaps = metrics.get("sampling/sampling_logp_difference/mean", [])
-        if gaps and not gaps[-1] <= self.args.max_logprob_gap:  # NaN is no agreement
-            raise RuntimeError(
-                f"step {self.state.global_step}: vLLM's log-probabilities differ from the trainer's by {gaps[-1]:.3g} "
-                f"nats per token on average, more than max_logprob_gap = {self.args.max_logprob_gap}: its weights are "
-                "stale, its precision is too low, or top_p, top_k, min_p or a penalty makes it sample from another "
-                "distribution than the trainer computes"
-            )
+        if gaps := metrics.get("sampling/sampling_logp_difference/mean", []):
+            self._gap.see(gaps[-1], self.state.global_step)
         return output

@@ -29,48 +29,54 @@ def verdict(grade: Grade) -> bool | None:
 
 
 class BudgetEvaluation(TrainerCallback):
-    """Every `steps` steps, answers all prompts at every budget and logs `eval_budget/<budget>/accuracy` and more.
+    """What the trainer evaluates once `trainer.add_callback(BudgetEvaluation(trainer, ...))` is called.
 
-    Also logged: `thinking_tokens`, `solution_tokens` (means, in tokens) and `forced_ratio`. What the grader itself
-    failed on is in no accuracy. Before the first step and after the last, too; a resumed run does not evaluate again at
-    the step of its checkpoint.
+    Answers all prompts at every budget, with the training's temperature and top_p, and logs
+    `eval_budget/<budget>/accuracy`, which `metric_for_best_model` may name, `thinking_tokens` and `solution_tokens`
+    (means, in tokens), and `forced_ratio`. What the grader itself failed on is in no accuracy. Evaluates when
+    `eval_strategy` says, before the first step and after the last, but not again at the step of the checkpoint that a
+    run resumes from.
 
     Args:
-        trainer: whose engine and weights are used; `trainer.add_callback(BudgetEvaluation(trainer, ...))`.
+        trainer: whose engine and weights are used.
         prompts: the columns `prompt`, `answers`, and `prompt_tokens`, as `e1_trl.training.data.load` makes them.
         budgets: budgets that fit the engine's context.
         grader: grades the solutions.
-        steps: optimizer steps between two evaluations.
+        samples: answers to each prompt at each budget, whose accuracies are averaged.
 
     Raises:
         ValueError: a budget does not fit the engine's context.
     """
 
-    def __init__(self, trainer: E1Trainer, prompts: Dataset, budgets: Sequence[Budget], grader: Grader, steps: int):
+    def __init__(
+        self, trainer: E1Trainer, prompts: Dataset, budgets: Sequence[Budget], grader: Grader, samples: int = 1
+    ):
         for budget in budgets:
             budget.thinking_limit(max(prompts["prompt_tokens"]), len(trainer.marker.forced_ids), trainer.context)
         self.trainer = trainer
         self.prompts = prompts
         self.budgets = budgets
         self.grader = grader
-        self.steps = steps
+        self.samples = samples
+        trainer.budget_evaluation = self.evaluate
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         at_this_step = (entry for entry in state.log_history if entry["step"] == state.global_step)
         if not any(name.startswith(PREFIX) for entry in at_this_step for name in entry):
-            self.evaluate()
+            self.trainer.evaluate()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if state.global_step % self.steps == 0 or state.global_step == state.max_steps:
-            self.evaluate()
+        if state.global_step == state.max_steps:
+            control.should_evaluate = True
 
-    def evaluate(self) -> None:
-        """Answer and grade at the weights of now. Every process takes its part of the prompts."""
+    def evaluate(self) -> dict[str, float]:
+        """Answer and grade at the weights of now; what is logged. Every process takes its part of the prompts."""
         trainer, accelerator = self.trainer, self.trainer.accelerator
-        own = share(len(self.prompts), accelerator.process_index, accelerator.num_processes)
-        prompts = self.prompts.select(own)
+        answers = len(self.prompts) * self.samples
+        own = share(answers, accelerator.process_index, accelerator.num_processes)
+        prompts = self.prompts.select([index // self.samples for index in own])
         logs: dict[str, float] = {}
         for budget in self.budgets:
             completions = trainer.complete(list(prompts["prompt"]), budget)
@@ -87,8 +93,5 @@ class BudgetEvaluation(TrainerCallback):
                 known = [value for value in values if value is not None]
                 if known:
                     logs[f"{PREFIX}{budget}/{name}"] = sum(known) / len(known)
-        # Past GRPOTrainer.log, which would log the metrics of the training's step here; and what is logged on the side
-        # must not keep that step from being logged.
-        should_log = trainer.control.should_log
-        Trainer.log(trainer, logs)
-        trainer.control.should_log = should_log
+        Trainer.log(trainer, logs)  # past GRPOTrainer.log, which would log the metrics of the training's step here
+        return logs

@@ -77,13 +77,13 @@ def accelerate(name: str) -> dict[str, Any]:
 
 # Training state in GB, calculated by hand: bytes per parameter and GPU, over 8 GPUs.
 STATES = [
-    ("E1-Math-1.5B", "zero2", {}, 1.777e9 * (2 + 2 + 2 / 8 + 12 / 8)),
-    ("E1-Math-1.5B", "zero3", {}, 1.777e9 * (2 + 2 + 2 + 12) / 8),
+    ("E1-Math-1.5B", "zero2", {}, 1.777e9 * (2 + 2 + 4 / 8 + 12 / 8)),
+    ("E1-Math-1.5B", "zero3", {}, 1.777e9 * (2 + 2 + 4 + 12) / 8),
     ("E1-Math-1.5B", "ddp", {"dtype": "float32"}, 1.777e9 * (4 + 4 + 4 + 8)),
-    ("E1-Math-7B", "zero3", {}, 7.616e9 * (2 + 2 + 2 + 12) / 8),
-    ("E1-Math-7B", "zero3", {"beta": 0}, 7.616e9 * (2 + 2 + 12) / 8),
-    ("E1-Code-14B", "zero3", {}, 14.770e9 * (2 + 2 + 12) / 8),
-    ("E1-AceReason-14B", "zero3_offload", {}, 14.770e9 * (2 + 2) / 8),
+    ("E1-Math-7B", "zero3", {}, 7.616e9 * (2 + 2 + 4 + 12) / 8),
+    ("E1-Math-7B", "zero3", {"beta": 0}, 7.616e9 * (2 + 4 + 12) / 8),
+    ("E1-Code-14B", "zero3", {}, 14.770e9 * (2 + 4 + 12) / 8),
+    ("E1-AceReason-14B", "zero3_offload", {}, 14.770e9 * (2 + 4) / 8),
 ]
 
 
@@ -247,6 +247,8 @@ model = AutoModelForCausalLM.from_config(Qwen2Config(**json.loads(sys.argv[1])))
 settings = {
     "train_micro_batch_size_per_gpu": 1,
     "bf16": {"enabled": True},
+    "data_types": {"grad_accum_dtype": "fp32"},
+    "communication_data_type": "fp32",
     "zero_optimization": {"stage": 3},
     "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}},
 }

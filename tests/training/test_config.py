@@ -55,7 +55,12 @@ def test_a_budget_that_does_not_fit_the_context_is_refused() -> None:
         ({"use_transformers_continuous_batching": True}, "use_transformers_continuous_batching: no effect"),
         ({"cache_implementation": "static"}, "cache_implementation: no effect"),
         ({"max_tool_calling_iterations": 3}, "max_tool_calling_iterations: no effect"),
-        ({"eval_budgets": ["8+8"], "eval_steps": 0.1}, "eval_steps is 0.1; eval_budgets need a whole number"),
+        ({"eval_samples": 0}, "eval_samples is 0"),
+        (
+            {"eval_budgets": ["8+8"], "metric_for_best_model": "eval_budget/16+8/accuracy"},
+            r"is 'eval_budget/16\+8/accuracy', and what eval_budgets measure is eval_budget/8\+8/accuracy$",
+        ),
+        ({"eval_budgets": ["8+8"], "load_best_model_at_end": True, "eval_strategy": "steps"}, "is 'loss', and"),
         ({"report_to": "wandb"}, "report_to names 'wandb', which is not installed; pip install wandb"),
         ({"generation_kwargs": {"max_tokens": 5}}, "generation_kwargs sets \\['max_tokens'\\]"),
         ({"push_to_hub": True, "model_init_kwargs": {"token": "hf_x"}}, "token is set, and would be uploaded inside"),

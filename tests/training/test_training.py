@@ -20,6 +20,7 @@ from e1_trl.report.provenance import Provenance, commit
 pytestmark = [pytest.mark.engine, pytest.mark.distributed]
 
 GAP = "sampling/sampling_logp_difference/mean"
+COMPARED = "weights/compared_tensors"
 # High enough to move every weight visibly within some steps: weights that do not reach the engine open the gap.
 FAST = ("--learning_rate", 1e-3, "--warmup_steps", 0, "--lr_scheduler_type", "constant")
 
@@ -31,6 +32,7 @@ def steps(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def assert_in_sync(log: list[dict[str, Any]], first: int = 0) -> None:
     gaps = [entry[GAP] for entry in steps(log)[first:]]
     assert gaps and max(gaps) < 0.01, gaps
+    assert all(entry[COMPARED] > 0 for entry in steps(log))
 
 
 def test_a_run_logs_the_bookkeeping_and_evaluates_at_the_same_budget(train: Train, tmp_path: Path) -> None:
@@ -158,7 +160,9 @@ def test_a_killed_run_resumes_from_its_checkpoint_followed_at_several_budgets(
     output = tmp_path / "killed"
     options = (
         *("--max_steps", 6, "--save_strategy", "steps", "--save_steps", 2, *FAST),
-        *("--eval_budgets", "16+16", "96+32", "--eval_steps", 2, "--dataset_test_split", "test[:33]"),
+        *("--eval_budgets", "16+16", "96+32", "--eval_steps", 2, "--dataset_test_split", "test[:17]"),
+        *("--eval_strategy", "steps", "--eval_samples", 2, "--load_best_model_at_end", "true"),
+        *("--metric_for_best_model", "eval_budget/96+32/accuracy"),
     )
     process = launch(*options, output=output, data=nano_data, launched=False)
     try:
@@ -184,6 +188,16 @@ def test_a_killed_run_resumes_from_its_checkpoint_followed_at_several_budgets(
         assert 16 < entry["eval_budget/96+32/thinking_tokens"] <= 96
     assert evaluations[0]["eval_budget/96+32/accuracy"] > evaluations[0]["eval_budget/16+16/accuracy"]
     assert evaluations[0] != {**evaluations[3], "step": 0}
+    sums = [34 * value for entry in evaluations for name, value in entry.items() if name.startswith("eval_budget/")]
+    assert sums == pytest.approx([round(each) for each in sums])  # over two answers to each of 17 problems
+    assert any(round(each) % 2 for each in sums)
+
+    state = json.loads((output / "trainer_state.json").read_text())
+    accuracies = {entry["step"]: entry["eval_budget/96+32/accuracy"] for entry in evaluations[1:]}
+    assert state["best_metric"] == max(accuracies.values()) == accuracies[state["best_global_step"]]
+    best = load_file(output / f"checkpoint-{state['best_global_step']}" / "model.safetensors")
+    saved = load_file(output / "model.safetensors")
+    assert all(torch.equal(saved[name], best[name]) for name in best)
 
 
 def whole_checkpoints(output: Path) -> list[int]:

@@ -1,5 +1,6 @@
 """How the prompts of an evaluation are shared among processes."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,11 +35,7 @@ def test_what_does_not_divide_is_padded_with_the_last_prompt(processes: int, exp
 )
 def test_a_resumed_run_evaluates_only_what_its_log_lacks(step: int, log: list[dict[str, Any]], evaluates: bool) -> None:
     evaluated = []
-
-    class Counted(BudgetEvaluation):
-        def evaluate(self) -> None:
-            evaluated.append(step)
-
-    counted = Counted(None, None, [], None, steps=2)  # type: ignore[arg-type]
-    counted.on_train_begin(None, TrainerState(global_step=step, log_history=log), TrainerControl())  # type: ignore[arg-type]
+    trainer = SimpleNamespace(evaluate=lambda: evaluated.append(step))
+    evaluation = BudgetEvaluation(trainer, None, [], None)  # type: ignore[arg-type]
+    evaluation.on_train_begin(None, TrainerState(global_step=step, log_history=log), TrainerControl())  # type: ignore[arg-type]
     assert bool(evaluated) == evaluates
