@@ -34,6 +34,7 @@ from e1_trl.training.data import Problems, check_columns, check_size, load
 from e1_trl.training.dry_run import describe
 from e1_trl.training.resolved import resolved
 from e1_trl.training.rewards import Accuracy, Reward, make_rewards
+from e1_trl.training.solve_rates import check_settings
 from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import BudgetEvaluation
 
@@ -77,6 +78,8 @@ def prepare(
         **(args.model_init_kwargs or {}),
     }
     settled = settle(args, model.model_name_or_path)
+    if script_args.solve_rates and args.process_index == 0:
+        check_settings(script_args.solve_rates, args, model.model_name_or_path, settled)
     with args.main_process_first(desc="preparing the prompts"):
         problems = load(script_args, mixture, args, settled.tokenizer)
     for dataset in (problems.train, problems.evaluation):

@@ -22,6 +22,7 @@ from e1_trl.grading.graders import make_grader
 from e1_trl.problems.benchmarks import BENCHMARKS, load_benchmark
 from e1_trl.problems.load import load_problems
 from e1_trl.problems.prompts import compose, drop_long, tokenize
+from e1_trl.report.samples import as_stored, read
 from e1_trl.rollout import Segment, Stop
 from e1_trl.trained import FILE, Trained
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_GRADING_WORKERS = 32  # a program may take gigabytes
-LONGEST_ANSWER = 1000  # characters in the table of answers
 DEFAULT_TEMPERATURE, DEFAULT_TOP_P = 0.6, 0.95  # where neither the user nor the benchmark says
 
 
@@ -125,7 +125,8 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     accepted = problems.select_columns(["answers"])
     dataset = f"{benchmark}: {digest_of_table(problems.select_columns(['prompt', 'answers']))}"  # all that matters
     names = problems["problem_id"] if "problem_id" in problems.column_names else [None] * len(problems)
-    problems = problems.select_columns(["prompt"]).add_column("answers", _named(accepted))
+    stored = [[as_stored(answer) for answer in answers] for answers in accepted["answers"]]
+    problems = problems.select_columns(["prompt"]).add_column("answers", stored)
     problems = problems.add_column("problem_id", [None if name is None else str(name) for name in names])
     problems = problems.add_column("index", list(range(len(problems))))
     chosen = min(arguments.max_problems or len(problems), len(problems))
@@ -226,15 +227,6 @@ def _load(arguments: EvaluationArguments) -> tuple["Dataset", str]:
     return load_problems(name, arguments.dataset_split, arguments, arguments.dataset_config), Path(name).name
 
 
-def _named(accepted: "Dataset") -> list[list[str]]:
-    """The accepted answers, of which those that are long are named by their digests: the tests of a program may be many
-    megabytes, and the table of answers has them in every row."""
-    return [
-        [answer if len(answer) <= LONGEST_ANSWER else f"sha256:{digest(answer)}" for answer in answers]
-        for answers in accepted["answers"]
-    ]
-
-
 def _sampling(arguments: EvaluationArguments) -> tuple[int, SamplingSettings]:
     """Samples per problem and how they are drawn: what was asked for, else the benchmark's, else the default."""
     benchmark = None if arguments.benchmark is None else BENCHMARKS[arguments.benchmark]
@@ -259,8 +251,6 @@ def read_thinking(folder: Path, manifest: Manifest) -> tuple[str, dict[Identity,
         StoreError: there is none.
         ValueError: it was on other problems or with another tokenizer.
     """
-    from e1_trl.report.samples import read
-
     table = read(folder)
     theirs, ours = json.loads((folder / "run.json").read_text()), manifest.as_json()
     for name in ("dataset", "vocabulary", "marker"):

@@ -4,6 +4,7 @@
 what was asked, determine it. Knows nothing of engines, tokenizers or of how answers are graded.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from e1_trl.grading.grade import Grade, Grader
 
 FILE = "samples.parquet"
+LONGEST_ANSWER = 1000  # characters of an accepted answer in the table
 GRADED_AT_A_TIME = 1000  # answers
 REFERENCES_AT_A_TIME = 2**26  # characters: the tests of one program may be many megabytes
 
@@ -59,6 +61,14 @@ GRADED = [
 SCHEMA = pa.schema([*ASKED, *TEXTS, *SPENT, *GRADED])
 FIGURES = [field.name for field in (*ASKED, *SPENT, *GRADED)]  # all that statistics are made of
 CELL = ["model", "benchmark", "method", "thinking_budget", "solution_budget"]  # of the rows of a report
+
+
+def as_stored(answer: str) -> str:
+    """An accepted answer as the table has it: a long one is named by its digest, since the tests of a program may be
+    many megabytes, and would stand in every row."""
+    if len(answer) <= LONGEST_ANSWER:
+        return answer
+    return f"sha256:{hashlib.sha256(answer.encode()).hexdigest()[:16]}"
 
 
 def read(folder: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:

@@ -250,6 +250,13 @@ class E1ScriptArguments(ProblemArguments, ScriptArguments):
             "evaluated on during the training always are."
         },
     )
+    solve_rates: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "Folders of stored evaluations of the training problems (`e1 eval`). Problems that these never or "
+            "always solve under the training budget are dropped, with a count."
+        },
+    )
     accelerate_config: str | None = field(
         default=None,
         metadata={
@@ -270,6 +277,8 @@ class E1ScriptArguments(ProblemArguments, ScriptArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        named = [self.solve_rates] if isinstance(self.solve_rates, str) else self.solve_rates or []
+        self.solve_rates = [name for name in named if name]  # "" on the command line: none of the recipe's
         if self.grader == "programs" and "format" in self.reward_funcs:
             raise ValueError("the reward format looks for a box, which no program has; remove it from reward_funcs")
         if self.dataset_streaming:
