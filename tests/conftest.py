@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -184,11 +184,12 @@ def launch(
     processes: int | None = None,
     compiled: bool = False,
     launched: bool = True,
+    launcher: Sequence[object] = (),
 ) -> "subprocess.Popen[bytes] | Program":
     """Start the nano recipe on tiny batches, in a process group of its own; `options` override the recipe.
 
-    With `compiled`, the engine compiles the model, as it does for users. Unless `launched`, it is one process that no
-    launcher has started.
+    `launcher` are more options of the launcher. With `compiled`, the engine compiles the model, as it does for users.
+    Unless `launched`, it is one process that no launcher has started.
 
     What it prints goes into a file beside `output`: nobody reads a pipe while the run is waited for.
     """
@@ -196,7 +197,7 @@ def launch(
         *(sys.executable, "-m", "accelerate.commands.launch"),
         *("--config_file", ROOT / "accelerate_configs" / f"{accelerate_config}.yaml"),
         *(() if processes is None else ("--num_processes", processes)),
-        *("--main_process_port", free_port()),
+        *("--main_process_port", free_port(), *launcher),
         *("-m", "e1_trl.train"),
     ]
     recipe = [

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from conftest import BASE, Train, kill, launch, printed
+from conftest import BASE, Train, free_port, kill, launch, printed
 from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -152,6 +152,33 @@ def test_two_processes_share_one_tensor_parallel_engine(train: Train) -> None:
     )
     assert len(steps(log)) == 4
     assert_in_sync(log)
+
+
+@pytest.mark.alone
+def test_two_machines_train_together(nano_data: Path, tmp_path: Path) -> None:
+    where = ("--main_process_ip", "127.0.0.1", "--main_process_port", free_port())
+    group = ("--num_machines", 2, "--num_processes", 2, "--deepspeed_multinode_launcher", "standard", *where)
+    outputs = [tmp_path / f"machine-{rank}" for rank in range(2)]
+    machines = [
+        launch(
+            *("--ddp_backend", "gloo", "--output_dir", outputs[0], "--max_steps", 2, *FAST),
+            output=output,
+            data=nano_data,
+            accelerate_config="cpu_zero3",
+            launcher=("--machine_rank", rank, *group),
+        )
+        for rank, output in enumerate(outputs)
+    ]
+    try:
+        codes = [machine.wait() for machine in machines]
+    finally:
+        for machine in machines:
+            kill(machine)
+    assert codes == [0, 0], [printed(output)[-3000:] for output in outputs]
+    log = json.loads((outputs[0] / "trainer_state.json").read_text())["log_history"]
+    assert len(steps(log)) == 2
+    assert_in_sync(log)
+    assert [printed(output).count("step 2/2 | reward") for output in outputs] == [1, 0]
 
 
 def test_a_killed_run_resumes_from_its_checkpoint_followed_at_several_budgets(
