@@ -78,7 +78,7 @@ def prepare(
         **(args.model_init_kwargs or {}),
     }
     settled = settle(args, model.model_name_or_path)
-    if script_args.solve_rates and args.process_index == 0:
+    if script_args.solve_rates:
         check_settings(script_args.solve_rates, args, model.model_name_or_path, settled)
     with args.main_process_first(desc="preparing the prompts"):
         problems = load(script_args, mixture, args, settled.tokenizer)

@@ -133,7 +133,6 @@ def check_settings(names: Sequence[str], args: E1Config, model: str, settled: Se
         OSError: there is no such model.
     """
     here: dict[str, Any] = {
-        "model": Checkpoint(model, (args.model_init_kwargs or {}).get("revision")).fingerprint(),
         "marker": list(settled.marker.ids),
         "forced_text": list(settled.marker.forced_ids),
         "temperature": args.temperature,
@@ -142,6 +141,8 @@ def check_settings(names: Sequence[str], args: E1Config, model: str, settled: Se
         "min_p": args.min_p or 0.0,
         "repetition_penalty": args.repetition_penalty,
     }
+    if args.process_index == 0:  # which warns for all: it may mean to read all of the weights
+        here["model"] = Checkpoint(model, (args.model_init_kwargs or {}).get("revision")).fingerprint()
     template = args.chat_template_kwargs or {}
     for name in names:
         file = _folder(name) / "run.json"

@@ -207,11 +207,11 @@ def test_a_dry_run_counts_and_names_what_was_sampled_otherwise(
     dry_run(data, evaluation, "--model_name_or_path", model, "--temperature", 0.5, "--forced_text", "</think>a")
     (warning,) = [message for message in caplog.messages if message.startswith("solve_rates: ")]
     assert [part.split()[0] for part in warning.partition("will: ")[2].split("; ")] == [
-        "model",
         "forced_text",
         "temperature",
+        "model",
     ]
-    assert "forced_text [5] there, [5, 16] here; temperature 1.0 there, 0.5 here" in warning
+    assert "forced_text [5] there, [5, 16] here; temperature 1.0 there, 0.5 here; model " in warning
 
     for options_, message in (
         (("--per_device_train_batch_size", 32), "2 prompts are too few to train on: one generation takes 4"),
