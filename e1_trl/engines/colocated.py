@@ -4,8 +4,9 @@ Both take each process's own rollouts to their end by a collective operation.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list, gather_object
@@ -107,9 +108,11 @@ class ColocatedEngine:
         generation = self._generation
         group, rank = rollouts, 0
         if generation.tensor_parallel_size > 1:
-            gathered: list[list[Rollout]] = [[] for _ in range(generation.tensor_parallel_size)]
-            torch.distributed.all_gather_object(gathered, rollouts, group=generation.tp_group)
-            group = [rollout for part in gathered for rollout in part]
+            gathered: list[Any] = [None] * generation.tensor_parallel_size
+            torch.distributed.all_gather_object(gathered, (rollouts, np.random.get_state()), group=generation.tp_group)
+            group = [rollout for part, _ in gathered for rollout in part]
+            # On CUDA each process draws every request's seed from numpy's global generator; all must draw the same.
+            np.random.set_state(gathered[0][1])
             rank = torch.distributed.get_rank(group=generation.tp_group)
         if generation.enable_sleep_mode:
             if generation._llm_weights_sleeping:

@@ -1,11 +1,12 @@
 """vLLM in this process. Importing this module imports vLLM.
 
 Nothing depends on time or on the order of a set: two engines that get the same requests and sample the same tokens take
-the same steps, which tensor-parallel groups rely on.
+the same steps, which tensor-parallel groups rely on. docs/engines.md lists what is assumed of vLLM on CUDA, where what a
+step samples comes a step late.
 """
 
 from collections.abc import Mapping
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 from vllm import LLM, CompletionOutput, RequestOutput, SamplingParams
@@ -69,6 +70,8 @@ class LocalEngine:
         self.sampling = sampling
         self.concurrency = concurrency
         self.adapter = adapter
+        # No name comes twice: a step may still be in flight that was started for requests of the generation before.
+        self._names = map(str, count())
 
     @classmethod
     def start(
@@ -108,12 +111,9 @@ class LocalEngine:
         engine = self.llm.llm_engine
         waiting = iter(requests)
         in_flight: dict[str, tuple[Key, Request, str]] = {}
-        submitted = 0
 
         def submit(key: Key, request: Request) -> None:
-            nonlocal submitted
-            name = str(submitted)
-            submitted += 1
+            name = next(self._names)
             prompt = {"prompt_token_ids": request.prompt_ids}
             params = sampling_params(request, self.marker, self.sampling)
             in_flight[name] = key, request, engine.add_request(name, prompt, params, lora_request=self.adapter)

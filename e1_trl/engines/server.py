@@ -1,18 +1,26 @@
 """A server of the OpenAI completions API that takes and returns token ids, as vLLM's and SGLang's do."""
 
 import os
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from itertools import islice
+import resource
+from collections import deque
+from collections.abc import Sequence
+from itertools import count
+from queue import Empty, SimpleQueue
+from threading import Thread
 
-from openai import OpenAI, OpenAIError
+import httpx
+from openai import DefaultHttpxClient, OpenAI, OpenAIError, Timeout
 
 from e1_trl.budget import Marker
 from e1_trl.engines.engine import EngineError, Follow, Key, Requests, SamplingSettings, read_stop, request_parameters
 from e1_trl.rollout import Request, Segment
 
-CONCURRENCY = 256
-LONGEST_REQUEST = 3600.0  # seconds, for the tokens of one request on a busy server
+MOST_IN_FLIGHT = 2048  # requests; each has a thread and a connection of this process
+OTHER_FILES = 256  # that this process has open beside its connections
 RETRIES = 40  # with the client's pauses of up to 8 s, the server may be away for five minutes
+SLOWEST = 5.0  # tokens per second that any server samples of a sequence
+BUSY = 1800.0  # seconds for which the server may be away, or busy with the requests of others
+CONNECTING = 60.0  # seconds until a connection is there, and for any answer that samples nothing
 
 
 class ServerEngine:
@@ -27,7 +35,7 @@ class ServerEngine:
     """
 
     def __init__(
-        self, client: OpenAI, model: str, marker: Marker, sampling: SamplingSettings, concurrency: int = CONCURRENCY
+        self, client: OpenAI, model: str, marker: Marker, sampling: SamplingSettings, concurrency: int = MOST_IN_FLIGHT
     ):
         self.client = client
         self.model = model
@@ -43,19 +51,25 @@ class ServerEngine:
         marker: Marker,
         sampling: SamplingSettings,
         context: int,
-        concurrency: int = CONCURRENCY,
+        concurrency: int = MOST_IN_FLIGHT,
     ) -> "ServerEngine":
         """Make sure that the server is there, serves the model, and takes sequences of `context` tokens.
 
-        The key is taken from `OPENAI_API_KEY`. Requests are repeated for some minutes while the server is away.
+        The key is taken from `OPENAI_API_KEY`. Requests are repeated for some minutes while the server is away. The
+        process's own limit on open files is raised as far as `concurrency` connections need; where that is not
+        enough, fewer requests are in flight.
 
         Raises:
             EngineError: one line about what it lacks.
         """
         key = os.environ.get("OPENAI_API_KEY", "unused")
-        client = OpenAI(base_url=base_url, api_key=key, timeout=LONGEST_REQUEST)
+        # As many connections as there are requests: the client's own limits are 1000, of which it keeps 100 open.
+        pool = DefaultHttpxClient(limits=httpx.Limits(max_connections=None, max_keepalive_connections=None))
+        # No time to read: an answer comes when all its tokens are sampled, and `serve` tells a server that hangs.
+        timeout = Timeout(None, connect=CONNECTING)
+        client = OpenAI(base_url=base_url, api_key=key, timeout=timeout, http_client=pool)
         try:
-            models = {served.id: served for served in client.models.list()}
+            models = {served.id: served for served in client.models.list(timeout=CONNECTING)}
         except OpenAIError as error:
             raise EngineError(f"no answer from {base_url}: {error}; is the server up, and the path /v1?") from error
         if model not in models:
@@ -66,30 +80,44 @@ class ServerEngine:
                 f"{base_url} has a context of {length} tokens, the budgets need {context}; "
                 f"restart it with --max-model-len {context}, or lower the budgets"
             )
-        return cls(client.with_options(max_retries=RETRIES), model, marker, sampling, concurrency)
+        return cls(client.with_options(max_retries=RETRIES), model, marker, sampling, _connections(concurrency))
 
     def serve(self, requests: Requests[Key], follow: Follow[Key]) -> None:
         """See `Engine.serve`. The client retries what can be retried; the first failure ends it, waiting for nobody."""
-        waiting = iter(requests)
-        in_flight: dict[Future[Segment], Key] = {}
-        pool = ThreadPoolExecutor(self.concurrency)
+        waiting, followers = iter(requests), deque[tuple[Key, Request]]()
+        numbers = count()
+        in_flight: dict[int, tuple[Key, Request]] = {}
+        answers: SimpleQueue[tuple[int, Segment | Exception]] = SimpleQueue()
 
-        def submit(key: Key, request: Request) -> None:
-            in_flight[pool.submit(self._complete, request)] = key
+        def complete(number: int, request: Request) -> None:
+            try:
+                answers.put((number, self._complete(request)))
+            except Exception as error:
+                answers.put((number, error))
 
-        try:
-            while True:
-                for key, request in islice(waiting, max(0, self.concurrency - len(in_flight))):
-                    submit(key, request)
-                if not in_flight:
-                    return
-                done = wait(in_flight, return_when=FIRST_COMPLETED).done
-                # Those that failed last, so that nothing is lost that was finished at the same time.
-                for future in sorted(done, key=lambda future: future.exception() is not None):
-                    for follower in follow(in_flight.pop(future), future.result()):
-                        submit(*follower)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        while True:
+            while len(in_flight) < self.concurrency and (
+                wanted := followers.popleft() if followers else next(waiting, None)
+            ):
+                in_flight[number := next(numbers)] = wanted
+                # A daemon, so that what is given up does not keep the process from ending.
+                Thread(target=complete, args=(number, wanted[1]), daemon=True).start()
+            if not in_flight:
+                return
+            seconds = _patience([request for _, request in in_flight.values()])
+            try:
+                done = [answers.get(timeout=seconds)]
+            except Empty:
+                where = self.client.base_url
+                raise EngineError(f"{where} has ended no request for {seconds:.0f} s; does it hang?") from None
+            while not answers.empty():
+                done.append(answers.get())
+            # Those that failed last, so that nothing is lost that was finished at the same time.
+            for number, answer in sorted(done, key=lambda each: isinstance(each[1], Exception)):
+                if isinstance(answer, Exception):
+                    raise answer
+                key, _ = in_flight.pop(number)
+                followers.extend(follow(key, answer))
 
     def _complete(self, request: Request) -> Segment:
         # The OpenAI client knows a part of vLLM's sampling parameters; all of them may go in the body.
@@ -109,3 +137,22 @@ class ServerEngine:
         logprobs = None if given is None else [float("nan") if value is None else value for value in given]
         stop_reason = extra.get("stop_reason", extra.get("matched_stop"))  # as vLLM calls it, and SGLang
         return Segment(extra["token_ids"], read_stop(choice.finish_reason, stop_reason, request, self.marker), logprobs)
+
+
+def _patience(in_flight: Sequence[Request]) -> float:
+    """Seconds in which a server ends one of the requests in flight, unless it hangs.
+
+    How long a request waits for others is not known, so that no time is too long for it; but of those that the server
+    samples at the moment, one ends in the time that the longest takes. A connection that is closed, by a server that
+    dies, say, is none of this: the client tries again at once.
+    """
+    return max(request.max_tokens for request in in_flight) / SLOWEST + BUSY
+
+
+def _connections(wanted: int) -> int:
+    """How many of the connections wanted this process may have, after raising its limit on open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted + OTHER_FILES:
+        soft = min(wanted + OTHER_FILES, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, min(wanted, soft - OTHER_FILES))

@@ -101,7 +101,9 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
         default=None, metadata={"help": "An OpenAI-compatible server to sample from, as http://host:8000/v1."}
     )
     served_model_name: str | None = field(default=None, metadata={"help": "The model's name there; unset: `model`."})
-    concurrency: int = field(default=256, metadata={"help": "Requests in flight at a time."})
+    concurrency: int | None = field(
+        default=None, metadata={"help": "Requests in flight at a time; unset: 256, and 2048 at a server."}
+    )
     max_model_length: int | None = field(default=None, metadata={"help": "Context in tokens; unset: the model's."})
     tensor_parallel_size: int = field(default=1, metadata={"help": "GPUs that share the model."})
     data_parallel_size: int = field(default=1, metadata={"help": "Engines, each with a part of the problems."})

@@ -13,6 +13,8 @@ from e1_trl.evaluation.methods import METHODS
 from e1_trl.evaluation.plan import Plan
 from e1_trl.evaluation.prepare import Prepared
 
+SLOTS = 256  # sequences that an engine in this process samples at a time
+
 
 def start_engine(prepared: Prepared, plan: Plan, stored: int, rank: int = 0) -> Engine:
     """The server that was named, or vLLM in this process.
@@ -25,12 +27,11 @@ def start_engine(prepared: Prepared, plan: Plan, stored: int, rank: int = 0) -> 
     """
     arguments, marker, context = prepared.arguments, prepared.setting.marker, plan.context
     if arguments.base_url is not None:
-        from e1_trl.engines.server import ServerEngine
+        from e1_trl.engines.server import MOST_IN_FLIGHT, ServerEngine
 
         served = arguments.served_model_name or arguments.model
-        return ServerEngine.connect(
-            arguments.base_url, served, marker, prepared.sampling, context, arguments.concurrency
-        )
+        concurrency = arguments.concurrency or MOST_IN_FLIGHT
+        return ServerEngine.connect(arguments.base_url, served, marker, prepared.sampling, context, concurrency)
     # The engine is stepped in this process. Set before vLLM is imported, which the next line does.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     from e1_trl.engines.local import LocalEngine
@@ -40,7 +41,7 @@ def start_engine(prepared: Prepared, plan: Plan, stored: int, rank: int = 0) -> 
         checkpoint.model,
         marker,
         prepared.sampling,
-        arguments.concurrency,
+        arguments.concurrency or SLOTS,
         adapter=checkpoint.adapter_folder,
         native_budget=any(METHODS[asked.cell.method].native for asked in plan.asked),
         options=engine_options(prepared, context, seed=[arguments.seed, rank, stored]),

@@ -1,14 +1,21 @@
 """The scheduler over a real engine: a colocated CPU vLLM that serves the nano base."""
 
 import json
+import pickle
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from conftest import BASE
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
-from vllm import LLM
+from vllm import LLM, envs
+from vllm.config import VllmConfig
+from vllm.platforms import current_platform
+from vllm.v1.engine.core import EngineCore
 
 from benchmarks.barrier import barrier
 from e1_trl.budget import Budget, Marker
@@ -24,8 +31,39 @@ SLOTS = 8
 
 
 @pytest.fixture(scope="module")
-def llm(start_engine: Callable[..., LLM]) -> LLM:
-    return start_engine(max_model_len=CONTEXT, max_num_seqs=SLOTS)
+def synchronous(start_engine: Callable[..., LLM]) -> LLM:
+    """An engine as it runs on CPU."""
+    return start_engine(max_model_len=CONTEXT, max_num_seqs=SLOTS, async_scheduling=False)
+
+
+@pytest.fixture(scope="module")
+def asynchronous(start_engine: Callable[..., LLM]) -> LLM:
+    """An engine as it runs on CUDA: it schedules and starts a step before it reads what the one before has sampled.
+
+    vLLM's CPU build can do so, but always says no to it.
+    """
+    settle = current_platform.check_and_update_config
+
+    def settle_the_rest(config: VllmConfig) -> None:
+        chosen = config.scheduler_config.async_scheduling
+        settle(config)
+        config.scheduler_config.async_scheduling = chosen
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(current_platform, "check_and_update_config", settle_the_rest)
+        llm = start_engine(max_model_len=CONTEXT, max_num_seqs=SLOTS, async_scheduling=True)
+    assert core(llm).async_scheduling and core(llm).batch_queue_size == 2
+    assert llm.llm_engine.model_executor.driver_worker.model_runner.use_async_scheduling
+    return llm
+
+
+@pytest.fixture(params=["synchronous", "asynchronous"])
+def llm(request: pytest.FixtureRequest) -> LLM:
+    return request.getfixturevalue(request.param)
+
+
+def core(llm: LLM) -> EngineCore:
+    return llm.llm_engine.engine_core.engine_core
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +89,11 @@ def run(
     marker: Marker,
     scheduler: Callable[[LocalEngine, list[Rollout]], None] = stream,
     temperature: float = 0.0,
+    concurrency: int | None = None,
     **extra: Any,
 ) -> list[Completion]:
     rollouts = [Rollout(ids, budget, marker, CONTEXT) for ids in prompts]
-    scheduler(LocalEngine(llm, marker, SamplingSettings(temperature, extra=extra)), rollouts)
+    scheduler(LocalEngine(llm, marker, SamplingSettings(temperature, extra=extra), concurrency), rollouts)
     return [rollout.completion for rollout in rollouts]
 
 
@@ -132,6 +171,7 @@ def test_an_interrupted_run_leaves_the_engine_usable(
     llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
 ) -> None:
     marker = Marker.from_tokenizer(tokenizer)
+    expected = run(llm, prompts, Budget(20, 8), marker)
     engine, step, steps = llm.llm_engine, llm.llm_engine.step, iter(range(5))
 
     def failing_step() -> list[Any]:
@@ -146,7 +186,8 @@ def test_an_interrupted_run_leaves_the_engine_usable(
     finally:
         engine.step = step
     assert not engine.has_unfinished_requests()
-    assert len(run(llm, prompts, Budget(20, 8), marker)) == len(prompts)
+    # What was sampled for the aborted requests may come now, and is for nobody.
+    assert [c.token_ids for c in run(llm, prompts, Budget(20, 8), marker)] == [c.token_ids for c in expected]
 
 
 def test_a_second_marker_in_the_solution_is_just_a_token(
@@ -158,3 +199,87 @@ def test_a_second_marker_in_the_solution_is_just_a_token(
     for completion in completions:
         assert completion.solution_ids == [marker.ids[0]] * 5
         assert completion.truncated
+
+
+@pytest.mark.parametrize("concurrency", [None, 5])
+@pytest.mark.parametrize(
+    ("marker_text", "text", "ends"),
+    [
+        ("</think>", "60+16", {ThinkingEnd.FORCED}),
+        ("</think>", "150+16", {ThinkingEnd.FORCED, ThinkingEnd.CLOSED}),
+        (";c=", "60+16", {ThinkingEnd.CLOSED}),
+    ],
+)
+def test_an_engine_that_answers_a_step_late_samples_the_same_and_keeps_every_budget(
+    synchronous: LLM,
+    asynchronous: LLM,
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: list[list[int]],
+    marker_text: str,
+    text: str,
+    ends: set[ThinkingEnd],
+    concurrency: int | None,
+) -> None:
+    marker, budget = Marker.from_tokenizer(tokenizer, marker_text, marker_text), Budget.parse(text)
+    step, returned, in_flight = asynchronous.llm_engine.step, [], []
+
+    def watched_step() -> list[Any]:
+        in_flight.append(asynchronous.llm_engine.get_num_unfinished_requests())
+        returned.append(step())
+        return returned[-1]
+
+    asynchronous.llm_engine.step = watched_step
+    try:
+        late = run(asynchronous, prompts, budget, marker, concurrency=concurrency)
+    finally:
+        asynchronous.llm_engine.step = step
+    assert [] in returned and max(in_flight) == (concurrency or len(prompts))
+    assert {completion.thinking_end for completion in late} == ends
+    for ours, theirs in zip(late, run(synchronous, prompts, budget, marker, concurrency=concurrency), strict=True):
+        assert ours.token_ids == theirs.token_ids
+        assert (ours.thinking_end, ours.truncated) == (theirs.thinking_end, theirs.truncated)
+        assert ours.logprobs == pytest.approx(theirs.logprobs, abs=0.02, nan_ok=True)
+        forced = ours.thinking_end is ThinkingEnd.FORCED
+        assert ours.thinking_tokens == budget.thinking if forced else ours.thinking_tokens <= budget.thinking
+        assert ours.solution_tokens == 16 if ours.truncated else ours.solution_tokens <= 16
+
+
+def sleep_and_wake(llm: LLM) -> None:
+    """As a training does between two generations; a CPU keeps the memory."""
+    llm.sleep(level=2)
+    llm.wake_up(tags=["weights"])
+    assert llm.reset_prefix_cache()
+    llm.wake_up(tags=["kv_cache"])
+
+
+@pytest.mark.parametrize("between", [LLM.reset_prefix_cache, sleep_and_wake], ids=["awake", "asleep"])
+@pytest.mark.parametrize("same_names", [False, True])
+def test_what_one_generation_leaves_in_flight_is_nothing_to_the_next(
+    synchronous: LLM,
+    asynchronous: LLM,
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: list[list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+    between: Callable[[LLM], bool | None],
+    same_names: bool,
+) -> None:
+    # vLLM adds random letters to a request's name, unless it is told not to.
+    monkeypatch.setattr(envs, "VLLM_DISABLE_REQUEST_ID_RANDOMIZATION", same_names, raising=False)
+    marker, budget = Marker.from_tokenizer(tokenizer), Budget(20, 8)
+    expected = run(synchronous, prompts, budget, marker)
+    engine = LocalEngine(asynchronous, marker, SamplingSettings(0.0))
+    rollouts = [Rollout(ids, budget, marker, CONTEXT) for ids in prompts]
+    for part in (rollouts[:6], rollouts[6:]):
+        stream(engine, part)
+        assert len(core(asynchronous).batch_queue) == 1  # a step of requests that had ended when it was read
+        assert between(asynchronous) is not False  # else prefixes of old weights would stay
+    assert [rollout.completion.token_ids for rollout in rollouts] == [c.token_ids for c in expected]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="on CUDA vLLM itself draws a number for each request")
+def test_a_generation_draws_nothing_from_the_global_generators(
+    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
+) -> None:
+    before = pickle.dumps(np.random.get_state()), random.getstate()
+    run(llm, prompts, Budget(20, 8), Marker.from_tokenizer(tokenizer), temperature=1.0)
+    assert (pickle.dumps(np.random.get_state()), random.getstate()) == before

@@ -2,13 +2,16 @@
 
 import json
 import re
+import resource
 import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
@@ -19,11 +22,12 @@ from vllm import LLM
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
+import e1_trl.engines.server
 from e1_trl.budget import Budget, Marker
 from e1_trl.engines.colocated import ServedEngine
 from e1_trl.engines.engine import EngineError, SamplingSettings, run
 from e1_trl.engines.local import LocalEngine
-from e1_trl.engines.server import ServerEngine
+from e1_trl.engines.server import MOST_IN_FLIGHT, ServerEngine
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.problems.prompts import tokenize
@@ -106,20 +110,21 @@ def test_a_refused_request_raises_and_is_not_retried_forever(server: openai.Open
         run(ServerEngine(server, "nano", MARKER, GREEDY), [rollout])
 
 
-class OneRefusal(BaseHTTPRequestHandler):
-    """Answers by the first token of the prompt: 1 is refused once 3 and 4 have been followed, 2 hangs until the end."""
+class Answers(BaseHTTPRequestHandler):
+    """One token for every prompt, with the status that the server's `respond` returns for the prompt's first token."""
 
-    others = threading.Event()
-    end = threading.Event()
+    def do_GET(self) -> None:
+        self._send(200, {"object": "list", "data": [{"id": "m", "object": "model", "created": 0, "owned_by": ""}]})
 
     def do_POST(self) -> None:
         (first, *_) = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["prompt"]
-        if first in (1, 2):
-            {1: self.others, 2: self.end}[first].wait(timeout=60)
         choice = {"index": 0, "text": "", "logprobs": None, "finish_reason": "length", "token_ids": [3]}
-        answer = {"id": "", "object": "text_completion", "created": 0, "model": "m", "choices": [choice]}
+        body = {"id": "", "object": "text_completion", "created": 0, "model": "m", "choices": [choice]}
+        self._send(self.server.respond(first), body)
+
+    def _send(self, status: int, answer: dict[str, Any]) -> None:
         body = json.dumps(answer).encode()
-        self.send_response(400 if first == 1 else 200)
+        self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -129,27 +134,119 @@ class OneRefusal(BaseHTTPRequestHandler):
         """Nothing."""
 
 
-def test_a_refusal_ends_it_at_once_and_loses_nothing_that_was_finished() -> None:
-    stub = ThreadingHTTPServer(("127.0.0.1", 0), OneRefusal)
-    threading.Thread(target=stub.serve_forever, daemon=True).start()
-    client = openai.OpenAI(base_url=f"http://127.0.0.1:{stub.server_port}/v1", api_key="unused", max_retries=0)
+class Stub(ThreadingHTTPServer):
+    """A server of a model named m, which serves as many requests at a time as there are."""
+
+    request_queue_size = 2048  # connections that are not yet accepted
+
+    def __init__(self, respond: Callable[[int], int]):
+        super().__init__(("127.0.0.1", 0), Answers)
+        self.respond = respond
+        self.url = f"http://127.0.0.1:{self.server_port}/v1"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def engine(self, concurrency: int = MOST_IN_FLIGHT) -> ServerEngine:
+        return ServerEngine.connect(self.url, "m", MARKER, GREEDY, context=100, concurrency=concurrency)
+
+
+@pytest.fixture
+def end() -> Iterator[threading.Event]:
+    """Set after the test: what hangs until then can end."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def asked(firsts: Iterable[int]) -> list[tuple[int, Request]]:
+    return [(first, Request([first], 1, stop_at_marker=False)) for first in firsts]
+
+
+def test_a_refusal_ends_it_at_once_and_loses_nothing_that_was_finished(end: threading.Event) -> None:
+    others = threading.Event()
     followed = []
+
+    def respond(first: int) -> int:
+        if first in (1, 2):
+            {1: others, 2: end}[first].wait(timeout=60)
+        return 400 if first == 1 else 200
 
     def follow(key: int, segment: Segment) -> list[tuple[int, Request]]:
         followed.append(key)
         if len(followed) == 2:
-            OneRefusal.others.set()
+            others.set()
         return []
 
-    requests = [(first, Request([first], 1, stop_at_marker=False)) for first in (1, 2, 3, 4)]
+    with pytest.raises(EngineError, match="refused a request"):
+        Stub(respond).engine(concurrency=4).serve(asked((1, 2, 3, 4)), follow)
+    assert sorted(followed) == [3, 4]
+
+
+def test_a_program_that_gave_up_does_not_wait_for_what_is_still_in_flight(end: threading.Event) -> None:
+    stub = Stub(lambda first: 400 if first == 1 else 200 if end.wait() else 0)
+    program = f"""
+from e1_trl.budget import Marker
+from e1_trl.engines.engine import SamplingSettings
+from e1_trl.engines.server import MOST_IN_FLIGHT, ServerEngine
+from e1_trl.rollout import Request
+
+engine = ServerEngine.connect({stub.url!r}, "m", Marker("</think>", (5,), (5,), 1), SamplingSettings(), context=100)
+engine.serve([(first, Request([first], 1, False)) for first in (2, 1)], lambda key, segment: [])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1 and "the server refused a request" in done.stderr
+
+
+def test_a_whole_batch_is_in_flight_at_once_though_few_files_may_be_open() -> None:
+    batch = 1010  # the client's own limit is 1000
+    together = threading.Barrier(batch, timeout=60)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, limits[1]))
     try:
-        with pytest.raises(EngineError, match="refused a request"):
-            ServerEngine(client, "m", MARKER, GREEDY, concurrency=4).serve(requests, follow)
-        assert sorted(followed) == [3, 4]
-        assert not OneRefusal.end.is_set()
+        answered = []
+        # Whoever is in flight waits for all, and so do the second requests.
+        engine = Stub(lambda first: 200 if together.wait() >= 0 else 0).engine()
+        engine.serve(
+            asked(range(batch)), lambda key, _: answered.append(key) or asked([key] * (len(answered) <= batch))
+        )
     finally:
-        OneRefusal.end.set()
-        stub.shutdown()
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert sorted(answered) == sorted([*range(batch), *range(batch)])
+
+
+def test_requests_that_follow_wait_for_room() -> None:
+    lock, now, most = threading.Lock(), [0], [0]
+
+    def respond(first: int) -> int:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        time.sleep(0.02)
+        with lock:
+            now[0] -= 1
+        return 200
+
+    answered = []
+    forks = {1: (11, 12, 13), 2: (21, 22, 23)}
+    engine = Stub(respond).engine(concurrency=2)
+    engine.serve(asked((1, 2, 3)), lambda key, _: answered.append(key) or asked(forks.get(key, ())))
+    assert most == [2] and sorted(answered) == [1, 2, 3, 11, 12, 13, 21, 22, 23]
+
+
+def test_a_server_may_be_slow_but_not_hang(end: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(e1_trl.engines.server, "BUSY", 1.0)
+    answered, start = [], time.monotonic()
+
+    def respond(first: int) -> int:
+        end.wait(first)  # seconds
+        return 200
+
+    requests = [(first, Request([first], 5, stop_at_marker=False)) for first in (1, 2, 3, 1000)]
+    with pytest.raises(
+        EngineError, match="has ended no request for 2 s; does it hang"
+    ) as error:  # 5 tokens at 5/s, and 1 s
+        Stub(respond).engine().serve(requests, lambda key, _: answered.append(key) or [])
+    assert answered == [1, 2, 3] and 4.5 < time.monotonic() - start < 8
+    assert "\n" not in str(error.value)
 
 
 def test_a_training_process_gets_its_own_completions_from_the_server(server: openai.OpenAI) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -140,18 +141,41 @@ def test_zero3_on_two_processes_keeps_the_engines_in_sync_and_shares_an_uneven_e
     assert 0 < evaluations[0]["eval_budget/96+32/accuracy"] < 1
 
 
+DRAWING_REWARD = """
+import os, pickle
+from pathlib import Path
+import numpy as np
+
+def reward(completions, **columns):
+    rank = os.environ["RANK"]
+    with Path(__file__).with_name(f"drawn-{rank}").open("a") as file:
+        print(pickle.dumps(np.random.get_state()).hex(), file=file)
+    if rank == "0":
+        np.random.rand()
+    return [0.0] * len(completions)
+"""
+
+
 @pytest.mark.alone
-def test_two_processes_share_one_tensor_parallel_engine(train: Train) -> None:
+def test_two_processes_share_one_tensor_parallel_engine(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # vLLM's CPU build gives every externally launched group the same name in shared memory, so what a killed run left
     # there would stop this one.
     for left_over in Path("/dev/shm").glob("-tp:0-*-cpushm_*"):
         left_over.unlink()
+    (tmp_path / "drawing.py").write_text(DRAWING_REWARD)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     log = train(
         *("--vllm_tensor_parallel_size", 2, *FAST, "--max_steps", 4, "--ddp_backend", "gloo"),
+        *("--reward_funcs", "accuracy", "drawing.reward"),
         accelerate_config="cpu_zero3",
     )
     assert len(steps(log)) == 4
     assert_in_sync(log)
+    # One of the processes drew numbers of its own between two generations, after which both stand alike again.
+    drawn = [(tmp_path / f"drawn-{rank}").read_text().splitlines() for rank in (0, 1)]
+    assert drawn[0] == drawn[1] and len(set(drawn[0])) == 4
 
 
 @pytest.mark.alone
