@@ -287,6 +287,17 @@ def test_killing_a_training_ends_processes_in_sessions_of_their_own() -> None:
     assert not process.is_running() and not worker.is_running()
 
 
+def test_a_fault_names_the_last_error_of_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "base.log"
+    log.write_text(
+        "[rank0]: ImportError: no triton\n[rank0]: RuntimeError: step 0: vLLM's weights are stale\n"
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n===\n"
+    )
+    read = Training.read(tmp_path, log, "it ended with status 1", peak=0, seconds=1.0)
+    assert read.fault == "it ended with status 1: RuntimeError: step 0: vLLM's weights are stale"
+    assert Training.read(tmp_path, log, None, peak=0, seconds=1.0).fault is None
+
+
 def test_a_phase_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProfilingContext, "_log_metrics", ProfilingContext._log_metrics)
     write_down(tmp_path / "seconds")

