@@ -27,7 +27,7 @@ train: export MALLOC_MMAP_MAX_ := 0
 train: export MALLOC_TRIM_THRESHOLD_ := 17179869184
 endif
 
-.PHONY: help install train results base recipes test check format eval compare table1 sweep ablations bench lock clean
+.PHONY: help install train results base recipes smoke test check format eval compare table1 sweep ablations bench lock clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -138,6 +138,11 @@ ablations: install  ## train and evaluate the ablations of the miniature, into d
 
 recipes: install  ## run every GPU recipe at reduced size on two CPU processes, into docs/ (those that have changed)
 	$(PY) -m recipes.reduced $(ARGS)
+
+# Without a recipe the smallest of those for GPUs, not the miniature.
+SMOKED = $(if $(filter file,$(origin RECIPE)),E1-Math-1.5B,$(RECIPE))
+smoke: install  ## the first hour on a node: try RECIPE for 4 steps, a table of checks; REDUCED=1 or no GPU: in small
+	$(PY) -m recipes.smoke $(SMOKED) $(if $(REDUCED)$(filter cpu,$(DEVICE)),--reduced) $(ARGS)
 
 bench: install  ## measure the scheduler and the sandbox, into docs/ (nothing else running)
 	$(PY) -m benchmarks.bench_rollout --document docs/benchmark.md

@@ -95,11 +95,17 @@ def train(case: Case, folder: Path, log: Path, variables: Mapping[str, str] | No
     Raises:
         RunError: the training failed; names the log.
     """
-    # vLLM's CPU build gives every externally launched group the same name in shared memory, so what a killed run left
-    # there would stop this one.
+    forget_killed()
+    e1(case.command(Path(ACCELERATE), **more), folder, log, variables)
+
+
+def forget_killed() -> None:
+    """Remove what killed runs have left in shared memory.
+
+    vLLM's CPU build gives every externally launched group the same name there, so that would stop the next.
+    """
     for left_over in Path("/dev/shm").glob("-tp:0-*-cpushm_*"):
         left_over.unlink(missing_ok=True)
-    e1(case.command(Path(ACCELERATE), **more), folder, log, variables)
 
 
 def e1(words: list[str], folder: Path, log: Path, variables: Mapping[str, str] | None = None) -> None:
@@ -134,6 +140,10 @@ def e1(words: list[str], folder: Path, log: Path, variables: Mapping[str, str] |
 
 def environment(folder: Path) -> dict[str, str]:
     """This process's, with the substitutions, and without what belongs to a group of processes that it may be in."""
+    return {**alone(), **QUIET, **substitutions.environment(folder.resolve(), ROOT)}
+
+
+def alone() -> dict[str, str]:
+    """This process's environment without what belongs to a group of processes that it may be in."""
     group = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
-    inherited = {name: value for name, value in os.environ.items() if name not in group}
-    return {**inherited, **QUIET, **substitutions.environment(folder.resolve(), ROOT)}
+    return {name: value for name, value in os.environ.items() if name not in group}
