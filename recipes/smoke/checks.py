@@ -13,7 +13,7 @@ from recipes.smoke.subject import Card
 from recipes.smoke.training import SAVED, STEPS, Training
 
 GAP = "sampling/sampling_logp_difference/mean"
-CHECKED = "weights/checked_tensors"
+CHECKED = "weights/compared_tensors"
 PHASES = ("decoding", "sending weights", "scoring and grading", "learning")
 ON_CPU = "on a CPU"
 NEVER_COMPARED = "ours: the plan was never compared with a GPU"

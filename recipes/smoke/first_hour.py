@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from e1_trl.training.config import E1Config
+from e1_trl.training.gap import GROSS
 from recipes.reduced.found import LARGEST_GAP, largest_change
 from recipes.smoke import checks
 from recipes.smoke.checks import PHASES, Check
@@ -29,8 +29,7 @@ class FirstHour:
         self.trainings: dict[str, Training] = {}
         self._subject = subject
         self._folder = folder
-        own = float(subject.fields.get("max_logprob_gap", E1Config.max_logprob_gap))
-        bound = (own, "max_logprob_gap") if subject.case is None else (LARGEST_GAP, "that of `make recipes`")
+        bound = (GROSS, "warned of by the trainer") if subject.case is None else (LARGEST_GAP, "that of `make recipes`")
         self._gap = {"generation": subject.generation, "bound": bound[0], "source": bound[1]}
 
     def checks(self) -> Iterator[Check]:
