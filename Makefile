@@ -78,13 +78,16 @@ clean:  ## remove .venv and the tools' caches; runs/ stays
 ## ---- training and evaluation
 
 RECIPE ?= recipes/nano.yaml
-# These two are made here from nothing, evaluated beside their bases, and take one GPU where there are any.
-MINIATURE := $(basename $(notdir $(filter $(abspath recipes/nano.yaml recipes/nano_code.yaml),$(abspath $(RECIPE)))))
+# These have problems and bases of their own, are evaluated beside their bases, and take one GPU where there are any.
+WITH_BASES := recipes/nano.yaml recipes/nano_code.yaml recipes/smollm2.yaml
+MINIATURE := $(basename $(notdir $(filter $(abspath $(WITH_BASES)),$(abspath $(RECIPE)))))
 NO_MINIATURE = test -n "$(MINIATURE)" || { echo "make $@: RECIPE=$(RECIPE) is none of the miniatures"; exit 2; }
 MINIATURE_ARGS := $(if $(filter gpu,$(DEVICE)),--accelerate_config one_gpu)
 
 train: install  ## train RECIPE=recipes/…yaml; without it the miniature, which is evaluated beside its base, too
-ifneq ($(MINIATURE),)
+ifeq ($(MINIATURE),smollm2)
+	$(KEEP_FREED) recipes/smollm2/train.sh $(ARGS)
+else ifneq ($(MINIATURE),)
 	$(KEEP_FREED) recipes/miniature.sh $(MINIATURE) $(MINIATURE_ARGS) $(ARGS)
 else
 	$(KEEP_FREED) e1 train --config $(RECIPE) $(ARGS)
@@ -93,18 +96,28 @@ endif
 ifeq ($(MINIATURE),nano_code)
 RESULTS = --name nano_code --document docs/nano_code.md --section nano_code
 TRAINING = nano_code-training
+else ifeq ($(MINIATURE),smollm2)
+RESULTS = --name smollm2 --document docs/smollm2.md --section smollm2
+TRAINING = smollm2-training
+SMOLLM2_ROWS = "smollm2-base separate 24+20" "smollm2-base unconstrained unlimited" \
+	"smollm2-e1 separate 12+20" "smollm2-e1 separate 24+20" "smollm2-e1 unconstrained unlimited"
 else
 RESULTS = --name nano --document README.md --section nano --rows "base separate 64+32" "base unconstrained unlimited" \
 	"e1 separate 32+32" "e1 separate 64+32" "e1 unconstrained unlimited"
 TRAINING = nano-training
 endif
 
-results: install  ## publish the last miniature (RECIPE=recipes/nano_code.yaml: of programs): docs/results/, and its table
+results: install  ## publish the last miniature (RECIPE=…: of programs, or SmolLM2): docs/results/, and its table
 	@$(NO_MINIATURE)
 	e1 report runs/$(MINIATURE)/evaluation/base runs/$(MINIATURE)/evaluation/e1 --output docs/results $(RESULTS)
 	e1 curve runs/$(MINIATURE)/e1 --output docs/results --name $(TRAINING)
 ifeq ($(MINIATURE),nano_code)
 	$(PY) -m recipes.nano_code.transcripts --document docs/nano_code.md
+endif
+ifeq ($(MINIATURE),smollm2)
+	e1 report runs/smollm2/evaluation/base runs/smollm2/evaluation/e1 --output docs/results --name smollm2 \
+		--document README.md --section smollm2 --rows $(SMOLLM2_ROWS)
+	$(PY) -m recipes.smollm2.publish --document docs/smollm2.md --results docs/results/smollm2.json
 endif
 
 base: install  ## make a miniature's base model again, from nothing, into runs/nano/base (or nano_code)

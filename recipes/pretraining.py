@@ -7,12 +7,21 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch.utils.data import IterableDataset
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, Trainer, TrainingArguments, set_seed
+from transformers import (
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
 
 SPECIAL = ["<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<think>", "</think>"]
 CHAT_TEMPLATE = (
@@ -28,8 +37,8 @@ Example = Callable[[random.Random, float], tuple[str, str, str]]
 
 
 @dataclass
-class PretrainingArguments:
-    """What to make, and the numbers that shape the training."""
+class WorkedArguments:
+    """What to make, and the numbers that shape a training on worked examples."""
 
     what: str = field(metadata={"help": "`data` or `model`."})
     output: Path = field(metadata={"help": "Folder that `data/` or `base/` is written to."})
@@ -37,6 +46,12 @@ class PretrainingArguments:
     steps: int = field(default=3000, metadata={"help": "Pre-training steps."})
     batch_size: int = field(default=48, metadata={"help": "Worked examples per step."})
     learning_rate: float = field(default=2e-3, metadata={"help": "Peak learning rate, cosine decay."})
+
+
+@dataclass
+class PretrainingArguments(WorkedArguments):
+    """What shapes a model from nothing, too."""
+
     layers: int = field(default=3, metadata={"help": "Layers of the model."})
     recheck: float = field(default=2 / 3, metadata={"help": "Probability of one more recheck of a step."})
 
@@ -64,10 +79,19 @@ def make_tokenizer(words: Sequence[str], added: Sequence[str]) -> PreTrainedToke
 
 
 class WorkedExamples(IterableDataset):
-    """An endless stream of tokenized examples, in runs of similar length, so that batches hold little padding."""
+    """An endless stream of tokenized examples, in runs of similar length, so that batches hold little padding.
 
-    def __init__(self, arguments: PretrainingArguments, tokenizer: PreTrainedTokenizerFast, example: Example):
-        self.arguments, self.tokenizer, self.example = arguments, tokenizer, example
+    `encode` makes the token ids of a response of a thinking and a solution.
+    """
+
+    def __init__(
+        self,
+        arguments: WorkedArguments,
+        tokenizer: PreTrainedTokenizerBase,
+        example: Example,
+        encode: Callable[[str, str], list[int]],
+    ):
+        self.arguments, self.tokenizer, self.example, self.encode = arguments, tokenizer, example, encode
 
     def __iter__(self) -> Iterator[dict[str, list[int]]]:
         arguments = self.arguments
@@ -85,8 +109,18 @@ class WorkedExamples(IterableDataset):
         prompt = self.tokenizer.apply_chat_template(
             [{"role": "user", "content": problem}], add_generation_prompt=True, return_dict=False
         )
-        response = self.tokenizer.encode(f"{thinking}</think>{solution}<|end|>")
+        response = self.encode(thinking, solution)
         return {"input_ids": prompt + response, "labels": [IGNORED_LABEL] * len(prompt) + response}
+
+
+def pad(rows: list[dict[str, list[int]]], tokenizer: PreTrainedTokenizerBase) -> dict[str, torch.Tensor]:
+    """Rows of `WorkedExamples` as one batch, of a width for which oneDNN has compiled its kernels before."""
+    padded = tokenizer.pad(
+        {"input_ids": [row["input_ids"] for row in rows]}, return_tensors="pt", pad_to_multiple_of=32
+    )
+    width = padded["input_ids"].shape[1]
+    labels = [row["labels"] + [IGNORED_LABEL] * (width - len(row["labels"])) for row in rows]
+    return {**padded, "labels": torch.tensor(labels)}
 
 
 def pretrain(arguments: PretrainingArguments, tokenizer: PreTrainedTokenizerFast, example: Example) -> None:
@@ -109,13 +143,8 @@ def pretrain(arguments: PretrainingArguments, tokenizer: PreTrainedTokenizerFast
         )
     )
 
-    def collate(rows: list[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
-        padded = tokenizer.pad(
-            {"input_ids": [row["input_ids"] for row in rows]}, return_tensors="pt", pad_to_multiple_of=32
-        )
-        width = padded["input_ids"].shape[1]
-        labels = [row["labels"] + [IGNORED_LABEL] * (width - len(row["labels"])) for row in rows]
-        return {**padded, "labels": torch.tensor(labels)}
+    def encode(thinking: str, solution: str) -> list[int]:
+        return tokenizer.encode(f"{thinking}</think>{solution}<|end|>")
 
     trainer = Trainer(
         model=model,
@@ -135,8 +164,8 @@ def pretrain(arguments: PretrainingArguments, tokenizer: PreTrainedTokenizerFast
             bf16=True,
             seed=arguments.seed,
         ),
-        train_dataset=WorkedExamples(arguments, tokenizer, example),
-        data_collator=collate,
+        train_dataset=WorkedExamples(arguments, tokenizer, example, encode),
+        data_collator=partial(pad, tokenizer=tokenizer),
     )
     trainer.train()
     model.save_pretrained(arguments.output / "base")

