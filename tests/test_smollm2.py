@@ -14,7 +14,7 @@ from conftest import DATA, ROOT
 from recipes.smollm2.equations import Step, Worked, find, numbers_in, work_out
 from recipes.smollm2.make_base import last_checkpoint
 from recipes.smollm2.problems import Problem, hold_out, read, without_numbers
-from recipes.smollm2.publish import seconds
+from recipes.smollm2.publish import last_value, seconds
 from recipes.smollm2.thoughts import concise, planted, solution
 
 FILES = [DATA / "math_train" / f"{name}.jsonl" for name in ("mawps", "svamp")]
@@ -143,3 +143,10 @@ def test_hours_are_of_what_is_known_to_have_run() -> None:
     stages = "data began 10\ndata ended 15\ntraining began 20\ntraining began 100\ntraining failed 130\n"
     assert seconds(f"{stages}training began 200\ntraining ended 300\n") == ({"data": 5, "training": 130}, 1)
     assert seconds(f"{stages}training began 200\n") == ({"data": 5, "training": 30}, 2)
+
+
+def test_the_last_result_of_a_thought_is_of_its_last_step() -> None:
+    assert last_value("10-6=4. 4*1.5=6. Wait, 4*1.5=6.</think>") == "6"
+    assert last_value("So 0.4+1.1=1.5") == "1.5"
+    assert last_value("10-6=4. 4*5=") == "4"
+    assert last_value("The numbers are 4 and 5.") is None

@@ -1,4 +1,4 @@
-"""Publishes what `e1 report` knows nothing of: five problems with the answers of both models, and the cost in hours.
+"""Publishes what `e1 report` knows nothing of: what right answers stand on, five problems with answers, and the hours.
 
     python -m recipes.smollm2.publish --document docs/smollm2.md --results docs/results/smollm2.json
 
@@ -7,6 +7,7 @@ Called by `make results RECIPE=recipes/smollm2.yaml`, after the report.
 
 import argparse
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ MODELS = ("base", "e1")
 PROBLEMS = 5  # the first; the order is random
 TRAINED_AT = 24  # tokens of thinking
 HOUR = 3600  # seconds
+RESULT = re.compile(r"=(\d*\.?\d+)")
 
 
 def seconds(stages: str) -> tuple[dict[str, int], int]:
@@ -49,6 +51,29 @@ def text(answer: Any, tokenizer: PreTrainedTokenizerBase) -> str:
     return "‖".join(shown) if forced else "".join(shown)
 
 
+def last_value(thinking: str) -> str | None:
+    """The last result that a thought computes: `13` of `10-6=4. 4+9=13.`."""
+    return next(reversed(RESULT.findall(thinking)), None)
+
+
+def computed(answers: dict[str, pd.DataFrame], tokenizer: PreTrainedTokenizerBase) -> list[tuple[str, str, str, str]]:
+    """Of each model at each budget: how many answers are right, and the box of how many of these was computed before."""
+    rows = []
+    for model, found in answers.items():
+        right = found[found["outcome"] == "correct"]
+        for (thinking, solution), ours in right.groupby(["thinking_budget", "solution_budget"], dropna=False):
+            budget = "unlimited" if pd.isna(thinking) else f"{thinking:.0f}+{solution:.0f}"
+            values = [
+                last_value(tokenizer.decode(answer.token_ids[: answer.thinking_tokens])) for answer in ours.itertuples()
+            ]
+            same = [
+                value is not None and float(value) == float(answer)
+                for value, answer in zip(values, ours["answer"], strict=True)
+            ]
+            rows.append((model, budget, str(len(same)), str(sum(same))))
+    return rows
+
+
 def transcripts(answers: dict[str, pd.DataFrame], tokenizer: PreTrainedTokenizerBase) -> str:
     """The answers of both models to the first problems, at the training budget and without one, as Markdown."""
     parts = []
@@ -68,7 +93,7 @@ def transcripts(answers: dict[str, pd.DataFrame], tokenizer: PreTrainedTokenizer
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--document", type=Path, required=True, help="Markdown with the sections hours and transcripts")
+    parser.add_argument("--document", type=Path, required=True, help="Markdown with the sections that are made here")
     parser.add_argument("--results", type=Path, required=True, help="JSON of the report, which gets the field `hours`")
     arguments = parser.parse_args()
     took, killed = seconds((RUN / "stages").read_text())
@@ -83,6 +108,8 @@ def main() -> None:
     )
     tokenizer = AutoTokenizer.from_pretrained(RUN / "base")
     answers = {model: samples.read(RUN / "evaluation" / model) for model in MODELS}
+    header = ("model", "budget", "right answers", "whose box is the thinking's last result")
+    replace_section(arguments.document, "computed", table(header, computed(answers, tokenizer)))
     replace_section(arguments.document, "transcripts", transcripts(answers, tokenizer))
     print(f"wrote {arguments.document} and {arguments.results}")
 
