@@ -99,6 +99,7 @@ TRAINING = nano_code-training
 else ifeq ($(MINIATURE),smollm2)
 RESULTS = --name smollm2 --document docs/smollm2.md --section smollm2
 TRAINING = smollm2-training
+OTHER_SEEDS = $(notdir $(wildcard runs/smollm2/evaluation/e1-seed*))
 SMOLLM2_ROWS = "smollm2-base separate 24+20" "smollm2-base unconstrained unlimited" \
 	"smollm2-e1 separate 12+20" "smollm2-e1 separate 24+20" "smollm2-e1 unconstrained unlimited"
 else
@@ -107,16 +108,17 @@ RESULTS = --name nano --document README.md --section nano --rows "base separate 
 TRAINING = nano-training
 endif
 
+EVALUATIONS = $(addprefix runs/$(MINIATURE)/evaluation/,base e1 $(OTHER_SEEDS))
+
 results: install  ## publish the last miniature (RECIPE=…: of programs, or SmolLM2): docs/results/, and its table
 	@$(NO_MINIATURE)
-	e1 report runs/$(MINIATURE)/evaluation/base runs/$(MINIATURE)/evaluation/e1 --output docs/results $(RESULTS)
+	e1 report $(EVALUATIONS) --output docs/results $(RESULTS)
 	e1 curve runs/$(MINIATURE)/e1 --output docs/results --name $(TRAINING)
 ifeq ($(MINIATURE),nano_code)
 	$(PY) -m recipes.nano_code.transcripts --document docs/nano_code.md
 endif
 ifeq ($(MINIATURE),smollm2)
-	e1 report runs/smollm2/evaluation/base runs/smollm2/evaluation/e1 --output docs/results --name smollm2 \
-		--document README.md --section smollm2 --rows $(SMOLLM2_ROWS)
+	e1 report $(EVALUATIONS) --output docs/results --name smollm2 --document README.md --section smollm2 --rows $(SMOLLM2_ROWS)
 	$(PY) -m recipes.smollm2.publish --document docs/smollm2.md --results docs/results/smollm2.json
 endif
 

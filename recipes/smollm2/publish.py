@@ -57,7 +57,7 @@ def last_value(thinking: str) -> str | None:
 
 
 def computed(answers: dict[str, pd.DataFrame], tokenizer: PreTrainedTokenizerBase) -> list[tuple[str, str, str, str]]:
-    """Of each model at each budget: how many answers are right, and the box of how many of these was computed before."""
+    """Of each model at each budget: how many answers are right, and how many of their boxes were computed before."""
     rows = []
     for model, found in answers.items():
         right = found[found["outcome"] == "correct"]
