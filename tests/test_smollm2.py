@@ -12,7 +12,7 @@ import yaml
 from conftest import DATA, ROOT
 
 from recipes.smollm2.equations import Step, Worked, find, numbers_in, work_out
-from recipes.smollm2.make_base import last_checkpoint
+from recipes.smollm2.make_base import TRAINED_AT, last_checkpoint
 from recipes.smollm2.problems import Problem, hold_out, read, without_numbers
 from recipes.smollm2.publish import last_value, seconds
 from recipes.smollm2.thoughts import concise, planted, solution
@@ -122,7 +122,8 @@ def test_other_numbers_go_into_the_equation_as_evenly() -> None:
 @needs_problems
 def test_the_training_budget_takes_concise_thoughts_and_not_the_planted_ones(some_worked: list[Worked]) -> None:
     recipe = yaml.safe_load((ROOT / "recipes" / "smollm2.yaml").read_text())
-    rng, budget = random.Random(0), recipe["thinking_budget"] - CLOSE
+    assert recipe["thinking_budget"] == TRAINED_AT
+    rng, budget = random.Random(0), TRAINED_AT - CLOSE
     # The tokenizer has a token for every digit and sign, so the characters are an upper bound of the tokens; and one or
     # more for every word and digit.
     longest = sorted(len(concise(worked)) for worked in some_worked)

@@ -54,6 +54,7 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>' }}{% endif %}"
 )
 ROWS = 128  # of which the output head takes a multiple
+TRAINED_AT = 24  # tokens of thinking, by the recipe
 HELD_OUT = 1000  # problems
 OTHER_NUMBERS = 0.75  # share of the worked examples that have them
 DATA = Path(os.environ.get("E1_TRL_DATA", "../shared/data"))
@@ -189,12 +190,14 @@ def last_checkpoint(folder: Path) -> str | None:
 
 
 def describe(training: Iterable[Worked], tokenizer: PreTrainedTokenizerBase) -> None:
-    """Print how long the thoughts are, close included: their minimum, median and 90th percentile."""
+    """Print how long the thoughts are, close included: minimum, median, 90th percentile, share within the budget."""
     rng, close = random.Random(0), len(tokenizer.encode(MARKER))
     pairs = [(concise(worked), planted(worked, rng)) for worked in training]
     for name, thoughts in zip(("concise", "planted"), zip(*pairs, strict=True), strict=True):
         tokens = [len(tokenizer.encode(thought)) + close for thought in thoughts]
-        print(f"{name} thoughts: {min(tokens)}, {np.median(tokens):.0f}, {np.percentile(tokens, 90):.0f} tokens")
+        within = np.mean([count <= TRAINED_AT for count in tokens])
+        spread = f"{min(tokens)}, {np.median(tokens):.0f}, {np.percentile(tokens, 90):.0f} tokens"
+        print(f"{name} thoughts: {spread}; {within:.0%} within {TRAINED_AT}")
 
 
 if __name__ == "__main__":

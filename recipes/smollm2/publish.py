@@ -17,11 +17,11 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from e1_trl.atomic import write_atomically
 from e1_trl.report import samples
 from e1_trl.report.markdown import replace_section, table
+from recipes.smollm2.make_base import TRAINED_AT
 
 RUN = Path("runs/smollm2")
 MODELS = ("base", "e1")
 PROBLEMS = 5  # the first; the order is random
-TRAINED_AT = 24  # tokens of thinking
 HOUR = 3600  # seconds
 RESULT = re.compile(r"=(\d*\.?\d+)")
 
