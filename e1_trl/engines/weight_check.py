@@ -120,8 +120,10 @@ class WeightCheck:
     def _compare(self, sent: dict[str, Sent]) -> None:
         held, expected, whole, names = [], [], [], []
         for name, each in sent.items():
+            # Of a small vocabulary one process may have all, and the others as many zeros.
+            shards = self._generation.tensor_parallel_size > 1 and self._is_vocabulary(name)
             for part, tensor in self._tensors(name):
-                complete = tensor.numel() == each.numbers
+                complete = tensor.numel() == each.numbers and not shards
                 if not complete and not self._adds_up(name, tensor.numel(), each.numbers):
                     continue
                 names.append(part)
@@ -133,9 +135,9 @@ class WeightCheck:
             return
         own, wanted = torch.stack(held), torch.stack(expected)
         if self._generation.tensor_parallel_size > 1:
-            shards = own.clone()
-            torch.distributed.all_reduce(shards, group=self._generation.tp_group)
-            own = torch.where(torch.tensor(whole, device=own.device), own, shards)
+            sums = own.clone()
+            torch.distributed.all_reduce(sums, group=self._generation.tp_group)
+            own = torch.where(torch.tensor(whole, device=own.device), own, sums)
         for name, equal in zip(names, (own == wanted).tolist(), strict=True):
             if not equal:
                 raise EngineError(f"vLLM's {name} is not what the trainer has just sent: its weights are stale")
@@ -143,12 +145,15 @@ class WeightCheck:
     def _adds_up(self, name: str, held: int, sent: int) -> bool:
         """Whether shards of so many numbers, each in a process of its own, hold what was sent once, and zeros else."""
         processes = self._generation.tensor_parallel_size
-        if held * processes == sent or isinstance(self._module(name), VocabParallelEmbedding):
+        if held * processes == sent or self._is_vocabulary(name):
             return True
         if processes == 1:
             raise EngineError(f"vLLM's {name} has {held} numbers, of which the trainer sent {sent}")
         self._warn(f"vLLM's {name} is in several processes at once, in part, and is not compared")  # KV heads
         return False
+
+    def _is_vocabulary(self, name: str) -> bool:
+        return isinstance(self._module(name), VocabParallelEmbedding)
 
     def _module(self, name: str) -> torch.nn.Module:
         return self._model.get_submodule(name.rpartition(".")[0])
