@@ -101,9 +101,7 @@ RECIPE = (
     ),
     _fixed("max_steps", STEPS, "one generation; a first run ends after one step, a second one resumes from there"),
     _fixed("save_steps", 1, "a checkpoint after each"),
-    Substitution(
-        "eval_steps", "1", "validation before the first step and after each", lambda *_: 1, _validates
-    ),
+    Substitution("eval_steps", "1", "validation before the first step and after each", lambda *_: 1, _validates),
     Substitution(
         "eval_budgets",
         "both parts divided by the same",
@@ -145,9 +143,7 @@ RECIPE = (
 )
 
 ACCELERATE = (
-    Substitution(
-        "num_processes", f"{PROCESSES}, or 1 where it is 1", "two CPU processes", _processes
-    ),
+    Substitution("num_processes", f"{PROCESSES}, or 1 where it is 1", "two CPU processes", _processes),
     _fixed("mixed_precision", "no", "as `bf16` above"),
     _fixed("main_process_port", 0, "one that is free"),
 )
