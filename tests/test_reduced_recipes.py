@@ -105,7 +105,7 @@ def test_no_field_of_an_accelerate_configuration_changes_but_the_substituted_one
 def test_two_steps_learn_from_one_generation_as_in_the_recipe(case: Case) -> None:
     for recipe, processes in (
         (case.fields, case.accelerate["num_processes"]),
-        ({**case.fields, **case.overrides}, substitutions.PROCESSES),
+        ({**case.fields, **case.overrides}, case.reduced_accelerate()["num_processes"]),
     ):
         mini_batch = recipe["per_device_train_batch_size"] * recipe["gradient_accumulation_steps"] * processes
         assert recipe["generation_batch_size"] == substitutions.STEPS * mini_batch
