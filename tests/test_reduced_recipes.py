@@ -9,7 +9,7 @@ import pytest
 import torch
 from conftest import ROOT
 from hub_stub import Hub, serving_hub
-from safetensors.torch import load, load_file
+from safetensors.torch import load, load_file, save_file
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from trl import DatasetMixtureConfig, ModelConfig, TrlParser
 
@@ -23,7 +23,7 @@ from e1_trl.training.config import E1Config, E1ScriptArguments
 from recipes.reduced import substitutions
 from recipes.reduced.__main__ import DOCUMENT, RESULTS, TOKENIZER, main, missing, outcome, read, tables
 from recipes.reduced.case import ALTERNATIVES, Case, cases
-from recipes.reduced.found import Found, outcomes
+from recipes.reduced.found import Found, largest_change, outcomes
 from recipes.reduced.run import RunError, e1, prepare, train
 from recipes.reduced.stand_ins import HEAD, reduced
 
@@ -105,7 +105,7 @@ def test_no_field_of_an_accelerate_configuration_changes_but_the_substituted_one
 def test_two_steps_learn_from_one_generation_as_in_the_recipe(case: Case) -> None:
     for recipe, processes in (
         (case.fields, case.accelerate["num_processes"]),
-        ({**case.fields, **case.overrides}, substitutions.PROCESSES),
+        ({**case.fields, **case.overrides}, case.reduced_accelerate()["num_processes"]),
     ):
         mini_batch = recipe["per_device_train_batch_size"] * recipe["gradient_accumulation_steps"] * processes
         assert recipe["generation_batch_size"] == substitutions.STEPS * mini_batch
@@ -121,6 +121,18 @@ def test_a_recipe_says_itself_what_to_pass_under_another_accelerate_configuratio
 def test_an_unknown_recipe_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match=r"^recipes.reduced: nano is none of our GPU recipes, which are E1-[^\n]*$"):
         main(["E1-Math-7B", "nano"])
+
+
+def test_a_recipe_with_a_server_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "E1-Math-1.5B-server" not in {case.recipe for case in CASES}
+    with pytest.raises(SystemExit, match=r"^recipes.reduced: E1-Math-1.5B-server sends its weights [^\n]*$"):
+        main(["E1-Math-1.5B-server"])
+
+
+def test_what_an_adapter_has_moved_is_read_from_the_matrices_that_begin_at_zero(tmp_path: Path) -> None:
+    begun, moved = torch.full((2, 2), 5.0), torch.tensor([[0.0, -0.25], [0.125, 0.0]])
+    save_file({"a.lora_A.weight": begun, "a.lora_B.weight": moved}, tmp_path / "adapter_model.safetensors")
+    assert largest_change(tmp_path / "no base needed", tmp_path) == 0.25
 
 
 def test_a_batch_that_cannot_be_divided_is_refused() -> None:
@@ -143,6 +155,7 @@ RIGHT = Found(
     grad_norm=[0.5, 0.5],
     gap=1e-6,
     moved=[1e-6, 2e-6],
+    validated=[0, 1, 2],
     outcomes={"correct": 8, "wrong": 24},
     isolation="namespaces",
     sampled=32.0,
@@ -158,14 +171,16 @@ RIGHT = Found(
         ({"grad_norm": [0.5, 0.0]}, "the gradients' norms"),
         ({"gap": float("nan")}, "nats apart"),
         ({"moved": [1e-6, 1e-6]}, "did not follow the first"),
+        ({"validated": [0, 2]}, "there was validation after the steps [0, 2]"),
+        ({"validated": []}, "there was validation after the steps []"),
         ({"outcomes": {"no_program": 32}}, "programs were graded"),
         ({"outcomes": {"correct": 8, "wrong": 8, "ungraded": 16}}, "the grader failed"),
         ({"sampled": 0.0}, "vLLM sampled"),
     ],
 )
 def test_a_run_that_did_not_do_what_it_should_is_no_row(wrong: dict[str, Any], said: str) -> None:
-    assert list(RIGHT.faults(BUDGET)) == []
-    (fault,) = replace(RIGHT, **wrong).faults(BUDGET)
+    assert list(RIGHT.faults(BUDGET, validates=True)) == []
+    (fault,) = replace(RIGHT, **wrong).faults(BUDGET, validates=True)
     assert said in fault
 
 
@@ -201,6 +216,18 @@ def trained(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path, hub: H
     history = json.loads((output / "trainer_state.json").read_text())["log_history"]
     assert [entry["grad_norm"] > 0 for entry in history if "grad_norm" in entry] == [True, True]
     return output
+
+
+def test_the_recipe_with_a_server_is_sound_as_far_as_can_be_told_without_one(
+    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    case, log = Case("E1-Math-1.5B-server", "zero2_4gpus"), tmp_path / "log"
+    prepare(case, tokenizer, tmp_path / "run")
+    log.write_text("")
+    launch = ["--config", str(case.recipe_file), "--accelerate_config", "cpu"]
+    here = {"bf16": "false", "use_cpu": "true", "generation_batch_size": 32, "gradient_accumulation_steps": 1}
+    e1(["train", *launch, *options(here), "--dry_run", "true"], tmp_path / "run", log)
+    assert "1024+1024" in log.read_text() and "3073" in log.read_text()
 
 
 @pytest.mark.engine

@@ -59,14 +59,20 @@ def report(setup: Setup, card_bytes: int, card_name: str) -> str:
         ("reference", gb(taken.reference)),
         ("activations of a micro-batch", gb(taken.activations)),
         ("CUDA, NCCL, buckets (assumed)", gb(OVERHEAD)),
-        ("vLLM's share, awake", f"{gb(taken.engine)}, of it weights {gb(taken.engine_weights)}"),
-        ("vLLM's cache", f"{gb(taken.engine_cache)}; all sequences at once take {gb(taken.cache_needed)}"),
+        *(
+            [("vLLM's share", "none: it has GPUs of its own, which are not planned for")]
+            if setup.served
+            else [
+                ("vLLM's share, awake", f"{gb(taken.engine)}, of it weights {gb(taken.engine_weights)}"),
+                ("vLLM's cache", f"{gb(taken.engine_cache)}; all sequences at once take {gb(taken.cache_needed)}"),
+            ]
+        ),
         ("peak of generation", gb(taken.generation)),
         ("peak of training", gb(taken.training)),
         ("card", gb(taken.card)),
     ]
     seconds = [
-        ("decoding", f"{took.decoding:.0f} s"),
+        ("decoding, on as many GPUs again" if setup.served else "decoding", f"{took.decoding:.0f} s"),
         ("sending weights, waking, sleeping (assumed)", f"{took.sync:.0f} s"),
         ("scoring", f"{took.scoring:.0f} s"),
         ("learning", f"{took.learning:.0f} s"),
@@ -80,7 +86,8 @@ def report(setup: Setup, card_bytes: int, card_name: str) -> str:
         f"{card.computing:.0%} of {card.flops / 1e12:.0f} TFLOPS and {card.reading:.0%} of {card.bandwidth / 1e12:.2f} "
         f"TB/s; {gb(ENGINE_OVERHEAD)} of vLLM's share go to activations and graphs."
     )
-    title = f"{setup.architecture.parameters / 1e9:.2f} B parameters, {setup.gpus} GPUs, " + (
+    adapter = "" if setup.adapter is None else f" and an adapter of {setup.adapter / 1e6:.0f} M"
+    title = f"{setup.architecture.parameters / 1e9:.2f} B parameters{adapter}, {setup.gpus} GPUs, " + (
         f"ZeRO-{setup.zero}" if setup.zero else "DistributedDataParallel"
     )
     problems = taken.problems

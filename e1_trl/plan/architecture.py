@@ -36,6 +36,12 @@ class Architecture:
         layer = attention + 3 * self.hidden * self.mlp + 2 * self.hidden
         return self.output_head * (1 if self.tied else 2) + self.layers * layer + self.hidden
 
+    def adapter(self, rank: int) -> int:
+        """Parameters of a LoRA adapter of all linear layers, which the output head is none of."""
+        keys = self.kv_heads * self.head
+        attention = 2 * (2 * self.hidden) + 2 * (self.hidden + keys)
+        return self.layers * rank * (attention + 3 * (self.hidden + self.mlp))
+
     def kv_bytes(self, width: int = 2) -> int:
         """Bytes of the KV cache of one token, at `width` bytes a number."""
         return 2 * self.layers * self.kv_heads * self.head * width

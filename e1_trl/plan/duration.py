@@ -47,7 +47,10 @@ class Duration:
 
 
 def duration(setup: Setup, card: Card) -> Duration:
-    """Every sequence takes its whole budget, is padded to the whole context, and finds room in the cache at once."""
+    """Every sequence takes its whole budget, is padded to the whole context, and finds room in the cache at once.
+
+    An adapter needs no gradients of the weights beside it, which are half of a backward pass.
+    """
     model = setup.architecture
     sequences = setup.rollouts // setup.gpus
     decoded = setup.context - setup.prompt
@@ -55,11 +58,12 @@ def duration(setup: Setup, card: Card) -> Duration:
     cache = sequences * (setup.prompt + setup.context) / 2 * model.kv_bytes()
     step = (weights + cache) / (card.reading * card.bandwidth) + LAUNCH
     forward = 2 * model.parameters * sequences * setup.context / (card.computing * card.flops)
+    passes = (2 if setup.adapter is None else 1) + 1 + setup.checkpointing  # backward, forward, forward once more
     return Duration(
         decoding=decoded * step,
         sync=SYNC,
         scoring=forward * (int(setup.scored_anew) + int(setup.reference)),
-        learning=forward * (4 if setup.checkpointing else 3) * setup.iterations,
+        learning=forward * passes * setup.iterations,
         rest=PROGRAMS if setup.programs else GRADING,
         steps=setup.steps,
     )

@@ -36,6 +36,7 @@ class Memory:
     cache_needed: int
     host: int
     sleeps: bool
+    served: bool
 
     @property
     def state(self) -> int:
@@ -65,7 +66,7 @@ class Memory:
         """What does not fit, and what would make it fit; empty if all does."""
         found = []
         free = self.card - self.state - OVERHEAD
-        if self.generation > self.card:
+        if self.generation > self.card and not self.served:
             found.append(
                 f"generation takes {self.generation / GB:.0f} GB: lower vllm_gpu_memory_utilization to "
                 f"{math.floor(100 * max(0, free) / self.card) / 100:.2f}, or share out more "
@@ -74,6 +75,8 @@ class Memory:
         if self.training > self.card:
             remedy = "lower per_device_train_batch_size" if self.sleeps else "vllm_enable_sleep_mode: true"
             found.append(f"training takes {self.training / GB:.0f} GB: {remedy}, or share out more")
+        if self.served:
+            return found
         if 0 < self.engine_cache < self.cache_needed / WAVES:
             found.append(
                 f"vLLM's cache of {self.engine_cache / GB:.1f} GB holds less than 1/{WAVES} of the sequences: raise "
@@ -91,29 +94,35 @@ def memory(setup: Setup, card: int) -> Memory:
     """What a setup takes on a card of so many bytes."""
     model, shards = setup.architecture, setup.gpus
     parameters = model.parameters
-    masters = setup.dtype == 2 and setup.zero > 0  # DeepSpeed keeps fp32 weights beside the ones it computes with
-    per_parameter = 12 if masters else 2 * setup.dtype  # Adam's two moments, in what the weights are in
+    # Without DeepSpeed, PEFT keeps adapters in fp32 beside weights of any dtype.
+    trained = parameters if setup.adapter is None else setup.adapter
+    dtype = setup.dtype if setup.adapter is None or setup.zero > 0 else 4
+    masters = dtype == 2 and setup.zero > 0  # DeepSpeed keeps fp32 weights beside the ones it computes with
+    per_parameter = 12 if masters else 2 * dtype  # Adam's two moments, in what the weights are in
 
     def shared(total: int, from_stage: int) -> int:
         return total // shards if setup.zero >= from_stage else total
 
-    optimizer = shared(per_parameter * parameters, 1)
+    optimizer = shared(per_parameter * trained, 1)
     tokens = setup.batch * setup.context
     working = 2 * 2 * tokens * (3 * model.mlp + 8 * model.hidden)  # a layer's, and their gradients, in 2 bytes
     kept = 2 * tokens * model.hidden  # the input of a layer, from which it is computed again
     layers = model.layers * (kept if setup.checkpointing else working // 2)
-    head = 4 * model.output_head  # the gradient of the chunked output head, fp32
+    # The gradient of the chunked output head, fp32; an adapter leaves the head as it is.
+    head = 4 * model.output_head if setup.adapter is None else 0
     sequences = setup.rollouts // setup.gpus * setup.tensor_parallel
     return Memory(
         card=card,
-        weights=shared(setup.dtype * parameters, 3),
-        gradients=shared((4 if setup.zero >= 2 else setup.dtype) * parameters, 2),  # E1Config: fp32 under ZeRO
+        weights=shared(setup.dtype * parameters + dtype * (setup.adapter or 0), 3),
+        gradients=shared((4 if setup.zero >= 2 else dtype) * trained, 2),  # E1Config: fp32 under ZeRO
         optimizer=0 if setup.offload else optimizer,
-        reference=shared(setup.dtype * parameters, 3) if setup.reference else 0,
+        # The model without its adapter is its reference.
+        reference=shared(setup.dtype * parameters, 3) if setup.reference and setup.adapter is None else 0,
         activations=layers + working + head,
-        engine=int(setup.utilization * card),
+        engine=0 if setup.served else int(setup.utilization * card),
         engine_weights=2 * parameters // setup.tensor_parallel,
         cache_needed=sequences * setup.context * model.kv_bytes() // setup.tensor_parallel,
         host=optimizer * shards if setup.offload else 0,
         sleeps=setup.sleep,
+        served=setup.served,
     )

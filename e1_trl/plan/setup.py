@@ -14,6 +14,8 @@ DEFAULTS: Mapping[str, Any] = {
     "gradient_accumulation_steps": 1,
     "grader": "mathematics",
     "gradient_checkpointing": True,
+    "lora_r": 16,
+    "lora_target_modules": None,
     "max_prompt_length": 1024,
     "num_iterations": 1,
     "num_generations": 8,
@@ -41,11 +43,13 @@ class Setup:
         zero: the ZeRO stage; 0 is DistributedDataParallel, where each GPU holds everything.
         offload: the optimizer's state lies in the host's memory.
         prompt: tokens of the longest one.
+        adapter: parameters of the LoRA adapter that is trained; None where the model is.
         context: tokens of a whole sequence: prompt, thinking, close, solution.
         batch: sequences that a GPU learns from at once.
         rollouts: sequences of one generation, over all GPUs.
         steps: optimizer steps for each generation.
         iterations: how often a generation is learned from.
+        served: vLLM has GPUs of its own, which are assumed to be as many and are not planned for.
     """
 
     architecture: Architecture
@@ -53,6 +57,7 @@ class Setup:
     zero: int
     offload: bool
     dtype: int  # bytes
+    adapter: int | None
     reference: bool
     checkpointing: bool
     prompt: int
@@ -63,6 +68,7 @@ class Setup:
     iterations: int
     utilization: float
     sleep: bool
+    served: bool
     tensor_parallel: int
     programs: bool  # are the answers
     scored_anew: bool  # the log-probabilities of what was sampled, by the trainer, for the correction
@@ -80,12 +86,12 @@ class Setup:
                 raise ValueError(f"{name} is null: without bound on the tokens there is nothing to plan with")
             if not isinstance(fields[name], int):
                 raise ValueError(f"{name} is {fields[name]!r}, not a number of tokens")
-        if fields["use_peft"]:
-            raise ValueError("use_peft: adapters cannot be planned for yet")
+        if fields["use_peft"] and fields["lora_target_modules"] not in ("all-linear", ["all-linear"]):
+            raise ValueError(
+                f"lora_target_modules {fields['lora_target_modules']!r} cannot be planned for, only all-linear"
+            )
         if str(getattr(fields["optim"], "value", fields["optim"])) not in ADAM:
             raise ValueError(f"optim {fields['optim']} cannot be planned for, only {' and '.join(ADAM)}")
-        if fields["vllm_mode"] != "colocate":
-            raise ValueError(f"vllm_mode {fields['vllm_mode']!r} cannot be planned for, only colocate")
         if "model_name_or_path" not in fields:
             raise ValueError("the recipe names no model (model_name_or_path)")
         zero = accelerate.get("deepspeed_config", {})
@@ -102,12 +108,14 @@ class Setup:
             / fields["gradient_accumulation_steps"]
         )
         forced = 1  # token, of the marker
+        architecture = Architecture.of(fields["model_name_or_path"])
         return cls(
-            architecture=Architecture.of(fields["model_name_or_path"]),
+            architecture=architecture,
             gpus=gpus,
             zero=int(zero.get("zero_stage", 0)) if kind == "DEEPSPEED" else 0,
             offload=zero.get("offload_optimizer_device", "none") == "cpu",
             dtype=4 if fields["dtype"] in ("float32", "auto", None) else 2,
+            adapter=architecture.adapter(fields["lora_r"]) if fields["use_peft"] else None,
             reference=fields["beta"] != 0,
             checkpointing=bool(fields["gradient_checkpointing"]),
             prompt=fields["max_prompt_length"],
@@ -118,6 +126,7 @@ class Setup:
             iterations=fields["num_iterations"],
             utilization=fields["vllm_gpu_memory_utilization"],
             sleep=bool(fields["vllm_enable_sleep_mode"]),
+            served=fields["vllm_mode"] == "server",
             tensor_parallel=fields["vllm_tensor_parallel_size"],
             programs=fields["grader"] == "programs",
             # TRL also needs them where a generation is learned from in several steps.

@@ -23,7 +23,8 @@ def verdict(args: Any, model: Any, card: int, skip: bool) -> str:
     """
     fields = {name: getattr(args, name) for name in DEFAULTS if hasattr(args, name)}
     dtype = (args.model_init_kwargs or {}).get("dtype", model.dtype)
-    fields |= {"dtype": dtype, "use_peft": model.use_peft, "model_name_or_path": model.model_name_or_path}
+    fields |= {"dtype": dtype, "model_name_or_path": model.model_name_or_path}
+    fields |= {name: getattr(model, name) for name in ("use_peft", "lora_r", "lora_target_modules")}
     try:
         setup = Setup.of(fields, _accelerate(args))
     except ValueError as error:

@@ -116,7 +116,8 @@ def publish(rows: list[Row], results: Path, document: Path) -> None:
 
 def outcome(rows: list[Row]) -> str:
     """The rows as a Markdown table."""
-    header = ("recipe", "Accelerate", "loss", "gradient", "gap, nats", "moved", "graded", "vLLM", "seconds", "made at")
+    numbers = ("loss", "gradient", "gap, nats", "moved", "validated", "graded", "vLLM", "seconds")
+    header = ("recipe", "Accelerate", *numbers, "made at")
     return table(header, map(_cells, rows))
 
 
@@ -130,6 +131,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         ", ".join(f"{norm:.2g}" for norm in found.grad_norm),
         f"{found.gap:.1g}",
         ", ".join(f"{moved:.1e}" for moved in found.moved),
+        ", ".join(map(str, found.validated)) or "off",
         graded if found.isolation is None else f"{graded} ({found.isolation})",
         f"{found.sampled:.0f} tokens",
         f"{found.seconds:.0f}",

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pandas as pd
 from safetensors import safe_open
+from safetensors.torch import load_file
 
 from e1_trl.budget import Budget
+from e1_trl.training.validation import PREFIX
 from recipes.reduced.substitutions import STEPS
 
 LARGEST_GAP = 0.01  # nats; weights that do not reach the engine, or another precision, open a larger one
@@ -23,6 +25,7 @@ class Found:
         loss, grad_norm: of each optimizer step.
         gap: the largest mean difference of vLLM's and the trainer's log-probabilities of a generation, in nats.
         moved: the largest change of a weight since the start, at the checkpoint of the first step and at the end.
+        validated: the steps after which there was validation, 0 before the first.
         outcomes: how many answers were graded how.
         isolation: of the sandbox; None where no programs are run.
         sampled: tokens a problem that vLLM sampled from the saved model, under the training's budget.
@@ -33,6 +36,7 @@ class Found:
     grad_norm: list[float]
     gap: float
     moved: list[float]
+    validated: list[int]
     outcomes: dict[str, int]
     isolation: str | None
     sampled: float
@@ -49,14 +53,15 @@ class Found:
             grad_norm=[entry["grad_norm"] for entry in steps],
             gap=max(entry["sampling/sampling_logp_difference/mean"] for entry in steps),
             moved=[largest_change(base, model) for model in (output / "checkpoint-1", output)],
+            validated=[entry["step"] for entry in history if any(name.startswith(PREFIX) for name in entry)],
             outcomes=outcomes(output / "completions"),
             isolation=isolation,
             sampled=row["mean_tokens"],
             seconds=seconds,
         )
 
-    def faults(self, budget: Budget) -> Iterator[str]:
-        """What is not as it should be after a training at this budget, in words."""
+    def faults(self, budget: Budget, validates: bool) -> Iterator[str]:
+        """What is not as it should be after a training at this budget, with validation or without, in words."""
         if len(self.loss) != STEPS or not all(map(math.isfinite, self.loss)):
             yield f"the losses are {self.loss}"
         if not all(math.isfinite(norm) and norm > 0 for norm in self.grad_norm):
@@ -67,6 +72,8 @@ class Found:
         # second end further from the start.
         if not 0 < 1.5 * self.moved[0] < self.moved[1]:
             yield f"the weights have moved by {self.moved}, so the second step did not follow the first"
+        if self.validated != (list(range(STEPS + 1)) if validates else []):
+            yield f"there was validation after the steps {self.validated}"
         if self.isolation is not None and not {"correct", "wrong"} <= self.outcomes.keys():
             yield f"programs were graded {self.outcomes}"
         if "ungraded" in self.outcomes:
@@ -76,7 +83,12 @@ class Found:
 
 
 def largest_change(before: Path, after: Path) -> float:
-    """The largest difference between the weights of two models, which are the same by name."""
+    """The largest difference between the weights of two models, which are the same by name.
+
+    Of an adapter, the largest number of the matrices that are zero at the start.
+    """
+    if (adapter := after / "adapter_model.safetensors").exists():
+        return max(matrix.abs().max().item() for name, matrix in load_file(adapter).items() if ".lora_B." in name)
     with safe_open(before / "model.safetensors", "pt") as old, safe_open(after / "model.safetensors", "pt") as new:
         names = set(old.keys()) | set(new.keys())
         return max((old.get_tensor(name) - new.get_tensor(name)).abs().max().item() for name in names)

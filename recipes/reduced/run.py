@@ -73,7 +73,7 @@ def run(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path, log: Path)
         isolation=isolation,
         seconds=round(time.monotonic() - started, 1),
     )
-    if faults := list(found.faults(budget)):
+    if faults := list(found.faults(budget, "eval_budgets" in recipe)):
         raise RunError(f"{'; '.join(faults)}; see {log}")
     return found
 

@@ -19,7 +19,9 @@ LAYERS = 2
 HEAD = 32  # dimensions, the fewest that vLLM's CPU attention takes
 MATHEMATICS = "agentica-org/DeepScaleR-Preview-Dataset"
 PROGRAMS = "agentica-org/DeepCoder-Preview-Dataset"
+VALIDATION = "HuggingFaceH4/aime_2024"
 
+VALIDATED = [{"problem": f"What is {n} plus {n}?", "answer": str(2 * n)} for n in range(1, 3)]
 SUMS = [{"problem": f"What is {n} plus {n + 1}?", "answer": str(2 * n + 1)} for n in range(1, 5)]
 
 
@@ -85,8 +87,9 @@ def make_model(architecture: Architecture, tokenizer: PreTrainedTokenizerBase, f
 
 
 def make_datasets(folder: Path) -> None:
-    """Write the problems under the names of the Hub's datasets: a file for DeepScaleR, three sets for DeepCoder."""
+    """Write the problems under the names of the datasets on the Hub: DeepScaleR, AIME, and the sets of DeepCoder."""
     _write(folder / MATHEMATICS / "train.jsonl", SUMS)
+    _write(folder / VALIDATION / "train.jsonl", VALIDATED)
     for name, rows in SETS.items():
         _write(folder / PROGRAMS / name / "train.jsonl", rows)
     configs = "".join(f"- config_name: {name}\n  data_files: {name}/train.jsonl\n" for name in SETS)

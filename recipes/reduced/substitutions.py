@@ -38,6 +38,15 @@ class Substitution:
     applies: Callable[[Fields, Fields], bool] = lambda recipe, accelerate: True
 
 
+def _validates(recipe: Fields, _: Fields) -> bool:
+    return "eval_budgets" in recipe
+
+
+def _budget(text: str) -> str:
+    """A budget such as `1024+1024`, divided."""
+    return "+".join(str(_quotient("a budget of eval_budgets", int(part), BUDGETS)) for part in text.split("+"))
+
+
 def _divided(field: str, divisor: int, reason: str) -> Substitution:
     return Substitution(
         field, f"divided by {divisor}", reason, lambda recipe, _: _quotient(field, recipe.get(field), divisor)
@@ -54,10 +63,23 @@ def _fixed(field: str, value: Any, reason: str) -> Substitution:
     return Substitution(field, str(value).lower() if isinstance(value, bool) else str(value), reason, lambda *_: value)
 
 
+def _processes(_: Fields, accelerate: Fields) -> int:
+    return min(PROCESSES, accelerate["num_processes"])
+
+
+def _share(recipe: Fields, accelerate: Fields) -> int:
+    """What a process learns from in a step, if a mini-batch is the recipe's divided by `BATCHES`."""
+    own = recipe["per_device_train_batch_size"] * recipe.get("gradient_accumulation_steps", 1)
+    mini_batch = own * accelerate["num_processes"]
+    return _quotient("a step's number of rollouts", mini_batch, BATCHES * _processes(recipe, accelerate))
+
+
+def _batch(recipe: Fields, accelerate: Fields) -> int:
+    return min(recipe["per_device_train_batch_size"], _share(recipe, accelerate))
+
+
 def _accumulation(recipe: Fields, accelerate: Fields) -> int:
-    """So many that a mini-batch is the recipe's divided by `BATCHES`, at the recipe's own batch per device."""
-    micro_batches = recipe.get("gradient_accumulation_steps", 1) * accelerate["num_processes"]
-    return _quotient("gradient_accumulation_steps times num_processes", micro_batches, BATCHES * PROCESSES)
+    return _quotient("a process's rollouts", _share(recipe, accelerate), _batch(recipe, accelerate))
 
 
 RECIPE = (
@@ -66,13 +88,34 @@ RECIPE = (
     _divided("max_prompt_length", PROMPTS, "the context of the engine; what is asked here is short"),
     _divided("generation_batch_size", BATCHES, "four prompts, learned from in two optimizer steps, as in the recipe"),
     Substitution(
+        "per_device_train_batch_size",
+        f"as it is, or what a process has of a mini-batch divided by {BATCHES}",
+        "no process learns from more at once than it has",
+        _batch,
+    ),
+    Substitution(
         "gradient_accumulation_steps",
-        f"times `num_processes`, divided by {BATCHES * PROCESSES}",
-        f"mini-batches divided by {BATCHES}, shared by {PROCESSES} processes at the recipe's size per device",
+        f"what makes a mini-batch the recipe's divided by {BATCHES}",
+        "as above",
         _accumulation,
     ),
     _fixed("max_steps", STEPS, "one generation; a first run ends after one step, a second one resumes from there"),
     _fixed("save_steps", 1, "a checkpoint after each"),
+    Substitution("eval_steps", "1", "validation before the first step and after each", lambda *_: 1, _validates),
+    Substitution(
+        "eval_budgets",
+        "both parts divided by the same",
+        "as the budgets",
+        lambda recipe, _: [_budget(text) for text in recipe["eval_budgets"]],
+        _validates,
+    ),
+    Substitution(
+        "metric_for_best_model",
+        "the same of the last of these",
+        "as above",
+        lambda recipe, _: f"eval_budget/{_budget(recipe['eval_budgets'][-1])}/accuracy",
+        _validates,
+    ),
     _fixed("dtype", "float32", "without master weights, steps of 1e-6 would round away"),
     _fixed("bf16", False, "refused without a GPU"),
     _fixed("vllm_enable_sleep_mode", False, "vLLM sleeps on GPUs only"),
@@ -100,7 +143,7 @@ RECIPE = (
 )
 
 ACCELERATE = (
-    _fixed("num_processes", PROCESSES, "two CPU processes"),
+    Substitution("num_processes", f"{PROCESSES}, or 1 where it is 1", "two CPU processes", _processes),
     _fixed("mixed_precision", "no", "as `bf16` above"),
     _fixed("main_process_port", 0, "one that is free"),
 )

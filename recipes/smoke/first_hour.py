@@ -98,7 +98,7 @@ class FirstHour:
         if not self._subject.cards:
             yield Check.not_run(name, f"{checks.ON_CPU}: flash attention needs a GPU")
         elif other == FLASH and not any(map(find_spec, ("flash_attn", "kernels"))):
-            yield Check.not_run(name, "not installed: pip install 'transformers[kernels]' (or flash-attn)")
+            yield Check.not_run(name, "not installed: pip install 'e1-trl[flash]' (or flash-attn)")
         else:
             yield self._compared(f"attention {other}, not {own}", "attention", attn_implementation=other)
 
