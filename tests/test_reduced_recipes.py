@@ -131,8 +131,12 @@ def test_a_recipe_with_a_server_is_refused_in_one_line(capsys: pytest.CaptureFix
 
 def test_what_an_adapter_has_moved_is_read_from_the_matrices_that_begin_at_zero(tmp_path: Path) -> None:
     begun, moved = torch.full((2, 2), 5.0), torch.tensor([[0.0, -0.25], [0.125, 0.0]])
-    save_file({"a.lora_A.weight": begun, "a.lora_B.weight": moved}, tmp_path / "adapter_model.safetensors")
-    assert largest_change(tmp_path / "no base needed", tmp_path) == 0.25
+    for name, times in (("first", 1), ("second", 3)):
+        (tmp_path / name).mkdir()
+        matrices = {"a.lora_A.weight": times * begun, "a.lora_B.weight": times * moved}
+        save_file(matrices, tmp_path / name / "adapter_model.safetensors")
+    assert largest_change(tmp_path / "base", tmp_path / "first") == 0.25
+    assert largest_change(tmp_path / "first", tmp_path / "second") == 0.5
 
 
 def test_a_batch_that_cannot_be_divided_is_refused() -> None:

@@ -14,6 +14,7 @@ from e1_trl.budget import Budget
 from e1_trl.training.validation import PREFIX
 from recipes.reduced.substitutions import STEPS
 
+ADAPTER = "adapter_model.safetensors"
 LARGEST_GAP = 0.01  # nats; weights that do not reach the engine, or another precision, open a larger one
 
 
@@ -85,10 +86,12 @@ class Found:
 def largest_change(before: Path, after: Path) -> float:
     """The largest difference between the weights of two models, which are the same by name.
 
-    Of an adapter, the largest number of the matrices that are zero at the start.
+    Of an adapter, that of its matrices which are zero at the start; before the start there is none.
     """
-    if (adapter := after / "adapter_model.safetensors").exists():
-        return max(matrix.abs().max().item() for name, matrix in load_file(adapter).items() if ".lora_B." in name)
+    if (after / ADAPTER).exists():
+        first = load_file(before / ADAPTER) if (before / ADAPTER).exists() else {}
+        last = {name: matrix for name, matrix in load_file(after / ADAPTER).items() if ".lora_B." in name}
+        return max((matrix - first.get(name, 0)).abs().max().item() for name, matrix in last.items())
     with safe_open(before / "model.safetensors", "pt") as old, safe_open(after / "model.safetensors", "pt") as new:
         names = set(old.keys()) | set(new.keys())
         return max((old.get_tensor(name) - new.get_tensor(name)).abs().max().item() for name in names)
