@@ -119,7 +119,13 @@ RECIPE = (
     _fixed("dtype", "float32", "without master weights, steps of 1e-6 would round away"),
     _fixed("bf16", False, "refused without a GPU"),
     _fixed("vllm_enable_sleep_mode", False, "vLLM sleeps on GPUs only"),
-    _fixed("ddp_backend", "gloo", "NCCL needs GPUs"),
+    Substitution(
+        "ddp_backend",
+        "gloo, but not for one process",
+        "NCCL needs GPUs",
+        lambda *_: "gloo",
+        lambda _, accelerate: accelerate["num_processes"] > 1,
+    ),
     Substitution(
         "use_cpu",
         "true, but not under DeepSpeed",
