@@ -5,7 +5,6 @@ itself: ours are forced out of 64 tokens of thinking and cut after 32 of solutio
 reward looks at the tokens alone: what a grader takes would be the same for both.
 """
 
-import math
 import os
 import time
 from dataclasses import dataclass
@@ -147,7 +146,6 @@ def make(name: Name, output_dir: Path) -> GRPOTrainer:
             thinking_budget=THINKING,
             solution_budget=SOLUTION,
             max_prompt_length=PROMPT,
-            max_logprob_gap=math.inf,  # the trainers know nothing of the marker's bias, vLLM does
             **alike,
         )
         return E1Trainer(**model, args=args)
