@@ -78,25 +78,26 @@ clean:  ## remove .venv and the tools' caches; runs/ stays
 ## ---- training and evaluation
 
 RECIPE ?= recipes/nano.yaml
-# These have problems and bases of their own, are evaluated beside their bases, and take one GPU where there are any.
+# These make problems and bases of their own, and are evaluated beside their bases.
 WITH_BASES := recipes/nano.yaml recipes/nano_code.yaml recipes/smollm2.yaml
-MINIATURE := $(basename $(notdir $(filter $(abspath $(WITH_BASES)),$(abspath $(RECIPE)))))
-NO_MINIATURE = test -n "$(MINIATURE)" || { echo "make $@: RECIPE=$(RECIPE) is none of the miniatures"; exit 2; }
+BASED := $(basename $(notdir $(filter $(abspath $(WITH_BASES)),$(abspath $(RECIPE)))))
+IS_BASED = test -n "$(BASED)" || { echo "make $@: RECIPE=$(RECIPE) is none of $(WITH_BASES)"; exit 2; }
+# The miniatures take one GPU where there are any.
 MINIATURE_ARGS := $(if $(filter gpu,$(DEVICE)),--accelerate_config one_gpu)
 
 train: install  ## train RECIPE=recipes/…yaml; without it the miniature, which is evaluated beside its base, too
-ifeq ($(MINIATURE),smollm2)
+ifeq ($(BASED),smollm2)
 	$(KEEP_FREED) recipes/smollm2/train.sh $(ARGS)
-else ifneq ($(MINIATURE),)
-	$(KEEP_FREED) recipes/miniature.sh $(MINIATURE) $(MINIATURE_ARGS) $(ARGS)
+else ifneq ($(BASED),)
+	$(KEEP_FREED) recipes/miniature.sh $(BASED) $(MINIATURE_ARGS) $(ARGS)
 else
 	$(KEEP_FREED) e1 train --config $(RECIPE) $(ARGS)
 endif
 
-ifeq ($(MINIATURE),nano_code)
+ifeq ($(BASED),nano_code)
 RESULTS = --name nano_code --document docs/nano_code.md --section nano_code
 TRAINING = nano_code-training
-else ifeq ($(MINIATURE),smollm2)
+else ifeq ($(BASED),smollm2)
 RESULTS = --name smollm2 --document docs/smollm2.md --section smollm2
 TRAINING = smollm2-training
 OTHER_SEEDS = $(notdir $(wildcard runs/smollm2/evaluation/e1-seed*))
@@ -108,23 +109,23 @@ RESULTS = --name nano --document README.md --section nano --rows "base separate 
 TRAINING = nano-training
 endif
 
-EVALUATIONS = $(addprefix runs/$(MINIATURE)/evaluation/,base e1 $(OTHER_SEEDS))
+EVALUATIONS = $(addprefix runs/$(BASED)/evaluation/,base e1 $(OTHER_SEEDS))
 
 results: install  ## publish the last miniature (RECIPE=…: of programs, or SmolLM2): docs/results/, and its table
-	@$(NO_MINIATURE)
+	@$(IS_BASED)
 	e1 report $(EVALUATIONS) --output docs/results $(RESULTS)
-	e1 curve runs/$(MINIATURE)/e1 --output docs/results --name $(TRAINING)
-ifeq ($(MINIATURE),nano_code)
+	e1 curve runs/$(BASED)/e1 --output docs/results --name $(TRAINING)
+ifeq ($(BASED),nano_code)
 	$(PY) -m recipes.nano_code.transcripts --document docs/nano_code.md
 endif
-ifeq ($(MINIATURE),smollm2)
-	e1 report $(EVALUATIONS) --output docs/results --name smollm2 --document README.md --section smollm2 --rows $(SMOLLM2_ROWS)
+ifeq ($(BASED),smollm2)
+	e1 report $(EVALUATIONS) --output runs/smollm2/report --document README.md --section smollm2 --rows $(SMOLLM2_ROWS)
 	$(PY) -m recipes.smollm2.publish --document docs/smollm2.md --results docs/results/smollm2.json
 endif
 
-base: install  ## make a miniature's base model again, from nothing, into runs/nano/base (or nano_code)
-	@$(NO_MINIATURE)
-	$(PY) -m recipes.$(MINIATURE).make_base --what model
+base: install  ## make the base of the miniature (or RECIPE's of programs, SmolLM2) again, into runs/
+	@$(IS_BASED)
+	$(PY) -m recipes.$(BASED).make_base --what model
 
 BENCHMARK ?= $(if $(DATASET),,aime2024)
 BUDGETS ?= 512+1024 1024+1024 2048+1024 3072+1024 4096+1024

@@ -141,8 +141,8 @@ def test_a_run_that_began_anew_has_not_resumed() -> None:
     assert check.verdict is FAILED and check.measured.startswith("went on after step 0")
 
 
-def test_weights_are_checked_where_the_training_says_so() -> None:
-    assert checks.weights("", RECORDED, 2).verdict is NOT_RUN
+def test_weights_must_have_been_compared_before_every_generation() -> None:
+    assert checks.weights("", RECORDED, 2).verdict is FAILED
     both = replace(RECORDED, steps=[{**entry, CHECKED: 339.0} for entry in STEPS])
     assert checks.weights("", both, 2).verdict is PASSED
     assert checks.weights("", logged(1, **{CHECKED: 339.0}), 2).verdict is FAILED

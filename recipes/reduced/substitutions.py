@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from e1_trl.budget import Budget
+
 BUDGETS = 64  # what they are divided by
 BATCHES = 32
 PROMPTS = 4
@@ -44,7 +46,9 @@ def _validates(recipe: Fields, _: Fields) -> bool:
 
 def _budget(text: str) -> str:
     """A budget such as `1024+1024`, divided."""
-    return "+".join(str(_quotient("a budget of eval_budgets", int(part), BUDGETS)) for part in text.split("+"))
+    budget = Budget.parse(text)
+    parts = (_quotient("a budget of eval_budgets", part, BUDGETS) for part in (budget.thinking, budget.solution))
+    return str(Budget(*parts))
 
 
 def _divided(field: str, divisor: int, reason: str) -> Substitution:

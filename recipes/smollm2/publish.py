@@ -22,6 +22,12 @@ from recipes.smollm2.make_base import TRAINED_AT
 RUN = Path("runs/smollm2")
 MODELS = ("base", "e1")
 PROBLEMS = 5  # the first; the order is random
+AIMED_AT = {
+    "12+20": "not lower",
+    "24+20": "at least +10, outside the interval",
+    "48+20": "not lower",
+    "none": "at least -2, with 20% fewer tokens",
+}
 HOUR = 3600  # seconds
 RESULT = re.compile(r"=(\d*\.?\d+)")
 
@@ -41,6 +47,21 @@ def seconds(stages: str) -> tuple[dict[str, int], int]:
         else:
             took[name] = took.get(name, 0) + int(time) - open_since.pop(name)
     return took, killed + len(open_since)
+
+
+def marks(differences: list[dict[str, Any]]) -> str:
+    """E1's accuracy less its base's, paired, in points, beside what was aimed at; a Markdown table."""
+    rows = []
+    for found in differences:
+        if found["model"] != "smollm2-e1":
+            continue
+        spent = found["mean_tokens"] / found["minus_mean_tokens"] - 1
+        budget = (
+            "none" if found["thinking_budget"] is None else f"{found['thinking_budget']}+{found['solution_budget']}"
+        )
+        points = [f"{100 * found[name]:+.1f}" for name in ("difference", "ci_low", "ci_high")]
+        rows.append((budget, points[0], f"{points[1]} to {points[2]}", f"{spent:+.0%}", AIMED_AT.get(budget, "")))
+    return table(("budget", "points over the base", "95% interval", "tokens", "aimed at"), rows)
 
 
 def text(answer: Any, tokenizer: PreTrainedTokenizerBase) -> str:
@@ -106,6 +127,7 @@ def main() -> None:
     replace_section(
         arguments.document, "hours", said + (f"\nKilled {killed} times, which is not counted.\n" if killed else "")
     )
+    replace_section(arguments.document, "marks", marks(results["differences"]))
     tokenizer = AutoTokenizer.from_pretrained(RUN / "base")
     answers = {model: samples.read(RUN / "evaluation" / model) for model in MODELS}
     header = ("model", "budget", "right answers", "whose box is the thinking's last result")

@@ -28,6 +28,18 @@ from e1_trl.training.config import E1Config
 CARD = int(79.2 * 2**30)
 
 
+def qwen2(known: Architecture) -> Qwen2Config:
+    return Qwen2Config(
+        num_hidden_layers=known.layers,
+        hidden_size=known.hidden,
+        intermediate_size=known.mlp,
+        num_attention_heads=known.heads,
+        num_key_value_heads=known.kv_heads,
+        vocab_size=known.vocabulary,
+        tie_word_embeddings=known.tied,
+    )
+
+
 def built(config: Any) -> int:
     """Parameters of a real model of this configuration, built without memory."""
     with torch.device("meta"):
@@ -37,15 +49,7 @@ def built(config: Any) -> int:
 @pytest.mark.parametrize("model", KNOWN)
 def test_the_parameters_of_the_recipes_models_are_those_of_a_built_one(model: str) -> None:
     known = KNOWN[model]
-    config = Qwen2Config(
-        num_hidden_layers=known.layers,
-        hidden_size=known.hidden,
-        intermediate_size=known.mlp,
-        num_attention_heads=known.heads,
-        num_key_value_heads=known.kv_heads,
-        vocab_size=known.vocabulary,
-        tie_word_embeddings=known.tied,
-    )
+    config = qwen2(known)
     assert built(config) == known.parameters
     size = next(size for size in ("1.5B", "7B", "14B") if size in model)
     assert round(known.parameters / 1e9, 2) == {"1.5B": 1.78, "7B": 7.62, "14B": 14.77}[size]
@@ -113,18 +117,25 @@ def test_every_recipe_fits_the_cards_that_it_is_made_for(file: Path) -> None:
     assert 0 < duration(setup, CARDS["h100"]).total < duration(setup, CARDS["a100"]).total
 
 
+VARIANTS = sorted((ROOT / "recipes").glob("E1-Math-1.5B-*.yaml"))
+# What a variant's header says, and what follows from a line above it.
+OWN = {"accelerate_config", "output_dir", "gradient_accumulation_steps", "metric_for_best_model"}
+
+
+@pytest.mark.parametrize("file", VARIANTS, ids=lambda file: file.stem)
+def test_what_a_variant_of_a_recipe_leaves_without_a_comment_is_as_in_the_recipe(file: Path) -> None:
+    ours, base = recipe(file.stem), recipe("E1-Math-1.5B")
+    bare = {
+        line.partition(":")[0] for line in file.read_text().splitlines() if line[:1].isalpha() and "  # " not in line
+    }
+    assert len(bare) > 30
+    assert {name for name in bare if ours[name] != base.get(name)} <= OWN
+
+
 @pytest.mark.parametrize("model", KNOWN)
 def test_the_parameters_of_an_adapter_are_those_of_a_built_one(model: str) -> None:
     known = KNOWN[model]
-    config = Qwen2Config(
-        num_hidden_layers=known.layers,
-        hidden_size=known.hidden,
-        intermediate_size=known.mlp,
-        num_attention_heads=known.heads,
-        num_key_value_heads=known.kv_heads,
-        vocab_size=known.vocabulary,
-        tie_word_embeddings=known.tied,
-    )
+    config = qwen2(known)
     fields = recipe("E1-Math-1.5B-24GB")
     with torch.device("meta"):
         adapted = get_peft_model(
