@@ -59,7 +59,7 @@ def test_server_and_process_sample_the_same_tokens_at_temperature_zero(
             for ours, theirs in zip(local, remote, strict=True):
                 assert ours.completion.token_ids == theirs.completion.token_ids
                 assert ours.completion.thinking_end is theirs.completion.thinking_end
-                assert ours.completion.logprobs == pytest.approx(theirs.completion.logprobs, abs=0.02, nan_ok=True)
+                assert ours.completion.logprobs == pytest.approx(theirs.completion.logprobs, abs=0.001, nan_ok=True)
     assert ThinkingEnd.CLOSED in {rollout.completion.thinking_end for rollout in remote}
 
 
