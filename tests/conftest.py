@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import random
-import signal
 import socket
 import subprocess
 import sys
@@ -18,6 +17,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from warm import Program, Server
+
+from recipes.processes import kill_tree
 
 if TYPE_CHECKING:
     from vllm import LLM
@@ -236,8 +237,7 @@ def printed(output: Path) -> str:
 
 def kill(process: "subprocess.Popen[bytes] | Program") -> None:
     """Kill -9 a launched run with all its processes, if it still runs."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    kill_tree(process.pid)
     process.wait()
 
 

@@ -123,12 +123,6 @@ def test_an_unknown_recipe_is_refused_in_one_line(capsys: pytest.CaptureFixture[
         main(["E1-Math-7B", "nano"])
 
 
-def test_a_recipe_with_a_server_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "E1-Math-1.5B-server" not in {case.recipe for case in CASES}
-    with pytest.raises(SystemExit, match=r"^recipes.reduced: E1-Math-1.5B-server sends its weights [^\n]*$"):
-        main(["E1-Math-1.5B-server"])
-
-
 def test_what_an_adapter_has_moved_is_read_from_the_matrices_that_begin_at_zero(tmp_path: Path) -> None:
     begun, moved = torch.full((2, 2), 5.0), torch.tensor([[0.0, -0.25], [0.125, 0.0]])
     for name, times in (("first", 1), ("second", 3)):
@@ -222,7 +216,7 @@ def trained(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path, hub: H
     return output
 
 
-def test_the_recipe_with_a_server_is_sound_as_far_as_can_be_told_without_one(
+def test_the_recipe_with_a_server_is_sound_in_the_mode_that_its_case_has_not(
     tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     case, log = Case("E1-Math-1.5B-server", "zero2_4gpus"), tmp_path / "log"

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,7 +25,7 @@ from recipes.smoke.first_hour import FirstHour
 from recipes.smoke.report import Report, rows, without_the_user
 from recipes.smoke.subject import Subject
 from recipes.smoke.timed import write_down
-from recipes.smoke.training import FIELDS, Phase, Training, kill
+from recipes.smoke.training import FIELDS, Phase, Training
 
 PASSED, FAILED, NOT_RUN = Verdict
 RECIPE = ROOT / "recipes" / "E1-Math-1.5B.yaml"
@@ -272,21 +271,6 @@ def test_a_check_that_cannot_be_made_hides_none_of_the_others(
     made = list(hour.checks())
     assert [check.verdict for check in made] == [FAILED, FAILED, FAILED, NOT_RUN]
     assert "absent is neither a file" in made[0].measured and "e1-trl[flash]" in made[3].measured
-
-
-def test_killing_a_training_ends_processes_in_sessions_of_their_own() -> None:
-    child = "import time; time.sleep(60)"
-    parent = (
-        "import subprocess, sys, time\n"
-        f"subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True)\n"
-        "print('up', flush=True)\ntime.sleep(60)"
-    )
-    process = psutil.Popen([sys.executable, "-c", parent], stdout=-1, start_new_session=True)
-    with process.stdout:
-        assert process.stdout.readline() == b"up\n"
-    (worker,) = process.children()
-    kill(process)
-    assert not process.is_running() and not worker.is_running()
 
 
 def test_a_fault_names_the_last_error_of_the_log(tmp_path: Path) -> None:

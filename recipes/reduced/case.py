@@ -83,15 +83,10 @@ class Case:
 def cases(recipes: list[str]) -> list[Case]:
     """The cases of some GPU recipes (none named: of all): each with its own Accelerate configuration, then the others.
 
-    A recipe with a server has none: its weights go by NCCL, which needs GPUs.
-
     Raises:
-        ValueError: one is no GPU recipe, or has a server.
+        ValueError: one is no GPU recipe.
     """
-    files = {file.stem: file for file in sorted((ROOT / "recipes").glob(GPU_RECIPES))}
-    known = {name: file for name, file in files.items() if not is_served(file)}
-    if served := [name for name in recipes if name in files.keys() - known.keys()]:
-        raise ValueError(f"{served[0]} sends its weights to a server by NCCL, which needs GPUs")
+    known = {file.stem: file for file in sorted((ROOT / "recipes").glob(GPU_RECIPES))}
     if unknown := [name for name in recipes if name not in known]:
         raise ValueError(f"{unknown[0]} is none of our GPU recipes, which are {', '.join(known)}")
     return [
@@ -102,8 +97,3 @@ def cases(recipes: list[str]) -> list[Case]:
             *ALTERNATIVES.get(name, {}),
         )
     ]
-
-
-def is_served(recipe: Path) -> bool:
-    """Whether vLLM is a server of its own."""
-    return yaml.safe_load(recipe.read_text()).get("vllm_mode") == "server"

@@ -7,10 +7,8 @@
 The folder is the working directory of every command, and each is one that a user would give.
 """
 
-import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -24,6 +22,7 @@ from transformers import PreTrainedTokenizerBase
 from e1_trl.budget import Budget
 from e1_trl.grading.sandbox.isolation import choose
 from e1_trl.plan.architecture import Architecture
+from recipes.processes import kill_tree
 from recipes.reduced import stand_ins, substitutions
 from recipes.reduced.case import ROOT, Case
 from recipes.reduced.found import Found
@@ -109,7 +108,7 @@ def forget_killed() -> None:
 
 
 def e1(words: list[str], folder: Path, log: Path, variables: Mapping[str, str] | None = None) -> None:
-    """Run a command of `e1` in the folder, with more environment variables, in a process group that ends with it.
+    """Run a command of `e1` in the folder, with more environment variables; no process of it is left.
 
     Raises:
         RunError: it failed, or took longer than `LONGEST`; names the log.
@@ -130,8 +129,7 @@ def e1(words: list[str], folder: Path, log: Path, variables: Mapping[str, str] |
         except subprocess.TimeoutExpired:
             raise RunError(f"`e1 {words[0]}` took more than {LONGEST} seconds; see {log}") from None
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            kill_tree(process.pid)
             process.wait()
     if status != 0:
         raise RunError(f"`e1 {words[0]}` ended with {status}; see {log}")

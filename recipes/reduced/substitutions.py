@@ -124,6 +124,13 @@ RECIPE = (
     _fixed("bf16", False, "refused without a GPU"),
     _fixed("vllm_enable_sleep_mode", False, "vLLM sleeps on GPUs only"),
     Substitution(
+        "vllm_mode",
+        "colocate, where it is server",
+        "TRL sends weights to a server by NCCL, which needs GPUs",
+        lambda *_: "colocate",
+        lambda recipe, _: recipe["vllm_mode"] == "server",
+    ),
+    Substitution(
         "ddp_backend",
         "gloo, but not for one process",
         "NCCL needs GPUs",

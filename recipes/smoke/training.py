@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from e1_trl.launch import command
+from recipes.processes import kill_tree
 from recipes.reduced.run import forget_killed
 from recipes.smoke import timed
 from recipes.smoke.subject import Subject, used
@@ -114,7 +115,8 @@ def train(
         try:
             fault, peak = _watch(process, subject, stop)
         finally:
-            kill(process)
+            kill_tree(process.pid)
+            process.wait()
     return Training.read(output, log, fault=fault, peak=peak, seconds=time.monotonic() - started)
 
 
@@ -133,15 +135,3 @@ def _watch(process: psutil.Popen, subject: Subject, stop: Callable[[], bool] | N
             time.sleep(OTHERS)
             return None, peak
     return f"it took longer than {subject.limit:.0f} s", peak
-
-
-def kill(process: psutil.Popen) -> None:
-    """Kill -9 a launched training with all its processes, which are in sessions of their own, if any still run."""
-    try:
-        tree = [process, *process.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return
-    for each in tree:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            each.kill()
-    psutil.wait_procs(tree, timeout=60)
