@@ -12,13 +12,13 @@ mkdir -p $run
 
 # Stages that have ended are not repeated. When each began and ended is noted, in seconds, for the cost.
 stage() {
-    local name=$1
+    local stage=$1
     shift
-    if grep -qs "^$name ended" $run/stages; then return; fi
-    echo "==> $name"
-    echo "$name began $(date +%s)" >> $run/stages
-    "$@" || { echo "$name failed $(date +%s)" >> $run/stages; exit 1; }
-    echo "$name ended $(date +%s)" >> $run/stages
+    if grep -qs "^$stage ended" $run/stages; then return; fi
+    echo "==> $stage"
+    echo "$stage began $(date +%s)" >> $run/stages
+    "$@" || { echo "$stage failed $(date +%s)" >> $run/stages; exit 1; }
+    echo "$stage ended $(date +%s)" >> $run/stages
 }
 
 train() {
