@@ -1,7 +1,9 @@
 """The word problems of SmolLM2: what is held out, equations, planted thoughts, and resuming."""
 
+import os
 import random
 import re
+import subprocess
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
@@ -138,6 +140,49 @@ def test_a_warm_up_resumes_from_its_last_whole_checkpoint(tmp_path: Path) -> Non
     for step in (50, 100):
         (tmp_path / f"checkpoint-{step}" / "trainer_state.json").touch()
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-100")
+
+
+def run_script(folder: Path, **variables: str) -> list[list[str]]:
+    """The commands of `e1` and `python` that the script runs in the folder, from programs that only write them down."""
+    for name in ("e1", "python"):
+        (folder / name).write_text(f'#!/bin/sh\necho "{name} $*" >> commands\ntest ! -e broken\n')
+        (folder / name).chmod(0o755)
+    (folder / "commands").write_text("")
+    environment = {"PATH": f"{folder}:{os.environ['PATH']}", **variables}
+    subprocess.run([ROOT / "recipes" / "smollm2" / "train.sh"], cwd=folder, env=environment, capture_output=True)
+    return [line.split() for line in (folder / "commands").read_text().splitlines()]
+
+
+def after(name: str, words: list[str]) -> str:
+    return words[words.index(name) + 1]
+
+
+@pytest.mark.parametrize(("variables", "name"), [({}, "e1"), ({"SEED": "43"}, "e1-seed43")])
+def test_the_command_evaluates_what_it_trained_and_does_no_stage_twice(
+    variables: dict[str, str], name: str, tmp_path: Path
+) -> None:
+    data, warm_up, training, *evaluations, report = run_script(tmp_path, **variables)
+    assert (after("--what", data), after("--what", warm_up)) == ("data", "model")
+    assert after("--output_dir", training) == f"runs/smollm2/{name}"
+    assert ("--seed" in training) == bool(variables)
+    assert [after("--model", each) for each in evaluations] == ["runs/smollm2/base", f"runs/smollm2/{name}"]
+    assert [after("--output", each) for each in evaluations] == report[2:4]
+    assert run_script(tmp_path, **variables) == [report]
+
+
+def test_the_command_resumes_a_failed_training_from_its_last_whole_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "broken").touch()
+    assert [words[0] for words in run_script(tmp_path)] == ["python"]
+    (tmp_path / "broken").unlink()
+    run_script(tmp_path)
+    stages = tmp_path / "runs" / "smollm2" / "stages"
+    stages.write_text("".join(line for line in stages.open() if not line.startswith("training")))
+    for step in (5, 10, 15):
+        (tmp_path / "runs" / "smollm2" / "e1" / f"checkpoint-{step}").mkdir(parents=True)
+    for step in (5, 10):
+        (tmp_path / "runs" / "smollm2" / "e1" / f"checkpoint-{step}" / "trainer_state.json").touch()
+    training, _ = run_script(tmp_path)
+    assert after("--resume_from_checkpoint", training) == "runs/smollm2/e1/checkpoint-10"
 
 
 def test_hours_are_of_what_is_known_to_have_run() -> None:
