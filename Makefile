@@ -102,7 +102,8 @@ RESULTS = --name smollm2 --document docs/smollm2.md --section smollm2
 TRAINING = smollm2-training
 OTHER_SEEDS = $(notdir $(wildcard runs/smollm2/evaluation/e1-seed*))
 SMOLLM2_ROWS = "smollm2-base separate 24+20" "smollm2-base unconstrained unlimited" \
-	"smollm2-e1 separate 12+20" "smollm2-e1 separate 24+20" "smollm2-e1 unconstrained unlimited"
+	"smollm2-e1 separate 12+20" "smollm2-e1 separate 24+20" "smollm2-e1 unconstrained unlimited" \
+	$(foreach seed,$(OTHER_SEEDS),"smollm2-$(seed) separate 24+20" "smollm2-$(seed) unconstrained unlimited")
 else
 RESULTS = --name nano --document README.md --section nano --rows "base separate 64+32" "base unconstrained unlimited" \
 	"e1 separate 32+32" "e1 separate 64+32" "e1 unconstrained unlimited"

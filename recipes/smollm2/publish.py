@@ -20,7 +20,8 @@ from e1_trl.report.markdown import replace_section, table
 from recipes.smollm2.make_base import TRAINED_AT
 
 RUN = Path("runs/smollm2")
-MODELS = ("base", "e1")
+BASE = "smollm2-base"
+READ = ("base", "e1")  # whose answers are shown
 PROBLEMS = 5  # the first; the order is random
 AIMED_AT = {
     "12+20": "not lower",
@@ -50,18 +51,19 @@ def seconds(stages: str) -> tuple[dict[str, int], int]:
 
 
 def marks(differences: list[dict[str, Any]]) -> str:
-    """E1's accuracy less its base's, paired, in points, beside what was aimed at; a Markdown table."""
+    """Accuracy of each trained model less its base's, paired, in points, beside what was aimed at; a Markdown table."""
     rows = []
     for found in differences:
-        if found["model"] != "smollm2-e1":
+        if found["minus_model"] != BASE or found["model"] == BASE:
             continue
         spent = found["mean_tokens"] / found["minus_mean_tokens"] - 1
         budget = (
             "none" if found["thinking_budget"] is None else f"{found['thinking_budget']}+{found['solution_budget']}"
         )
         points = [f"{100 * found[name]:+.1f}" for name in ("difference", "ci_low", "ci_high")]
-        rows.append((budget, points[0], f"{points[1]} to {points[2]}", f"{spent:+.0%}", AIMED_AT.get(budget, "")))
-    return table(("budget", "points over the base", "95% interval", "tokens", "aimed at"), rows)
+        interval = f"{points[1]} to {points[2]}"
+        rows.append((found["model"], budget, points[0], interval, f"{spent:+.0%}", AIMED_AT.get(budget, "")))
+    return table(("model", "budget", "points over the base", "95% interval", "tokens", "aimed at"), rows)
 
 
 def text(answer: Any, tokenizer: PreTrainedTokenizerBase) -> str:
@@ -119,7 +121,7 @@ def main() -> None:
     arguments = parser.parse_args()
     took, killed = seconds((RUN / "stages").read_text())
     hours = {name: round(time / HOUR, 2) for name, time in took.items()}
-    hours["all"] = round(sum(took.values()) / HOUR, 2)
+    hours["all"] = round(sum(time for name, time in took.items() if "-seed" not in name) / HOUR, 2)
     results = {**json.loads(arguments.results.read_text()), "hours": hours, "killed": killed}
     content = json.dumps(results, indent=1) + "\n"
     write_atomically(arguments.results, lambda path: path.write_text(content))
@@ -129,10 +131,11 @@ def main() -> None:
     )
     replace_section(arguments.document, "marks", marks(results["differences"]))
     tokenizer = AutoTokenizer.from_pretrained(RUN / "base")
-    answers = {model: samples.read(RUN / "evaluation" / model) for model in MODELS}
+    answers = {folder.name: samples.read(folder) for folder in sorted((RUN / "evaluation").iterdir())}
     header = ("model", "budget", "right answers", "whose box is the thinking's last result")
     replace_section(arguments.document, "computed", table(header, computed(answers, tokenizer)))
-    replace_section(arguments.document, "transcripts", transcripts(answers, tokenizer))
+    read = {model: answers[model] for model in READ}
+    replace_section(arguments.document, "transcripts", transcripts(read, tokenizer))
     print(f"wrote {arguments.document} and {arguments.results}")
 
 
