@@ -20,7 +20,8 @@ from e1_trl.report.markdown import replace_section, table
 from recipes.smollm2.make_base import TRAINED_AT
 
 RUN = Path("runs/smollm2")
-BASE = "smollm2-base"
+OURS = "smollm2-"  # before the name of every model here
+BASE = f"{OURS}base"
 READ = ("base", "e1")  # whose answers are shown
 PROBLEMS = 5  # the first; the order is random
 AIMED_AT = {
@@ -131,7 +132,8 @@ def main() -> None:
     )
     replace_section(arguments.document, "marks", marks(results["differences"]))
     tokenizer = AutoTokenizer.from_pretrained(RUN / "base")
-    answers = {folder.name: samples.read(folder) for folder in sorted((RUN / "evaluation").iterdir())}
+    names = dict.fromkeys(row["model"].removeprefix(OURS) for row in results["rows"])
+    answers = {name: samples.read(RUN / "evaluation" / name) for name in names}
     header = ("model", "budget", "right answers", "whose box is the thinking's last result")
     replace_section(arguments.document, "computed", table(header, computed(answers, tokenizer)))
     read = {model: answers[model] for model in READ}
