@@ -163,7 +163,8 @@ class E1Trainer(GRPOTrainer):
     def rollout(prompts: list[Any], trainer: "E1Trainer") -> dict[str, list[Any]]:
         """TRL's `rollout_func`: one budgeted completion for each of this process's prompts, and its bookkeeping."""
         prompt_ids, _, _ = trainer._tokenize_prompts(prompts)
-        completions = trainer._complete(prompt_ids, trainer.args.budget)
+        with profiling_context(trainer, "vLLM.generate"):  # as TRL names it; validation is not a part of it
+            completions = trainer._complete(prompt_ids, trainer.args.budget)
 
         bookkeeping: dict[str, list[Any]] = {
             "thinking_end": [completion.thinking_end.value for completion in completions],
@@ -259,8 +260,7 @@ class E1Trainer(GRPOTrainer):
         return self._complete(self._tokenize_prompts(prompts)[0], budget)
 
     def _complete(self, prompt_ids: list[list[int]], budget: Budget) -> list[Completion]:
-        with profiling_context(self, "vLLM.generate"):
-            return self.engine.complete([Rollout(ids, budget, self.marker, self.context) for ids in prompt_ids])
+        return self.engine.complete([Rollout(ids, budget, self.marker, self.context) for ids in prompt_ids])
 
     def _calculate_rewards(
         self,
