@@ -65,10 +65,9 @@ def reduced(real: Architecture, kv_heads: int) -> Architecture:
     return replace(real, layers=LAYERS, hidden=hidden, mlp=mlp, heads=heads, kv_heads=kv_heads)
 
 
-def make_model(architecture: Architecture, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Write a random Qwen2 of this architecture, the same at every call, with a tokenizer of its vocabulary."""
-    ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    config = Qwen2Config(
+def configuration(architecture: Architecture, **more: int) -> Qwen2Config:
+    """Transformers' configuration of a Qwen2 of this architecture, with `more` of its fields."""
+    return Qwen2Config(
         num_hidden_layers=architecture.layers,
         hidden_size=architecture.hidden,
         intermediate_size=architecture.mlp,
@@ -76,9 +75,14 @@ def make_model(architecture: Architecture, tokenizer: PreTrainedTokenizerBase, f
         num_key_value_heads=architecture.kv_heads,
         vocab_size=architecture.vocabulary,
         tie_word_embeddings=architecture.tied,
-        max_position_embeddings=131_072,
-        **ends,
+        **more,
     )
+
+
+def make_model(architecture: Architecture, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Write a random Qwen2 of this architecture, the same at every call, with a tokenizer of its vocabulary."""
+    ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    config = configuration(architecture, max_position_embeddings=131_072, **ends)
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     model.generation_config = GenerationConfig(**ends)

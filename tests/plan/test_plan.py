@@ -24,20 +24,9 @@ from e1_trl.plan.memory import memory
 from e1_trl.plan.setup import DEFAULTS, Setup
 from e1_trl.plan.verdict import verdict
 from e1_trl.training.config import E1Config
+from recipes.reduced.stand_ins import configuration
 
 CARD = int(79.2 * 2**30)
-
-
-def qwen2(known: Architecture) -> Qwen2Config:
-    return Qwen2Config(
-        num_hidden_layers=known.layers,
-        hidden_size=known.hidden,
-        intermediate_size=known.mlp,
-        num_attention_heads=known.heads,
-        num_key_value_heads=known.kv_heads,
-        vocab_size=known.vocabulary,
-        tie_word_embeddings=known.tied,
-    )
 
 
 def built(config: Any) -> int:
@@ -49,7 +38,7 @@ def built(config: Any) -> int:
 @pytest.mark.parametrize("model", KNOWN)
 def test_the_parameters_of_the_recipes_models_are_those_of_a_built_one(model: str) -> None:
     known = KNOWN[model]
-    config = qwen2(known)
+    config = configuration(known)
     assert built(config) == known.parameters
     size = next(size for size in ("1.5B", "7B", "14B") if size in model)
     assert round(known.parameters / 1e9, 2) == {"1.5B": 1.78, "7B": 7.62, "14B": 14.77}[size]
@@ -135,7 +124,7 @@ def test_what_a_variant_of_a_recipe_leaves_without_a_comment_is_as_in_the_recipe
 @pytest.mark.parametrize("model", KNOWN)
 def test_the_parameters_of_an_adapter_are_those_of_a_built_one(model: str) -> None:
     known = KNOWN[model]
-    config = qwen2(known)
+    config = configuration(known)
     fields = recipe("E1-Math-1.5B-24GB")
     with torch.device("meta"):
         adapted = get_peft_model(
