@@ -1,6 +1,7 @@
 """Benchmarks are found by name in a local folder, with the paper's sampling."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import datasets
@@ -56,6 +57,18 @@ def test_a_benchmark_knows_its_columns_and_where_the_answer_stands(
     monkeypatch.setitem(BENCHMARKS, "rows", benchmark)
     (row,) = load_benchmark("rows", ProblemArguments("problem", instruction=""))[0]
     assert (row["prompt"], row["answers"]) == ([{"role": "user", "content": "2 + 2?"}], ["4"])
+
+
+def test_several_required_answers_are_one_and_not_alternatives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "rows.jsonl", final_answer=["$(0, 2)$", "$(0, -2)$"])
+    there = str(tmp_path / "rows.jsonl")
+    monkeypatch.setitem(
+        BENCHMARKS,
+        "olympiadbench",
+        replace(BENCHMARKS["olympiadbench"], hub_id=there, split="train", problem_column="problem"),
+    )
+    (row,) = load_benchmark("olympiadbench", ProblemArguments())[0]
+    assert row["answers"] == ["$(0, 2)$, $(0, -2)$"]
 
 
 def test_a_folder_without_or_with_two_files_of_the_benchmark_is_an_error(tmp_path: Path) -> None:
