@@ -43,6 +43,7 @@ class Benchmark:
 BENCHMARKS = {
     "aime2024": Benchmark("HuggingFaceH4/aime_2024", "train"),
     "aime2025": Benchmark("math-ai/aime25"),
+    "hmmt2025": Benchmark("MathArena/hmmt_feb_2025", "train"),
     "amc": Benchmark("AI-MO/aimo-validation-amc", "train"),
     "math500": Benchmark("HuggingFaceH4/MATH-500"),
     "minerva": Benchmark("math-ai/minervamath", problem_column="question"),

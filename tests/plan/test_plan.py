@@ -106,7 +106,7 @@ def test_every_recipe_fits_the_cards_that_it_is_made_for(file: Path) -> None:
     assert 0 < duration(setup, CARDS["h100"]).total < duration(setup, CARDS["a100"]).total
 
 
-VARIANTS = sorted((ROOT / "recipes").glob("E1-Math-1.5B-*.yaml"))
+VARIANTS = [file for file in sorted((ROOT / "recipes").glob("E1-*.yaml")) if "E1-Math-1.5B has it" in file.read_text()]
 # What a variant's header says, and what follows from a line above it.
 OWN = {"accelerate_config", "output_dir", "gradient_accumulation_steps", "metric_for_best_model"}
 
