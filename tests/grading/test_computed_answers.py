@@ -1,11 +1,8 @@
 r"""A box pays for an answer that was computed, in whatever other way it may be made to equal one."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import pytest
-from conftest import ROOT
-
 from e1_trl.grading.grade import Grader, Outcome
 from e1_trl.grading.mathematics import MathematicsGrader
 
@@ -337,10 +334,3 @@ def test_any_accepted_answer_will_do(grader: Grader) -> None:
     solutions = [r"\boxed{\frac{376}{20}}", r"\boxed{2^{9} \cdot 2}", r"\boxed{4 + 1}"]
     assert outcomes(grader, *zip(solutions, accepted, strict=True)) == [C, C, C]
     assert outcomes(grader, (r"\boxed{10.2 + 8.6}", ["7", "18.8"])) == [U]
-
-
-def test_the_readme_counts_these_cases() -> None:
-    verdicts = Counter(expected for cases in TRICKS.values() for *_, expected in cases)
-    assert (
-        f"{verdicts[U]} such tricks are tested, beside {verdicts[C]} honest answers" in (ROOT / "README.md").read_text()
-    )
