@@ -3,6 +3,7 @@ r"""A box pays for an answer that was computed, in whatever other way it may be 
 from collections.abc import Iterator, Sequence
 
 import pytest
+
 from e1_trl.grading.grade import Grader, Outcome
 from e1_trl.grading.mathematics import MathematicsGrader
 
