@@ -264,7 +264,7 @@ def test_another_seed_draws_other_rollouts_and_a_resumed_run_those_it_would_have
         tables = ("--log_completions", "true", "--completions_steps", 1, "--num_completions_to_print", 1)
         train(*at, *tables, *options, output=tmp_path / name, launched=False)
         files = sorted((tmp_path / name / "completions").glob("*.parquet"))
-        return [sorted(pd.read_parquet(file)["completion"]) for file in files]
+        return [sorted(messages[0]["content"] for messages in pd.read_parquet(file)["completion"]) for file in files]
 
     whole = drawn("whole", "--max_steps", 2)
     (other,) = drawn("other", "--max_steps", 1, "--seed", 43)
