@@ -16,7 +16,7 @@ from typing import Any
 import openai
 import pytest
 from accelerate import Accelerator
-from conftest import BASE, SERVED_CONTEXT
+from conftest import BASE, SERVED_CONTEXT, options
 from transformers import AutoTokenizer
 from vllm import LLM
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
@@ -28,6 +28,9 @@ from e1_trl.engines.colocated import ServedEngine
 from e1_trl.engines.engine import EngineError, SamplingSettings, run
 from e1_trl.engines.local import LocalEngine
 from e1_trl.engines.server import MOST_IN_FLIGHT, ServerEngine
+from e1_trl.evaluation.arguments import parse
+from e1_trl.evaluation.evaluate import evaluate
+from e1_trl.evaluation.prepare import prepare
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.problems.prompts import tokenize
@@ -227,6 +230,16 @@ def test_every_request_of_a_training_has_a_seed_of_its_own_and_none_where_server
     assert len(drawn) == len(set(drawn)) == 3 * 8 * 2
     assert set(seeds((0, 2), (1, 1))) < set(drawn) and not set(seeds((0, 1), seed=43)) & set(drawn)
     assert seeds((0, 1), seed=None) == [None] * 16
+
+
+def test_an_evaluation_asks_a_server_without_seeds_if_it_is_told_to(nano_data: Path, tmp_path: Path) -> None:
+    stub = Stub(lambda first: 200)
+    asked = ["--base_url", stub.url, "--served_model_name", "m", "--methods", "separate", "--budgets", "1+1"]
+    asked += ["--max_problems", 2, "--samples", 2, "--max_model_length", 100]
+    evaluate(prepare(parse(options(nano_data, tmp_path / "without", *asked, "--request_seeds", "false"))))
+    assert stub.seeds == [None] * 8
+    evaluate(prepare(parse(options(nano_data, tmp_path / "with", *asked))))
+    assert len(set(stub.seeds[8:])) == 8
 
 
 def test_requests_that_follow_wait_for_room() -> None:

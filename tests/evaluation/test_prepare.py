@@ -50,6 +50,7 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(nano_data: Path, t
         ("needs thinking_from", options(nano_data, out, *at, "--methods", "mixed")),
         ("engine_args sets seed, for which", options(nano_data, out, *at, "--engine_args", '{"seed": 1}')),
         ("seed is -1", options(nano_data, out, *at, "--seed", -1)),
+        ("request_seeds is about a server", options(nano_data, out, *at, "--request_seeds", "false")),
         ("none of the first 1 problems", options(long, out, *at, "--dataset_split", "train", "--max_problems", 1)),
         ("engine_args is '\\[1\\]'; it must be a JSON object", options(nano_data, out, *at, "--engine_args", "[1]")),
         ("chat_template_kwargs is 'x', which is not", options(nano_data, out, *at, "--chat_template_kwargs", "x")),
