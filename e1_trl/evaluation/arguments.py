@@ -101,6 +101,10 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
         default=None, metadata={"help": "An OpenAI-compatible server to sample from, as http://host:8000/v1."}
     )
     served_model_name: str | None = field(default=None, metadata={"help": "The model's name there; unset: `model`."})
+    request_seeds: bool = field(
+        default=True,
+        metadata={"help": "A seed for each request; false for a server that takes none: samples may repeat."},
+    )
     concurrency: int | None = field(
         default=None, metadata={"help": "Requests in flight at a time; unset: 256, and 2048 at a server."}
     )
@@ -141,6 +145,8 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
                 raise ValueError(f"{name} is {value}; it must be 1 or more")
         if self.base_url is not None and self.data_parallel_size > 1:
             raise ValueError("data_parallel_size starts engines of its own; with base_url, the server has its own")
+        if self.base_url is None and not self.request_seeds:
+            raise ValueError("request_seeds is about a server; without base_url, no request has a seed")
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}; it must be 0 or more")
         json_object("chat_template_kwargs", self.chat_template_kwargs)

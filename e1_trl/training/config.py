@@ -15,7 +15,7 @@ from e1_trl.budget import Budget, BudgetArguments, Marker
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.training.resolved import secrets_in
 
-# What follows from the budget; and a seed, which would make all rollouts of a prompt the same, each being a request.
+# What follows from the budget; and a seed, of which every request has its own, from the recipe's.
 OWN_SAMPLING_PARAMETERS = frozenset(
     ["n", "max_tokens", "min_tokens", "stop", "stop_token_ids", "logprobs", "detokenize", "output_kind", "seed"]
 )

@@ -155,8 +155,9 @@ class E1Trainer(GRPOTrainer):
         logging.getLogger(GRPOTrainer.__module__).addFilter(Short())
         for handler in logging.getLogger("vllm").handlers:  # it repeats its warnings at every weight sync
             handler.addFilter(Once())
+        self._generations: dict[tuple[bool, int], int] = {}
         self.engine = make_training_engine(
-            self.vllm_generation, self.marker, self.context, self.accelerator, adapter=is_peft_model(self.model)
+            self.vllm_generation, self.marker, self.context, self.accelerator, is_peft_model(self.model), args.seed
         )
 
     @staticmethod
@@ -164,7 +165,7 @@ class E1Trainer(GRPOTrainer):
         """TRL's `rollout_func`: one budgeted completion for each of this process's prompts, and its bookkeeping."""
         prompt_ids, _, _ = trainer._tokenize_prompts(prompts)
         with profiling_context(trainer, "vLLM.generate"):  # as TRL names it; validation is not a part of it
-            completions = trainer._complete(prompt_ids, trainer.args.budget)
+            completions = trainer._complete(prompt_ids, trainer.args.budget, trainer.model.training)
 
         bookkeeping: dict[str, list[Any]] = {
             "thinking_end": [completion.thinking_end.value for completion in completions],
@@ -257,10 +258,14 @@ class E1Trainer(GRPOTrainer):
         A collective operation. Nothing is logged and nothing is trained on.
         """
         self.vllm_generation.sync_weights()
-        return self._complete(self._tokenize_prompts(prompts)[0], budget)
+        return self._complete(self._tokenize_prompts(prompts)[0], budget, training=False)
 
-    def _complete(self, prompt_ids: list[list[int]], budget: Budget) -> list[Completion]:
-        return self.engine.complete([Rollout(ids, budget, self.marker, self.context) for ids in prompt_ids])
+    def _complete(self, prompt_ids: list[list[int]], budget: Budget, training: bool) -> list[Completion]:
+        # Counted from the step on, evaluations apart, a generation has the same name in a run that was resumed.
+        at = (training, self.state.global_step)
+        self._generations[at] = self._generations.get(at, 0) + 1
+        rollouts = [Rollout(ids, budget, self.marker, self.context) for ids in prompt_ids]
+        return self.engine.complete(rollouts, (*at, self._generations[at]))
 
     def _calculate_rewards(
         self,
