@@ -21,7 +21,6 @@ import select
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from dataclasses import dataclass
 from types import TracebackType
@@ -81,34 +80,34 @@ class Box:
 
     def __init__(self, isolation: Isolation):
         self.isolation = isolation
-        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
-        self._controls = tuple(ours for ours, _ in pairs)
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the box)
-        descriptors = (pairs[0][1].fileno(), pairs[1][1].fileno())
-        try:
-            self._process = subprocess.Popen(
-                command(isolation, descriptors),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._errors,
-                env=ENVIRONMENT,
-                cwd="/",
-                pass_fds=descriptors,
-                start_new_session=True,
-            )
-        except (OSError, SandboxError) as error:
-            for control in self._controls:
-                control.close()
-            self._errors.close()
-            raise SandboxError(f"a box with {isolation} does not start: {error}") from error
-        finally:
-            for _, theirs in pairs:
-                theirs.close()
+        self._controls: list[socket.socket] = []
+        descriptors = list[int]()
+        with contextlib.ExitStack() as theirs:
+            try:
+                for _ in range(2):
+                    ours, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                    self._controls.append(ours)
+                    theirs.enter_context(other)
+                    descriptors.append(other.fileno())
+                self._process = subprocess.Popen(
+                    command(isolation, descriptors),
+                    stdin=subprocess.DEVNULL,
+                    # Pipes, as programs have: Python asks at its start, and once, whether it can seek in them.
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env=ENVIRONMENT,
+                    cwd="/",
+                    pass_fds=descriptors,
+                    start_new_session=True,
+                )
+            except (OSError, SandboxError) as error:
+                for control in self._controls:
+                    control.close()
+                raise SandboxError(f"a box with {isolation} does not start: {error}") from error
         if not all(map(_ready, self._controls)):
-            self._errors.seek(0)
-            said = self._errors.read().decode(errors="replace").strip().splitlines()
+            said = self._said()
             self.close()
-            raise SandboxError(f"a box with {isolation} does not start: {said[-1] if said else 'no answer'}")
+            raise SandboxError(f"a box with {isolation} does not start: {said or 'no answer'}")
 
     def __enter__(self) -> Self:
         return self
@@ -128,7 +127,18 @@ class Box:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        self._errors.close()
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def _said(self) -> str:
+        """The last line that the box itself has written to stderr."""
+        pipe = self._process.stderr
+        if pipe is None or pipe.closed:
+            return ""
+        os.set_blocking(pipe.fileno(), False)
+        lines = (pipe.read() or b"").decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""
 
     def run(self, program: bytes, stdin: bytes, limits: Limits, call: str | None = None) -> Run:
         """Run a program once, by itself or to call one of its functions on `stdin`, which then is JSON.
@@ -146,8 +156,9 @@ class Box:
                 status, cpu = protocol.REPLY.unpack(pipes.follow(control))
                 return pipes.run(status, cpu / 1e6)
         except OSError as error:
+            said = self._said()
             self.close()
-            raise SandboxError(f"a box has died: {error}") from error
+            raise SandboxError(f"a box has died: {said or error}") from error
         except BaseException:  # its next reply would be taken for that of another program
             self.close()
             raise
@@ -210,7 +221,7 @@ class _Pipes:
         while not reply:
             late = time.monotonic() >= deadline
             if late and self.killed_for:
-                raise SandboxError("a box does not answer")
+                raise ConnectionError("it does not answer")
             if late or (self._overflows() and not self.killed_for):
                 self.killed_for = End.TIMED_OUT if late else End.TOO_MUCH_OUTPUT
                 deadline = time.monotonic() + GRACE
@@ -219,7 +230,7 @@ class _Pipes:
                 if descriptor not in reading:
                     reply = control.recv(64)
                     if not reply:
-                        raise SandboxError("a box has died")
+                        raise ConnectionError("it is gone")
                 elif self._read(reading[descriptor]) == b"":
                     poll.unregister(descriptor)
         for file in self.outputs:  # the program is gone: the pipes hold its last words

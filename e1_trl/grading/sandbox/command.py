@@ -4,6 +4,7 @@ import enum
 import shutil
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
 from e1_trl.grading.sandbox import inside
@@ -56,7 +57,7 @@ def system_calls(isolation: Isolation) -> Filters:
         raise SandboxError(lacking) from error
 
 
-def command(isolation: Isolation, controls: tuple[int, int]) -> list[str]:
+def command(isolation: Isolation, controls: Sequence[int]) -> list[str]:
     """The command that starts the zygotes of a box, which find their sockets at these descriptors.
 
     Raises:

@@ -52,7 +52,26 @@ PROGRAMS = [
             ("AF_PACKET", "SOCK_RAW"),
         )
     ),
-    Hostile(16, "socket pair", "import socket; socket.socketpair()", (CRASHED,)),
+    *(
+        Hostile(16, f"pair {arguments}", f"import socket; socket.socketpair({arguments})", (CRASHED,))
+        for arguments in ("type=socket.SOCK_DGRAM", "type=socket.SOCK_SEQPACKET", "type=3", "socket.AF_INET")
+    ),
+    Hostile(
+        16,
+        "goes out by a pair",
+        "import os, socket\na, b = socket.socketpair()\n"
+        + ignoring(
+            "OSError",
+            "socket.send_fds(a, [b'x'], [0]); print('sent')",
+            "socket.recv_fds(b, 1, 1); print('received')",
+            "a.send(b'x', socket.MSG_OOB); print('urgent')",
+            "a.connect('{planted}'); print('connected')",
+            "a.bind('/tmp/e1'); print('bound')",
+            "a.sendto(b'x', '{planted}'); print('sent to a name')",
+            "a.setsockopt(socket.SOL_SOCKET, 26, bytes(16)); print('filtered')",
+        ),
+        (EXITED,),
+    ),
     Hostile(16, "name lookup", "import socket; print(socket.gethostbyname('localhost'))", (CRASHED, EXITED), None),
     Hostile(
         17,

@@ -1,6 +1,7 @@
 """Programs in boxes: what they may, what they may not, and that nothing of them is left."""
 
 import contextlib
+import functools
 import os
 import subprocess
 import sys
@@ -15,12 +16,12 @@ import pytest
 from conftest import ROOT
 from containment import PROGRAMS, refused, runs
 from hostile import LIMITS, ignoring
-from idioms import IDIOMS
+from honest import ONLY_HERE, PROGRAMS as HONEST, STDIN
 
 from e1_trl.grading.sandbox import box as boxes
 from e1_trl.grading.sandbox import isolation
 from e1_trl.grading.sandbox.box import Box, End, Limits, Run
-from e1_trl.grading.sandbox.command import START, Isolation, SandboxError, command
+from e1_trl.grading.sandbox.command import ENVIRONMENT, START, Isolation, SandboxError, command
 
 
 @pytest.fixture(scope="module", params=isolation.SAFE)
@@ -36,9 +37,27 @@ def run(box: Box, source: str, stdin: bytes = b"", limits: Limits = LIMITS) -> R
     return box.run(source.encode(), stdin, limits)
 
 
-@pytest.mark.parametrize("source", IDIOMS.values(), ids=IDIOMS.keys())
-def test_every_idiom_of_reading_and_writing_works(box: Box, source: str) -> None:
-    ran = run(box, source, b"19\n23\n")
+@functools.cache
+def plainly(source: str) -> tuple[bool, bytes]:
+    """Whether plain Python ends right with such a program, and what it writes: `python a.py < in | cat`."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "a.py").write_text(source)
+        Path(folder, "in").write_bytes(STDIN)
+        with Path(folder, "in").open() as stdin:
+            whole = [sys.executable, "-X", "utf8", "a.py"]
+            ran = subprocess.run(whole, stdin=stdin, capture_output=True, cwd=folder, env=ENVIRONMENT)
+    return ran.returncode == 0, ran.stdout
+
+
+@pytest.mark.parametrize("source", HONEST.values(), ids=HONEST.keys())
+def test_a_program_does_what_it_does_in_plain_python(box: Box, source: str) -> None:
+    ran = run(box, source, STDIN)
+    assert (ran.end is End.EXITED, ran.stdout) == plainly(source), ran.stderr.decode()
+
+
+@pytest.mark.parametrize("source", ONLY_HERE.values(), ids=ONLY_HERE.keys())
+def test_a_program_has_more_than_in_plain_python(box: Box, source: str) -> None:
+    ran = run(box, source, STDIN)
     assert (ran.end, ran.stdout.strip()) == (End.EXITED, b"42"), ran.stderr.decode()
 
 

@@ -35,7 +35,7 @@ import time
 
 # Relative, since in a box this folder is all that there is of the project.
 from . import orphans
-from .modules import PRELOADED, preload, star
+from .modules import PRELOADED, name_streams, preload, star
 from .program import become
 from .protocol import ANSWER, CRASHED, READY, REPLY, UNPROTECTED
 from .restrictions import (
@@ -74,6 +74,8 @@ def main() -> None:
     builtins.exit, builtins.quit = (_sitebuiltins.Quitter(name, "") for name in ("exit", "quit"))
     preload(PRELOADED)
     star()
+    if not os.path.exists("/dev/stdin"):
+        name_streams()
     sys.setrecursionlimit(RECURSION_LIMIT)
     sys.set_int_max_str_digits(0)
     demand(libc.capset(struct.pack("=Ii", CAPABILITIES, 0), bytes(24)))
