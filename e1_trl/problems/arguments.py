@@ -15,7 +15,7 @@ class ProblemArguments:
     """Where the problem and its answer stand, what is added to it, and how answers are checked.
 
     Raises:
-        ValueError: a grader or a prompt for programs is unknown.
+        ValueError: a grader or a prompt for programs is unknown, or programs are to run without a sandbox.
     """
 
     problem_column: str | None = field(
@@ -79,13 +79,16 @@ class ProblemArguments:
     )
     run_programs_unprotected: bool = field(
         default=False,
-        metadata={
-            "help": "Run programs even where this machine allows no sandbox, as you: they could then read your files, "
-            "use the network, and write wherever you can."
-        },
+        metadata={"help": "Refused: programs run in a sandbox or not at all."},
     )
 
     def __post_init__(self) -> None:
         for name, known in (("grader", GRADERS), ("program_prompt", PROGRAM_PROMPTS)):
             if (value := getattr(self, name)) not in known:
                 raise ValueError(f"{name} is {value!r}; it must be {' or '.join(known)}")
+        if self.run_programs_unprotected:
+            raise ValueError(
+                "run_programs_unprotected: programs run in a sandbox or not at all; leave it out. Where there is no "
+                "sandbox (python -m e1_trl.grading.sandbox.isolation says what is missing), train in a container that "
+                "allows Landlock"
+            )

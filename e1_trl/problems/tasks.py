@@ -193,7 +193,7 @@ def read_tasks(name: str, source: Dataset, arguments: ProblemArguments, window: 
         )
     else:
         try:
-            with Box(choose(unprotected=arguments.run_programs_unprotected)) as box:
+            with Box(choose()) as box:
                 read = partial(humanevalplus, box=box)
                 rows = [_columns(read, row, arguments.instruction) for row in tqdm(source, f"Reading {name}")]
         except SandboxError as error:

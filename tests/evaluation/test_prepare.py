@@ -81,6 +81,7 @@ def test_the_digest_of_a_table_is_that_of_the_whole_as_json() -> None:
         assert digest_of_table(table) == digest(json.dumps(table.to_dict()))
 
 
+@pytest.mark.usefixtures("sandbox")
 def test_long_accepted_answers_are_kept_out_of_the_table_and_given_to_the_grader(tmp_path: Path) -> None:
     tests = {"inputs": ["1\n" * 2000, "2\n"], "outputs": ["1", "2"]}
     rows = [
@@ -89,9 +90,8 @@ def test_long_accepted_answers_are_kept_out_of_the_table_and_given_to_the_grader
     ]
     data = tmp_path / "test.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    unprotected = ["--grader", "programs", "--run_programs_unprotected", "true"]  # nothing is run
     prepared = prepare(
-        parse(options(data, tmp_path / "out", "--dataset_split", "train", "--budgets", "8+8", *unprotected))
+        parse(options(data, tmp_path / "out", "--dataset_split", "train", "--budgets", "8+8", "--grader", "programs"))
     )
     (long,), (short,) = prepared.problems["answers"][:]
     assert long.startswith("sha256:") and len(long) < 100 and short.startswith("{")

@@ -4,8 +4,8 @@ What is covered: a program sees the interpreter, the packages it may import, all
 machine: no file of anybody, no environment, no network, no other process; it cannot write anywhere, nor start a
 process. Its time, memory and output are limited. With namespaces (bubblewrap) it also shares no path with the machine;
 without them (Landlock) it can tell whether a path exists. What is not covered: faults of the kernel itself, and what
-programs can learn from each other by timing. Unprotected, next to nothing is covered: see `Isolation`. A box knows
-nothing of what is expected of a program.
+programs can learn from each other by timing. A box knows nothing of what is expected of a
+program.
 
 What a program reads as stdin is a file, as where a judge runs `program < input`: its size is known, one read gets all
 of it, and it can be mapped and sought in. It has no name, and cannot be changed.
@@ -121,9 +121,6 @@ class Box:
         """Kill whatever runs in the box, and the box."""
         for control in self._controls:
             control.close()
-        if self.isolation is Isolation.UNPROTECTED:  # only from inside are the processes of a program found
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(GRACE)
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from e1_trl.grading.sandbox import inside
-from e1_trl.grading.sandbox.filter import Filters, compiled
-from e1_trl.grading.sandbox.inside import protocol
+from e1_trl.grading.sandbox.filter import compiled
 
 INSIDE = Path(inside.__file__).parent
 START = f"import sys; sys.path.insert(0, sys.argv.pop(1)); from {INSIDE.name}.zygote import main; main()"
@@ -30,31 +29,10 @@ class SandboxError(RuntimeError):
 
 
 class Isolation(enum.StrEnum):
-    """How a box keeps programs in, the strongest first.
-
-    Unprotected it keeps nothing in. Time, memory, output and files written are limited, and what a program started is
-    killed at its end. With the filter of system calls it can still read whatever its user can: files, and the memory of
-    the user's other processes unless the user is root, so also what is expected of it. Where no filter can be had (it
-    needs libseccomp) it can besides delete files, use the network, start programs, and kill the box and the grader;
-    then what it has started goes on.
-    """
+    """How a box keeps programs in, the strongest first."""
 
     NAMESPACES = "namespaces"
     LANDLOCK = "landlock"
-    UNPROTECTED = protocol.UNPROTECTED
-
-
-def system_calls(isolation: Isolation) -> Filters:
-    """The filters of system calls for such a box.
-
-    Raises:
-        SandboxError: they cannot be made.
-    """
-    try:
-        return compiled(reading_only=isolation is Isolation.UNPROTECTED)
-    except (ImportError, OSError, RuntimeError) as error:
-        lacking = f"the filters of system calls cannot be made ({error}): install pyseccomp and libseccomp2"
-        raise SandboxError(lacking) from error
 
 
 def command(isolation: Isolation, controls: Sequence[int]) -> list[str]:
@@ -64,12 +42,11 @@ def command(isolation: Isolation, controls: Sequence[int]) -> list[str]:
         SandboxError: something that it needs is not installed.
     """
     try:
-        filters = system_calls(isolation)
-    except SandboxError:
-        if isolation is not Isolation.UNPROTECTED:
-            raise
-        filters = Filters(b"", b"")
-    channels = (*map(str, controls), isolation, filters.box.hex(), filters.program.hex())
+        filters = compiled()
+    except (ImportError, OSError, RuntimeError) as error:
+        lacking = f"the filters of system calls cannot be made ({error}): install pyseccomp and libseccomp2"
+        raise SandboxError(lacking) from error
+    channels = (*map(str, controls), filters.box.hex(), filters.program.hex())
     python = str(Path(sys.executable).resolve())
     options = [python, "-S", "-s", "-P", "-B", "-X", "utf8"]
     packages = Path(sysconfig.get_path("platlib"))
@@ -77,8 +54,7 @@ def command(isolation: Isolation, controls: Sequence[int]) -> list[str]:
     prefixes = dict.fromkeys((sys.base_prefix, str(Path(sys.base_prefix).resolve())))
     if isolation is not Isolation.NAMESPACES:
         readable = [path for path in (*SYSTEM, *prefixes, "/dev/null", "/dev/urandom") if Path(path).exists()]
-        confined = [] if isolation is Isolation.UNPROTECTED else [*readable, *map(str, installed)]
-        return [*options, "-c", START, str(INSIDE.parent), *channels, str(packages), *confined]
+        return [*options, "-c", START, str(INSIDE.parent), *channels, str(packages), *readable, *map(str, installed)]
     return [
         *(bubblewrap(), "--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534", "--cap-drop", "ALL"),
         *("--die-with-parent", "--new-session", "--hostname", "box"),

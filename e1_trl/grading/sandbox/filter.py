@@ -6,7 +6,6 @@ to them; the rest to each program.
 """
 
 import errno
-import os
 import socket
 import struct
 import tempfile
@@ -99,10 +98,6 @@ DENIED = (
 )
 
 
-# How a file is opened that can be changed. Two bits of three values: reading is 0.
-CHANGING = (os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC)
-
-
 @dataclass(frozen=True)
 class Filters:
     """Two BPF programs, of which the box installs one and each program the other.
@@ -114,8 +109,8 @@ class Filters:
     program: bytes
 
 
-def compiled(reading_only: bool = False) -> Filters:
-    """Both filters. With `reading_only` no file can be opened but for reading, not even /dev/null.
+def compiled() -> Filters:
+    """Both filters.
 
     Raises:
         OSError: libseccomp is not installed.
@@ -142,11 +137,6 @@ def compiled(reading_only: bool = False) -> Filters:
     # Of the commands for devices and files only the terminal's stay, which Python asks every open file.
     box.add_rule(denied, "ioctl", seccomp.Arg(1, seccomp.GT, 0x54FF))
     box.add_rule(denied, "ioctl", seccomp.Arg(1, seccomp.LT, 0x5400))
-    if reading_only:
-        for flag in CHANGING:
-            box.add_rule(denied, "open", seccomp.Arg(1, seccomp.MASKED_EQ, flag, flag))
-            box.add_rule(denied, "openat", seccomp.Arg(2, seccomp.MASKED_EQ, flag, flag))
-        box.add_rule(missing, "openat2")  # its flags lie in memory, where no filter sees them
     # A fork is a clone without this flag; glibc takes clone where there is no clone3, whose flags no filter can see.
     box.add_rule(missing, "clone3")
     program.add_rule(denied, "clone", seccomp.Arg(0, seccomp.MASKED_EQ, CLONE_THREAD, 0))

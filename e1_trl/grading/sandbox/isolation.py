@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from e1_trl.grading.sandbox.box import Box, End, Limits
-from e1_trl.grading.sandbox.command import Isolation, SandboxError, system_calls
+from e1_trl.grading.sandbox.command import Isolation, SandboxError
 
 logger = logging.getLogger(__name__)
 
@@ -44,15 +44,11 @@ ADVICE = {
 }
 
 
-def choose(unprotected: bool = False) -> Isolation:
+def choose() -> Isolation:
     """The strongest isolation that holds here.
 
-    With `unprotected`, programs run even where none holds: limited, but not kept from the files of this user, see
-    `Isolation`. That is logged as a warning.
-
     Raises:
-        SandboxError: none holds, and that is not allowed, or not even a harmless program runs unprotected; the message
-            names what each lacks.
+        SandboxError: none does; the message names what each lacks.
     """
     reasons = []
     for isolation in SAFE:
@@ -62,20 +58,7 @@ def choose(unprotected: bool = False) -> Isolation:
             reasons.append(f"{error}; it needs {ADVICE[isolation]}")
         else:
             return isolation
-    if not unprotected:
-        raise SandboxError(
-            "programs cannot be run safely here, and are only run unprotected if that is asked for. "
-            + " | ".join(reasons)
-        )
-    with Box(Isolation.UNPROTECTED) as box:
-        work(box)
-    try:
-        system_calls(Isolation.UNPROTECTED)
-        can = "read whatever this user can read"
-    except SandboxError as error:
-        can = f"do whatever this user can do ({error})"
-    logger.warning("programs run UNPROTECTED here: they can %s. %s", can, " | ".join(reasons))
-    return Isolation.UNPROTECTED
+    raise SandboxError("programs cannot be run safely here. " + " | ".join(reasons))
 
 
 def attack(isolation: Isolation) -> None:

@@ -11,7 +11,7 @@ ONLY_HERE = {
     "modules": "print(functools.reduce(operator.add, [int(input()), int(input())]), string.digits[:0])",
     "big integers": "print(len(str(10**20000)) and int(input()) + int(input()))",
     "recursion": "def f(n): return n and 1 + f(n - 1)\nassert f(40000) == 40000\nprint(int(input()) + int(input()))",
-    "deep recursion through C": "import sys; sys.setrecursionlimit(10**6)\nfrom functools import lru_cache\n@lru_cache(None)\n"
+    "deep recursion through C": "import sys; sys.setrecursionlimit(10**6)\n@lru_cache(None)\n"
     "def f(n): return n and 1 + f(n - 1)\nassert f(20000) == 20000; print(int(input()) + int(input()))",
 }
 
@@ -136,7 +136,8 @@ PROGRAMS = {
     "random": "import random; random.random(); print(int(input()) + int(input()))",
     "wrapped stdout": f"import io, sys; sys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-8')\n{SUM}",
     "wrapped everything": "import io, sys\nfor name in ('stdin', 'stdout', 'stderr'):\n"
-    f"    setattr(sys, name, io.TextIOWrapper(getattr(sys, name).buffer, encoding='utf-8'))\n{SUM}\nprint(1, file=sys.stderr)",
+    f"    setattr(sys, name, io.TextIOWrapper(getattr(sys, name).buffer, encoding='utf-8'))\n"
+    f"{SUM}\nprint(1, file=sys.stderr)",
     "wrapped by lines": f"import io, sys; sys.stdout = io.TextIOWrapper(sys.stdout.buffer, line_buffering=True)\n{SUM}",
     "written through": "import io, sys; sys.stdout = io.TextIOWrapper(sys.stdout.buffer, write_through=True)\n" + SUM,
     "detached stdout": f"import io, sys; sys.stdout = io.TextIOWrapper(sys.stdout.detach(), newline='\\n')\n{SUM}",
@@ -159,7 +160,8 @@ PROGRAMS = {
     "keeping, and a destructor": f"{KEEPING}class X:\n    def __del__(self): {SUM}\nx = X()",
     "keeping, and it fails": f"{KEEPING}{SUM}\nKeeping.flush = None",
     "never flushed": f"import sys\nclass Out: write = sys.stdout.write\nsys.stdout = Out()\n{SUM}",
-    "redirected": f"import contextlib, io\nwith contextlib.redirect_stdout(io.StringIO()) as s:\n    {SUM}\nprint(s.getvalue())",
+    "redirected": "import contextlib, io\n"
+    f"with contextlib.redirect_stdout(io.StringIO()) as s:\n    {SUM}\nprint(s.getvalue())",
     "own print": f"import sys\ndef print(*a, out=sys.stdout.write): out(' '.join(map(str, a)) + '\\n')\n{SUM}",
     "printed after the close": f"import sys; {SUM}; sys.stdout.close(); print(1)",
     "closed by number": f"import os; {SUM}; os.close(1)",
@@ -169,7 +171,8 @@ PROGRAMS = {
     "no letter": r"print('\ud800')",
     "/dev/stdin": "print(sum(map(int, open('/dev/stdin'))))",
     "/dev/stdin by its path": "import pathlib; print(sum(map(int, pathlib.Path('/dev/stdin').read_text().split())))",
-    "/dev/stdin in bytes": "import io\nwith io.open('/dev/stdin', mode='rb') as f: print(sum(map(int, f.read().split())))",
+    "/dev/stdin in bytes": "import io\n"
+    "with io.open('/dev/stdin', mode='rb') as f: print(sum(map(int, f.read().split())))",
     "/dev/stdout": "out = open('/dev/stdout', 'w'); out.write(str(int(input()) + int(input())))",
     "input.txt if there": "import sys\ntry: sys.stdin = open('input.txt')\nexcept FileNotFoundError: pass\n" + SUM,
     "is it there": f"import os\nif os.path.exists('input.txt'): open('input.txt')\n{SUM}",
@@ -180,19 +183,22 @@ PROGRAMS = {
     "    print(await loop.run_in_executor(None, lambda: int(input()) + int(input())))\nasyncio.run(main())",
     "pool of threads": "from concurrent.futures import ThreadPoolExecutor\n"
     "with ThreadPoolExecutor(8) as pool: print(sum(pool.map(int, [input(), input()])))",
-    "twenty threads": "import threading\nsums = []\nlock = threading.Lock()\ndef add(n):\n    with lock: sums.append(n)\n"
-    "a, b = int(input()), int(input())\nts = [threading.Thread(target=add, args=(n,)) for n in range(20)]\n"
+    "twenty threads": "import threading\nsums = []\nlock = threading.Lock()\n"
+    "def add(n):\n    with lock: sums.append(n)\na, b = int(input()), int(input())\n"
+    "ts = [threading.Thread(target=add, args=(n,)) for n in range(20)]\n"
     "for t in ts: t.start()\nfor t in ts: t.join()\nprint(a + b, sum(sums))",
     "daemon": f"import threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()\n{SUM}",
     "thread that fails": f"import threading\nthreading.Thread(target=lambda: 1 / 0).start()\n{SUM}",
     "queue": "import queue, threading\nq = queue.Queue()\ndef work():\n    while True: print(q.get()); q.task_done()\n"
     "threading.Thread(target=work, daemon=True).start()\nq.put(int(input()) + int(input())); q.join()",
-    "timer": "import signal\ndef late(*a): raise SystemExit(3)\nsignal.signal(signal.SIGALRM, late); signal.alarm(9)\n" + SUM,
-    "unfinished generator": "def f():\n    try: yield int(input())\n    finally: print(int(input()))\ng = f(); print(next(g))",
+    "timer": "import signal\ndef late(*a): raise SystemExit(3)\nsignal.signal(signal.SIGALRM, late); signal.alarm(9)\n"
+    + SUM,
+    "unfinished generator": "def f():\n    try: yield int(input())\n    finally: print(int(input()))\n"
+    "g = f(); print(next(g))",
     "finalizer": f"import weakref\nclass X: pass\nx = X(); weakref.finalize(x, lambda: {SUM})",
     "destructor of a global's user": "n = int(input())\nclass X:\n    def __del__(self): print(n)\nx = X()",
     "failing exit handler": f"import atexit; atexit.register(lambda: 1 / 0); {SUM}",
-    "logging": "import logging, sys; logging.basicConfig(stream=sys.stdout); logging.warning(int(input()) + int(input()))",
+    "logging": "import logging, sys; logging.basicConfig(stream=sys.stdout); logging.warning(input())",
     "printed traceback": f"import traceback\ntry: 1 / 0\nexcept ZeroDivisionError: traceback.print_exc()\n{SUM}",
     "exit with a text": f"import sys; {SUM}; sys.exit('done')",
     "exit with 3": f"{SUM}; exit(3)",

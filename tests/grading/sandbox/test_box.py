@@ -15,8 +15,9 @@ import pyseccomp
 import pytest
 from conftest import ROOT
 from containment import PROGRAMS, refused, runs
+from honest import ONLY_HERE, STDIN
+from honest import PROGRAMS as HONEST
 from hostile import LIMITS, ignoring
-from honest import ONLY_HERE, PROGRAMS as HONEST, STDIN
 
 from e1_trl.grading.sandbox import box as boxes
 from e1_trl.grading.sandbox import isolation
@@ -222,9 +223,9 @@ def test_the_self_test_finds_every_attack_where_nothing_stops_it(attack: str, mo
     if attack == "reads the environment of ours" and os.geteuid() == 0:
         pytest.skip("root's is closed to a process without capabilities, whatever else holds it")
     whole = command(Isolation.LANDLOCK, (0, 0))
-    *start, _, _, kind, _, _, packages = whole[: whole.index(START) + 8]
+    *start, _, _, _, _, packages = whole[: whole.index(START) + 7]
     none = (allow_all(), allow_all())
-    monkeypatch.setattr(boxes, "command", lambda _, controls: [*start, *map(str, controls), kind, *none, packages])
+    monkeypatch.setattr(boxes, "command", lambda _, controls: [*start, *map(str, controls), *none, packages])
     monkeypatch.setattr(boxes, "ENVIRONMENT", os.environ)
     monkeypatch.setattr(isolation, "ATTACKS", {attack: isolation.ATTACKS[attack]})
     with pytest.raises(SandboxError, match=f"does not hold: a program {attack}"):

@@ -5,7 +5,7 @@ trusted, but it lives beside programs that are not, so it holds nothing worth re
 descriptor that only its own process opens, and what is expected of it never comes here.
 
 There are two zygotes, one of which has imported numpy: forking it takes a quarter longer. Arguments: the descriptors of
-their control sockets, the isolation, the filters of system calls of the box and of programs (hexadecimal), the folder
+their control sockets, the filters of system calls of the box and of programs (hexadecimal), the folder
 of the packages that programs may import, and, for Landlock, the paths that may be read. Over each socket comes one
 request at a time, as JSON with descriptors:
 
@@ -15,7 +15,7 @@ request at a time, as JSON with descriptors:
     reply    wait status and CPU time (microseconds), once for every request
 
 A program is one process: its filter of system calls denies it another one, and signals to any but itself. So its end
-is the end of all that it started. Unprotected it may have no filter; then its processes are sought and killed.
+is the end of all that it started.
 """
 
 import _sitebuiltins
@@ -34,10 +34,9 @@ import sys
 import time
 
 # Relative, since in a box this folder is all that there is of the project.
-from . import orphans
 from .modules import PRELOADED, name_streams, preload, star
 from .program import become
-from .protocol import ANSWER, CRASHED, READY, REPLY, UNPROTECTED
+from .protocol import ANSWER, CRASHED, READY, REPLY
 from .restrictions import (
     CAPABILITIES,
     PIDFD_OPEN,
@@ -67,7 +66,7 @@ def main() -> None:
     for number in given:
         os.close(number)
     os.dup2(2, ANSWER)  # no other file gets this number
-    isolation, ours, theirs, packages, *readable = sys.argv[3:]
+    ours, theirs, packages, *readable = sys.argv[3:]
     sys.path.append(packages)
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     # Without the module site, which brings them.
@@ -85,7 +84,7 @@ def main() -> None:
             die_with(parent)
             controls.pop(1 - number).close()
             preload(modules)
-            restrictions = settle(isolation, bytes.fromhex(ours), bytes.fromhex(theirs), packages, readable)
+            restrictions = settle(bytes.fromhex(ours), bytes.fromhex(theirs), packages, readable)
             controls[0].send(READY)
             serve(controls[0], restrictions)
             return
@@ -95,25 +94,18 @@ def main() -> None:
         os.wait()
 
 
-def settle(isolation: str, ours: bytes, theirs: bytes, packages: str, readable: list[str]) -> Restrictions:
+def settle(ours: bytes, theirs: bytes, packages: str, readable: list[str]) -> Restrictions:
     """Give up what this process does not need any more; what programs will have to. The filters are of either."""
-    if isolation == UNPROTECTED:
-        orphans.adopt()
     if readable:
         confine(readable)
-    if readable or isolation == UNPROTECTED:
         # What is preloaded is all that there is: this is the folder of all packages, not only of those for programs.
         sys.path.remove(packages)
         sys.path_importer_cache.clear()
     gc.collect()
     gc.freeze()
     limit_box()
-    try:
-        install(ours)
-    except OSError:
-        if isolation != UNPROTECTED:
-            raise
-    return Restrictions(theirs, address_space(), isolation == UNPROTECTED)
+    install(ours)
+    return Restrictions(theirs, address_space())
 
 
 def die_with(parent: int) -> None:
@@ -147,10 +139,10 @@ def serve(control: socket.socket, restrictions: Restrictions) -> None:
             os.close(descriptor)
         for number in range(len(others)):  # so that the pipes end with the program
             os.dup2(nothing, number)
-        wait(control, pid, request["cpu"], restrictions.unprotected)
+        wait(control, pid, request["cpu"])
 
 
-def wait(control: socket.socket, pid: int, cpu: float, unprotected: bool) -> None:
+def wait(control: socket.socket, pid: int, cpu: float) -> None:
     """Reply when the program has ended, or has been killed: for its CPU time (seconds), or since something came over
     the socket. The kernel's own limit counts by the clock tick: too much where other machines take the processor."""
     watched = libc.syscall(PIDFD_OPEN, pid, 0)
@@ -164,10 +156,6 @@ def wait(control: socket.socket, pid: int, cpu: float, unprotected: bool) -> Non
         left = cpu - time.clock_gettime(~pid << 3 | CPU_CLOCK)
     if watched not in (descriptor for descriptor, _ in ready):
         os.kill(pid, signal.SIGKILL)
-    if unprotected:
-        orphans.end(pid)
     _, status, usage = os.wait4(pid, 0)
     os.close(watched)
-    if unprotected:
-        orphans.end_adopted()
     control.send(REPLY.pack(status, int((usage.ru_utime + usage.ru_stime) * 1e6)))
