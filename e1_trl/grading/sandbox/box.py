@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from e1_trl.grading.sandbox.command import ENVIRONMENT, Isolation, SandboxError, command
+from e1_trl.grading.sandbox.command import ENVIRONMENT, Isolation, SandboxError, StartError, command
 from e1_trl.grading.sandbox.inside import protocol
 from e1_trl.grading.sandbox.inside.restrictions import demand, libc
 
@@ -75,7 +75,7 @@ class Box:
     With namespaces, the box dies with the thread that started it.
 
     Raises:
-        SandboxError: it does not start.
+        StartError: it does not.
     """
 
     def __init__(self, isolation: Isolation):
@@ -103,11 +103,11 @@ class Box:
             except (OSError, SandboxError) as error:
                 for control in self._controls:
                     control.close()
-                raise SandboxError(f"a box with {isolation} does not start: {error}") from error
+                raise StartError(f"a box with {isolation} does not start: {error}") from error
         if not all(map(_ready, self._controls)):
             said = self._said()
             self.close()
-            raise SandboxError(f"a box with {isolation} does not start: {said or 'no answer'}")
+            raise StartError(f"a box with {isolation} does not start: {said or 'no answer'}")
 
     def __enter__(self) -> Self:
         return self

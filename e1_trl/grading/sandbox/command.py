@@ -1,9 +1,10 @@
 """How a box is started: the command, what it can see of the machine, and what it needs for that."""
 
 import enum
+import importlib.util
+import os
 import shutil
 import sys
-import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from e1_trl.grading.sandbox.filter import compiled
 
 INSIDE = Path(inside.__file__).parent
 START = f"import sys; sys.path.insert(0, sys.argv.pop(1)); from {INSIDE.name}.zygote import main; main()"
-PACKAGES = ("numpy", "numpy.libs", "sortedcontainers")  # what programs may import besides the standard library
+PACKAGES = ("numpy", "sortedcontainers")  # what programs may import besides the standard library
 # Where the interpreter and its libraries lie.
 SYSTEM = ("/usr", "/lib", "/lib64")
 ENVIRONMENT = {
@@ -26,6 +27,10 @@ ENVIRONMENT = {
 
 class SandboxError(RuntimeError):
     """No box can be had, or one that has broken: never the program's fault."""
+
+
+class StartError(SandboxError):
+    """A box does not start."""
 
 
 class Isolation(enum.StrEnum):
@@ -47,23 +52,32 @@ def command(isolation: Isolation, controls: Sequence[int]) -> list[str]:
         lacking = f"the filters of system calls cannot be made ({error}): install pyseccomp and libseccomp2"
         raise SandboxError(lacking) from error
     channels = (*map(str, controls), filters.box.hex(), filters.program.hex())
-    python = str(Path(sys.executable).resolve())
+    # That of a virtual environment may be a copy, whose folder no box shows.
+    python = str(Path(sys._base_executable).resolve())  # type: ignore[attr-defined]
     options = [python, "-S", "-s", "-P", "-B", "-X", "utf8"]
-    packages = Path(sysconfig.get_path("platlib"))
-    installed = [packages / name for name in PACKAGES if (packages / name).exists()]
+    folders = installed()
     prefixes = dict.fromkeys((sys.base_prefix, str(Path(sys.base_prefix).resolve())))
     if isolation is not Isolation.NAMESPACES:
         readable = [path for path in (*SYSTEM, *prefixes, "/dev/null", "/dev/urandom") if Path(path).exists()]
-        return [*options, "-c", START, str(INSIDE.parent), *channels, str(packages), *readable, *map(str, installed)]
+        packages = os.pathsep.join(dict.fromkeys(str(folder.parent) for folder in folders))
+        return [*options, "-c", START, str(INSIDE.parent), *channels, packages, *readable, *map(str, folders)]
     return [
         *(bubblewrap(), "--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534", "--cap-drop", "ALL"),
         *("--die-with-parent", "--new-session", "--hostname", "box"),
         *(part for path in (*SYSTEM, *prefixes) for part in ("--ro-bind-try", path, path)),
         *(part for path in ("/dev/null", "/dev/urandom") for part in ("--dev-bind", path, path)),
-        *(part for path in installed for part in ("--ro-bind", str(path), f"/packages/{path.name}")),
+        *(part for path in folders for part in ("--ro-bind", str(path), f"/packages/{path.name}")),
         *("--ro-bind", str(INSIDE), f"/box/{INSIDE.name}", "--chdir", "/", "--remount-ro", "/"),
         *(*options, "-c", START, "/box", *channels, "/packages"),
     ]
+
+
+def installed() -> list[Path]:
+    """The folders of the packages that programs may import, wherever this process finds them."""
+    found = [importlib.util.find_spec(name) for name in PACKAGES]
+    folders = [Path(spec.origin).parent for spec in found if spec is not None and spec.origin]
+    libraries = [folder.with_name(f"{folder.name}.libs") for folder in folders]
+    return [*folders, *(folder for folder in libraries if folder.is_dir())]
 
 
 def bubblewrap() -> str:

@@ -3,13 +3,16 @@
 import contextlib
 import functools
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy
 import psutil
 import pyseccomp
 import pytest
@@ -22,7 +25,7 @@ from hostile import LIMITS, ignoring
 from e1_trl.grading.sandbox import box as boxes
 from e1_trl.grading.sandbox import isolation
 from e1_trl.grading.sandbox.box import Box, End, Limits, Run
-from e1_trl.grading.sandbox.command import ENVIRONMENT, START, Isolation, SandboxError, command
+from e1_trl.grading.sandbox.command import ENVIRONMENT, START, Isolation, SandboxError, StartError, command
 
 
 @pytest.fixture(scope="module", params=isolation.SAFE)
@@ -181,6 +184,46 @@ def test_a_box_that_breaks_says_so(box: Box) -> None:
         broken._process.kill()
         with pytest.raises(SandboxError):
             run(broken, "print(1)")
+
+
+def test_a_box_that_dies_says_why(box: Box) -> None:
+    with Box(box.isolation) as broken, open(os.devnull) as file:
+        assert run(broken, "print(1)").stdout == b"1\n"
+        socket.send_fds(broken._controls[0], [b"no request"], [file.fileno()])
+        with pytest.raises(SandboxError, match=r"a box has died: .*JSONDecodeError"):
+            run(broken, "print(1)")
+
+
+ATTACKED = """
+import sys
+from e1_trl.grading.sandbox.isolation import Isolation, what_is_lacking
+print(what_is_lacking(Isolation(sys.argv[1])))
+"""
+
+
+def test_a_launcher_may_ignore_the_ends_of_its_children(box: Box) -> None:
+    source = f"import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n{ATTACKED}"
+    assert subprocess.check_output([sys.executable, "-c", source, box.isolation], cwd=ROOT) == b"None\n"
+
+
+def test_the_interpreter_may_be_a_copy_and_its_packages_elsewhere(box: Box, tmp_path: Path) -> None:
+    venv.create(tmp_path, symlinks=False, with_pip=False)
+    packages = [str(Path(module.__file__ or "").parents[1]) for module in (numpy, pyseccomp)]
+    ran = subprocess.run(
+        [tmp_path / "bin" / "python", "-c", ATTACKED, box.isolation],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *packages])},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.stdout == "None\n", ran.stderr
+
+
+def test_a_system_without_the_sockets_of_a_box_is_an_error_of_the_sandbox(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "SOCK_SEQPACKET", 99)
+    with pytest.raises(StartError, match="does not start"):
+        Box(box.isolation)
 
 
 KILLED = """

@@ -5,7 +5,7 @@ trusted, but it lives beside programs that are not, so it holds nothing worth re
 descriptor that only its own process opens, and what is expected of it never comes here.
 
 There are two zygotes, one of which has imported numpy: forking it takes a quarter longer. Arguments: the descriptors of
-their control sockets, the filters of system calls of the box and of programs (hexadecimal), the folder
+their control sockets, the filters of system calls of the box and of programs (hexadecimal), the folders
 of the packages that programs may import, and, for Landlock, the paths that may be read. Over each socket comes one
 request at a time, as JSON with descriptors:
 
@@ -67,7 +67,9 @@ def main() -> None:
         os.close(number)
     os.dup2(2, ANSWER)  # no other file gets this number
     ours, theirs, packages, *readable = sys.argv[3:]
-    sys.path.append(packages)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as a launcher may leave it, no program could be waited for
+    folders = packages.split(os.pathsep)
+    sys.path += folders
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     # Without the module site, which brings them.
     builtins.exit, builtins.quit = (_sitebuiltins.Quitter(name, "") for name in ("exit", "quit"))
@@ -84,7 +86,7 @@ def main() -> None:
             die_with(parent)
             controls.pop(1 - number).close()
             preload(modules)
-            restrictions = settle(bytes.fromhex(ours), bytes.fromhex(theirs), packages, readable)
+            restrictions = settle(bytes.fromhex(ours), bytes.fromhex(theirs), folders, readable)
             controls[0].send(READY)
             serve(controls[0], restrictions)
             return
@@ -94,12 +96,12 @@ def main() -> None:
         os.wait()
 
 
-def settle(ours: bytes, theirs: bytes, packages: str, readable: list[str]) -> Restrictions:
+def settle(ours: bytes, theirs: bytes, folders: list[str], readable: list[str]) -> Restrictions:
     """Give up what this process does not need any more; what programs will have to. The filters are of either."""
     if readable:
         confine(readable)
-        # What is preloaded is all that there is: this is the folder of all packages, not only of those for programs.
-        sys.path.remove(packages)
+        # What is preloaded is all that there is: these are the folders of all packages, not only of those for programs.
+        del sys.path[-len(folders) :]
         sys.path_importer_cache.clear()
     gc.collect()
     gc.freeze()
@@ -117,7 +119,7 @@ def die_with(parent: int) -> None:
 
 def serve(control: socket.socket, restrictions: Restrictions) -> None:
     """Serve requests until the socket ends."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
+    nothing, errors = os.open(os.devnull, os.O_RDONLY), os.dup(2)
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 8)
         if not message:
@@ -138,7 +140,7 @@ def serve(control: socket.socket, restrictions: Restrictions) -> None:
         for descriptor in descriptors:
             os.close(descriptor)
         for number in range(len(others)):  # so that the pipes end with the program
-            os.dup2(nothing, number)
+            os.dup2(errors if number == 2 else nothing, number)
         wait(control, pid, request["cpu"])
 
 
