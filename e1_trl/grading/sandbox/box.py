@@ -13,28 +13,31 @@ of it, and it can be mapped and sought in. It has no name, and cannot be changed
 
 import contextlib
 import enum
-import fcntl
+import functools
 import io
 import json
 import os
+import re
 import select
 import signal
 import socket
 import subprocess
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from e1_trl.grading.sandbox.command import ENVIRONMENT, Isolation, SandboxError, StartError, command
 from e1_trl.grading.sandbox.inside import protocol
-from e1_trl.grading.sandbox.inside.restrictions import demand, libc
+from e1_trl.grading.sandbox.sealed import readable
 
 STARTED = 60.0  # seconds until a box must be up
 GRACE = 5.0  # seconds until a killed program must be gone
+TASKS = 64  # processes and threads that a box may have, or a program beside all others of its user
+COUNTED_BY_NAMESPACE = (5, 14)  # the Linux since when a user's in a namespace are counted by themselves
 STDERR = 4096  # bytes kept of what a program writes there
-MFD_CLOEXEC, MFD_ALLOW_SEALING = 1, 2
-F_ADD_SEALS, UNCHANGEABLE = 1033, 0b10111  # no other seals, size, or writing from now on; denying all sleeps for a tick
+NOBODY: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []}
 
 
 @dataclass(frozen=True)
@@ -72,14 +75,22 @@ class Run:
 class Box:
     """One box. Used by one thread at a time, and in a `with` block, or closed.
 
-    With namespaces, the box dies with the thread that started it.
+    With namespaces, the box dies with the thread that started it. Root's belongs to the user nobody where nobody can
+    have one: then the kernel limits threads, and keeps programs from files that only root may read.
+
+    Args:
+        isolation: its kind.
+        as_nobody: whether it is nobody's; None decides.
 
     Raises:
-        StartError: it does not.
+        StartError: it does not start.
     """
 
-    def __init__(self, isolation: Isolation):
+    def __init__(self, isolation: Isolation, as_nobody: bool | None = None):
+        if as_nobody is None:
+            as_nobody = os.geteuid() == 0 and refused_to_nobody(isolation) is None
         self.isolation = isolation
+        self._counts_alone = isolation is Isolation.NAMESPACES and _kernel() >= COUNTED_BY_NAMESPACE
         self._controls: list[socket.socket] = []
         descriptors = list[int]()
         with contextlib.ExitStack() as theirs:
@@ -99,6 +110,7 @@ class Box:
                     cwd="/",
                     pass_fds=descriptors,
                     start_new_session=True,
+                    **(NOBODY if as_nobody else {}),
                 )
             except (OSError, SandboxError) as error:
                 for control in self._controls:
@@ -144,10 +156,16 @@ class Box:
             SandboxError: the box broke; it is of no use any more.
         """
         control = self._controls[protocol.NUMERIC in program]
-        request = {"size": len(program), "cpu": limits.cpu, "memory": limits.memory, "call": call}
+        request = {
+            "size": len(program),
+            "cpu": limits.cpu,
+            "memory": limits.memory,
+            "tasks": TASKS + (0 if self._counts_alone else _tasks()),
+            "call": call,
+        }
         try:
             with _Pipes(limits) as pipes:
-                with _readable(program) as source, _readable(stdin) as given:
+                with readable(program) as source, readable(stdin) as given:
                     sent = [source.fileno(), given.fileno(), *(file.fileno() for file in pipes.theirs)]
                     socket.send_fds(control, [json.dumps(request).encode()], sent)
                 status, cpu = protocol.REPLY.unpack(pipes.follow(control))
@@ -161,6 +179,26 @@ class Box:
             raise
 
 
+@functools.cache
+def refused_to_nobody(isolation: Isolation) -> str | None:
+    """Why the user nobody can have no such box of root's, in one line; None where it can."""
+    try:
+        with Box(isolation, as_nobody=True) as box:
+            run = box.run(b"import numpy", b"", Limits(cpu=10.0, wall=STARTED, memory=2**28, output=0))
+    except SandboxError as error:
+        return str(error)
+    return None if run.end is End.EXITED else "it cannot read numpy"
+
+
+def _tasks() -> int:
+    """How many processes and threads this machine has: at least those of a user, whom the kernel counts."""
+    return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+
+
+def _kernel() -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])
+
+
 def _ready(control: socket.socket) -> bool:
     """Whether a zygote says so."""
     control.settimeout(STARTED)
@@ -168,18 +206,6 @@ def _ready(control: socket.socket) -> bool:
         return control.recv(len(protocol.READY)) == protocol.READY
     except TimeoutError:
         return False
-
-
-def _readable(data: bytes) -> io.FileIO:
-    """A file without a name that holds the data, opened for reading only, and that nobody can change any more."""
-    # Not by the modules os and fcntl, which know it only where Python was built with a young C library.
-    written = libc.memfd_create(b"", MFD_CLOEXEC | MFD_ALLOW_SEALING)
-    demand(written)
-    with open(written, "wb") as file:
-        file.write(data)
-        file.flush()
-        fcntl.fcntl(written, F_ADD_SEALS, UNCHANGEABLE)  # Landlock lets a program open it anew by its number
-        return io.FileIO(f"/proc/self/fd/{written}", "r")
 
 
 class _Pipes:

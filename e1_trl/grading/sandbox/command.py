@@ -16,6 +16,8 @@ START = f"import sys; sys.path.insert(0, sys.argv.pop(1)); from {INSIDE.name}.zy
 PACKAGES = ("numpy", "sortedcontainers")  # what programs may import besides the standard library
 # Where the interpreter and its libraries lie.
 SYSTEM = ("/usr", "/lib", "/lib64")
+# Where memory runs out, the kernel kills a box and not the trainer.
+FIRST = ("/bin/sh", "-c", 'echo 1000 2>/dev/null >/proc/self/oom_score_adj; exec "$@"', "sh")
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "OMP_NUM_THREADS": "1",
@@ -60,8 +62,9 @@ def command(isolation: Isolation, controls: Sequence[int]) -> list[str]:
     if isolation is not Isolation.NAMESPACES:
         readable = [path for path in (*SYSTEM, *prefixes, "/dev/null", "/dev/urandom") if Path(path).exists()]
         packages = os.pathsep.join(dict.fromkeys(str(folder.parent) for folder in folders))
-        return [*options, "-c", START, str(INSIDE.parent), *channels, packages, *readable, *map(str, folders)]
+        return [*FIRST, *options, "-c", START, str(INSIDE.parent), *channels, packages, *readable, *map(str, folders)]
     return [
+        *FIRST,
         *(bubblewrap(), "--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534", "--cap-drop", "ALL"),
         *("--die-with-parent", "--new-session", "--hostname", "box"),
         *(part for path in (*SYSTEM, *prefixes) for part in ("--ro-bind-try", path, path)),

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from e1_trl.grading.sandbox.box import Box, End, Limits
+from e1_trl.grading.sandbox.box import Box, End, Limits, refused_to_nobody
 from e1_trl.grading.sandbox.command import Isolation, SandboxError, StartError
 
 logger = logging.getLogger(__name__)
@@ -56,6 +56,8 @@ def choose() -> Isolation:
         if lacking is None:
             if reasons:
                 logger.warning("programs run with %s, since %s", isolation, *reasons)
+            if os.geteuid() == 0 and (refused := refused_to_nobody(isolation)):
+                logger.warning("programs run as root, whose threads are not limited, and not as nobody: %s", refused)
             return isolation
         reasons.append(lacking)
     raise SandboxError("programs cannot be run safely here. " + " | ".join(reasons))

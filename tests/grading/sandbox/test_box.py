@@ -226,6 +226,15 @@ def test_a_system_without_the_sockets_of_a_box_is_an_error_of_the_sandbox(
         Box(box.isolation)
 
 
+def test_where_memory_runs_out_the_kernel_kills_a_box_before_its_grader(box: Box) -> None:
+    def score(process: psutil.Process) -> int:
+        return int(Path(f"/proc/{process.pid}/oom_score_adj").read_text())
+
+    first = psutil.Process(box._process.pid)
+    assert {score(process) for process in (first, *first.children(recursive=True))} == {1000}
+    assert score(psutil.Process()) < 1000
+
+
 KILLED = """
 import sys, threading
 from e1_trl.grading.sandbox.box import Box, Limits

@@ -25,8 +25,8 @@ def become(request: dict[str, Any], source: int, restrictions: Restrictions) -> 
     """
     os.setsid()
     text = os.read(source, request["size"])
+    restrictions.impose(request["cpu"], request["memory"], request["tasks"])
     os.closerange(ANSWER + 1, DESCRIPTORS)
-    restrictions.impose(request["cpu"], request["memory"])
 
     # A function is called in a module that is imported, so that a guarded main program does not run.
     name = "solution" if request["call"] else "__main__"

@@ -34,13 +34,22 @@ class Restrictions:
     filter: bytes
     address_space: int
 
-    def impose(self, cpu: float, memory: int) -> None:
-        """Take away, for good, all that a program does not need; CPU time is in seconds, memory in bytes.
+    def impose(self, cpu: float, memory: int, tasks: int) -> None:
+        """Take away, for good, all that a program does not need.
+
+        CPU time is in seconds, memory in bytes; `tasks` are the processes and threads of its user, by which root is not
+        held.
 
         Raises:
             OSError: something cannot be taken away.
         """
-        limit([(resource.RLIMIT_AS, self.address_space + memory), (resource.RLIMIT_CPU, math.ceil(PATIENCE * cpu))])
+        limit(
+            [
+                (resource.RLIMIT_AS, self.address_space + memory),
+                (resource.RLIMIT_CPU, math.ceil(PATIENCE * cpu)),
+                (resource.RLIMIT_NPROC, tasks),
+            ]
+        )
         install(self.filter.replace(PID_BYTES, os.getpid().to_bytes(4, sys.byteorder)))
 
 
@@ -55,7 +64,8 @@ def limit(most: Iterable[tuple[int, int]]) -> None:
 def limit_box() -> None:
     """Set the limits that are the same for every program, and that a zygote can live with."""
     none = (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE)
-    limit([(resource.RLIMIT_NOFILE, 64), *((name, 0) for name in none)])
+    few = (resource.RLIMIT_NOFILE, resource.RLIMIT_SIGPENDING)
+    limit([*((name, 64) for name in few), *((name, 0) for name in none)])
     hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
     stack = STACK if hard == resource.RLIM_INFINITY else min(STACK, hard)
     resource.setrlimit(resource.RLIMIT_STACK, (stack, hard))

@@ -9,7 +9,8 @@ their control sockets, the filters of system calls of the box and of programs (h
 of the packages that programs may import, and, for Landlock, the paths that may be read. Over each socket comes one
 request at a time, as JSON with descriptors:
 
-    request  {"size": of the program, in bytes, "cpu": seconds, "memory": bytes, "call": name or null}, and the
+    request  {"size": of the program, in bytes, "cpu": seconds, "memory": bytes, "tasks": number,
+             "call": name or null}, and the
              descriptors of the program, stdin, stdout, stderr and the answer
     stop     anything else, or the end of the socket: the program is killed
     reply    wait status and CPU time (microseconds), once for every request
