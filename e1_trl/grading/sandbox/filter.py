@@ -16,11 +16,16 @@ from e1_trl.grading.sandbox.inside.restrictions import PID, PR_SET_PDEATHSIG
 
 CLONE_THREAD = 0x10000
 LOW = 0xFFFFFFFF  # the half of an argument that the kernel looks at
-# What makes the kernel signal others, by F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE and F_NOTIFY.
-FILE_SIGNALS = (8, 10, 15, 1024, 1026)
+# What makes the kernel signal others, by F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE and F_NOTIFY; and locks, which
+# others see: F_GETLK, F_SETLK, F_SETLKW and their F_OFD_ variants.
+FILE_COMMANDS = (8, 10, 15, 1024, 1026, 5, 6, 7, 36, 37, 38)
+# What tells of any process of the machine, by its id.
+ABOUT_PROCESSES = ("prlimit64", "getsid", "getpgid", "sched_getaffinity", "sched_getscheduler", "sched_getparam")
+OF_PROCESS = 1 << 31  # in the number of a clock: that of a process's or a thread's time
+MADV_COLD = 20  # the first of the advices that reach into the cache of files
 OTHER_KINDS = (2, 4, 8)  # bits that a kind of socket has unless it is SOCK_STREAM
-# Calls younger than this list (fchmodat2 is 452 on every architecture): as if the kernel had none of them.
-NEWEST = 451
+# Calls younger than this list (cachestat is 451 on every architecture): as if the kernel had none of them.
+NEWEST = 450
 UNKNOWN = b"".join(
     struct.pack("=HBBI", *instruction)
     for instruction in (
@@ -79,6 +84,8 @@ DENIED = (
         "inotify_init",
         "inotify_init1",
     ),
+    # the cache of files, of which bits can be set and read
+    *("mincore", "fadvise64", "readahead", "preadv2", "pwritev2", "fsync", "fdatasync", "sync_file_range"),
     # what is rarely used and often broken in the kernel
     *(
         "bpf",
@@ -89,7 +96,16 @@ DENIED = (
         "io_uring_enter",
         "io_uring_register",
         "userfaultfd",
+        "splice",
+        "tee",
+        "vmsplice",
+        "copy_file_range",
+        "sendfile",
     ),
+    # what the machine has few of, or is asked for once and for all
+    *("io_setup", "io_submit", "io_destroy", "io_getevents", "io_cancel", "timer_create", "membarrier", "seccomp"),
+    *("landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"),
+    *("set_mempolicy", "mbind", "migrate_pages", "move_pages"),
     *("perf_event_open", "personality", "kexec_load", "kexec_file_load", "init_module", "finit_module"),
     *("delete_module", "acct", "syslog", "iopl", "ioperm", "modify_ldt", "vhangup", "reboot", "sethostname"),
     *("setdomainname", "settimeofday", "clock_settime", "adjtimex", "clock_adjtime", "lookup_dcookie", "uselib"),
@@ -124,9 +140,14 @@ def compiled() -> Filters:
             if seccomp.resolve_syscall(seccomp.Arch.NATIVE, name) > 0:  # else this architecture does not have it
                 filter.add_rule(denied, name)
     # Programs set the size of their stack; glibc calls the process that asks 0.
-    box.add_rule(denied, "prlimit64", seccomp.Arg(0, seccomp.NE, 0))
-    for command in FILE_SIGNALS:
+    for name in ABOUT_PROCESSES:
+        box.add_rule(denied, name, seccomp.Arg(0, seccomp.NE, 0))
+    for name in ("getpriority", "ioprio_get"):
+        box.add_rule(denied, name, seccomp.Arg(1, seccomp.NE, 0))
+    program.add_rule(denied, "clock_gettime", seccomp.Arg(0, seccomp.MASKED_EQ, OF_PROCESS, OF_PROCESS))
+    for command in FILE_COMMANDS:
         box.add_rule(denied, "fcntl", seccomp.Arg(1, seccomp.MASKED_EQ, LOW, command))
+    box.add_rule(denied, "madvise", seccomp.Arg(2, seccomp.GE, MADV_COLD))
     # A pair of streams reaches nobody; of another kind it may be sent from to any name. A flag asks for what is rarely
     # used, and had faults in the kernel.
     box.add_rule(denied, "socketpair", seccomp.Arg(0, seccomp.NE, socket.AF_UNIX))
