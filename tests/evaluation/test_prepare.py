@@ -66,6 +66,10 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(nano_data: Path, t
             "program_prompt is 'deepcoder'; the benchmark leetcode has its own",
             ["--model", BASE, *at, "--benchmark", "leetcode", "--program_prompt", "deepcoder"],
         ),
+        (
+            "max_tests is 3; the benchmark leetcode has its own",
+            ["--model", BASE, *at, "--benchmark", "leetcode", "--max_tests", "3"],
+        ),
         ("with base_url, the server", options(nano_data, out, *at, "--base_url", nowhere, "--data_parallel_size", 2)),
     ]
     for expected, arguments in refused:

@@ -127,6 +127,13 @@ def test_outcomes_of_functions_of_more_than_fifteen_tests(
     assert outcome(grader, source, FUNCTION) is expected
 
 
+def test_dictionaries_with_integers_for_keys_are_given_and_taken(grader: ProgramGrader) -> None:
+    tests = {"fn_name": "f", "inputs": [[{"1": 5, "2": 6}]], "outputs": [{"5": 1, "6": 1}]}
+    assert outcome(grader, "def f(d): return Counter([d[1], d[2]])", tests) is Outcome.CORRECT
+    assert outcome(grader, "def f(d): return {str(d[1]): 1, '6': 1}", tests) is Outcome.CORRECT
+    assert outcome(grader, "def f(d): return {d[1]: 1, 6: 2}", tests) is Outcome.WRONG
+
+
 def test_wrong_words_do_not_pass(grader: ProgramGrader) -> None:
     tests = {"inputs": ["3\n"], "outputs": ["YES\nNO\nYES\n"]}
     for rule in Rule:
