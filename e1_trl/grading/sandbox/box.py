@@ -1,10 +1,10 @@
 """A box: a process that nothing gets out of, in which programs run one after the other.
 
-What is covered: a program sees the interpreter, the packages it may import, all of /usr, and nothing else of the
-machine: no file of anybody, no environment, no network, no other process; it cannot write anywhere, nor start a
-process. Its time, memory and output are limited. With namespaces (bubblewrap) it also shares no path with the machine;
-without them (Landlock) it can tell whether a path exists. What is not covered: faults of the kernel itself, and what
-programs can learn from each other by timing. A box knows nothing of what is expected of a
+What is covered: a program reads the interpreter, the packages it may import, all of /usr, and nothing else of the
+machine: no other file, no environment, no network, no memory of other processes; it cannot write anywhere, nor start a
+process or signal one. Its time, memory, threads and output are limited. With namespaces (bubblewrap) it also shares no
+path with the machine; without them (Landlock) it can tell whether a path exists, its size, times and owner. What is not
+covered: faults of the kernel itself, and bits that programs leave each other (docs/programs.md). A box knows nothing of what is expected of a
 program.
 
 What a program reads as stdin is a file, as where a judge runs `program < input`: its size is known, one read gets all
