@@ -4,8 +4,8 @@ What is covered: a program reads the interpreter, the packages it may import, al
 machine: no other file, no environment, no network, no memory of other processes; it cannot write anywhere, nor start a
 process or signal one. Its time, memory, threads and output are limited. With namespaces (bubblewrap) it also shares no
 path with the machine; without them (Landlock) it can tell whether a path exists, its size, times and owner. What is not
-covered: faults of the kernel itself, and bits that programs leave each other (docs/programs.md). A box knows nothing of what is expected of a
-program.
+covered: faults of the kernel itself, and bits that programs leave each other (docs/programs.md). A box knows nothing of
+what is expected of a program.
 
 What a program reads as stdin is a file, as where a judge runs `program < input`: its size is known, one read gets all
 of it, and it can be mapped and sought in. It has no name, and cannot be changed.
