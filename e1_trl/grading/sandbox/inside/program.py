@@ -69,10 +69,11 @@ def finish(name: str) -> int:
         # Destructors run while the program's names are still there, unless something else holds these.
         sys.modules.pop(name, None)
         gc.collect()
-        for kept in gc.get_objects():
-            if type(kept) is dict and kept.get("__name__") == name:
-                kept.clear()
-        gc.collect()
+        held = [kept for kept in gc.get_objects() if type(kept) is dict and kept.get("__name__") == name]
+        for kept in held:
+            kept.clear()
+        if held:
+            gc.collect()
     with contextlib.suppress(BaseException):
         sys.__stdout__.flush()  # type: ignore[union-attr]
     return status
