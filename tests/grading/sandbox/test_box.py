@@ -194,6 +194,21 @@ def test_a_box_that_dies_says_why(box: Box) -> None:
             run(broken, "print(1)")
 
 
+@pytest.mark.parametrize("error", [StartError("a box does not start: x"), SandboxError("a box has died: x")])
+def test_the_weaker_isolation_is_taken_with_the_reason_and_advice_only_about_a_start(
+    error: SandboxError, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def attack(kind: Isolation) -> None:
+        if kind is Isolation.NAMESPACES:
+            raise error
+
+    monkeypatch.setattr(isolation, "attack", attack)
+    assert isolation.choose() is Isolation.LANDLOCK
+    said = caplog.messages[0]
+    assert said.startswith(f"programs run with landlock, since {error}") and "\n" not in said
+    assert ("it needs unprivileged user namespaces" in said) is isinstance(error, StartError)
+
+
 ATTACKED = """
 import sys
 from e1_trl.grading.sandbox.isolation import Isolation, what_is_lacking
