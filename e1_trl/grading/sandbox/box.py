@@ -75,12 +75,12 @@ class Run:
 class Box:
     """One box. Used by one thread at a time, and in a `with` block, or closed.
 
-    With namespaces, the box dies with the thread that started it. Root's belongs to the user nobody where nobody can
-    have one: then the kernel limits threads, and keeps programs from files that only root may read.
+    With namespaces, the box dies with the thread that started it. Root's belongs to the user `nobody` where that one
+    can have it: then the kernel limits threads, and keeps programs from files that only root may read.
 
     Args:
         isolation: its kind.
-        as_nobody: whether it is nobody's; None decides.
+        as_nobody: whether it belongs to that user; None for wherever it can.
 
     Raises:
         StartError: it does not start.
@@ -181,7 +181,7 @@ class Box:
 
 @functools.cache
 def refused_to_nobody(isolation: Isolation) -> str | None:
-    """Why the user nobody can have no such box of root's, in one line; None where it can."""
+    """Why such a box of root's cannot belong to the user `nobody`, in one line; None where it can."""
     try:
         with Box(isolation, as_nobody=True) as box:
             run = box.run(b"import numpy", b"", Limits(cpu=10.0, wall=STARTED, memory=2**28, output=0))
