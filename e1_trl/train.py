@@ -68,7 +68,7 @@ def prepare(
     if not model.model_name_or_path:
         raise ValueError("the recipe must name a model (model_name_or_path)")
     checkpoint = find_checkpoint(args)
-    workers = max(1, min(MAX_GRADING_WORKERS, (os.cpu_count() or 1) // args.world_size))
+    workers = max(1, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)) // args.world_size))
     grader = make_grader(script_args, workers)
     rewards = make_rewards(script_args.reward_funcs, args.reward_weights, grader)
     args.model_init_kwargs = {

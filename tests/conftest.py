@@ -46,6 +46,18 @@ settings.register_profile("suite", deadline=None, derandomize=True, suppress_hea
 settings.load_profile("suite")
 
 
+@pytest.fixture
+def sandbox() -> None:
+    """Skips the test where this machine has no sandbox for programs."""
+    from e1_trl.grading.sandbox.command import SandboxError
+    from e1_trl.grading.sandbox.isolation import choose
+
+    try:
+        choose()
+    except SandboxError as error:
+        pytest.skip(str(error))
+
+
 @pytest.fixture(scope="session")
 def nano_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The nano problems, made afresh by their own script."""

@@ -125,7 +125,7 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
             raise ValueError("name either a benchmark or a dataset_name")
         if self.benchmark in BENCHMARKS:
             defaults = {each.name: each.default for each in fields(self)}
-            for name in ("grader", "program_prompt", "exclude", "dataset_split", "dataset_config"):
+            for name in ("grader", "program_prompt", "max_tests", "exclude", "dataset_split", "dataset_config"):
                 grader = BENCHMARKS[self.benchmark].grader if name == "grader" else None
                 if getattr(self, name) not in (grader, defaults[name]):
                     raise ValueError(f"{name} is {getattr(self, name)!r}; the benchmark {self.benchmark} has its own")

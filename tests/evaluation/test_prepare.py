@@ -67,6 +67,10 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(nano_data: Path, t
             "program_prompt is 'deepcoder'; the benchmark leetcode has its own",
             ["--model", BASE, *at, "--benchmark", "leetcode", "--program_prompt", "deepcoder"],
         ),
+        (
+            "max_tests is 3; the benchmark leetcode has its own",
+            ["--model", BASE, *at, "--benchmark", "leetcode", "--max_tests", "3"],
+        ),
         ("with base_url, the server", options(nano_data, out, *at, "--base_url", nowhere, "--data_parallel_size", 2)),
     ]
     for expected, arguments in refused:
@@ -82,6 +86,7 @@ def test_the_digest_of_a_table_is_that_of_the_whole_as_json() -> None:
         assert digest_of_table(table) == digest(json.dumps(table.to_dict()))
 
 
+@pytest.mark.usefixtures("sandbox")
 def test_long_accepted_answers_are_kept_out_of_the_table_and_given_to_the_grader(tmp_path: Path) -> None:
     tests = {"inputs": ["1\n" * 2000, "2\n"], "outputs": ["1", "2"]}
     rows = [
@@ -90,9 +95,8 @@ def test_long_accepted_answers_are_kept_out_of_the_table_and_given_to_the_grader
     ]
     data = tmp_path / "test.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    unprotected = ["--grader", "programs", "--run_programs_unprotected", "true"]  # nothing is run
     prepared = prepare(
-        parse(options(data, tmp_path / "out", "--dataset_split", "train", "--budgets", "8+8", *unprotected))
+        parse(options(data, tmp_path / "out", "--dataset_split", "train", "--budgets", "8+8", "--grader", "programs"))
     )
     (long,), (short,) = prepared.problems["answers"][:]
     assert long.startswith("sha256:") and len(long) < 100 and short.startswith("{")

@@ -119,6 +119,7 @@ def test_a_problem_has_the_rate_of_what_is_asked_and_accepted_wherever_it_stands
     assert f"solve rate: {counted}" in caplog.messages
 
 
+@pytest.mark.usefixtures("sandbox")
 def test_programs_are_told_apart_by_all_of_their_tests(
     tokenizer: PreTrainedTokenizerBase, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -128,7 +129,7 @@ def test_programs_are_told_apart_by_all_of_their_tests(
     long = "1\n" * 2000
     rows = [{"problem": name, "tests": tests(first)} for name, first in (("a", long), ("b", "1"))]
     data = write(tmp_path / "programs.jsonl", rows)
-    programs: dict[str, Any] = {"grader": "programs", "run_programs_unprotected": True}  # nothing is run: boxes
+    programs: dict[str, Any] = {"grader": "programs"}
     more = [word for name, value in programs.items() for word in (f"--{name}", value)]
     folder = stored(tmp_path / "evaluation", data, {"8+8": ["11", "11"]}, *more)
     assert set(samples.read(folder)["outcome"]) == {"no_program"}
