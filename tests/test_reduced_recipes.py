@@ -39,7 +39,8 @@ every_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 
 def options(given: dict[str, Any]) -> list[str]:
-    return [word for name, value in given.items() for word in (f"--{name}", str(value))]
+    """As a person would write them."""
+    return [word for name, value in given.items() for word in (f"--{name}", str(value).replace("True", "true"))]
 
 
 def parsed(words: list[str]) -> dict[str, Any]:
