@@ -97,8 +97,8 @@ class Memory:
 def saved(setup: Setup) -> int:
     """Bytes that a layer keeps of a micro-batch for its backward pass, with attention by `sdpa`."""
     model, tokens = setup.architecture, setup.batch * setup.context
-    # Both norms' inputs in fp32 and results; of linear layers and attention all inputs, and the attention's output. Under
-    # autocast fp32 weights make the norms' results fp32, too, and each linear layer has a bf16 copy of its own.
+    # Both norms' inputs in fp32 and results; of linear layers and attention all inputs, and the attention's output.
+    # Under autocast fp32 weights make the norms' results fp32, too, and each linear layer has a bf16 copy of its own.
     hidden = 34 if setup.dtype == 4 else 24
     # A layer also makes its own of the padding mask: a row of the context for each token.
     return tokens * (hidden * model.hidden + 8 * model.mlp + 4 * model.heads + 2 * setup.context)
