@@ -86,6 +86,20 @@ def test_a_row_is_stale_when_a_file_or_a_substitution_has_changed() -> None:
         assert missing([changed], [row.case]) == [row.case]
 
 
+def test_a_recipe_is_another_by_its_values_not_by_its_comments(tmp_path: Path) -> None:
+    text = (ROOT / "recipes" / "E1-Math-1.5B.yaml").read_text()
+    recipe, accelerate = tmp_path / "recipe.yaml", tmp_path / "accelerate.yaml"
+    recipe.write_text(text)
+    accelerate.write_text((ROOT / "accelerate_configs" / "zero2.yaml").read_text())
+    case = Case(str(recipe), str(accelerate))
+    before = case.hashes
+    recipe.write_text(text.replace("# paper", "# as in the paper"))
+    accelerate.write_text("# two GPUs or more\n" + accelerate.read_text())
+    assert recipe.read_text() != text and case.hashes == before
+    recipe.write_text(text.replace("thinking_budget: 1024", "thinking_budget: 1025"))
+    assert {name for name in before if case.hashes[name] != before[name]} == {"recipe_sha256"}
+
+
 @every_case
 def test_no_field_of_a_recipe_changes_but_the_substituted_ones(case: Case) -> None:
     line = command(case.command(case.accelerate_file)[1:])

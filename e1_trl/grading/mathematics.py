@@ -3,9 +3,9 @@ r"""Grades mathematics: the last box of a solution, read and compared by math-ve
 What a policy writes is hostile input: `\boxed{9^{9^{9^{9}}}}` costs a computer algebra system hours, or all memory. It
 is read in processes that can be killed. And a box must hold an answer, not a question. Where the accepted answer is
 made of numbers, `\boxed{10.2 + 8.6}` is unevaluated, not correct. Where it is an expression, equality stands:
-`\arctan(1)` is right for `\frac{\pi}{4}`; only an integral, sum, product, limit or derivative that the accepted answer
-does not have is unevaluated. Knows nothing about rewards, tokens or `</think>`: the caller hands over the solution
-segment only.
+`\arctan(1)` is right for `\frac{\pi}{4}`; only an integral, sum, product, limit, derivative or determinant that the
+accepted answer does not have is unevaluated. Knows nothing about rewards, tokens or `</think>`: the caller hands over
+the solution segment only.
 """
 
 import logging
@@ -21,6 +21,7 @@ from math_verify.parser import NormalizationConfig, normalize_latex
 
 from e1_trl.grading.grade import Grade, Outcome
 from e1_trl.grading.numerals import only_numbers, terms
+from e1_trl.grading.spellings import E_NOTATION, readable, words
 from e1_trl.grading.workers import Failure, Workers
 
 BOX_OPENING = re.compile(r"\\(?:boxed|fbox)\s*\{")
@@ -28,10 +29,11 @@ BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # `\\.` swallows `\{` and `\}`, whic
 BETWEEN_BOXES = re.compile(r"(?:\s|[$,;{}]|\\[()\[\],;: ]|\\q?quad|\\text|and|or)*")
 LONGEST_BETWEEN_BOXES = 70  # characters, as in math-verify
 
-E_NOTATION = re.compile(r"(?<=[0-9])[eE]([-+]?[0-9]+)(?![0-9.])")  # math-verify takes the e for Euler's number
-MATH_DELIMITER = re.compile(
-    r"(?<!\\)\\[\[\]()]"
-)  # a box is in mathematics already: math-verify can not read `\[ 98 \]`
+EULERS_NUMBER = re.compile(r"(?<![a-zA-Z\\])e(?![a-zA-Z])")
+PERCENT = re.compile(r"\s*\\?%|\s*(?:\\text\s*\{)?\s*percent\s*\}?")
+BASE = re.compile(r"(?<=[0-9])_\s*\{?\s*([0-9]+)")
+# Environments and functions whose value math-verify computes as it reads them.
+DETERMINANT = re.compile(r"\\begin\s*\{[vV]matrix\}|\\(?:det|operatorname\*?\s*\{(?:det|trace|tr|rref)\})|\|\s*\\begin")
 TINY = 1e-3  # numbers below it are compared by their ratio, too
 TINY_TOLERANCE = 1e-2
 
@@ -167,11 +169,18 @@ def _outcome(forms: Forms, text: str, accepted: tuple[str, ...]) -> Outcome:
 
 def _compare(forms: Forms, text: str, reference: str) -> Outcome:
     """Whether an answer equals an accepted one, and was computed as far as that is."""
+    if EULERS_NUMBER.search(E_NOTATION.sub("", reference)) and E_NOTATION.search(text):
+        return _compare(_read(spaced := E_NOTATION.sub(r" e \1", text)), spaced, reference)
     gold = _read(reference)
     if not _equal(gold, forms):
-        return Outcome.WRONG
-    if _asks(gold, forms[0]):
+        if asked := words(reference):
+            return Outcome.CORRECT if asked == words(text) else Outcome.WRONG
+        number, asked = PERCENT.sub("", text), PERCENT.sub("", reference)  # 12.5 is right for 12.5%, and back
+        return Outcome.WRONG if (number, asked) == (text, reference) else _compare(_read(number), number, asked)
+    if _asks(gold, forms[0]) or (DETERMINANT.search(text) and not DETERMINANT.search(reference)):
         return Outcome.UNEVALUATED
+    if (base := BASE.findall(text)) and (asked_base := BASE.findall(reference)) and base != asked_base:
+        return Outcome.WRONG  # math-verify drops the index
     gold_numbers = only_numbers(_as_written(reference))
     if gold_numbers is None or not _equal(gold, _read(gold_numbers)):
         return Outcome.CORRECT  # the accepted answer is an expression: every way to write it is right
@@ -179,11 +188,22 @@ def _compare(forms: Forms, text: str, reference: str) -> Outcome:
     numbers = only_numbers(_as_written(text), terms(gold_numbers))
     if numbers is None or not _equal(gold, answer := _read(numbers)):
         return Outcome.UNEVALUATED
+    if _overlaps(answer[0]) and not _overlaps(gold[0]):
+        return Outcome.UNEVALUATED
     return Outcome.CORRECT if _as_precise(_read(gold_numbers), answer) else Outcome.WRONG
 
 
+def _overlaps(answer: sympy.Basic | sympy.MatrixBase | str) -> bool:
+    """Whether an answer is a union of sets that are one set together."""
+    if not isinstance(answer, sympy.Union):
+        return False
+    united = sympy.Union(*answer.args)
+    return not isinstance(united, sympy.Union) or len(united.args) < len(answer.args)
+
+
 def _equal(gold: Forms, answer: Forms) -> bool:
-    return verify(gold, answer, timeout_seconds=None)
+    # An inequality is the interval that it describes, whichever of the two is accepted.
+    return verify(gold, answer, allow_set_relation_comp=True, timeout_seconds=None)
 
 
 def _asks(gold: Forms, answer: sympy.Basic | sympy.MatrixBase | str) -> bool:
@@ -209,19 +229,14 @@ def _as_precise(gold: Forms, answer: Forms) -> bool:
 
 
 def _as_written(text: str) -> str:
-    return normalize_latex(_readable(text), AS_WRITTEN)
-
-
-def _readable(text: str) -> str:
-    """What math-verify would read wrongly or not at all, written so that it can."""
-    return E_NOTATION.sub(r" \\times 10^{\1}", MATH_DELIMITER.sub(" ", text))
+    return normalize_latex(readable(text), AS_WRITTEN)
 
 
 def _read(boxed: str) -> Forms:
     """What math-verify reads in a box."""
     # "first_match": when the box can not be read, do not go looking for anything in it that can.
     return parse(
-        rf"\boxed{{{_readable(boxed)}}}",
+        rf"\boxed{{{readable(boxed)}}}",
         [LatexExtractionConfig(boxed_match_priority=0)],
         extraction_mode="first_match",
         parsing_timeout=None,

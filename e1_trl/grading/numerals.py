@@ -29,6 +29,8 @@ NUMBER = rf"""
       | \\infty
     )
     (?: \s* \\? % )?"""
+# These only arrange numbers; of a vmatrix the determinant is computed.
+ENVIRONMENT = "(?: [pbB]? matrix | smallmatrix | array | tabular | cases | aligned | gathered )"
 TOKEN = re.compile(
     rf"""
     (?P<space> \s+ )
@@ -38,8 +40,8 @@ TOKEN = re.compile(
   | (?P<approximation> ≈ | \\(?:approx|simeq|doteq) (?![a-zA-Z]) )
   | (?P<separator> (?: [,;&] | \\\\ | \\cup (?![a-zA-Z]) ) \s* )
   | (?P<script> [\^_] \s* (?: [0-9]+ | \{{ \s* -? [0-9]+ \s* \}} ) )  # of a unit, of a name, of a number's base
-  | (?P<opening> \\begin\{{[a-z]+\}} | \\?\{{ | [(\[] )
-  | (?P<closing> \\end\{{[a-z]+\}} | \\?\}} | [)\]] )
+  | (?P<opening> \\begin\{{{ENVIRONMENT}\}} | \\?\{{ | [(\[] )
+  | (?P<closing> \\end\{{{ENVIRONMENT}\}} | \\?\}} | [)\]] )
   | (?P<other> \\[a-zA-Z]+ | \\. | . )
     """,
     re.VERBOSE | re.DOTALL,
@@ -160,16 +162,18 @@ def terms(latex: str) -> Terms:
 def _is_in(terms: Terms, number: re.Match[str]) -> bool:
     r"""Whether a number is no fraction, or one in these terms.
 
-    In lowest terms, the fraction of a mixed number is less than one. A number by itself, `\frac{3}{3}`, is let through:
-    so Math-Verify's own cases have it.
+    The fraction of a mixed number is one of natural numbers and less than one in any terms, or `12\frac{23}{3}` adds
+    up. A number by itself, `\frac{3}{3}`, is let through: so Math-Verify's own cases have it.
     """
     above, below = number["numerator"] or number["dividend"], number["denominator"] or number["divisor"]
-    if above is None or below is None or terms is Terms.ANY:
+    if above is None or below is None:
+        return True
+    if number["whole"] and not (above.isdecimal() and below.isdecimal() and int(above) < int(below)):
+        return False
+    if terms is Terms.ANY:
         return True
     if "." in above or "." in below:
         return False
     if terms is Terms.INTEGERS:
         return True
-    if number["whole"]:
-        return math.gcd(int(above), int(below)) == 1 and abs(int(above)) < abs(int(below))
     return math.gcd(int(above), int(below)) == 1 or int(above) == int(below)

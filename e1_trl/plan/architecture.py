@@ -99,6 +99,7 @@ _14B = Architecture(layers=48, hidden=5120, mlp=13_824, heads=40, kv_heads=8, vo
 
 KNOWN = {
     "agentica-org/DeepScaleR-1.5B-Preview": _1_5B,
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": _1_5B,
     "Skywork/Skywork-OR1-Math-7B": _7B,
     "agentica-org/DeepCoder-14B-Preview": _14B,
     "nvidia/AceReason-Nemotron-14B": _14B,

@@ -22,6 +22,7 @@ class Benchmark:
         grader: what its answers are. Programs are read by `e1_trl.problems.tasks`, which knows the columns.
         problem_column, answer_column: where problem and answer stand in it.
         answer_after: what precedes the answer in a column that holds a whole solution.
+        all_required: a list in the answer column holds answers that are all asked for; else each of them is right.
         samples: answers per problem, whose accuracies are averaged (avg@k).
         temperature, top_p: of the sampling.
     """
@@ -33,6 +34,7 @@ class Benchmark:
     problem_column: str = "problem"
     answer_column: str = "answer"
     answer_after: str | None = None
+    all_required: bool = False
     samples: int = 16
     temperature: float = 0.6
     top_p: float = 0.95
@@ -41,10 +43,13 @@ class Benchmark:
 BENCHMARKS = {
     "aime2024": Benchmark("HuggingFaceH4/aime_2024", "train"),
     "aime2025": Benchmark("math-ai/aime25"),
+    "hmmt2025": Benchmark("MathArena/hmmt_feb_2025", "train"),
     "amc": Benchmark("AI-MO/aimo-validation-amc", "train"),
     "math500": Benchmark("HuggingFaceH4/MATH-500"),
     "minerva": Benchmark("math-ai/minervamath", problem_column="question"),
-    "olympiadbench": Benchmark("math-ai/olympiadbench", problem_column="question", answer_column="final_answer"),
+    "olympiadbench": Benchmark(
+        "math-ai/olympiadbench", problem_column="question", answer_column="final_answer", all_required=True
+    ),
     # Not among the paper's benchmarks; its 1,319 problems need no averaging.
     "gsm8k": Benchmark("openai/gsm8k", config="main", problem_column="question", answer_after="####", samples=1),
     # The authors sample Codeforces eight times, which are its attempts, the card of E1-AceReason-14B LiveCodeBench; the
@@ -106,8 +111,14 @@ def load_benchmark(
     problems = load_problems(benchmark.hub_id, benchmark.split, columns, benchmark.config)
     if benchmark.answer_after is not None:
         problems = problems.map(_after, input_columns=["answers"], fn_kwargs={"mark": benchmark.answer_after})
+    if benchmark.all_required:
+        problems = problems.map(_together, input_columns=["answers"])
     return problems, name
 
 
 def _after(answers: list[str], mark: str) -> dict[str, list[str]]:
     return {"answers": [answer.rpartition(mark)[2].strip() for answer in answers]}
+
+
+def _together(answers: list[str]) -> dict[str, list[str]]:
+    return {"answers": [", ".join(answers)]}

@@ -1,6 +1,7 @@
 """A GPU recipe under one Accelerate configuration, and the command that trains it at reduced size. Runs nothing."""
 
 import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,11 +63,8 @@ class Case:
 
     @property
     def hashes(self) -> dict[str, str]:
-        """SHA-256 of both files, in hexadecimal digits."""
-        return {
-            "recipe_sha256": hashlib.sha256(self.recipe_file.read_bytes()).hexdigest(),
-            "accelerate_sha256": hashlib.sha256(self.accelerate_file.read_bytes()).hexdigest(),
-        }
+        """SHA-256 of both files' fields, in hexadecimal digits: a comment may change, a value not."""
+        return {"recipe_sha256": _hash(self.recipe_file), "accelerate_sha256": _hash(self.accelerate_file)}
 
     def reduced_accelerate(self) -> dict[str, Any]:
         """The Accelerate configuration with all its substitutions made."""
@@ -78,6 +76,11 @@ class Case:
         for name, value in {**self.overrides, **more}.items():
             words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
         return words
+
+
+def _hash(file: Path) -> str:
+    fields = json.dumps(yaml.safe_load(file.read_text()), sort_keys=True)
+    return hashlib.sha256(fields.encode()).hexdigest()
 
 
 def cases(recipes: list[str]) -> list[Case]:

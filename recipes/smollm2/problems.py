@@ -1,4 +1,4 @@
-"""Word problems: which of them differ only in their numbers, and which are held out before anything else is done.
+"""Word problems: which are the same but for names and numbers, and which are held out before anything else is done.
 
 Knows nothing about equations, thoughts or models.
 """
@@ -6,23 +6,24 @@ Knows nothing about equations, thoughts or models.
 import json
 import random
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# A number as digits: 7, 1,250, 0.5, .5, 1/2, 3rd.
-DIGITS = r"(?:\d[\d,]*)?\.?\d+(?:/\d+)?(?:st|nd|rd|th)?"
+import numpy as np
+from scipy.sparse.csgraph import connected_components
+
 NUMBER_WORD = re.compile(
     "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen|"
     "eighteen|nineteen|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|hundred|thousand|million|half|dozen|"
-    "double|triple|twice|thrice"
+    "double|triple|twice|thrice|st|nd|rd|th"
 )
-PLACEHOLDER = "#"
+PRONOUN = re.compile("i|me|my|we|us|our|you|your|he|him|his|she|hers?|it|its|they|them|theirs?|who|whom|whose")
 # What a number does to the words beside it is a difference in numbers, too.
-SINGULARS = {"are": "is", "were": "was", "have": "has", "they": "it", "them": "it"}
-WORD = re.compile(rf"{DIGITS}|[a-z]+")
-POSSESSIVE = re.compile(r"\s*'s\b|'")
+SINGULARS = {"are": "is", "were": "was", "have": "has"}
+WORD = re.compile(r"[A-Za-z]+")
+POSSESSIVE = re.compile(r"\s*['’]s\b|['’]")
+OVERLAP = 0.8  # of the words of two problems together, the share that both have: as many make them one template
 
 
 @dataclass(frozen=True)
@@ -52,44 +53,59 @@ def read(files: Sequence[Path]) -> list[Problem]:
     return list(found.values())
 
 
-def without_numbers(text: str) -> str:
-    """A text in which any number, as digits or words, is the same placeholder.
+def content_words(texts: Sequence[str]) -> list[set[str]]:
+    """The words of each text without names, pronouns and numbers; case and the grammatical number are folded.
 
-    Case, punctuation, spaces, currency signs and the grammatical number are folded as well.
+    A name is a word with a capital that none of the texts has without one.
     """
-    words = list[str]()
-    for word in WORD.findall(POSSESSIVE.sub("", text.lower().replace("’", "'"))):
-        is_word = NUMBER_WORD.fullmatch(word) is not None
-        if not is_word and word.isalpha():
-            words.append(_singular(word))
-        elif words[-1:] == ["and"] and words[-2:-1] == [PLACEHOLDER] and is_word:
-            words.pop()  # two hundred and five
-        elif words[-1:] != [PLACEHOLDER]:
-            words.append(PLACEHOLDER)
-    return " ".join(words)
+    words = [WORD.findall(POSSESSIVE.sub("", text)) for text in texts]
+    common = {word for each in words for word in each if word.islower()}
+    lower = [[word.lower() for word in each if word.lower() in common] for each in words]
+    return [{_singular(word) for word in each if not _is_number_or_pronoun(word)} for each in lower]
+
+
+def _is_number_or_pronoun(word: str) -> bool:
+    return (NUMBER_WORD.fullmatch(word) or PRONOUN.fullmatch(word)) is not None
 
 
 def _singular(word: str) -> str:
     return SINGULARS.get(word, word).removesuffix("s").removesuffix("e").replace("y", "i")
 
 
-def hold_out(problems: Iterable[Problem], count: int, seed: int) -> tuple[list[Problem], list[Problem]]:
-    """Exactly `count` problems, and the rest, such that none of one differs from one of the other in numbers alone.
+def clusters(problems: Sequence[Problem]) -> list[list[Problem]]:
+    """The problems grouped by template: two whose content words overlap (Jaccard) by `OVERLAP` are in one group.
+
+    So are two that a chain of such pairs connects. Problems and groups are in the order of the problems' texts.
+    """
+    problems = sorted(problems, key=lambda problem: problem.text)
+    words = content_words([problem.text for problem in problems])
+    column = {word: place for place, word in enumerate(sorted(set().union(*words)))}
+    has = np.zeros((len(problems), len(column)))
+    for row, each in enumerate(words):
+        has[row, [column[word] for word in each]] = 1
+    shared, sizes = has @ has.T, has.sum(1)
+    overlap = shared / np.maximum(sizes[:, None] + sizes - shared, 1)
+    count, group_of = connected_components(overlap >= OVERLAP, directed=False)
+    groups: list[list[Problem]] = [[] for _ in range(count)]
+    for problem, group in zip(problems, group_of, strict=True):
+        groups[group].append(problem)
+    return groups
+
+
+def hold_out(problems: Sequence[Problem], count: int, seed: int) -> tuple[list[Problem], list[Problem]]:
+    """Exactly `count` problems, and the rest, such that no template (`clusters`) is on both sides.
 
     Both are in random order, which depends on the problems and the seed only, not on the problems' order.
 
     Raises:
         ValueError: there are too few problems, or too large groups of them.
     """
-    groups = defaultdict[str, list[Problem]](list)
-    for problem in sorted(problems, key=lambda problem: problem.text):
-        groups[without_numbers(problem.text)].append(problem)
+    groups = clusters(problems)
     rng = random.Random(seed)
-    names = sorted(groups)
-    rng.shuffle(names)
+    rng.shuffle(groups)
     held, rest = list[Problem](), list[Problem]()
-    for name in names:
-        (held if len(held) + len(groups[name]) <= count else rest).extend(groups[name])
+    for group in groups:
+        (held if len(held) + len(group) <= count else rest).extend(group)
     if len(held) < count:
         raise ValueError(f"of {len(held) + len(rest)} problems, {count} cannot be held out in whole groups")
     rng.shuffle(held)

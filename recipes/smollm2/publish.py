@@ -20,6 +20,7 @@ from e1_trl.report.markdown import replace_section, table
 from recipes.smollm2.make_base import TRAINED_AT
 
 RUN = Path("runs/smollm2")
+METHODS = ("separate", "unconstrained")  # which the prose is about; the others stand in the tables
 OURS = "smollm2-"  # before the name of every model here
 BASE = f"{OURS}base"
 READ = ("base", "e1")  # whose answers are shown
@@ -55,7 +56,8 @@ def marks(differences: list[dict[str, Any]]) -> str:
     """Accuracy of each trained model less its base's, paired, in points, beside what was aimed at; a Markdown table."""
     rows = []
     for found in differences:
-        if found["minus_model"] != BASE or found["model"] == BASE:
+        is_pair = found["minus_model"] == BASE != found["model"] and found["minus_method"] == found["method"]
+        if not is_pair or found["method"] not in METHODS:
             continue
         spent = found["mean_tokens"] / found["minus_mean_tokens"] - 1
         budget = (
@@ -84,7 +86,7 @@ def computed(answers: dict[str, pd.DataFrame], tokenizer: PreTrainedTokenizerBas
     """Of each model at each budget: how many answers are right, and how many of their boxes were computed before."""
     rows = []
     for model, found in answers.items():
-        right = found[found["outcome"] == "correct"]
+        right = found[(found["outcome"] == "correct") & found["method"].isin(METHODS)]
         for (thinking, solution), ours in right.groupby(["thinking_budget", "solution_budget"], dropna=False):
             budget = "unlimited" if pd.isna(thinking) else f"{thinking:.0f}+{solution:.0f}"
             values = [

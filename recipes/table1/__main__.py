@@ -12,69 +12,22 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
-import yaml
 
 from e1_trl import elo
 from e1_trl.atomic import StoreError, write_atomically
 from e1_trl.compare import Model
 from e1_trl.report import document, pictures, samples
 from e1_trl.report.elo import read_standings
-from e1_trl.report.markdown import table
 from e1_trl.report.provenance import Provenance
 from e1_trl.report.rows import Row, summarize
+from recipes.table1.document import NAMES, Cell, Line, as_markdown
 
-HERE = Path(__file__).parent
-NAMES = {
-    "livecodebench": "LiveCodeBench",
-    "codeforces": "Codeforces",
-    "humanevalplus": "HumanEval+",
-    "aime2024": "AIME 2024",
-}
 BUDGETS = ("1024+1024", "2048+1024", "3072+1024", "4096+1024")
 METHODS = ("separate", "unconstrained")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One number of the table, with its 95% interval where it is ours; in percent, or a rating."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-    percentile: float | None = None
-
-    def __str__(self) -> str:
-        is_rating = self.percentile is not None
-        digits = 0 if is_rating else 1
-        text = f"{self.value:.{digits}f}"
-        if self.low is not None:
-            text += f" ({self.low:.{digits}f}–{self.high:.{digits}f})"
-        return text + (f", {self.percentile:.1f}th" if is_rating else "")
-
-
-@dataclass(frozen=True)
-class Line:
-    """A model at a budget: a number for each benchmark that it has one for."""
-
-    model: str
-    budget: str
-    cells: Mapping[str, Cell]
-    source: str
-
-
-def published() -> list[Line]:
-    """What others say."""
-    lines = []
-    for entry in yaml.safe_load((HERE / "published.yaml").read_text()):
-        cells = {name: Cell(entry[name]) for name in NAMES if name in entry}
-        if "percentile" in entry:
-            cells["codeforces"] = Cell(entry["codeforces"], percentile=entry["percentile"])
-        lines.append(Line(entry["model"], entry["budget"], cells, entry["source"]))
-    return lines
 
 
 def measured(rows: Mapping[str, Sequence[Row]], ratings: Sequence[elo.Row]) -> list[Line]:
@@ -90,19 +43,15 @@ def measured(rows: Mapping[str, Sequence[Row]], ratings: Sequence[elo.Row]) -> l
     return [Line(model, budget, found, "here") for (model, budget), found in cells.items()]
 
 
-def as_markdown(lines: Sequence[Line], rows: Mapping[str, Sequence[Row]], rated: bool) -> str:
-    """The table, and what has to be said of it."""
+def notes(rows: Mapping[str, Sequence[Row]], rated: bool) -> list[str]:
+    """What has to be said of the table."""
     asked = "; ".join(f"{NAMES[name]}: {found[0].benchmark}, {document.size(found)}" for name, found in rows.items())
-    notes = [f"Rows from here are of {asked}; in brackets 95% intervals, over problems."]
+    said = [f"Rows from here are of {asked}; in brackets 95% intervals, over problems."]
     if "codeforces" in rows and not rated:
-        notes.append("Codeforces is the share solved in one attempt here, and a rating with its percentile elsewhere.")
+        said.append("Codeforces is the share solved in one attempt here, and a rating with its percentile elsewhere.")
     elif rated:
-        notes.append("Codeforces is a rating, with its 95% interval over contests and its percentile.")
-    header = ("model", "thinking+solution", *NAMES.values(), "source")
-    cells = [
-        (line.model, line.budget, *(str(line.cells.get(name, "")) for name in NAMES), line.source) for line in lines
-    ]
-    return "\n\n".join(["# The paper's Table 1", *notes, table(header, cells)])
+        said.append("Codeforces is a rating, with its 95% interval over contests and its percentile.")
+    return said
 
 
 def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[str]]:
@@ -147,8 +96,10 @@ def write(arguments: argparse.Namespace) -> str:
     ratings = elo.rate(answers["codeforces"], standings) if standings and "codeforces" in answers else []
     lines = measured(rows, ratings)
     provenance = Provenance.here(row.seed for found in rows.values() for row in found)
-    content = json.dumps({"provenance": asdict(provenance), "lines": [asdict(line) for line in lines]}, indent=1) + "\n"
-    text = as_markdown([*lines, *published()], rows, bool(ratings))
+    said = notes(rows, bool(ratings))
+    record = {"provenance": asdict(provenance), "notes": said, "lines": [asdict(line) for line in lines]}
+    content = json.dumps(record, indent=1) + "\n"
+    text = as_markdown(lines, said)
     write_atomically(arguments.output / "table1.md", lambda path: path.write_text(text))
     write_atomically(arguments.output / "table1.json", lambda path: path.write_text(content))
     if "livecodebench" in rows:

@@ -30,7 +30,7 @@ def accepted(row: dict[str, Any]) -> list[str]:
 
 
 # Rows of Math-Verify's own tests that we grade as wrong though they are labelled right, by their number and reason.
-# All are on the side of strictness: nothing labelled wrong may come out right.
+# All but one are on the side of strictness: nothing labelled wrong may come out right.
 PROSE = {
     7,
     13,
@@ -65,14 +65,15 @@ NOT_IN_THE_LAST_BOX = {61, 172, 237, 247}  # the answer is somewhere else in the
 NUMBERS_OF_OTHER_LOCALES = {2, 5, 6}  # "1 000", "1000,99"
 GOLD_IS_NOT_AN_ANSWER = {60, 190, 217, 250}  # sentences with boxes, doubled backslashes
 OTHER_SETTINGS = {133, 139, 253, 263}  # rows that need coarser rounding, or variables that do not matter
-DOUBLED_BACKSLASHES = {186}
+# A row that wants an inequality refused for an interval, by a setting of Math-Verify's; they are one answer.
+INEQUALITY_FOR_INTERVAL = {187}
 KNOWN = (
     PROSE
     | NOT_IN_THE_LAST_BOX
     | NUMBERS_OF_OTHER_LOCALES
     | GOLD_IS_NOT_AN_ANSWER
     | OTHER_SETTINGS
-    | DOUBLED_BACKSLASHES
+    | INEQUALITY_FOR_INTERVAL
 )
 
 
@@ -90,7 +91,7 @@ def test_math_verifys_tests_agree_but_for_known_rows(grader: Grader) -> None:
         for number, (row, grade) in enumerate(zip(rows, grades, strict=True))
         if grade.correct != row["expected_equal"]
     }
-    assert not [number for number in disagreeing if grades[number].correct]
+    assert {number for number in disagreeing if grades[number].correct} <= INEQUALITY_FOR_INTERVAL
     assert disagreeing <= KNOWN
 
 

@@ -115,7 +115,6 @@ def test_a_number_is_left_as_it_is_whatever_stands_around_it(number: str) -> Non
         (r"\frac{3}{3}", Terms.LOWEST),
         (r"2\frac{1}{2}", Terms.LOWEST),
         (r"2\frac{2}{4}", Terms.INTEGERS),
-        (r"12\frac{7}{3}", Terms.INTEGERS),
         ("1, 4/2", Terms.INTEGERS),
         ("18.8", Terms.LOWEST),
         ("1.5/2", Terms.ANY),

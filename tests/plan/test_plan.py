@@ -112,7 +112,7 @@ def test_every_recipe_fits_the_cards_that_it_is_made_for(file: Path) -> None:
     assert 0 < duration(setup, CARDS["h100"]).total < duration(setup, CARDS["a100"]).total
 
 
-VARIANTS = sorted((ROOT / "recipes").glob("E1-Math-1.5B-*.yaml"))
+VARIANTS = [file for file in sorted((ROOT / "recipes").glob("E1-*.yaml")) if "E1-Math-1.5B has it" in file.read_text()]
 # What a variant's header says, and what follows from a line above it.
 OWN = {"accelerate_config", "output_dir", "gradient_accumulation_steps", "metric_for_best_model"}
 
@@ -281,7 +281,7 @@ def test_the_offload_variant_that_the_14b_recipes_name_fits_with_a_larger_engine
 
 
 def test_the_cache_of_a_token_is_keys_and_values_of_every_layer() -> None:
-    assert [architecture.kv_bytes() // 1024 for architecture in KNOWN.values()] == [28, 56, 192, 192]
+    assert [architecture.kv_bytes() // 1024 for architecture in KNOWN.values()] == [28, 28, 56, 192, 192]
 
 
 def test_the_cache_of_a_token_is_what_vllm_makes_of_a_layer() -> None:

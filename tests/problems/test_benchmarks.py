@@ -1,6 +1,7 @@
 """Benchmarks are found by name in a local folder, with the paper's sampling."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import datasets
@@ -58,6 +59,18 @@ def test_a_benchmark_knows_its_columns_and_where_the_answer_stands(
     assert (row["prompt"], row["answers"]) == ([{"role": "user", "content": "2 + 2?"}], ["4"])
 
 
+def test_several_required_answers_are_one_and_not_alternatives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "rows.jsonl", final_answer=["$(0, 2)$", "$(0, -2)$"])
+    there = str(tmp_path / "rows.jsonl")
+    monkeypatch.setitem(
+        BENCHMARKS,
+        "olympiadbench",
+        replace(BENCHMARKS["olympiadbench"], hub_id=there, split="train", problem_column="problem"),
+    )
+    (row,) = load_benchmark("olympiadbench", ProblemArguments())[0]
+    assert row["answers"] == ["$(0, 2)$, $(0, -2)$"]
+
+
 def test_a_folder_without_or_with_two_files_of_the_benchmark_is_an_error(tmp_path: Path) -> None:
     arguments = ProblemArguments(local_benchmarks=tmp_path)
     with pytest.raises(ValueError, match=r"^benchmark amc: .* must hold one file amc\*.jsonl .*, it has: none$"):
@@ -79,7 +92,7 @@ def test_the_papers_benchmarks_are_sampled_as_in_the_paper() -> None:
     assert {(each.temperature, each.top_p) for each in BENCHMARKS.values()} == {(0.6, 0.95)}
     samples = {name: each.samples for name, each in BENCHMARKS.items() if each.grader == "mathematics"}
     assert samples.pop("gsm8k") == 1
-    assert len(samples) == 6 and set(samples.values()) == {16}
+    assert len(samples) == 7 and set(samples.values()) == {16}
     assert BENCHMARKS["codeforces"].samples == 8
 
 

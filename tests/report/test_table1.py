@@ -5,12 +5,16 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
+from conftest import ROOT
 from contests import FIRST, NEVER, WITH_POINTS
 from fabricated import cell, right
 
 from e1_trl.report import samples
 from e1_trl.report.elo import write_standings
+from e1_trl.report.markdown import around_section
 from recipes.table1 import __main__ as table1
+from recipes.table1 import document
 
 
 @pytest.fixture
@@ -76,3 +80,24 @@ def test_with_standings_codeforces_is_a_rating(evaluated: Path) -> None:
 def test_what_is_missing_is_said_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"^recipes\.table1: [^\n]*$"):
         table1.main(["--models", "base", "--output", str(tmp_path), "--standings", str(tmp_path / "none.json")])
+
+
+def test_the_documents_have_the_published_rows_as_they_are_now() -> None:
+    results = ROOT / "docs" / "results"
+    again = "run `python -m recipes.table1.document`"
+    assert (results / "table1.md").read_text() == document.as_markdown(*document.read(results / "table1.json")), again
+    paper = ROOT / "docs" / "paper.md"
+    assert paper.read_text() == document.expected().join(around_section(paper, "expected")), again
+
+
+def test_a_recipe_says_what_its_authors_report_at_each_budget() -> None:
+    published = yaml.safe_load(document.PUBLISHED.read_text())
+    said = [
+        (entry["recipe"], f"{entry[benchmark]:.1f} at {entry['budget']}")
+        for section, benchmark in (("table1", "livecodebench"), ("mathematics", "aime2024"))
+        for entry in published[section]
+        if "recipe" in entry and benchmark in entry and entry["budget"] in document.BUDGETS[:-1]
+    ]
+    assert len(said) == 33
+    for recipe, number in said:
+        assert number in (ROOT / "recipes" / f"{recipe}.yaml").read_text(), f"{recipe}: {number}"
