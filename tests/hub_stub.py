@@ -1,7 +1,7 @@
 """A stub of the Hub on this machine: as much of its interface as making a repository, uploading and loading take.
 
-Models and datasets have one space of names. It keeps repositories as the real one does, commit by commit and branch by branch, and large files apart (LFS). Nothing
-of it is kept when it ends.
+It keeps repositories as the real one does, commit by commit and branch by branch, and large files apart (LFS). Models
+and datasets have one space of names. Nothing of it is kept when it ends.
 """
 
 import base64
@@ -125,7 +125,11 @@ class Handler(BaseHTTPRequestHandler):
             return self._answer({"name": "someone", "auth": {"accessToken": {"role": role}}, "orgs": [{"name": "org"}]})
         kind, parts = (parts[1], parts[2:]) if parts[0] == "api" else ("resolve", parts[parts[0] == "datasets" :])
         repository = self.server.repositories.get("/".join(parts[:2]))
-        if kind not in ("models", "datasets", "resolve") or repository is None or (repository.private and not self._token()):
+        if (
+            kind not in ("models", "datasets", "resolve")
+            or repository is None
+            or (repository.private and not self._token())
+        ):
             return self._refuse(404, "RepoNotFound")
         if parts[2:3] == ["auth-check"]:
             return self._answer({}) if self._token() == WRITER and parts[0] in OWNERS else self._refuse(403)
