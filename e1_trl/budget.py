@@ -75,9 +75,11 @@ class Budget:
         """
         room = context - prompt - forced - (self.solution or 1)
         if room < (self.thinking or 0):
+            left = prompt + room - (self.thinking or 0)
+            remedy = f"set max_prompt_length to {left} or less" if left > 0 else "lower the budget"
             raise ValueError(
                 f"a prompt of {prompt} tokens with budget {self} and {forced} forced tokens does not fit "
-                f"the context of {context} tokens"
+                f"the context of {context} tokens: {remedy}"
             )
         return room if self.thinking is None else self.thinking
 

@@ -1,7 +1,7 @@
 """A stub of the Hub on this machine: as much of its interface as making a repository, uploading and loading take.
 
-It keeps repositories as the real one does, commit by commit and branch by branch, and large files apart (LFS). Nothing
-of it is kept when it ends.
+It keeps repositories as the real one does, commit by commit and branch by branch, and large files apart (LFS). Models
+and datasets have one space of names. Nothing of it is kept when it ends.
 """
 
 import base64
@@ -123,9 +123,13 @@ class Handler(BaseHTTPRequestHandler):
                 return self._refuse(401)
             role = "write" if self._token() == WRITER else "read"
             return self._answer({"name": "someone", "auth": {"accessToken": {"role": role}}, "orgs": [{"name": "org"}]})
-        kind, parts = (parts[1], parts[2:]) if parts[0] == "api" else ("resolve", parts)
+        kind, parts = (parts[1], parts[2:]) if parts[0] == "api" else ("resolve", parts[parts[0] == "datasets" :])
         repository = self.server.repositories.get("/".join(parts[:2]))
-        if kind not in ("models", "resolve") or repository is None or (repository.private and not self._token()):
+        if (
+            kind not in ("models", "datasets", "resolve")
+            or repository is None
+            or (repository.private and not self._token())
+        ):
             return self._refuse(404, "RepoNotFound")
         if parts[2:3] == ["auth-check"]:
             return self._answer({}) if self._token() == WRITER and parts[0] in OWNERS else self._refuse(403)
@@ -137,7 +141,8 @@ class Handler(BaseHTTPRequestHandler):
             return self._file(commit, "/".join(path))
         files = [self._described(path, content) for path, content in sorted(commit.files.items())]
         if action == "tree":
-            return self._answer([{"type": "file", **each} for each in files])
+            inside = [each for each in files if each["path"].startswith("/".join([*filter(None, path), ""]))]
+            return self._answer([{"type": "file", **each} for each in inside])
         siblings = [{"rfilename": each["path"], "blobId": each["oid"], **each} for each in files]
         name = "/".join(parts[:2])
         return self._answer(

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from conftest import BASE
 from hypothesis import given
@@ -28,8 +30,15 @@ def test_prompt_thinking_forced_close_and_solution_fit_the_context_or_are_refuse
 ) -> None:
     try:
         thinking = budget.thinking_limit(prompt, forced, context)
-    except ValueError:
+    except ValueError as error:
         assert prompt + (budget.thinking or 0) + forced + (budget.solution or 1) > context
+        if shorter := re.search(r"set max_prompt_length to (\d+) or less$", str(error)):
+            budget.thinking_limit(int(shorter[1]), forced, context)
+            with pytest.raises(ValueError, match="does not fit"):
+                budget.thinking_limit(int(shorter[1]) + 1, forced, context)
+        else:
+            with pytest.raises(ValueError, match=r"lower the budget$"):
+                budget.thinking_limit(1, forced, context)
         return
     solution = budget.solution_limit(prompt + thinking + forced, context)
     assert thinking >= 0

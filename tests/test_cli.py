@@ -1,6 +1,7 @@
 """The console script `e1`: what it imports, what it resolves, what it starts, and what it says when it cannot."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -46,8 +47,9 @@ def test_help_names_every_command_in_a_line() -> None:
         (["elo", "--help"], {"transformers", "torch", "vllm", "trl", "pandas", "matplotlib", "httpx"}),
         (["merge", "--help"], {"transformers", "torch", "vllm", "trl", "accelerate", "deepspeed", "matplotlib"}),
         (["plan", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "transformers", "matplotlib"}),
+        (["train", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "transformers", "datasets"}),
     ],
-    ids=["e1", "compare", "eval", "report", "curve", "card", "elo", "merge", "plan"],
+    ids=["e1", "compare", "eval", "report", "curve", "card", "elo", "merge", "plan", "train"],
 )
 def test_help_imports_nothing_heavy(arguments: list[str], unwanted: set[str]) -> None:
     code = (
@@ -61,6 +63,18 @@ def test_help_imports_nothing_heavy(arguments: list[str], unwanted: set[str]) ->
     printed, modules = json.loads(done.stdout)
     assert printed.startswith("usage: e1 " + " ".join(arguments[:-1]))
     assert not unwanted & set(modules)
+
+
+def test_the_help_of_training_lists_every_field_of_ours_and_says_where_trls_are() -> None:
+    printed = e1("train", "--help").stdout
+    assert all(f"  --{name} " in printed for name in ("thinking_budget", "max_prompt_length", "dry_run", "exclude"))
+    assert "--learning_rate" not in printed and printed.splitlines()[-1].endswith("e1 train --help_all lists them.")
+
+
+@pytest.mark.slow
+def test_all_fields_of_a_recipe_are_listed_on_request() -> None:
+    listed = e1("train", "--help_all").stdout
+    assert all(f"--{name} " in listed for name in ("learning_rate", "num_generations", "thinking_budget", "exclude"))
 
 
 def test_an_unknown_command_is_named_in_one_line() -> None:
@@ -169,6 +183,40 @@ def test_a_dry_run_goes_through_the_launcher(nano_data: Path, tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     assert "7 steps" in done.stdout
     assert "x 1 processes" in done.stdout
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("accelerate_config", ["cpu", "cpu_zero3"])
+def test_a_recipe_that_is_refused_is_one_line_and_the_launcher_adds_none(
+    accelerate_config: str, nano_data: Path, tmp_path: Path
+) -> None:
+    given = ["--dataset_name", nano_data, "--output_dir", tmp_path / "run", "--thinking_budget", "2000"]
+    backend = [] if accelerate_config == "cpu" else ["--ddp_backend", "gloo"]
+    done = e1("train", "--config", "nano", "--accelerate_config", accelerate_config, *given, *backend)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("e1_trl.train: a prompt of 64 tokens with budget 2000+32")
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("accelerate_config", ["cpu", "cpu_zero3"])
+def test_a_process_that_was_killed_is_named_in_a_line(accelerate_config: str, tmp_path: Path) -> None:
+    (tmp_path / "dies.py").write_text(
+        "import os\nif os.environ.get('RANK', '1') == '1':\n    os.kill(os.getpid(), 9)\n"
+    )
+    code = (
+        "from e1_trl.launch import _launch\n"
+        f"_launch(['--config_file', {str(resource('accelerate_configs', accelerate_config))!r}, '-m', 'dies'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    rank = 0 if accelerate_config == "cpu" else 1
+    said = f"e1 train: process {rank} was killed by SIGKILL, as where memory runs out"
+    assert done.returncode == 1 and done.stderr.splitlines()[-1] == said and "Traceback" not in done.stderr
 
 
 def test_a_model_is_named_with_its_revision_and_a_folder_as_it_is_called(tmp_path: Path) -> None:

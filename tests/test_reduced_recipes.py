@@ -1,13 +1,16 @@
 """The GPU recipes at reduced size: what is substituted, what is published, and some of them run."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import ROOT
+from conftest import BASE, ROOT
 from hub_stub import Hub, serving_hub
 from safetensors.torch import load, load_file, save_file
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
@@ -21,7 +24,7 @@ from e1_trl.plan.architecture import KNOWN
 from e1_trl.report.markdown import around_section
 from e1_trl.training.config import E1Config, E1ScriptArguments
 from recipes.reduced import substitutions
-from recipes.reduced.__main__ import DOCUMENT, RESULTS, TOKENIZER, main, missing, outcome, read, tables
+from recipes.reduced.__main__ import DOCUMENT, LOCAL_TOKENIZER, RESULTS, main, missing, outcome, read, tables
 from recipes.reduced.case import ALTERNATIVES, Case, cases
 from recipes.reduced.found import Found, largest_change, outcomes
 from recipes.reduced.run import RunError, e1, prepare, train
@@ -39,7 +42,8 @@ every_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 
 def options(given: dict[str, Any]) -> list[str]:
-    return [word for name, value in given.items() for word in (f"--{name}", str(value))]
+    """As a person would write them."""
+    return [word for name, value in given.items() for word in (f"--{name}", str(value).replace("True", "true"))]
 
 
 def parsed(words: list[str]) -> dict[str, Any]:
@@ -206,9 +210,46 @@ def assert_the_rest_reached_the_trainer(case: Case, folder: Path) -> None:
 
 @pytest.fixture
 def tokenizer() -> PreTrainedTokenizerBase:
-    if not TOKENIZER.is_dir():
-        pytest.skip(f"{TOKENIZER} is absent: real tokenizers are not part of the project")
-    return AutoTokenizer.from_pretrained(TOKENIZER)
+    if not LOCAL_TOKENIZER.is_dir():
+        pytest.skip(f"{LOCAL_TOKENIZER} is absent: real tokenizers are not part of the project")
+    return AutoTokenizer.from_pretrained(LOCAL_TOKENIZER)
+
+
+def test_without_a_local_copy_the_tokenizer_is_the_hubs(tmp_path: Path) -> None:
+    code = (
+        "from recipes.reduced.__main__ import TOKENIZER, load_tokenizer\n"
+        "print(TOKENIZER, load_tokenizer(TOKENIZER).encode('</think>'))"
+    )
+    files = {file.name: file.read_bytes() for file in BASE.glob("*token*.json")}
+    with serving_hub() as hub:
+        hub.add("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", {"config.json": b'{"model_type": "qwen2"}', **files})
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env={**os.environ, **hub.environment, "E1_TRL_DATA": str(tmp_path), "HF_HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    ids = AutoTokenizer.from_pretrained(BASE).encode("</think>")
+    assert done.stdout == f"deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B {ids}\n"
+
+
+@pytest.mark.parametrize("module", ["recipes.reduced", "recipes.smoke"])
+def test_a_tokenizer_that_is_not_there_is_one_line_that_says_what_to_do(module: str, tmp_path: Path) -> None:
+    words = ["E1-Math-1.5B", "--tokenizer", str(tmp_path / "nothing")]
+    done = subprocess.run(
+        [sys.executable, "-m", module, *words, *(["--reduced"] if module == "recipes.smoke" else [])],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith(f"{module}: no tokenizer: ") and line.endswith("as --tokenizer")
 
 
 def trained(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path, hub: Hub | None = None) -> Path:

@@ -1,9 +1,11 @@
 """The word problems of SmolLM2: what is held out, equations, planted thoughts, and resuming."""
 
+import json
 import os
 import random
 import re
 import subprocess
+import sys
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
@@ -22,6 +24,43 @@ from recipes.smollm2.thoughts import concise, planted, solution
 FILES = [DATA / "math_train" / f"{name}.jsonl" for name in ("mawps", "svamp")]
 needs_problems = pytest.mark.skipif(not all(file.exists() for file in FILES), reason=f"no MAWPS or SVAMP in {DATA}")
 CLOSE = 3  # tokens of </think>
+
+# As Qwen2.5-Math has them.
+RAW = {
+    "mawps": {"input": "Joan had 3 shells and  found 4. How many has she?", "target": 7.0, "type": "addsub", "idx": 0},
+    "svamp": {"Body": "Each pen costs 1.5.", "Question": "How much do 3 cost?", "Answer": 4.5, "ID": "chal-1"},
+}
+
+
+def test_the_document_makes_the_problems_from_what_it_names(tmp_path: Path) -> None:
+    for name, row in RAW.items():
+        folder = tmp_path / "Qwen2.5-Math" / "evaluation" / "data" / name
+        folder.mkdir(parents=True)
+        (folder / "test.jsonl").write_text(json.dumps(row) + "\n")
+    (tmp_path / "data" / "math_train").mkdir(parents=True)
+    text = (ROOT / "docs" / "smollm2.md").read_text()
+    (program,) = re.findall(r"<!-- problems -->\n```python\n(.*?)```", text, re.S)
+    environment = {**os.environ, "E1_TRL_DATA": str(tmp_path / "data")}
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True)
+    assert read([tmp_path / "data" / "math_train" / f"{name}.jsonl" for name in RAW]) == [
+        Problem("Joan had 3 shells and found 4. How many has she?", "7"),
+        Problem("Each pen costs 1.5. How much do 3 cost?", "4.5"),
+    ]
+
+
+def test_problems_that_are_not_there_are_one_line_that_says_how_to_make_them(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "recipes.smollm2.make_base", "--what", "data", "--output", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "E1_TRL_DATA": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = f"no file {tmp_path}/math_train/mawps.jsonl: docs/smollm2.md says how to make it"
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith(f"recipes.smollm2: {said}")
+    assert "Traceback" not in done.stderr
+
 
 ALIKE = [
     ("Tom has 5 apples. He eats 2. How many are left?", "Ann has 15 apples. She eats 12. How many are left?"),

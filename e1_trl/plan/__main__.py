@@ -13,7 +13,7 @@ import yaml
 
 from e1_trl.launch import resource
 from e1_trl.plan.duration import CARDS, duration
-from e1_trl.plan.memory import ENGINE_OVERHEAD, GB, OVERHEAD, memory
+from e1_trl.plan.memory import ENGINE_OVERHEAD, GB, memory
 from e1_trl.plan.setup import DEFAULTS, Setup
 from e1_trl.report.markdown import table
 
@@ -58,7 +58,7 @@ def report(setup: Setup, card_bytes: int, card_name: str) -> str:
         ("optimizer", f"0.0 GB ({gb(taken.host)} of host memory)" if setup.offload else gb(taken.optimizer)),
         ("reference", gb(taken.reference)),
         ("activations of a micro-batch", gb(taken.activations)),
-        ("CUDA, NCCL, buckets (assumed)", gb(OVERHEAD)),
+        ("CUDA, NCCL, buckets (assumed)" if setup.gpus > 1 else "CUDA (assumed)", gb(taken.overhead)),
         *(
             [("vLLM's share", "none: it has GPUs of its own, which are not planned for")]
             if setup.served

@@ -30,11 +30,15 @@ class Architecture:
         return self.vocabulary * self.hidden
 
     @property
-    def parameters(self) -> int:
+    def layer(self) -> int:
+        """Parameters of one layer."""
         keys = self.kv_heads * self.head
         attention = self.hidden * (2 * self.hidden + 2 * keys) + (self.hidden + 2 * keys) * self.attention_bias
-        layer = attention + 3 * self.hidden * self.mlp + 2 * self.hidden
-        return self.output_head * (1 if self.tied else 2) + self.layers * layer + self.hidden
+        return attention + 3 * self.hidden * self.mlp + 2 * self.hidden
+
+    @property
+    def parameters(self) -> int:
+        return self.output_head * (1 if self.tied else 2) + self.layers * self.layer + self.hidden
 
     def adapter(self, rank: int) -> int:
         """Parameters of a LoRA adapter of all linear layers, which the output head is none of."""

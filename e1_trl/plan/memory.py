@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from e1_trl.plan.setup import Setup
 
 GB = 10**9
-# Assumed: CUDA context, NCCL, communication buckets, and what a sleeping engine keeps.
-OVERHEAD = 5 * GB
+# Assumed: CUDA context, workspaces, fragments, and what a sleeping engine keeps.
+OVERHEAD = 2 * GB
+# Assumed, where there are several GPUs: NCCL, and ZeRO's buckets.
+COMMUNICATION = 3 * GB
 # Assumed: what vLLM takes of its share besides weights and cache: activations of its largest batch, CUDA graphs.
 ENGINE_OVERHEAD = 3 * GB
 WAVES = 4  # in which sequences may have to be sampled before that is called a problem
@@ -20,6 +22,7 @@ class Memory:
     Attributes:
         weights, gradients, optimizer, reference: the training state, which stays while the engine generates.
         activations: of one micro-batch.
+        overhead: what else is there at any time, assumed.
         engine_weights, engine_cache: vLLM's share, awake.
         cache_needed: for all of a generation's sequences at once.
         host: bytes of the host's memory, of all GPUs together.
@@ -31,6 +34,7 @@ class Memory:
     optimizer: int
     reference: int
     activations: int
+    overhead: int
     engine: int
     engine_weights: int
     cache_needed: int
@@ -49,12 +53,12 @@ class Memory:
     @property
     def generation(self) -> int:
         """The peak while the engine is awake."""
-        return self.state + self.engine + OVERHEAD
+        return self.state + self.engine + self.overhead
 
     @property
     def training(self) -> int:
         """The peak of an optimizer step."""
-        return self.state + self.activations + OVERHEAD + (0 if self.sleeps else self.engine)
+        return self.state + self.activations + self.overhead + (0 if self.sleeps else self.engine)
 
     @property
     def breaks_the_rule(self) -> bool:
@@ -65,7 +69,7 @@ class Memory:
     def problems(self) -> list[str]:
         """What does not fit, and what would make it fit; empty if all does."""
         found = []
-        free = self.card - self.state - OVERHEAD
+        free = self.card - self.state - self.overhead
         if self.generation > self.card and not self.served:
             found.append(
                 f"generation takes {self.generation / GB:.0f} GB: lower vllm_gpu_memory_utilization to "
@@ -90,6 +94,32 @@ class Memory:
         return found
 
 
+def saved(setup: Setup) -> int:
+    """Bytes that a layer keeps of a micro-batch for its backward pass, with attention by `sdpa`."""
+    model, tokens = setup.architecture, setup.batch * setup.context
+    # Both norms' inputs in fp32 and results; of linear layers and attention all inputs, and the attention's output.
+    # Under autocast fp32 weights make the norms' results fp32, too, and each linear layer has a bf16 copy of its own.
+    hidden = 34 if setup.dtype == 4 else 24
+    # A layer also makes its own of the padding mask: a row of the context for each token.
+    return tokens * (hidden * model.hidden + 8 * model.mlp + 4 * model.heads + 2 * setup.context)
+
+
+def activations(setup: Setup) -> int:
+    """Bytes of a micro-batch at the peak of forward and backward pass, the output head's gradient included."""
+    model, tokens, layer = setup.architecture, setup.batch * setup.context, saved(setup)
+    gradients = layer // 2  # of a layer's activations, at once: on a CPU 0.36 to 0.42 of what it keeps
+    if setup.adapter is not None:
+        gradients += 4 * tokens * model.mlp  # PEFT casts what enters an adapter to fp32
+    # In fp32, as TRL makes it in chunks; an adapter leaves the head as it is.
+    head = 4 * model.output_head if setup.adapter is None else 0
+    # Autocast's bf16 copies of fp32 weights stay until the forward pass ends.
+    copies = 2 * model.layers * model.layer if setup.dtype == 4 and setup.adapter is None else 0
+    if not setup.checkpointing:
+        return model.layers * layer + copies + gradients + head
+    inputs = model.layers * setup.dtype * tokens * model.hidden  # from which layers are computed again
+    return inputs + max(layer + gradients, copies) + head
+
+
 def memory(setup: Setup, card: int) -> Memory:
     """What a setup takes on a card of so many bytes."""
     model, shards = setup.architecture, setup.gpus
@@ -104,21 +134,19 @@ def memory(setup: Setup, card: int) -> Memory:
         return total // shards if setup.zero >= from_stage else total
 
     optimizer = shared(per_parameter * trained, 1)
-    tokens = setup.batch * setup.context
-    working = 2 * 2 * tokens * (3 * model.mlp + 8 * model.hidden)  # a layer's, and their gradients, in 2 bytes
-    kept = 2 * tokens * model.hidden  # the input of a layer, from which it is computed again
-    layers = model.layers * (kept if setup.checkpointing else working // 2)
-    # The gradient of the chunked output head, fp32; an adapter leaves the head as it is.
-    head = 4 * model.output_head if setup.adapter is None else 0
+    gradients = (4 if setup.zero >= 2 else dtype) * trained  # E1Config: fp32 under ZeRO
+    if setup.zero == 0 and setup.gpus > 1:
+        gradients *= 2  # DistributedDataParallel's buckets hold all of them once more
     sequences = setup.rollouts // setup.gpus * setup.tensor_parallel
     return Memory(
         card=card,
         weights=shared(setup.dtype * parameters + dtype * (setup.adapter or 0), 3),
-        gradients=shared((4 if setup.zero >= 2 else dtype) * trained, 2),  # E1Config: fp32 under ZeRO
+        gradients=shared(gradients, 2),
         optimizer=0 if setup.offload else optimizer,
         # The model without its adapter is its reference.
         reference=shared(setup.dtype * parameters, 3) if setup.reference and setup.adapter is None else 0,
-        activations=layers + working + head,
+        activations=activations(setup),
+        overhead=OVERHEAD + (COMMUNICATION if setup.gpus > 1 else 0),
         engine=0 if setup.served else int(setup.utilization * card),
         engine_weights=2 * parameters // setup.tensor_parallel,
         cache_needed=sequences * setup.context * model.kv_bytes() // setup.tensor_parallel,

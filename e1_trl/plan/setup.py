@@ -101,6 +101,7 @@ class Setup:
         for name, planned in OFFLOADED.items():
             if zero.get(name, "none") not in planned:
                 raise ValueError(f"{name} {zero[name]} cannot be planned for, only {' and '.join(planned)}")
+        stage = int(zero.get("zero_stage", 0)) if kind == "DEEPSPEED" else 0
         gpus = gpus or int(accelerate.get("num_processes", 1))
         mini_batch = fields["per_device_train_batch_size"] * fields["gradient_accumulation_steps"] * gpus
         rollouts = fields["generation_batch_size"] or mini_batch * (
@@ -112,9 +113,10 @@ class Setup:
         return cls(
             architecture=architecture,
             gpus=gpus,
-            zero=int(zero.get("zero_stage", 0)) if kind == "DEEPSPEED" else 0,
+            zero=stage,
             offload=zero.get("offload_optimizer_device", "none") == "cpu",
-            dtype=4 if fields["dtype"] in ("float32", "auto", None) else 2,
+            # DeepSpeed computes in bf16, whatever the model was loaded in.
+            dtype=4 if fields["dtype"] in ("float32", "auto", None) and stage == 0 else 2,
             adapter=architecture.adapter(fields["lora_r"]) if fields["use_peft"] else None,
             reference=fields["beta"] != 0,
             checkpointing=bool(fields["gradient_checkpointing"]),

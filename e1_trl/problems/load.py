@@ -44,8 +44,8 @@ def load_source(name: str, split: str, config: str | None = None, files: Sequenc
     """One split of a dataset, as it is.
 
     Args:
-        name: a local `.jsonl`, `.json`, `.jsonl.gz` or `.parquet` file, whose one split is "train"; a local folder
-            with files named after splits; or an id on the Hub.
+        name: a local `.jsonl`, `.json`, `.jsonl.gz` or `.parquet` file, which is any one split; a local folder with
+            files named after splits; or an id on the Hub.
         split: the split to load; `datasets`' slices ("train[:100]") work too.
         config: the configuration of a dataset on the Hub that has several.
         files: JSON lines of a repository on the Hub, to read instead of the split.
@@ -54,12 +54,12 @@ def load_source(name: str, split: str, config: str | None = None, files: Sequenc
         FileNotFoundError: a local file does not exist.
         ValueError: there is no such split, no row, or one that cannot be read.
     """
-    suffix = next((suffix for suffix in FORMATS if name.endswith(suffix)), None)
+    suffix = file_suffix(name)
     if suffix and not Path(name).is_file():
         raise FileNotFoundError(f"no file {name} (in {Path.cwd()}); give an existing file, a folder or a Hub id")
     try:
         if suffix:
-            return load_dataset(FORMATS[suffix], data_files=name, split=split)
+            return load_dataset(FORMATS[suffix], data_files={whole(split): name}, split=split)
         if files is not None:  # by their addresses: a repository with a loading script is refused as a whole
             return load_dataset("json", data_files=[f"hf://datasets/{name}/{file}" for file in files], split="train")
         return load_dataset(name, config, split=split)
@@ -67,6 +67,16 @@ def load_source(name: str, split: str, config: str | None = None, files: Sequenc
     except (ValueError, DatasetGenerationError, StopIteration, RuntimeError) as error:
         reason = str(error.__cause__ or error) or "no data"
         raise ValueError(f"{name}, split {split}: {reason}; it must hold at least one row with a problem") from error
+
+
+def file_suffix(name: str) -> str | None:
+    """The suffix of a dataset that is called like a file; `None` for a folder's name and for an id on the Hub."""
+    return next((suffix for suffix in FORMATS if name.endswith(suffix)), None)
+
+
+def whole(split: str) -> str:
+    """The split that a slice is of."""
+    return split.partition("[")[0]
 
 
 def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need_answers: bool = True) -> Dataset:

@@ -9,6 +9,9 @@ from e1_trl.engines.checkpoint import served_rank
 from e1_trl.report.origin import Origin
 from e1_trl.trained import Trained
 
+SERVER = (
+    "python -m vllm.entrypoints.openai.api_server --model"  # `vllm serve` does not start where vLLM is built for CPUs
+)
 LONGEST = 16_384  # tokens that the program in the card asks for where there is no budget
 
 SERVING = """\
@@ -66,10 +69,10 @@ def serving(
     """How to have the model answer with a budget, in commands that run."""
     budget, forced = trained.budget, trained.forced_text
     quoted = shlex.quote(name)
-    serve = f"vllm serve {quoted}" + (f" --revision {shlex.quote(revision)}" if revision and adapter is None else "")
+    serve = f"{SERVER} {quoted}" + (f" --revision {shlex.quote(revision)}" if revision and adapter is None else "")
     if adapter is not None:
         base, rank = shlex.quote(adapter["base_model_name_or_path"]), served_rank(adapter["r"])
-        serve = f"vllm serve {base} --enable-lora --max-lora-rank {rank} --lora-modules {quoted}={quoted}"
+        serve = f"{SERVER} {base} --enable-lora --max-lora-rank {rank} --lora-modules {quoted}={quoted}"
     marker, close = json.dumps(trained.marker), json.dumps(forced)
     if forced != trained.marker:
         close += f' if thought.finish_reason == "length" else {marker}'

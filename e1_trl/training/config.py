@@ -11,8 +11,8 @@ from transformers.integrations import get_available_reporting_integrations
 from transformers.trainer_utils import HubStrategy, IntervalStrategy
 from trl import GRPOConfig, ScriptArguments
 
-from e1_trl.budget import Budget, BudgetArguments, Marker
-from e1_trl.problems.arguments import ProblemArguments
+from e1_trl.budget import Budget, Marker
+from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
 from e1_trl.training.resolved import secrets_in
 
 # What follows from the budget; and a seed, of which every request has its own, from the recipe's.
@@ -30,7 +30,7 @@ class Lengths:
 
 
 @dataclass
-class E1Config(BudgetArguments, GRPOConfig):
+class E1Config(BudgetedTraining, GRPOConfig):
     """GRPO's configuration plus the training budget `(t*, s*)` (arXiv 2505.05315, section 3.2).
 
     Parameters:
@@ -72,24 +72,6 @@ class E1Config(BudgetArguments, GRPOConfig):
         ValueError: a field contradicts another or has no effect on budgeted rollouts, or a logger is not installed.
     """
 
-    thinking_budget: int | None = field(
-        default=1024, metadata={"help": "Tokens of thinking after which the close is forced; unset: the context."}
-    )
-    solution_budget: int | None = field(
-        default=1024, metadata={"help": "Tokens of solution after which it is cut; unset: the context."}
-    )
-    eval_budgets: list[str] = field(
-        default_factory=list, metadata={"help": "Budgets to evaluate at every `eval_steps` steps, as `512+1024`."}
-    )
-    eval_samples: int = field(
-        default=1, metadata={"help": "Answers to each problem at each of `eval_budgets`, averaged."}
-    )
-    completions_steps: int = field(
-        default=10, metadata={"help": "With `log_completions`: steps between two tables of completions."}
-    )
-    train_on_forced_close: bool = field(
-        default=False, metadata={"help": "For comparison only: train on forced tokens as if they were sampled."}
-    )
     max_completion_length: int | None = field(
         default=None, metadata={"help": "Follows from the budget, which must not exceed it where it is set."}
     )
@@ -223,7 +205,7 @@ def settle(args: E1Config, model: str | PreTrainedModel, tokenizer: PreTrainedTo
 
 
 @dataclass
-class E1ScriptArguments(ProblemArguments, ScriptArguments):
+class E1ScriptArguments(RecipeArguments, ScriptArguments):
     """What a recipe says besides `E1Config` and the model: problems, rewards, and how it is launched.
 
     `dataset_name` is a Hub id, a local file or a folder, see `e1_trl.problems.load`; TRL's `datasets:` mixes several.
@@ -231,49 +213,6 @@ class E1ScriptArguments(ProblemArguments, ScriptArguments):
     Raises:
         ValueError: a field of TRL's that has no effect here is set.
     """
-
-    reward_funcs: list[str] = field(
-        default_factory=lambda: ["accuracy"],
-        metadata={
-            "help": "Rewards, weighed by `reward_weights`: ours (accuracy, format), those of TRL's training script "
-            "(accuracy_reward, ...), or a dotted path to a function of one's own (my_rewards.brevity)."
-        },
-    )
-    eval_benchmark: str | None = field(
-        default=None,
-        metadata={"help": "Benchmark to evaluate on instead of the dataset's test split: aime2024, math500, …"},
-    )
-    decontaminate: list[str] = field(
-        default_factory=list,
-        metadata={
-            "help": "Benchmarks whose problems are dropped from the training problems, with a count; those of what is "
-            "evaluated on during the training always are."
-        },
-    )
-    solve_rates: list[str] = field(
-        default_factory=list,
-        metadata={
-            "help": "Folders of stored evaluations of the training problems (`e1 eval`). Problems that these never or "
-            "always solve under the training budget are dropped, with a count."
-        },
-    )
-    accelerate_config: str | None = field(
-        default=None,
-        metadata={
-            "help": "What `e1 train` launches this recipe with: the name of a shipped Accelerate configuration, or a "
-            "file. Under `accelerate launch` itself it has no effect."
-        },
-    )
-    skip_memory_check: bool = field(
-        default=False,
-        metadata={
-            "help": "Train even if training state and engine together are calculated to exceed a GPU, see `e1 plan`."
-        },
-    )
-    dry_run: bool = field(
-        default=False,
-        metadata={"help": "Print what would be trained on, and stop before the model is loaded."},
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

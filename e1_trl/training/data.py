@@ -19,7 +19,7 @@ from trl import DatasetMixtureConfig, get_dataset
 from trl.trainer.utils import get_callable_name
 
 from e1_trl.problems.benchmarks import BENCHMARKS, load_benchmark
-from e1_trl.problems.load import load_problems, make_problems
+from e1_trl.problems.load import file_suffix, load_problems, make_problems, whole
 from e1_trl.problems.prompts import Prompt, drop_long, tokenize
 from e1_trl.problems.selection import decontaminate, named_in
 from e1_trl.training.config import E1Config, E1ScriptArguments
@@ -74,6 +74,8 @@ def load(
             f"eval_benchmark {script_args.eval_benchmark} asks for {benchmark.grader}, and the grader is that of "
             f"{script_args.grader}; evaluate on dataset_test_split, or remove it"
         )
+    if evaluates and script_args.eval_benchmark is None:
+        _check_splits(script_args)
     train, evaluation = read(script_args.dataset_train_split), None
     if evaluates:
         name = script_args.eval_benchmark or f"the split {script_args.dataset_test_split!r}"
@@ -96,6 +98,21 @@ def load(
         train=train if rates is None else rates.keep(train),
         evaluation=None if evaluation is None else short(evaluation),
     )
+
+
+def _check_splits(script_args: E1ScriptArguments) -> None:
+    """Check that a recipe does not evaluate on what it trains on: a file is any one split.
+
+    Raises:
+        ValueError: it would.
+    """
+    name, splits = script_args.dataset_name or "", (script_args.dataset_train_split, script_args.dataset_test_split)
+    if file_suffix(name) and len({*map(whole, splits)}) > 1:
+        raise ValueError(
+            f"{name} is one file, and the recipe evaluates on a split {splits[1]!r} of it; set eval_benchmark, or "
+            f"slices of it (dataset_train_split: {splits[0]}[100:], dataset_test_split: {splits[0]}[:100]), or name a "
+            f"folder with {splits[0]}.jsonl and {splits[1]}.jsonl as dataset_name"
+        )
 
 
 def reader(

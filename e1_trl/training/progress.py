@@ -1,14 +1,19 @@
-"""What a person sees while a training runs: one line a logged step, and every warning once.
+"""What a person sees while a training runs: a line for each logged step, some rollouts as text, every warning once.
 
 Everything that is logged goes to `report_to` and `trainer_state.json` as well; this only prints, in the main process.
 """
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from e1_trl.rollout import Completion, ThinkingEnd
+
+SHOWN = 600  # characters of a prompt, a thinking or a solution
+ENDS = (ThinkingEnd.FORCED, ThinkingEnd.CLOSED, ThinkingEnd.EOS)
 
 ACCURACIES = ("rewards/accuracy/mean", "rewards/accuracy_reward/mean")
 
@@ -52,6 +57,43 @@ def budget_summaries(logs: Mapping[str, float]) -> list[list[str]]:
         ]
         for budget in budgets
     ]
+
+
+def transcripts(
+    tokenizer: PreTrainedTokenizerBase,
+    rollouts: Sequence[tuple[list[int], Completion]],
+    rewards: Sequence[float],
+    count: int | None,
+) -> str:
+    """Some rollouts as text, `‖` around what was forced: of each way to end the thinking one, then more.
+
+    Args:
+        tokenizer: reads their tokens.
+        rollouts: the token ids of each prompt, and what followed.
+        rewards: of each.
+        count: how many to show; two if unset.
+    """
+    ends = [completion.thinking_end for _, completion in rollouts]
+    order = sorted(range(len(ends)), key=lambda at: (ends[:at].count(ends[at]), ENDS.index(ends[at])))
+    return "\n".join(
+        f"--- thinking {ends[at]} after {completion.thinking_tokens} tokens, solution of {completion.solution_tokens}"
+        f"{' and cut' * completion.truncated}, reward {rewards[at]:.3f}\n{_shortened(tokenizer, prompt)}\n"
+        + "‖".join(_shortened(tokenizer, part) for part in _parts(completion))
+        for at in order[: 2 if count is None else count]
+        for prompt, completion in [rollouts[at]]
+    )
+
+
+def _parts(completion: Completion) -> list[list[int]]:
+    """Thinking, forced tokens and solution; all of it in one, where nothing was forced."""
+    ids, thought = completion.token_ids.tolist(), completion.thinking_tokens
+    close = thought + completion.forced_tokens
+    return [ids[:thought], ids[thought:close], ids[close:]] if completion.forced_tokens else [ids]
+
+
+def _shortened(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:
+    text = tokenizer.decode(ids)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN // 2]} […] {text[-SHOWN // 2 :]}"
 
 
 class Once(logging.Filter):

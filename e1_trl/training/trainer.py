@@ -40,22 +40,10 @@ from e1_trl.trained import Trained
 from e1_trl.training.config import E1Config, settle
 from e1_trl.training.data import AnyDataset, check_columns, check_size, keep_short
 from e1_trl.training.gap import LogprobGap
-from e1_trl.training.progress import Once, Progress, Short
+from e1_trl.training.progress import Once, Progress, Short, transcripts
 from e1_trl.training.rewards import Accuracy, Reward, sees_all
 
 logger = logging.getLogger(__name__)
-
-
-def keep_from_the_hub(output_dir: Path) -> None:
-    """Keep TRL's tables of completions out of the model's repository on the Hub, where nothing is in their place yet.
-
-    TRL writes them to `completions`, and Transformers uploads all of `output_dir` but what starts with `_` or
-    `checkpoint-`, and follows no links. Their place on the Hub is `log_completions_hub_repo`.
-    """
-    tables, link = output_dir / "_completions", output_dir / "completions"
-    tables.mkdir(parents=True, exist_ok=True)
-    if not link.is_symlink():
-        link.symlink_to(tables.name)
 
 
 class E1Trainer(GRPOTrainer):
@@ -126,7 +114,7 @@ class E1Trainer(GRPOTrainer):
         args.max_completion_length = settled.lengths.completion
         args.vllm_max_model_length = settled.lengths.context
         if args.push_to_hub and args.log_completions and args.process_index == 0:
-            keep_from_the_hub(Path(args.output_dir))
+            hub.keep_from_the_hub(Path(args.output_dir))
         if args.world_size == 1:
             # Where the engine's group of one meets itself. TRL tries the same port first in every run, and would refuse
             # the later one of two that start together.
@@ -147,6 +135,9 @@ class E1Trainer(GRPOTrainer):
         self.marker = settled.marker
         self.context = settled.lengths.context
         self._table_step: int | None = None  # when a table of completions was last logged
+        self.num_completions_to_print = 0  # of TRL's table, in the place of which there are `transcripts`
+        self._rollouts: list[tuple[list[int], Completion]] = []  # of this process, the last ones
+        self._rewards: list[float] = []  # of these
         self._gap = LogprobGap()
         self.budget_evaluation: Callable[[], dict[str, float]] | None = None
         for callback in (PrinterCallback, ProgressCallback):
@@ -166,6 +157,7 @@ class E1Trainer(GRPOTrainer):
         prompt_ids, _, _ = trainer._tokenize_prompts(prompts)
         with profiling_context(trainer, "vLLM.generate"):  # as TRL names it; validation is not a part of it
             completions = trainer._complete(prompt_ids, trainer.args.budget, trainer.model.training)
+        trainer._rollouts = list(zip(prompt_ids, completions, strict=True))
 
         bookkeeping: dict[str, list[Any]] = {
             "thinking_end": [completion.thinking_end.value for completion in completions],
@@ -208,6 +200,9 @@ class E1Trainer(GRPOTrainer):
         if self.log_completions:
             self._table_step = step
         super().log(logs, start_time)
+        if self.log_completions and self.is_world_process_zero() and self._rollouts:
+            count = self.args.num_completions_to_print
+            print(transcripts(self.processing_class, self._rollouts, self._rewards, count), flush=True)
 
     def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
         """What a `BudgetEvaluation` measures if there is one, and TRL's evaluation at the training budget if not."""
@@ -285,7 +280,8 @@ class E1Trainer(GRPOTrainer):
         weights = self.reward_weights.to(rewards_per_func.device)
         rewards = (rewards_per_func * weights).nansum(dim=1).masked_fill(rewards_per_func.isnan().all(dim=1), torch.nan)
         start = self.accelerator.process_index * len(inputs)
-        for row, reward in zip(inputs, rewards[start : start + len(inputs)].tolist(), strict=True):
+        self._rewards = rewards[start : start + len(inputs)].tolist()
+        for row, reward in zip(inputs, self._rewards, strict=True):
             if not math.isnan(reward):
                 self._log_metric(f"reward/{row['thinking_end']}", reward)
         return rewards_per_func

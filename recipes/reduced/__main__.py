@@ -17,7 +17,7 @@ from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from e1_trl.atomic import StoreError, write_atomically
 from e1_trl.grading.sandbox.command import SandboxError
@@ -32,7 +32,9 @@ RESULTS = ROOT / "docs" / "results" / "recipes.json"
 DOCUMENT = ROOT / "docs" / "recipes.md"
 RUNS = Path("runs/reduced")
 DATA = Path(os.environ.get("E1_TRL_DATA", ROOT.parent / "shared" / "data"))
-TOKENIZER = DATA / "tokenizers" / "deepseek-r1-distill-qwen"
+LOCAL_TOKENIZER = DATA / "tokenizers" / "deepseek-r1-distill-qwen"
+# That of the models, from the Hub where there is no copy of it.
+TOKENIZER = str(LOCAL_TOKENIZER) if LOCAL_TOKENIZER.is_dir() else "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
 LIBRARIES = ("accelerate", "deepspeed", "torch", "transformers", "trl", "vllm")
 
 
@@ -91,6 +93,21 @@ class Row:
 def read(results: Path) -> list[Row]:
     """The published rows; none if there is no such file."""
     return [Row.from_record(record) for record in json.loads(results.read_text())["rows"]] if results.exists() else []
+
+
+def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder or of a model on the Hub.
+
+    Raises:
+        ValueError: there is none.
+    """
+    try:
+        return AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        said = str(error).partition("\n")[0].rstrip(".")
+        raise ValueError(
+            f"no tokenizer: {said}; name a folder of one, or a model on the Hub, as --tokenizer"
+        ) from error
 
 
 def missing(rows: list[Row], wanted: list[Case]) -> list[Case]:
@@ -161,7 +178,7 @@ def main(argv: list[str] | None = None) -> None:
     """Run what is missing, and publish each row as soon as it has been made."""
     parser = argparse.ArgumentParser(prog="python -m recipes.reduced", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("recipes", nargs="*", metavar="RECIPE", help="names of GPU recipes; unset: all")
-    parser.add_argument("--tokenizer", default=str(TOKENIZER), help="the models' own: a folder, or an id on the Hub")
+    parser.add_argument("--tokenizer", default=TOKENIZER, help=f"a folder, or an id on the Hub ({TOKENIZER})")
     parser.add_argument("--results", type=Path, default=RESULTS, help="file of the rows")
     parser.add_argument("--document", type=Path, default=DOCUMENT, help="file with the tables")
     arguments = parser.parse_args(argv)
@@ -172,7 +189,7 @@ def main(argv: list[str] | None = None) -> None:
             around_section(arguments.document, section)
         wanted = cases(arguments.recipes)
         rows = read(arguments.results)
-        tokenizer = AutoTokenizer.from_pretrained(arguments.tokenizer)
+        tokenizer = load_tokenizer(arguments.tokenizer)
         for case in missing(rows, wanted):
             print(f"==> {case}", flush=True)
             folder = RUNS / f"{case.recipe}-{case.accelerate_config}"

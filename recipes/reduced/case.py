@@ -16,7 +16,7 @@ GPU_RECIPES = "E1-*.yaml"
 
 # Other Accelerate configurations that a recipe's comments name, with what they say to pass there.
 ALTERNATIVES: dict[str, dict[str, dict[str, Any]]] = {
-    "E1-Math-1.5B": {"ddp": {"dtype": "float32"}},
+    "E1-Math-1.5B": {"ddp": {"dtype": "float32", "vllm_enable_sleep_mode": True}},
     "E1-Code-14B": {"zero3_offload": {"vllm_gpu_memory_utilization": 0.6}},
     "E1-AceReason-14B": {"zero3_offload": {"vllm_gpu_memory_utilization": 0.6}},
 }

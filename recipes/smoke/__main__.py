@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from transformers import AutoTokenizer
 
 from e1_trl.launch import resource
 from e1_trl.plan.__main__ import overrides
 from e1_trl.report.provenance import Provenance
-from recipes.reduced.__main__ import TOKENIZER
+from recipes.reduced.__main__ import TOKENIZER, load_tokenizer
 from recipes.reduced.run import RunError, e1, prepare
 from recipes.smoke.checks import Check, Verdict
 from recipes.smoke.first_hour import FirstHour
@@ -44,7 +43,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--reduced", action="store_true", help="at reduced size, on two CPU processes (docs/recipes.md)")
     made.add_argument("--accelerate_config", metavar="NAME", help="unset: the one that the recipe names")
     made.add_argument("--num_processes", type=int, metavar="N", help="unset: those of the Accelerate configuration")
-    made.add_argument("--tokenizer", default=str(TOKENIZER), help="for --reduced: a folder, or an id on the Hub")
+    made.add_argument(
+        "--tokenizer", default=TOKENIZER, help=f"for --reduced: a folder, or an id on the Hub ({TOKENIZER})"
+    )
     return made
 
 
@@ -63,7 +64,7 @@ def subject_of(arguments: argparse.Namespace, given: dict[str, Any], folder: Pat
         raise ValueError("--num_processes is for GPUs: at reduced size there are two processes")
     subject = Subject.reduced(arguments.recipe, arguments.accelerate_config, given, folder)
     assert subject.case is not None
-    prepare(subject.case, AutoTokenizer.from_pretrained(arguments.tokenizer), folder)
+    prepare(subject.case, load_tokenizer(arguments.tokenizer), folder)
     if subject.setup.programs:
         e1(["validate", "--config", str(subject.case.recipe_file)], folder, folder / "validate.log")
     return subject

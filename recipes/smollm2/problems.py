@@ -43,6 +43,10 @@ def read(files: Sequence[Path]) -> list[Problem]:
     """
     found = dict[str, Problem]()
     for file in files:
+        if not file.is_file():
+            raise FileNotFoundError(
+                f"no file {file}: docs/smollm2.md says how to make it, and E1_TRL_DATA names its folder"
+            )
         for number, line in enumerate(file.read_text().splitlines(), start=1):
             try:
                 row = json.loads(line)

@@ -70,9 +70,9 @@ def test_what_a_model_card_says_about_serving_works(server: openai.OpenAI, nano_
     (tmp_path / "nano").symlink_to(BASE)  # the program finds the tokenizer by the name that the model is served under
     problem = json.loads((nano_data / "test.jsonl").read_text().splitlines()[0])["problem"]
     text = serving("nano", Trained("</think>", "</think>", 1, Budget(8, 6)), Origin(str(BASE), None), None)
-    serve, native = re.findall(r"```bash\nvllm serve (.*?)\n```", text)
+    serve, native = re.findall(r"```bash\npython -m vllm.entrypoints.openai.api_server (.*?)\n```", text)
     parser = make_arg_parser(FlexibleArgumentParser())
-    assert parser.parse_args(shlex.split(serve)).model_tag == "nano"
+    assert parser.parse_args(shlex.split(serve)).model == "nano"
     config = parser.parse_args(shlex.split(native)).reasoning_config
     assert config.reasoning_end_str == "</think>"  # as the server was started with
 

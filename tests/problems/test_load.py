@@ -178,8 +178,14 @@ def test_file_without_rows_is_named(tmp_path: Path, content: str) -> None:
 
 
 def test_unknown_split_is_named_with_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"rows.jsonl, split test: .*\['train'\]"):
-        load_source(write(tmp_path / "rows.jsonl", ROWS), "test")
+    write(tmp_path / "train.jsonl", ROWS)
+    with pytest.raises(ValueError, match=r"split test: .*\['train'\]"):
+        load_source(str(tmp_path), "test")
+
+
+@pytest.mark.parametrize("split", ["train", "test", "test[:2]"])
+def test_a_file_is_any_one_split(split: str, tmp_path: Path) -> None:
+    assert load_source(write(tmp_path / "rows.jsonl", ROWS), split).num_rows == len(ROWS)
 
 
 def test_rows_that_cannot_be_used_are_dropped_and_the_first_named(

@@ -57,7 +57,7 @@ def test_the_card_has_the_curve_and_the_files_that_it_speaks_of(checkpoint: Path
     assert re.search(r"\| unconstrained \| unlimited \| 100\.0% \|", text)
     linked = re.findall(r"\]\((?!http)([^)]+)\)", text)
     assert len(linked) > 6 and all((checkpoint / file).is_file() for file in linked)
-    assert "vllm serve me/e1" in text
+    assert "python -m vllm.entrypoints.openai.api_server --model me/e1" in text
 
     trained = Trained.read(checkpoint / "budget.json")
     assert [str(budget) for budget in trained.budgets] == ["8+8", "16+8", "unlimited"]
@@ -95,7 +95,10 @@ def test_without_results_the_curve_stays_and_other_peoples_results_do_always(che
     main([str(checkpoint)])
     assert {file: file.read_bytes() for file in checkpoint.rglob("*") if file.is_file()} == before
     main([str(checkpoint), "--name", "me/other"])
-    assert "vllm serve me/other" in card(checkpoint).text and "### gsm8k" in card(checkpoint).text
+    assert (
+        "python -m vllm.entrypoints.openai.api_server --model me/other" in card(checkpoint).text
+        and "### gsm8k" in card(checkpoint).text
+    )
     assert theirs.read_text() == "- mine\n"
 
 
@@ -133,7 +136,10 @@ def test_the_card_is_uploaded_beside_its_weights_and_nowhere_else(
         main([str(checkpoint), "--results", results, "--push", "someone/e1"])
         files = hub.commits("someone/e1")[-1].files
     assert files["README.md"] == (checkpoint / "README.md").read_bytes()
-    assert b"vllm serve someone/e1" in files["README.md"] and ".eval_results/e1-old.yaml" not in files
+    assert (
+        b"python -m vllm.entrypoints.openai.api_server --model someone/e1" in files["README.md"]
+        and ".eval_results/e1-old.yaml" not in files
+    )
     assert {"e1/results-gsm8k.json", "budget.json", ".eval_results/e1-gsm8k_separate_8+8.yaml"} <= files.keys()
     assert faults(files["README.md"].decode()) == []
 

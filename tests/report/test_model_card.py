@@ -16,6 +16,7 @@ from e1_trl.report import model_card
 from e1_trl.report.model_card import write_details
 from e1_trl.report.origin import Origin, license_of
 from e1_trl.report.provenance import Provenance
+from e1_trl.report.serving import SERVER
 from e1_trl.trained import Trained
 
 TRAINED = Trained("</think>", "</think>", 1, Budget(1024, 512))
@@ -94,7 +95,7 @@ def test_the_commands_and_the_program_of_the_card_are_well_formed(
     assert any(isinstance(text, str) and text.endswith("Put it in \\boxed{}.") for text in named)
     assert ("apply_chat_template" in program) == conversations
     commands = code(card(folder), "bash")
-    assert commands[0] == "vllm serve me/e1\n"
+    assert commands[0] == "python -m vllm.entrypoints.openai.api_server --model me/e1\n"
     limited = budget.thinking is not None
     assert len(commands) == 1 + limited
     assert ('"max_tokens": ' in card(folder).text) == limited
@@ -170,7 +171,9 @@ def test_what_an_earlier_origin_brought_goes_with_it(folder: Path) -> None:
 
 def test_a_model_on_a_branch_is_served_from_there(folder: Path) -> None:
     model_card.write(folder, "me/e1", revision="run-2")
-    assert code(card(folder), "bash")[0] == "vllm serve me/e1 --revision run-2\n"
+    assert (
+        code(card(folder), "bash")[0] == "python -m vllm.entrypoints.openai.api_server --model me/e1 --revision run-2\n"
+    )
     assert "from_pretrained(\"me/e1\", revision='run-2')" in card(folder).text
 
 
@@ -195,7 +198,7 @@ def test_an_adapter_is_served_with_its_base(folder: Path) -> None:
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "org/base", "r": 12}))
     model_card.write(folder, "me/e1")
     command = code(card(folder), "bash")[0]
-    assert command == "vllm serve org/base --enable-lora --max-lora-rank 16 --lora-modules me/e1=me/e1\n"
+    assert command == f"{SERVER} org/base --enable-lora --max-lora-rank 16 --lora-modules me/e1=me/e1\n"
     data = card(folder).data.to_dict()
     assert (data["library_name"], data["base_model_relation"]) == ("peft", "adapter")
 

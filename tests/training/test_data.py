@@ -157,6 +157,20 @@ def test_what_a_recipe_says_wrongly_about_its_data_is_named(
     assert "\n" not in str(error.value)
 
 
+def test_a_file_is_trained_on_and_evaluated_on_in_slices_or_not_at_all(
+    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    rows = [{"problem": f"a={n};a?", "answer": str(n)} for n in range(4)]
+    file, mixture, args = write(tmp_path / "rows.jsonl", *rows), DatasetMixtureConfig(), config(eval_budgets=["8+8"])
+    with pytest.raises(ValueError, match=r"rows.jsonl is one file, .*set eval_benchmark, or slices of it") as error:
+        load(E1ScriptArguments(dataset_name=file, instruction=""), mixture, args, tokenizer)
+    assert "\n" not in str(error.value)
+    slices = {"dataset_train_split": "train[1:]", "dataset_test_split": "train[:1]"}
+    problems = load(E1ScriptArguments(dataset_name=file, instruction="", **slices), mixture, args, tokenizer)
+    assert problems.evaluation is not None
+    assert (len(problems.train), len(problems.evaluation)) == (3, 1)
+
+
 def test_texts_in_the_column_prompt_are_trained_on_without_a_template_or_an_instruction(
     tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:

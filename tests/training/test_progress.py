@@ -1,14 +1,18 @@
 """What a person sees of a run, and that the main process alone shows it."""
 
 import logging
+from array import array
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from transformers import TrainerControl, TrainerState
+from conftest import BASE
+from transformers import AutoTokenizer, TrainerControl, TrainerState
 
+from e1_trl.rollout import Completion, ThinkingEnd
 from e1_trl.training import progress
-from e1_trl.training.progress import Once, Progress, budget_summaries, duration, summary
+from e1_trl.training.progress import Once, Progress, budget_summaries, duration, summary, transcripts
 
 STEP = {
     "loss": 0.1,
@@ -76,3 +80,30 @@ def test_a_repeated_warning_passes_once() -> None:
     once = Once()
     records = [logging.LogRecord("vllm", logging.WARNING, "", 0, "step %d", (n,), None) for n in (1, 1, 2, 1)]
     assert [once.filter(record) for record in records] == [True, False, True, False]
+
+
+def test_rollouts_are_shown_as_text_with_the_forced_close_marked_and_both_kinds_first() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(BASE)
+
+    def completion(end: ThinkingEnd, thinking: str, forced: str, solution: str) -> Completion:
+        parts = [tokenizer.encode(text, add_special_tokens=False) for text in (thinking, forced, solution)]
+        thought, close, solved = map(len, parts)
+        return Completion(array("i", chain(*parts)), end, thought, close, close, solved, truncated=False)
+
+    closed = completion(ThinkingEnd.CLOSED, "a=7</think>", "", "\\boxed{7}")
+    forced = completion(ThinkingEnd.FORCED, "a=7;Wait ", "</think>", "\\boxed{8}")
+    long = completion(ThinkingEnd.CLOSED, "a=7;" * 1000 + "</think>", "", "\\boxed{7}")
+    prompt = tokenizer.encode("a=7;a?")
+    rollouts = [(prompt, each) for each in (closed, long, forced)]
+    shown = transcripts(tokenizer, rollouts, [1.0, 1.0, 0.0], None)
+    assert shown.splitlines() == [
+        "--- thinking forced after 5 tokens, solution of 3, reward 0.000",
+        "a=7;a?",
+        "a=7;Wait ‖</think>‖\\boxed{8}",
+        "--- thinking closed after 4 tokens, solution of 3, reward 1.000",
+        "a=7;a?",
+        "a=7</think>\\boxed{7}",
+    ]
+    assert transcripts(tokenizer, rollouts, [1.0, 1.0, 0.0], 0) == ""
+    last = transcripts(tokenizer, rollouts, [1.0, 1.0, 0.0], 3).splitlines()[-1]
+    assert " […] " in last and last.endswith("\\boxed{7}") and len(last) < 700

@@ -73,6 +73,9 @@ def test_a_run_logs_the_bookkeeping_and_evaluates_at_the_same_budget(train: Trai
     assert [line[0] for line in lines] == ["step 1/3", "step 2/3", "step 3/3", "step 3/3"]
     assert lines[3][1] == "evaluation"
     assert "'grad_norm'" not in text
+    shown = text.split("--- thinking ")[1:]
+    assert len(shown) == 2 and "┃" not in text  # one of each of two generations
+    assert shown[0].startswith("forced after 64 tokens, solution of ") and shown[0].count("‖</think>‖") == 1
     # vLLM says so at each of the three weight syncs.
     assert text.count("RotaryEmbedding: Failed to load weights") == 1
 
@@ -95,7 +98,7 @@ def test_lora_trains_and_reaches_the_engine(train: Train, tmp_path: Path) -> Non
         found = AutoModelForCausalLM.from_pretrained(merged)(ids).logits
     assert (expected - base).abs().max() > 0.01
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
-    assert f"vllm serve {merged}" in (merged / "README.md").read_text()
+    assert f"python -m vllm.entrypoints.openai.api_server --model {merged}" in (merged / "README.md").read_text()
     with pytest.raises(SystemExit, match=r"^e1 merge: .*merged exists; name a new folder$"):
         merge([str(tmp_path / "run"), "--output", str(merged)])
     with pytest.raises(SystemExit, match=r"^e1 merge: .* holds no adapter"):

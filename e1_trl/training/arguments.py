@@ -1,0 +1,78 @@
+"""Our own fields of a recipe, beside TRL's. Imports nothing heavy, so that `e1 train --help` stays quick."""
+
+from dataclasses import dataclass, field
+
+from e1_trl.budget import BudgetArguments
+from e1_trl.problems.arguments import ProblemArguments
+
+
+@dataclass
+class BudgetedTraining(BudgetArguments):
+    """What `E1Config` has beside the fields of `GRPOConfig`, which it documents."""
+
+    thinking_budget: int | None = field(
+        default=1024, metadata={"help": "Tokens of thinking after which the close is forced; null: the context."}
+    )
+    solution_budget: int | None = field(
+        default=1024, metadata={"help": "Tokens of solution after which it is cut; null: the context."}
+    )
+    eval_budgets: list[str] = field(
+        default_factory=list, metadata={"help": "Budgets to evaluate at every `eval_steps` steps, as `512+1024`."}
+    )
+    eval_samples: int = field(
+        default=1, metadata={"help": "Answers to each problem at each of `eval_budgets`, averaged."}
+    )
+    completions_steps: int = field(
+        default=10, metadata={"help": "With `log_completions`: steps between two tables of completions."}
+    )
+    train_on_forced_close: bool = field(
+        default=False, metadata={"help": "For comparison only: train on forced tokens as if they were sampled."}
+    )
+
+
+@dataclass
+class RecipeArguments(ProblemArguments):
+    """What `E1ScriptArguments` has beside the fields of TRL's `ScriptArguments`."""
+
+    reward_funcs: list[str] = field(
+        default_factory=lambda: ["accuracy"],
+        metadata={
+            "help": "Rewards, weighed by `reward_weights`: ours (accuracy, format), those of TRL's training script "
+            "(accuracy_reward, ...), or a dotted path to a function of one's own (my_rewards.brevity)."
+        },
+    )
+    eval_benchmark: str | None = field(
+        default=None,
+        metadata={"help": "Benchmark to evaluate on instead of the dataset's test split: aime2024, math500, …"},
+    )
+    decontaminate: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "Benchmarks whose problems are dropped from the training problems, with a count; those of what is "
+            "evaluated on during the training always are."
+        },
+    )
+    solve_rates: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "Folders of stored evaluations of the training problems (`e1 eval`). Problems that these never or "
+            "always solve under the training budget are dropped, with a count."
+        },
+    )
+    accelerate_config: str | None = field(
+        default=None,
+        metadata={
+            "help": "What `e1 train` launches this recipe with: the name of a shipped Accelerate configuration, or a "
+            "file. Under `accelerate launch` itself it has no effect."
+        },
+    )
+    skip_memory_check: bool = field(
+        default=False,
+        metadata={
+            "help": "Train even if training state and engine together are calculated to exceed a GPU, see `e1 plan`."
+        },
+    )
+    dry_run: bool = field(
+        default=False,
+        metadata={"help": "Print what would be trained on, and stop before the model is loaded."},
+    )
