@@ -22,6 +22,18 @@ WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf", ".safetensors.index.json", ".
 SETTINGS = "training_args.bin"  # no weights, though it is called so
 
 
+def keep_completions(output_dir: Path) -> None:
+    """Keep TRL's tables of completions out of the model's repository on the Hub, where nothing is in their place yet.
+
+    TRL writes them to `completions`, and Transformers uploads all of `output_dir` but what starts with `_` or
+    `checkpoint-`, and follows no links. Their place on the Hub is `log_completions_hub_repo`.
+    """
+    tables, link = output_dir / "_completions", output_dir / "completions"
+    tables.mkdir(parents=True, exist_ok=True)
+    if not link.is_symlink():
+        link.symlink_to(tables.name)
+
+
 def failed(error: Exception) -> bool:
     """Whether an error came from the Hub's client, whose ways to upload have errors of their own."""
     frames = traceback.extract_tb(error.__traceback__)
