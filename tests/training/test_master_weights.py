@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import BASE, ROOT
+from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 from safetensors.torch import load_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -16,8 +18,20 @@ TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone")
 ODD = 33  # a hidden size, so that norms do not divide into two parts
 STEP = 1e-6
 
-TRAINS = """
+# A Trainer refuses bfloat16 without a GPU, so that DeepSpeed is told of it behind its back.
+IN_BFLOAT16 = """
 import sys, deepspeed, torch
+
+initialize = deepspeed.initialize
+def in_bfloat16(**given):
+    given["config_params"] |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
+    return initialize(**given)
+deepspeed.initialize = in_bfloat16
+"""
+
+TRAINS = (
+    IN_BFLOAT16
+    + """
 from pathlib import Path
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments
@@ -38,13 +52,6 @@ class Look(TrainerCallback):
 
     on_step_end = on_train_begin
 
-# A Trainer refuses bfloat16 without a GPU, so that DeepSpeed is told of it behind its back.
-initialize = deepspeed.initialize
-def in_bfloat16(**given):
-    given["config_params"] |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
-    return initialize(**given)
-deepspeed.initialize = in_bfloat16
-
 def train(folder, steps, callbacks, resumed=None):
     args = TrainingArguments(
         folder, max_steps=steps, save_steps=1, learning_rate=learning_rate, weight_decay=0.0, optim="adamw_torch",
@@ -62,6 +69,7 @@ for name, callbacks in (("begun", [MasterWeights(checkpoint)]), ("rounded", []))
 (output / "resumed").mkdir(exist_ok=True)
 train(output / "resumed", 2, [MasterWeights(checkpoint)], output / "begun" / "checkpoint-1")
 """
+)
 
 
 @pytest.fixture
@@ -73,11 +81,11 @@ def checkpoint(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def run(script: str, stage: int, *arguments: object, folder: Path) -> str:
-    """What a script prints that runs in two CPU processes, under DeepSpeed."""
+def run(script: str, stage: int, *arguments: object, folder: Path, processes: int = 2) -> str:
+    """What a script prints that runs in CPU processes under DeepSpeed."""
     (folder / "script.py").write_text(script)
     done = subprocess.run(
-        [*TORCHRUN, "--nproc_per_node", "2", str(folder / "script.py"), *map(str, arguments)],
+        [*TORCHRUN, "--nproc_per_node", str(processes), str(folder / "script.py"), *map(str, arguments)],
         env={
             **os.environ,
             "DS_ACCELERATOR": "cpu",
@@ -85,6 +93,7 @@ def run(script: str, stage: int, *arguments: object, folder: Path) -> str:
             "ACCELERATE_DEEPSPEED_ZERO_STAGE": str(stage),
             "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL": "true",
         },
+        cwd=ROOT,
         capture_output=True,
         text=True,
     )
@@ -126,3 +135,26 @@ def test_masters_begin_at_the_checkpoint_so_that_small_steps_reach_what_is_saved
     kept, resumed = (load_file(tmp_path / name / "masters-1.safetensors") for name in ("begun", "resumed"))
     assert all(torch.equal(kept[weight], resumed[weight]) for weight in kept)
     assert "begin rounded" not in printed
+
+
+TRAINS_A_RECIPE = (
+    IN_BFLOAT16
+    + """
+from e1_trl.train import main
+main(sys.argv[1:])
+"""
+)
+
+
+@pytest.mark.engine
+def test_the_masters_of_a_recipe_begin_at_its_checkpoint(nano_data: Path, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    recipe = ("--config", ROOT / "recipes" / "nano.yaml", "--dataset_name", nano_data, "--output_dir", output)
+    small = ("--per_device_train_batch_size", 16, "--gradient_accumulation_steps", 2, "--max_steps", 1)
+    steps = ("--learning_rate", STEP, "--lr_scheduler_type", "constant", "--warmup_steps", 0, "--dtype", "bfloat16")
+    saves = ("--save_strategy", "steps", "--save_steps", 1, "--ddp_backend", "gloo")
+    run(TRAINS_A_RECIPE, 2, *recipe, *small, *steps, *saves, folder=tmp_path, processes=1)
+    stored = load_file(BASE / "model.safetensors")
+    masters = get_fp32_state_dict_from_zero_checkpoint(str(output / "checkpoint-1"))
+    moved = {name: (masters[name] - stored[name]).abs().max().item() for name in stored}
+    assert 0.5 * STEP < max(moved.values()) < 1.1 * STEP, moved
