@@ -19,7 +19,7 @@ from e1_trl.training.resolved import secrets_in
 OWN_SAMPLING_PARAMETERS = frozenset(
     ["n", "max_tokens", "min_tokens", "stop", "stop_token_ids", "logprobs", "detokenize", "output_kind", "seed"]
 )
-# What counts the tokens of a request: the solution is one of its own.
+# What counts tokens, and would begin anew in the solution, which is a request of its own.
 COUNTING = frozenset(["frequency_penalty", "presence_penalty"])
 # Of an engine in the training processes.
 COLOCATED = ("vllm_enable_sleep_mode", "vllm_gpu_memory_utilization", "vllm_model_impl", "vllm_tensor_parallel_size")
@@ -158,7 +158,9 @@ class E1Config(BudgetArguments, GRPOConfig):
         if isinstance(self.generation_kwargs, dict) and (
             own := (OWN_SAMPLING_PARAMETERS | COUNTING) & self.generation_kwargs.keys()
         ):
-            raise ValueError(f"generation_kwargs sets {sorted(own)}, which rollouts of two requests break; remove them")
+            raise ValueError(
+                f"generation_kwargs sets {sorted(own)}, which cannot hold over a rollout's two requests; remove it"
+            )
         installed = get_available_reporting_integrations()
         if absent := [name for name in self.report_to if name not in installed]:
             raise ValueError(

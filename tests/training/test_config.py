@@ -66,7 +66,7 @@ def test_a_budget_that_does_not_fit_the_context_is_refused() -> None:
         ({"push_to_hub": True, "model_init_kwargs": {"token": "hf_x"}}, "token is set, and would be uploaded inside"),
         (
             {"generation_kwargs": {"presence_penalty": 0.5}},
-            "generation_kwargs sets \\['presence_penalty'\\], which rollouts",
+            "generation_kwargs sets \\['presence_penalty'\\], which cannot hold",
         ),
         (
             {"vllm_mode": "server", "vllm_enable_sleep_mode": True, "vllm_gpu_memory_utilization": 0.5},
