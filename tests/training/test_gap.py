@@ -27,7 +27,9 @@ def test_a_gap_that_rounding_cannot_explain_is_warned_of_from_the_start(caplog: 
 
 
 def test_a_distribution_that_is_cut_off_is_warned_of_beforehand(caplog: pytest.LogCaptureFixture) -> None:
-    model = Qwen2ForCausalLM(Qwen2Config(hidden_size=8, intermediate_size=8, num_hidden_layers=1, vocab_size=8))
+    model = Qwen2ForCausalLM(
+        Qwen2Config(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, vocab_size=8)
+    )
     warn_beforehand(1.0, model)
     assert not caplog.records
     warn_beforehand(0.95, model)
