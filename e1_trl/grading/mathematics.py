@@ -11,6 +11,7 @@ segment only.
 import logging
 import re
 from collections.abc import Sequence
+from importlib.metadata import version
 from types import TracebackType
 from typing import ClassVar
 
@@ -19,7 +20,7 @@ from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, veri
 from math_verify.grader import is_equation, take_last_relation
 from math_verify.parser import NormalizationConfig, normalize_latex
 
-from e1_trl.grading.grade import Grade, Outcome
+from e1_trl.grading.grade import Grade, Outcome, grader_version
 from e1_trl.grading.numerals import only_numbers, terms
 from e1_trl.grading.workers import Failure, Workers
 
@@ -95,6 +96,11 @@ class MathematicsGrader:
 
     def __init__(self, time_limit: float, workers: int):
         self.processes = Workers(_grade, _warm_up, time_limit, workers)
+
+    @property
+    def version(self) -> str:
+        """See `Grader`."""
+        return grader_version(f"math-verify {version('math-verify')}", self.processes.time_limit)
 
     def __enter__(self) -> "MathematicsGrader":
         return self
