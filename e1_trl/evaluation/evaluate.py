@@ -64,9 +64,9 @@ def _sample(prepared: Prepared, store: Store, start: StartEngine) -> Plan:
 
 
 def _tabulate(prepared: Prepared, store: Store, plan: Plan) -> None:
-    """Write the table of answers, unless the one that is there is of the same answers, graded by the same grader."""
+    """Write the table of answers, unless the one that is there was made of the same, by the same."""
     folder, grader = prepared.arguments.folder, prepared.grader
-    facts = [commit(), prepared.model_name, [asdict(asked) for asked in plan.asked]]
+    facts = [commit(), prepared.model_name, [asdict(asked) for asked in plan.asked], store.contents()]
     made_of = {"answers": digest(json.dumps(facts)), "grader": grader.version}
     if samples.made_of(folder) != made_of:
         answers = sum(len(plan.cells(problem, sample)) for problem, sample in plan.trees())

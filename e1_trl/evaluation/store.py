@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 FILE = "segments.sqlite"
 TABLES = """
 CREATE TABLE IF NOT EXISTS legs (
-    problem, sample, branch, start, before, stop, token_ids, checksum,
+    problem, sample, branch, start, before, stop, checksum, token_ids,
     PRIMARY KEY (problem, sample, branch, start, before)
 );
 CREATE TABLE IF NOT EXISTS cells (method, budget, problems, samples, made_by);
@@ -100,7 +100,7 @@ class Store:
         """Keep a leg. A kill does not lose it, once this returns."""
         place = (leg.problem, leg.sample, leg.branch, leg.start, leg.before, leg.stop.name)
         ids = array("i", leg.token_ids).tobytes()
-        values = (*place, ids, _checksum(place, ids))
+        values = (*place, _checksum(place, ids), ids)
         self._database.execute("INSERT OR REPLACE INTO legs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
         if time.monotonic() >= self._synced + SYNC_SECONDS:
             self.sync()
@@ -112,9 +112,9 @@ class Store:
 
     def legs(self, problem: int, sample: int) -> list[Leg]:
         """Those of a tree in order of their start; without what is damaged, which a warning names."""
-        query = "SELECT branch, start, before, stop, token_ids, checksum FROM legs WHERE problem = ? AND sample = ?"
+        query = "SELECT branch, start, before, stop, checksum, token_ids FROM legs WHERE problem = ? AND sample = ?"
         legs = []
-        for *place, ids, checksum in self._database.execute(f"{query} ORDER BY start", (problem, sample)):
+        for *place, checksum, ids in self._database.execute(f"{query} ORDER BY start", (problem, sample)):
             branch, start, before, stop = place
             if _checksum((problem, sample, *place), ids) == checksum:
                 legs.append(Leg(problem, sample, branch, start, before, array("i", ids), Stop[stop]))
@@ -125,6 +125,10 @@ class Store:
     def count(self) -> int:
         """How many legs there are."""
         return int(self._database.execute("SELECT count(*) FROM legs").fetchone()[0])
+
+    def contents(self) -> tuple[int, int]:
+        """Equal where the same legs are there."""
+        return tuple(self._database.execute("SELECT count(*), coalesce(sum(checksum), 0) FROM legs").fetchone())
 
     def read_cells(self) -> list[Asked]:
         """The cells that have been answered, in the order of the table."""
