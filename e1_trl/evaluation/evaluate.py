@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 
 from e1_trl.atomic import StoreError
 from e1_trl.engines.engine import Engine
-from e1_trl.evaluation.grow import finished, grow, tabulate, unfinished
+from e1_trl.evaluation.grow import finished, grow, identity, tabulate, unfinished
 from e1_trl.evaluation.manifest import digest
 from e1_trl.evaluation.parallel import run_data_parallel
 from e1_trl.evaluation.plan import Asked, Plan
@@ -66,7 +66,7 @@ def _sample(prepared: Prepared, store: Store, start: StartEngine) -> Plan:
 def _tabulate(prepared: Prepared, store: Store, plan: Plan) -> None:
     """Write the table of answers, unless the one that is there was made of the same, by the same."""
     folder, grader = prepared.arguments.folder, prepared.grader
-    facts = [commit(), prepared.model_name, [asdict(asked) for asked in plan.asked], store.contents()]
+    facts = [commit(), identity(prepared), [asdict(asked) for asked in plan.asked], store.contents()]
     made_of = {"answers": digest(json.dumps(facts)), "grader": grader.version}
     if samples.made_of(folder) != made_of:
         answers = sum(len(plan.cells(problem, sample)) for problem, sample in plan.trees())

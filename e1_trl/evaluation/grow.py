@@ -73,15 +73,20 @@ def grow(plan: Plan, store: Store, engine: Engine, missing: Sequence[tuple[Probl
     store.sync()
 
 
-def tabulate(prepared: Prepared, plan: Plan, results: Iterable[Finished]) -> Iterator[pd.DataFrame]:
-    """The table of answers (`report.samples`), not yet graded, in parts: one row each, by problem, sample and cell."""
-    decode = prepared.tokenizer.decode
-    identity = {
+def identity(prepared: Prepared) -> dict[str, Any]:
+    """What all rows of the table say."""
+    return {
         "model": prepared.model_name,
         "benchmark": prepared.benchmark,
         "grader": prepared.grader_name,
         "seed": prepared.arguments.seed,
     }
+
+
+def tabulate(prepared: Prepared, plan: Plan, results: Iterable[Finished]) -> Iterator[pd.DataFrame]:
+    """The table of answers (`report.samples`), not yet graded, in parts: one row each, by problem, sample and cell."""
+    decode = prepared.tokenizer.decode
+    alike = identity(prepared)
     rows: list[dict[str, Any]] = []
     tokens = 0
     for problem, sample, completions in results:
@@ -93,7 +98,7 @@ def tabulate(prepared: Prepared, plan: Plan, results: Iterable[Finished]) -> Ite
             after_words = METHODS[cell.method].unboxed and completion.thinking_end is ThinkingEnd.FORCED
             rows.append(
                 {
-                    **identity,
+                    **alike,
                     "commit": asked.commit,
                     "method": cell.method,
                     "thinking_budget": cell.budget.thinking,

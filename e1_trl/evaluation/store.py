@@ -17,6 +17,7 @@ import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 
 from e1_trl.atomic import StoreError, write_atomically
@@ -38,7 +39,7 @@ CREATE TABLE IF NOT EXISTS legs (
     PRIMARY KEY (problem, sample, branch, start, before)
 );
 CREATE TABLE IF NOT EXISTS cells (method, budget, problems, samples, made_by);
-CREATE TABLE IF NOT EXISTS grades (key PRIMARY KEY, outcome, answer, unboxed) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS grades (key PRIMARY KEY, grade) WITHOUT ROWID;
 """
 WAIT_SECONDS = 60  # for another process that writes
 SYNC_SECONDS = 1.0  # what a crash of the node, unlike a kill, may lose of finished work
@@ -146,19 +147,17 @@ class Store:
 
     def grades(self, keys: Iterable[str]) -> dict[str, Grade]:
         """Those of these answers that have been graded."""
-        query = "SELECT key, outcome, answer, unboxed FROM grades WHERE key IN (SELECT value FROM json_each(?))"
+        query = "SELECT key, grade FROM grades WHERE key IN (SELECT value FROM json_each(?))"
         rows = self._database.execute(query, (json.dumps(list(keys)),))
-        return {key: Grade(Outcome(outcome), answer, bool(unboxed)) for key, outcome, answer, unboxed in rows}
+        found = {key: json.loads(grade) for key, grade in rows}
+        return {key: Grade(**{**grade, "outcome": Outcome(grade["outcome"])}) for key, grade in found.items()}
 
     def keep(self, grades: Mapping[str, Grade]) -> None:
         """Remember grades, but for those that are none: a grader that failed is asked again."""
-        rows = [
-            (key, grade.outcome.value, grade.answer, grade.unboxed)
-            for key, grade in grades.items()
-            if grade.outcome is not Outcome.UNGRADED
-        ]
+        given = [(key, grade) for key, grade in grades.items() if grade.outcome is not Outcome.UNGRADED]
+        rows = [(key, json.dumps(asdict(grade))) for key, grade in given]
         self._database.execute("BEGIN IMMEDIATE")
-        self._database.executemany("INSERT OR REPLACE INTO grades VALUES (?, ?, ?, ?)", rows)
+        self._database.executemany("INSERT OR REPLACE INTO grades VALUES (?, ?)", rows)
         self._database.execute("COMMIT")
 
 

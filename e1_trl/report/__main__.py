@@ -74,8 +74,8 @@ def regrade(arguments: argparse.Namespace) -> None:
         for folder in arguments.folders:
             if (samples.read(folder, ["grader"])["grader"] != "mathematics").any():
                 raise ValueError(
-                    f"{folder} holds programs, which `e1 eval` grades anew: give it the same arguments again, and it "
-                    "samples nothing"
+                    f"{folder} holds programs, whose tests are not there: `e1 eval` grades anew with another "
+                    "--grading_time_limit, and samples nothing"
                 )
             samples.regrade(folder, grader)
 
