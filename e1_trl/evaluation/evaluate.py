@@ -43,7 +43,7 @@ def evaluate(prepared: Prepared, start: StartEngine = start_engine) -> None:
         except (KeyboardInterrupt, RuntimeError, ValueError, OSError) as error:
             why = " ".join(str(error).split()) or "interrupted"
             raise EvaluationError(
-                f"{why}; {store.count():,} segments are in {folder}: the same command goes on"
+                f"{why}; segments stored in {folder}: {store.count():,}; the same command goes on"
             ) from error
     document.show(report.rows)
     print(f"wrote {', '.join(map(str, files))}")

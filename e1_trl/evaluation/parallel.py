@@ -77,6 +77,7 @@ def run_data_parallel(prepared: Prepared, plan: Plan) -> None:
             process.terminate()
         for process in processes:
             process.wait()
+        print(file=sys.stderr)  # below their bars
 
 
 def _hand_over(process: "subprocess.Popen[bytes]", share: Share) -> None:

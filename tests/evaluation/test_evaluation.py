@@ -314,7 +314,7 @@ def test_whatever_ends_the_sampling_is_one_line_and_loses_nothing(
     with pytest.raises(EvaluationError) as said:
         evaluate(lambda *work: Ends(one_engine(*work), error), nano_data, tmp_path, *small)
     why = " ".join(str(error).split()) or "interrupted"
-    assert str(said.value) == f"{why}; 21 segments are in {tmp_path}: the same command goes on"
+    assert str(said.value) == f"{why}; segments stored in {tmp_path}: 21; the same command goes on"
     before = segments(tmp_path)
     assert len(before) == 21
     evaluate(one_engine, nano_data, tmp_path, *small)
@@ -330,7 +330,9 @@ def test_workers_that_do_not_start_are_one_line_and_what_was_sampled_is_graded_b
     grader = prepared.grader
     assert isinstance(grader, MathematicsGrader)
     grader.processes.initializer = os.abort
-    with pytest.raises(EvaluationError, match=rf"^[^\n]+; \d+ segments are in {tmp_path}: the same command goes on$"):
+    with pytest.raises(
+        EvaluationError, match=rf"^[^\n]+; segments stored in {tmp_path}: \d+; the same command goes on$"
+    ):
         run_evaluation(prepared, one_engine)
     evaluate(no_engine, nano_data, tmp_path, *small)
     assert rows(tmp_path)

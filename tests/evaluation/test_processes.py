@@ -74,8 +74,8 @@ def interrupted(command: Sequence[str], output: Path) -> None:
         os.killpg(process.pid, signal.SIGINT)  # as a terminal sends it, to all in its group
         _, said = process.communicate()
     assert process.returncode == 1 and "Traceback" not in said
-    stored = f"{len(segments(output)):,} segments are in {output}"
-    assert said.splitlines()[-1] == f"e1 eval: interrupted; {stored}: the same command goes on"
+    stored = f"segments stored in {output}: {len(segments(output)):,}"
+    assert said.splitlines()[-1] == f"e1 eval: interrupted; {stored}; the same command goes on"
 
 
 @pytest.mark.engine
@@ -90,6 +90,7 @@ def test_ctrl_c_is_one_line_that_says_what_is_stored(server: openai.OpenAI, nano
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two processes need two cores")
 @pytest.mark.skipif(torch.cuda.device_count() == 1, reason="two processes need two GPUs, or none")
 @pytest.mark.alone
+@pytest.mark.timeout(1200)
 def test_two_processes_find_what_one_does_killed_in_between_too(nano_data: Path, tmp_path: Path) -> None:
     sampled = ["--budgets", "16+16", "--methods", "separate", "--max_problems", 48, "--temperature", 0]
     sampled += ["--concurrency", 2]
