@@ -46,7 +46,7 @@ class Leg:
     branch: str
     start: int
     before: str
-    token_ids: list[int]
+    token_ids: Sequence[int]
     stop: Stop
 
 

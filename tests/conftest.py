@@ -5,6 +5,7 @@ import json
 import os
 import random
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -116,6 +117,18 @@ def results(output: Path) -> dict[str, Any]:
     report = json.loads((output / "results.json").read_text())
     del report["provenance"]
     return report
+
+
+def segments(output: Path) -> dict[tuple[object, ...], int]:
+    """Where the stored segments belong, and the row that each stands in: one that is written again gets another."""
+    if not (output / "segments.sqlite").exists():
+        return {}
+    with contextlib.closing(sqlite3.connect(output / "segments.sqlite")) as database:
+        query = "SELECT rowid, problem, sample, branch, start, before FROM legs"
+        try:
+            return {tuple(place): row for row, *place in database.execute(query)}
+        except sqlite3.OperationalError:  # the table is not there yet
+            return {}
 
 
 SERVED_CONTEXT = 256  # tokens

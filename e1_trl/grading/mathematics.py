@@ -11,6 +11,7 @@ the solution segment only.
 import logging
 import re
 from collections.abc import Sequence
+from importlib.metadata import version
 from types import TracebackType
 from typing import ClassVar, TypeAlias
 
@@ -20,7 +21,7 @@ from math_verify.grader import is_equation, is_relation, take_last_relation
 from math_verify.parser import NormalizationConfig, normalize_latex
 from sympy.core.function import AppliedUndef
 
-from e1_trl.grading.grade import Grade, Outcome
+from e1_trl.grading.grade import Grade, Outcome, grader_version
 from e1_trl.grading.numerals import only_numbers, terms
 from e1_trl.grading.spellings import E_NOTATION, readable, words
 from e1_trl.grading.workers import Failure, Workers
@@ -102,6 +103,11 @@ class MathematicsGrader:
 
     def __init__(self, time_limit: float, workers: int):
         self.processes = Workers(_grade, _warm_up, time_limit, workers)
+
+    @property
+    def version(self) -> str:
+        """See `Grader`."""
+        return grader_version(f"math-verify {version('math-verify')}", self.processes.time_limit)
 
     def __enter__(self) -> "MathematicsGrader":
         return self

@@ -5,6 +5,7 @@ compared here, unless the tests bring a checker.
 """
 
 import logging
+import platform
 import re
 import threading
 import time
@@ -15,7 +16,7 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from e1_trl.grading import checkers
-from e1_trl.grading.grade import PROGRAM_FAULTS, Grade, Outcome
+from e1_trl.grading.grade import PROGRAM_FAULTS, Grade, Outcome, grader_version
 from e1_trl.grading.sandbox.box import Box, End, Limits, Run
 from e1_trl.grading.sandbox.command import Isolation, SandboxError
 from e1_trl.grading.sandbox.isolation import choose
@@ -92,6 +93,11 @@ class ProgramGrader:
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_pool": None, "_boxes": None}
+
+    @property
+    def version(self) -> str:
+        """See `Grader`."""
+        return grader_version(f"programs under Python {platform.python_version()}", self.limits)
 
     def __enter__(self) -> Self:
         return self
