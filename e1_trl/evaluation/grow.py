@@ -77,6 +77,7 @@ def tabulate(prepared: Prepared, plan: Plan, results: Results) -> pd.DataFrame:
         "benchmark": prepared.benchmark,
         "grader": prepared.grader_name,
         "seed": prepared.arguments.seed,
+        "conditions": prepared.conditions.as_text(),
     }
     rows = []
     for asked in plan.asked:
@@ -90,6 +91,7 @@ def tabulate(prepared: Prepared, plan: Plan, results: Results) -> pd.DataFrame:
                 {
                     **identity,
                     "commit": asked.commit,
+                    "asked_problems": asked.problems,
                     "method": cell.method,
                     "thinking_budget": cell.budget.thinking,
                     "solution_budget": cell.budget.solution,

@@ -5,7 +5,7 @@ Knows no mathematics and no programs: a grader for one kind of problem stands in
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import ClassVar, Protocol, Self
 
@@ -47,6 +47,7 @@ class Grade:
     outcome: Outcome
     answer: str | None  # as text, what was read; None if there was nothing to read
     unboxed: bool = False  # the answer was read outside of a box
+    value: str | None = field(default=None, compare=False)  # the answer's, however it is spelled; None: its text
 
     @property
     def correct(self) -> bool:

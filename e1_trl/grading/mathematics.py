@@ -8,9 +8,11 @@ does not have is unevaluated. Knows nothing about rewards, tokens or `</think>`:
 segment only.
 """
 
+import contextlib
 import logging
 import re
 from collections.abc import Sequence
+from fractions import Fraction
 from types import TracebackType
 from typing import ClassVar
 
@@ -32,6 +34,7 @@ E_NOTATION = re.compile(r"(?<=[0-9])[eE]([-+]?[0-9]+)(?![0-9.])")  # math-verify
 MATH_DELIMITER = re.compile(
     r"(?<!\\)\\[\[\]()]"
 )  # a box is in mathematics already: math-verify can not read `\[ 98 \]`
+DECIMAL = re.compile(r"[0-9]+\.[0-9]+(?:e[-+]?[0-9]{1,3}(?![0-9]))?")  # as sympy writes it
 TINY = 1e-3  # numbers below it are compared by their ratio, too
 TINY_TOLERANCE = 1e-2
 
@@ -143,12 +146,25 @@ def _warm_up() -> None:
 def _grade(text: str, boxed: bool, accepted: tuple[str, ...]) -> Grade:
     """Grade the content of a box, or what follows "Final Answer:". Runs in a worker."""
     if boxed:
-        return Grade(_outcome(_read(text), text, accepted), text)
+        forms = _read(text)
+        return Grade(_outcome(forms, text, accepted), text, value=_value(forms))
     forms = _read_unboxed(text)
     if not forms:
         return Grade(Outcome.UNBOXED, None)
     answer = str(forms[-1])
-    return Grade(_outcome(forms, answer, accepted), answer, unboxed=True)
+    return Grade(_outcome(forms, answer, accepted), answer, unboxed=True, value=_value(forms))
+
+
+def _value(forms: Forms) -> str | None:
+    r"""A text by which answers vote, the same for `\frac{1}{2}` and `0.5`. Nothing is computed for it."""
+    if not forms:
+        return None
+    form = forms[0]
+    if is_equation(form):
+        form = take_last_relation(form).rhs
+    with contextlib.suppress(ValueError):  # an integer of more digits than Python writes: of `\\binom{20000}{10000}`
+        return DECIMAL.sub(lambda decimal: str(Fraction(decimal[0])), str(form))
+    return None
 
 
 def _outcome(forms: Forms, text: str, accepted: tuple[str, ...]) -> Outcome:

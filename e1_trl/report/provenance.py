@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 
 from e1_trl.atomic import write_atomically
@@ -81,6 +81,11 @@ def commit() -> str:
         if described:
             return described
     return _version()
+
+
+def grading() -> str:
+    """What grades: the commit of this project, and the library that reads mathematics."""
+    return f"{commit()}, math-verify {version('math-verify')}"
 
 
 def _is_checkout() -> bool:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from e1_trl.atomic import StoreError, write_table
+from e1_trl.report.provenance import grading
 
 if TYPE_CHECKING:
     from e1_trl.grading.grade import Grade, Grader
@@ -34,6 +35,10 @@ ASKED = [
     pa.field("method", pa.string(), nullable=False),
     pa.field("thinking_budget", pa.int64()),  # tokens; null: unlimited
     pa.field("solution_budget", pa.int64()),
+    pa.field("conditions", pa.string(), nullable=False),  # `Conditions.as_text`
+    pa.field(
+        "asked_problems", pa.int32(), nullable=False
+    ),  # of this method and budget, with those left out as too long
     pa.field("problem", pa.int32(), nullable=False),  # its index in the benchmark
     pa.field("problem_id", pa.string()),  # what the benchmark calls it; null: nothing
     pa.field("sample", pa.int32(), nullable=False),
@@ -56,7 +61,9 @@ SPENT = [
 GRADED = [
     pa.field("outcome", pa.string(), nullable=False),  # an Outcome
     pa.field("answer", pa.string()),  # what was read; null: nothing
+    pa.field("value", pa.string()),  # of that answer, however it is spelled
     pa.field("unboxed", pa.bool_(), nullable=False),  # it was read from free_text
+    pa.field("graded_by", pa.string(), nullable=False),  # `provenance.grading`
 ]
 SCHEMA = pa.schema([*ASKED, *TEXTS, *SPENT, *GRADED])
 FIGURES = [field.name for field in (*ASKED, *SPENT, *GRADED)]  # all that statistics are made of
@@ -118,7 +125,7 @@ def write(table: pd.DataFrame, folder: Path) -> None:
 def grade(
     table: pd.DataFrame, grader: "Grader", accepted: Callable[[int], Sequence[str]] | None = None
 ) -> pd.DataFrame:
-    """Answers with the columns `outcome`, `answer` and `unboxed` filled in or replaced.
+    """Answers with the columns of `GRADED` filled in or replaced.
 
     Args:
         table: the answers.
@@ -136,7 +143,9 @@ def grade(
     return table.assign(
         outcome=[str(grade.outcome) for grade in ordered],
         answer=pd.Series([grade.answer for grade in ordered], index=table.index, dtype=object),
+        value=pd.Series([grade.value or grade.answer for grade in ordered], index=table.index, dtype=object),
         unboxed=[grade.unboxed for grade in ordered],
+        graded_by=grading(),
     )
 
 

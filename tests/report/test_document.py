@@ -43,7 +43,7 @@ def test_a_report_is_tables_numbers_and_pictures(
     written = sorted(file.name for file in (tmp_path / "both").iterdir())
     assert written == ["allocation.png", "budget.png", "report.md", "results.json", "tokens.png"]
     results = json.loads((tmp_path / "both" / "results.json").read_text(), parse_constant=pytest.fail)
-    assert list(results) == ["provenance", "rows", "differences", "lines"]
+    assert list(results) == ["provenance", "conditions", "rows", "differences", "lines"]
     assert results["provenance"]["seeds"] == [7] and set(results["provenance"]) == {
         "commit",
         "date",
@@ -56,7 +56,7 @@ def test_a_report_is_tables_numbers_and_pictures(
     assert "# base, e1 on sums" in report and "10 problems, 2 samples each" in report
     assert 'with the "Wait" that s1 puts in' in report
     assert "| e1 | separate | 256+8 | 50.0% |" in report
-    for heading in ("Outcomes", "Several samples", "Models against the first", "Over all budgets"):
+    for heading in ("Outcomes", "Several samples", "Models against each other", "Over all budgets"):
         assert f"## {heading}\n" in report
     for alike in ("budget", "tokens used"):
         assert f"## Methods against separate budgeting, at the same {alike}\n" in report
