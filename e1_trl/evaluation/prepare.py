@@ -109,7 +109,6 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     from transformers import AutoConfig, AutoTokenizer
 
     arguments = told_by_the_model(arguments)
-    samples, sampling = sampling_of(arguments)
     if arguments.benchmark in BENCHMARKS:
         arguments = replace(arguments, grader=BENCHMARKS[arguments.benchmark].grader)
     wanted = cells(arguments.methods, [Budget.parse(text) for text in arguments.budgets])
@@ -124,6 +123,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         raise ValueError(f"the configuration of {checkpoint.model} names no context; set max_model_length, in tokens")
     setting = _settle(arguments, tokenizer, context)
     problems, benchmark = _load(arguments)
+    samples, sampling = sampling_of(arguments)
     accepted = problems.select_columns(["answers"])
     dataset = f"{benchmark}: {digest_of_table(problems.select_columns(['prompt', 'answers']))}"  # all that matters
     names = problems["problem_id"] if "problem_id" in problems.column_names else [None] * len(problems)

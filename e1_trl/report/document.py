@@ -174,8 +174,8 @@ def as_markdown(report: Report, images: dict[str, str]) -> str:
         parts += [
             "## Over all budgets\n",
             "Area: the mean accuracy over the logarithm of the budget. Per doubling: points of accuracy gained with "
-            "each doubling of the tokens used, by least squares, where three budgets or more used different numbers, one "
-            "of them at least twice another's.\n",
+            "each doubling of the tokens used, by least squares, where three budgets or more used different numbers, "
+            "from one to its double at least.\n",
             areas(report.lines),
         ]
     return "\n".join(parts)
