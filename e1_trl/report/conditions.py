@@ -1,8 +1,8 @@
 """Under which conditions answers were asked for and sampled: one record, in every row of the table of answers."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
 import pandas as pd
@@ -34,22 +34,22 @@ class Conditions:
     local: bool
     instruction: str | None
     chat_template: str
-    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    max_prompt_length: int = 0
+    chat_template_kwargs: Mapping[str, Any]
+    max_prompt_length: int
     temperature: float
     top_p: float
-    top_k: int = 0
-    min_p: float = 0.0
+    top_k: int
+    min_p: float
     marker: str
     forced_text: str
     s1_text: str
     wait_text: str
     s1_waits: int
     context: int
-    response: int | None = None
-    thinking_from: str | None = None
-    engine: Mapping[str, Any] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
+    response: int | None
+    thinking_from: str | None
+    engine: Mapping[str, Any]
+    versions: Mapping[str, str]
 
     def as_text(self) -> str:
         """As the table of answers has it."""
@@ -63,11 +63,10 @@ class Conditions:
         """The names of those that differ."""
         return tuple(each.name for each in fields(self) if getattr(self, each.name) != getattr(other, each.name))
 
-    def said(self, names: Sequence[str]) -> str:
+    def said(self, names: Iterable[str]) -> str:
         """Those of these names, in words."""
-        return "; ".join(
-            f"{name.replace('_', ' ')} {json.dumps(getattr(self, name), ensure_ascii=False)}" for name in names
-        )
+        values = ((name.replace("_", " "), getattr(self, name)) for name in names)
+        return "; ".join(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in values)
 
 
 @dataclass(frozen=True)
@@ -87,14 +86,16 @@ def shared(table: pd.DataFrame) -> list[Shared]:
 
 
 def as_markdown(found: Sequence[Shared]) -> str:
-    """The conditions that all share as one line, and for each group of models a line with its own."""
-    first, *others = found
-    own = {name for each in others for name in first.conditions.unlike(each.conditions)}
-    names = [each.name for each in fields(Conditions)]
-    lines = [f"Asked and sampled with {first.conditions.said([name for name in names if name not in own])}.\n"]
+    """What all share, in one line; and in one for each group of models what is its own."""
+    first = found[0].conditions
+    own = {name for each in found for name in first.unlike(each.conditions)}
+    common = [
+        each.name for each in fields(first) if each.name not in own and getattr(first, each.name) not in (None, {})
+    ]
+    lines = [f"Asked and sampled with {first.said(common)}.\n"]
     if own:
         lines.append("**Not alike**, which the differences below include:\n")
-        differing = [name for name in names if name in own]
+        differing = [each.name for each in fields(first) if each.name in own]
         lines += [f"- {', '.join(each.models)}: {each.conditions.said(differing)}" for each in found]
         lines.append("")
     return "\n".join(lines)

@@ -15,14 +15,22 @@ CONDITIONS = Conditions(
     local=False,
     instruction=None,
     chat_template="1",
+    chat_template_kwargs={},
+    max_prompt_length=0,
     temperature=0.6,
     top_p=0.95,
+    top_k=0,
+    min_p=0.0,
     marker="</think>",
     forced_text="</think>",
     s1_text="",
     wait_text="",
     s1_waits=1,
     context=512,
+    response=None,
+    thinking_from=None,
+    engine={},
+    versions={},
 )
 
 
