@@ -127,6 +127,7 @@ def test_marker_forced_text_and_budgets_are_the_models_own_unless_others_are_nam
         assert [str(asked.cell.budget) for asked in found.asked] == budgets
         assert found.tokenizer.decode(found.setting.marker.ids) == ";"
         assert found.tokenizer.decode(found.setting.marker.forced_ids) == "0;"
+        assert (found.conditions.marker, found.conditions.forced_text) == (";", "0;"), "the report says it"
     assert f"marker: ';', from budget.json of {model}" in caplog.text
 
     named = ("--budgets", "8+8", "--marker", "</think>")
