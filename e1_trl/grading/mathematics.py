@@ -162,7 +162,7 @@ def _value(forms: Forms) -> str | None:
     form = forms[0]
     if is_equation(form):
         form = take_last_relation(form).rhs
-    with contextlib.suppress(ValueError):  # an integer of more digits than Python writes: of `\\binom{20000}{10000}`
+    with contextlib.suppress(ValueError):  # an integer of more digits than Python writes: of `\binom{20000}{10000}`
         return DECIMAL.sub(lambda decimal: str(Fraction(decimal[0])), str(form))
     return None
 

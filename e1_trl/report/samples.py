@@ -35,10 +35,8 @@ ASKED = [
     pa.field("method", pa.string(), nullable=False),
     pa.field("thinking_budget", pa.int64()),  # tokens; null: unlimited
     pa.field("solution_budget", pa.int64()),
-    pa.field("conditions", pa.string(), nullable=False),  # `Conditions.as_text`
-    pa.field(
-        "asked_problems", pa.int32(), nullable=False
-    ),  # of this method and budget, with those left out as too long
+    pa.field("conditions", pa.dictionary(pa.int32(), pa.string()), nullable=False),  # `Conditions.as_text`
+    pa.field("asked_problems", pa.int32(), nullable=False),  # of the method at the budget, those left out included
     pa.field("problem", pa.int32(), nullable=False),  # its index in the benchmark
     pa.field("problem_id", pa.string()),  # what the benchmark calls it; null: nothing
     pa.field("sample", pa.int32(), nullable=False),

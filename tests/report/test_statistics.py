@@ -173,8 +173,8 @@ def test_a_differences_interval_covers_what_it_says_where_whole_problems_differ_
 
 @pytest.mark.slow
 def test_a_differences_interval_covers_what_it_says_with_few_problems_too() -> None:
-    grid = {"problems": (10, 30, 100), "samples": (1, 4, 16), "rate": (0.1, 0.5, 0.95), "alike": (0.1, 0.4, 0.9)}
-    found = covered(np.random.default_rng(3), 250, **grid, better=(0.0, 0.02, 0.1, 0.5), whole=(True, False))
+    grid = {"problems": (10, 30, 100), "samples": (1, 4, 16), "rate": (0.1, 0.5, 0.95), "alike": (0.4, 0.9)}
+    found = covered(np.random.default_rng(3), 250, **grid, better=(0.0, 0.02, 0.2), whole=(True, False))
     assert np.mean(list(found.values())) >= 0.97
     assert min(found.values()) >= 0.91, found
 
