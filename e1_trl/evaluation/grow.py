@@ -80,6 +80,7 @@ def identity(prepared: Prepared) -> dict[str, Any]:
         "benchmark": prepared.benchmark,
         "grader": prepared.grader_name,
         "seed": prepared.arguments.seed,
+        "conditions": prepared.conditions.as_text(),
     }
 
 
@@ -100,6 +101,7 @@ def tabulate(prepared: Prepared, plan: Plan, results: Iterable[Finished]) -> Ite
                 {
                     **alike,
                     "commit": asked.commit,
+                    "asked_problems": asked.problems,
                     "method": cell.method,
                     "thinking_budget": cell.budget.thinking,
                     "solution_budget": cell.budget.solution,

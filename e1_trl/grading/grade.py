@@ -7,7 +7,7 @@ import enum
 import hashlib
 import sys
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
@@ -52,6 +52,7 @@ class Grade:
     outcome: Outcome
     answer: str | None  # as text, what was read; None if there was nothing to read
     unboxed: bool = False  # the answer was read outside of a box
+    value: str | None = field(default=None, compare=False)  # the answer's, however it is spelled; None: its text
 
     @property
     def correct(self) -> bool:

@@ -8,9 +8,11 @@ accepted answer does not have is unevaluated. Knows nothing about rewards, token
 the solution segment only.
 """
 
+import contextlib
 import logging
 import re
 from collections.abc import Sequence
+from fractions import Fraction
 from importlib.metadata import version
 from types import TracebackType
 from typing import ClassVar, TypeAlias
@@ -21,15 +23,11 @@ from math_verify.grader import is_equation, is_relation, take_last_relation
 from math_verify.parser import NormalizationConfig, normalize_latex
 from sympy.core.function import AppliedUndef
 
+from e1_trl.grading.boxes import boxed_answer
 from e1_trl.grading.grade import Grade, Outcome, grader_version
 from e1_trl.grading.numerals import only_numbers, terms
 from e1_trl.grading.spellings import E_NOTATION, readable, words
 from e1_trl.grading.workers import Failure, Workers
-
-BOX_OPENING = re.compile(r"\\(?:boxed|fbox)\s*\{")
-BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # `\\.` swallows `\{` and `\}`, which group nothing
-BETWEEN_BOXES = re.compile(r"(?:\s|[$,;{}]|\\[()\[\],;: ]|\\q?quad|\\text|and|or)*")
-LONGEST_BETWEEN_BOXES = 70  # characters, as in math-verify
 
 EULERS_NUMBER = re.compile(r"(?<![a-zA-Z\\])e(?![a-zA-Z])")
 PERCENT = re.compile(r"\\?%|\\text\s*\{\s*percent\s*\}|percent")
@@ -39,6 +37,7 @@ MATRIX = re.compile(r"\\begin\s*\{\w*(?:matrix|array)\}")
 OF_MATRICES = re.compile(
     r"\\begin\s*\{[vV]matrix\}|\\(?:det|xrightarrow|operatorname\*?\s*\{(?:det|trace|tr|rref|norm)\})|\|\s*\\begin"
 )
+DECIMAL = re.compile(r"[0-9]+\.[0-9]+(?:e[-+]?[0-9]{1,3}(?![0-9]))?")  # as sympy writes it
 TINY = 1e-3  # numbers below it are compared by their ratio, too
 TINY_TOLERANCE = 1e-2
 
@@ -49,41 +48,6 @@ AS_WRITTEN = NormalizationConfig(units=False, malformed_operators=True, nits=Fal
 
 Form: TypeAlias = sympy.Basic | sympy.MatrixBase | str
 Forms = list[Form]  # what math-verify read: the expression if it could, then the text
-
-
-def boxed_answer(text: str) -> str | None:
-    r"""Content of the last `\boxed{}` or `\fbox{}` in the text, or None if there is none or it never closes.
-
-    Boxes in a row with nothing but commas, "and", "or" and markup between them are one answer, as they are in
-    math-verify: `\boxed{2}` and `\boxed{3}` gives `2,3`. Takes time linear in the text, so it is safe in the parent.
-    """
-    contents: list[str] = []
-    next_start = len(text)
-    for opening in reversed(list(BOX_OPENING.finditer(text))):
-        end = _closing_brace(text, opening.end(), next_start)
-        if end is None:
-            break
-        between = text[end + 1 : next_start]
-        if contents and not (len(between) < LONGEST_BETWEEN_BOXES and BETWEEN_BOXES.fullmatch(between)):
-            break
-        content = text[opening.end() : end].strip()
-        if not contents or contents[-1] != content:
-            contents.append(content)
-        next_start = opening.start()
-    return ",".join(reversed(contents)) if contents else None
-
-
-def _closing_brace(text: str, start: int, stop: int) -> int | None:
-    """Position in [start, stop) of the brace that closes the group open at `start`."""
-    depth = 1
-    for brace in BRACE.finditer(text, start, stop):
-        if brace[0] == "{":
-            depth += 1
-        elif brace[0] == "}":
-            depth -= 1
-            if depth == 0:
-                return brace.start()
-    return None
 
 
 class MathematicsGrader:
@@ -156,12 +120,25 @@ def _warm_up() -> None:
 def _grade(text: str, boxed: bool, accepted: tuple[str, ...]) -> Grade:
     """Grade the content of a box, or what follows "Final Answer:". Runs in a worker."""
     if boxed:
-        return Grade(_outcome(_read(text), text, accepted), text)
+        forms = _read(text)
+        return Grade(_outcome(forms, text, accepted), text, value=_value(forms))
     forms = _read_unboxed(text)
     if not forms:
         return Grade(Outcome.UNBOXED, None)
     answer = str(forms[-1])
-    return Grade(_outcome(forms, answer, accepted), answer, unboxed=True)
+    return Grade(_outcome(forms, answer, accepted), answer, unboxed=True, value=_value(forms))
+
+
+def _value(forms: Forms) -> str | None:
+    r"""A text by which answers vote, the same for `\frac{1}{2}` and `0.5`. Nothing is computed for it."""
+    if not forms:
+        return None
+    form = forms[0]
+    if is_equation(form):
+        form = take_last_relation(form).rhs
+    with contextlib.suppress(ValueError):  # an integer of more digits than Python writes: of `\binom{20000}{10000}`
+        return DECIMAL.sub(lambda decimal: str(Fraction(decimal[0])), str(form))
+    return None
 
 
 def _outcome(forms: Forms, text: str, accepted: tuple[str, ...]) -> Outcome:

@@ -35,6 +35,8 @@ ASKED = [
     pa.field("method", pa.string(), nullable=False),
     pa.field("thinking_budget", pa.int64()),  # tokens; null: unlimited
     pa.field("solution_budget", pa.int64()),
+    pa.field("conditions", pa.dictionary(pa.int32(), pa.string()), nullable=False),  # `Conditions.as_text`
+    pa.field("asked_problems", pa.int32(), nullable=False),  # of the method at the budget, those left out included
     pa.field("problem", pa.int32(), nullable=False),  # its index in the benchmark
     pa.field("problem_id", pa.string()),  # what the benchmark calls it; null: nothing
     pa.field("sample", pa.int32(), nullable=False),
@@ -57,7 +59,9 @@ SPENT = [
 GRADED = [
     pa.field("outcome", pa.string(), nullable=False),  # an Outcome
     pa.field("answer", pa.string()),  # what was read; null: nothing
+    pa.field("value", pa.string()),  # of that answer, however it is spelled
     pa.field("unboxed", pa.bool_(), nullable=False),  # it was read from free_text
+    pa.field("graded_by", pa.string(), nullable=False),  # the grader's version
 ]
 SCHEMA = pa.schema([*ASKED, *TEXTS, *SPENT, *GRADED])
 FIGURES = [field.name for field in (*ASKED, *SPENT, *GRADED)]  # all that statistics are made of
@@ -177,7 +181,7 @@ def grade(
     accepted: Callable[[int], Sequence[str]] | None = None,
     known: Known | None = None,
 ) -> pd.DataFrame:
-    """Answers with the columns `outcome`, `answer` and `unboxed` filled in or replaced.
+    """Answers with the columns of `GRADED` filled in or replaced.
 
     Args:
         table: the answers.
@@ -200,7 +204,9 @@ def grade(
     return table.assign(
         outcome=[str(grade.outcome) for grade in ordered],
         answer=pd.Series([grade.answer for grade in ordered], index=table.index, dtype=object),
+        value=pd.Series([grade.value or grade.answer for grade in ordered], index=table.index, dtype=object),
         unboxed=[grade.unboxed for grade in ordered],
+        graded_by=version,
     )
 
 

@@ -163,7 +163,9 @@ def test_every_method_has_its_rows_and_the_report_its_pictures(
         2,
     )
     found = rows(tmp_path)
-    assert {row["method"] for row in found} == set(methods)
+    strict = {row["method"] for row in found if row["method"].endswith(", boxes only")}
+    assert strict and strict <= {f"{method}, boxes only" for method in methods if method.startswith("s1")}
+    assert {row["method"] for row in found} == {*methods, *strict}
     assert [row["thinking_budget"] for row in found if row["method"] == "separate"] == [16, 32, 64]
     assert {row["solution_budget"] for row in found if row["method"] == "s1_as_released"} == {20}
     assert all(row["samples"] == 2 and row["problems"] == 12 for row in found)
@@ -210,6 +212,8 @@ def test_an_evaluation_with_other_settings_needs_another_folder(
 ) -> None:
     small = ["--budgets", "16+16", "--methods", "separate", "--max_problems", 4]
     evaluate(one_engine, nano_data, tmp_path, *small)
+    with pytest.raises(StoreError, match=r"separate 16\+16 is there for 4 problems with 1 samples, and asked for 2"):
+        evaluate(no_engine, nano_data, tmp_path, *small, "--max_problems", 2, "--samples", 2)
     with pytest.raises(StoreError, match=r"holds an evaluation with sampling = .*0\.6.*this one has .*0\.9"):
         evaluate(no_engine, nano_data, tmp_path, *small, "--temperature", 0.9)
 

@@ -166,14 +166,14 @@ ROWS = {
 def test_every_benchmark_of_programs_runs_from_a_local_file_and_resumes_to_the_same_table(
     name: str, functions: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    folder = written(tmp_path / "benchmarks" / f"{name}.jsonl", [ROWS[name](row) for row in functions[:12]]).parent
-    problems = ["--benchmark", name, "--local_benchmarks", folder, "--samples", 2, "--concurrency", 2]
+    folder = written(tmp_path / "benchmarks" / f"{name}.jsonl", [ROWS[name](row) for row in functions[:24]]).parent
+    problems = ["--benchmark", name, "--local_benchmarks", folder, "--concurrency", 2]
     budget = ["--budgets", "128+104", "--max_prompt_length", 700]
     evaluated(tmp_path / "whole", *problems, *budget)
     rows = results(tmp_path / "whole")["rows"]
     title = "codeforces-sample-tests" if name == "codeforces" else name
     assert {row["benchmark"] for row in rows} == {title}
-    assert [row["problems"] for row in rows] == [12, 12]
+    assert [row["problems"] for row in rows] == [24, 24]
     if name in ("humanevalplus", "leetcode"):  # whose prompts are the problems alone
         assert max(row["accuracy"] for row in rows) > 0.5
     else:

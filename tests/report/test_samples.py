@@ -13,6 +13,8 @@ from e1_trl.atomic import StoreError
 from e1_trl.grading.grade import Grade, Outcome
 from e1_trl.report import samples
 
+GRADES = [field.name for field in samples.GRADED]
+
 
 class LengthGrader:
     """Right is what is as long as an accepted answer; free text is read if there is no solution."""
@@ -101,7 +103,7 @@ def test_an_evaluation_that_has_not_finished_is_named(tmp_path: Path) -> None:
 
 
 def test_grading_fills_in_outcome_answer_and_whether_it_was_boxed(tmp_path: Path) -> None:
-    table = cell([[True]] * 3, 16).drop(columns=["outcome", "answer", "unboxed"])
+    table = cell([[True]] * 3, 16).drop(columns=GRADES)
     table["solution"], table["free_text"] = ["7", "", ""], [None, "42", None]
     samples.write(samples.grade(table, LengthGrader()), tmp_path)
     found = samples.read(tmp_path)
@@ -125,9 +127,7 @@ def test_the_accepted_answers_of_one_problem_are_asked_for_once_and_its_grades_g
     graded = samples.grade(table, LengthGrader(), accepted)
     assert asked == [0, 1, 2]
     assert graded["outcome"].tolist() == ["correct"] * 4 + ["wrong"] * 2 + ["correct"] * 4 + ["wrong"] * 2
-    assert graded.drop(columns=["outcome", "answer", "unboxed"]).equals(
-        table.drop(columns=["outcome", "answer", "unboxed"])
-    )
+    assert graded.drop(columns=GRADES).equals(table.drop(columns=GRADES))
 
 
 class Remembered(dict[str, Grade]):
