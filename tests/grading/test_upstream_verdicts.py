@@ -80,8 +80,9 @@ MORE_LENIENT = {
         "sums: recursion",
         "long: an integer as text",
     ),
-    "is taken from an answer as Markdown has it: indented, longer and foreign fences": (
+    "is the last block that calls itself Python, as Markdown has it: indented, longer and foreign fences": (
         "total, answer: an output below",
+        "total, answer: an output below, without a language",
         "total, answer: ticks in the text below",
         "total, answer: a longer fence",
         "total, answer: indented, in a list",

@@ -134,7 +134,8 @@ class Box:
         for control in self._controls:
             control.close()
         if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended, and SIGCHLD is ignored
+                os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         for pipe in (self._process.stdout, self._process.stderr):
             if pipe is not None:
