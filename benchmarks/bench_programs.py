@@ -25,7 +25,7 @@ from e1_trl.grading.sandbox.box import Limits
 from e1_trl.grading.sandbox.command import Isolation
 from e1_trl.grading.sandbox.inside.modules import PRELOADED
 from e1_trl.grading.suite import Case, Suite
-from e1_trl.problems.programs import TESTS
+from e1_trl.problems.arguments import TESTS
 from e1_trl.report.markdown import replace_section, table
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "grading" / "sandbox"))

@@ -24,7 +24,7 @@ from vllm import LLM
 from e1_trl.budget import Budget, Marker
 from e1_trl.engines.engine import Follow, Requests, SamplingSettings
 from e1_trl.engines.local import LocalEngine
-from e1_trl.evaluation.grow import Grown, Results, grow
+from e1_trl.evaluation.grow import Grown, grow, unfinished
 from e1_trl.evaluation.manifest import Manifest
 from e1_trl.evaluation.methods import Cell, Setting
 from e1_trl.evaluation.plan import Asked, Plan, Problem
@@ -108,10 +108,9 @@ def measure(plans: list[Plan], engine: ImposedLengths, manifest: Manifest) -> tu
     engine.tokens, start = 0, time.perf_counter()
     for plan in plans:
         engine.engine.llm.reset_prefix_cache()
-        results: Results = {}
-        with tempfile.TemporaryDirectory() as folder, Store(Path(folder), manifest) as store:
-            grow(plan, store, {}, engine, results)  # type: ignore[arg-type]
-        assert len(results) == len(plan.problems)
+        with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder), manifest) as store:
+            grow(plan, store, engine, plan.trees())  # type: ignore[arg-type]
+            assert not unfinished(plan, store)
     return engine.tokens, time.perf_counter() - start
 
 

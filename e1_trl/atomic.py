@@ -1,4 +1,4 @@
-"""A file takes its place in one step, or not at all: what a killed process leaves behind is whole.
+"""A file takes its place in one step, or not at all: what a killed process, or a crashed node, leaves behind is whole.
 
 Knows nothing of what is written.
 """
@@ -6,9 +6,6 @@ Knows nothing of what is written.
 import os
 from collections.abc import Callable
 from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 
 class StoreError(Exception):
@@ -18,13 +15,17 @@ class StoreError(Exception):
 def write_atomically(file: Path, write: Callable[[Path], object]) -> None:
     """Let `write(temporary_path)` write a file that then takes its place in one step, or not at all.
 
+    It is on disk before it takes its place, and its place is before this returns.
+
     Raises:
         StoreError: it could not be written, as on a full disk.
     """
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         write(temporary)
+        _sync(temporary)
         temporary.replace(file)
+        _sync(file.parent)
     except OSError as error:
         raise StoreError(
             f"cannot write {file}: {error.strerror or error}; what was written before is safe, run again to resume"
@@ -33,10 +34,9 @@ def write_atomically(file: Path, write: Callable[[Path], object]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def write_table(table: pa.Table, file: Path) -> None:
-    """Write Parquet whose pages carry checksums.
-
-    Raises:
-        StoreError: it could not be written, as on a full disk.
-    """
-    write_atomically(file, lambda path: pq.write_table(table, path, compression="zstd", write_page_checksum=True))
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -21,7 +21,10 @@ from e1_trl.trained import FILE as BUDGET
 from e1_trl.trained import Point, Trained
 
 if TYPE_CHECKING:
+    from e1_trl.problems.benchmarks import Benchmark
+    from e1_trl.report.conditions import Conditions
     from e1_trl.report.document import Report
+    from e1_trl.report.rows import Row
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
@@ -115,7 +118,8 @@ def points(reports: "dict[str, Report]") -> list[Point]:
 def write_eval_results(reports: "dict[str, Report]", folder: Path) -> None:
     """Write `.eval_results/*.yaml`, a file for each budget of each benchmark that lies on the Hub.
 
-    Every file has notes that name the budget: without them a number stands as the model's, whatever its budget.
+    Only of what was asked whole, and sampled as the benchmark says. Every file has notes that name the budget: without
+    them a number stands as the model's, whatever its budget.
     """
     import yaml
     from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
@@ -125,9 +129,16 @@ def write_eval_results(reports: "dict[str, Report]", folder: Path) -> None:
     from e1_trl.report.rows import REFERENCE
 
     for benchmark, report in reports.items():
-        for row in report.rows:
-            if benchmark not in BENCHMARKS or row.method not in (REFERENCE, "unconstrained"):
-                continue
+        if benchmark not in BENCHMARKS:
+            continue
+        rows = [row for row in report.rows if row.method in (REFERENCE, "unconstrained")]
+        whole = [row for row in rows if _as_the_benchmark(row, report.conditions[0].conditions, BENCHMARKS[benchmark])]
+        if len(whole) < len(rows):
+            print(
+                f"no .eval_results of {benchmark}: that needs all its problems from the Hub, with its own instruction, "
+                "samples, temperature and top_p"
+            )
+        for row in whole:
             how = f"{row.budget} tokens of thinking+solution ({row.method})"
             entry = EvalResultEntry(
                 dataset_id=BENCHMARKS[benchmark].hub_id,
@@ -139,6 +150,17 @@ def write_eval_results(reports: "dict[str, Report]", folder: Path) -> None:
             file = folder / f"{EVAL_RESULTS}{benchmark}_{row.method}_{row.budget}.yaml"
             file.parent.mkdir(exist_ok=True)
             write_atomically(file, partial(Path.write_text, data=text))
+
+
+def _as_the_benchmark(row: "Row", conditions: "Conditions", benchmark: "Benchmark") -> bool:
+    """Whether a row is of all problems of the Hub's dataset, asked and sampled as the benchmark has it."""
+    sampling = (conditions.temperature, conditions.top_p, conditions.top_k, conditions.min_p)
+    return (
+        not conditions.local
+        and conditions.instruction is None
+        and (row.problems, row.samples) == (conditions.problems, benchmark.samples)
+        and sampling == (benchmark.temperature, benchmark.top_p, 0, 0)
+    )
 
 
 def main(argv: list[str] | None = None) -> None:

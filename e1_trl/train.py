@@ -18,7 +18,9 @@ from typing import Any
 import torch
 import yaml
 from datasets import Dataset
-from transformers.trainer_utils import get_last_checkpoint
+from transformers import TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import DatasetMixtureConfig, ModelConfig, TrlParser, get_peft_config, get_quantization_config
 
 from e1_trl import hub
@@ -68,7 +70,7 @@ def prepare(
     if not model.model_name_or_path:
         raise ValueError("the recipe must name a model (model_name_or_path)")
     checkpoint = find_checkpoint(args)
-    workers = max(1, min(MAX_GRADING_WORKERS, (os.cpu_count() or 1) // args.world_size))
+    workers = max(1, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)) // args.world_size))
     grader = make_grader(script_args, workers)
     rewards = make_rewards(script_args.reward_funcs, args.reward_weights, grader)
     args.model_init_kwargs = {
@@ -117,19 +119,27 @@ def find_checkpoint(args: E1Config) -> str | None:
     Raises:
         ValueError: there is no whole checkpoint.
     """
-    # The parser knows only texts; `true` is the last checkpoint in `output_dir`, as in any Trainer.
-    named, output = str(args.resume_from_checkpoint), Path(args.output_dir)
+    # The parser knows only texts; `true` is the last checkpoint in `output_dir`, as in any Trainer, that is whole.
+    named = str(args.resume_from_checkpoint)
     if named.lower() in ("none", "false"):
         return None
-    folder = named
-    if named.lower() == "true":
-        last = get_last_checkpoint(args.output_dir) if output.is_dir() else None
-        if last is None:
-            raise ValueError(f"there is no checkpoint in {output} to resume from")
-        folder = last
-    if not (Path(folder) / "trainer_state.json").is_file():
-        raise ValueError(f"{folder} holds no whole checkpoint (no trainer_state.json); resume from another one")
-    return folder
+    if named.lower() != "true":
+        if not whole(Path(named)):
+            raise ValueError(f"{named} holds no whole checkpoint (no {TRAINER_STATE_NAME}); resume from another one")
+        return named
+    found = [folder for folder in Path(args.output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*") if whole(folder)]
+    if not found:
+        raise ValueError(f"there is no whole checkpoint in {args.output_dir} to resume from")
+    return str(max(found, key=lambda folder: int(folder.name.rpartition("-")[2])))
+
+
+def whole(checkpoint: Path) -> bool:
+    """Whether a run had time to write all of a checkpoint, of which the trainer's state is the last."""
+    try:
+        TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def lean(problems: Dataset, rewards: list[Reward]) -> Dataset:

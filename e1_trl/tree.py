@@ -14,7 +14,7 @@ the completions are for.
 import hashlib
 from array import array
 from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Generic, TypeVar
 
@@ -46,7 +46,7 @@ class Leg:
     branch: str
     start: int
     before: str
-    token_ids: list[int]
+    token_ids: Sequence[int]
     stop: Stop
 
 
@@ -184,7 +184,8 @@ class Tree(Generic[Key]):
         for name, length in needed.items():
             branch = self._branches[name]
             branch.in_flight = True
-            requests.append(((self, branch), branch.request(length)))
+            request = replace(branch.request(length), name=(self.problem, self.sample_index, name))
+            requests.append(((self, branch), request))
         return requests
 
     def receive(self, branch: Branch, segment: Segment) -> Leg:

@@ -84,7 +84,7 @@ def validate(
     if not output:
         raise ValueError("neither the recipe's `exclude` nor `output` names a file to write")
     script_args.exclude = None
-    with make_grader(script_args, os.cpu_count() or 1) as grader:
+    with make_grader(script_args, len(os.sched_getaffinity(0))) as grader:
         problems = reader(script_args, mixture, 0, True)(script_args.dataset_train_split)
         if arguments.solution_column not in problems.column_names:
             raise ValueError(

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -44,6 +45,18 @@ if not torch.cuda.is_available():
 # The same examples everywhere, however busy the machine is.
 settings.register_profile("suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
+
+
+@pytest.fixture
+def sandbox() -> None:
+    """Skips the test where this machine has no sandbox for programs."""
+    from e1_trl.grading.sandbox.command import SandboxError
+    from e1_trl.grading.sandbox.isolation import choose
+
+    try:
+        choose()
+    except SandboxError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")
@@ -106,8 +119,22 @@ def results(output: Path) -> dict[str, Any]:
     return report
 
 
+def segments(output: Path) -> dict[tuple[object, ...], int]:
+    """Where the stored segments belong, and the row that each stands in: one that is written again gets another."""
+    if not (output / "segments.sqlite").exists():
+        return {}
+    with contextlib.closing(sqlite3.connect(output / "segments.sqlite")) as database:
+        query = "SELECT rowid, problem, sample, branch, start, before FROM legs"
+        try:
+            return {tuple(place): row for row, *place in database.execute(query)}
+        except sqlite3.OperationalError:  # the table is not there yet
+            return {}
+
+
 SERVED_CONTEXT = 256  # tokens
 STARTUP = 300  # seconds
+# A seeded request whose prefill is split ends vLLM's CPU engine (docs/upstream.md).
+SERVER_FLAGS = ("--enforce-eager", "--no-enable-chunked-prefill")
 
 
 def free_port() -> int:
@@ -133,7 +160,7 @@ def serving(port: int) -> "Iterator[tuple[openai.OpenAI, subprocess.Popen[bytes]
     }
     words = [str(word) for option in options.items() for word in option]
     process = subprocess.Popen(
-        [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--enforce-eager", *words],
+        [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *SERVER_FLAGS, *words],
         env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -1,5 +1,6 @@
 """A file is there whole, or as it was before."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -23,3 +24,20 @@ def test_a_file_that_cannot_be_written_stays_as_it_was_and_nothing_beside_it(tmp
     with pytest.raises(ZeroDivisionError):
         fail(ZeroDivisionError())
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("results.json", "old")]
+
+
+def test_a_file_is_on_disk_before_it_takes_its_place_and_its_place_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a node that crashes leaves an empty file in the place of the old one."""
+    file = tmp_path / "run.json"
+    steps: list[tuple[str, bool]] = []
+    sync = os.fsync
+
+    def synced(descriptor: int) -> None:
+        steps.append((os.readlink(f"/proc/self/fd/{descriptor}"), file.exists()))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    write_atomically(file, lambda path: path.write_text("new"))
+    assert steps == [(str(tmp_path / f".run.json.{os.getpid()}"), False), (str(tmp_path), True)]

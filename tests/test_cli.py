@@ -13,8 +13,10 @@ from accelerate.commands.launch import _validate_launch_command, launch_command_
 from conftest import BASE, ROOT
 
 from e1_trl import cli
+from e1_trl.budget import Budget
 from e1_trl.compare import Model
 from e1_trl.launch import command, resource
+from e1_trl.trained import Trained
 
 LAUNCH = [sys.executable, "-m", "accelerate.commands.launch"]
 
@@ -267,6 +269,7 @@ def test_models_are_evaluated_one_by_one_and_reported_together(
 ) -> None:
     other = tmp_path / "other"
     shutil.copytree(BASE, other)
+    Trained("</think>", "0;</think>", 2, Budget(16, 8)).write(other)
     asked = ["--dataset_name", nano_data, "--budgets", "16+8", "--methods", "separate", "--instruction", ""]
     served = ["--base_url", str(server.base_url), "--served_model_name", "nano", "--max_problems", "4"]
     output = tmp_path / "out"
@@ -277,3 +280,5 @@ def test_models_are_evaluated_one_by_one_and_reported_together(
         str(other),
     }
     assert all((output / Model(str(path)).folder / "results.json").exists() for path in (BASE, other))
+    report = (output / "report.md").read_text()
+    assert f'- {other}: forced text "0;</think>"\n' in report and "| forced text |" in report

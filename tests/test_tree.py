@@ -125,6 +125,35 @@ def test_what_is_saved_is_never_sampled_again(first: list[Budget], more: list[Bu
         assert not done & {(leg.branch, leg.start + i) for leg in new for i in range(len(leg.token_ids))}
 
 
+@given(budgets, st.integers(0, 10**6), st.floats(0, 1))
+@settings(max_examples=200, deadline=None)
+def test_no_two_requests_are_called_the_same_and_a_resumed_run_calls_them_as_before(
+    at: list[Budget], seed: int, kept: float
+) -> None:
+    def called(requests: list[Request]) -> dict[tuple[object, int], Request]:
+        return {(request.name, len(request.prompt_ids)): request for request in requests}
+
+    asked: list[Request] = []
+    grow(cells(METHOD_NAMES, at), setting(), seed, serve=asked.append)
+    assert len(called(asked)) == len(asked)
+    asked.clear()
+    wanted = cells(["separate", "truncation"], at)
+    _, legs = grow(wanted, setting(), seed, serve=asked.append)
+    rng, again = random.Random(seed), list[Request]()
+    saved = sorted((leg for leg in legs if rng.random() < kept), key=lambda leg: leg.start)
+    grow(wanted, setting(), seed, saved=saved, serve=again.append)
+    assert called(again).items() <= called(asked).items()
+
+
+def test_other_problems_and_samples_are_called_otherwise() -> None:
+    shared, names = setting(), set()
+    for problem, sample in ((0, 0), (0, 1), (1, 0)):
+        tree: Tree[Cell] = Tree(problem, sample, shared.marker, shared.decode)
+        start(tree, Cell("separate", Budget(4, 3)), PROMPT, shared)
+        names |= {request.name for _, request in tree.requests()}
+    assert len(names) == 3
+
+
 def test_what_is_left_of_a_lost_thought_is_not_put_behind_another() -> None:
     wanted = cells(["separate"], [Budget(4, 4), Budget(12, 4)])
     seeds = [seed for seed in range(100) if any(leg.start for leg in grow(wanted, setting(), seed)[1])]

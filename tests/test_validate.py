@@ -156,15 +156,11 @@ def test_a_missing_column_of_solutions_is_named(tmp_path: Path) -> None:
         main(["--config", recipe(tmp_path), "--solution_column", "answers_known"])
 
 
-def test_a_machine_without_a_sandbox_is_one_line_and_the_flag_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_without_a_sandbox_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(kind: isolation.Isolation) -> None:
         raise SandboxError(f"a box with {kind} does not start: forbidden")
 
     monkeypatch.setattr(isolation, "attack", refuse)
-    with pytest.raises(
-        SystemExit, match=r"programs cannot be run safely here.*run_programs_unprotected: true"
-    ) as error:
+    with pytest.raises(SystemExit, match="programs cannot be run safely here") as error:
         main(["--config", recipe(tmp_path)])
     assert "\n" not in str(error.value)

@@ -6,16 +6,17 @@ Both take each process's own rollouts to their end by a collective operation.
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list, gather_object
+from transformers import set_seed
 from trl.generation.vllm_generation import VLLMGeneration
 
 from e1_trl.budget import Marker
 from e1_trl.engines.engine import SamplingSettings, run
 from e1_trl.engines.server import ServerEngine
-from e1_trl.rollout import Completion, Rollout
+from e1_trl.rollout import Completion, Name, Rollout
+from e1_trl.seeds import NUMPY, seed_of
 
 if TYPE_CHECKING:
     from e1_trl.engines.weight_check import WeightCheck
@@ -28,8 +29,11 @@ class TrainingEngine(Protocol):
     def compared_tensors(self) -> int:
         """How many of the engine's tensors were compared with the trainer's after the last sync; 0 if it cannot be."""
 
-    def complete(self, rollouts: list[Rollout]) -> list[Completion]:
-        """The completions of this process's rollouts. Every process calls it with equally many."""
+    def complete(self, rollouts: list[Rollout], name: Name) -> list[Completion]:
+        """The completions of this process's rollouts. Every process calls it with equally many.
+
+        What is drawn follows from the training's seed and the `name` of this generation, the same in all processes.
+        """
 
 
 def sampling_of(generation: VLLMGeneration) -> SamplingSettings:
@@ -45,7 +49,7 @@ def sampling_of(generation: VLLMGeneration) -> SamplingSettings:
 
 
 def make_training_engine(
-    generation: VLLMGeneration, marker: Marker, context: int, accelerator: Accelerator, adapter: bool
+    generation: VLLMGeneration, marker: Marker, context: int, accelerator: Accelerator, adapter: bool, seed: int
 ) -> TrainingEngine:
     """The engine of TRL's `vllm_mode`; inside the processes, its weights are compared with the trainer's at every sync.
 
@@ -57,24 +61,26 @@ def make_training_engine(
         context: the longest sequence, in tokens.
         accelerator: the trainer's.
         adapter: a LoRA adapter is trained.
+        seed: of the training.
 
     Raises:
         EngineError: the server does not serve the model, or its context is too short.
     """
     if generation.mode == "server":
-        return ServedEngine(accelerator, _connect(generation, marker, context) if accelerator.is_main_process else None)
+        main = accelerator.is_main_process
+        return ServedEngine(accelerator, _connect(generation, marker, context, seed) if main else None)
     from e1_trl.engines.weight_check import WeightCheck
     from e1_trl.engines.weights import reload_weights
 
     on_cpu = accelerator.device.type == "cpu"
     check = WeightCheck(generation, partial(reload_weights, generation) if on_cpu else generation.sync_weights)
     generation.sync_weights = check
-    return ColocatedEngine(generation, marker, accelerator, adapter, check)
+    return ColocatedEngine(generation, marker, accelerator, adapter, seed, check)
 
 
-def _connect(generation: VLLMGeneration, marker: Marker, context: int) -> ServerEngine:
-    client = generation.vllm_client
-    return ServerEngine.connect(f"{client.base_url}/v1", client.model, marker, sampling_of(generation), context)
+def _connect(generation: VLLMGeneration, marker: Marker, context: int, seed: int) -> ServerEngine:
+    client, sampling = generation.vllm_client, sampling_of(generation)
+    return ServerEngine.connect(f"{client.base_url}/v1", client.model, marker, sampling, context, seed=seed)
 
 
 class ColocatedEngine:
@@ -86,6 +92,7 @@ class ColocatedEngine:
         marker: Marker,
         accelerator: Accelerator,
         adapter: bool,
+        seed: int,
         weights: "WeightCheck",
     ):
         from e1_trl.engines.local import LocalEngine
@@ -94,25 +101,25 @@ class ColocatedEngine:
         self._engine = LocalEngine(generation.llm, marker, sampling_of(generation))
         self._accelerator = accelerator
         self._adapter = adapter
+        self._seed = seed
         self._weights = weights
 
     @property
     def compared_tensors(self) -> int:
         return len(self._weights.compared)
 
-    def complete(self, rollouts: list[Rollout]) -> list[Completion]:
+    def complete(self, rollouts: list[Rollout], name: Name) -> list[Completion]:
         """Wakes and gathers as `VLLMGeneration.generate` does with its own requests.
 
-        In a tensor-parallel group every process runs the whole group's rollouts, in the same order, and keeps its own.
+        In a tensor-parallel group every process runs the whole group's rollouts, in the same order, draws the same
+        numbers, and keeps its own.
         """
         generation = self._generation
         group, rank = rollouts, 0
         if generation.tensor_parallel_size > 1:
             gathered: list[Any] = [None] * generation.tensor_parallel_size
-            torch.distributed.all_gather_object(gathered, (rollouts, np.random.get_state()), group=generation.tp_group)
-            group = [rollout for part, _ in gathered for rollout in part]
-            # On CUDA each process draws every request's seed from numpy's global generator; all must draw the same.
-            np.random.set_state(gathered[0][1])
+            torch.distributed.all_gather_object(gathered, rollouts, group=generation.tp_group)
+            group = [rollout for part in gathered for rollout in part]
             rank = torch.distributed.get_rank(group=generation.tp_group)
         if generation.enable_sleep_mode:
             if generation._llm_weights_sleeping:
@@ -122,6 +129,9 @@ class ColocatedEngine:
             # The all-reduce of small LoRA gradients can race with vLLM's own collectives (trl issue 3671).
             on_gpu = self._accelerator.device.type == "cuda"
             torch.distributed.barrier(device_ids=[self._accelerator.local_process_index] if on_gpu else None)
+        # What vLLM draws from: torch's global generator, and on CUDA numpy's, for a seed of every request.
+        number = self._accelerator.process_index // generation.tensor_parallel_size
+        set_seed(seed_of(self._seed, number, *name) % NUMPY)
         run(self._engine, group)
         if generation.enable_sleep_mode:
             generation.llm.sleep(level=2)
@@ -146,12 +156,12 @@ class ServedEngine:
     def compared_tensors(self) -> int:
         return 0  # the server has no way to ask for its weights
 
-    def complete(self, rollouts: list[Rollout]) -> list[Completion]:
+    def complete(self, rollouts: list[Rollout], name: Name) -> list[Completion]:
         """Hands each process the completions of its own rollouts."""
         everyones = gather_object(rollouts)
         completions = None
         if self._engine is not None:
-            run(self._engine, everyones)
+            run(self._engine, everyones, name)
             completions = [rollout.completion for rollout in everyones]
         everyones_completions = broadcast_object_list([completions], from_process=0)[0]
         start = self._accelerator.process_index * len(rollouts)

@@ -5,12 +5,12 @@ solution of a rollout is thus requested when its own thinking ends: no sequence 
 prefix cache holds all of it but the last, unfinished block. Knows no engine in particular, and imports none.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from e1_trl.budget import Marker
-from e1_trl.rollout import Request, Rollout, Segment, Stop
+from e1_trl.rollout import Name, Request, Rollout, Segment, Stop
 
 Key = TypeVar("Key")
 Requests = Iterable[tuple[Key, Request]]
@@ -55,22 +55,22 @@ class Engine(Protocol):
         """
 
 
-def run(engine: Engine, rollouts: Sequence[Rollout]) -> None:
-    """Run all rollouts to their end.
+def run(engine: Engine, rollouts: Sequence[Rollout], name: Name = ()) -> None:
+    """Run all rollouts to their end; `name` tells them from the others of a training.
 
     With more sequences than slots, vLLM's first-come-first-served queue starts all thinking before the first solution,
     so that slots never idle while there is a sequence to think, and the short solutions come last.
     """
-    engine.serve(_wanted(rollouts), _receive)
 
+    def wanted(row: int) -> list[tuple[int, Request]]:
+        request = rollouts[row].request
+        return [] if request is None else [(row, replace(request, name=(*name, row)))]
 
-def _wanted(rollouts: Sequence[Rollout]) -> Iterator[tuple[Rollout, Request]]:
-    return ((rollout, rollout.request) for rollout in rollouts if rollout.request is not None)
+    def receive(row: int, segment: Segment) -> list[tuple[int, Request]]:
+        rollouts[row].receive(segment)
+        return wanted(row)
 
-
-def _receive(rollout: Rollout, segment: Segment) -> Iterator[tuple[Rollout, Request]]:
-    rollout.receive(segment)
-    return _wanted([rollout])
+    engine.serve((first for row in range(len(rollouts)) for first in wanted(row)), receive)
 
 
 def request_parameters(request: Request, marker: Marker, sampling: SamplingSettings) -> dict[str, Any]:

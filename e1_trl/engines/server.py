@@ -14,6 +14,7 @@ from openai import DefaultHttpxClient, OpenAI, OpenAIError, Timeout
 from e1_trl.budget import Marker
 from e1_trl.engines.engine import EngineError, Follow, Key, Requests, SamplingSettings, read_stop, request_parameters
 from e1_trl.rollout import Request, Segment
+from e1_trl.seeds import seed_of
 
 MOST_IN_FLIGHT = 2048  # requests; each has a thread and a connection of this process
 OTHER_FILES = 256  # that this process has open beside its connections
@@ -32,16 +33,26 @@ class ServerEngine:
         marker: what ends the thinking.
         sampling: how tokens are drawn.
         concurrency: requests in flight at a time.
+        seed: of the run; each request has a seed of its own, which follows from this one, the request's name, and where
+            it begins. If `None`, the server draws as it likes, and may repeat itself: vLLM seeds every data-parallel
+            engine alike, and alike at every start.
     """
 
     def __init__(
-        self, client: OpenAI, model: str, marker: Marker, sampling: SamplingSettings, concurrency: int = MOST_IN_FLIGHT
+        self,
+        client: OpenAI,
+        model: str,
+        marker: Marker,
+        sampling: SamplingSettings,
+        concurrency: int = MOST_IN_FLIGHT,
+        seed: int | None = None,
     ):
         self.client = client
         self.model = model
         self.marker = marker
         self.sampling = sampling
         self.concurrency = concurrency
+        self.seed = seed
 
     @classmethod
     def connect(
@@ -52,6 +63,7 @@ class ServerEngine:
         sampling: SamplingSettings,
         context: int,
         concurrency: int = MOST_IN_FLIGHT,
+        seed: int | None = None,
     ) -> "ServerEngine":
         """Make sure that the server is there, serves the model, and takes sequences of `context` tokens.
 
@@ -80,7 +92,7 @@ class ServerEngine:
                 f"{base_url} has a context of {length} tokens, the budgets need {context}; "
                 f"restart it with --max-model-len {context}, or lower the budgets"
             )
-        return cls(client.with_options(max_retries=RETRIES), model, marker, sampling, _connections(concurrency))
+        return cls(client.with_options(max_retries=RETRIES), model, marker, sampling, _connections(concurrency), seed)
 
     def serve(self, requests: Requests[Key], follow: Follow[Key]) -> None:
         """See `Engine.serve`. The client retries what can be retried; the first failure ends it, waiting for nobody."""
@@ -122,6 +134,8 @@ class ServerEngine:
     def _complete(self, request: Request) -> Segment:
         # The OpenAI client knows a part of vLLM's sampling parameters; all of them may go in the body.
         body = {"return_token_ids": True, **request_parameters(request, self.marker, self.sampling)}
+        if self.seed is not None:
+            body["seed"] = seed_of(self.seed, *request.name, len(request.prompt_ids))
         try:
             response = self.client.completions.create(
                 model=self.model, prompt=request.prompt_ids, max_tokens=request.max_tokens, logprobs=0, extra_body=body

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Sequence
 
 from e1_trl.atomic import StoreError
-from e1_trl.engines.engine import EngineError
 from e1_trl.evaluation.arguments import parse
 
 
@@ -28,11 +27,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         prepared = prepare(arguments)
     except (ValueError, OSError, StoreError) as error:
         sys.exit(f"e1 eval: {' '.join(str(error).split())}")
-    from e1_trl.evaluation.evaluate import evaluate
+    from e1_trl.evaluation.evaluate import EvaluationError, evaluate
 
     try:
         evaluate(prepared)
-    except (StoreError, EngineError) as error:
+    except (StoreError, EvaluationError, OSError) as error:
         sys.exit(f"e1 eval: {error}")
 
 

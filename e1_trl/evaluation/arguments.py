@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -11,10 +12,15 @@ from typing import Any
 import yaml
 
 from e1_trl.budget import BudgetArguments
+from e1_trl.engines.engine import SamplingSettings
 from e1_trl.evaluation.methods import METHODS
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import BENCHMARKS, LIVECODEBENCH
 
+logger = logging.getLogger(__name__)
+
+DEFAULT_TEMPERATURE, DEFAULT_TOP_P = 0.6, 0.95  # where neither the user nor the benchmark says
+RESPONSE = 32_768  # tokens of an answer without a budget: `--max-length` of the authors' script; the paper says 24K
 # Arguments of vLLM that follow from others here.
 OWN_ENGINE_ARGUMENTS = frozenset(
     [
@@ -71,13 +77,22 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
     )
     name: str | None = field(default=None, metadata={"help": "Name of the model in the report; unset: `model`."})
     revision: str | None = field(default=None, metadata={"help": "Branch, tag or commit of a model on the Hub."})
+    max_prompt_length: int = field(
+        default=0,
+        metadata={
+            "help": "Longest prompt in tokens, chat template included; problems with longer ones are left out, and the "
+            "report counts them. 0 leaves none out, and what the context has no room for is an error."
+        },
+    )
     max_problems: int | None = field(default=None, metadata={"help": "Evaluate on the first problems only."})
 
     samples: int | None = field(
         default=None,
         metadata={"help": "Samples per problem: k of avg@k, pass@k and maj@k; unset: the benchmark's, else 1."},
     )
-    temperature: float | None = field(default=None, metadata={"help": "0 is greedy; unset: the benchmark's, or 0.6."})
+    temperature: float | None = field(
+        default=None, metadata={"help": "0 is greedy, with one sample; unset: the benchmark's, or 0.6."}
+    )
     top_p: float | None = field(default=None, metadata={"help": "Nucleus sampling; unset: the benchmark's, or 0.95."})
     top_k: int = field(default=0, metadata={"help": "Sample from the most probable tokens only; 0 is off."})
     min_p: float = field(default=0.0, metadata={"help": "Smallest share of the top token's probability; 0 is off."})
@@ -101,10 +116,20 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
         default=None, metadata={"help": "An OpenAI-compatible server to sample from, as http://host:8000/v1."}
     )
     served_model_name: str | None = field(default=None, metadata={"help": "The model's name there; unset: `model`."})
+    request_seeds: bool = field(
+        default=True,
+        metadata={"help": "A seed for each request; false for a server that takes none: samples may repeat."},
+    )
     concurrency: int | None = field(
         default=None, metadata={"help": "Requests in flight at a time; unset: 256, and 2048 at a server."}
     )
-    max_model_length: int | None = field(default=None, metadata={"help": "Context in tokens; unset: the model's."})
+    max_model_length: int | None = field(
+        default=None,
+        metadata={
+            "help": "Context in tokens; unset: the model's, of which an answer without a budget takes "
+            f"{RESPONSE} at most."
+        },
+    )
     tensor_parallel_size: int = field(default=1, metadata={"help": "GPUs that share the model."})
     data_parallel_size: int = field(default=1, metadata={"help": "Engines, each with a part of the problems."})
     gpu_memory_utilization: float = field(default=0.9, metadata={"help": "Share of GPU memory for the engine."})
@@ -121,7 +146,7 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
             raise ValueError("name either a benchmark or a dataset_name")
         if self.benchmark in BENCHMARKS:
             defaults = {each.name: each.default for each in fields(self)}
-            for name in ("grader", "program_prompt", "exclude", "dataset_split", "dataset_config"):
+            for name in ("grader", "program_prompt", "max_tests", "exclude", "dataset_split", "dataset_config"):
                 grader = BENCHMARKS[self.benchmark].grader if name == "grader" else None
                 if getattr(self, name) not in (grader, defaults[name]):
                     raise ValueError(f"{name} is {getattr(self, name)!r}; the benchmark {self.benchmark} has its own")
@@ -141,6 +166,8 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
                 raise ValueError(f"{name} is {value}; it must be 1 or more")
         if self.base_url is not None and self.data_parallel_size > 1:
             raise ValueError("data_parallel_size starts engines of its own; with base_url, the server has its own")
+        if self.base_url is None and not self.request_seeds:
+            raise ValueError("request_seeds is about a server; without base_url, no request has a seed")
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}; it must be 0 or more")
         json_object("chat_template_kwargs", self.chat_template_kwargs)
@@ -163,6 +190,25 @@ def slug(name: str, revision: str | None = None) -> str:
     path = os.path.abspath(name) if name.startswith(".") else name
     plain = path.strip("/").replace("/", "--")
     return plain if revision is None else f"{plain}@{revision.replace('/', '--')}"
+
+
+def sampling_of(arguments: EvaluationArguments) -> tuple[int, SamplingSettings]:
+    """Samples per problem and how they are drawn: what was asked for, else the benchmark's, else the default.
+
+    Raises:
+        ValueError: several are asked for at temperature 0, where they are one.
+    """
+    benchmark = None if arguments.benchmark is None else BENCHMARKS[arguments.benchmark]
+    temperature, top_p = arguments.temperature, arguments.top_p
+    if temperature is None:
+        temperature = DEFAULT_TEMPERATURE if benchmark is None else benchmark.temperature
+    if top_p is None:
+        top_p = DEFAULT_TOP_P if benchmark is None else benchmark.top_p
+    if temperature == 0 and (arguments.samples or 1) > 1:
+        raise ValueError(f"samples is {arguments.samples}, which are all the same at temperature 0; ask for 1")
+    samples = arguments.samples or (1 if benchmark is None or temperature == 0 else benchmark.samples)
+    logger.warning("sampling %d times per problem, temperature %g, top_p %g", samples, temperature, top_p)
+    return samples, SamplingSettings(temperature=temperature, top_p=top_p, top_k=arguments.top_k, min_p=arguments.min_p)
 
 
 def engine_args(arguments: EvaluationArguments) -> dict[str, Any]:

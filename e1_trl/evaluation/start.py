@@ -1,17 +1,15 @@
 """Starts, or finds, the engine of an evaluation. The only place of the evaluation that loads one."""
 
 import os
-from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
-
-import numpy as np
 
 from e1_trl.engines.engine import Engine
 from e1_trl.evaluation.arguments import engine_args
 from e1_trl.evaluation.methods import METHODS
 from e1_trl.evaluation.plan import Plan
 from e1_trl.evaluation.prepare import Prepared
+from e1_trl.seeds import NUMPY, seed_of
 
 SLOTS = 256  # sequences that an engine in this process samples at a time
 
@@ -31,7 +29,8 @@ def start_engine(prepared: Prepared, plan: Plan, stored: int, rank: int = 0) -> 
 
         served = arguments.served_model_name or arguments.model
         concurrency = arguments.concurrency or MOST_IN_FLIGHT
-        return ServerEngine.connect(arguments.base_url, served, marker, prepared.sampling, context, concurrency)
+        seed = arguments.seed if arguments.request_seeds else None
+        return ServerEngine.connect(arguments.base_url, served, marker, prepared.sampling, context, concurrency, seed)
     # The engine is stepped in this process. Set before vLLM is imported, which the next line does.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     from e1_trl.engines.local import LocalEngine
@@ -44,12 +43,12 @@ def start_engine(prepared: Prepared, plan: Plan, stored: int, rank: int = 0) -> 
         arguments.concurrency or SLOTS,
         adapter=checkpoint.adapter_folder,
         native_budget=any(METHODS[asked.cell.method].native for asked in plan.asked),
-        options=engine_options(prepared, context, seed=[arguments.seed, rank, stored]),
+        options=engine_options(prepared, context, seed=seed_of(arguments.seed, rank, stored) % NUMPY),
     )
 
 
-def engine_options(prepared: Prepared, context: int, seed: Sequence[int]) -> dict[str, Any]:
-    """The arguments of `vllm.LLM` that the evaluation's come to, seeded by several numbers together."""
+def engine_options(prepared: Prepared, context: int, seed: int) -> dict[str, Any]:
+    """The arguments of `vllm.LLM` that the evaluation's come to."""
     arguments, checkpoint = prepared.arguments, prepared.checkpoint
     tokenizer = checkpoint.tokenizer
     return {
@@ -62,7 +61,7 @@ def engine_options(prepared: Prepared, context: int, seed: Sequence[int]) -> dic
         "tensor_parallel_size": arguments.tensor_parallel_size,
         "gpu_memory_utilization": arguments.gpu_memory_utilization,
         "enforce_eager": arguments.enforce_eager,
-        "seed": int(np.random.SeedSequence(seed).generate_state(1)[0]),
+        "seed": seed,
         **({"max_lora_rank": checkpoint.max_rank} if checkpoint.adapter else {}),
         **engine_args(arguments),
     }

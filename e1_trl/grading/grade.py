@@ -4,8 +4,13 @@ Knows no mathematics and no programs: a grader for one kind of problem stands in
 """
 
 import enum
-from collections.abc import Sequence
-from dataclasses import dataclass
+import hashlib
+import sys
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import distributions
+from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Protocol, Self
 
@@ -47,10 +52,24 @@ class Grade:
     outcome: Outcome
     answer: str | None  # as text, what was read; None if there was nothing to read
     unboxed: bool = False  # the answer was read outside of a box
+    value: str | None = field(default=None, compare=False)  # the answer's, however it is spelled; None: its text
 
     @property
     def correct(self) -> bool:
         return self.outcome is Outcome.CORRECT
+
+
+LIBRARIES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-runtime", "numpy", "sortedcontainers")
+
+
+@cache
+def grader_version(name: str, *settings: Hashable) -> str:
+    """A text that changes with whatever may change a grade: settings, the code in this folder, Python, libraries."""
+    installed = sorted((item.name, item.version) for item in distributions() if item.name in LIBRARIES)
+    hashed = hashlib.sha256(repr((name, settings, sys.version, installed)).encode())
+    for file in sorted(Path(__file__).parent.rglob("*.py")):
+        hashed.update(file.read_bytes())
+    return f"{name}, {hashed.hexdigest()[:16]}"
 
 
 class Grader(Protocol):
@@ -60,6 +79,11 @@ class Grader(Protocol):
     """
 
     faults: ClassVar[tuple[Outcome, ...]]
+
+    @property
+    def version(self) -> str:
+        """Where it is equal, equal solutions get equal grades."""
+        ...
 
     def grade(
         self,

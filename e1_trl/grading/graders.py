@@ -14,7 +14,7 @@ def make_grader(arguments: ProblemArguments, workers: int) -> Grader:
     """The grader of mathematics or of programs, which works in so many processes at a time.
 
     Raises:
-        ValueError: this machine allows no sandbox for programs, and `run_programs_unprotected` is false.
+        ValueError: this machine allows no sandbox for programs.
     """
     if arguments.grader == "mathematics":
         from e1_trl.grading.mathematics import MathematicsGrader
@@ -27,8 +27,8 @@ def make_grader(arguments: ProblemArguments, workers: int) -> Grader:
 
     cpu = arguments.grading_time_limit
     try:
-        isolation = choose(unprotected=arguments.run_programs_unprotected)
+        isolation = choose()
     except SandboxError as error:
-        raise ValueError(f"{error}; run_programs_unprotected: true runs them all the same, as you") from error
+        raise ValueError(str(error)) from error
     limits = Limits(cpu=cpu, wall=WALL * cpu + PATIENCE, memory=MEMORY, output=OUTPUT)
     return ProgramGrader(limits, workers, isolation)

@@ -8,32 +8,36 @@ accepted answer does not have is unevaluated. Knows nothing about rewards, token
 the solution segment only.
 """
 
+import contextlib
 import logging
 import re
 from collections.abc import Sequence
+from fractions import Fraction
+from importlib.metadata import version
 from types import TracebackType
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import sympy
 from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
-from math_verify.grader import is_equation, take_last_relation
+from math_verify.grader import is_equation, is_relation, take_last_relation
 from math_verify.parser import NormalizationConfig, normalize_latex
+from sympy.core.function import AppliedUndef
 
-from e1_trl.grading.grade import Grade, Outcome
+from e1_trl.grading.boxes import boxed_answer
+from e1_trl.grading.grade import Grade, Outcome, grader_version
 from e1_trl.grading.numerals import only_numbers, terms
 from e1_trl.grading.spellings import E_NOTATION, readable, words
 from e1_trl.grading.workers import Failure, Workers
 
-BOX_OPENING = re.compile(r"\\(?:boxed|fbox)\s*\{")
-BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # `\\.` swallows `\{` and `\}`, which group nothing
-BETWEEN_BOXES = re.compile(r"(?:\s|[$,;{}]|\\[()\[\],;: ]|\\q?quad|\\text|and|or)*")
-LONGEST_BETWEEN_BOXES = 70  # characters, as in math-verify
-
 EULERS_NUMBER = re.compile(r"(?<![a-zA-Z\\])e(?![a-zA-Z])")
-PERCENT = re.compile(r"\s*\\?%|\s*(?:\\text\s*\{)?\s*percent\s*\}?")
-BASE = re.compile(r"(?<=[0-9])_\s*\{?\s*([0-9]+)")
-# Environments and functions whose value math-verify computes as it reads them.
-DETERMINANT = re.compile(r"\\begin\s*\{[vV]matrix\}|\\(?:det|operatorname\*?\s*\{(?:det|trace|tr|rref)\})|\|\s*\\begin")
+PERCENT = re.compile(r"\\?%|\\text\s*\{\s*percent\s*\}|percent")
+BASE = re.compile(r"(?<=[0-9])_\s*+\{?\s*+([0-9]+)")
+MATRIX = re.compile(r"\\begin\s*\{\w*(?:matrix|array)\}")
+# What math-verify computes of matrices as it reads them.
+OF_MATRICES = re.compile(
+    r"\\begin\s*\{[vV]matrix\}|\\(?:det|xrightarrow|operatorname\*?\s*\{(?:det|trace|tr|rref|norm)\})|\|\s*\\begin"
+)
+DECIMAL = re.compile(r"[0-9]+\.[0-9]+(?:e[-+]?[0-9]{1,3}(?![0-9]))?")  # as sympy writes it
 TINY = 1e-3  # numbers below it are compared by their ratio, too
 TINY_TOLERANCE = 1e-2
 
@@ -42,42 +46,8 @@ TO_COMPUTE = (sympy.Sum, sympy.Product, sympy.Integral, sympy.Derivative, sympy.
 # Units and words are left in, so that a second number among them is seen.
 AS_WRITTEN = NormalizationConfig(units=False, malformed_operators=True, nits=False, boxed="none")
 
-Forms = list[sympy.Basic | sympy.MatrixBase | str]  # what math-verify read: the expression if it could, then the text
-
-
-def boxed_answer(text: str) -> str | None:
-    r"""Content of the last `\boxed{}` or `\fbox{}` in the text, or None if there is none or it never closes.
-
-    Boxes in a row with nothing but commas, "and", "or" and markup between them are one answer, as they are in
-    math-verify: `\boxed{2}` and `\boxed{3}` gives `2,3`. Takes time linear in the text, so it is safe in the parent.
-    """
-    contents: list[str] = []
-    next_start = len(text)
-    for opening in reversed(list(BOX_OPENING.finditer(text))):
-        end = _closing_brace(text, opening.end(), next_start)
-        if end is None:
-            break
-        between = text[end + 1 : next_start]
-        if contents and not (len(between) < LONGEST_BETWEEN_BOXES and BETWEEN_BOXES.fullmatch(between)):
-            break
-        content = text[opening.end() : end].strip()
-        if not contents or contents[-1] != content:
-            contents.append(content)
-        next_start = opening.start()
-    return ",".join(reversed(contents)) if contents else None
-
-
-def _closing_brace(text: str, start: int, stop: int) -> int | None:
-    """Position in [start, stop) of the brace that closes the group open at `start`."""
-    depth = 1
-    for brace in BRACE.finditer(text, start, stop):
-        if brace[0] == "{":
-            depth += 1
-        elif brace[0] == "}":
-            depth -= 1
-            if depth == 0:
-                return brace.start()
-    return None
+Form: TypeAlias = sympy.Basic | sympy.MatrixBase | str
+Forms = list[Form]  # what math-verify read: the expression if it could, then the text
 
 
 class MathematicsGrader:
@@ -97,6 +67,11 @@ class MathematicsGrader:
 
     def __init__(self, time_limit: float, workers: int):
         self.processes = Workers(_grade, _warm_up, time_limit, workers)
+
+    @property
+    def version(self) -> str:
+        """See `Grader`."""
+        return grader_version(f"math-verify {version('math-verify')}", self.processes.time_limit)
 
     def __enter__(self) -> "MathematicsGrader":
         return self
@@ -145,12 +120,25 @@ def _warm_up() -> None:
 def _grade(text: str, boxed: bool, accepted: tuple[str, ...]) -> Grade:
     """Grade the content of a box, or what follows "Final Answer:". Runs in a worker."""
     if boxed:
-        return Grade(_outcome(_read(text), text, accepted), text)
+        forms = _read(text)
+        return Grade(_outcome(forms, text, accepted), text, value=_value(forms))
     forms = _read_unboxed(text)
     if not forms:
         return Grade(Outcome.UNBOXED, None)
     answer = str(forms[-1])
-    return Grade(_outcome(forms, answer, accepted), answer, unboxed=True)
+    return Grade(_outcome(forms, answer, accepted), answer, unboxed=True, value=_value(forms))
+
+
+def _value(forms: Forms) -> str | None:
+    r"""A text by which answers vote, the same for `\frac{1}{2}` and `0.5`. Nothing is computed for it."""
+    if not forms:
+        return None
+    form = forms[0]
+    if is_equation(form):
+        form = take_last_relation(form).rhs
+    with contextlib.suppress(ValueError):  # an integer of more digits than Python writes: of `\binom{20000}{10000}`
+        return DECIMAL.sub(lambda decimal: str(Fraction(decimal[0])), str(form))
+    return None
 
 
 def _outcome(forms: Forms, text: str, accepted: tuple[str, ...]) -> Outcome:
@@ -177,28 +165,32 @@ def _compare(forms: Forms, text: str, reference: str) -> Outcome:
             return Outcome.CORRECT if asked == words(text) else Outcome.WRONG
         number, asked = PERCENT.sub("", text), PERCENT.sub("", reference)  # 12.5 is right for 12.5%, and back
         return Outcome.WRONG if (number, asked) == (text, reference) else _compare(_read(number), number, asked)
-    if _asks(gold, forms[0]) or (DETERMINANT.search(text) and not DETERMINANT.search(reference)):
+    if _same_without_solution(gold[0], forms[0]):
+        return Outcome.WRONG
+    last = text.rpartition("=")[2] if is_equation(forms[0]) and not is_equation(gold[0]) else text
+    if _asks(gold, forms[0]) or _asks_of_matrices(last, reference):
         return Outcome.UNEVALUATED
     if (base := BASE.findall(text)) and (asked_base := BASE.findall(reference)) and base != asked_base:
         return Outcome.WRONG  # math-verify drops the index
     gold_numbers = only_numbers(_as_written(reference))
     if gold_numbers is None or not _equal(gold, _read(gold_numbers)):
-        return Outcome.CORRECT  # the accepted answer is an expression: every way to write it is right
+        # The accepted answer is an expression: every way to write it is right.
+        return Outcome.CORRECT if _as_precise(gold, forms) else Outcome.WRONG
     # `\frac{2}{3}` can be given as `\frac{4}{6}`; a decimal or an integer is not given as `\frac{84}{12}`.
     numbers = only_numbers(_as_written(text), terms(gold_numbers))
     if numbers is None or not _equal(gold, answer := _read(numbers)):
         return Outcome.UNEVALUATED
-    if _overlaps(answer[0]) and not _overlaps(gold[0]):
-        return Outcome.UNEVALUATED
     return Outcome.CORRECT if _as_precise(_read(gold_numbers), answer) else Outcome.WRONG
 
 
-def _overlaps(answer: sympy.Basic | sympy.MatrixBase | str) -> bool:
-    """Whether an answer is a union of sets that are one set together."""
-    if not isinstance(answer, sympy.Union):
+def _same_without_solution(gold: Form, answer: Form) -> bool:
+    """Whether two equations are equal only in that they have no solution, as `f(1) = 0` and `1 = 0` have none."""
+    if gold == answer or not (isinstance(gold, sympy.Eq) and isinstance(answer, sympy.Eq)):
         return False
-    united = sympy.Union(*answer.args)
-    return not isinstance(united, sympy.Union) or len(united.args) < len(answer.args)
+    if not all(isinstance(side, sympy.Expr) for side in (*gold.args, *answer.args)):
+        return False
+    asked, given = gold.lhs - gold.rhs, answer.lhs - answer.rhs
+    return not (_equal([asked], [given]) or _equal([asked], [-given]) or sympy.solve(gold, gold.free_symbols))
 
 
 def _equal(gold: Forms, answer: Forms) -> bool:
@@ -206,10 +198,14 @@ def _equal(gold: Forms, answer: Forms) -> bool:
     return verify(gold, answer, allow_set_relation_comp=True, timeout_seconds=None)
 
 
-def _asks(gold: Forms, answer: sympy.Basic | sympy.MatrixBase | str) -> bool:
+def _asks(gold: Forms, answer: Form) -> bool:
     """Whether an answer that equals the accepted one leaves something to be computed of a kind that is not in that."""
-    if isinstance(answer, str) or isinstance(gold[0], str):
+    if isinstance(answer, str) or isinstance(gold[0], str) or gold[0] == answer:
         return False
+    if isinstance(gold[0], sympy.Set) and is_relation(answer) and not is_equation(answer):
+        return _is_unsolved(answer, gold[0].free_symbols)
+    if _overlaps(answer) and not _overlaps(gold[0]):
+        return True
     kinds = [kind for kind in TO_COMPUTE if not gold[0].has(kind)]
     if not answer.has(*kinds):
         return False
@@ -219,13 +215,36 @@ def _asks(gold: Forms, answer: sympy.Basic | sympy.MatrixBase | str) -> bool:
     return last.has(*kinds) or not _equal(gold, [last])
 
 
+def _is_unsolved(inequality: sympy.Basic, known: set[sympy.Basic]) -> bool:
+    """Whether an inequality is one of something else than a variable, as `x^2 < 4` is."""
+    sides = {side for relation in inequality.atoms(sympy.Rel) for side in relation.args}
+    return any(side.free_symbols - known and not isinstance(side, (sympy.Symbol, AppliedUndef)) for side in sides)
+
+
+def _overlaps(answer: sympy.Basic | sympy.MatrixBase) -> bool:
+    """Whether there is a union in an answer of sets that are one set together."""
+    for union in answer.atoms(sympy.Union):
+        united = sympy.Union(*union.args)
+        if not isinstance(united, sympy.Union) or len(united.args) < len(union.args):
+            return True
+    return False
+
+
+def _asks_of_matrices(text: str, reference: str) -> bool:
+    if OF_MATRICES.search(text) and not OF_MATRICES.search(reference):
+        return True
+    return len(MATRIX.findall(text)) > len(MATRIX.findall(reference))  # a product, or a number made of them
+
+
 def _as_precise(gold: Forms, answer: Forms) -> bool:
     r"""False for tiny numbers far apart, which math-verify, comparing six decimals, finds equal (`10^{-9}` and 0)."""
+    if gold[0] == answer[0]:
+        return True
     values = [forms[0].doit() for forms in (gold, answer) if isinstance(forms[0], sympy.Expr)]
     if len(values) < 2 or not all(value.is_number and value.is_real for value in values):
         return True
-    expected, given = (float(value.evalf()) for value in values)
-    return not 0 < abs(expected) < TINY or abs(given - expected) <= TINY_TOLERANCE * abs(expected)
+    expected, given = (value.evalf() for value in values)
+    return bool(not 0 < abs(expected) < TINY or abs(given - expected) <= TINY_TOLERANCE * abs(expected))
 
 
 def _as_written(text: str) -> str:

@@ -5,16 +5,18 @@ compared here, unless the tests bring a checker.
 """
 
 import logging
+import platform
 import re
 import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import TracebackType
 from typing import ClassVar, Self
 
 from e1_trl.grading import checkers
-from e1_trl.grading.grade import PROGRAM_FAULTS, Grade, Outcome
+from e1_trl.grading.grade import PROGRAM_FAULTS, Grade, Outcome, grader_version
 from e1_trl.grading.sandbox.box import Box, End, Limits, Run
 from e1_trl.grading.sandbox.command import Isolation, SandboxError
 from e1_trl.grading.sandbox.isolation import choose
@@ -22,9 +24,13 @@ from e1_trl.grading.suite import Case, Suite
 
 logger = logging.getLogger(__name__)
 
-PYTHON = ("", "python", "py", "python3")
+PYTHON = ("python", "python3", "py", "py3")
+LANGUAGE = re.compile(r"[\s{.]*([^\s{}.,:]*).*")  # the first word of what follows a fence
+QUOTE = re.compile(r"^ {0,3}> ?")
 TAB = 4  # columns, in Markdown
-ALL, EACH = 5, 1 / 3  # of the limits of one test: for all tests together, or for each if those are many
+ALL, EACH = 5, 1 / 3  # of the CPU time of one test: for all tests together, or for each if those are many
+# Of the wall time of one test, likewise: for all that is no CPU time. Sleepers hold no step for longer than that.
+WAITING, WAITING_EACH = 1, 1 / 60
 OUTCOMES = {
     End.CRASHED: Outcome.CRASHED,
     End.TIMED_OUT: Outcome.TIMED_OUT,
@@ -35,20 +41,28 @@ OUTCOMES = {
 
 
 def program(solution: str) -> str | None:
-    """The last fenced block of Python, or of no language; None if there is none, or one was begun and never closed."""
-    found, opened, language, columns, lines = None, "", "", 0, list[str]()
-    for line in re.split(r"\r\n|\r|\n", solution):
+    """The last fenced block that calls itself Python, or if there is none, the last of no language.
+
+    None if there is neither, or a later one was begun and never closed: one of no language voids no other.
+    """
+    named, unnamed = None, None
+    opened, language, quoted, columns, lines = "", "", False, 0, list[str]()
+    for whole in re.split(r"\r\n|\r|\n", solution):
+        line = QUOTE.sub("", whole) if quoted or not opened else whole
         text = line.strip()
         ticks = len(text) - len(text.lstrip("`"))
         if not opened and ticks >= 3 and "`" not in text[ticks:]:
-            opened, language, lines = "`" * ticks, text[ticks:].strip().lower(), []
+            opened, language, quoted, lines = "`" * ticks, LANGUAGE.sub(r"\1", text[ticks:].lower()), line != whole, []
             columns = len(line.expandtabs(TAB)) - len(line.expandtabs(TAB).lstrip())
         elif opened and ticks >= len(opened) and not text.strip("`"):
-            found = "\n".join(lines) if language in PYTHON else found
-            opened = ""
+            named = "\n".join(lines) if language in PYTHON else named
+            unnamed = "\n".join(lines) if not language else unnamed
+            opened, quoted = "", False
         elif opened:
             lines.append(_outdented(line, columns))
-    return None if opened and language in PYTHON else found
+    if opened and (language in PYTHON or (named is None and not language)):
+        return None
+    return unnamed if named is None else named
 
 
 def _outdented(line: str, columns: int) -> str:
@@ -80,6 +94,11 @@ class ProgramGrader:
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_pool": None, "_boxes": None}
 
+    @property
+    def version(self) -> str:
+        """See `Grader`."""
+        return grader_version(f"programs under Python {platform.python_version()}", self.limits)
+
     def __enter__(self) -> Self:
         return self
 
@@ -103,9 +122,9 @@ class ProgramGrader:
     ) -> list[Grade]:
         """Grade the program of each solution by its suite, of which there is one.
 
-        A program is right when it passes all tests, which are run in their order, and takes no more than five times the
-        limits of one test for 15 of them together. Equal programs of one suite are run once. `free_text` is not read: a
-        program stands in a block, or nowhere.
+        A program is right when it passes all tests, which are run in their order. For 15 of them together it may take
+        five times the CPU time of one test, and wait for as long as for one. Equal programs of one suite are run once.
+        `free_text` is not read: a program stands in a block, or nowhere.
 
         Raises:
             ValueError: a reference is no suite, or there is not one for each solution.
@@ -145,16 +164,20 @@ class _Boxes:
 
     def grade(self, source: str, suite: Suite, limits: Limits) -> Grade:
         """Run the tests of a suite until one fails, or the time for all of them is over."""
-        share = max(ALL, EACH * len(suite.cases))
-        began, cpu = time.monotonic(), 0.0
+        cpu = max(ALL, EACH * len(suite.cases)) * limits.cpu  # seconds left
+        waiting = max(WAITING, WAITING_EACH * len(suite.cases)) * limits.wall
         for case in suite.cases:
-            if cpu > share * limits.cpu or time.monotonic() - began > share * limits.wall:
+            if cpu < 0 or waiting < 0:
                 return Grade(Outcome.TIMED_OUT, source)
-            run = self._run(_bytes(source), _bytes(case.input), limits, suite.call)
+            began = time.monotonic()
+            patience = replace(limits, wall=min(limits.wall, limits.cpu + waiting))
+            run = self._run(_bytes(source), _bytes(case.input), patience, suite.call)
+            took = time.monotonic() - began
             outcome = Outcome.UNGRADED if run is None else self._outcome(run, case, suite, limits)
             if run is None or outcome is not Outcome.CORRECT:
                 return Grade(outcome, source)
-            cpu += run.cpu
+            cpu -= run.cpu
+            waiting -= took - run.cpu
         return Grade(Outcome.CORRECT, source)
 
     def _outcome(self, run: Run, case: Case, suite: Suite, limits: Limits) -> Outcome:

@@ -84,12 +84,13 @@ class Suite:
             raise ValueError(f"this is no suite of tests ({error}): {text[:80]!r}") from error
 
     def chosen(self, count: int) -> "tuple[Case, ...]":
-        """At most `count` cases, those with the longest inputs, the shortest of them first: it fails fastest.
+        """At most `count` cases (0: all), those with the longest inputs, the shortest of them first: it fails fastest.
 
         If all of these expect the same, the shortest of them makes room for the longest case that expects something
         else: the longest inputs of a question of yes or no often all expect no, which a constant passes.
         """
         ordered = sorted(self.cases, key=lambda case: len(case.input), reverse=True)
+        count = count or len(ordered)
         longest, rest = ordered[:count], ordered[count:]
         if len({case.expected for case in longest}) == 1 and count > 1:
             other = next((case for case in rest if case.expected != longest[0].expected), None)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 GRADERS = ("mathematics", "programs")
+TESTS = 15  # of a problem of programs, in the paper's code
 PROGRAM_PROMPTS = ("acereason", "deepcoder")
 
 
@@ -15,7 +16,8 @@ class ProblemArguments:
     """Where the problem and its answer stand, what is added to it, and how answers are checked.
 
     Raises:
-        ValueError: a grader or a prompt for programs is unknown.
+        ValueError: a grader or a prompt for programs is unknown, a number of tests is negative, or programs are to run
+            without a sandbox.
     """
 
     problem_column: str | None = field(
@@ -45,6 +47,13 @@ class ProblemArguments:
         metadata={
             "help": "What an answer is: mathematics (the last box of a solution, compared with the accepted answers) "
             "or programs (its last Python block, run on tests)."
+        },
+    )
+    max_tests: int = field(
+        default=TESTS,
+        metadata={
+            "help": "Tests of a problem that a program is run on, those with the longest inputs, as in the paper's "
+            "code; 0 for all. Benchmarks of programs run all."
         },
     )
     program_prompt: str = field(
@@ -79,13 +88,18 @@ class ProblemArguments:
     )
     run_programs_unprotected: bool = field(
         default=False,
-        metadata={
-            "help": "Run programs even where this machine allows no sandbox, as you: they could then read your files, "
-            "use the network, and write wherever you can."
-        },
+        metadata={"help": "Refused: programs run in a sandbox or not at all."},
     )
 
     def __post_init__(self) -> None:
         for name, known in (("grader", GRADERS), ("program_prompt", PROGRAM_PROMPTS)):
             if (value := getattr(self, name)) not in known:
                 raise ValueError(f"{name} is {value!r}; it must be {' or '.join(known)}")
+        if self.max_tests < 0:
+            raise ValueError(f"max_tests is {self.max_tests}; it must be a number of tests, or 0 for all")
+        if self.run_programs_unprotected:
+            raise ValueError(
+                "run_programs_unprotected: programs run in a sandbox or not at all; leave it out. Where there is no "
+                "sandbox (python -m e1_trl.grading.sandbox.isolation says what is missing), train in a container that "
+                "allows Landlock"
+            )

@@ -11,7 +11,7 @@ from typing import Any
 
 from e1_trl.grading.sandbox.box import Box, End, Limits
 from e1_trl.grading.suite import Case, Rule, Suite
-from e1_trl.problems.suites import arguments, as_json, read_suite
+from e1_trl.problems.suites import arguments, as_json, check_helper, read_suite
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +60,7 @@ def humaneval_suite(code: str, name: str, box: Box, limits: Limits) -> Suite:
         cases = tuple(Case(arguments(given), (as_json(result),)) for given, result in pairs)
         return Suite(cases, name, Rule.TOLERANT, IS_ROOT)
     if any(isinstance(node, ast.FunctionDef) and node.name == REFERENCE for node in tree.body):
+        check_helper(tree)
         return Suite(_by_reference(tree, name, box, limits), name, Rule.TOLERANT)
     return read_suite({"type": "assert", "code": code}, Rule.TOLERANT, name)
 

@@ -128,6 +128,7 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
             "is_raw": is_raw,
             "grader": arguments.grader,
             "program_prompt": arguments.program_prompt,
+            "max_tests": arguments.max_tests,
         },
         desc=f"Reading problems of {where}",
     )
@@ -168,7 +169,7 @@ def _what_is_wrong(row: dict[str, Any], column: str, are_tests: bool) -> str:
     said = f"column {column!r}: {reprlib.repr(row[column])}"
     if are_tests:
         try:
-            read_answer(row, column)
+            read_answer(row, column, 0)
         except ValueError as error:
             return f"{said} ({error})"
     return said
@@ -195,6 +196,7 @@ def _to_problem(
     is_raw: bool,
     grader: str,
     program_prompt: str,
+    max_tests: int,
 ) -> dict[str, Any]:
     """Our columns of a row; `problem` or `answers` is empty where it cannot be used."""
     problem = row[problem_column]
@@ -207,16 +209,16 @@ def _to_problem(
     return {
         "problem": shown(prompt) if prompt else "",
         "prompt": asked,
-        "answers": [] if answer_column is None else _to_accepted(row, answer_column, grader),
+        "answers": [] if answer_column is None else _to_accepted(row, answer_column, grader, max_tests),
     }
 
 
-def _to_accepted(row: dict[str, Any], column: str, grader: str) -> list[str]:
+def _to_accepted(row: dict[str, Any], column: str, grader: str, max_tests: int) -> list[str]:
     """The accepted answers of a row; none if they cannot be used."""
     if grader == "mathematics":
         return _to_answers(row[column])
     try:
-        return [read_answer(row, column)]
+        return [read_answer(row, column, max_tests)]
     except ValueError:
         return []
 

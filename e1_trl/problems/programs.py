@@ -17,11 +17,10 @@ LIVECODEBENCH = ("public_test_cases", "private_test_cases")
 CHECKER = "generated_checker"
 SOLUTIONS = "solutions"  # DeepCoder's column
 LONGEST = 200  # characters of a message
-TESTS = 15  # of a problem, as in the paper's code; LiveCodeBench and HumanEval+ run all
 
 
-def read_answer(row: Mapping[str, Any], column: str, tests: int = TESTS) -> str:
-    """The tests of a row as one text: a suite of at most so many tests, those with the longest inputs.
+def read_answer(row: Mapping[str, Any], column: str, tests: int) -> str:
+    """The tests of a row as one text: a suite of at most so many tests (0: all), those with the longest inputs.
 
     The function to call is named by the tests, by the column `entry_point`, or by `func_name` in `metadata`. A row as
     LiveCodeBench publishes it has its tests in two columns, of which either may be named. A checker in the column

@@ -9,11 +9,14 @@ assertions      {"type": "assert", "code": "def check(candidate): ..."}, of whic
 
 import ast
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from e1_trl.grading.sandbox.inside.values import plain
 from e1_trl.grading.suite import Case, Rule, Suite
+
+INTEGER = re.compile(r"0|-?[1-9]\d{0,99}", re.ASCII)
 
 
 def read_suite(tests: Any, rule: Rule, call: str | None = None, checker: str | None = None) -> Suite:
@@ -98,8 +101,17 @@ def _called(given: Any, returns: Any) -> Case:
     """A call; what it returns often stands in a list of its own."""
     if not isinstance(given, list):
         raise TypeError(f"the arguments {str(given)[:40]} are no list")
-    alternatives = [returns, returns[0]] if isinstance(returns, list) and len(returns) == 1 else [returns]
-    return Case(arguments(given), tuple(map(as_json, alternatives)))
+    alternatives = [returns, *returns] if isinstance(returns, list) and len(returns) == 1 else [returns]
+    accepted = dict.fromkeys(map(as_json, [*alternatives, *map(_with_integers, alternatives)]))
+    return Case(arguments([_with_integers(argument) for argument in given]), tuple(accepted))
+
+
+def _with_integers(value: Any) -> Any:
+    """A dictionary with integers for keys where all of them can be: JSON knows texts only, and the graders of these
+    sets read them so."""
+    if isinstance(value, dict) and value and all(INTEGER.fullmatch(key) for key in value):
+        return {int(key): item for key, item in value.items()}
+    return value
 
 
 def arguments(positional: Sequence[Any], named: Mapping[str, Any] | None = None) -> str:
@@ -132,9 +144,45 @@ def _asserted(code: str) -> list[Case]:
             case ast.Assert() if _calls_candidate(node):
                 raise ValueError(f"line {node.lineno}: an assertion that is not `candidate(...) == value`")
     if "inputs" in lists and "results" in lists:
+        check_helper(tree)
         pairs = zip(lists["inputs"], lists["results"], strict=True)
         found += [Case(arguments(given), (as_json(result),)) for given, result in pairs]
     return found
+
+
+def check_helper(tree: ast.Module) -> None:
+    """Check that the function which is handed what `candidate` returns compares as the rules do.
+
+    Raises:
+        ValueError: it may not: it does something else with that value than `out == exp` or `allclose(out, exp, …)`.
+    """
+    names = set[str]()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(name), args=[ast.Call(func=ast.Name("candidate")), ast.Name() | ast.Call(), _]):
+                names.add(name)
+    helpers = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    if len(names) != 1 or not names <= helpers.keys():
+        raise ValueError("the tests have no helper that is given what candidate returns, and what is expected")
+    (name,) = names
+    out, expected = (argument.arg for argument in helpers[name].args.args[:2])
+    uses = [node for node in ast.walk(helpers[name]) if isinstance(node, ast.Name) and node.id == out]
+    known = [node for node in ast.walk(helpers[name]) if _compares(node, out, expected)]
+    changed = any(
+        isinstance(node, ast.Name) and node.id == expected and isinstance(node.ctx, ast.Store)
+        for node in ast.walk(helpers[name])
+    )
+    if len(uses) != len(known) or changed:
+        raise ValueError(f"line {helpers[name].lineno}: {name} compares otherwise than by == or allclose")
+
+
+def _compares(node: ast.AST, out: str, expected: str) -> bool:
+    match node:
+        case ast.Compare(left=ast.Name(a), ops=[ast.Eq()], comparators=[ast.Name(b)]):
+            return (a, b) == (out, expected)
+        case ast.Call(func=ast.Attribute(attr="allclose"), args=[ast.Name(a), ast.Name(b)]):
+            return (a, b) == (out, expected)
+    return False
 
 
 def _calls_candidate(node: ast.AST) -> bool:

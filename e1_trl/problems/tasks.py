@@ -5,7 +5,6 @@ as they are, but for LiveCodeBench, which has a template.
 """
 
 import logging
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
@@ -28,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 Row = Mapping[str, Any]
 
-ALL = sys.maxsize
+ALL = 0  # tests
 # Of HumanEval+'s reference functions, whose results are what is expected: what is larger is left out on every machine,
 # whatever programs are allowed.
 REFERENCE_LIMITS = Limits(cpu=10.0, wall=120.0, memory=2**32, output=2**19)
@@ -193,7 +192,7 @@ def read_tasks(name: str, source: Dataset, arguments: ProblemArguments, window: 
         )
     else:
         try:
-            with Box(choose(unprotected=arguments.run_programs_unprotected)) as box:
+            with Box(choose()) as box:
                 read = partial(humanevalplus, box=box)
                 rows = [_columns(read, row, arguments.instruction) for row in tqdm(source, f"Reading {name}")]
         except SandboxError as error:

@@ -72,13 +72,12 @@ def regrade(arguments: argparse.Namespace) -> None:
 
     with MathematicsGrader(arguments.grading_time_limit, arguments.grading_workers) as grader:
         for folder in arguments.folders:
-            table = samples.read(folder)
-            if (table["grader"] != "mathematics").any():
+            if (samples.read(folder, ["grader"])["grader"] != "mathematics").any():
                 raise ValueError(
-                    f"{folder} holds programs, which `e1 eval` grades anew: give it the same arguments again, and it "
-                    "samples nothing"
+                    f"{folder} holds programs, whose tests are not there: `e1 eval` grades anew with another "
+                    "--grading_time_limit, and samples nothing"
                 )
-            samples.write(samples.grade(table, grader), folder)
+            samples.regrade(folder, grader)
 
 
 def main(argv: list[str] | None = None) -> None:

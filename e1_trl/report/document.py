@@ -5,7 +5,7 @@ Says what `rows` computed, and computes nothing.
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,13 +15,14 @@ from rich.console import Console
 from rich.table import Table
 
 from e1_trl.atomic import write_atomically
-from e1_trl.report import pictures
+from e1_trl.report import conditions, pictures
+from e1_trl.report.conditions import Shared
+from e1_trl.report.differences import Alike, Difference, differences
 from e1_trl.report.markdown import table
 from e1_trl.report.provenance import Provenance
-from e1_trl.report.rows import REFERENCE, Alike, Difference, Line, Row, differences, lines, summarize
+from e1_trl.report.rows import REFERENCE, Line, Row, lines, summarize
 from e1_trl.report.statistics import Fit
 
-HEADER = ("model", "method", "budget", "accuracy", "95% interval", "tokens", "thinking", "solution", "forced")
 WIDTH = 140  # of the table where it goes into a file
 
 
@@ -30,6 +31,7 @@ class Report:
     """All that is said of some evaluations on one benchmark; `results.json` is this record."""
 
     provenance: Provenance
+    conditions: list[Shared]
     rows: list[Row]
     differences: list[Difference]
     lines: list[Line]
@@ -40,6 +42,7 @@ class Report:
         measured = summarize(answers)
         return cls(
             provenance=Provenance.here(each.row.seed for each in measured),
+            conditions=conditions.shared(answers),
             rows=[each.row for each in measured],
             differences=differences(measured),
             lines=lines(measured),
@@ -69,6 +72,10 @@ def write(report: Report, folder: Path, name: str | None = None) -> list[Path]:
     return [document, results, *(folder / image for image in images.values())]
 
 
+def _named(texts: Iterable[str]) -> str:
+    return " and ".join(dict.fromkeys(texts))
+
+
 def draw(rows: Sequence[Row]) -> dict[str, Figure]:
     """The pictures of a report by name."""
     figures: dict[str, Callable[[Sequence[Row]], Figure]] = {"tokens": pictures.over_tokens}
@@ -79,40 +86,45 @@ def draw(rows: Sequence[Row]) -> dict[str, Figure]:
 
 def show(rows: Sequence[Row]) -> None:
     """Print the table of rows, at full width where it goes into a file."""
-    result = Table(*HEADER, title=f"{rows[0].benchmark}: {size(rows)}")
+    result = Table(*_cells(rows[0], rows), title=f"{rows[0].benchmark}: {size(rows)}")
     for row in rows:
-        result.add_row(*_cells(row))
+        result.add_row(*_cells(row, rows).values())
     Console(width=None if sys.stdout.isatty() else WIDTH).print(result)
 
 
 def size(rows: Sequence[Row]) -> str:
     """How many problems and samples the rows are of."""
     problems, samples = sorted({row.problems for row in rows}), sorted({row.samples for row in rows})
-    return f"{' or '.join(map(str, problems))} problems, {' or '.join(map(str, samples))} samples each"
+    plural = "" if samples == [1] else "s"
+    return f"{' or '.join(map(str, problems))} problems, {' or '.join(map(str, samples))} sample{plural} each"
 
 
 def accuracies(rows: Sequence[Row]) -> str:
     """The rows as a Markdown table."""
-    return table(HEADER, map(_cells, rows))
+    return table(list(_cells(rows[0], rows)), [list(_cells(row, rows).values()) for row in rows])
 
 
 def curve(rows: Sequence[Row]) -> str:
     """The rows of one model as a Markdown table."""
-    return table(HEADER[1:], (_cells(row)[1:] for row in rows))
+    return table(list(_cells(rows[0], rows))[1:], [list(_cells(row, rows).values())[1:] for row in rows])
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    return (
-        row.model,
-        row.method,
-        str(row.budget),
-        f"{row.accuracy:.1%}",
-        f"{row.ci_low:.1%} – {row.ci_high:.1%}",
-        f"{row.mean_tokens:.1f}",
-        f"{row.mean_thinking_tokens:.1f}",
-        f"{row.mean_solution_tokens:.1f}",
-        f"{row.forced_ratio:.0%}",
-    )
+def _cells(row: Row, rows: Sequence[Row]) -> dict[str, str]:
+    """A row of the table of all of them, by column."""
+    return {
+        "model": row.model,
+        "method": row.method,
+        "budget": str(row.budget) + (f", {row.response_limit} at most" if row.response_limit else ""),
+        "accuracy": f"{row.accuracy:.1%}",
+        "95% interval": f"{row.ci_low:.1%} – {row.ci_high:.1%}",
+        "tokens": f"{row.mean_tokens:.1f}",
+        "thinking": f"{row.mean_thinking_tokens:.1f}",
+        "solution": f"{row.mean_solution_tokens:.1f}",
+        "forced tokens": f"{row.mean_forced_tokens:.1f}",
+        "forced": f"{row.forced_ratio:.0%}",
+        "cut off": f"{row.truncated_ratio:.0%}",
+        **({"left out": str(row.left_out)} if any(each.left_out for each in rows) else {}),
+    }
 
 
 def chosen(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
@@ -134,9 +146,12 @@ def as_markdown(report: Report, images: dict[str, str]) -> str:
     parts = [
         f"# {', '.join(pictures.models_of(rows))} on {rows[0].benchmark}\n",
         f"{size(rows)}. Accuracy is the mean over all of them (avg@k); intervals are 95% and over problems. "
-        'Budgets are thinking+solution, lengths are means of what was sampled (with the "Wait" that s1 puts in, '
-        "without what is forced after the thinking), all in tokens.\n",
-        f"Made at {report.provenance}.\n",
+        'Budgets are thinking+solution, tokens are means of what was sampled (with the "Wait" that s1 puts in); those '
+        "forced after the thinking are counted apart. Forced and cut off are shares of the answers.\n",
+        *([LEFT_OUT] if any(row.left_out for row in rows) else []),
+        f"Made at {report.provenance}. Sampled at {_named(row.commit for row in rows)}; graded by "
+        f"{_named(row.graded_by for row in rows)}.\n",
+        conditions.as_markdown(report.conditions),
         accuracies(rows),
         *(f"![{ALTERNATIVES[title]}]({image})\n" for title, image in images.items()),
         "## Outcomes\n",
@@ -154,20 +169,25 @@ def as_markdown(report: Report, images: dict[str, str]) -> str:
             parts += [f"## {heading}\n", EXPLANATIONS[alike], paired(methods)]
     models = [each for each in report.differences if each.model != each.minus_model]
     if models:
-        parts += ["## Models against the first\n", EXPLANATIONS[Alike.BUDGET], paired(models)]
+        parts += ["## Models against each other\n", EXPLANATIONS[Alike.BUDGET], paired(models)]
     if report.lines:
         parts += [
             "## Over all budgets\n",
             "Area: the mean accuracy over the logarithm of the budget. Per doubling: points of accuracy gained with "
-            "each doubling of the tokens used, by least squares, where three budgets or more used different numbers.\n",
+            "each doubling of the tokens used, by least squares, where three budgets or more used different numbers, "
+            "from one to its double at least.\n",
             areas(report.lines),
         ]
     return "\n".join(parts)
 
 
+LEFT_OUT = (
+    "**Problems were left out**, because their prompts are longer than max_prompt_length: no accuracy counts them.\n"
+)
 OF_MATHEMATICS = (
     "Unevaluated: arithmetic where a number is asked for. Unparseable: no answer that can be read. Censored: cut off "
-    "or ended before an answer. Unboxed: read without a box, after the text that s1 forces.\n"
+    "or ended before an answer. Unboxed: read without a box, after the text that s1 forces; rows of boxes only do not "
+    "count these as right.\n"
 )
 OF_PROGRAMS = (
     "A program is right that passes all tests; of others, the first test that fails decides. Censored: cut off or "
@@ -240,9 +260,10 @@ def several_samples(rows: Sequence[Row]) -> str:
 
 
 def paired(found: Sequence[Difference]) -> str:
-    """Differences of accuracy as a Markdown table."""
+    """Differences of accuracy as a Markdown table, with what else is not alike where anything is."""
+    unlike = any(each.unlike for each in found)
     return table(
-        ("of", "minus", "budget", "tokens", "minus", "difference", "95% interval"),
+        ("of", "minus", "budget", "tokens", "minus", "difference", "95% interval", *(["not alike"] if unlike else [])),
         (
             (
                 f"{each.model}, {each.method}",
@@ -252,6 +273,7 @@ def paired(found: Sequence[Difference]) -> str:
                 f"{each.minus_mean_tokens:.1f}",
                 f"{100 * each.difference:+.1f}",
                 f"{100 * each.ci_low:+.1f} – {100 * each.ci_high:+.1f}",
+                *([", ".join(each.unlike).replace("_", " ")] if unlike else []),
             )
             for each in found
         ),
@@ -261,7 +283,7 @@ def paired(found: Sequence[Difference]) -> str:
 def areas(found: Sequence[Line]) -> str:
     """Areas and fits as a Markdown table."""
     return table(
-        ("model", "method", "area", "95% interval", "per doubling", "standard error", "R²"),
+        ("model", "method", "area", "95% interval", "per doubling", "95% interval", "R²"),
         (
             (each.model, each.method, f"{each.area:.1%}", f"{each.ci_low:.1%} – {each.ci_high:.1%}", *_fit(each.fit))
             for each in found
@@ -272,4 +294,5 @@ def areas(found: Sequence[Line]) -> str:
 def _fit(fit: Fit | None) -> tuple[str, str, str]:
     if fit is None:
         return "", "", ""
-    return f"{100 * fit.per_doubling:+.1f}", f"{100 * fit.standard_error:.1f}", f"{fit.r_squared:.2f}"
+    interval = f"{100 * fit.ci_low:+.1f} – {100 * fit.ci_high:+.1f}"
+    return f"{100 * fit.per_doubling:+.1f}", interval, f"{fit.r_squared:.2f}"

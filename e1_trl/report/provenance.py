@@ -27,7 +27,7 @@ class Provenance:
     Attributes:
         commit: of this project (see `commit`) as the file was made; what sampled answers is named in their rows.
         date: as year-month-day, UTC.
-        machine: architecture, system, cores and GPUs of the machine that made the file.
+        machine: architecture, system, cores, Python and GPUs of the machine that made the file.
         seeds: of the sampling or the training, sorted.
     """
 
@@ -103,10 +103,11 @@ def _version() -> str:
 
 
 def machine() -> str:
-    """Architecture, system, cores and GPUs, such as "x86_64, Linux, 2 cores"."""
+    """Architecture, system, cores, Python and GPUs, such as "x86_64, Linux, 2 cores, Python 3.11.7"."""
     gpus = _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").splitlines()
     named = [f"{count} × {name}" for name, count in Counter(gpus).items()]
-    return ", ".join([platform.machine(), platform.system(), f"{os.cpu_count()} cores", *named])
+    python = f"Python {platform.python_version()}"  # verdicts on programs depend on it
+    return ", ".join([platform.machine(), platform.system(), f"{os.cpu_count()} cores", python, *named])
 
 
 def _output(*command: str) -> str:

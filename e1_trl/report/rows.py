@@ -1,11 +1,10 @@
-"""The numbers of a report, computed from the table of answers: rows, differences between them, and lines over budgets.
+"""The numbers of a report, computed from the table of answers: rows, and lines over budgets.
 
 Every number that is printed or drawn anywhere has its one definition here.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -14,15 +13,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from e1_trl.budget import Budget
 from e1_trl.grading.grade import PROGRAM_FAULTS, Outcome
 from e1_trl.report import statistics
+from e1_trl.report.conditions import Conditions
 from e1_trl.report.samples import CELL, texts
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.trained import Point
 
 REFERENCE = "separate"  # the method that others are compared with
 MIXED = "mixed"  # separate budgeting whose thinking is another model's
+BOXES_ONLY = "boxes only"  # after the name of a method: its answers that were read without a box are none
 PROGRAMS = "programs"  # the grader of which rows have faults
 UNANSWERED_ENDS = (ThinkingEnd.EOS, ThinkingEnd.CUT)
 
@@ -32,18 +32,20 @@ class Row(Point):
     """One method at one budget, of one model on one benchmark, with everything that is known of it. Means in tokens.
 
     `accuracy` is avg@k and `maj_at_k` is at k = `samples`; `pass_at_k` holds k = 1, 2, 4, … and `samples`. Tokens are
-    those sampled and, as thinking, the "Wait" that s1 puts in; forced ones after the thinking are not counted. Ratios
-    and shares are of all answers:
+    those sampled and, as thinking, the "Wait" that s1 puts in; those forced after the thinking, close and words, are
+    `mean_forced_tokens`. `left_out` problems were asked for and are too long for `max_prompt_length`; `response_limit`
+    is the longest completion where the budget is unlimited, `None` where that is what the context leaves. Ratios and
+    shares are of all answers:
 
     - `closed_ratio`, `forced_ratio`, `eos_ratio` and `cut_ratio`, how the thinking ended, add up to 1;
     - `accuracy`, `wrong`, `unevaluated`, `unparseable`, `censored` (cut off or ended before there was an answer) and,
       of programs, `faults` add up to 1;
-    - `unboxed`: the answer was read without a box, which s1 allows after its forced text.
+    - `unboxed`: the answer was read without a box, which s1 allows after its forced text (`BOXES_ONLY` does not).
 
     Programs have no `maj_at_k`, since no two need be the same text, and `faults` is the share of every outcome but
     right and wrong (`ungraded` is the grader's own); of mathematics these are all `unparseable`.
 
-    `seed` is that of the sampling, `commit` the one that finished it.
+    `seed` is that of the sampling, `commit` the one that finished it, `graded_by` what graded it.
     """
 
     model: str
@@ -51,6 +53,9 @@ class Row(Point):
     maj_at_k: float | None
     mean_thinking_tokens: float
     mean_solution_tokens: float
+    mean_forced_tokens: float
+    response_limit: int | None
+    left_out: int
     closed_ratio: float
     eos_ratio: float
     cut_ratio: float
@@ -64,40 +69,8 @@ class Row(Point):
     unboxed: float
     seed: int
     commit: str
+    graded_by: str
     faults: dict[str, float] = field(default_factory=dict)
-
-
-class Alike(StrEnum):
-    """What the two sides of a difference have in common."""
-
-    BUDGET = "budget"
-    TOKENS = "tokens used"  # the other side lies on the line through its points, over the logarithm of the tokens
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Accuracy of a row minus that of another, paired over the same problems and samples, with its interval.
-
-    Budgets and `mean_tokens` are the row's; `minus_mean_tokens` are those of the other.
-    """
-
-    model: str
-    method: str
-    minus_model: str
-    minus_method: str
-    benchmark: str
-    alike: Alike
-    thinking_budget: int | None
-    solution_budget: int | None
-    mean_tokens: float
-    minus_mean_tokens: float
-    difference: float
-    ci_low: float
-    ci_high: float
-
-    @property
-    def budget(self) -> Budget:
-        return Budget(self.thinking_budget, self.solution_budget)
 
 
 @dataclass(frozen=True)
@@ -126,6 +99,10 @@ class Measured:
         return statistics.Point(_matrix(self.answers, _correct(self.answers)), _matrix(self.answers, tokens))
 
     @cached_property
+    def conditions(self) -> Conditions:
+        return Conditions.from_text(self.answers["conditions"].iloc[0])
+
+    @cached_property
     def asked(self) -> list[Any]:
         """What the answers are answers to: problem, sample and accepted answers."""
         columns = (self.answers[name] for name in ("problem", "sample", "answers"))
@@ -142,9 +119,25 @@ def _matrix(answers: pd.DataFrame, column: Iterable[Any]) -> NDArray[np.float64]
 
 
 def summarize(table: pd.DataFrame) -> list[Measured]:
-    """The rows of a table of graded answers, in the order in which they were asked for."""
-    cells = table.groupby(CELL, sort=False, dropna=False)
-    return [_measure(answers.sort_values(["problem", "sample"])) for _, answers in cells]
+    """The rows of a table of graded answers, in the order in which they were asked for; strictly read ones beside."""
+    found = []
+    for _, answers in table.groupby(CELL, sort=False, dropna=False):
+        ordered = answers.sort_values(["problem", "sample"])
+        found.append(_measure(ordered))
+        if ordered["unboxed"].any():
+            found.append(_measure(_boxes_only(ordered)))
+    return found
+
+
+def _boxes_only(answers: pd.DataFrame) -> pd.DataFrame:
+    """The same answers under another method's name, without what was read of them outside of a box."""
+    unboxed = answers["unboxed"]
+    return answers.assign(
+        method=f"{answers['method'].iloc[0]}, {BOXES_ONLY}",
+        outcome=answers["outcome"].mask(unboxed, Outcome.UNBOXED.value),
+        value=answers["value"].mask(unboxed),
+        unboxed=False,
+    )
 
 
 def _measure(answers: pd.DataFrame) -> Measured:
@@ -154,7 +147,8 @@ def _measure(answers: pd.DataFrame) -> Measured:
     correct = _matrix(answers, right)
     estimate = statistics.accuracy(correct)
     problems, samples = correct.shape
-    given = np.array(texts(answers["answer"]), dtype=object).reshape(problems, samples)
+    budgets = [_optional(first[name]) for name in ("thinking_budget", "solution_budget")]
+    given = np.array(texts(answers["value"]), dtype=object).reshape(problems, samples)
     ks = [*(2**i for i in range((samples - 1).bit_length())), samples]
     thinking, solution = answers["thinking_tokens"], answers["solution_tokens"]
     closed, forced = end == ThinkingEnd.CLOSED, end == ThinkingEnd.FORCED
@@ -167,8 +161,8 @@ def _measure(answers: pd.DataFrame) -> Measured:
         model=first["model"],
         method=first["method"],
         benchmark=first["benchmark"],
-        thinking_budget=_optional(first["thinking_budget"]),
-        solution_budget=_optional(first["solution_budget"]),
+        thinking_budget=budgets[0],
+        solution_budget=budgets[1],
         problems=problems,
         samples=samples,
         accuracy=estimate.mean,
@@ -179,6 +173,9 @@ def _measure(answers: pd.DataFrame) -> Measured:
         mean_tokens=float((thinking + solution).mean()),
         mean_thinking_tokens=float(thinking.mean()),
         mean_solution_tokens=float(solution.mean()),
+        mean_forced_tokens=float(answers["forced_tokens"].mean()),
+        response_limit=Conditions.from_text(first["conditions"]).response if None in budgets else None,
+        left_out=int(first["asked_problems"]) - problems,
         closed_ratio=float(closed.mean()),
         forced_ratio=float(forced.mean()),
         eos_ratio=float((end == ThinkingEnd.EOS).mean()),
@@ -193,6 +190,7 @@ def _measure(answers: pd.DataFrame) -> Measured:
         unboxed=float(answers["unboxed"].mean()),
         seed=int(first["seed"]),
         commit=first["commit"],
+        graded_by=first["graded_by"],
         faults={str(fault): float((other & (outcome == fault)).mean()) for fault in PROGRAM_FAULTS}
         if are_programs
         else {},
@@ -202,72 +200,6 @@ def _measure(answers: pd.DataFrame) -> Measured:
 
 def _optional(budget: Any) -> int | None:
     return None if pd.isna(budget) else int(budget)
-
-
-def difference(one: Measured, other: Measured) -> Difference | None:
-    """Accuracy of `one` minus that of `other`; `None` if they do not answer the same problems as often."""
-    if one.asked != other.asked:
-        return None
-    paired = statistics.difference(one.point.correct - other.point.correct)
-    return _difference(one.row, other.row, Alike.BUDGET, other.row.mean_tokens, paired)
-
-
-def _difference(
-    row: Row, minus: Row, alike: Alike, minus_mean_tokens: float, estimate: statistics.Estimate
-) -> Difference:
-    return Difference(
-        model=row.model,
-        method=row.method,
-        minus_model=minus.model,
-        minus_method=minus.method,
-        benchmark=row.benchmark,
-        alike=alike,
-        thinking_budget=row.thinking_budget,
-        solution_budget=row.solution_budget,
-        mean_tokens=row.mean_tokens,
-        minus_mean_tokens=minus_mean_tokens,
-        difference=estimate.mean,
-        ci_low=estimate.low,
-        ci_high=estimate.high,
-    )
-
-
-def between(measured: Sequence[Measured], model: str, minus_model: str) -> list[Difference]:
-    """One model against another, by the same method at the same budget; mixed models against separate budgeting."""
-    others = {(other.row.method, other.row.budget): other for other in measured if other.row.model == minus_model}
-    pairs = [
-        (one, others.get((REFERENCE if one.row.method == MIXED else one.row.method, one.row.budget)))
-        for one in measured
-        if one.row.model == model
-    ]
-    return [found for one, other in pairs if other is not None and (found := difference(one, other)) is not None]
-
-
-def _over_reference(measured: Sequence[Measured], model: str) -> list[Difference]:
-    """Every method of a model against separate budgeting, at the same budget and at as many tokens used."""
-    own = [each for each in measured if each.row.model == model]
-    reference = [each for each in own if each.row.method == REFERENCE]
-    found = []
-    for one in own:
-        if one.row.method == REFERENCE:
-            continue
-        same = [other for other in reference if other.row.budget == one.row.budget]
-        found += [paired for other in same if (paired := difference(one, other)) is not None]
-        line = [other for other in reference if other.asked == one.asked]
-        values = statistics.minus_interpolated(one.point, [other.point for other in line])
-        if values is not None:
-            estimate = statistics.difference(values)
-            found.append(_difference(one.row, line[0].row, Alike.TOKENS, one.row.mean_tokens, estimate))
-    return found
-
-
-def differences(measured: Sequence[Measured]) -> list[Difference]:
-    """Every method against separate budgeting of the same model, and every model against the first."""
-    models = list(dict.fromkeys(each.row.model for each in measured))
-    return [
-        *(found for model in models for found in _over_reference(measured, model)),
-        *(found for model in models[1:] for found in between(measured, model, models[0])),
-    ]
 
 
 def lines(measured: Sequence[Measured]) -> list[Line]:
@@ -280,7 +212,7 @@ def lines(measured: Sequence[Measured]) -> list[Line]:
         if len(set(budgets)) < 3 or any(each.asked != line[0].asked for each in line):
             continue
         area = statistics.area(np.stack([each.point.correct for each in line]), budgets)
-        fit = statistics.log_fit([each.row.mean_tokens for each in line], [each.row.accuracy for each in line])
+        fit = statistics.log_fit([each.point for each in line])
         found.append(Line(model, method, benchmark, area.mean, area.low, area.high, fit))
     return found
 

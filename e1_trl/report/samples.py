@@ -1,28 +1,29 @@
 """The table of answers, one row an answer: its columns, reading, writing and grading it.
 
 `samples.parquet` in the folder of an evaluation is derived: the segments that are stored beside it, and the list of
-what was asked, determine it. Knows nothing of engines, tokenizers or of how answers are graded.
+what was asked, determine it. It is made in parts, since all answers at once may be more than the memory holds. Knows
+nothing of engines, tokenizers or of how answers are graded.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from e1_trl.atomic import StoreError, write_table
+from e1_trl.atomic import StoreError, write_atomically
 
 if TYPE_CHECKING:
     from e1_trl.grading.grade import Grade, Grader
 
 FILE = "samples.parquet"
 LONGEST_ANSWER = 1000  # characters of an accepted answer in the table
-GRADED_AT_A_TIME = 1000  # answers
+READ_AT_A_TIME = 1000  # answers
 REFERENCES_AT_A_TIME = 2**26  # characters: the tests of one program may be many megabytes
 
 ASKED = [
@@ -34,6 +35,8 @@ ASKED = [
     pa.field("method", pa.string(), nullable=False),
     pa.field("thinking_budget", pa.int64()),  # tokens; null: unlimited
     pa.field("solution_budget", pa.int64()),
+    pa.field("conditions", pa.dictionary(pa.int32(), pa.string()), nullable=False),  # `Conditions.as_text`
+    pa.field("asked_problems", pa.int32(), nullable=False),  # of the method at the budget, those left out included
     pa.field("problem", pa.int32(), nullable=False),  # its index in the benchmark
     pa.field("problem_id", pa.string()),  # what the benchmark calls it; null: nothing
     pa.field("sample", pa.int32(), nullable=False),
@@ -56,7 +59,9 @@ SPENT = [
 GRADED = [
     pa.field("outcome", pa.string(), nullable=False),  # an Outcome
     pa.field("answer", pa.string()),  # what was read; null: nothing
+    pa.field("value", pa.string()),  # of that answer, however it is spelled
     pa.field("unboxed", pa.bool_(), nullable=False),  # it was read from free_text
+    pa.field("graded_by", pa.string(), nullable=False),  # the grader's version
 ]
 SCHEMA = pa.schema([*ASKED, *TEXTS, *SPENT, *GRADED])
 FIGURES = [field.name for field in (*ASKED, *SPENT, *GRADED)]  # all that statistics are made of
@@ -93,6 +98,10 @@ def read(folder: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
             f"cannot read {file} ({str(error).splitlines()[0]}); delete it and run the evaluation again, which resumes "
             "and writes it anew"
         ) from error
+    return _as_pandas(table)
+
+
+def _as_pandas(table: pa.Table) -> pd.DataFrame:
     return table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
 
 
@@ -104,63 +113,125 @@ def _deviation(written: pa.Schema) -> str:
     return "; ".join(f"{what}: {', '.join(names)}" for what, names in named.items() if names) or "another order"
 
 
-def write(table: pd.DataFrame, folder: Path) -> None:
-    """Write graded answers.
+def made_of(folder: Path) -> dict[str, str]:
+    """What `write` was told of the table in a folder; nothing if there is none, or none that `read` would take."""
+    try:
+        schema = pq.read_schema(folder / FILE)
+    except (OSError, pa.ArrowException):
+        return {}
+    facts = schema.metadata or {}
+    return {name.decode(): fact.decode() for name, fact in facts.items()} if schema.equals(SCHEMA) else {}
+
+
+def write(parts: pd.DataFrame | Iterable[pd.DataFrame], folder: Path, made_of: Mapping[str, str] | None = None) -> None:
+    """Write graded answers, a part after the other, and with them what they were made of.
 
     Raises:
         StoreError: they could not be written, as on a full disk.
         KeyError, ValueError, pa.ArrowException: a column is missing, or holds what `SCHEMA` does not allow.
     """
-    written = pa.Table.from_pandas(table, schema=SCHEMA, preserve_index=False)
-    write_table(written.replace_schema_metadata(None), folder / FILE)
+    schema = SCHEMA.with_metadata(made_of)
+
+    def write_parts(path: Path) -> None:
+        with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as file:
+            for part in [parts] if isinstance(parts, pd.DataFrame) else parts:
+                table = pa.Table.from_pandas(part, schema=SCHEMA, preserve_index=False)
+                file.write_table(table.replace_schema_metadata(made_of))
+
+    write_atomically(folder / FILE, write_parts)
+
+
+def regrade(folder: Path, grader: "Grader") -> None:
+    """Grade the answers of a finished evaluation anew, by the accepted answers in the table.
+
+    Raises:
+        StoreError: they could not be written, as on a full disk.
+    """
+    made = {**made_of(folder), "grader": grader.version}
+    with pq.ParquetFile(folder / FILE, page_checksum_verification=True) as file:
+        parts = (_as_pandas(pa.Table.from_batches([batch])) for batch in file.iter_batches(READ_AT_A_TIME))
+        write(graded(parts, file.metadata.num_rows, grader), folder, made)
+
+
+class Known(Protocol):
+    """Grades of earlier, by a key of the answer, the accepted answers and the grader."""
+
+    def grades(self, keys: Iterable[str]) -> dict[str, "Grade"]: ...
+
+    def keep(self, grades: Mapping[str, "Grade"]) -> None: ...
+
+
+def graded(
+    parts: Iterable[pd.DataFrame],
+    answers: int,
+    grader: "Grader",
+    accepted: Callable[[int], Sequence[str]] | None = None,
+    known: Known | None = None,
+) -> Iterator[pd.DataFrame]:
+    """Each part as `grade` returns it, while a bar shows how many of all answers that were."""
+    with tqdm(total=answers, desc="grading", unit="answer") as progress:
+        for part in parts:
+            yield grade(part, grader, accepted, known)
+            progress.update(len(part))
 
 
 def grade(
-    table: pd.DataFrame, grader: "Grader", accepted: Callable[[int], Sequence[str]] | None = None
+    table: pd.DataFrame,
+    grader: "Grader",
+    accepted: Callable[[int], Sequence[str]] | None = None,
+    known: Known | None = None,
 ) -> pd.DataFrame:
-    """Answers with the columns `outcome`, `answer` and `unboxed` filled in or replaced.
+    """Answers with the columns of `GRADED` filled in or replaced.
 
     Args:
         table: the answers.
         grader: of their kind.
         accepted: the accepted answers of a problem, by its index; unset: those in the table.
+        known: has the grades of answers that need none, and is given those that are new.
     """
-    grades: dict[int, Grade] = {}
-    with tqdm(total=len(table), desc="grading", unit="answer") as progress:
-        for batch, references in _batches(table, accepted):
-            part = table.iloc[batch]
-            found = grader.grade(part["solution"].tolist(), references, texts(part["free_text"]))
-            grades |= dict(zip(batch, found, strict=True))
-            progress.update(len(part))
-    ordered = [grades[position] for position in range(len(table))]
+    version, columns = grader.version, (table["answers"].map(list), table["solution"], texts(table["free_text"]))
+    keys = [_key(version, *answer) for answer in zip(*columns, strict=True)]
+    grades = {} if known is None else known.grades(set(keys))
+    new = {key: position for position, key in enumerate(keys) if key not in grades}
+    for positions, references in _batches(table, list(new.values()), accepted):
+        part = table.iloc[positions]
+        found = grader.grade(part["solution"].tolist(), references, texts(part["free_text"]))
+        given = dict(zip((keys[position] for position in positions), found, strict=True))
+        grades |= given
+        if known is not None:
+            known.keep(given)
+    ordered = [grades[key] for key in keys]
     return table.assign(
         outcome=[str(grade.outcome) for grade in ordered],
         answer=pd.Series([grade.answer for grade in ordered], index=table.index, dtype=object),
+        value=pd.Series([grade.value or grade.answer for grade in ordered], index=table.index, dtype=object),
         unboxed=[grade.unboxed for grade in ordered],
+        graded_by=version,
     )
 
 
+def _key(*facts: object) -> str:
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
 def _batches(
-    table: pd.DataFrame, accepted: Callable[[int], Sequence[str]] | None
+    table: pd.DataFrame, positions: Sequence[int], accepted: Callable[[int], Sequence[str]] | None
 ) -> Iterator[tuple[list[int], list[Sequence[str]]]]:
-    """Positions in the table, those of one problem together, and for each the accepted answers."""
-    positions: list[int] = []
+    """These positions in the table, those of one problem together, and for each the accepted answers."""
+    batch: list[int] = []
     references: list[Sequence[str]] = []
-    size, last = 0, None
-    known: Sequence[str] = ()
-    problems, own = table["problem"].to_numpy(), table["answers"]
-    for position in np.argsort(problems, kind="stable").tolist():
-        if problems[position] != last:
-            last = problems[position]
-            known = list(own.iloc[position]) if accepted is None else accepted(int(last))
-            size += sum(map(len, known))
-        positions.append(position)
-        references.append(known)
-        if len(positions) >= GRADED_AT_A_TIME or size >= REFERENCES_AT_A_TIME:
-            yield positions, references
-            positions, references, size = [], [], 0
-    if positions:
-        yield positions, references
+    size = 0
+    rows = table.iloc[positions].assign(position=positions)
+    for problem, part in rows.groupby("problem"):
+        answers = list(part["answers"].iloc[0]) if accepted is None else accepted(int(problem))
+        batch += part["position"].tolist()
+        references += [answers] * len(part)
+        size += sum(map(len, answers))
+        if size >= REFERENCES_AT_A_TIME:
+            yield batch, references
+            batch, references, size = [], [], 0
+    if batch:
+        yield batch, references
 
 
 def texts(column: "pd.Series[str]") -> list[str | None]:

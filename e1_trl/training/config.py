@@ -3,7 +3,7 @@
 `settle` says what a configuration comes to with one model. Knows nothing about data, rewards or a loaded model.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -15,10 +15,14 @@ from e1_trl.budget import Budget, Marker
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
 from e1_trl.training.resolved import secrets_in
 
-# What follows from the budget; and a seed, which would make all rollouts of a prompt the same, each being a request.
+# What follows from the budget; and a seed, of which every request has its own, from the recipe's.
 OWN_SAMPLING_PARAMETERS = frozenset(
     ["n", "max_tokens", "min_tokens", "stop", "stop_token_ids", "logprobs", "detokenize", "output_kind", "seed"]
 )
+# What counts tokens, and would begin anew in the solution, which is a request of its own.
+COUNTING = frozenset(["frequency_penalty", "presence_penalty"])
+# Of an engine in the training processes.
+COLOCATED = ("vllm_enable_sleep_mode", "vllm_gpu_memory_utilization", "vllm_model_impl", "vllm_tensor_parallel_size")
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
             TRL's default weighs a completion by the product of its tokens' ratios and drops it beyond a bound. Over
             thousands of tokens that product is mostly rounding, so here each token has its own.
         deepspeed_plugin:
-            From the Accelerate configuration. Under ZeRO-2 and 3, gradients are accumulated and reduced in fp32 unless
+            From the Accelerate configuration. Under ZeRO, gradients are accumulated and reduced in fp32 unless
             `data_types` and `communication_data_type` of its DeepSpeed configuration say otherwise; DeepSpeed's own
             default is what the model computes in.
         hub_strategy (`str`, defaults to `"end"`):
@@ -87,8 +91,10 @@ class E1Config(BudgetedTraining, GRPOConfig):
     use_vllm: bool = field(default=True, metadata={"help": "Must be true: rollouts are budgeted inside vLLM."})
 
     def __post_init__(self) -> None:
+        if self.eval_budgets:  # in place of TRL's own evaluation, for which its batch would have to be divisible
+            self.num_generations_eval: int | None = self.num_generations_eval or 1
         super().__post_init__()
-        if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage >= 2:
+        if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage >= 1:
             settings = self.deepspeed_plugin.deepspeed_config
             settings.setdefault("communication_data_type", "fp32")
             settings.setdefault("data_types", {}).setdefault("grad_accum_dtype", "fp32")
@@ -127,12 +133,18 @@ class E1Config(BudgetedTraining, GRPOConfig):
             "use_transformers_continuous_batching": self.use_transformers_continuous_batching,
             "vllm_structured_outputs_regex": self.vllm_structured_outputs_regex,
         }
+        served = self.vllm_mode == "server"
+        defaults = {each.name: each.default for each in fields(self)}
+        ineffective |= {name: served and getattr(self, name) != defaults[name] for name in COLOCATED}
         if named := [name for name, value in ineffective.items() if value not in (None, False)]:
-            raise ValueError(f"{', '.join(named)}: no effect on rollouts that vLLM samples in two parts; remove it")
+            by = "a vLLM server" if served else "vLLM"
+            raise ValueError(f"{', '.join(named)}: no effect on rollouts that {by} samples in two parts; remove it")
         if isinstance(self.generation_kwargs, dict) and (
-            own := OWN_SAMPLING_PARAMETERS & self.generation_kwargs.keys()
+            own := (OWN_SAMPLING_PARAMETERS | COUNTING) & self.generation_kwargs.keys()
         ):
-            raise ValueError(f"generation_kwargs sets {sorted(own)}, which budgeted rollouts decide; remove them")
+            raise ValueError(
+                f"generation_kwargs sets {sorted(own)}, which cannot hold over a rollout's two requests; remove it"
+            )
         installed = get_available_reporting_integrations()
         if absent := [name for name in self.report_to if name not in installed]:
             raise ValueError(

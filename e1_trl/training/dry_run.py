@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
+from e1_trl.grading.boxes import boxed_answer
 from e1_trl.grading.grade import Grade, Grader
-from e1_trl.grading.mathematics import boxed_answer
 from e1_trl.grading.suite import Suite
 from e1_trl.problems.programs import SOLUTIONS, in_block, references
 from e1_trl.problems.prompts import tokenize

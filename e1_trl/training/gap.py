@@ -1,7 +1,9 @@
-"""How far vLLM's log-probabilities are from the trainer's, from one generation to the next."""
+"""How far the policy that vLLM samples from is from the trainer's: what is known beforehand, and what is measured."""
 
 import logging
-import math
+
+from accelerate.utils import is_peft_model
+from transformers import PreTrainedModel
 
 logger = logging.getLogger(__name__)
 
@@ -10,10 +12,23 @@ RISE = 3.0  # times the largest of these
 GROSS = 0.1  # nats; rounding in bfloat16 is well below, other weights or another distribution are not
 
 
-class LogprobGap:
-    """Warns when the gap grows out of what the run began with, or is gross from the start, and refuses NaN.
+def warn_beforehand(top_p: float, model: PreTrainedModel) -> None:
+    """Warn of what makes the two differ in every generation; `model` is as it is trained, with its adapter if any."""
+    if top_p < 1:
+        logger.warning(
+            "top_p is %g: vLLM samples from another distribution than the trainer computes; set it to 1", top_p
+        )
+    if is_peft_model(model) and any(each.itemsize == 2 and not each.requires_grad for each in model.parameters()):
+        logger.warning(
+            "vLLM gets the adapter merged into weights of 16 bits, where nearly all that it has learnt rounds away as "
+            "long as that is little; set dtype to float32"
+        )
 
-    The gap is the mean absolute difference of the two log-probabilities of each token, in nats.
+
+class LogprobGap:
+    """Warns when the gap grows out of what the run began with, or is gross from the start.
+
+    The gap is the mean absolute difference of the two log-probabilities of each token, in nats; TRL leaves NaN out.
     """
 
     def __init__(self) -> None:
@@ -21,16 +36,7 @@ class LogprobGap:
         self._bound = GROSS
 
     def see(self, gap: float, step: int) -> None:
-        """Take note of the gap of the generation at this step.
-
-        Raises:
-            RuntimeError: it is no finite number.
-        """
-        if not math.isfinite(gap):
-            raise RuntimeError(
-                f"step {step}: vLLM's and the trainer's log-probabilities differ by {gap} nats a token: one of them "
-                "computes no numbers any more"
-            )
+        """Take note of the gap of the generation at this step."""
         if gap > self._bound:
             usual = f"; in this run's first generations it was at most {max(self._first):.3g}" if self._first else ""
             logger.warning(

@@ -8,7 +8,6 @@ docs/private-names.md.
 import copy
 import logging
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 
 import torch
 from accelerate.utils import is_peft_model
-from accelerate.utils.other import get_free_port
 from datasets import Dataset, IterableDataset
 from transformers import (
     PreTrainedModel,
@@ -33,13 +31,15 @@ from e1_trl import hub
 from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget
 from e1_trl.engines.colocated import make_training_engine
+from e1_trl.engines.starting import starting
 from e1_trl.report import model_card
 from e1_trl.report.origin import Origin
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
 from e1_trl.trained import Trained
 from e1_trl.training.config import E1Config, settle
 from e1_trl.training.data import AnyDataset, check_columns, check_size, keep_short
-from e1_trl.training.gap import LogprobGap
+from e1_trl.training.gap import LogprobGap, warn_beforehand
+from e1_trl.training.master_weights import MasterWeights
 from e1_trl.training.progress import Once, Progress, Short, transcripts
 from e1_trl.training.rewards import Accuracy, Reward, sees_all
 
@@ -73,7 +73,7 @@ class E1Trainer(GRPOTrainer):
         ValueError: budget, context length, dataset, rewards and configuration do not fit together; before the model is
             loaded.
         EngineError: while training, when the engine does not hold the weights that it was sent.
-        RuntimeError: while training, when log-probabilities are no numbers any more.
+        RuntimeError: while training, when the policy computes no numbers any more.
     """
 
     def __init__(
@@ -115,22 +115,21 @@ class E1Trainer(GRPOTrainer):
         args.vllm_max_model_length = settled.lengths.context
         if args.push_to_hub and args.log_completions and args.process_index == 0:
             hub.keep_from_the_hub(Path(args.output_dir))
-        if args.world_size == 1:
-            # Where the engine's group of one meets itself. TRL tries the same port first in every run, and would refuse
-            # the later one of two that start together.
-            os.environ.setdefault("MASTER_PORT", str(get_free_port()))
-        super().__init__(
-            model=model,
-            reward_funcs=reward_funcs,
-            args=args,
-            train_dataset=train_dataset,
-            eval_dataset=eval_dataset,
-            processing_class=settled.tokenizer,
-            rollout_func=E1Trainer.rollout,
-            **kwargs,
-        )
+        revision = (args.model_init_kwargs or {}).get("revision")
+        with starting(revision if args.vllm_mode == "colocate" else None, args.world_size):
+            super().__init__(
+                model=model,
+                reward_funcs=reward_funcs,
+                args=args,
+                train_dataset=train_dataset,
+                eval_dataset=eval_dataset,
+                processing_class=settled.tokenizer,
+                rollout_func=E1Trainer.rollout,
+                **kwargs,
+            )
+        warn_beforehand(args.top_p, self.model)
         base = model if isinstance(model, str) else model.name_or_path
-        self.origin = Origin.of(base, (args.model_init_kwargs or {}).get("revision"))
+        self.origin = Origin.of(base, revision)
         self.recipe: dict[str, Any] | None = None
         self.marker = settled.marker
         self.context = settled.lengths.context
@@ -143,11 +142,14 @@ class E1Trainer(GRPOTrainer):
         for callback in (PrinterCallback, ProgressCallback):
             self.remove_callback(callback)
         self.add_callback(Progress())
+        if self.is_deepspeed_enabled and isinstance(model, str):
+            self.add_callback(MasterWeights(model, revision))
         logging.getLogger(GRPOTrainer.__module__).addFilter(Short())
         for handler in logging.getLogger("vllm").handlers:  # it repeats its warnings at every weight sync
             handler.addFilter(Once())
+        self._generations: dict[tuple[bool, int], int] = {}
         self.engine = make_training_engine(
-            self.vllm_generation, self.marker, self.context, self.accelerator, adapter=is_peft_model(self.model)
+            self.vllm_generation, self.marker, self.context, self.accelerator, is_peft_model(self.model), args.seed
         )
 
     @staticmethod
@@ -155,7 +157,7 @@ class E1Trainer(GRPOTrainer):
         """TRL's `rollout_func`: one budgeted completion for each of this process's prompts, and its bookkeeping."""
         prompt_ids, _, _ = trainer._tokenize_prompts(prompts)
         with profiling_context(trainer, "vLLM.generate"):  # as TRL names it; validation is not a part of it
-            completions = trainer._complete(prompt_ids, trainer.args.budget)
+            completions = trainer._complete(prompt_ids, trainer.args.budget, trainer.model.training)
         trainer._rollouts = list(zip(prompt_ids, completions, strict=True))
 
         bookkeeping: dict[str, list[Any]] = {
@@ -252,10 +254,14 @@ class E1Trainer(GRPOTrainer):
         A collective operation. Nothing is logged and nothing is trained on.
         """
         self.vllm_generation.sync_weights()
-        return self._complete(self._tokenize_prompts(prompts)[0], budget)
+        return self._complete(self._tokenize_prompts(prompts)[0], budget, training=False)
 
-    def _complete(self, prompt_ids: list[list[int]], budget: Budget) -> list[Completion]:
-        return self.engine.complete([Rollout(ids, budget, self.marker, self.context) for ids in prompt_ids])
+    def _complete(self, prompt_ids: list[list[int]], budget: Budget, training: bool) -> list[Completion]:
+        # Counted from the step on, evaluations apart, a generation has the same name in a run that was resumed.
+        at = (training, self.state.global_step)
+        self._generations[at] = self._generations.get(at, 0) + 1
+        rollouts = [Rollout(ids, budget, self.marker, self.context) for ids in prompt_ids]
+        return self.engine.complete(rollouts, (*at, self._generations[at]))
 
     def _calculate_rewards(
         self,
@@ -288,3 +294,13 @@ class E1Trainer(GRPOTrainer):
         if gaps := metrics.get("sampling/sampling_logp_difference/mean", []):
             self._gap.see(gaps[-1], self.state.global_step)
         return output
+
+    def compute_loss(self, *arguments: Any, **options: Any) -> torch.Tensor:
+        """TRL's loss; a RuntimeError where that is NaN, which neither TRL nor Transformers would log."""
+        loss: torch.Tensor = super().compute_loss(*arguments, **options)
+        if loss.isnan():
+            raise RuntimeError(
+                f"step {self.state.global_step}: the loss is NaN: the policy computes no numbers any more; resume from "
+                "a checkpoint before it, with a lower learning_rate or max_grad_norm"
+            )
+        return loss

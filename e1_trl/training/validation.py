@@ -1,5 +1,7 @@
 """Accuracy at several budgets while a training runs, from the trainer's own engine (the paper's figure 3)."""
 
+import logging
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +13,8 @@ from e1_trl.budget import Budget
 from e1_trl.grading.grade import Grade, Grader, Outcome
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.trainer import E1Trainer
+
+logger = logging.getLogger(__name__)
 
 PREFIX = "eval_budget/"  # of what is logged
 
@@ -72,7 +76,11 @@ class BudgetEvaluation(TrainerCallback):
             control.should_evaluate = True
 
     def evaluate(self) -> dict[str, float]:
-        """Answer and grade at the weights of now; what is logged. Every process takes its part of the prompts."""
+        """Answer and grade at the weights of now. Every process takes its part of the prompts.
+
+        Returns:
+            What is logged, and NaN for an accuracy that is not, since nothing could be graded: no checkpoint is best.
+        """
         trainer, accelerator = self.trainer, self.trainer.accelerator
         answers = len(self.prompts) * self.samples
         own = share(answers, accelerator.process_index, accelerator.num_processes)
@@ -94,4 +102,7 @@ class BudgetEvaluation(TrainerCallback):
                 if known:
                     logs[f"{PREFIX}{budget}/{name}"] = sum(known) / len(known)
         Trainer.log(trainer, logs)  # past GRPOTrainer.log, which would log the metrics of the training's step here
-        return logs
+        unknown = {name for budget in self.budgets if (name := f"{PREFIX}{budget}/accuracy") not in logs}
+        if unknown:
+            logger.warning("nothing could be graded, so there is no %s", ", ".join(sorted(unknown)))
+        return {**logs, **dict.fromkeys(unknown, math.nan)}  # which is better than no other, and worse than none

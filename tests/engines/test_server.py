@@ -16,7 +16,7 @@ from typing import Any
 import openai
 import pytest
 from accelerate import Accelerator
-from conftest import BASE, SERVED_CONTEXT
+from conftest import BASE, SERVED_CONTEXT, options
 from transformers import AutoTokenizer
 from vllm import LLM
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
@@ -28,6 +28,9 @@ from e1_trl.engines.colocated import ServedEngine
 from e1_trl.engines.engine import EngineError, SamplingSettings, run
 from e1_trl.engines.local import LocalEngine
 from e1_trl.engines.server import MOST_IN_FLIGHT, ServerEngine
+from e1_trl.evaluation.arguments import parse
+from e1_trl.evaluation.evaluate import evaluate
+from e1_trl.evaluation.prepare import prepare
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.problems.prompts import tokenize
@@ -117,7 +120,9 @@ class Answers(BaseHTTPRequestHandler):
         self._send(200, {"object": "list", "data": [{"id": "m", "object": "model", "created": 0, "owned_by": ""}]})
 
     def do_POST(self) -> None:
-        (first, *_) = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["prompt"]
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.seeds.append(asked.get("seed"))
+        (first, *_) = asked["prompt"]
         choice = {"index": 0, "text": "", "logprobs": None, "finish_reason": "length", "token_ids": [3]}
         body = {"id": "", "object": "text_completion", "created": 0, "model": "m", "choices": [choice]}
         self._send(self.server.respond(first), body)
@@ -142,11 +147,12 @@ class Stub(ThreadingHTTPServer):
     def __init__(self, respond: Callable[[int], int]):
         super().__init__(("127.0.0.1", 0), Answers)
         self.respond = respond
+        self.seeds: list[int | None] = []
         self.url = f"http://127.0.0.1:{self.server_port}/v1"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
-    def engine(self, concurrency: int = MOST_IN_FLIGHT) -> ServerEngine:
-        return ServerEngine.connect(self.url, "m", MARKER, GREEDY, context=100, concurrency=concurrency)
+    def engine(self, concurrency: int = MOST_IN_FLIGHT, seed: int | None = None) -> ServerEngine:
+        return ServerEngine.connect(self.url, "m", MARKER, GREEDY, context=100, concurrency=concurrency, seed=seed)
 
 
 @pytest.fixture
@@ -213,6 +219,29 @@ def test_a_whole_batch_is_in_flight_at_once_though_few_files_may_be_open() -> No
     assert sorted(answered) == sorted([*range(batch), *range(batch)])
 
 
+def test_every_request_of_a_training_has_a_seed_of_its_own_and_none_where_servers_take_none() -> None:
+    def seeds(*generations: tuple[int, ...], seed: int | None = 42) -> list[int | None]:
+        stub = Stub(lambda first: 200)
+        for generation in generations:  # the thinking is one token, the solution another
+            run(stub.engine(seed=seed), [Rollout([7], Budget(1, 1), MARKER, 100) for _ in range(8)], generation)
+        return stub.seeds
+
+    drawn = seeds((0, 1), (0, 2), (1, 1))
+    assert len(drawn) == len(set(drawn)) == 3 * 8 * 2
+    assert set(seeds((0, 2), (1, 1))) < set(drawn) and not set(seeds((0, 1), seed=43)) & set(drawn)
+    assert seeds((0, 1), seed=None) == [None] * 16
+
+
+def test_an_evaluation_asks_a_server_without_seeds_if_it_is_told_to(nano_data: Path, tmp_path: Path) -> None:
+    stub = Stub(lambda first: 200)
+    asked = ["--base_url", stub.url, "--served_model_name", "m", "--methods", "separate", "--budgets", "1+1"]
+    asked += ["--max_problems", 2, "--samples", 2, "--max_model_length", 100]
+    evaluate(prepare(parse(options(nano_data, tmp_path / "without", *asked, "--request_seeds", "false"))))
+    assert stub.seeds == [None] * 8
+    evaluate(prepare(parse(options(nano_data, tmp_path / "with", *asked))))
+    assert len(set(stub.seeds[8:])) == 8
+
+
 def test_requests_that_follow_wait_for_room() -> None:
     lock, now, most = threading.Lock(), [0], [0]
 
@@ -255,7 +284,7 @@ def test_a_training_process_gets_its_own_completions_from_the_server(server: ope
     engine = ServerEngine.connect(str(server.base_url), "nano", marker, GREEDY, SERVED_CONTEXT)
     prompts = [tokenizer.encode(f"<|user|>a={i};b=a+1;b?<|assistant|><think>") for i in range(4)]
     rollouts = [Rollout(ids, Budget(12, 8), marker, SERVED_CONTEXT) for ids in prompts]
-    completions = ServedEngine(Accelerator(cpu=True), engine).complete(rollouts)
+    completions = ServedEngine(Accelerator(cpu=True), engine).complete(rollouts, (True, 0, 1))
     alone = [Rollout(ids, Budget(12, 8), marker, SERVED_CONTEXT) for ids in prompts]
     run(engine, alone)
     assert [c.token_ids for c in completions] == [rollout.completion.token_ids for rollout in alone]

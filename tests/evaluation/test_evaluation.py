@@ -1,12 +1,15 @@
 """The evaluation end to end in this process, on the nano base and the real engine."""
 
 import contextlib
+import os
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,21 +17,23 @@ from urllib.parse import urlsplit
 import openai
 import pandas as pd
 import pytest
-from conftest import ROOT, SERVED_CONTEXT, free_port, options, results, started
+from conftest import ROOT, SERVED_CONTEXT, free_port, options, results, segments, started
 from scipy.stats import binomtest
 from vllm import LLM
 from vllm.config import ReasoningConfig
 
 from e1_trl.atomic import StoreError
+from e1_trl.engines.engine import EngineError, Follow, Requests
 from e1_trl.engines.local import LocalEngine
 from e1_trl.evaluation.arguments import parse
-from e1_trl.evaluation.evaluate import StartEngine
+from e1_trl.evaluation.evaluate import EvaluationError, StartEngine
 from e1_trl.evaluation.evaluate import evaluate as run_evaluation
 from e1_trl.evaluation.plan import Plan
 from e1_trl.evaluation.prepare import Prepared, prepare
-from e1_trl.report import samples
-
-KEY = ["problem", "sample", "branch", "start"]
+from e1_trl.grading.grade import Grade, Grader
+from e1_trl.grading.mathematics import MathematicsGrader
+from e1_trl.report import document, samples
+from e1_trl.rollout import Segment
 
 
 @pytest.fixture(scope="module")
@@ -56,37 +61,35 @@ def rows(output: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.engine
-def test_more_budgets_and_a_lost_shard_cost_only_what_is_missing(
+def test_more_budgets_and_a_damaged_segment_cost_only_what_is_missing(
     one_engine: StartEngine, nano_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, fresh = tmp_path / "grown", tmp_path / "fresh"
     small = ["--methods", "separate", "--max_problems", 32, "--temperature", 0]
     evaluate(one_engine, nano_data, folder, *small, "--budgets", "32+16")
-    first = pd.concat(pd.read_parquet(shard) for shard in folder.glob("segments/*.parquet"))
+    first = segments(folder)
     evaluate(one_engine, nano_data, folder, *small, "--budgets", "32+16", "64+16")
-    second = pd.concat(pd.read_parquet(shard) for shard in folder.glob("segments/*.parquet"))
-    assert len(second) > len(first) and first.merge(second, on=KEY).shape[0] == len(first)
+    second = segments(folder)
+    assert first.items() < second.items()
     evaluate(one_engine, nano_data, fresh, *small, "--budgets", "32+16", "64+16")
     assert (folder / "samples.parquet").read_bytes() == (fresh / "samples.parquet").read_bytes()
 
-    (shard,) = folder.glob("segments/*.parquet")
-    shard.write_bytes(shard.read_bytes()[:-10])
+    with contextlib.closing(sqlite3.connect(folder / "segments.sqlite")) as database, database:
+        one = "rowid = (SELECT min(rowid) FROM legs WHERE branch LIKE 'solution%')"
+        database.execute(f"UPDATE legs SET token_ids = zeroblob(length(token_ids)) WHERE {one}")
     evaluate(one_engine, nano_data, folder, *small, "--budgets", "32+16", "64+16")
-    assert "damaged, and put aside" in caplog.text and shard.name in caplog.text
+    assert "is damaged, and sampled again" in caplog.text
+    assert len(second.items() - segments(folder).items()) == 1
     assert (folder / "samples.parquet").read_bytes() == (fresh / "samples.parquet").read_bytes()
 
     # Nothing is missing, so no engine is started, though the table is lost.
     (folder / "samples.parquet").unlink()
     evaluate(no_engine, nano_data, folder, *small, "--budgets", "32+16", "64+16")
     assert (folder / "samples.parquet").read_bytes() == (fresh / "samples.parquet").read_bytes()
-    evaluate(no_engine, nano_data, folder, *small, "--budgets", "64+16", "32+16")
-    assert [row["thinking_budget"] for row in rows(folder)] == [64, 32]
-    # What is asked for anew comes after what is there, and takes the place of what was asked for before.
+    # What is asked for anew comes after what is there, and fewer problems are among those that are there.
     evaluate(one_engine, nano_data, folder, *small, "--budgets", "16+16")
-    assert [row["thinking_budget"] for row in rows(folder)] == [64, 32, 16]
-    # Fewer problems are among those that are there.
-    evaluate(no_engine, nano_data, folder, *small, "--budgets", "64+16", "--max_problems", 20)
-    assert [(row["thinking_budget"], row["problems"]) for row in rows(folder)] == [(32, 32), (16, 32), (64, 32)]
+    evaluate(no_engine, nano_data, folder, *small, "--budgets", "64+16", "32+16", "--max_problems", 20)
+    assert [(row["thinking_budget"], row["problems"]) for row in rows(folder)] == [(32, 32), (64, 32), (16, 32)]
     with pytest.raises(StoreError, match=r"separate 64\+16 is there for 32 problems with 1 samples, and asked for 20"):
         evaluate(no_engine, nano_data, folder, *small, "--budgets", "64+16", "--max_problems", 20, "--samples", 2)
     before = results(folder)
@@ -160,7 +163,9 @@ def test_every_method_has_its_rows_and_the_report_its_pictures(
         2,
     )
     found = rows(tmp_path)
-    assert {row["method"] for row in found} == set(methods)
+    strict = {row["method"] for row in found if row["method"].endswith(", boxes only")}
+    assert strict and strict <= {f"{method}, boxes only" for method in methods if method.startswith("s1")}
+    assert {row["method"] for row in found} == {*methods, *strict}
     assert [row["thinking_budget"] for row in found if row["method"] == "separate"] == [16, 32, 64]
     assert {row["solution_budget"] for row in found if row["method"] == "s1_as_released"} == {20}
     assert all(row["samples"] == 2 and row["problems"] == 12 for row in found)
@@ -207,8 +212,134 @@ def test_an_evaluation_with_other_settings_needs_another_folder(
 ) -> None:
     small = ["--budgets", "16+16", "--methods", "separate", "--max_problems", 4]
     evaluate(one_engine, nano_data, tmp_path, *small)
+    with pytest.raises(StoreError, match=r"separate 16\+16 is there for 4 problems with 1 samples, and asked for 2"):
+        evaluate(no_engine, nano_data, tmp_path, *small, "--max_problems", 2, "--samples", 2)
     with pytest.raises(StoreError, match=r"holds an evaluation with sampling = .*0\.6.*this one has .*0\.9"):
         evaluate(no_engine, nano_data, tmp_path, *small, "--temperature", 0.9)
+
+
+@pytest.mark.engine
+def test_nobody_else_is_let_in_until_the_report_is_written(
+    one_engine: StartEngine, nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = ["--budgets", "16+16", "--methods", "separate", "--max_problems", 4]
+    write, tried = document.write, []
+
+    def second(report: document.Report, folder: Path) -> list[Path]:
+        with pytest.raises(StoreError, match="another process evaluates into"):
+            evaluate(no_engine, nano_data, folder, *small)
+        tried.append(folder)
+        return write(report, folder)
+
+    monkeypatch.setattr(document, "write", second)
+    evaluate(one_engine, nano_data, tmp_path, *small)
+    assert tried == [tmp_path]
+
+
+class Watched:
+    """A grader that counts what it is given."""
+
+    def __init__(self, grader: Grader):
+        self.grader = grader
+        self.version, self.faults = grader.version, grader.faults
+        self.solutions: list[str] = []
+
+    def __enter__(self) -> "Watched":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.grader.close()
+
+    def close(self) -> None:
+        self.grader.close()
+
+    def grade(self, solutions: Sequence[str], *more: Any) -> list[Grade]:
+        self.solutions += solutions
+        return self.grader.grade(solutions, *more)
+
+
+@pytest.mark.engine
+def test_what_is_not_new_is_neither_decoded_nor_graded_again(
+    one_engine: StartEngine, nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = ["--methods", "separate", "--max_problems", 32]
+
+    def graded(start: StartEngine, budgets: Sequence[str], decodes: bool = True) -> list[str]:
+        prepared = prepare(parse(options(nano_data, tmp_path, *small, "--budgets", *budgets)))
+        if not decodes:
+            monkeypatch.setattr(prepared.tokenizer, "decode", lambda *_, **__: pytest.fail("something was decoded"))
+        watched = Watched(prepared.grader)
+        run_evaluation(replace(prepared, grader=watched), start)
+        return watched.solutions
+
+    first = graded(one_engine, ["16+16"])
+    assert first
+    before = (tmp_path / "samples.parquet").stat()
+    assert graded(no_engine, ["16+16"], decodes=False) == []
+    assert (tmp_path / "samples.parquet").stat() == before
+    added = graded(one_engine, ["16+16", "64+16"])
+    table = samples.read(tmp_path)
+    assert set(added) <= set(table[table["thinking_budget"] == 64]["solution"])
+    assert 0 < len(added) <= 32
+    (tmp_path / "samples.parquet").unlink()
+    assert graded(no_engine, ["64+16"]) == []
+    pd.testing.assert_frame_equal(samples.read(tmp_path), table)
+
+
+class Ends:
+    """The real engine, which something ends after some segments."""
+
+    def __init__(self, engine: LocalEngine, error: BaseException):
+        self.engine = engine
+        self.error = error
+
+    def serve(self, requests: Requests[Any], follow: Follow[Any]) -> None:
+        left = iter(range(20))
+
+        def followed(key: Any, segment: Segment) -> Requests[Any]:
+            further = follow(key, segment)
+            if next(left, None) is None:
+                raise self.error
+            return further
+
+        self.engine.serve(requests, followed)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    "error",
+    [EngineError("gone"), ValueError("an engine\nthat cuts"), OSError(12, "no memory"), KeyboardInterrupt()],
+    ids=lambda error: type(error).__name__,
+)
+def test_whatever_ends_the_sampling_is_one_line_and_loses_nothing(
+    one_engine: StartEngine, nano_data: Path, tmp_path: Path, error: BaseException
+) -> None:
+    small = ["--budgets", "16+16", "32+16", "--methods", "separate", "--max_problems", 32, "--temperature", 0]
+    with pytest.raises(EvaluationError) as said:
+        evaluate(lambda *work: Ends(one_engine(*work), error), nano_data, tmp_path, *small)
+    why = " ".join(str(error).split()) or "interrupted"
+    assert str(said.value) == f"{why}; segments stored in {tmp_path}: 21; the same command goes on"
+    before = segments(tmp_path)
+    assert len(before) == 21
+    evaluate(one_engine, nano_data, tmp_path, *small)
+    assert before.items() < segments(tmp_path).items()
+
+
+@pytest.mark.engine
+def test_workers_that_do_not_start_are_one_line_and_what_was_sampled_is_graded_by_the_next_ones(
+    one_engine: StartEngine, nano_data: Path, tmp_path: Path
+) -> None:
+    small = ["--budgets", "64+16", "--methods", "separate", "--max_problems", 8]
+    prepared = prepare(parse(options(nano_data, tmp_path, *small)))
+    grader = prepared.grader
+    assert isinstance(grader, MathematicsGrader)
+    grader.processes.initializer = os.abort
+    with pytest.raises(
+        EvaluationError, match=rf"^[^\n]+; segments stored in {tmp_path}: \d+; the same command goes on$"
+    ):
+        run_evaluation(prepared, one_engine)
+    evaluate(no_engine, nano_data, tmp_path, *small)
+    assert rows(tmp_path)
 
 
 class Line:
@@ -261,7 +392,7 @@ def test_an_evaluation_outlives_the_line_to_its_server_and_equals_one_in_process
     served = ["--base_url", f"http://127.0.0.1:{line.port}/v1", "--served_model_name", "nano"]
     client = started(nano_data, remote, log, *sampled, *served)
     try:
-        while not list(remote.glob("segments/*.parquet")):
+        while not segments(remote):
             assert client.poll() is None, log.read_text()[-3000:]
             time.sleep(0.05)
         line.cut()

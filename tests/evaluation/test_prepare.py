@@ -17,8 +17,10 @@ from e1_trl.budget import Budget
 from e1_trl.engines.checkpoint import Checkpoint
 from e1_trl.evaluation.arguments import parse
 from e1_trl.evaluation.manifest import digest, digest_of_table
+from e1_trl.evaluation.plan import Plan, Problem
 from e1_trl.evaluation.prepare import prepare
 from e1_trl.evaluation.start import engine_options
+from e1_trl.rollout import Segment, Stop
 from e1_trl.trained import Point, Trained
 
 AT = ("--budgets", "16+16")
@@ -50,7 +52,16 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(nano_data: Path, t
         ("needs thinking_from", options(nano_data, out, *at, "--methods", "mixed")),
         ("engine_args sets seed, for which", options(nano_data, out, *at, "--engine_args", '{"seed": 1}')),
         ("seed is -1", options(nano_data, out, *at, "--seed", -1)),
-        ("none of the first 1 problems", options(long, out, *at, "--dataset_split", "train", "--max_problems", 1)),
+        ("request_seeds is about a server", options(nano_data, out, *at, "--request_seeds", "false")),
+        ("a prompt of 12.. tokens with budget 16.16", options(long, out, *at, "--dataset_split", "train")),
+        (
+            "none of the first 1 problems",
+            options(long, out, *at, "--dataset_split", "train", "--max_problems", 1, "--max_prompt_length", 1000),
+        ),
+        (
+            "samples is 4, which are all the same at temperature 0; ask for 1",
+            options(nano_data, out, *at, "--samples", 4, "--temperature", 0),
+        ),
         ("engine_args is '\\[1\\]'; it must be a JSON object", options(nano_data, out, *at, "--engine_args", "[1]")),
         ("chat_template_kwargs is 'x', which is not", options(nano_data, out, *at, "--chat_template_kwargs", "x")),
         ("livecodebench, which is not asked for", options(nano_data, out, *at, "--livecodebench", "v5")),
@@ -65,6 +76,10 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(nano_data: Path, t
         (
             "program_prompt is 'deepcoder'; the benchmark leetcode has its own",
             ["--model", BASE, *at, "--benchmark", "leetcode", "--program_prompt", "deepcoder"],
+        ),
+        (
+            "max_tests is 3; the benchmark leetcode has its own",
+            ["--model", BASE, *at, "--benchmark", "leetcode", "--max_tests", "3"],
         ),
         ("with base_url, the server", options(nano_data, out, *at, "--base_url", nowhere, "--data_parallel_size", 2)),
     ]
@@ -81,6 +96,7 @@ def test_the_digest_of_a_table_is_that_of_the_whole_as_json() -> None:
         assert digest_of_table(table) == digest(json.dumps(table.to_dict()))
 
 
+@pytest.mark.usefixtures("sandbox")
 def test_long_accepted_answers_are_kept_out_of_the_table_and_given_to_the_grader(tmp_path: Path) -> None:
     tests = {"inputs": ["1\n" * 2000, "2\n"], "outputs": ["1", "2"]}
     rows = [
@@ -89,9 +105,8 @@ def test_long_accepted_answers_are_kept_out_of_the_table_and_given_to_the_grader
     ]
     data = tmp_path / "test.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    unprotected = ["--grader", "programs", "--run_programs_unprotected", "true"]  # nothing is run
     prepared = prepare(
-        parse(options(data, tmp_path / "out", "--dataset_split", "train", "--budgets", "8+8", *unprotected))
+        parse(options(data, tmp_path / "out", "--dataset_split", "train", "--budgets", "8+8", "--grader", "programs"))
     )
     (long,), (short,) = prepared.problems["answers"][:]
     assert long.startswith("sha256:") and len(long) < 100 and short.startswith("{")
@@ -117,6 +132,7 @@ def test_marker_forced_text_and_budgets_are_the_models_own_unless_others_are_nam
         assert [str(asked.cell.budget) for asked in found.asked] == budgets
         assert found.tokenizer.decode(found.setting.marker.ids) == ";"
         assert found.tokenizer.decode(found.setting.marker.forced_ids) == "0;"
+        assert (found.conditions.marker, found.conditions.forced_text) == (";", "0;"), "the report says it"
     assert f"marker: ';', from budget.json of {model}" in caplog.text
 
     named = ("--budgets", "8+8", "--marker", "</think>")
@@ -140,11 +156,9 @@ def test_arguments_of_the_template_the_sampling_and_the_engine_reach_it(nano_dat
     assert longer == [*ids, *AutoTokenizer.from_pretrained(BASE).encode("a=1;")]
     assert plain.manifest != more.manifest
     assert (plain.sampling.top_k, plain.sampling.min_p) == (20, 0.1)
-    arguments = engine_options(plain, 100, seed=[0, 0, 0])
-    assert {"trust_remote_code": True, "dtype": "float32", "block_size": 64, "max_model_len": 100}.items() <= (
-        arguments.items()
-    )
-    assert arguments["seed"] != engine_options(plain, 100, seed=[0, 0, 1])["seed"]
+    arguments = engine_options(plain, 100, seed=3)
+    expected = {"trust_remote_code": True, "dtype": "float32", "block_size": 64, "max_model_len": 100, "seed": 3}
+    assert expected.items() <= arguments.items()
 
 
 def test_a_benchmark_of_the_paper_is_sampled_as_in_the_paper_and_says_so(
@@ -156,6 +170,7 @@ def test_a_benchmark_of_the_paper_is_sampled_as_in_the_paper_and_says_so(
     assert prepared.asked[0].samples == 16
     assert (prepared.sampling.temperature, prepared.sampling.top_p) == (0.6, 0.95)
     assert "sampling 16 times per problem, temperature 0.6, top_p 0.95" in caplog.text
+    assert prepare(parse([*asked, "--temperature", "0"])).asked[0].samples == 1, "they would all be the same"
     own = prepare(parse([*asked, "--samples", "2", "--temperature", "1", "--top_p", "1"]))
     assert (own.asked[0].samples, own.sampling.temperature, own.sampling.top_p) == (2, 1.0, 1.0)
 
@@ -164,6 +179,54 @@ def test_the_prompt_asks_for_a_box_where_nothing_else_is_said(nano_data: Path, t
     arguments = ["--model", str(BASE), "--dataset_name", str(nano_data), "--output", str(tmp_path), *AT]
     prepared = prepare(parse([*arguments, "--max_problems", "1"]))
     assert prepared.problems[0]["prompt"][-1]["content"].endswith("output the final answer within \\boxed{}.")
+
+
+def endless(plan: Plan, problem: Problem) -> dict[str, int]:
+    """How many tokens the first sample of a problem has by each method, of a "model" that never ends."""
+    tree = plan.tree(problem, 0, ())
+    queue = tree.requests()
+    while queue:
+        (_, branch), request = queue.pop()
+        tree.receive(branch, Segment([5] * request.max_tokens, Stop.LENGTH))
+        queue += tree.requests()
+    return {str(cell): len(completion.token_ids) for cell, completion in tree.completions.items()}
+
+
+def test_an_answer_without_a_budget_takes_no_more_than_the_authors_length_unless_another_context_is_asked_for(
+    nano_data: Path, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(BASE, model)
+    config = json.loads((BASE / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 131_072}))
+    asked = ("--model", model, *AT, "--methods", "separate", "unconstrained", "l1_max", "--max_problems", 8)
+    long = prepare(parse(options(nano_data, tmp_path, *asked)))
+    plan = long.plan(long.asked)
+    prompts = [ids for problem in plan.problems for ids in problem.prompts.values()]
+    assert len({len(ids) for ids in prompts}) > 1, "prompts of different lengths have answers as long"
+    for problem in plan.problems:
+        assert endless(plan, problem) == {
+            "unconstrained unlimited": 32_768,
+            "l1_max 16+16": 32_768,
+            "separate 16+16": 33,
+        }
+    assert plan.context == 32_768 + max(map(len, prompts))
+    assert (long.conditions.context, long.conditions.response) == (131_072, 32_768)
+
+    own = prepare(parse(options(nano_data, tmp_path, *asked, "--max_model_length", 65_536)))
+    assert own.conditions.response is None and own.plan(own.asked).context == 65_536
+    short = prepare(parse(options(nano_data, tmp_path, *AT, "--methods", "unconstrained")))
+    assert short.conditions.response is None and short.plan(short.asked).context == 1024
+
+
+def test_what_is_left_out_for_its_length_is_counted(tmp_path: Path) -> None:
+    data = tmp_path / "long.jsonl"
+    rows = [{"problem": "a=1;" * length + "a?", "answer": "1"} for length in (1, 100, 2, 100)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = options(data, tmp_path / "out", *AT, "--dataset_split", "train", "--max_prompt_length", 100)
+    prepared = prepare(parse([*asked, "--max_problems", "3"]))
+    assert prepared.problems["index"][:] == [0, 2] and prepared.asked[0].problems == 3
+    assert (prepared.conditions.problems, prepared.conditions.max_prompt_length) == (4, 100)
 
 
 def adapter(folder: Path, **settings: object) -> Path:
@@ -199,8 +262,8 @@ def test_an_adapter_takes_tokenizer_and_context_from_its_base_where_it_has_none(
     folder = adapter(tmp_path / "adapter")
     prepared = prepare(parse(options(nano_data, tmp_path, *AT, "--model", folder)))
     assert prepared.checkpoint == Checkpoint(str(BASE), None, adapter=str(folder), rank=12)
-    assert engine_options(prepared, 100, seed=[0])["tokenizer"] == str(BASE)
-    assert engine_options(prepared, 100, seed=[0])["max_lora_rank"] == 16
+    assert engine_options(prepared, 100, seed=0)["tokenizer"] == str(BASE)
+    assert engine_options(prepared, 100, seed=0)["max_lora_rank"] == 16
 
 
 def test_the_revision_of_an_adapter_on_the_hub_is_the_one_that_is_loaded(tmp_path: Path) -> None:

@@ -4,8 +4,10 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import openai
@@ -13,7 +15,7 @@ import pandas as pd
 import psutil
 import pytest
 import torch
-from conftest import BASE, ROOT, SERVED_CONTEXT, evaluated, evaluation, kill, options, results, started
+from conftest import BASE, ROOT, SERVED_CONTEXT, evaluated, evaluation, kill, options, results, segments, started
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -22,13 +24,6 @@ from e1_trl.evaluation.__main__ import main
 from e1_trl.report import samples
 
 KILLS = 6
-KEY = ["problem", "sample", "branch", "start", "before"]
-
-
-def shards(folder: Path) -> list[set[tuple[object, ...]]]:
-    """The segments that each shard holds, by their place in the tree, in the order in which the shards were begun."""
-    tables = [pd.read_parquet(shard) for shard in sorted(folder.glob("segments/*.parquet"))]
-    return [set(table[KEY].itertuples(index=False, name=None)) for table in tables]
 
 
 @pytest.mark.engine
@@ -45,37 +40,57 @@ def test_killed_at_random_moments_it_resumes_and_ends_the_same(
     sampled = [*served, *budgets, *methods, "--max_problems", 96, "--temperature", 0, "--concurrency", 4]
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
     evaluated(nano_data, undisturbed, *sampled)
-    (everything,) = shards(undisturbed)
 
     rng = random.Random(0)
     at_work = 0
+    stored: dict[tuple[object, ...], int] = {}
     for attempt in range(KILLS):
-        before = len(shards(killed))
         process = started(nano_data, killed, tmp_path / "log", *sampled)
         if attempt % 3 == 2:  # while it starts
             time.sleep(rng.uniform(0, 5))
         else:  # soon after it has begun to write
-            while process.poll() is None and len(list(killed.glob("segments/*.parquet"))) == before:
+            while process.poll() is None and len(segments(killed)) == len(stored):
                 time.sleep(0.01)
             time.sleep(rng.uniform(0, 1.5))
             at_work += process.poll() is None
         kill(process)
-        stored: set[tuple[object, ...]] = set()
-        for shard in shards(killed):
-            # All shards are put into one when everything has been sampled; until they are unlinked both are there.
-            assert shard == everything or not shard & stored, "what was stored was sampled again"
-            stored |= shard
+        assert stored.items() <= segments(killed).items(), "what was stored was sampled again"
+        stored = segments(killed)
     assert at_work >= 3
     evaluated(nano_data, killed, *sampled)
 
+    assert stored.items() <= segments(killed).items() and segments(killed).keys() == segments(undisturbed).keys()
     assert (killed / "samples.parquet").read_bytes() == (undisturbed / "samples.parquet").read_bytes()
     assert results(killed) == results(undisturbed)
+
+
+def interrupted(command: Sequence[str], output: Path) -> None:
+    """Run until something is stored, and interrupt: one line says what there is."""
+    before = len(segments(output))
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        while len(segments(output)) == before:
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal sends it, to all in its group
+        _, said = process.communicate()
+    assert process.returncode == 1 and "Traceback" not in said
+    stored = f"segments stored in {output}: {len(segments(output)):,}"
+    assert said.splitlines()[-1] == f"e1 eval: interrupted; {stored}; the same command goes on"
+
+
+@pytest.mark.engine
+@pytest.mark.distributed
+def test_ctrl_c_is_one_line_that_says_what_is_stored(server: openai.OpenAI, nano_data: Path, tmp_path: Path) -> None:
+    sampled = ["--base_url", server.base_url, "--served_model_name", "nano", "--max_model_length", SERVED_CONTEXT]
+    sampled += ["--budgets", "64+16", "--methods", "separate", "--max_problems", 512, "--concurrency", 2]
+    interrupted(evaluation(nano_data, tmp_path, *sampled), tmp_path)
 
 
 @pytest.mark.distributed
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two processes need two cores")
 @pytest.mark.skipif(torch.cuda.device_count() == 1, reason="two processes need two GPUs, or none")
 @pytest.mark.alone
+@pytest.mark.timeout(1200)
 def test_two_processes_find_what_one_does_killed_in_between_too(nano_data: Path, tmp_path: Path) -> None:
     sampled = ["--budgets", "16+16", "--methods", "separate", "--max_problems", 48, "--temperature", 0]
     sampled += ["--concurrency", 2]
@@ -87,8 +102,10 @@ def test_two_processes_find_what_one_does_killed_in_between_too(nano_data: Path,
         cores = {"VLLM_CPU_OMP_THREADS_BIND": "|".join(map(str, sorted(os.sched_getaffinity(0))[:2]))}
         environment = os.environ | (cores if parallel == "tensor" else {})
         if parallel == "data":
+            interrupted(two, folder)
+            before = len(segments(folder))
             parent = psutil.Popen(two, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            while not list(folder.glob("segments/*.parquet")):
+            while len(segments(folder)) == before:
                 assert parent.poll() is None
                 time.sleep(0.01)
             engines = parent.children()
@@ -98,7 +115,7 @@ def test_two_processes_find_what_one_does_killed_in_between_too(nano_data: Path,
         subprocess.run(two, cwd=ROOT, env=environment, check=True, capture_output=True)
         assert results(tmp_path / "one") == results(folder)
         # All of it is in the folder, too: nothing is left to sample.
-        assert len(pd.read_parquet(folder / "segments")) == len(pd.read_parquet(tmp_path / "one" / "segments"))
+        assert segments(folder).keys() == segments(tmp_path / "one").keys()
 
 
 @pytest.mark.distributed

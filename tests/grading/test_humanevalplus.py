@@ -13,14 +13,17 @@ from conftest import DATA
 from e1_trl.grading.grade import Outcome
 from e1_trl.grading.programs import ProgramGrader
 from e1_trl.grading.sandbox.box import Box, Limits
+from e1_trl.problems.arguments import TESTS
 from e1_trl.problems.humanevalplus import humaneval_suite
-from e1_trl.problems.programs import TESTS
 
 REFERENCE = """
 import numpy as np
 
 def double(n):
     return (n * 2, {n: 0.5})
+
+def assertion(out, exp, atol):
+    assert out == exp
 
 def ref_func(n):
     if n > 10**8:
@@ -80,8 +83,9 @@ def test_what_a_reference_cannot_do_within_the_limits_is_no_test(box: Box, caplo
         (REFERENCE.replace("INPUT", "open('x')"), "."),
         (REFERENCE.replace("inputs = ", "given = "), "no list 'inputs'"),
         (REFERENCE.replace("return double(n)", "import os; os._exit(0)").replace("INPUT", "1"), "twice exited with"),
+        (REFERENCE.replace("out == exp", "len(out) == len(exp)").replace("INPUT", "1"), "compares otherwise"),
         ("def check(", "no Python"),
-        ("def ref_func(n): return n\ndef check(candidate):\n    inputs = []", "no tests"),
+        ("def ref_func(n): return n\ndef check(candidate):\n    inputs = []", "no helper"),
         ("def check(candidate): pass", "no tests"),
     ],
 )

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from e1_trl.grading.boxes import boxed_answer
 from e1_trl.grading.grade import Grade, Grader, Outcome
-from e1_trl.grading.mathematics import MathematicsGrader, boxed_answer
+from e1_trl.grading.mathematics import MathematicsGrader
 
 HUGE_POWER = "9^{9^{9^{9}}}"
 C, W, U = Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED
@@ -105,6 +106,24 @@ def test_a_grade_carries_the_answer_that_was_read(grader: Grader) -> None:
     assert wrong == Grade(Outcome.WRONG, "2")
     assert none == Grade(Outcome.UNBOXED, None)
     assert [right.correct, wrong.correct, none.correct] == [True, False, False]
+
+
+def test_answers_vote_by_a_value_that_does_not_depend_on_their_spelling(grader: Grader) -> None:
+    spelled = [
+        (r"\frac{1}{2}", r"\dfrac{1}{2}", "0.5", ".50", "1/2", r"x = \frac{1}{2}"),
+        (r"(0.5, 3)", r"\left(\frac{1}{2}, 3\right)"),
+        ("x + 1", "1+x"),
+        (r"\{1, 2\}", "2,1"),
+        ("5", r"5\text{ cm}", "5.0"),
+        (r"\text{blue}",),
+        (r"\binom{20000}{10000}",),  # more digits than Python writes
+        (HUGE_POWER,),
+    ]
+    flat = [rf"\boxed{{{text}}}" for spellings in spelled for text in spellings]
+    values = iter(grade.value or grade.answer for grade in grader.grade(flat, [["7"]] * len(flat)))
+    found = [{next(values) for _ in spellings} for spellings in spelled]
+    assert [len(values) for values in found] == [1] * len(spelled)
+    assert len(set.union(*found)) == len(spelled)
 
 
 def test_solutions_and_references_must_be_as_many(grader: Grader) -> None:

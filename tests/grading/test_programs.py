@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -28,6 +29,20 @@ BLOCKS = [
     ("1. So:\n   ```python\n   if x:\n       y\n   ```", "if x:\n    y"),
     ("````python\n'''\n```\n'''\n````", "'''\n```\n'''"),
     ("```python\n1\n```\nand then\n```python\nprint(", None),
+    ("```python\n1\n```\nOutput:\n```\n42\n```", "1"),
+    ("```\n42\n```\n```python\n1\n```", "1"),
+    ("```\n1\n```\n```\n2\n```", "2"),
+    ("```python\n1\n```\n```", "1"),
+    ("```python\n1\n```\n```\nOutput: 4", "1"),
+    ("```\n1\n```\n```\n2", None),
+    ("```python 3\n1\n```", "1"),
+    ("```python title=a.py\n1\n```", "1"),
+    ("```python # solution\n1\n```", "1"),
+    ("```py3\n1\n```", "1"),
+    ("```{python}\n1\n```", "1"),
+    ("```python,linenos\n1\n```", "1"),
+    ("> ```python\n> if x:\n>     y\n>\n> ```", "if x:\n    y\n"),
+    ("```python\n1\n```\n```pythonic\n2\n```", "1"),
     ("```python\n1", None),
     ("print(1)", None),
     ("`print(1)`", None),
@@ -110,6 +125,13 @@ def test_outcomes_of_functions_of_more_than_fifteen_tests(
     grader: ProgramGrader, source: str, expected: Outcome
 ) -> None:
     assert outcome(grader, source, FUNCTION) is expected
+
+
+def test_dictionaries_with_integers_for_keys_are_given_and_taken(grader: ProgramGrader) -> None:
+    tests = {"fn_name": "f", "inputs": [[{"1": 5, "2": 6}]], "outputs": [{"5": 1, "6": 1}]}
+    assert outcome(grader, "def f(d): return Counter([d[1], d[2]])", tests) is Outcome.CORRECT
+    assert outcome(grader, "def f(d): return {str(d[1]): 1, '6': 1}", tests) is Outcome.CORRECT
+    assert outcome(grader, "def f(d): return {d[1]: 1, 6: 2}", tests) is Outcome.WRONG
 
 
 def test_wrong_words_do_not_pass(grader: ProgramGrader) -> None:
@@ -200,3 +222,13 @@ def test_all_tests_together_have_a_limit_too() -> None:
         for count, expected in ((4, Outcome.CORRECT), (15, Outcome.TIMED_OUT)):
             tests = {"inputs": [str(n) for n in range(count)], "outputs": ["1"] * count}
             assert outcome(grader, busy, tests) is expected
+
+
+def test_one_that_sleeps_has_the_wall_time_of_one_test_for_all_of_them() -> None:
+    limits = Limits(cpu=1.0, wall=3.0, memory=2**29, output=2**20)
+    tests = {"inputs": [str(n) for n in range(15)], "outputs": ["1"] * 15}
+    with boxed(limits) as grader:
+        assert outcome(grader, "print(1)", tests) is Outcome.CORRECT  # opens the boxes
+        before = time.monotonic()
+        assert outcome(grader, "import time; time.sleep(2); print(1)", tests) is Outcome.TIMED_OUT
+        assert time.monotonic() - before < 2 * limits.wall

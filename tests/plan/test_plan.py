@@ -81,8 +81,8 @@ STATES = [
     ("E1-Math-1.5B", "ddp", {"dtype": "float32"}, 1.777e9 * (4 + 4 + 4 + 4 + 8)),  # the buckets hold gradients, too
     ("E1-Math-1.5B", "zero2", {"dtype": "float32"}, 1.777e9 * (2 + 2 + 4 / 8 + 12 / 8)),
     ("E1-Math-1.5B-1GPU", "one_gpu", {}, 1.777e9 * (4 + 4 + 4 + 8)),
-    ("E1-Math-1.5B-24GB", "one_gpu", {}, 1.777e9 * 2 + 36.93e6 * (4 + 4 + 8)),
-    ("E1-Math-1.5B-24GB", "zero2", {}, 1.777e9 * 2 + 36.93e6 * (2 + 4 / 8 + 12 / 8)),
+    ("E1-Math-1.5B-24GB", "one_gpu", {}, 1.777e9 * 4 + 36.93e6 * (4 + 4 + 8)),
+    ("E1-Math-1.5B-24GB", "zero2", {"dtype": "bfloat16"}, 1.777e9 * 2 + 36.93e6 * (2 + 4 / 8 + 12 / 8)),
     ("E1-Math-7B", "zero3", {}, 7.616e9 * (2 + 2 + 4 + 12) / 8),
     ("E1-Math-7B", "zero3", {"beta": 0}, 7.616e9 * (2 + 4 + 12) / 8),
     ("E1-Code-14B", "zero3", {}, 14.770e9 * (2 + 4 + 12) / 8),

@@ -58,6 +58,10 @@ def test_fifteen_tests_with_the_longest_inputs_are_kept() -> None:
     (problem,) = make([{"problem": "Zero.", "tests": json.dumps(many)}])
     kept = Suite.from_text(problem["answers"][0]).cases
     assert [case.input for case in kept] == [str(10**n) for n in range(25, 40)]
+    (problem,) = make([{"problem": "Zero.", "tests": json.dumps(many)}], max_tests=0)
+    assert len(Suite.from_text(problem["answers"][0]).cases) == 40
+    with pytest.raises(ValueError, match="max_tests is -1; it must be"):
+        ProblemArguments(max_tests=-1)
 
 
 def test_livecodebenchs_own_rows_and_checkers_are_read() -> None:

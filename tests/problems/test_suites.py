@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from e1_trl.grading.sandbox.inside.values import rebuilt
 from e1_trl.grading.suite import Rule, Suite
 from e1_trl.problems.suites import read_suite
 
@@ -124,3 +125,55 @@ def test_every_shape_takes_a_checker() -> None:
 def test_a_suite_is_its_own_text() -> None:
     suite = read_suite(SHAPES["taco"], Rule.TOLERANT)
     assert Suite.from_text(suite.as_text()) == suite
+
+
+def called(given: list[Any], returns: Any) -> tuple[Any, list[Any]]:
+    """The first argument and the accepted values that a suite makes of a call."""
+    (case,) = read_suite({"fn_name": "f", "inputs": [given], "outputs": [returns]}, Rule.TOLERANT).cases
+    return rebuilt(json.loads(case.input)["positional"][0]), [rebuilt(json.loads(text)) for text in case.expected]
+
+
+def test_keys_that_json_made_texts_of_integers_are_integers() -> None:
+    assert called([{"1": "a", "-20": "b"}], {"1": 2}) == ({1: "a", -20: "b"}, [{"1": 2}, {1: 2}])
+    assert called([1], [{"3": 4}])[1] == [[{"3": 4}], {"3": 4}, {3: 4}]
+    for kept in ({"1": 1, "a": 2}, {"01": 1}, {}, {"9" * 5000: 1}, {"1.0": 1}):
+        assert called([kept], kept) == (kept, [kept])
+
+
+# The shape of HumanEval+'s tests.
+HELPED = """
+def assertion(out, exp, atol):
+    {compares}
+
+def check(candidate):
+    inputs = [[1], [2]]
+    results = [[1, 2], [2, 3]]
+    for inp, exp in zip(inputs, results):
+        assertion({compared}, exp, 0)
+"""
+PLAIN = "same = out == exp; assert same or np.allclose(out, exp, atol=atol)"
+
+
+def test_a_helper_that_compares_by_value_is_read() -> None:
+    code = HELPED.format(compares=PLAIN, compared="candidate(*inp)")
+    assert len(read_suite({"type": "assert", "code": code}, Rule.TOLERANT, "f").cases) == 2
+
+
+@pytest.mark.parametrize(
+    ("compares", "compared"),
+    [
+        ("assert set(out) == set(exp)", "candidate(*inp)"),
+        ("assert exp == (out is not None)", "candidate(*inp)"),
+        ("assert sorted(out) == exp", "candidate(*inp)"),
+        ("assert out != exp", "candidate(*inp)"),
+        ("exp = set(exp); assert out == exp", "candidate(*inp)"),
+        (PLAIN, "set(candidate(*inp))"),
+        (PLAIN, "len(str(candidate(*inp)))"),
+    ],
+)
+def test_a_helper_that_compares_otherwise_is_refused(compares: str, compared: str) -> None:
+    code = HELPED.format(compares=compares, compared=compared)
+    for tests in (code, code.replace("def assertion", "def other")):
+        with pytest.raises(ValueError, match=r"compares otherwise|no helper") as error:
+            read_suite({"type": "assert", "code": tests}, Rule.TOLERANT, "f")
+        assert "\n" not in str(error.value)

@@ -5,8 +5,33 @@ from collections.abc import Sequence
 import pandas as pd
 
 from e1_trl.grading.grade import Outcome
+from e1_trl.report.conditions import Conditions
 from e1_trl.report.samples import SCHEMA
 from e1_trl.rollout import ThinkingEnd
+
+CONDITIONS = Conditions(
+    dataset="sums: 0",
+    problems=10,
+    local=False,
+    instruction=None,
+    chat_template="1",
+    chat_template_kwargs={},
+    max_prompt_length=0,
+    temperature=0.6,
+    top_p=0.95,
+    top_k=0,
+    min_p=0.0,
+    marker="</think>",
+    forced_text="</think>",
+    s1_text="",
+    wait_text="",
+    s1_waits=1,
+    context=512,
+    response=None,
+    thinking_from=None,
+    engine={},
+    versions={},
+)
 
 
 def cell(
@@ -30,6 +55,8 @@ def cell(
             "grader": "mathematics",
             "seed": 7,
             "commit": "abc",
+            "conditions": CONDITIONS.as_text(),
+            "asked_problems": len(correct),
             "method": method,
             "thinking_budget": thinking_budget,
             "solution_budget": solution_budget,
@@ -49,7 +76,9 @@ def cell(
             "solution_tokens": 4,
             "outcome": (Outcome.CORRECT if right else Outcome.WRONG).value,
             "answer": "right" if right else "wrong",
+            "value": "right" if right else "wrong",
             "unboxed": False,
+            "graded_by": "def",
         }
         for problem, samples in enumerate(correct)
         for sample, right in enumerate(samples)

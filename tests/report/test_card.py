@@ -2,12 +2,14 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub
 import pytest
 import yaml
-from fabricated import cell, right
+from fabricated import CONDITIONS, cell, right
 from hub_stub import faults, serving_hub
 from huggingface_hub import ModelCard, parse_eval_result_entries
 
@@ -15,6 +17,7 @@ from e1_trl.budget import Budget
 from e1_trl.card import main
 from e1_trl.engines.checkpoint import Checkpoint
 from e1_trl.report import model_card, samples
+from e1_trl.report.conditions import Conditions
 from e1_trl.report.model_card import write_details
 from e1_trl.report.origin import Origin
 from e1_trl.trained import Trained
@@ -31,11 +34,20 @@ def checkpoint(tmp_path: Path) -> Path:
     return folder
 
 
-def evaluation(folder: Path, weights: str, benchmark: str = "gsm8k", **more: object) -> Path:
+WHOLE = replace(CONDITIONS, problems=5)
+
+
+def evaluation(
+    folder: Path,
+    weights: str,
+    benchmark: str = "gsm8k",
+    conditions: Conditions = WHOLE,
+    **more: object,
+) -> Path:
     folder.mkdir()
     cells = [cell(right(3, 5), 8), cell(right(4, 5), 16), cell(right(5, 5), None, None, method="unconstrained")]
     table = samples.join([*cells, cell(right(1, 5), 8, method="truncation")])
-    samples.write(table.assign(benchmark=benchmark), folder)
+    samples.write(table.assign(benchmark=benchmark, conditions=conditions.as_text()), folder)
     (folder / "run.json").write_text(json.dumps({"model": weights, "thinking_from": None, **more}))
     return folder
 
@@ -72,6 +84,27 @@ def test_the_card_has_the_curve_and_the_files_that_it_speaks_of(checkpoint: Path
     assert {entry.dataset_id for entry in entries} == {"openai/gsm8k"}
     assert all(entry.notes and "tokens of thinking+solution" in entry.notes for entry in entries)
     assert sorted(entry.value for entry in entries) == [60.0, 80.0, 100.0]
+
+
+@pytest.mark.parametrize(
+    "otherwise",
+    [{"problems": 1319}, {"local": True}, {"temperature": 0.0}, {"top_p": 1.0}, {"top_k": 20}, {"instruction": ""}],
+    ids=lambda otherwise: next(iter(otherwise)),
+)
+def test_only_the_whole_benchmark_asked_and_sampled_as_it_says_is_the_hubs(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], otherwise: dict[str, Any]
+) -> None:
+    conditions = replace(CONDITIONS, **{"problems": 5, **otherwise})
+    main(
+        [str(checkpoint), "--results", str(evaluation(tmp_path / "gsm8k", weights(checkpoint), conditions=conditions))]
+    )
+    assert not list(checkpoint.glob(".eval_results/*")) and "### gsm8k" in card(checkpoint).text
+    assert "no .eval_results of gsm8k: that needs all its problems from the Hub" in capsys.readouterr().out
+
+
+def test_fewer_samples_than_the_benchmarks_are_not_its_result(checkpoint: Path, tmp_path: Path) -> None:
+    main([str(checkpoint), "--results", str(evaluation(tmp_path / "amc", weights(checkpoint), "amc"))])
+    assert not list(checkpoint.glob(".eval_results/*")), "amc has 16 samples, these are one each"
 
 
 def test_what_was_measured_before_goes_and_so_does_all_of_it_with_new_weights(checkpoint: Path, tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from fabricated import cell, right
+from fabricated import CONDITIONS, cell, right
 
 from e1_trl.report import samples
 from e1_trl.report.__main__ import main
@@ -43,7 +44,7 @@ def test_a_report_is_tables_numbers_and_pictures(
     written = sorted(file.name for file in (tmp_path / "both").iterdir())
     assert written == ["allocation.png", "budget.png", "report.md", "results.json", "tokens.png"]
     results = json.loads((tmp_path / "both" / "results.json").read_text(), parse_constant=pytest.fail)
-    assert list(results) == ["provenance", "rows", "differences", "lines"]
+    assert list(results) == ["provenance", "conditions", "rows", "differences", "lines"]
     assert results["provenance"]["seeds"] == [7] and set(results["provenance"]) == {
         "commit",
         "date",
@@ -56,12 +57,53 @@ def test_a_report_is_tables_numbers_and_pictures(
     assert "# base, e1 on sums" in report and "10 problems, 2 samples each" in report
     assert 'with the "Wait" that s1 puts in' in report
     assert "| e1 | separate | 256+8 | 50.0% |" in report
-    for heading in ("Outcomes", "Several samples", "Models against the first", "Over all budgets"):
+    for heading in ("Outcomes", "Several samples", "Models against each other", "Over all budgets"):
         assert f"## {heading}\n" in report
     for alike in ("budget", "tokens used"):
         assert f"## Methods against separate budgeting, at the same {alike}\n" in report
     assert all(f"]({image})" in report for image in written if image.endswith(".png"))
     assert "wrote report.md, results.json" in capsys.readouterr().out
+
+
+def test_a_report_says_how_answers_were_asked_for_and_what_is_not_alike(tmp_path: Path, evaluations: list[str]) -> None:
+    e1 = Path(evaluations[1])
+    forced = replace(CONDITIONS, forced_text="Time is up.</think>", top_k=20).as_text()
+    samples.write(samples.read(e1).assign(conditions=forced, graded_by="other"), e1)
+    main([*evaluations, "--output", str(tmp_path / "both")])
+    report = (tmp_path / "both" / "report.md").read_text()
+    (common,) = [line for line in report.splitlines() if line.startswith("Asked and sampled with ")]
+    for said in (
+        "temperature 0.6",
+        "top p 0.95",
+        "local false",
+        'chat template "1"',
+        "context 512",
+        "problems 10",
+    ):
+        assert said in common
+    assert "forced text" not in common and "Sampled at abc; graded by def and other.\n" in report
+    assert '- base: top k 0; forced text "</think>"\n- e1: top k 20; forced text "Time is up.</think>"\n' in report
+    models = report[report.index("## Models against each other") :]
+    assert "| not alike |" in models and models.count("| top k, forced text |") == 4
+    assert "not alike" not in report[report.index("## Methods") : report.index("## Models")]
+    results = json.loads((tmp_path / "both" / "results.json").read_text())
+    assert [(each["models"], each["conditions"]["top_k"]) for each in results["conditions"]] == [
+        (["base"], 0),
+        (["e1"], 20),
+    ]
+
+
+def test_a_row_says_what_bounds_an_unlimited_answer_and_what_was_left_out(tmp_path: Path) -> None:
+    limited = replace(CONDITIONS, response=32768).as_text()
+    parts = [cell(right(4, 9), 16), cell(right(5, 9), None, None, method="unconstrained").assign(truncated=True)]
+    samples.write(pd.concat(parts).assign(conditions=limited, asked_problems=10), tmp_path)
+    main([str(tmp_path)])
+    report = (tmp_path / "report.md").read_text()
+    assert "9 problems, 1 sample each." in report and "**Problems were left out**" in report
+    header, separate, unconstrained = [line for line in report.splitlines() if line.startswith("| m")][:3]
+    assert header.endswith("| forced tokens | forced | cut off | left out |")
+    assert separate.startswith("| m | separate | 16+8 |") and separate.endswith("| 1.0 | 100% | 0% | 1 |")
+    assert "| unconstrained | unlimited, 32768 at most |" in unconstrained and "| 100% | 1 |" in unconstrained
 
 
 def test_a_report_is_published_by_name_with_chosen_rows_in_a_document(tmp_path: Path, evaluations: list[str]) -> None:

@@ -79,7 +79,7 @@ def test_a_package_installed_from_a_repository_names_the_commit_that_was_install
 def test_a_record_names_commit_day_machine_and_seeds_once_each(tmp_path: Path) -> None:
     made = Provenance.here([1, 0, 1])
     assert made.seeds == (0, 1) and made.commit and len(made.date) == len("2026-01-31")
-    assert f"{os.cpu_count()} cores" in made.machine
+    assert f"{os.cpu_count()} cores, Python 3." in made.machine
     assert str(made).endswith("; seed 0, 1")
     with pytest.raises(ValueError, match=r"no .*provenance\.json, which a training writes"):
         Provenance.read(tmp_path)

@@ -1,16 +1,21 @@
 """Rows, differences and lines of answers made up for them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
-from fabricated import cell, right
+from fabricated import CONDITIONS, cell, right
 
 from e1_trl.grading.grade import PROGRAM_FAULTS, Outcome
-from e1_trl.report.rows import Alike, Row, between, differences, lines, summarize
+from e1_trl.grading.mathematics import MathematicsGrader
+from e1_trl.report import samples
+from e1_trl.report.differences import Alike, between, differences
+from e1_trl.report.rows import Row, lines, summarize
 
 
 def row_of(table: pd.DataFrame) -> Row:
-    (measured,) = summarize(table)
+    measured, *_ = summarize(table)
     return measured.row
 
 
@@ -85,10 +90,42 @@ def test_pass_at_k_is_given_at_powers_of_two_up_to_all_samples() -> None:
     assert row.pass_at_k["1"] == pytest.approx(row.accuracy) and row.pass_at_k["6"] == 1
 
 
-def test_the_majority_is_of_the_answers_read_and_nothing_has_no_vote() -> None:
+def test_the_majority_is_of_values_whatever_their_spelling_and_nothing_has_no_vote() -> None:
     table = cell([[True, False, False], [True, False, False]], 16)
     assert row_of(table).maj_at_k == 0
-    assert row_of(table.assign(answer=["4", None, None] * 2)).maj_at_k == 1
+    assert row_of(table.assign(value=["4", None, None] * 2)).maj_at_k == 1
+    solutions = [rf"\boxed{{{text}}}" for text in (r"\frac{1}{2}", "0.5", r"\dfrac{1}{2}", "2", "2", "2", "2.0")]
+    votes = cell([[False] * 7] * 2, 16).assign(solution=solutions * 2)
+    with MathematicsGrader(time_limit=10, workers=1) as grader:
+        graded = [samples.grade(votes.assign(answers=[[right]] * 14), grader) for right in ("0.5", "2", "7")]
+    assert graded[0]["answer"].tolist()[:2] == [r"\frac{1}{2}", "0.5"], "what is read stands as it was written"
+    assert [row_of(table).accuracy for table in graded] == pytest.approx([3 / 7, 4 / 7, 0])
+    assert [row_of(table).maj_at_k for table in graded] == [0, 1, 0]
+    closer = graded[0][graded[0]["sample"] != 6]
+    assert row_of(closer).maj_at_k == 0.5, "three spellings of one half against three of two"
+
+
+def test_forced_tokens_and_problems_left_out_stand_beside_what_was_sampled() -> None:
+    table = cell(right(1, 2), 16, thinking_tokens=10).assign(forced_tokens=[0, 7], asked_problems=3)
+    row = row_of(table)
+    assert (row.mean_tokens, row.mean_forced_tokens, row.left_out, row.response_limit) == (14, 3.5, 1, None)
+    limited = table.assign(conditions=replace(CONDITIONS, response=32768).as_text())
+    assert row_of(limited).response_limit is None, "its budget is the limit"
+    assert row_of(limited.assign(thinking_budget=pd.NA, solution_budget=pd.NA)).response_limit == 32768
+
+
+def test_what_was_read_without_a_box_has_a_row_that_does_not_count_it() -> None:
+    separate = cell(right(3, 10), 16)
+    unboxed = [False] * 4 + [True] * 6
+    lax = cell(right(6, 10), 16, method="s1").assign(unboxed=unboxed)
+    rows = {each.row.method: each.row for each in summarize(pd.concat([separate, lax]))}
+    assert list(rows) == ["separate", "s1", "s1, boxes only"]
+    assert (rows["s1"].accuracy, rows["s1"].unboxed, rows["s1"].maj_at_k) == (0.6, 0.6, 0.6)
+    strict = rows["s1, boxes only"]
+    assert (strict.accuracy, strict.unboxed, strict.unparseable, strict.wrong) == (0.4, 0, 0.6, 0)
+    found = differences(summarize(pd.concat([separate, lax])))
+    strictly = {each.method: each.difference for each in found if each.alike is Alike.BUDGET}
+    assert strictly == pytest.approx({"s1": 0.3, "s1, boxes only": 0.1})
 
 
 def test_rows_stand_in_the_order_asked_and_their_answers_may_not() -> None:
@@ -112,11 +149,19 @@ def test_methods_are_compared_at_the_same_budget_and_at_the_same_tokens() -> Non
     assert tokens.minus_method == "separate" and tokens.ci_low < 0 < tokens.ci_high
 
 
-def test_models_are_compared_with_the_first_by_the_same_method() -> None:
+def test_models_are_compared_with_each_other_by_the_same_method() -> None:
     parts = [cell(right(i, 10), 16, model=model) for i, model in enumerate("abc")]
     found = differences(summarize(pd.concat([*parts, cell(right(9, 10), 32, model="b")])))
-    assert [(each.model, each.minus_model) for each in found] == [("b", "a"), ("c", "a")]
-    assert [each.difference for each in found] == pytest.approx([0.1, 0.2])
+    assert [(each.model, each.minus_model) for each in found] == [("b", "a"), ("c", "a"), ("c", "b")]
+    assert [each.difference for each in found] == pytest.approx([0.1, 0.2, 0.1])
+
+
+def test_a_difference_names_what_else_was_not_alike() -> None:
+    one, same = cell(right(1, 10), 16, model="a"), cell(right(2, 10), 16, model="b")
+    warmer = replace(CONDITIONS, temperature=1.0, instruction="Think.").as_text()
+    other = cell(right(3, 10), 16, model="c").assign(conditions=warmer)
+    found = differences(summarize(pd.concat([one, same, other])))
+    assert [each.unlike for each in found] == [(), ("instruction", "temperature"), ("instruction", "temperature")]
 
 
 def test_a_mixed_model_is_compared_with_separate_budgeting_of_both() -> None:

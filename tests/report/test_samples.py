@@ -1,6 +1,6 @@
 """The table of answers: what is written is read, and what is not ours is refused by name."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -13,9 +13,15 @@ from e1_trl.atomic import StoreError
 from e1_trl.grading.grade import Grade, Outcome
 from e1_trl.report import samples
 
+GRADES = [field.name for field in samples.GRADED]
+
 
 class LengthGrader:
     """Right is what is as long as an accepted answer; free text is read if there is no solution."""
+
+    def __init__(self, version: str = "1"):
+        self.version = version
+        self.graded: list[str] = []
 
     def grade(
         self,
@@ -24,6 +30,7 @@ class LengthGrader:
         free_text: Sequence[str | None] | None = None,
     ) -> list[Grade]:
         assert free_text is not None
+        self.graded += solutions
         return [
             self._grade(solution or free, accepted, unboxed=not solution and free is not None)
             for solution, accepted, free in zip(solutions, references, free_text, strict=True)
@@ -42,7 +49,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     table["answer"] = ["4", None, "4", None]
     samples.write(table, tmp_path)
     written = pq.read_schema(tmp_path / "samples.parquet")
-    assert written.equals(samples.SCHEMA) and written.metadata is None
+    assert written.equals(samples.SCHEMA) and not written.metadata
     found = samples.read(tmp_path)
     assert found["token_ids"].map(list).tolist() == [[1, 2]] * 4
     assert found["thinking_budget"].tolist() == [16, 16, pd.NA, pd.NA]
@@ -96,7 +103,7 @@ def test_an_evaluation_that_has_not_finished_is_named(tmp_path: Path) -> None:
 
 
 def test_grading_fills_in_outcome_answer_and_whether_it_was_boxed(tmp_path: Path) -> None:
-    table = cell([[True]] * 3, 16).drop(columns=["outcome", "answer", "unboxed"])
+    table = cell([[True]] * 3, 16).drop(columns=GRADES)
     table["solution"], table["free_text"] = ["7", "", ""], [None, "42", None]
     samples.write(samples.grade(table, LengthGrader()), tmp_path)
     found = samples.read(tmp_path)
@@ -120,9 +127,44 @@ def test_the_accepted_answers_of_one_problem_are_asked_for_once_and_its_grades_g
     graded = samples.grade(table, LengthGrader(), accepted)
     assert asked == [0, 1, 2]
     assert graded["outcome"].tolist() == ["correct"] * 4 + ["wrong"] * 2 + ["correct"] * 4 + ["wrong"] * 2
-    assert graded.drop(columns=["outcome", "answer", "unboxed"]).equals(
-        table.drop(columns=["outcome", "answer", "unboxed"])
-    )
+    assert graded.drop(columns=GRADES).equals(table.drop(columns=GRADES))
+
+
+class Remembered(dict[str, Grade]):
+    def grades(self, keys: Iterable[str]) -> dict[str, Grade]:
+        return {key: self[key] for key in keys if key in self}
+
+    def keep(self, grades: Mapping[str, Grade]) -> None:
+        self.update(grades)
+
+
+def test_an_answer_is_graded_once_as_long_as_answer_accepted_answers_and_grader_are_what_they_were() -> None:
+    known, grader = Remembered(), LengthGrader()
+    first = cell([[True, True]] * 2, 16).assign(solution=["a", "bb", "a", "a"])  # of the problems 0, 0, 1 and 1
+    graded = samples.grade(first, grader, known=known)
+    assert sorted(grader.graded) == ["a", "a", "bb"]
+    again = samples.grade(first, grader, known=known)
+    pd.testing.assert_frame_equal(again, graded)
+    more = pd.concat([first, cell([[True, True]] * 2, 32).assign(solution=["a", "ccc", "a", "bb"])], ignore_index=True)
+    assert samples.grade(more, grader, known=known)["answer"].tolist() == ["a", "bb", "a", "a", "a", "ccc", "a", "bb"]
+    assert sorted(grader.graded[3:]) == ["bb", "ccc"]
+    newer = LengthGrader("2")
+    samples.grade(first, newer, known=known)
+    assert sorted(newer.graded) == ["a", "a", "bb"]
+
+
+def test_parts_make_the_same_answers_as_the_whole_and_say_what_they_are_made_of(tmp_path: Path) -> None:
+    parts = [cell([[True]] * 3, 16), cell([[False]] * 2, 32)]
+    samples.write(iter(parts), tmp_path, {"answers": "a", "grader": "1"})
+    assert samples.made_of(tmp_path) == {"answers": "a", "grader": "1"}
+    found = samples.read(tmp_path)
+    samples.write(pd.concat(parts, ignore_index=True), tmp_path)
+    pd.testing.assert_frame_equal(samples.read(tmp_path), found)
+    assert samples.made_of(tmp_path) == {} == samples.made_of(tmp_path / "nowhere")
+    samples.write(iter(parts), tmp_path, {"answers": "a", "grader": "1"})
+    samples.regrade(tmp_path, LengthGrader("2"))
+    assert samples.made_of(tmp_path) == {"answers": "a", "grader": "2"}
+    assert samples.read(tmp_path)["outcome"].tolist() == ["wrong"] * 5
 
 
 def test_grading_anew_replaces_what_was_graded() -> None:

@@ -1,6 +1,6 @@
 """Statistics against what is known by other means: brute force, simulation, the bootstrap, closed forms."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import combinations, product
 
 import numpy as np
@@ -48,14 +48,26 @@ def answers(rng: np.random.Generator, rate: float, alike: float, problems: int, 
 
 
 def differences(
-    rng: np.random.Generator, rate: float, better: float, problems: int, samples: int, count: int
+    rng: np.random.Generator,
+    problems: int,
+    samples: int,
+    rate: float,
+    alike: float,
+    better: float,
+    whole: bool,
+    count: int,
 ) -> list[Values]:
-    """`count` differences between two models, of which the second answers a share `better` of the first's errors."""
+    """`count` differences between two models, of which the second answers a share `better` of the first's errors.
+
+    Either a share of the problems that the first does not answer, `whole`: each with all its samples; or of its
+    samples, spread over all problems.
+    """
     found = []
     for _ in range(count):
-        ability = abilities(rng, rate, 0.4, problems)[:, None]
+        ability = abilities(rng, rate, alike, problems)[:, None]
+        solved = (rng.random((problems, 1)) < better) if whole else better
         one = rng.random((problems, samples)) < ability
-        other = rng.random((problems, samples)) < ability + (1 - ability) * better
+        other = rng.random((problems, samples)) < ability + (1 - ability) * solved
         found.append(other.astype(float) - one)
     return found
 
@@ -84,9 +96,19 @@ def test_one_sample_a_problem_has_wilsons_interval() -> None:
         )
 
 
-def test_samples_that_all_agree_say_no_more_than_one() -> None:
-    one = (np.arange(40) < 31).astype(float)[:, None]
-    assert statistics.accuracy(np.repeat(one, 16, axis=1)) == statistics.accuracy(one)
+def test_copies_of_samples_say_no_more_than_the_samples() -> None:
+    rng = np.random.default_rng(5)
+    for samples in (1, 2, 4):
+        one, other = (rng.random((2, 40, samples)) < [[[0.6]], [[0.8]]]).astype(float)
+        copies = np.repeat(one, 16, axis=1), np.repeat(other, 16, axis=1)
+        assert _ends(statistics.accuracy(copies[0])) == pytest.approx(_ends(statistics.accuracy(one)))
+        assert _ends(statistics.difference(copies[1] - copies[0])) == pytest.approx(
+            _ends(statistics.difference(other - one))
+        )
+
+
+def _ends(estimate: statistics.Estimate) -> tuple[float, float]:
+    return estimate.low, estimate.high
 
 
 def test_an_accuracys_interval_covers_what_it_says_near_the_edges_too() -> None:
@@ -112,7 +134,7 @@ def test_the_bootstrap_covers_far_less_there() -> None:
 
 def test_the_bootstrap_of_a_difference_covers_far_less_with_few_problems() -> None:
     rng = np.random.default_rng(1)
-    trials = differences(rng, 0.95, 0.02, problems=10, samples=1, count=500)
+    trials = differences(rng, 10, 1, rate=0.95, alike=0.4, better=0.02, whole=False, count=500)
     assert coverage(0.05 * 0.02, trials, lambda values: bootstrap(values, rng, 500)) < 0.35
     assert coverage(0.05 * 0.02, trials, closed(statistics.difference)) >= 0.95
 
@@ -128,15 +150,33 @@ def test_many_problems_away_from_the_edges_have_the_bootstraps_interval(samples:
     assert (estimate.low, estimate.high) == pytest.approx((low, high), abs=0.1 * (high - low))
 
 
+def covered(rng: np.random.Generator, count: int, **grid: Sequence[float]) -> dict[tuple[float, ...], float]:
+    """How often the interval of a difference holds the truth, for each case of a grid, in `count` trials."""
+    return {
+        case: coverage(
+            (1 - named["rate"]) * named["better"],
+            differences(rng, **named, count=count),
+            closed(statistics.difference),
+        )
+        for case in product(*grid.values())
+        if (named := dict(zip(grid, case, strict=True)))
+    }
+
+
+def test_a_differences_interval_covers_what_it_says_where_whole_problems_differ_and_samples_agree() -> None:
+    """As on AIME: the fewest problems, and 16 samples that agree or do not."""
+    grid = {"rate": (0.1, 0.5, 0.9), "alike": (0.4, 0.9), "better": (0.1, 0.3), "whole": (True, False)}
+    found = covered(np.random.default_rng(6), 250, problems=[30], samples=[16], **grid)
+    assert np.mean(list(found.values())) >= 0.96
+    assert min(found.values()) >= 0.92, found
+
+
 @pytest.mark.slow
 def test_a_differences_interval_covers_what_it_says_with_few_problems_too() -> None:
-    rng = np.random.default_rng(3)
-    covered = {}
-    for problems, samples, rate, better in product((10, 30, 100), (1, 4, 16), (0.1, 0.5, 0.95), (0.0, 0.02, 0.3)):
-        trials = differences(rng, rate, better, problems, samples, count=400)
-        covered[problems, samples, rate, better] = coverage((1 - rate) * better, trials, closed(statistics.difference))
-    assert np.mean(list(covered.values())) >= 0.97
-    assert min(covered.values()) >= 0.92, covered
+    grid = {"problems": (10, 30, 100), "samples": (1, 4, 16), "rate": (0.1, 0.5, 0.95), "alike": (0.4, 0.9)}
+    found = covered(np.random.default_rng(3), 250, **grid, better=(0.0, 0.02, 0.2), whole=(True, False))
+    assert np.mean(list(found.values())) >= 0.97
+    assert min(found.values()) >= 0.91, found
 
 
 def test_two_problems_without_a_difference_show_nothing() -> None:
@@ -211,9 +251,30 @@ def test_the_area_of_a_line_over_log_budget_is_its_middle() -> None:
     assert statistics.area(line, [64, 128, 256]).mean == pytest.approx(0.4)
 
 
-def test_a_fit_needs_three_points_that_lie_apart() -> None:
-    fit = statistics.log_fit([64, 128, 256], [0.2, 0.4, 0.6])
+def lines(rng: np.random.Generator, problems: int) -> list[Point]:
+    """Budgets of which each doubles the tokens of the one before, for a tenth more of the answers: points over them."""
+    ability = rng.random((problems, 1))
+    return [
+        Point((rng.random((problems, 4)) < 0.8 * ability + 0.1 * i).astype(float), 2.0**i * (50 + 100 * ability))
+        for i in range(3)
+    ]
+
+
+def test_a_fit_has_an_interval_over_problems() -> None:
+    rng = np.random.default_rng(7)
+    fits = [statistics.log_fit(lines(rng, 100)) for _ in range(100)]
+    assert all(fit is not None and fit.ci_low < fit.per_doubling < fit.ci_high for fit in fits)
+    assert np.mean([fit.ci_low <= 0.1 <= fit.ci_high for fit in fits if fit is not None]) >= 0.9
+    assert statistics.log_fit(line := lines(rng, 30)) == statistics.log_fit(line), "it draws by a seed of its own"
+
+
+def test_a_fit_needs_three_points_that_lie_apart_over_a_doubling_of_the_tokens() -> None:
+    def at(tokens: float, right: int) -> Point:
+        return Point((np.arange(100) < right).astype(float)[:, None], np.full((100, 1), tokens))
+
+    fit = statistics.log_fit([at(64, 20), at(128, 40), at(256, 60)])
     assert fit is not None and fit.per_doubling == pytest.approx(0.2) and fit.r_squared == pytest.approx(1)
-    assert statistics.log_fit([46.3, 60.1, 60.12, 60.1], [0.27, 0.988, 0.99, 0.988]) is None
-    assert statistics.log_fit([9.0, 9.0, 9.0], [0.1, 0.2, 0.3]) is None
-    assert statistics.log_fit([64, 128, 256], [0.5, 0.5, 0.5]) is None
+    assert statistics.log_fit([at(64, 20), at(90, 40), at(127, 60)]) is None, "less than a doubling"
+    assert statistics.log_fit([at(64, 20), at(128, 40)]) is None
+    assert statistics.log_fit([at(46.3, 27), at(100.1, 98), at(100.12, 99), at(100.1, 98)]) is None
+    assert statistics.log_fit([at(64, 50), at(128, 50), at(256, 50)]) is None

@@ -64,6 +64,14 @@ def test_a_budget_that_does_not_fit_the_context_is_refused() -> None:
         ({"report_to": "wandb"}, "report_to names 'wandb', which is not installed; pip install wandb"),
         ({"generation_kwargs": {"max_tokens": 5}}, "generation_kwargs sets \\['max_tokens'\\]"),
         ({"push_to_hub": True, "model_init_kwargs": {"token": "hf_x"}}, "token is set, and would be uploaded inside"),
+        (
+            {"generation_kwargs": {"presence_penalty": 0.5}},
+            "generation_kwargs sets \\['presence_penalty'\\], which cannot hold",
+        ),
+        (
+            {"vllm_mode": "server", "vllm_enable_sleep_mode": True, "vllm_gpu_memory_utilization": 0.5},
+            "vllm_enable_sleep_mode, vllm_gpu_memory_utilization: no effect on rollouts that a vLLM server samples",
+        ),
         ({"generation_kwargs": {"seed": 5}}, "generation_kwargs sets \\['seed'\\]"),
         (
             {"push_to_hub": True, "hub_token": "hf_x"},
@@ -75,6 +83,18 @@ def test_contradictions_are_refused_in_one_line(fields: dict[str, object], messa
     with pytest.raises(ValueError, match=message) as error:
         config(**fields)
     assert "\n" not in str(error.value)
+
+
+def test_the_batch_of_an_evaluation_that_eval_budgets_replace_need_not_be_divisible() -> None:
+    batches = {"per_device_train_batch_size": 16, "per_device_eval_batch_size": 8, "num_generations": 16}
+    validated = {**batches, "do_eval": True, "eval_strategy": "steps", "eval_steps": 5}
+    assert config(**validated, eval_budgets=["8+8"]).num_generations == 16
+    with pytest.raises(ValueError, match="must be divisible by the number of generations used for evaluation"):
+        config(**validated)
+
+
+def test_a_server_takes_what_a_recipe_leaves_unset() -> None:
+    assert config(vllm_mode="server").vllm_gpu_memory_utilization == config().vllm_gpu_memory_utilization
 
 
 def test_completions_that_would_be_uploaded_with_the_model_are_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import BASE, ROOT
 from torch.utils.data import DataLoader
-from transformers import Trainer
+from transformers import Trainer, TrainerState
 from trl.trainer.utils import RepeatSampler
 
 from e1_trl.train import find_checkpoint, main
@@ -93,8 +93,11 @@ def test_the_number_of_steps_is_what_the_trainer_makes_of_the_dataset(
         (("--dataset_name", "missing.jsonl"), "no file missing.jsonl"),
         (("--reward_funcs", "acuracy"), "unknown reward 'acuracy'"),
         (("--report_to", "wandb"), "report_to names 'wandb', which is not installed"),
-        (("--resume_from_checkpoint", "true"), "there is no checkpoint in .* to resume from"),
-        (("--resume_from_checkpoint", "true", "--output_dir", "absent"), "there is no checkpoint in absent to resume"),
+        (("--resume_from_checkpoint", "true"), "there is no whole checkpoint in .* to resume from"),
+        (
+            ("--resume_from_checkpoint", "true", "--output_dir", "absent"),
+            "there is no whole checkpoint in absent to resume",
+        ),
         (("--resume_from_checkpoint", "absent"), "absent holds no whole checkpoint"),
         (("--thinking_budget", 2000), "a prompt of 64 tokens with budget 2000.32 and 1 forced tokens does not fit"),
         (("--eval_benchmark", "aime", "--eval_budgets", "8+8"), "unknown benchmark 'aime'"),
@@ -116,13 +119,17 @@ def test_a_card_that_was_broken_by_hand_is_refused_before_the_training(nano_data
 
 
 def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
-    for step in (2, 10):
-        (tmp_path / f"checkpoint-{step}").mkdir()
-    last = tmp_path / "checkpoint-10"
     args = E1Config(str(tmp_path), report_to="none", use_cpu=True, bf16=False, resume_from_checkpoint="true")
-    with pytest.raises(ValueError, match=f"^{last} holds no whole checkpoint"):
+    for step in (2, 10, 11):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+    with pytest.raises(ValueError, match=f"^there is no whole checkpoint in {tmp_path} to resume from$"):
         find_checkpoint(args)
-    (last / "trainer_state.json").touch()
-    assert find_checkpoint(args) == str(last)
+    for step in (2, 10):
+        TrainerState(global_step=step).save_to_json(str(tmp_path / f"checkpoint-{step}" / "trainer_state.json"))
+    (tmp_path / "checkpoint-11" / "trainer_state.json").write_text('{"epoch": 0.1, "glob')  # killed while it wrote
+    assert find_checkpoint(args) == str(tmp_path / "checkpoint-10")
+    args.resume_from_checkpoint = str(tmp_path / "checkpoint-11")
+    with pytest.raises(ValueError, match=r"checkpoint-11 holds no whole checkpoint \(no trainer_state.json\)"):
+        find_checkpoint(args)
     args.resume_from_checkpoint = "false"
     assert find_checkpoint(args) is None

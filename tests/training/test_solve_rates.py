@@ -15,7 +15,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from trl import DatasetMixtureConfig
 
 from e1_trl.evaluation.arguments import parse
-from e1_trl.evaluation.grow import Results, tabulate
+from e1_trl.evaluation.grow import tabulate
 from e1_trl.evaluation.prepare import prepare
 from e1_trl.evaluation.store import Store
 from e1_trl.grading.grade import Outcome
@@ -56,16 +56,22 @@ def stored(folder: Path, data: Path, said: Said, *more: object) -> Path:
     fixed += ["--samples", len(next(iter(said.values()))[0]), "--budgets", *said]
     prepared = prepare(parse(options(data, folder, *fixed, *more)))
     plan = prepared.plan([replace(asked, commit="abc") for asked in prepared.asked])
-    results: Results = {
-        (problem.index, sample): {
-            asked.cell: completion(prepared.tokenizer, said[str(asked.cell.budget)][problem.index][sample])
-            for asked in plan.asked
-        }
+    results = [
+        (
+            problem,
+            sample,
+            {
+                asked.cell: completion(prepared.tokenizer, said[str(asked.cell.budget)][problem.index][sample])
+                for asked in plan.asked
+            },
+        )
         for problem, sample in plan.trees()
-    }
-    with Store(folder, prepared.manifest, exclusive=True) as store, prepared.grader as grader:
+    ]
+    with Store.open(folder, prepared.manifest, exclusive=True) as store, prepared.grader as grader:
+        store.bind()
         store.write_cells(plan.asked)
-        table = samples.grade(tabulate(prepared, plan, results), grader, prepared.accepted_answers)
+        (part,) = tabulate(prepared, plan, results)
+        table = samples.grade(part, grader, prepared.accepted_answers)
     # No grader fails at will.
     asked_for_none = table["solution"].str.contains("?", regex=False)
     samples.write(table.assign(outcome=table["outcome"].mask(asked_for_none, Outcome.UNGRADED.value)), folder)
@@ -119,6 +125,7 @@ def test_a_problem_has_the_rate_of_what_is_asked_and_accepted_wherever_it_stands
     assert f"solve rate: {counted}" in caplog.messages
 
 
+@pytest.mark.usefixtures("sandbox")
 def test_programs_are_told_apart_by_all_of_their_tests(
     tokenizer: PreTrainedTokenizerBase, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -128,7 +135,7 @@ def test_programs_are_told_apart_by_all_of_their_tests(
     long = "1\n" * 2000
     rows = [{"problem": name, "tests": tests(first)} for name, first in (("a", long), ("b", "1"))]
     data = write(tmp_path / "programs.jsonl", rows)
-    programs: dict[str, Any] = {"grader": "programs", "run_programs_unprotected": True}  # nothing is run: boxes
+    programs: dict[str, Any] = {"grader": "programs"}
     more = [word for name, value in programs.items() for word in (f"--{name}", value)]
     folder = stored(tmp_path / "evaluation", data, {"8+8": ["11", "11"]}, *more)
     assert set(samples.read(folder)["outcome"]) == {"no_program"}

@@ -148,13 +148,14 @@ DRAWING_REWARD = """
 import os, pickle
 from pathlib import Path
 import numpy as np
+import torch
 
 def reward(completions, **columns):
     rank = os.environ["RANK"]
     with Path(__file__).with_name(f"drawn-{rank}").open("a") as file:
-        print(pickle.dumps(np.random.get_state()).hex(), file=file)
+        print(pickle.dumps((np.random.get_state(), torch.get_rng_state().tolist())).hex(), file=file)
     if rank == "0":
-        np.random.rand()
+        np.random.rand(), torch.rand(1)
     return [0.0] * len(completions)
 """
 
@@ -252,6 +253,27 @@ def test_a_killed_run_resumes_from_its_checkpoint_followed_at_several_budgets(
     best = load_file(output / f"checkpoint-{state['best_global_step']}" / "model.safetensors")
     saved = load_file(output / "model.safetensors")
     assert all(torch.equal(saved[name], best[name]) for name in best)
+
+
+def test_another_seed_draws_other_rollouts_and_a_resumed_run_those_it_would_have_drawn(
+    train: Train, nano_data: Path, tmp_path: Path
+) -> None:
+    problem = tmp_path / "problem"  # one, so that the order of problems, which follows from the seed, too, is no matter
+    problem.mkdir()
+    (problem / "train.jsonl").write_text((nano_data / "train.jsonl").read_text().splitlines(keepends=True)[0] * 64)
+
+    def drawn(name: str, *options: object) -> list[list[str]]:
+        at = ("--dataset_name", problem, "--learning_rate", 0, "--save_strategy", "steps", "--save_steps", 1)
+        tables = ("--log_completions", "true", "--completions_steps", 1, "--num_completions_to_print", 1)
+        train(*at, *tables, *options, output=tmp_path / name, launched=False)
+        files = sorted((tmp_path / name / "completions").glob("*.parquet"))
+        return [sorted(messages[0]["content"] for messages in pd.read_parquet(file)["completion"]) for file in files]
+
+    whole = drawn("whole", "--max_steps", 2)
+    (other,) = drawn("other", "--max_steps", 1, "--seed", 43)
+    (rest,) = drawn("rest", "--max_steps", 2, "--resume_from_checkpoint", tmp_path / "whole" / "checkpoint-1")
+    assert len(whole[0]) == len(other) == len(rest) == 32
+    assert whole[0] != other and whole[0] != whole[1] == rest
 
 
 def whole_checkpoints(output: Path) -> list[int]:

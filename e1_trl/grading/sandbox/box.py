@@ -1,11 +1,11 @@
 """A box: a process that nothing gets out of, in which programs run one after the other.
 
-What is covered: a program sees the interpreter, the packages it may import, all of /usr, and nothing else of the
-machine: no file of anybody, no environment, no network, no other process; it cannot write anywhere, nor start a
-process. Its time, memory and output are limited. With namespaces (bubblewrap) it also shares no path with the machine;
-without them (Landlock) it can tell whether a path exists. What is not covered: faults of the kernel itself, and what
-programs can learn from each other by timing. Unprotected, next to nothing is covered: see `Isolation`. A box knows
-nothing of what is expected of a program.
+What is covered: a program reads the interpreter, the packages it may import, all of /usr, and nothing else of the
+machine: no other file, no environment, no network, no memory of other processes; it cannot write anywhere, nor start a
+process or signal one. Its time, memory, threads and output are limited. With namespaces (bubblewrap) it also shares no
+path with the machine; without them (Landlock) it can tell whether a path exists, its size, times and owner. What is not
+covered: faults of the kernel itself, and bits that programs leave each other (docs/programs.md). A box knows nothing of
+what is expected of a program.
 
 What a program reads as stdin is a file, as where a judge runs `program < input`: its size is known, one read gets all
 of it, and it can be mapped and sought in. It has no name, and cannot be changed.
@@ -13,29 +13,31 @@ of it, and it can be mapped and sought in. It has no name, and cannot be changed
 
 import contextlib
 import enum
-import fcntl
+import functools
 import io
 import json
 import os
+import re
 import select
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from e1_trl.grading.sandbox.command import ENVIRONMENT, Isolation, SandboxError, command
+from e1_trl.grading.sandbox.command import ENVIRONMENT, Isolation, SandboxError, StartError, command
 from e1_trl.grading.sandbox.inside import protocol
-from e1_trl.grading.sandbox.inside.restrictions import demand, libc
+from e1_trl.grading.sandbox.sealed import readable
 
 STARTED = 60.0  # seconds until a box must be up
 GRACE = 5.0  # seconds until a killed program must be gone
+TASKS = 64  # processes and threads that a box may have, or a program beside all others of its user
+COUNTED_BY_NAMESPACE = (5, 14)  # the Linux since when a user's in a namespace are counted by themselves
 STDERR = 4096  # bytes kept of what a program writes there
-MFD_CLOEXEC, MFD_ALLOW_SEALING = 1, 2
-F_ADD_SEALS, UNCHANGEABLE = 1033, 0b10111  # no other seals, size, or writing from now on; denying all sleeps for a tick
+NOBODY: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []}
 
 
 @dataclass(frozen=True)
@@ -73,42 +75,51 @@ class Run:
 class Box:
     """One box. Used by one thread at a time, and in a `with` block, or closed.
 
-    With namespaces, the box dies with the thread that started it.
+    With namespaces, the box dies with the thread that started it. Root's belongs to the user `nobody` where that one
+    can have it: then the kernel limits threads, and keeps programs from files that only root may read.
+
+    Args:
+        isolation: its kind.
+        as_nobody: whether it belongs to that user; None for wherever it can.
 
     Raises:
-        SandboxError: it does not start.
+        StartError: it does not start.
     """
 
-    def __init__(self, isolation: Isolation):
+    def __init__(self, isolation: Isolation, as_nobody: bool | None = None):
+        if as_nobody is None:
+            as_nobody = os.geteuid() == 0 and refused_to_nobody(isolation) is None
         self.isolation = isolation
-        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
-        self._controls = tuple(ours for ours, _ in pairs)
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the box)
-        descriptors = (pairs[0][1].fileno(), pairs[1][1].fileno())
-        try:
-            self._process = subprocess.Popen(
-                command(isolation, descriptors),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._errors,
-                env=ENVIRONMENT,
-                cwd="/",
-                pass_fds=descriptors,
-                start_new_session=True,
-            )
-        except (OSError, SandboxError) as error:
-            for control in self._controls:
-                control.close()
-            self._errors.close()
-            raise SandboxError(f"a box with {isolation} does not start: {error}") from error
-        finally:
-            for _, theirs in pairs:
-                theirs.close()
+        self._counts_alone = isolation is Isolation.NAMESPACES and _kernel() >= COUNTED_BY_NAMESPACE
+        self._controls: list[socket.socket] = []
+        descriptors = list[int]()
+        with contextlib.ExitStack() as theirs:
+            try:
+                for _ in range(2):
+                    ours, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                    self._controls.append(ours)
+                    theirs.enter_context(other)
+                    descriptors.append(other.fileno())
+                self._process = subprocess.Popen(
+                    command(isolation, descriptors),
+                    stdin=subprocess.DEVNULL,
+                    # Pipes, as programs have: Python asks at its start, and once, whether it can seek in them.
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env=ENVIRONMENT,
+                    cwd="/",
+                    pass_fds=descriptors,
+                    start_new_session=True,
+                    **(NOBODY if as_nobody else {}),
+                )
+            except (OSError, SandboxError) as error:
+                for control in self._controls:
+                    control.close()
+                raise StartError(f"a box with {isolation} does not start: {error}") from error
         if not all(map(_ready, self._controls)):
-            self._errors.seek(0)
-            said = self._errors.read().decode(errors="replace").strip().splitlines()
+            said = self._said()
             self.close()
-            raise SandboxError(f"a box with {isolation} does not start: {said[-1] if said else 'no answer'}")
+            raise StartError(f"a box with {isolation} does not start: {said or 'no answer'}")
 
     def __enter__(self) -> Self:
         return self
@@ -122,13 +133,21 @@ class Box:
         """Kill whatever runs in the box, and the box."""
         for control in self._controls:
             control.close()
-        if self.isolation is Isolation.UNPROTECTED:  # only from inside are the processes of a program found
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(GRACE)
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        self._errors.close()
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def _said(self) -> str:
+        """The last line that the box itself has written to stderr."""
+        pipe = self._process.stderr
+        if pipe is None or pipe.closed:
+            return ""
+        os.set_blocking(pipe.fileno(), False)
+        lines = (pipe.read() or b"").decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""
 
     def run(self, program: bytes, stdin: bytes, limits: Limits, call: str | None = None) -> Run:
         """Run a program once, by itself or to call one of its functions on `stdin`, which then is JSON.
@@ -137,20 +156,47 @@ class Box:
             SandboxError: the box broke; it is of no use any more.
         """
         control = self._controls[protocol.NUMERIC in program]
-        request = {"size": len(program), "cpu": limits.cpu, "memory": limits.memory, "call": call}
+        request = {
+            "size": len(program),
+            "cpu": limits.cpu,
+            "memory": limits.memory,
+            "tasks": TASKS + (0 if self._counts_alone else _tasks()),
+            "call": call,
+        }
         try:
             with _Pipes(limits) as pipes:
-                with _readable(program) as source, _readable(stdin) as given:
+                with readable(program) as source, readable(stdin) as given:
                     sent = [source.fileno(), given.fileno(), *(file.fileno() for file in pipes.theirs)]
                     socket.send_fds(control, [json.dumps(request).encode()], sent)
                 status, cpu = protocol.REPLY.unpack(pipes.follow(control))
                 return pipes.run(status, cpu / 1e6)
         except OSError as error:
+            said = self._said()
             self.close()
-            raise SandboxError(f"a box has died: {error}") from error
+            raise SandboxError(f"a box has died: {said or error}") from error
         except BaseException:  # its next reply would be taken for that of another program
             self.close()
             raise
+
+
+@functools.cache
+def refused_to_nobody(isolation: Isolation) -> str | None:
+    """Why such a box of root's cannot belong to the user `nobody`, in one line; None where it can."""
+    try:
+        with Box(isolation, as_nobody=True) as box:
+            run = box.run(b"import numpy", b"", Limits(cpu=10.0, wall=STARTED, memory=2**28, output=0))
+    except SandboxError as error:
+        return str(error)
+    return None if run.end is End.EXITED else "it cannot read numpy"
+
+
+def _tasks() -> int:
+    """How many processes and threads this machine has: at least those of a user, whom the kernel counts."""
+    return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+
+
+def _kernel() -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])
 
 
 def _ready(control: socket.socket) -> bool:
@@ -160,18 +206,6 @@ def _ready(control: socket.socket) -> bool:
         return control.recv(len(protocol.READY)) == protocol.READY
     except TimeoutError:
         return False
-
-
-def _readable(data: bytes) -> io.FileIO:
-    """A file without a name that holds the data, opened for reading only, and that nobody can change any more."""
-    # Not by the modules os and fcntl, which know it only where Python was built with a young C library.
-    written = libc.memfd_create(b"", MFD_CLOEXEC | MFD_ALLOW_SEALING)
-    demand(written)
-    with open(written, "wb") as file:
-        file.write(data)
-        file.flush()
-        fcntl.fcntl(written, F_ADD_SEALS, UNCHANGEABLE)  # Landlock lets a program open it anew by its number
-        return io.FileIO(f"/proc/self/fd/{written}", "r")
 
 
 class _Pipes:
@@ -210,7 +244,7 @@ class _Pipes:
         while not reply:
             late = time.monotonic() >= deadline
             if late and self.killed_for:
-                raise SandboxError("a box does not answer")
+                raise ConnectionError("it does not answer")
             if late or (self._overflows() and not self.killed_for):
                 self.killed_for = End.TIMED_OUT if late else End.TOO_MUCH_OUTPUT
                 deadline = time.monotonic() + GRACE
@@ -219,7 +253,7 @@ class _Pipes:
                 if descriptor not in reading:
                     reply = control.recv(64)
                     if not reply:
-                        raise SandboxError("a box has died")
+                        raise ConnectionError("it is gone")
                 elif self._read(reading[descriptor]) == b"":
                     poll.unregister(descriptor)
         for file in self.outputs:  # the program is gone: the pipes hold its last words

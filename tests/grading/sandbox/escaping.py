@@ -52,7 +52,26 @@ PROGRAMS = [
             ("AF_PACKET", "SOCK_RAW"),
         )
     ),
-    Hostile(16, "socket pair", "import socket; socket.socketpair()", (CRASHED,)),
+    *(
+        Hostile(16, f"pair {arguments}", f"import socket; socket.socketpair({arguments})", (CRASHED,))
+        for arguments in ("type=socket.SOCK_DGRAM", "type=socket.SOCK_SEQPACKET", "type=3", "socket.AF_INET")
+    ),
+    Hostile(
+        16,
+        "goes out by a pair",
+        "import os, socket\na, b = socket.socketpair()\n"
+        + ignoring(
+            "OSError",
+            "socket.send_fds(a, [b'x'], [0]); print('sent')",
+            "socket.recv_fds(b, 1, 1); print('received')",
+            "a.send(b'x', socket.MSG_OOB); print('urgent')",
+            "a.connect('{planted}'); print('connected')",
+            "a.bind('/tmp/e1'); print('bound')",
+            "a.sendto(b'x', '{planted}'); print('sent to a name')",
+            "a.setsockopt(socket.SOL_SOCKET, 26, bytes(16)); print('filtered')",
+        ),
+        (EXITED,),
+    ),
     Hostile(16, "name lookup", "import socket; print(socket.gethostbyname('localhost'))", (CRASHED, EXITED), None),
     Hostile(
         17,
@@ -119,6 +138,16 @@ PROGRAMS = [
         "    for request in (16, 0x4206):\n        if libc.ptrace(request, pid, 0, 0) >= 0: print('attached', pid)\n"
         "    if libc.syscall(434, pid, 0) >= 0: print('opened', pid)\n"
         "    if libc.process_vm_readv(pid, 0, 0, 0, 0, 0) >= 0: print('read', pid)",
+        (EXITED,),
+    ),
+    Hostile(
+        18,
+        "looks for others",
+        "import os, time\nfor pid in (1, 2, os.getppid(), {parent}):\n"
+        "    for look in (os.getsid, os.getpgid, os.sched_getaffinity, os.sched_getscheduler, os.sched_getparam,\n"
+        "                 lambda pid: os.getpriority(os.PRIO_PROCESS, pid),\n"
+        "                 lambda pid: time.clock_gettime(~pid << 3 | 2)):\n"
+        "        try: print(pid, look, look(pid))\n        except OSError: pass",
         (EXITED,),
     ),
     Hostile(
@@ -208,6 +237,26 @@ PROGRAMS = [
         "import ctypes\nlibc = ctypes.CDLL(None)\n"
         "for number in (272, 308, 165, 166, 155, 161, 250, 248, 425, 321, 298, 323, 428, 429, 430, 442):\n"
         "    if libc.syscall(number, 0, 0, 0, 0, 0) >= 0: print(number)",
+        (EXITED,),
+    ),
+    # None of them may even look at what it is given.
+    Hostile(
+        41,
+        "kernel interfaces that nothing needs",
+        "import ctypes, errno\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        "for number in (27, 40, 74, 75, 187, 206, 209, 221, 222, 237, 238, 256, 275, 276, 277, 278, 279, 317, 324,\n"
+        "               326, 327, 328, 444, 451):\n"
+        "    ctypes.set_errno(0)\n    libc.syscall(number, -1, 0, 0, 0, 0, 0)\n"
+        "    if ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS): print(number, ctypes.get_errno())\n"
+        "if libc.madvise(0, 0, 21) == 0: print('paged out')",
+        (EXITED,),
+    ),
+    Hostile(
+        41,
+        "locks files for others to see",
+        "import ctypes, fcntl, json, struct\nfile = open(json.__file__)\nlock = struct.pack('hhqqi', 0, 0, 0, 0, 0)\n"
+        "for command in (5, 6, 7, 36, 37, 38):\n"
+        "    try: fcntl.fcntl(file, command, lock); print(command)\n    except OSError: pass",
         (EXITED,),
     ),
     Hostile(

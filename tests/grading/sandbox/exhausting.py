@@ -20,6 +20,15 @@ PROGRAMS = [
         "while True: threading.Thread(target=stop.wait, daemon=True).start()",
         (CRASHED, MEMORY),
     ),
+    Hostile(
+        3,
+        "queued signals",
+        "import signal, threading\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])\nsent = 0\n"
+        "try:\n    while sent < 1000: signal.pthread_kill(threading.get_ident(), signal.SIGRTMIN); sent += 1\n"
+        "except OSError: pass\n"
+        "if sent > 99: print(sent)",
+        (EXITED,),
+    ),
     Hostile(4, "huge string", "x = 'a' * 10**12", (MEMORY,)),
     Hostile(4, "doubling list", "x = [0]\nwhile True: x += x", (MEMORY,)),
     Hostile(4, "touched bytes", "x = bytearray(8 << 30)", (MEMORY,)),

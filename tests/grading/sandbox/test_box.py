@@ -1,26 +1,31 @@
 """Programs in boxes: what they may, what they may not, and that nothing of them is left."""
 
 import contextlib
+import functools
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy
 import psutil
 import pyseccomp
 import pytest
 from conftest import ROOT
 from containment import PROGRAMS, refused, runs
+from honest import ONLY_HERE, STDIN
+from honest import PROGRAMS as HONEST
 from hostile import LIMITS, ignoring
-from idioms import IDIOMS
 
 from e1_trl.grading.sandbox import box as boxes
 from e1_trl.grading.sandbox import isolation
 from e1_trl.grading.sandbox.box import Box, End, Limits, Run
-from e1_trl.grading.sandbox.command import START, Isolation, SandboxError, command
+from e1_trl.grading.sandbox.command import ENVIRONMENT, START, Isolation, SandboxError, StartError, command
 
 
 @pytest.fixture(scope="module", params=isolation.SAFE)
@@ -36,9 +41,27 @@ def run(box: Box, source: str, stdin: bytes = b"", limits: Limits = LIMITS) -> R
     return box.run(source.encode(), stdin, limits)
 
 
-@pytest.mark.parametrize("source", IDIOMS.values(), ids=IDIOMS.keys())
-def test_every_idiom_of_reading_and_writing_works(box: Box, source: str) -> None:
-    ran = run(box, source, b"19\n23\n")
+@functools.cache
+def plainly(source: str) -> tuple[bool, bytes]:
+    """Whether plain Python ends right with such a program, and what it writes: `python a.py < in | cat`."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "a.py").write_text(source)
+        Path(folder, "in").write_bytes(STDIN)
+        with Path(folder, "in").open() as stdin:
+            whole = [sys.executable, "-X", "utf8", "a.py"]
+            ran = subprocess.run(whole, stdin=stdin, capture_output=True, cwd=folder, env=ENVIRONMENT)
+    return ran.returncode == 0, ran.stdout
+
+
+@pytest.mark.parametrize("source", HONEST.values(), ids=HONEST.keys())
+def test_a_program_does_what_it_does_in_plain_python(box: Box, source: str) -> None:
+    ran = run(box, source, STDIN)
+    assert (ran.end is End.EXITED, ran.stdout) == plainly(source), ran.stderr.decode()
+
+
+@pytest.mark.parametrize("source", ONLY_HERE.values(), ids=ONLY_HERE.keys())
+def test_a_program_has_more_than_in_plain_python(box: Box, source: str) -> None:
+    ran = run(box, source, STDIN)
     assert (ran.end, ran.stdout.strip()) == (End.EXITED, b"42"), ran.stderr.decode()
 
 
@@ -163,6 +186,70 @@ def test_a_box_that_breaks_says_so(box: Box) -> None:
             run(broken, "print(1)")
 
 
+def test_a_box_that_dies_says_why(box: Box) -> None:
+    with Box(box.isolation) as broken, open(os.devnull) as file:
+        assert run(broken, "print(1)").stdout == b"1\n"
+        socket.send_fds(broken._controls[0], [b"no request"], [file.fileno()])
+        with pytest.raises(SandboxError, match=r"a box has died: .*JSONDecodeError"):
+            run(broken, "print(1)")
+
+
+@pytest.mark.parametrize("error", [StartError("a box does not start: x"), SandboxError("a box has died: x")])
+def test_the_weaker_isolation_is_taken_with_the_reason_and_advice_only_about_a_start(
+    error: SandboxError, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def attack(kind: Isolation) -> None:
+        if kind is Isolation.NAMESPACES:
+            raise error
+
+    monkeypatch.setattr(isolation, "attack", attack)
+    assert isolation.choose() is Isolation.LANDLOCK
+    said = caplog.messages[0]
+    assert said.startswith(f"programs run with landlock, since {error}") and "\n" not in said
+    assert ("it needs unprivileged user namespaces" in said) is isinstance(error, StartError)
+
+
+ATTACKED = """
+import sys
+from e1_trl.grading.sandbox.isolation import Isolation, what_is_lacking
+print(what_is_lacking(Isolation(sys.argv[1])))
+"""
+
+
+def test_a_launcher_may_ignore_the_ends_of_its_children(box: Box) -> None:
+    source = f"import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n{ATTACKED}"
+    assert subprocess.check_output([sys.executable, "-c", source, box.isolation], cwd=ROOT) == b"None\n"
+
+
+def test_the_interpreter_may_be_a_copy_and_its_packages_elsewhere(box: Box, tmp_path: Path) -> None:
+    venv.create(tmp_path, symlinks=False, with_pip=False)
+    packages = [str(Path(module.__file__ or "").parents[1]) for module in (numpy, pyseccomp)]
+    ran = subprocess.run(
+        [tmp_path / "bin" / "python", "-c", ATTACKED, box.isolation],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *packages])},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.stdout == "None\n", ran.stderr
+
+
+def test_a_system_without_the_sockets_of_a_box_is_an_error_of_the_sandbox(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "SOCK_SEQPACKET", 99)
+    with pytest.raises(StartError, match="does not start"):
+        Box(box.isolation)
+
+
+def test_where_memory_runs_out_the_kernel_kills_a_box_before_its_grader(box: Box) -> None:
+    def score(process: psutil.Process) -> int:
+        return int(Path(f"/proc/{process.pid}/oom_score_adj").read_text())
+
+    first = psutil.Process(box._process.pid)
+    assert {score(process) for process in (first, *first.children(recursive=True))} == {1000}
+    assert score(psutil.Process()) < 1000
+
+
 KILLED = """
 import sys, threading
 from e1_trl.grading.sandbox.box import Box, Limits
@@ -203,9 +290,9 @@ def test_the_self_test_finds_every_attack_where_nothing_stops_it(attack: str, mo
     if attack == "reads the environment of ours" and os.geteuid() == 0:
         pytest.skip("root's is closed to a process without capabilities, whatever else holds it")
     whole = command(Isolation.LANDLOCK, (0, 0))
-    *start, _, _, kind, _, _, packages = whole[: whole.index(START) + 8]
+    *start, _, _, _, _, packages = whole[: whole.index(START) + 7]
     none = (allow_all(), allow_all())
-    monkeypatch.setattr(boxes, "command", lambda _, controls: [*start, *map(str, controls), kind, *none, packages])
+    monkeypatch.setattr(boxes, "command", lambda _, controls: [*start, *map(str, controls), *none, packages])
     monkeypatch.setattr(boxes, "ENVIRONMENT", os.environ)
     monkeypatch.setattr(isolation, "ATTACKS", {attack: isolation.ATTACKS[attack]})
     with pytest.raises(SandboxError, match=f"does not hold: a program {attack}"):

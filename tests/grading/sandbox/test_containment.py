@@ -12,8 +12,8 @@ import containment
 import pytest
 from conftest import ROOT
 
-from e1_trl.grading.sandbox.command import SandboxError, bubblewrap
-from e1_trl.grading.sandbox.inside.restrictions import PROCESSES
+from e1_trl.grading.sandbox.box import COUNTED_BY_NAMESPACE, TASKS, _kernel
+from e1_trl.grading.sandbox.command import Isolation, SandboxError, bubblewrap
 
 NOBODY = 65534
 BOXES = 3  # of each isolation: most of the time goes by in waiting for those that sleep
@@ -66,15 +66,20 @@ def printed(*arguments: object, before: Sequence[str] = ()) -> Any:
 
 
 @pytest.fixture
-def nobody() -> list[str]:
-    """The beginning of a command that the user nobody runs."""
+def open_to_all() -> list[str]:
+    """The beginning of a command that sees interpreter and project as other users may."""
     if os.geteuid() != 0:
         pytest.skip("this user is unprivileged: the other tests of the sandbox are these")
     try:
-        before = readable(list(dict.fromkeys(Path(path).resolve() for path in (sys.base_prefix, sys.prefix, ROOT))))
+        return readable(list(dict.fromkeys(Path(path).resolve() for path in (sys.base_prefix, sys.prefix, ROOT))))
     except SandboxError as error:
         pytest.skip(str(error))
-    return [*before, sys.executable, "-c", BECOME]
+
+
+@pytest.fixture
+def nobody(open_to_all: list[str]) -> list[str]:
+    """The beginning of a command that the user nobody runs."""
+    return [*open_to_all, sys.executable, "-c", BECOME]
 
 
 def contained(found: dict[str, Any], user: int) -> None:
@@ -95,25 +100,45 @@ def test_every_hostile_program_is_contained_for_an_unprivileged_user_too(nobody:
     contained(printed(containment.__file__, BOXES, before=nobody), NOBODY)
 
 
-FORKS = """
-import json, os
-from e1_trl.grading.sandbox import command
-from e1_trl.grading.sandbox.box import Box, Limits
-from e1_trl.grading.sandbox.inside import orphans
-def compiled(reading_only): raise OSError
-command.compiled = compiled
-source = b"import os, time\\nfor n in range(10**5):\\n    if not os.fork(): os.setsid(); time.sleep(1e9)\\n    print(n)"
-orphans.adopt()
-with Box(command.Isolation.UNPROTECTED) as box:
-    ran = box.run(source, b"", Limits(20.0, 60.0, 2**28, 2**20))
-left = orphans.CHILDREN.read_text()
-print(json.dumps([ran.end, ran.stdout.count(b"\\n"), ran.stderr.decode(), left]))
+# How many threads it gets, of as many as stdin asks for.
+BOMB = """
+import os, threading
+asked, threads, wait = int(input()), 0, threading.Event().wait
+threading.stack_size(1 << 15)
+try:
+    while threads < asked:
+        threading.Thread(target=wait, daemon=True).start()
+        threads += 1
+except RuntimeError:
+    pass
+print(threads, flush=True)
+os._exit(0)
+"""
+# For each isolation: whose processes a box is, how many threads a program gets, and how many it asks for.
+THREADS = """
+import json, psutil, sys
+sys.path.append(sys.argv[1])
+from containment import SAFE, refused
+from e1_trl.grading.sandbox.box import TASKS, Box, Limits, _tasks
+found = {}
+for kind in SAFE:
+    if refused(kind) is None:
+        with Box(kind) as box:
+            asked = _tasks() + 10 * TASKS
+            ran = box.run(sys.argv[2].encode(), b"%d" % asked, Limits(cpu=20.0, wall=60.0, memory=2**30, output=2**16))
+            family = psutil.Process().children(recursive=True)
+            found[kind] = [list({each.uids().real for each in family}), int(ran.stdout), asked]
+print(json.dumps(found))
 """
 
 
-def test_unprotected_and_unfiltered_an_unprivileged_user_starts_no_more_processes_than_are_counted(
-    nobody: list[str],
-) -> None:
-    end, count, said, left = printed("-c", FORKS, before=nobody)
-    assert end == "crashed" and "Resource temporarily unavailable" in said and left == ""
-    assert count >= PROCESSES
+@pytest.mark.parametrize("who", ["open_to_all", "nobody"])
+def test_threads_are_limited_whoever_trains(who: str, request: pytest.FixtureRequest) -> None:
+    folder = Path(containment.__file__).parent
+    found = printed("-c", THREADS, folder, BOMB, before=request.getfixturevalue(who))
+    if not found:
+        pytest.skip("no isolation starts")
+    for kind, (users, threads, asked) in found.items():
+        assert users == [NOBODY]
+        alone = kind == Isolation.NAMESPACES and _kernel() >= COUNTED_BY_NAMESPACE
+        assert 32 < threads < (TASKS if alone else asked)

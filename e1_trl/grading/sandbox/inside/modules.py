@@ -1,8 +1,10 @@
-"""What is imported before any program is, and what programs have without an import."""
+"""What is imported before any program is, what programs have without an import, and what `open` knows."""
 
 import builtins
 import contextlib
 import importlib
+import io
+import os
 from typing import Any
 
 PRELOADED = (
@@ -40,3 +42,16 @@ def _names() -> dict[str, Any]:
         found.update((name, getattr(module, name)) for name in public)
     found.update((name, importlib.import_module(name)) for name in STARRED)
     return {name: value for name, value in found.items() if not hasattr(builtins, name)}
+
+
+def name_streams() -> None:
+    """Have `open` know the standard streams by their names, which without /proc are no files."""
+    opened = builtins.open
+    numbers = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
+
+    def open_named(file: Any, *rest: Any, **named: Any) -> Any:
+        if isinstance(file, str | os.PathLike) and os.fspath(file) in numbers:
+            file = os.dup(numbers[os.fspath(file)])
+        return opened(file, *rest, **named)
+
+    builtins.open = io.open = open_named

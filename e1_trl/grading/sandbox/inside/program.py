@@ -25,14 +25,13 @@ def become(request: dict[str, Any], source: int, restrictions: Restrictions) -> 
     """
     os.setsid()
     text = os.read(source, request["size"])
+    restrictions.impose(request["cpu"], request["memory"], request["tasks"])
     os.closerange(ANSWER + 1, DESCRIPTORS)
-    restrictions.impose(request["cpu"], request["memory"])
 
     # A function is called in a module that is imported, so that a guarded main program does not run.
     name = "solution" if request["call"] else "__main__"
-    main = types.ModuleType(name)
+    main = sys.modules[name] = types.ModuleType(name)
     main.__file__ = "solution.py"
-    sys.modules[name] = main
     sys.argv = ["solution.py"]
     status = 0
     try:
@@ -42,34 +41,50 @@ def become(request: dict[str, Any], source: int, restrictions: Restrictions) -> 
             status = call(main, request["call"], arguments)
     except BaseException as error:
         status = ended_by(error)
+    del main
     try:
-        finish(main)
+        status = finish(name) or status
     except BaseException as error:
         status = status or ended_by(error)
     os._exit(status)
 
 
-def finish(main: types.ModuleType) -> None:
-    """End as an interpreter does: wait for threads, run what was left for the end, and write what was not yet."""
+def finish(name: str) -> int:
+    """End as an interpreter does: wait for threads, run what was left for the end, and write what was not yet.
+
+    The exit status, if not all could be written.
+    """
+    status = 0
     if _thread._count():
         threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    flush()
-    sys.modules.pop(main.__name__, None)
-    main.__dict__.clear()
-    gc.collect()
-    flush()
-
-
-def flush() -> None:
-    for stream in (sys.stdout, sys.__stdout__):
+    for stream in (sys.stdout, sys.stderr):
         try:
-            closed = stream is None or stream.closed
-        except (AttributeError, ValueError):  # detached, or something else
-            closed = False
-        if not closed:
-            with contextlib.suppress(ValueError, AttributeError):
-                stream.flush()  # type: ignore[union-attr]
+            if not closed(stream):
+                stream.flush()
+        except BaseException as error:
+            status = ended_by(error)
+    with contextlib.suppress(BaseException):  # from here on, an interpreter's status does not change
+        sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
+        # Destructors run while the program's names are still there, unless something else holds these.
+        sys.modules.pop(name, None)
+        gc.collect()
+        held = [kept for kept in gc.get_objects() if type(kept) is dict and kept.get("__name__") == name]
+        for kept in held:
+            kept.clear()
+        if held:
+            gc.collect()
+    with contextlib.suppress(BaseException):
+        sys.__stdout__.flush()  # type: ignore[union-attr]
+    return status
+
+
+def closed(stream: Any) -> bool:
+    """Whether nothing is left to flush. What does not say so is flushed."""
+    try:
+        return stream is None or bool(stream.closed)
+    except Exception:
+        return False
 
 
 def ended_by(error: BaseException) -> int:

@@ -2,7 +2,6 @@
 
 import struct
 
-UNPROTECTED = "unprotected"  # the isolation that is none
 READY = b"ready"
 NUMERIC = b"numpy"  # a program that has this word in it goes to the second zygote
 ANSWER = 3  # the descriptor, in a program's process

@@ -9,14 +9,12 @@ import struct
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 PID = 0x5EC0DE5E  # stands in the filter for the id of the process that it is installed in
 PID_BYTES = PID.to_bytes(4, sys.byteorder)
 STACK = 2**26  # bytes of the main thread's: recursion through C takes more than the usual 8 MiB
 PATIENCE = 2  # times the CPU time: the kernel's limit is for what the zygote, which measures it, does not get to kill
-PROCESSES = 512  # that the programs of one box may start where nothing keeps them from it; root is not held by it
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 36, 38
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
 SECCOMP_MODE_FILTER = 2
 PIDFD_OPEN = 434  # on every architecture; the module os has it only where Python was built with a young C library
 CAPABILITIES = 0x20080522  # the version of capset's header
@@ -29,30 +27,30 @@ class Restrictions:
     """What every program of a box gives up.
 
     Attributes:
-        filter: of system calls, a compiled BPF program; empty where none can be made.
+        filter: of system calls, a compiled BPF program.
         address_space: what the process that programs are forked from holds, in bytes.
-        unprotected: a program may start where the filter cannot be installed; its processes are counted instead.
     """
 
     filter: bytes
     address_space: int
-    unprotected: bool
 
-    def impose(self, cpu: float, memory: int) -> None:
-        """Take away, for good, all that a program does not need; CPU time is in seconds, memory in bytes.
+    def impose(self, cpu: float, memory: int, tasks: int) -> None:
+        """Take away, for good, all that a program does not need.
+
+        CPU time is in seconds, memory in bytes; `tasks` are the processes and threads of its user, by which root is not
+        held.
 
         Raises:
             OSError: something cannot be taken away.
         """
-        most = [(resource.RLIMIT_AS, self.address_space + memory), (resource.RLIMIT_CPU, math.ceil(PATIENCE * cpu))]
-        if self.unprotected:
-            most.append((resource.RLIMIT_NPROC, tasks() + PROCESSES))
-        limit(most)
-        try:
-            install(self.filter.replace(PID_BYTES, os.getpid().to_bytes(4, sys.byteorder)))
-        except OSError:
-            if not self.unprotected:
-                raise
+        limit(
+            [
+                (resource.RLIMIT_AS, self.address_space + memory),
+                (resource.RLIMIT_CPU, math.ceil(PATIENCE * cpu)),
+                (resource.RLIMIT_NPROC, tasks),
+            ]
+        )
+        install(self.filter.replace(PID_BYTES, os.getpid().to_bytes(4, sys.byteorder)))
 
 
 def limit(most: Iterable[tuple[int, int]]) -> None:
@@ -66,7 +64,8 @@ def limit(most: Iterable[tuple[int, int]]) -> None:
 def limit_box() -> None:
     """Set the limits that are the same for every program, and that a zygote can live with."""
     none = (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE)
-    limit([(resource.RLIMIT_NOFILE, 64), *((name, 0) for name in none)])
+    few = (resource.RLIMIT_NOFILE, resource.RLIMIT_SIGPENDING)
+    limit([*((name, 64) for name in few), *((name, 0) for name in none)])
     hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
     stack = STACK if hard == resource.RLIM_INFINITY else min(STACK, hard)
     resource.setrlimit(resource.RLIMIT_STACK, (stack, hard))
@@ -92,11 +91,6 @@ def address_space() -> int:
     return high << 20
 
 
-def tasks() -> int:
-    """How many processes and threads this machine has: at least those of this user, whom the kernel counts."""
-    return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
-
-
 class Program(ctypes.Structure):
     """A BPF program, as prctl takes it: the number of its instructions, of 8 bytes each, and where they are."""
 
@@ -104,10 +98,8 @@ class Program(ctypes.Structure):
 
 
 def install(filter: bytes) -> None:
-    """Install a filter of system calls in this process, or only rule out that it gains rights if that is empty."""
+    """Install a filter of system calls in this process."""
     demand(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-    if not filter:
-        return
     program = Program(len(filter) // 8, filter)
     demand(libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0))
 

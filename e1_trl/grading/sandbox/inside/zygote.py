@@ -5,17 +5,18 @@ trusted, but it lives beside programs that are not, so it holds nothing worth re
 descriptor that only its own process opens, and what is expected of it never comes here.
 
 There are two zygotes, one of which has imported numpy: forking it takes a quarter longer. Arguments: the descriptors of
-their control sockets, the isolation, the filters of system calls of the box and of programs (hexadecimal), the folder
+their control sockets, the filters of system calls of the box and of programs (hexadecimal), the folders
 of the packages that programs may import, and, for Landlock, the paths that may be read. Over each socket comes one
 request at a time, as JSON with descriptors:
 
-    request  {"size": of the program, in bytes, "cpu": seconds, "memory": bytes, "call": name or null}, and the
+    request  {"size": of the program, in bytes, "cpu": seconds, "memory": bytes, "tasks": number,
+             "call": name or null}, and the
              descriptors of the program, stdin, stdout, stderr and the answer
     stop     anything else, or the end of the socket: the program is killed
     reply    wait status and CPU time (microseconds), once for every request
 
 A program is one process: its filter of system calls denies it another one, and signals to any but itself. So its end
-is the end of all that it started. Unprotected it may have no filter; then its processes are sought and killed.
+is the end of all that it started.
 """
 
 import _sitebuiltins
@@ -34,10 +35,9 @@ import sys
 import time
 
 # Relative, since in a box this folder is all that there is of the project.
-from . import orphans
-from .modules import PRELOADED, preload, star
+from .modules import PRELOADED, name_streams, preload, star
 from .program import become
-from .protocol import ANSWER, CRASHED, READY, REPLY, UNPROTECTED
+from .protocol import ANSWER, CRASHED, READY, REPLY
 from .restrictions import (
     CAPABILITIES,
     PIDFD_OPEN,
@@ -67,13 +67,17 @@ def main() -> None:
     for number in given:
         os.close(number)
     os.dup2(2, ANSWER)  # no other file gets this number
-    isolation, ours, theirs, packages, *readable = sys.argv[3:]
-    sys.path.append(packages)
+    ours, theirs, packages, *readable = sys.argv[3:]
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as a launcher may leave it, no program could be waited for
+    folders = packages.split(os.pathsep)
+    sys.path += folders
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     # Without the module site, which brings them.
     builtins.exit, builtins.quit = (_sitebuiltins.Quitter(name, "") for name in ("exit", "quit"))
     preload(PRELOADED)
     star()
+    if not os.path.exists("/dev/stdin"):
+        name_streams()
     sys.setrecursionlimit(RECURSION_LIMIT)
     sys.set_int_max_str_digits(0)
     demand(libc.capset(struct.pack("=Ii", CAPABILITIES, 0), bytes(24)))
@@ -83,7 +87,7 @@ def main() -> None:
             die_with(parent)
             controls.pop(1 - number).close()
             preload(modules)
-            restrictions = settle(isolation, bytes.fromhex(ours), bytes.fromhex(theirs), packages, readable)
+            restrictions = settle(bytes.fromhex(ours), bytes.fromhex(theirs), folders, readable)
             controls[0].send(READY)
             serve(controls[0], restrictions)
             return
@@ -93,25 +97,18 @@ def main() -> None:
         os.wait()
 
 
-def settle(isolation: str, ours: bytes, theirs: bytes, packages: str, readable: list[str]) -> Restrictions:
+def settle(ours: bytes, theirs: bytes, folders: list[str], readable: list[str]) -> Restrictions:
     """Give up what this process does not need any more; what programs will have to. The filters are of either."""
-    if isolation == UNPROTECTED:
-        orphans.adopt()
     if readable:
         confine(readable)
-    if readable or isolation == UNPROTECTED:
-        # What is preloaded is all that there is: this is the folder of all packages, not only of those for programs.
-        sys.path.remove(packages)
+        # What is preloaded is all that there is: these are the folders of all packages, not only of those for programs.
+        del sys.path[-len(folders) :]
         sys.path_importer_cache.clear()
     gc.collect()
     gc.freeze()
     limit_box()
-    try:
-        install(ours)
-    except OSError:
-        if isolation != UNPROTECTED:
-            raise
-    return Restrictions(theirs, address_space(), isolation == UNPROTECTED)
+    install(ours)
+    return Restrictions(theirs, address_space())
 
 
 def die_with(parent: int) -> None:
@@ -123,7 +120,7 @@ def die_with(parent: int) -> None:
 
 def serve(control: socket.socket, restrictions: Restrictions) -> None:
     """Serve requests until the socket ends."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
+    nothing, errors = os.open(os.devnull, os.O_RDONLY), os.dup(2)
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 8)
         if not message:
@@ -144,11 +141,11 @@ def serve(control: socket.socket, restrictions: Restrictions) -> None:
         for descriptor in descriptors:
             os.close(descriptor)
         for number in range(len(others)):  # so that the pipes end with the program
-            os.dup2(nothing, number)
-        wait(control, pid, request["cpu"], restrictions.unprotected)
+            os.dup2(errors if number == 2 else nothing, number)
+        wait(control, pid, request["cpu"])
 
 
-def wait(control: socket.socket, pid: int, cpu: float, unprotected: bool) -> None:
+def wait(control: socket.socket, pid: int, cpu: float) -> None:
     """Reply when the program has ended, or has been killed: for its CPU time (seconds), or since something came over
     the socket. The kernel's own limit counts by the clock tick: too much where other machines take the processor."""
     watched = libc.syscall(PIDFD_OPEN, pid, 0)
@@ -162,10 +159,6 @@ def wait(control: socket.socket, pid: int, cpu: float, unprotected: bool) -> Non
         left = cpu - time.clock_gettime(~pid << 3 | CPU_CLOCK)
     if watched not in (descriptor for descriptor, _ in ready):
         os.kill(pid, signal.SIGKILL)
-    if unprotected:
-        orphans.end(pid)
     _, status, usage = os.wait4(pid, 0)
     os.close(watched)
-    if unprotected:
-        orphans.end_adopted()
     control.send(REPLY.pack(status, int((usage.ru_utime + usage.ru_stime) * 1e6)))

@@ -1,0 +1,101 @@
+"""Under which conditions answers were asked for and sampled: one record, in every row of the table of answers."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """What all answers of one evaluation share. Lengths in tokens; digests stand for what is long.
+
+    Attributes:
+        dataset: name and digest of the problems, with what was added to them.
+        problems: how many of them there are, whether they were asked or not.
+        local: they came from a file here, not from the Hub.
+        instruction: text added to every problem; `None`: the usual request to box the answer.
+        chat_template, chat_template_kwargs: what made prompts of them.
+        max_prompt_length: longer prompts were left out; 0: none was.
+        temperature, top_p, top_k, min_p: of the sampling.
+        marker, forced_text: what ends the thinking, and what is appended in its place.
+        s1_text, wait_text, s1_waits: what s1 appends, what it puts in place of an early close, and how often.
+        context: the longest sequence.
+        response: the longest completion where a part of the budget is unlimited; `None`: what the context leaves.
+        thinking_from: digest of another model's evaluation whose thinking was answered after.
+        engine: arguments of the engine; a server has its own.
+        versions: of the packages that have a say in the samples.
+    """
+
+    dataset: str
+    problems: int
+    local: bool
+    instruction: str | None
+    chat_template: str
+    chat_template_kwargs: Mapping[str, Any]
+    max_prompt_length: int
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    marker: str
+    forced_text: str
+    s1_text: str
+    wait_text: str
+    s1_waits: int
+    context: int
+    response: int | None
+    thinking_from: str | None
+    engine: Mapping[str, Any]
+    versions: Mapping[str, str]
+
+    def as_text(self) -> str:
+        """As the table of answers has it."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        return cls(**json.loads(text))
+
+    def unlike(self, other: "Conditions") -> tuple[str, ...]:
+        """The names of those that differ."""
+        return tuple(each.name for each in fields(self) if getattr(self, each.name) != getattr(other, each.name))
+
+    def said(self, names: Iterable[str]) -> str:
+        """Those of these names, in words."""
+        values = ((name.replace("_", " "), getattr(self, name)) for name in names)
+        return "; ".join(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in values)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The conditions of some models; of two that differ, each has an entry of its own."""
+
+    models: list[str]
+    conditions: Conditions
+
+
+def shared(table: pd.DataFrame) -> list[Shared]:
+    """The conditions of a table of answers, in the order of its models."""
+    found: dict[str, list[str]] = {}
+    for model, text in table[["model", "conditions"]].drop_duplicates().itertuples(index=False):
+        found.setdefault(text, []).append(model)
+    return [Shared(models, Conditions.from_text(text)) for text, models in found.items()]
+
+
+def as_markdown(found: Sequence[Shared]) -> str:
+    """What all share, in one line; and in one for each group of models what is its own."""
+    first = found[0].conditions
+    own = {name for each in found for name in first.unlike(each.conditions)}
+    common = [
+        each.name for each in fields(first) if each.name not in own and getattr(first, each.name) not in (None, {})
+    ]
+    lines = [f"Asked and sampled with {first.said(common)}.\n"]
+    if own:
+        lines.append("**Not alike**, which the differences below include:\n")
+        differing = [each.name for each in fields(first) if each.name in own]
+        lines += [f"- {', '.join(each.models)}: {each.conditions.said(differing)}" for each in found]
+        lines.append("")
+    return "\n".join(lines)

@@ -1,0 +1,11 @@
+"""Seeds that follow from what is drawn with them, the same in every process and in every run. Knows no engine."""
+
+import hashlib
+import json
+
+NUMPY = 2**32  # numpy's global generator takes seeds below this
+
+
+def seed_of(*what: int | str) -> int:
+    """A number below 2^63, as servers take it: the same for the same words and numbers, another for others."""
+    return int.from_bytes(hashlib.sha256(json.dumps(what).encode()).digest()[:8], "big") >> 1

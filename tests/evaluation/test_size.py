@@ -1,0 +1,71 @@
+"""What an evaluation takes of the memory grows with the number of answers, not with their tokens."""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, options
+
+from e1_trl.evaluation.arguments import parse
+from e1_trl.evaluation.plan import Plan
+from e1_trl.evaluation.prepare import Prepared, prepare
+from e1_trl.evaluation.store import Store
+from e1_trl.report import samples
+from e1_trl.rollout import Request, Segment, Stop
+
+PROBLEMS, SAMPLES = 1000, 5
+BUDGETS = [f"{thinking}+20" for thinking in range(80, 481, 80)]
+MOST = 150_000  # KiB on top of the libraries; four times as many answers are to fit into a gigabyte with them
+
+RESUME = """
+import sys
+from pathlib import Path
+from test_size import prepared, unasked
+from e1_trl.evaluation.evaluate import evaluate
+
+def peak():
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1])
+
+work = prepared(*map(Path, sys.argv[1:]))
+before = peak()
+evaluate(work, unasked)
+print(peak() - before)
+"""
+
+
+def prepared(data: Path, output: Path) -> Prepared:
+    words = ["--methods", "separate", "--max_problems", PROBLEMS, "--samples", SAMPLES, "--budgets", *BUDGETS]
+    return prepare(parse(options(data, output, *words, "--temperature", 1, "--max_model_length", 1024)))
+
+
+def unasked(prepared: Prepared, plan: Plan, stored: int) -> None:
+    raise AssertionError("an engine was started for nothing")
+
+
+def sampled(request: Request, ids: list[int], rng: random.Random) -> Segment:
+    """As many tokens as were asked for: no thinking ends by itself, and every solution is cut."""
+    return Segment(rng.choices(ids, k=request.max_tokens), Stop.LENGTH)
+
+
+@pytest.mark.slow
+def test_a_resume_of_five_thousand_answers_of_five_hundred_tokens_at_six_budgets_holds_few_of_them(
+    nano_data: Path, tmp_path: Path
+) -> None:
+    work, rng = prepared(nano_data, tmp_path / "out"), random.Random(0)
+    ids, plan = work.tokenizer.encode("0123456789+-=;", add_special_tokens=False), work.plan(work.asked)
+    with Store.open(tmp_path / "out", work.manifest, exclusive=True) as store:
+        for problem, sample in plan.trees():
+            tree = plan.tree(problem, sample, ())
+            while requests := tree.requests():
+                for (_, branch), request in requests:
+                    store.add(tree.receive(branch, sampled(request, ids, rng)))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    resume = [sys.executable, "-c", RESUME, nano_data, tmp_path / "out"]
+    done = subprocess.run(resume, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(samples.read(tmp_path / "out", ["problem"])) == PROBLEMS * SAMPLES * len(BUDGETS)
+    assert int(done.stdout.split()[-1]) < MOST

@@ -1,0 +1,160 @@
+"""Where DeepSpeed's fp32 master weights begin, and what becomes of a small step from there."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import BASE, ROOT
+from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+from safetensors.torch import load_file
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+pytestmark = pytest.mark.distributed
+
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone")
+ODD = 33  # a hidden size, so that norms do not divide into two parts
+STEP = 1e-6
+
+# A Trainer refuses bfloat16 without a GPU, so that DeepSpeed is told of it behind its back.
+IN_BFLOAT16 = """
+import sys, deepspeed, torch
+
+initialize = deepspeed.initialize
+def in_bfloat16(**given):
+    given["config_params"] |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
+    return initialize(**given)
+deepspeed.initialize = in_bfloat16
+"""
+
+TRAINS = (
+    IN_BFLOAT16
+    + """
+from pathlib import Path
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments
+from transformers.integrations.deepspeed import deepspeed_config
+from e1_trl.training.master_weights import MasterWeights
+
+checkpoint, output, learning_rate = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3])
+rows = [{"input_ids": ids, "labels": ids} for ids in torch.arange(64).reshape(8, 8) % 32]
+
+class Look(TrainerCallback):
+    def __init__(self, folder):
+        self.folder = folder
+
+    def on_train_begin(self, args, state, control, model, **more):
+        found = {name: deepspeed.utils.safe_get_full_fp32_param(each) for name, each in model.named_parameters()}
+        if torch.distributed.get_rank() == 0:
+            save_file(found, self.folder / f"masters-{state.global_step}.safetensors")
+
+    on_step_end = on_train_begin
+
+def train(folder, steps, callbacks, resumed=None):
+    args = TrainingArguments(
+        folder, max_steps=steps, save_steps=1, learning_rate=learning_rate, weight_decay=0.0, optim="adamw_torch",
+        lr_scheduler_type="constant", per_device_train_batch_size=1, report_to="none", ddp_backend="gloo",
+    )
+    deepspeed_config()["bf16"] = {"enabled": True}  # which ZeRO-3 shares the weights out in
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype="bfloat16")
+    trainer = Trainer(model, args, train_dataset=rows, callbacks=[*callbacks, Look(folder)])
+    trainer.train(resume_from_checkpoint=resumed)
+    trainer.save_model(folder)
+
+for name, callbacks in (("begun", [MasterWeights(checkpoint)]), ("rounded", [])):
+    (output / name).mkdir(exist_ok=True)
+    train(output / name, 1, callbacks)
+(output / "resumed").mkdir(exist_ok=True)
+train(output / "resumed", 2, [MasterWeights(checkpoint)], output / "begun" / "checkpoint-1")
+"""
+)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16}
+    sizes = {"hidden_size": ODD, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": 37}
+    Qwen2ForCausalLM(Qwen2Config(**sizes, **heads, tie_word_embeddings=True)).save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def run(script: str, stage: int, *arguments: object, folder: Path, processes: int = 2) -> str:
+    """What a script prints that runs in CPU processes under DeepSpeed."""
+    (folder / "script.py").write_text(script)
+    done = subprocess.run(
+        [*TORCHRUN, "--nproc_per_node", str(processes), str(folder / "script.py"), *map(str, arguments)],
+        env={
+            **os.environ,
+            "DS_ACCELERATOR": "cpu",
+            "ACCELERATE_USE_DEEPSPEED": "true",
+            "ACCELERATE_DEEPSPEED_ZERO_STAGE": str(stage),
+            "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL": "true",
+        },
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-9000:]
+    return done.stdout + done.stderr
+
+
+Weights = dict[str, torch.Tensor]
+
+
+def arriving(before: Weights, after: Weights, moved: Weights) -> float:
+    """The share of a movement of the masters that the weights make with them, over all matrices."""
+    names = [name for name, each in moved.items() if each.ndim == 2]
+    along = sum(((after[name].float() - before[name].float()) * moved[name]).sum() for name in names)
+    return float(along / sum((moved[name] ** 2).sum() for name in names))
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_masters_begin_at_the_checkpoint_so_that_small_steps_reach_what_is_saved(
+    checkpoint: Path, tmp_path: Path, stage: int
+) -> None:
+    printed = run(TRAINS, stage, checkpoint, tmp_path, STEP, folder=tmp_path)
+    stored = load_file(checkpoint / "model.safetensors")
+    rounded = {name: each.bfloat16() for name, each in stored.items()}
+    shares = {}
+    for name, expected in (("begun", stored), ("rounded", rounded)):
+        first, last = (load_file(tmp_path / name / f"masters-{step}.safetensors") for step in (0, 1))
+        assert first.keys() == expected.keys()
+        assert all(torch.equal(first[weight], expected[weight].float()) for weight in first)
+        saved = load_file(tmp_path / name / "model.safetensors")
+        assert all(each.dtype == torch.bfloat16 for each in saved.values())
+        assert all(torch.equal(saved[weight], last[weight].bfloat16()) for weight in last)
+        moved = {weight: last[weight] - first[weight] for weight in first}
+        assert max(each.abs().max() for each in moved.values()) < 1.1 * STEP
+        shares[name] = arriving(rounded, saved, moved)
+    print("SHARES", stage, shares)
+    assert shares["rounded"] < 0.1 and 0.8 < shares["begun"] < 1.2
+    # A training that resumes goes on from its own.
+    kept, resumed = (load_file(tmp_path / name / "masters-1.safetensors") for name in ("begun", "resumed"))
+    assert all(torch.equal(kept[weight], resumed[weight]) for weight in kept)
+    assert "begin rounded" not in printed
+
+
+TRAINS_A_RECIPE = (
+    IN_BFLOAT16
+    + """
+from e1_trl.train import main
+main(sys.argv[1:])
+"""
+)
+
+
+@pytest.mark.engine
+def test_the_masters_of_a_recipe_begin_at_its_checkpoint(nano_data: Path, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    recipe = ("--config", ROOT / "recipes" / "nano.yaml", "--dataset_name", nano_data, "--output_dir", output)
+    small = ("--per_device_train_batch_size", 16, "--gradient_accumulation_steps", 2, "--max_steps", 1)
+    steps = ("--learning_rate", STEP, "--lr_scheduler_type", "constant", "--warmup_steps", 0, "--dtype", "bfloat16")
+    saves = ("--save_strategy", "steps", "--save_steps", 1, "--ddp_backend", "gloo")
+    run(TRAINS_A_RECIPE, 2, *recipe, *small, *steps, *saves, folder=tmp_path, processes=1)
+    stored = load_file(BASE / "model.safetensors")
+    masters = get_fp32_state_dict_from_zero_checkpoint(str(output / "checkpoint-1"))
+    moved = {name: (masters[name] - stored[name]).abs().max().item() for name in stored}
+    assert 0.5 * STEP < max(moved.values()) < 1.1 * STEP, moved
