@@ -56,7 +56,9 @@ class E1Config(BudgetedTraining, GRPOConfig):
         eval_samples (`int`, defaults to 1):
             Answers to each problem at each of `eval_budgets`, whose accuracies are averaged.
         completions_steps (`int`, defaults to 10):
-            With `log_completions`: steps between two tables of completions, printed and stored.
+            With `log_completions`: steps between two tables of completions, which are stored.
+        num_completions_to_print (`int`, *optional*):
+            With each of these: rollouts that are printed as text, in the place of TRL's table; two if unset.
         train_on_forced_close (`bool`, defaults to `False`):
             For comparison only: train on forced tokens as if the policy had sampled them, as the paper's own code does.
         max_completion_length (`int`, *optional*):

