@@ -162,7 +162,7 @@ def test_a_report_on_programs_has_their_outcomes_and_says_that_they_have_no_majo
     assert "There is no majority of programs" in report and "maj@k" not in report
     assert json.loads((tmp_path / "results.json").read_text())["rows"][0]["faults"]["timed_out"] == 0.7
     before = (tmp_path / "samples.parquet").read_bytes()
-    with pytest.raises(SystemExit, match="holds programs, which `e1 eval` grades anew"):
+    with pytest.raises(SystemExit, match="holds programs, whose tests are not there: `e1 eval` grades anew"):
         main([str(tmp_path), "--regrade"])
     assert (tmp_path / "samples.parquet").read_bytes() == before
 
