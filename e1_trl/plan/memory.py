@@ -134,7 +134,7 @@ def memory(setup: Setup, card: int) -> Memory:
         return total // shards if setup.zero >= from_stage else total
 
     optimizer = shared(per_parameter * trained, 1)
-    gradients = (4 if setup.zero >= 2 else dtype) * trained  # E1Config: fp32 under ZeRO
+    gradients = (4 if setup.zero else dtype) * trained  # E1Config: fp32 under ZeRO
     if setup.zero == 0 and setup.gpus > 1:
         gradients *= 2  # DistributedDataParallel's buckets hold all of them once more
     sequences = setup.rollouts // setup.gpus * setup.tensor_parallel

@@ -54,18 +54,6 @@ class E1Trainer(GRPOTrainer):
     per completion of `solution_text` (what follows the close, which is what is graded; "" if there is none),
     `thinking_end` (`"closed"`, `"forced"` or `"eos"`), `thinking_tokens`, `solution_tokens` and `solution_truncated`.
 
-    Example:
-
-    ```python
-    >>> trainer = E1Trainer(
-    ...     model="agentica-org/DeepScaleR-1.5B-Preview",
-    ...     reward_funcs=make_rewards(["accuracy"], None, grader),
-    ...     args=E1Config("E1-Math-1.5B", thinking_budget=1024, solution_budget=1024),
-    ...     train_dataset=dataset,
-    ... )
-    >>> trainer.train()
-    ```
-
     For the model card, `origin` says what the model is trained from and on, and `recipe` how; the training script says
     all of it.
 
