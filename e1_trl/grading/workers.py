@@ -12,7 +12,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from concurrent.futures import TimeoutError
+from concurrent.futures import TimeoutError, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from multiprocessing.process import BaseProcess
 from types import ModuleType
@@ -23,6 +23,7 @@ from pebble import ProcessExpired, ProcessPool
 if TYPE_CHECKING:
     from multiprocessing.popen_forkserver import Popen
 
+LOOKED_AFTER_EVERY = 1.0  # seconds
 MEMORY_LIMIT = 2**30  # bytes a worker may take on top of what it took at its start
 
 Task = tuple[Hashable, ...]
@@ -95,6 +96,10 @@ class Workers(Generic[Result]):
         }
         results: dict[Task, Result | Failure] = {}
         for task, future in futures.items():
+            # Pebble forgets what is handed over while a pool breaks.
+            while not wait([future], LOOKED_AFTER_EVERY).done:
+                if not self._pool.active:
+                    raise RuntimeError("worker processes can not be started, or end by themselves")
             try:
                 results[task] = future.result()
             except TimeoutError:

@@ -109,6 +109,14 @@ _kept: list[mmap.mmap] = []
 
 
 @pytest.mark.slow
+def test_processes_that_cannot_start_are_an_error_and_not_a_wait_for_ever() -> None:
+    for _ in range(3):  # what pebble forgets while its pool breaks is a matter of chance
+        broken = Workers(_act, os.abort, time_limit=5.0, workers=2)
+        with pytest.raises(RuntimeError):
+            broken.run([("count", number) for number in range(8)])
+        broken.close()
+
+
 def test_the_initializer_counts_neither_as_time_nor_as_memory() -> None:
     prepared = Workers(_act, _take_memory_and_time, time_limit=1.5, workers=1)
     assert prepared.run([("echo", 1)]) == [1]

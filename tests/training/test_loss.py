@@ -145,7 +145,7 @@ def test_trls_accuracy_reward_grades_against_the_datasets_solution(
         return rewarded[-1]
 
     completion = recorded(trainer, ["9", "</think>"], [], [r"\boxed{", "9", "}", "<|end|>"])
-    monkeypatch.setattr(trainer, "_complete", lambda prompts, budget: [completion] * len(prompts))
+    monkeypatch.setattr(trainer, "_complete", lambda prompts, budget, training: [completion] * len(prompts))
     monkeypatch.setattr(trainer, "reward_funcs", [watched])
     monkeypatch.setattr(trainer, "rollout_func", E1Trainer.rollout)
     prompt = trainer.train_dataset[0]["prompt"]
@@ -156,7 +156,7 @@ def test_trls_accuracy_reward_grades_against_the_datasets_solution(
 
 def test_a_reward_sees_the_forced_tokens_that_open_the_box(trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     completion = recorded(trainer, ["9"], ["</think>", r"\boxed{"], ["9", "}", "<|end|>"])
-    monkeypatch.setattr(trainer, "_complete", lambda prompts, budget: [completion] * len(prompts))
+    monkeypatch.setattr(trainer, "_complete", lambda prompts, budget, training: [completion] * len(prompts))
     rollout = E1Trainer.rollout([trainer.train_dataset[0]["prompt"]], trainer)
     assert rollout["solution_text"] == [r"\boxed{9}"]
     assert rollout["env_mask"] == [completion.loss_mask]
@@ -176,7 +176,7 @@ def test_what_the_grader_failed_on_is_in_no_mean_and_moves_nothing(
     trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     completion = recorded(trainer, ["9", "</think>"], [], [r"\boxed{", "9", "}", "<|end|>"])
-    monkeypatch.setattr(trainer, "_complete", lambda prompts, budget: [completion] * len(prompts))
+    monkeypatch.setattr(trainer, "_complete", lambda prompts, budget, training: [completion] * len(prompts))
     monkeypatch.setattr(trainer, "rollout_func", E1Trainer.rollout)
     monkeypatch.setattr(trainer, "reward_funcs", [Accuracy(Failing()), format_reward])  # type: ignore[arg-type]
     monkeypatch.setattr(trainer, "reward_func_names", ["accuracy", "format"])
