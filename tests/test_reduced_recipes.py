@@ -215,6 +215,7 @@ def tokenizer() -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(LOCAL_TOKENIZER)
 
 
+@pytest.mark.slow
 def test_without_a_local_copy_the_tokenizer_is_the_hubs(tmp_path: Path) -> None:
     code = (
         "from recipes.reduced.__main__ import TOKENIZER, load_tokenizer\n"
@@ -236,6 +237,7 @@ def test_without_a_local_copy_the_tokenizer_is_the_hubs(tmp_path: Path) -> None:
     assert done.stdout == f"deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B {ids}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["recipes.reduced", "recipes.smoke"])
 def test_a_tokenizer_that_is_not_there_is_one_line_that_says_what_to_do(module: str, tmp_path: Path) -> None:
     words = ["E1-Math-1.5B", "--tokenizer", str(tmp_path / "nothing")]
@@ -271,6 +273,7 @@ def trained(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path, hub: H
     return output
 
 
+@pytest.mark.slow
 def test_the_recipe_with_a_server_is_sound_in_the_mode_that_its_case_has_not(
     tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:

@@ -48,6 +48,7 @@ def test_the_document_makes_the_problems_from_what_it_names(tmp_path: Path) -> N
     ]
 
 
+@pytest.mark.slow
 def test_problems_that_are_not_there_are_one_line_that_says_how_to_make_them(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "recipes.smollm2.make_base", "--what", "data", "--output", str(tmp_path)],
@@ -126,6 +127,7 @@ def test_what_is_held_out_does_not_depend_on_the_order_of_the_problems() -> None
     assert hold_out(problems, 6, 17) == hold_out(problems[::-1], 6, 17)
 
 
+@pytest.mark.slow
 @needs_problems
 def test_a_thousand_real_problems_are_held_out_and_none_has_a_twin_in_training() -> None:
     problems = read(FILES)

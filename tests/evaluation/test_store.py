@@ -67,6 +67,7 @@ def test_what_was_written_is_read_in_order_even_twice(tmp_path: Path) -> None:
     assert all(each.token_ids.itemsize == 4 for each in legs)  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_several_processes_write_at_a_time(tmp_path: Path) -> None:
     program = """
 import sys

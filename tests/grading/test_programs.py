@@ -215,6 +215,7 @@ def test_every_reference_of_leetcode_passes(grader: ProgramGrader) -> None:
     assert len(passed) < 15
 
 
+@pytest.mark.slow
 def test_all_tests_together_have_a_limit_too() -> None:
     busy = "import time\nwhile time.process_time() < 0.3: pass\nprint(1)"
     limits = Limits(cpu=0.6, wall=60.0, memory=2**29, output=2**20)
@@ -224,6 +225,7 @@ def test_all_tests_together_have_a_limit_too() -> None:
             assert outcome(grader, busy, tests) is expected
 
 
+@pytest.mark.slow
 def test_one_that_sleeps_has_the_wall_time_of_one_test_for_all_of_them() -> None:
     limits = Limits(cpu=1.0, wall=3.0, memory=2**29, output=2**20)
     tests = {"inputs": [str(n) for n in range(15)], "outputs": ["1"] * 15}

@@ -149,6 +149,7 @@ def test_every_program_has_a_verdict_of_theirs(theirs: dict[str, bool]) -> None:
     assert theirs.keys() == texts().keys()
 
 
+@pytest.mark.slow
 def test_our_verdicts_are_theirs_but_for_what_is_listed(ours: dict[str, Outcome], theirs: dict[str, bool]) -> None:
     right = {name: outcome is Outcome.CORRECT for name, outcome in ours.items()}
     found = {name: right[name] for name in right if right[name] is not theirs[name]}

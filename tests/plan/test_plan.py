@@ -223,6 +223,7 @@ def test_what_a_layer_keeps_for_its_backward_pass_is_what_a_real_one_does(dtype:
     assert saved(one.setup(2)) == pytest.approx(measured[1] - measured[0], rel=0.005)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpointing", [True, False])
 @pytest.mark.parametrize(("dtype", "adapter"), [("bfloat16", False), ("float32", False), ("bfloat16", True)])
 def test_the_activations_of_a_micro_batch_are_at_least_those_of_a_real_backward_pass(

@@ -38,6 +38,7 @@ def test_a_local_benchmark_is_found_by_the_beginning_of_its_name(tmp_path: Path)
     assert row["prompt"] == [{"role": "user", "content": f"1 + 1? {INSTRUCTION}"}]
 
 
+@pytest.mark.slow
 def test_a_benchmark_comes_from_the_hub_where_no_folder_is_named(tmp_path: Path) -> None:
     code = (
         "from e1_trl.problems.arguments import ProblemArguments\n"

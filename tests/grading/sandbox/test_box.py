@@ -149,6 +149,7 @@ def test_a_function_that_is_not_there_is_told_apart(box: Box) -> None:
         assert ran.end is End.NOT_CALLABLE
 
 
+@pytest.mark.slow
 def test_processor_time_counts_and_waiting_does_not(box: Box) -> None:
     limits = Limits(cpu=1.0, wall=60.0, memory=2**28, output=2**16)
     assert run(box, "import time; time.sleep(2); print(1)", limits=limits).end is End.EXITED
@@ -160,6 +161,7 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_programs_or_boxes(box: Box) -> None:
     def of_boxes() -> list[psutil.Process]:
         return [process for process in psutil.Process().children(recursive=True) if runs(process)]
