@@ -3,6 +3,7 @@
 Knows nothing of what is written.
 """
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +26,8 @@ def write_atomically(file: Path, write: Callable[[Path], object]) -> None:
         write(temporary)
         _sync(temporary)
         temporary.replace(file)
-        _sync(file.parent)
+        with contextlib.suppress(OSError):  # some file systems sync no folders
+            _sync(file.parent)
     except OSError as error:
         raise StoreError(
             f"cannot write {file}: {error.strerror or error}; what was written before is safe, run again to resume"

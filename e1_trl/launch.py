@@ -123,7 +123,7 @@ def _launch(words: Sequence[str]) -> None:
     else:
         return
     if status < 0:
-        name = signal.Signals(-status).name
+        name = {known.value: known.name for known in signal.Signals}.get(-status, f"signal {-status}")
         sys.exit(f"e1 train: process {rank} was killed by {name}" + ", as where memory runs out" * (name == "SIGKILL"))
     sys.exit(status)
 

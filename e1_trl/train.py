@@ -127,7 +127,8 @@ def find_checkpoint(args: E1Config) -> str | None:
         if not whole(Path(named)):
             raise ValueError(f"{named} holds no whole checkpoint (no {TRAINER_STATE_NAME}); resume from another one")
         return named
-    found = [folder for folder in Path(args.output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*") if whole(folder)]
+    folders = Path(args.output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*")
+    found = [folder for folder in folders if folder.name.rpartition("-")[2].isdecimal() and whole(folder)]
     if not found:
         raise ValueError(f"there is no whole checkpoint in {args.output_dir} to resume from")
     return str(max(found, key=lambda folder: int(folder.name.rpartition("-")[2])))
@@ -137,7 +138,7 @@ def whole(checkpoint: Path) -> bool:
     """Whether a run had time to write all of a checkpoint, of which the trainer's state is the last."""
     try:
         TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError):  # the last of another version's
         return False
     return True
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 
 from e1_trl.atomic import StoreError
 from e1_trl.engines.engine import Engine
@@ -13,6 +14,7 @@ from e1_trl.evaluation.plan import Asked, Plan
 from e1_trl.evaluation.prepare import Prepared
 from e1_trl.evaluation.start import start_engine
 from e1_trl.evaluation.store import Store
+from e1_trl.grading.grade import Outcome
 from e1_trl.report import document, samples
 from e1_trl.report.provenance import commit
 
@@ -64,15 +66,20 @@ def _sample(prepared: Prepared, store: Store, start: StartEngine) -> Plan:
 
 
 def _tabulate(prepared: Prepared, store: Store, plan: Plan) -> None:
-    """Write the table of answers, unless the one that is there was made of the same, by the same."""
+    """Write the table of answers, unless the one that is there is whole, and was made of the same, by the same."""
     folder, grader = prepared.arguments.folder, prepared.grader
     facts = [commit(), identity(prepared), [asdict(asked) for asked in plan.asked], store.contents()]
     made_of = {"answers": digest(json.dumps(facts)), "grader": grader.version}
-    if samples.made_of(folder) != made_of:
+    if samples.made_of(folder) != made_of or _has_ungraded(folder):
         answers = sum(len(plan.cells(problem, sample)) for problem, sample in plan.trees())
         with grader:
             parts = tabulate(prepared, plan, finished(plan, store))
             samples.write(samples.graded(parts, answers, grader, prepared.accepted_answers, store), folder, made_of)
+
+
+def _has_ungraded(folder: Path) -> bool:
+    """Whether the grader itself failed on an answer of the table."""
+    return bool((samples.read(folder, ["outcome"])["outcome"] == Outcome.UNGRADED).any())
 
 
 def _together(answered: Sequence[Asked], wanted: Sequence[Asked]) -> list[Asked]:

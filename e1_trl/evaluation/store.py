@@ -41,6 +41,7 @@ CREATE TABLE IF NOT EXISTS legs (
 CREATE TABLE IF NOT EXISTS cells (method, budget, problems, samples, made_by);
 CREATE TABLE IF NOT EXISTS grades (key PRIMARY KEY, grade) WITHOUT ROWID;
 """
+PASSING = (Outcome.UNGRADED, Outcome.TIMED_OUT, Outcome.CRASHED)
 WAIT_SECONDS = 60  # for another process that writes
 SYNC_SECONDS = 1.0  # what a crash of the node, unlike a kill, may lose of finished work
 
@@ -153,8 +154,8 @@ class Store:
         return {key: Grade(**{**grade, "outcome": Outcome(grade["outcome"])}) for key, grade in found.items()}
 
     def keep(self, grades: Mapping[str, Grade]) -> None:
-        """Remember grades, but for those that are none: a grader that failed is asked again."""
-        given = [(key, grade) for key, grade in grades.items() if grade.outcome is not Outcome.UNGRADED]
+        """Remember grades, but for those that the load of the machine may have made: these are asked for again."""
+        given = [(key, grade) for key, grade in grades.items() if grade.outcome not in PASSING]
         rows = [(key, json.dumps(asdict(grade))) for key, grade in given]
         self._database.execute("BEGIN IMMEDIATE")
         self._database.executemany("INSERT OR REPLACE INTO grades VALUES (?, ?)", rows)

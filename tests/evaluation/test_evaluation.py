@@ -282,6 +282,10 @@ def test_what_is_not_new_is_neither_decoded_nor_graded_again(
     (tmp_path / "samples.parquet").unlink()
     assert graded(no_engine, ["64+16"]) == []
     pd.testing.assert_frame_equal(samples.read(tmp_path), table)
+    failed = table.assign(outcome=["ungraded", *table["outcome"][1:]])
+    samples.write(failed, tmp_path, samples.made_of(tmp_path))
+    graded(no_engine, ["64+16"])
+    pd.testing.assert_frame_equal(samples.read(tmp_path), table)
 
 
 class Ends:

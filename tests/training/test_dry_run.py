@@ -120,12 +120,13 @@ def test_a_card_that_was_broken_by_hand_is_refused_before_the_training(nano_data
 
 def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
     args = E1Config(str(tmp_path), report_to="none", use_cpu=True, bf16=False, resume_from_checkpoint="true")
-    for step in (2, 10, 11):
+    for step in (2, 10, 11, "10-best", 12):
         (tmp_path / f"checkpoint-{step}").mkdir()
     with pytest.raises(ValueError, match=f"^there is no whole checkpoint in {tmp_path} to resume from$"):
         find_checkpoint(args)
-    for step in (2, 10):
-        TrainerState(global_step=step).save_to_json(str(tmp_path / f"checkpoint-{step}" / "trainer_state.json"))
+    for step in (2, 10, "10-best"):
+        TrainerState(global_step=10).save_to_json(str(tmp_path / f"checkpoint-{step}" / "trainer_state.json"))
+    (tmp_path / "checkpoint-12" / "trainer_state.json").write_text('{"of_another_version": 1}')
     (tmp_path / "checkpoint-11" / "trainer_state.json").write_text('{"epoch": 0.1, "glob')  # killed while it wrote
     assert find_checkpoint(args) == str(tmp_path / "checkpoint-10")
     args.resume_from_checkpoint = str(tmp_path / "checkpoint-11")

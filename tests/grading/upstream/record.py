@@ -29,7 +29,7 @@ from upstream.material import Material, humaneval, leetcode
 from upstream.mutants import mutants, other_form
 from upstream.problems import PROBLEMS, Kind
 
-from e1_trl.grading.graders import limits_of
+from e1_trl.grading.graders import make_grader
 from e1_trl.grading.programs import ProgramGrader
 from e1_trl.grading.sandbox.box import Box
 from e1_trl.grading.sandbox.isolation import choose
@@ -122,10 +122,11 @@ def told(
 
 def beside(materials: Iterable[Material], judge: Judge) -> dict[str, Any]:
     """How often our grader and theirs differ on programs of each sort, and on which."""
-    limits = limits_of(ProblemArguments(grader="programs"))
     counted: dict[str, Counter[str]] = {}
     differences = []
-    with ProgramGrader(limits, workers=1) as grader:
+    with make_grader(ProblemArguments(grader="programs"), workers=1) as grader:
+        assert isinstance(grader, ProgramGrader)
+        limits = grader.limits
         for material in materials:
             made = list(programs_of(material))
             programs = [program for _, _, program in made]
