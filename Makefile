@@ -77,56 +77,26 @@ clean:  ## remove .venv and the tools' caches; runs/ stays
 
 ## ---- training and evaluation
 
-RECIPE ?= recipes/nano.yaml
-# These make problems and bases of their own, and are evaluated beside their bases.
-WITH_BASES := recipes/nano.yaml recipes/nano_code.yaml recipes/smollm2.yaml
-BASED := $(basename $(notdir $(filter $(abspath $(WITH_BASES)),$(abspath $(RECIPE)))))
-IS_BASED = test -n "$(BASED)" || { echo "make $@: RECIPE=$(RECIPE) is none of $(WITH_BASES)"; exit 2; }
-# The miniatures take one GPU where there are any.
-MINIATURE_ARGS := $(if $(filter gpu,$(DEVICE)),--accelerate_config one_gpu)
+RECIPE ?= nano
+# An experiment has a folder with recipe, evaluation, base, run and publish; recipes/NAME.yaml is what it was called once.
+NAME := $(patsubst experiments/%/recipe.yaml,%,$(patsubst recipes/%.yaml,%,$(RECIPE)))
+EXPERIMENT := $(patsubst %/run.sh,%,$(wildcard experiments/$(NAME)/run.sh))
+IS_EXPERIMENT = test -n "$(EXPERIMENT)" || { echo "make $@: RECIPE=$(RECIPE) is none of $(notdir $(patsubst %/run.sh,%,$(wildcard experiments/*/run.sh)))"; exit 2; }
 
-train: install  ## train RECIPE=recipes/…yaml; without it the miniature, which is evaluated beside its base, too
-ifeq ($(BASED),smollm2)
-	$(KEEP_FREED) recipes/smollm2/train.sh $(ARGS)
-else ifneq ($(BASED),)
-	$(KEEP_FREED) recipes/miniature.sh $(BASED) $(MINIATURE_ARGS) $(ARGS)
+train: install  ## train RECIPE=NAME (or a file); without it the miniature, which is evaluated beside its base, too
+ifneq ($(EXPERIMENT),)
+	$(KEEP_FREED) $(EXPERIMENT)/run.sh $(ARGS)
 else
 	$(KEEP_FREED) e1 train --config $(RECIPE) $(ARGS)
 endif
 
-ifeq ($(BASED),nano_code)
-RESULTS = --name nano_code --document docs/nano_code.md --section nano_code
-TRAINING = nano_code-training
-else ifeq ($(BASED),smollm2)
-RESULTS = --name smollm2 --document docs/smollm2.md --section smollm2
-TRAINING = smollm2-training
-OTHER_SEEDS = $(notdir $(wildcard runs/smollm2/evaluation/e1-seed*))
-SMOLLM2_ROWS = "smollm2-base separate 24+20" "smollm2-base unconstrained unlimited" \
-	"smollm2-e1 separate 12+20" "smollm2-e1 separate 24+20" "smollm2-e1 unconstrained unlimited" \
-	$(foreach seed,$(OTHER_SEEDS),"smollm2-$(seed) separate 24+20" "smollm2-$(seed) unconstrained unlimited")
-else
-RESULTS = --name nano --document README.md --section nano --rows "base separate 64+32" "base unconstrained unlimited" \
-	"e1 separate 32+32" "e1 separate 64+32" "e1 unconstrained unlimited"
-TRAINING = nano-training
-endif
+results: install  ## publish the last run of an experiment (RECIPE=nano, nano_code, smollm2): docs/results/, its table
+	@$(IS_EXPERIMENT)
+	$(EXPERIMENT)/publish.sh
 
-EVALUATIONS = $(addprefix runs/$(BASED)/evaluation/,base e1 $(OTHER_SEEDS))
-
-results: install  ## publish the last miniature (RECIPE=…: of programs, or SmolLM2): docs/results/, and its table
-	@$(IS_BASED)
-	e1 report $(EVALUATIONS) --output docs/results $(RESULTS)
-	e1 curve runs/$(BASED)/e1 --output docs/results --name $(TRAINING)
-ifeq ($(BASED),nano_code)
-	$(PY) -m recipes.nano_code.transcripts --document docs/nano_code.md
-endif
-ifeq ($(BASED),smollm2)
-	e1 report $(EVALUATIONS) --output runs/smollm2/report --document README.md --section smollm2 --rows $(SMOLLM2_ROWS)
-	$(PY) -m recipes.smollm2.publish --document docs/smollm2.md --results docs/results/smollm2.json
-endif
-
-base: install  ## make the base of the miniature (or RECIPE's of programs, SmolLM2) again, into runs/
-	@$(IS_BASED)
-	$(PY) -m recipes.$(BASED).make_base --what model
+base: install  ## make the base of an experiment again, into runs/
+	@$(IS_EXPERIMENT)
+	$(PY) -m experiments.$(NAME).make_base --what model
 
 BENCHMARK ?= $(if $(DATASET),,aime2024)
 BUDGETS ?= 512+1024 1024+1024 2048+1024 3072+1024 4096+1024
@@ -144,24 +114,24 @@ compare: install  ## the same for several models, reported together: MODELS="a b
 
 table1: install  ## the paper's Table 1 and Figure 5 (code): MODELS="a b" OUTPUT=folder [ARGS="--standings FILE"]
 	@test -n "$(MODELS)" -a -n "$(OUTPUT)" || { echo 'make table1: MODELS="a b" or OUTPUT=folder is missing'; exit 2; }
-	$(PY) -m recipes.table1 --models $(MODELS) --output $(OUTPUT) $(ARGS)
+	$(PY) -m experiments.table1 --models $(MODELS) --output $(OUTPUT) $(ARGS)
 
 sweep: install  ## every method on the miniature, and what one generation for all budgets saves, into docs/
-	recipes/nano/sweep.sh
+	experiments/nano/sweep.sh
 
 ablations: install  ## train and evaluate the ablations of the miniature, into docs/ (after `make train`; two hours)
-	$(PY) recipes/nano/ablations.py
+	$(PY) experiments/nano/ablations.py
 
 recipes: install  ## run every GPU recipe at reduced size on two CPU processes, into docs/ (those that have changed)
-	$(PY) -m recipes.reduced $(ARGS)
+	$(PY) -m tests.reduced $(ARGS)
 
 # Without a recipe the smallest of those for GPUs, not the miniature.
 SMOKED = $(if $(filter file,$(origin RECIPE)),E1-Math-1.5B,$(RECIPE))
 smoke: install  ## the first hour on a node: try RECIPE for 4 steps, a table of checks; REDUCED=1 or no GPU: in small
-	$(PY) -m recipes.smoke $(SMOKED) $(if $(REDUCED)$(filter cpu,$(DEVICE)),--reduced) $(ARGS)
+	$(PY) -m e1_trl.plan.smoke $(SMOKED) $(if $(REDUCED)$(filter cpu,$(DEVICE)),--reduced) $(ARGS)
 
 bench: install  ## measure scheduler, optimizer step, start, sandbox into docs/ (if sources changed; nothing else running)
-	$(PY) -m recipes.nano.make_base --what data
+	$(PY) -m experiments.nano.make_base --what data
 	$(PY) -m benchmarks.bench_rollout --document docs/benchmark.md
 	$(KEEP_FREED) $(PY) -m benchmarks.bench_training --document docs/benchmark.md
 	$(KEEP_FREED) $(PY) -m benchmarks.bench_start --document docs/benchmark.md

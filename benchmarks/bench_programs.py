@@ -19,16 +19,16 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.results import Results
-from e1_trl.grading.grade import Outcome
-from e1_trl.grading.programs import ProgramGrader
-from e1_trl.grading.sandbox.box import Limits
-from e1_trl.grading.sandbox.command import Isolation
-from e1_trl.grading.sandbox.inside.modules import PRELOADED
-from e1_trl.grading.suite import Case, Suite
+from e1_trl.answers.grade import Outcome
+from e1_trl.answers.programs.grader import ProgramGrader
+from e1_trl.answers.programs.sandbox.box import Limits
+from e1_trl.answers.programs.sandbox.command import Isolation
+from e1_trl.answers.programs.sandbox.inside.modules import PRELOADED
+from e1_trl.answers.programs.suite import Case, Suite
 from e1_trl.problems.arguments import TESTS
 from e1_trl.report.markdown import replace_section, table
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "grading" / "sandbox"))
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "answers" / "sandbox"))
 from containment import contain, refused  # type: ignore[import-not-found]
 
 PROGRAMS, ROUNDS = 200, 5

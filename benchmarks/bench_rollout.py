@@ -34,7 +34,7 @@ from e1_trl.problems.load import load_problems
 from e1_trl.problems.prompts import tokenize
 from e1_trl.rollout import Completion, Rollout, Segment, Stop, ThinkingEnd
 
-MODEL, PROBLEMS = "recipes/nano/base", "runs/nano/data"
+MODEL, PROBLEMS = "experiments/nano/base", "runs/nano/data"
 MEDIAN_THINKING, MEDIAN_SOLUTION, SIGMA = 128, 64, 1.0  # tokens; lognormal, independent of each other
 CONTEXT = 1024  # tokens
 BLOCK_SIZE = 32  # tokens; the smallest of vLLM's CPU attention (16 is the default on GPU)

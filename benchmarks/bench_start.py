@@ -21,7 +21,11 @@ from tqdm import tqdm
 from benchmarks.results import Results, arguments
 from benchmarks.rows import FirstStep
 
-SCRIPT = ["recipes/miniature.sh", "nano", *(["--accelerate_config", "one_gpu"] if torch.cuda.is_available() else [])]
+SCRIPT = [
+    "experiments/miniature.sh",
+    "nano",
+    *(["--accelerate_config", "one_gpu"] if torch.cuda.is_available() else []),
+]
 ROUNDS = 2  # after the first, for which everything is compiled
 LINES = {"problems_s": "==> training", "evaluated_s": "step 0/", "first_step_s": "step 1/"}
 

@@ -24,10 +24,10 @@ from vllm import LLM
 from e1_trl.budget import Budget, Marker
 from e1_trl.engines.engine import Follow, Requests, SamplingSettings
 from e1_trl.engines.local import LocalEngine
-from e1_trl.evaluation.grow import Grown, grow, unfinished
 from e1_trl.evaluation.manifest import Manifest
 from e1_trl.evaluation.methods import Cell, Setting
 from e1_trl.evaluation.plan import Asked, Plan, Problem
+from e1_trl.evaluation.sample import Grown, grow, unfinished
 from e1_trl.evaluation.store import Store
 from e1_trl.report.markdown import replace_section, table
 from e1_trl.report.provenance import Provenance
@@ -197,7 +197,7 @@ def summary(sweep: Sweep) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure one generation for all budgets against one for each.")
-    parser.add_argument("--model", default="recipes/nano/base", help="the nano base")
+    parser.add_argument("--model", default="experiments/nano/base", help="the nano base")
     parser.add_argument("--output", type=Path, default=Path("docs/results/sweep.json"), help="JSON file")
     parser.add_argument("--document", type=Path, help="Markdown file whose section `sweep` is replaced")
     arguments = parser.parse_args()

@@ -23,11 +23,11 @@ MEASURED = (
     "benchmarks/*.py",
     "constraints.txt",
     "e1_trl/**/*.py",
-    "recipes/miniature.sh",
-    "recipes/nano.yaml",
-    "recipes/nano/*.py",
-    "recipes/nano/base/*",
-    "tests/grading/sandbox/*.py",
+    "experiments/miniature.sh",
+    "experiments/nano/recipe.yaml",
+    "experiments/nano/*.py",
+    "experiments/nano/base/*",
+    "tests/answers/sandbox/*.py",
 )
 
 

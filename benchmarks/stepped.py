@@ -27,7 +27,7 @@ from e1_trl.training.config import E1Config
 from e1_trl.training.trainer import E1Trainer
 
 Name = Literal["e1", "grpo"]
-MODEL, PROBLEMS = "recipes/nano/base", "runs/nano/data"
+MODEL, PROBLEMS = "experiments/nano/base", "runs/nano/data"
 THINKING, SOLUTION, PROMPT = 64, 32, 64  # tokens
 BATCH, ACCUMULATION = 64, 4
 ROLLOUTS = BATCH * ACCUMULATION

@@ -17,15 +17,15 @@ class Command:
 
 
 COMMANDS = {
-    "train": Command("e1_trl.launch", "train a recipe: e1 train --config E1-Math-1.5B"),
+    "train": Command("e1_trl.training.launch", "train a recipe: e1 train --config E1-Math-1.5B"),
     "plan": Command("e1_trl.plan.__main__", "tell beforehand what memory and time a recipe takes on a node"),
-    "validate": Command("e1_trl.validate", "try a dataset's own programs on its tests, and write which fail"),
+    "validate": Command("e1_trl.answers.programs.validate", "try a dataset's own programs on its tests"),
     "eval": Command("e1_trl.evaluation.__main__", "evaluate a model, here or on a server, at every budget"),
     "report": Command("e1_trl.report.__main__", "draw stored evaluations together: tables and pictures"),
     "compare": Command("e1_trl.compare", "evaluate several models and report them together"),
-    "elo": Command("e1_trl.elo", "rate what was evaluated on Codeforces' problems among its people"),
-    "card": Command("e1_trl.card", "put what was measured into a model's card, and upload that"),
-    "merge": Command("e1_trl.merge", "merge a LoRA adapter into its base"),
+    "elo": Command("experiments.table1.elo", "rate what was evaluated on Codeforces' problems among its people"),
+    "card": Command("e1_trl.checkpoints.card", "put what was measured into a model's card, and upload that"),
+    "merge": Command("e1_trl.checkpoints.merge", "merge a LoRA adapter into its base"),
     "curve": Command("e1_trl.report.training_log", "draw the log of a training run"),
 }
 

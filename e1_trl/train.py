@@ -23,18 +23,18 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import DatasetMixtureConfig, ModelConfig, TrlParser, get_peft_config, get_quantization_config
 
-from e1_trl import hub
-from e1_trl.grading.grade import Grader
-from e1_trl.grading.graders import make_grader
+from e1_trl.answers.grade import Grader
+from e1_trl.answers.graders import make_grader
+from e1_trl.checkpoints import hub
+from e1_trl.checkpoints.model_card import README, read
 from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import INSTRUCTION, shown
-from e1_trl.report.model_card import README, read
 from e1_trl.report.provenance import FILE as PROVENANCE
 from e1_trl.report.provenance import Provenance
 from e1_trl.training.config import E1Config, E1ScriptArguments, Settled, settle
 from e1_trl.training.data import Problems, check_columns, check_size, load
 from e1_trl.training.dry_run import describe
-from e1_trl.training.resolved import resolved
+from e1_trl.training.recipe_as_run import resolved
 from e1_trl.training.rewards import Accuracy, Reward, make_rewards
 from e1_trl.training.solve_rates import check_settings
 from e1_trl.training.trainer import E1Trainer

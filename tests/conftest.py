@@ -19,16 +19,16 @@ import torch
 from hypothesis import HealthCheck, settings
 from warm import Program, Server
 
-from recipes.processes import kill_tree
+from experiments.processes import kill_tree
 
 if TYPE_CHECKING:
     from vllm import LLM
 
 ROOT = Path(__file__).parents[1]
-BASE = ROOT / "recipes" / "nano" / "base"
+BASE = ROOT / "experiments" / "nano" / "base"
 # Of the tests' engines. In bfloat16 a log-probability moves by 0.02 and more with what else is in the batch.
 DTYPE = "float32"
-CODE_BASE = ROOT / "recipes" / "nano_code" / "base"
+CODE_BASE = ROOT / "experiments" / "nano_code" / "base"
 # Real data sets, tokenizers and grading cases, which are not part of the project; tests that need them skip without.
 DATA = Path(os.environ.get("E1_TRL_DATA", ROOT.parent / "shared" / "data"))
 
@@ -50,8 +50,8 @@ settings.load_profile("suite")
 @pytest.fixture
 def sandbox() -> None:
     """Skips the test where this machine has no sandbox for programs."""
-    from e1_trl.grading.sandbox.command import SandboxError
-    from e1_trl.grading.sandbox.isolation import choose
+    from e1_trl.answers.programs.sandbox.command import SandboxError
+    from e1_trl.answers.programs.sandbox.isolation import choose
 
     try:
         choose()
@@ -62,7 +62,7 @@ def sandbox() -> None:
 @pytest.fixture(scope="session")
 def nano_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The nano problems, made afresh by their own script."""
-    from recipes.nano.make_base import BaseArguments, make_data
+    from experiments.nano.make_base import BaseArguments, make_data
 
     output = tmp_path_factory.mktemp("nano")
     make_data(BaseArguments(what="data", output=output))
@@ -232,7 +232,7 @@ def launch(
         *("-m", "e1_trl.train"),
     ]
     recipe = [
-        *("--config", ROOT / "recipes" / "nano.yaml"),
+        *("--config", ROOT / "experiments" / "nano" / "recipe.yaml"),
         *("--dataset_name", data, "--output_dir", output, "--max_steps", 3),
         *("--per_device_train_batch_size", 16, "--gradient_accumulation_steps", 2),
         *options,

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from e1_trl.report.elo import Contest
+from experiments.table1.ratings import Contest
 
 Participant = tuple[str, float, float, int]  # handle, points, penalty, rating before the contest
 

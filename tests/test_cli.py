@@ -14,9 +14,10 @@ from conftest import BASE, ROOT
 
 from e1_trl import cli
 from e1_trl.budget import Budget
+from e1_trl.checkpoints.budget_file import Trained
 from e1_trl.compare import Model
-from e1_trl.launch import command, resource
-from e1_trl.trained import Trained
+from e1_trl.recipes import resource
+from e1_trl.training.launch import command
 
 LAUNCH = [sys.executable, "-m", "accelerate.commands.launch"]
 
@@ -204,7 +205,7 @@ def test_a_recipe_that_is_refused_is_one_line_and_the_launcher_adds_none(
 def test_a_process_that_was_killed_is_named_in_a_line(accelerate_config: str, tmp_path: Path) -> None:
     (tmp_path / "dies.py").write_text("import os\nif os.environ['RANK'] in ('', '1'):\n    os.kill(os.getpid(), 9)\n")
     code = (
-        "from e1_trl.launch import _launch\n"
+        "from e1_trl.training.launch import _launch\n"
         f"_launch(['--config_file', {str(resource('accelerate_configs', accelerate_config))!r}, '-m', 'dies'])"
     )
     done = subprocess.run(

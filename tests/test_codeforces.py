@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from contests import NO_POINTS, POINTS, Stub, answers, quarters
 
-from e1_trl.codeforces import TRIES
-from e1_trl.elo import main, parse
-from e1_trl.report import elo
-from e1_trl.report.elo import Contest
+from experiments.table1 import ratings as elo
+from experiments.table1.codeforces import TRIES
+from experiments.table1.elo import main, parse
+from experiments.table1.ratings import Contest
 
 
 @pytest.fixture
@@ -148,6 +148,6 @@ def test_the_two_modes_do_not_mix(line: str) -> None:
 
 
 def test_reading_the_command_line_imports_nothing_heavy() -> None:
-    code = "import sys; from e1_trl.elo import parse; parse(['x', '--standings', 'y']); print(*sys.modules)"
+    code = "import sys; from experiments.table1.elo import parse; parse(['x', '--standings', 'y']); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"pandas", "scipy", "httpx", "rich", "tqdm", "torch", "transformers"} & {*done.stdout.split()}

@@ -7,7 +7,7 @@ import huggingface_hub
 import pytest
 from hub_stub import READER, Commit, Hub, serving_hub
 
-from e1_trl.hub import check_weights, push_card, remove_stale, reserve
+from e1_trl.checkpoints.hub import check_weights, push_card, remove_stale, reserve
 
 
 @pytest.fixture

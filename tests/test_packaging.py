@@ -106,7 +106,7 @@ def wheel(index: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_recipes_and_accelerate_configurations_are_found_in_an_installed_wheel(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path)
     find = (
-        "from e1_trl.launch import resource; import e1_trl; print(resource('recipes', 'E1-Math-1.5B'));"
+        "from e1_trl.recipes import resource; import e1_trl; print(resource('recipes', 'E1-Math-1.5B'));"
         "print(resource('accelerate_configs', 'zero2')); print(e1_trl.__version__)"
     )
     found = subprocess.run([sys.executable, "-c", find], cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -154,7 +154,7 @@ WITHOUT = f"import sys; sys.modules.update(dict.fromkeys({sorted(HEAVY)}));"  # 
         "e1_trl.tree",
         "e1_trl.problems.load",
         "e1_trl.problems.benchmarks",
-        "e1_trl.grading.mathematics",
+        "e1_trl.answers.mathematics.grader",
         "e1_trl.engines.server",
         "e1_trl.evaluation.__main__",
         "e1_trl.report.__main__",

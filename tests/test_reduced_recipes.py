@@ -16,19 +16,19 @@ from safetensors.torch import load, load_file, save_file
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from trl import DatasetMixtureConfig, ModelConfig, TrlParser
 
+from e1_trl.answers.programs.sandbox.command import SandboxError
+from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.budget import Budget
-from e1_trl.grading.sandbox.command import SandboxError
-from e1_trl.grading.sandbox.isolation import choose
-from e1_trl.launch import command
 from e1_trl.plan.architecture import KNOWN
 from e1_trl.report.markdown import around_section
 from e1_trl.training.config import E1Config, E1ScriptArguments
-from recipes.reduced import substitutions
-from recipes.reduced.__main__ import DOCUMENT, LOCAL_TOKENIZER, RESULTS, main, missing, outcome, read, tables
-from recipes.reduced.case import ALTERNATIVES, Case, cases
-from recipes.reduced.found import Found, largest_change, outcomes
-from recipes.reduced.run import RunError, e1, prepare, train
-from recipes.reduced.stand_ins import HEAD, reduced
+from e1_trl.training.launch import command
+from tests.reduced import substitutions
+from tests.reduced.__main__ import DOCUMENT, LOCAL_TOKENIZER, RESULTS, main, missing, outcome, read, tables
+from tests.reduced.case import ALTERNATIVES, Case, cases
+from tests.reduced.found import Found, largest_change, outcomes
+from tests.reduced.run import RunError, e1, prepare, train
+from tests.reduced.stand_ins import HEAD, reduced
 
 CASES = cases([])
 BUDGET = Budget(16, 16)
@@ -137,7 +137,7 @@ def test_a_recipe_says_itself_what_to_pass_under_another_accelerate_configuratio
 
 
 def test_an_unknown_recipe_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match=r"^recipes.reduced: nano is none of our GPU recipes, which are E1-[^\n]*$"):
+    with pytest.raises(SystemExit, match=r"^tests.reduced: nano is none of our GPU recipes, which are E1-[^\n]*$"):
         main(["E1-Math-7B", "nano"])
 
 
@@ -218,7 +218,7 @@ def tokenizer() -> PreTrainedTokenizerBase:
 @pytest.mark.slow
 def test_without_a_local_copy_the_tokenizer_is_the_hubs(tmp_path: Path) -> None:
     code = (
-        "from recipes.reduced.__main__ import TOKENIZER, load_tokenizer\n"
+        "from tests.reduced.__main__ import TOKENIZER, load_tokenizer\n"
         "print(TOKENIZER, load_tokenizer(TOKENIZER).encode('</think>'))"
     )
     files = {file.name: file.read_bytes() for file in BASE.glob("*token*.json")}
@@ -238,11 +238,11 @@ def test_without_a_local_copy_the_tokenizer_is_the_hubs(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["recipes.reduced", "recipes.smoke"])
+@pytest.mark.parametrize("module", ["tests.reduced", "e1_trl.plan.smoke"])
 def test_a_tokenizer_that_is_not_there_is_one_line_that_says_what_to_do(module: str, tmp_path: Path) -> None:
     words = ["E1-Math-1.5B", "--tokenizer", str(tmp_path / "nothing")]
     done = subprocess.run(
-        [sys.executable, "-m", module, *words, *(["--reduced"] if module == "recipes.smoke" else [])],
+        [sys.executable, "-m", module, *words, *(["--reduced"] if module == "e1_trl.plan.smoke" else [])],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

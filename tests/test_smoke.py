@@ -14,18 +14,18 @@ import yaml
 from conftest import ROOT
 from trl.extras.profiling import ProfilingContext
 
-from e1_trl.launch import command
 from e1_trl.plan.memory import memory
+from e1_trl.plan.smoke import checks
+from e1_trl.plan.smoke.__main__ import main
+from e1_trl.plan.smoke.checks import CHECKED, GAP, Check, Verdict
+from e1_trl.plan.smoke.first_hour import FirstHour
+from e1_trl.plan.smoke.report import Report, rows, without_the_user
+from e1_trl.plan.smoke.subject import Subject
+from e1_trl.plan.smoke.timed import write_down
+from e1_trl.plan.smoke.training import FIELDS, Phase, Training
 from e1_trl.report.provenance import Provenance
-from recipes.reduced.run import ACCELERATE
-from recipes.smoke import checks
-from recipes.smoke.__main__ import main
-from recipes.smoke.checks import CHECKED, GAP, Check, Verdict
-from recipes.smoke.first_hour import FirstHour
-from recipes.smoke.report import Report, rows, without_the_user
-from recipes.smoke.subject import Subject
-from recipes.smoke.timed import write_down
-from recipes.smoke.training import FIELDS, Phase, Training
+from e1_trl.training.launch import command
+from tests.reduced.run import ACCELERATE
 
 PASSED, FAILED, NOT_RUN = Verdict
 RECIPE = ROOT / "recipes" / "E1-Math-1.5B.yaml"
@@ -233,7 +233,7 @@ def test_given_fields_reach_the_training_and_the_plan(node: Path, monkeypatch: p
 
 def test_too_few_gpus_are_refused_in_one_line(node: Path) -> None:
     (node / "said").write_text(EIGHT.splitlines()[0])
-    with pytest.raises(SystemExit, match=r"^recipes.smoke: zero2 starts 8 processes, and there are 1 GPUs[^\n]*$"):
+    with pytest.raises(SystemExit, match=r"^e1_trl.plan.smoke: zero2 starts 8 processes, and there are 1 GPUs[^\n]*$"):
         main(["E1-Math-1.5B"])
 
 
@@ -267,7 +267,7 @@ def test_a_check_that_cannot_be_made_hides_none_of_the_others(
     subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hour = FirstHour(replace(subject, words=("--config", "absent")), tmp_path)
-    monkeypatch.setattr("recipes.smoke.first_hour.find_spec", lambda name: None)
+    monkeypatch.setattr("e1_trl.plan.smoke.first_hour.find_spec", lambda name: None)
     made = list(hour.checks())
     assert [check.verdict for check in made] == [FAILED, FAILED, FAILED, NOT_RUN]
     assert "absent is neither a file" in made[0].measured and "e1-trl[flash]" in made[3].measured

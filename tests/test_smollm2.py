@@ -15,11 +15,11 @@ import pytest
 import yaml
 from conftest import DATA, ROOT
 
-from recipes.smollm2.equations import Step, Worked, find, numbers_in, work_out
-from recipes.smollm2.make_base import TRAINED_AT, last_checkpoint
-from recipes.smollm2.problems import OVERLAP, Problem, clusters, content_words, hold_out, read
-from recipes.smollm2.publish import last_value, seconds
-from recipes.smollm2.thoughts import concise, planted, solution
+from experiments.smollm2.equations import Step, Worked, find, numbers_in, work_out
+from experiments.smollm2.make_base import TRAINED_AT, last_checkpoint
+from experiments.smollm2.problems import OVERLAP, Problem, clusters, content_words, hold_out, read
+from experiments.smollm2.publish import last_value, seconds
+from experiments.smollm2.thoughts import concise, planted, solution
 
 FILES = [DATA / "math_train" / f"{name}.jsonl" for name in ("mawps", "svamp")]
 needs_problems = pytest.mark.skipif(not all(file.exists() for file in FILES), reason=f"no MAWPS or SVAMP in {DATA}")
@@ -51,7 +51,7 @@ def test_the_document_makes_the_problems_from_what_it_names(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_problems_that_are_not_there_are_one_line_that_says_how_to_make_them(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "recipes.smollm2.make_base", "--what", "data", "--output", str(tmp_path)],
+        [sys.executable, "-m", "experiments.smollm2.make_base", "--what", "data", "--output", str(tmp_path)],
         cwd=ROOT,
         env={**os.environ, "E1_TRL_DATA": str(tmp_path)},
         capture_output=True,
@@ -59,7 +59,7 @@ def test_problems_that_are_not_there_are_one_line_that_says_how_to_make_them(tmp
         check=False,
     )
     said = f"no file {tmp_path}/math_train/mawps.jsonl: docs/smollm2.md says how to make it"
-    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith(f"recipes.smollm2: {said}")
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith(f"experiments.smollm2: {said}")
     assert "Traceback" not in done.stderr
 
 
@@ -187,7 +187,7 @@ def test_other_numbers_go_into_the_equation_as_evenly() -> None:
 
 @needs_problems
 def test_the_training_budget_takes_concise_thoughts_and_not_the_planted_ones(some_worked: list[Worked]) -> None:
-    recipe = yaml.safe_load((ROOT / "recipes" / "smollm2.yaml").read_text())
+    recipe = yaml.safe_load((ROOT / "experiments" / "smollm2" / "recipe.yaml").read_text())
     assert recipe["thinking_budget"] == TRAINED_AT
     rng, budget = random.Random(0), TRAINED_AT - CLOSE
     # The tokenizer has a token for every digit and sign, so the characters are an upper bound of the tokens; and one or
@@ -213,7 +213,7 @@ def run_script(folder: Path, **variables: str) -> list[list[str]]:
         (folder / name).chmod(0o755)
     (folder / "commands").write_text("")
     environment = {"PATH": f"{folder}:{os.environ['PATH']}", **variables}
-    subprocess.run([ROOT / "recipes" / "smollm2" / "train.sh"], cwd=folder, env=environment, capture_output=True)
+    subprocess.run([ROOT / "experiments" / "smollm2" / "train.sh"], cwd=folder, env=environment, capture_output=True)
     return [line.split() for line in (folder / "commands").read_text().splitlines()]
 
 

@@ -11,14 +11,14 @@ import yaml
 from conftest import ROOT
 from trl import DatasetMixtureConfig, TrlParser
 
-from e1_trl.grading.grade import Grade, Outcome
-from e1_trl.grading.sandbox import isolation
-from e1_trl.grading.sandbox.command import SandboxError
+from e1_trl.answers.grade import Grade, Outcome
+from e1_trl.answers.programs.sandbox import isolation
+from e1_trl.answers.programs.sandbox.command import SandboxError
+from e1_trl.answers.programs.validate import failing, main
 from e1_trl.problems.selection import identity
 from e1_trl.train import main as train
 from e1_trl.training.config import E1ScriptArguments
 from e1_trl.training.data import reader
-from e1_trl.validate import failing, main
 
 TESTS = json.dumps({"inputs": ["1\n", "20\n"], "outputs": ["YES", "NO"]})
 RIGHT = "print('YES' if int(input()) < 9 else 'NO')"
@@ -69,8 +69,13 @@ def test_problems_whose_solutions_fail_are_written_where_the_recipe_leaves_them_
     assert "2 of 6 problems fail" in printed and "correct 3" in printed and "no solution 1" in printed
 
     settings = [
-        *("--config", str(ROOT / "recipes" / "nano.yaml"), "--dataset_name", str(tmp_path / "rows.jsonl")),
-        *("--model_name_or_path", str(ROOT / "recipes" / "nano" / "base"), "--use_cpu", "true"),
+        *(
+            "--config",
+            str(ROOT / "experiments" / "nano" / "recipe.yaml"),
+            "--dataset_name",
+            str(tmp_path / "rows.jsonl"),
+        ),
+        *("--model_name_or_path", str(ROOT / "experiments" / "nano" / "base"), "--use_cpu", "true"),
         *("--grader", "programs", "--answer_column", "tests", "--max_prompt_length", "512", "--num_generations", "8"),
         *("--exclude", str(tmp_path / "made" / "failing.jsonl"), "--output_dir", str(tmp_path / "run")),
         *("--generation_batch_size", "8", "--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "1"),

@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         arguments = parse(sys.argv[1:] if argv is None else argv)
         from e1_trl.evaluation.prepare import prepare
-        from e1_trl.evaluation.start import check_devices
+        from e1_trl.evaluation.start_engine import check_devices
 
         if arguments.base_url is None:
             check_devices(arguments.tensor_parallel_size, arguments.data_parallel_size)

@@ -5,16 +5,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from e1_trl.answers.grade import Outcome
 from e1_trl.atomic import StoreError
 from e1_trl.engines.engine import Engine
-from e1_trl.evaluation.grow import finished, grow, identity, tabulate, unfinished
 from e1_trl.evaluation.manifest import digest
 from e1_trl.evaluation.parallel import run_data_parallel
 from e1_trl.evaluation.plan import Asked, Plan
 from e1_trl.evaluation.prepare import Prepared
-from e1_trl.evaluation.start import start_engine
+from e1_trl.evaluation.sample import finished, grow, identity, tabulate, unfinished
+from e1_trl.evaluation.start_engine import start_engine
 from e1_trl.evaluation.store import Store
-from e1_trl.grading.grade import Outcome
 from e1_trl.report import document, samples
 from e1_trl.report.provenance import commit
 

@@ -17,10 +17,10 @@ from transformers.dynamic_module_utils import init_hf_modules
 
 from e1_trl.atomic import StoreError
 from e1_trl.engines.engine import EngineError
-from e1_trl.evaluation.grow import grow, unfinished
 from e1_trl.evaluation.plan import Plan
 from e1_trl.evaluation.prepare import Prepared
-from e1_trl.evaluation.start import start_engine
+from e1_trl.evaluation.sample import grow, unfinished
+from e1_trl.evaluation.start_engine import start_engine
 from e1_trl.evaluation.store import Store
 
 

@@ -10,23 +10,23 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from e1_trl.answers.grade import Grader
+from e1_trl.answers.graders import make_grader
 from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget, Marker
-from e1_trl.engines.checkpoint import Checkpoint
+from e1_trl.checkpoints.budget_file import FILE, Trained
+from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.engines.engine import SamplingSettings
 from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments, engine_args, json_object, sampling_of
 from e1_trl.evaluation.manifest import Manifest, digest, digest_of_table, installed_versions
 from e1_trl.evaluation.methods import MIXED, Setting, cells
 from e1_trl.evaluation.plan import Asked, Identity, Plan, Problem
-from e1_trl.grading.grade import Grader
-from e1_trl.grading.graders import make_grader
 from e1_trl.problems.benchmarks import BENCHMARKS, load_benchmark
 from e1_trl.problems.load import load_problems
 from e1_trl.problems.prompts import compose, drop_long, tokenize
 from e1_trl.report.conditions import Conditions
 from e1_trl.report.samples import as_stored, read
 from e1_trl.rollout import Segment, Stop
-from e1_trl.trained import FILE, Trained
 
 if TYPE_CHECKING:
     from datasets import Dataset

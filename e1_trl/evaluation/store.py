@@ -20,13 +20,13 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
+from e1_trl.answers.grade import Grade, Outcome
 from e1_trl.atomic import StoreError, write_atomically
 from e1_trl.budget import Budget
 from e1_trl.evaluation.manifest import FILE as MANIFEST
 from e1_trl.evaluation.manifest import Manifest
 from e1_trl.evaluation.methods import Cell
 from e1_trl.evaluation.plan import Asked
-from e1_trl.grading.grade import Grade, Outcome
 from e1_trl.rollout import Stop
 from e1_trl.tree import Leg
 

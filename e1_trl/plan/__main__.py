@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import yaml
 
-from e1_trl.launch import resource
 from e1_trl.plan.duration import CARDS, duration
 from e1_trl.plan.memory import ENGINE_OVERHEAD, GB, memory
 from e1_trl.plan.setup import DEFAULTS, Setup
+from e1_trl.recipes import resource
 from e1_trl.report.markdown import table
 
 GIB = 2**30

@@ -100,6 +100,6 @@ class ProblemArguments:
         if self.run_programs_unprotected:
             raise ValueError(
                 "run_programs_unprotected: programs run in a sandbox or not at all; leave it out. Where there is no "
-                "sandbox (python -m e1_trl.grading.sandbox.isolation says what is missing), train in a container that "
-                "allows Landlock"
+                "sandbox (python -m e1_trl.answers.programs.sandbox.isolation says what is missing), train in a "
+                "container that allows Landlock"
             )

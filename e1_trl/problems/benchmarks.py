@@ -19,7 +19,7 @@ class Benchmark:
 
     Attributes:
         hub_id, split, config: the dataset.
-        grader: what its answers are. Programs are read by `e1_trl.problems.tasks`, which knows the columns.
+        grader: what its answers are. `answers.programs.benchmarks` knows the columns of programs.
         problem_column, answer_column: where problem and answer stand in it.
         answer_after: what precedes the answer in a column that holds a whole solution.
         all_required: a list in the answer column holds answers that are all asked for; else each of them is right.
@@ -94,7 +94,7 @@ def load_benchmark(
                 f"benchmark {name}: {folder} must hold one file {name}*.jsonl or .parquet, it has: {found}"
             )
     if benchmark.grader == "programs":
-        from e1_trl.problems.tasks import Window, read_tasks
+        from e1_trl.answers.programs.benchmarks import Window, read_tasks
 
         days = Window(*window)
         if folder is not None:

@@ -13,8 +13,8 @@ from typing import Any
 from datasets import Dataset, Features, List, Value, load_dataset
 from datasets.exceptions import DatasetGenerationError
 
+from e1_trl.answers.programs.rows import read_answer
 from e1_trl.problems.arguments import ProblemArguments
-from e1_trl.problems.programs import read_answer
 from e1_trl.problems.prompts import INSTRUCTION, ROWS, STARTER, Prompt, ask_program, compose, shown
 from e1_trl.problems.selection import exclude, named_in
 
@@ -87,7 +87,7 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
       conversation, all turns are kept; and the texts of a column named `prompt` stay texts, which a model is given
       without a chat template, as TRL does.
     - `answers` (list of str): the accepted answers, as they stand in the source; where programs are the answers, the
-      tests as one text (`e1_trl.grading.suite`), in place of the column that they came from.
+      tests as one text (`e1_trl.answers.programs.suite`), in place of the column that they came from.
 
     Rows that cannot be used are dropped, with a warning that counts them and names the first three: the problem is
     empty, or neither a text nor messages of text; the answer is empty, or neither a text, a number nor a list of them;

@@ -67,7 +67,7 @@ def regrade(arguments: argparse.Namespace) -> None:
     Raises:
         ValueError: they are programs, whose tests are not in the table.
     """
-    from e1_trl.grading.mathematics import MathematicsGrader
+    from e1_trl.answers.mathematics.grader import MathematicsGrader
     from e1_trl.report import samples
 
     with MathematicsGrader(arguments.grading_time_limit, arguments.grading_workers) as grader:

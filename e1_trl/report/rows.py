@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from e1_trl.grading.grade import PROGRAM_FAULTS, Outcome
+from e1_trl.answers.grade import PROGRAM_FAULTS, Outcome
+from e1_trl.checkpoints.budget_file import Point
 from e1_trl.report import statistics
 from e1_trl.report.conditions import Conditions
 from e1_trl.report.samples import CELL, texts
 from e1_trl.rollout import ThinkingEnd
-from e1_trl.trained import Point
 
 REFERENCE = "separate"  # the method that others are compared with
 MIXED = "mixed"  # separate budgeting whose thinking is another model's

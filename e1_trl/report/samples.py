@@ -19,7 +19,7 @@ from tqdm import tqdm
 from e1_trl.atomic import StoreError, write_atomically
 
 if TYPE_CHECKING:
-    from e1_trl.grading.grade import Grade, Grader
+    from e1_trl.answers.grade import Grade, Grader
 
 FILE = "samples.parquet"
 LONGEST_ANSWER = 1000  # characters of an accepted answer in the table

@@ -13,7 +13,7 @@ from trl import GRPOConfig, ScriptArguments
 
 from e1_trl.budget import Budget, Marker
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
-from e1_trl.training.resolved import secrets_in
+from e1_trl.training.recipe_as_run import secrets_in
 
 # What follows from the budget; and a seed, of which every request has its own, from the recipe's.
 OWN_SAMPLING_PARAMETERS = frozenset(

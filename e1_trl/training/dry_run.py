@@ -3,10 +3,10 @@
 import math
 from typing import Any
 
-from e1_trl.grading.boxes import boxed_answer
-from e1_trl.grading.grade import Grade, Grader
-from e1_trl.grading.suite import Suite
-from e1_trl.problems.programs import SOLUTIONS, in_block, references
+from e1_trl.answers.grade import Grade, Grader
+from e1_trl.answers.mathematics.boxes import boxed_answer
+from e1_trl.answers.programs.rows import SOLUTIONS, in_block, references
+from e1_trl.answers.programs.suite import Suite
 from e1_trl.problems.prompts import tokenize
 from e1_trl.training.config import E1Config, Settled
 from e1_trl.training.data import Problems

@@ -20,8 +20,8 @@ from trl.rewards import (
     think_format_reward,
 )
 
-from e1_trl.grading.boxes import BOX_OPENING, boxed_answer
-from e1_trl.grading.grade import Grader, Outcome
+from e1_trl.answers.grade import Grader, Outcome
+from e1_trl.answers.mathematics.boxes import BOX_OPENING, boxed_answer
 from e1_trl.rollout import ThinkingEnd
 
 # A function, a reward model, or the name of one.

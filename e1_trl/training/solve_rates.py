@@ -17,10 +17,10 @@ from typing import Any
 import pandas as pd
 from datasets import Dataset
 
+from e1_trl.answers.grade import Outcome
 from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget
-from e1_trl.engines.checkpoint import Checkpoint
-from e1_trl.grading.grade import Outcome
+from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.problems.prompts import shown
 from e1_trl.report import samples
 from e1_trl.report.rows import REFERENCE

@@ -27,18 +27,17 @@ from trl import GRPOTrainer
 from trl.extras.profiling import profiling_context
 from trl.trainer.utils import get_callable_name
 
-from e1_trl import hub
 from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget
+from e1_trl.checkpoints import hub, model_card
+from e1_trl.checkpoints.budget_file import Trained
+from e1_trl.checkpoints.origin import Origin
 from e1_trl.engines.colocated import make_training_engine
 from e1_trl.engines.starting import starting
-from e1_trl.report import model_card
-from e1_trl.report.origin import Origin
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
-from e1_trl.trained import Trained
 from e1_trl.training.config import E1Config, settle
 from e1_trl.training.data import AnyDataset, check_columns, check_size, keep_short
-from e1_trl.training.gap import LogprobGap, warn_beforehand
+from e1_trl.training.logprob_gap import LogprobGap, warn_beforehand
 from e1_trl.training.master_weights import MasterWeights
 from e1_trl.training.progress import Once, Progress, Short, transcripts
 from e1_trl.training.rewards import Accuracy, Reward, sees_all
@@ -204,7 +203,7 @@ class E1Trainer(GRPOTrainer):
     def create_model_card(
         self, model_name: str | None = None, dataset_name: str | None = None, tags: str | list[str] | None = None
     ) -> None:
-        """Write the model card into `output_dir`, and the files that it speaks of; see `e1_trl.report.model_card`.
+        """Write the model card into `output_dir`, and the files that it speaks of; see `e1_trl.checkpoints.model_card`.
 
         A card that cannot be written is no reason to lose a training: that is a warning.
 

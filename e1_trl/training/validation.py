@@ -9,8 +9,8 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from e1_trl.answers.grade import Grade, Grader, Outcome
 from e1_trl.budget import Budget
-from e1_trl.grading.grade import Grade, Grader, Outcome
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.trainer import E1Trainer
 

@@ -24,6 +24,9 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 import e1_trl.engines.server
 from e1_trl.budget import Budget, Marker
+from e1_trl.checkpoints.budget_file import Trained
+from e1_trl.checkpoints.origin import Origin
+from e1_trl.checkpoints.usage import serving
 from e1_trl.engines.colocated import ServedEngine
 from e1_trl.engines.engine import EngineError, SamplingSettings, run
 from e1_trl.engines.local import LocalEngine
@@ -34,10 +37,7 @@ from e1_trl.evaluation.prepare import prepare
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.problems.prompts import tokenize
-from e1_trl.report.origin import Origin
-from e1_trl.report.serving import serving
 from e1_trl.rollout import Request, Rollout, Segment, ThinkingEnd
-from e1_trl.trained import Trained
 
 pytestmark = pytest.mark.engine
 

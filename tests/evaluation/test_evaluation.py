@@ -22,6 +22,8 @@ from scipy.stats import binomtest
 from vllm import LLM
 from vllm.config import ReasoningConfig
 
+from e1_trl.answers.grade import Grade, Grader
+from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.atomic import StoreError
 from e1_trl.engines.engine import EngineError, Follow, Requests
 from e1_trl.engines.local import LocalEngine
@@ -30,8 +32,6 @@ from e1_trl.evaluation.evaluate import EvaluationError, StartEngine
 from e1_trl.evaluation.evaluate import evaluate as run_evaluation
 from e1_trl.evaluation.plan import Plan
 from e1_trl.evaluation.prepare import Prepared, prepare
-from e1_trl.grading.grade import Grade, Grader
-from e1_trl.grading.mathematics import MathematicsGrader
 from e1_trl.report import document, samples
 from e1_trl.rollout import Segment
 

@@ -14,14 +14,14 @@ from datasets import Dataset
 from transformers import AutoTokenizer
 
 from e1_trl.budget import Budget
-from e1_trl.engines.checkpoint import Checkpoint
+from e1_trl.checkpoints.budget_file import Point, Trained
+from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.evaluation.arguments import parse
 from e1_trl.evaluation.manifest import digest, digest_of_table
 from e1_trl.evaluation.plan import Plan, Problem
 from e1_trl.evaluation.prepare import prepare
-from e1_trl.evaluation.start import engine_options
+from e1_trl.evaluation.start_engine import engine_options
 from e1_trl.rollout import Segment, Stop
-from e1_trl.trained import Point, Trained
 
 AT = ("--budgets", "16+16")
 
@@ -274,7 +274,7 @@ def test_the_revision_of_an_adapter_on_the_hub_is_the_one_that_is_loaded(tmp_pat
         (repository / "refs" / name).write_text(commit)
         adapter(repository / "snapshots" / commit)
     program = (
-        "from e1_trl.engines.checkpoint import Checkpoint\n"
+        "from e1_trl.checkpoints.checkpoint import Checkpoint\n"
         "found = Checkpoint.find('someone/adapter', 'v1')\n"
         "print(found.fingerprint(), found.adapter_folder)"
     )

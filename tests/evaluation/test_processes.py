@@ -19,7 +19,7 @@ from conftest import BASE, ROOT, SERVED_CONTEXT, evaluated, evaluation, kill, op
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from e1_trl.engines.checkpoint import Checkpoint
+from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.evaluation.__main__ import main
 from e1_trl.report import samples
 

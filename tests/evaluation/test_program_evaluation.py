@@ -16,10 +16,10 @@ import pytest
 from conftest import CODE_BASE, ROOT, WARM, kill, results, segments
 from warm import Program
 
-from e1_trl.grading.sandbox.command import SandboxError
-from e1_trl.grading.sandbox.isolation import choose
+from e1_trl.answers.programs.sandbox.command import SandboxError
+from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.report import samples
-from recipes.nano_code.language import problems
+from experiments.nano_code.language import problems
 
 BUDGETS = ["32+104", "64+104", "128+104", "192+104", "unlimited"]
 SHARED_AT_MOST = 0.6  # of the tokens of separate runs

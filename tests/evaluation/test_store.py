@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, segments
 
+from e1_trl.answers.grade import Grade, Outcome
 from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget
 from e1_trl.evaluation.manifest import Manifest
 from e1_trl.evaluation.methods import Cell
 from e1_trl.evaluation.plan import Asked
 from e1_trl.evaluation.store import FILE, SYNC_SECONDS, Store
-from e1_trl.grading.grade import Grade, Outcome
 from e1_trl.rollout import Stop
 from e1_trl.tree import Leg
 

@@ -28,8 +28,8 @@ from e1_trl.plan.memory import activations, memory, saved
 from e1_trl.plan.setup import DEFAULTS, Setup
 from e1_trl.plan.verdict import verdict
 from e1_trl.training.config import E1Config
-from recipes.reduced.case import ALTERNATIVES
-from recipes.reduced.stand_ins import configuration
+from tests.reduced.case import ALTERNATIVES
+from tests.reduced.stand_ins import configuration
 
 CARD = int(79.2 * 2**30)
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from e1_trl.grading.suite import Rule
-from e1_trl.problems import livecodebench
-from e1_trl.problems.livecodebench import tests_of as read
-from e1_trl.problems.suites import read_suite
+from e1_trl.answers.programs import livecodebench
+from e1_trl.answers.programs.formats import read_suite
+from e1_trl.answers.programs.livecodebench import tests_of as read
+from e1_trl.answers.programs.suite import Rule
 
 PUBLIC = [{"input": "1\n", "output": "2\n", "testtype": "stdin"}]
 PRIVATE = [{"input": "é\u2028\n", "output": "3\n", "testtype": "stdin"}]

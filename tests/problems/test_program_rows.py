@@ -11,10 +11,10 @@ from datasets import Dataset
 from datasets.arrow_writer import ArrowWriter
 from transformers import AutoTokenizer
 
-from e1_trl.grading.suite import Rule, Suite
+from e1_trl.answers.programs.rows import in_block, references
+from e1_trl.answers.programs.suite import Rule, Suite
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import make_problems
-from e1_trl.problems.programs import in_block, references
 from e1_trl.problems.prompts import ROWS, drop_long
 from e1_trl.problems.selection import exclude, identity, named_in
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from e1_trl.grading.sandbox.inside.values import rebuilt
-from e1_trl.grading.suite import Rule, Suite
-from e1_trl.problems.suites import read_suite
+from e1_trl.answers.programs.formats import read_suite
+from e1_trl.answers.programs.sandbox.inside.values import rebuilt
+from e1_trl.answers.programs.suite import Rule, Suite
 
 SHAPES: dict[str, Any] = {
     "taco": {"inputs": ["1\n", "2\n"], "outputs": ["2\n", "3\n"]},

@@ -13,13 +13,13 @@ import datasets
 import pytest
 from conftest import DATA
 
-from e1_trl.grading.grade import Grader, Outcome
-from e1_trl.grading.graders import make_grader
-from e1_trl.grading.sandbox.command import SandboxError
-from e1_trl.grading.sandbox.isolation import choose
+from e1_trl.answers.grade import Grader, Outcome
+from e1_trl.answers.graders import make_grader
+from e1_trl.answers.programs.benchmarks import Window
+from e1_trl.answers.programs.sandbox.command import SandboxError
+from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import load_benchmark
-from e1_trl.problems.tasks import Window
 
 
 @pytest.fixture(autouse=True)

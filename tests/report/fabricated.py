@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from e1_trl.grading.grade import Outcome
+from e1_trl.answers.grade import Outcome
 from e1_trl.report.conditions import Conditions
 from e1_trl.report.samples import SCHEMA
 from e1_trl.rollout import ThinkingEnd

@@ -16,13 +16,13 @@ from e1_trl.evaluation.arguments import parse
 from e1_trl.report import samples
 from e1_trl.report.provenance import Provenance
 
-NANO = ROOT / "recipes" / "nano"
+NANO = ROOT / "experiments" / "nano"
 ABLATIONS = yaml.safe_load((NANO / "ablations.yaml").read_text())
 
 
 @pytest.fixture
 def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """recipes/nano/ablations.py, in a folder where nothing has run."""
+    """experiments/nano/ablations.py, in a folder where nothing has run."""
     spec = importlib.util.spec_from_file_location("ablations", NANO / "ablations.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -53,7 +53,7 @@ def test_every_ablation_is_trained_then_every_model_evaluated(runner: ModuleType
     assert all("e1_trl.train" in command for command in commands[:first_evaluation])
     first = commands[0]
     assert first[1:5] == ["-m", "accelerate.commands.launch", "--config_file", "cpu.yaml"]
-    assert option(first, "config") == str(NANO.parent / "nano.yaml") and option(first, "thinking_budget") == "32"
+    assert option(first, "config") == str(NANO / "recipe.yaml") and option(first, "thinking_budget") == "32"
 
 
 def test_what_is_trained_is_not_trained_again(runner: ModuleType) -> None:

@@ -14,13 +14,14 @@ from hub_stub import faults, serving_hub
 from huggingface_hub import ModelCard, parse_eval_result_entries
 
 from e1_trl.budget import Budget
-from e1_trl.card import main
-from e1_trl.engines.checkpoint import Checkpoint
-from e1_trl.report import model_card, samples
+from e1_trl.checkpoints import model_card
+from e1_trl.checkpoints.budget_file import Trained
+from e1_trl.checkpoints.card import main
+from e1_trl.checkpoints.checkpoint import Checkpoint
+from e1_trl.checkpoints.model_card import write_details
+from e1_trl.checkpoints.origin import Origin
+from e1_trl.report import samples
 from e1_trl.report.conditions import Conditions
-from e1_trl.report.model_card import write_details
-from e1_trl.report.origin import Origin
-from e1_trl.trained import Trained
 
 
 @pytest.fixture

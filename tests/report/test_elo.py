@@ -9,9 +9,9 @@ from contests import FIRST, NEVER, NO_POINTS, POINTS, SECOND, THIRD, WITH_POINTS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e1_trl.elo import read_population
-from e1_trl.report import elo
-from e1_trl.report.elo import Contest, Standing
+from experiments.table1 import ratings as elo
+from experiments.table1.elo import read_population
+from experiments.table1.ratings import Contest, Standing
 
 
 @pytest.mark.parametrize(

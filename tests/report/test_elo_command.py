@@ -10,8 +10,9 @@ import pytest
 from contests import FIRST, NEVER, SECOND, WITH_POINTS, WITHOUT
 from fabricated import cell
 
-from e1_trl.elo import main
-from e1_trl.report import elo, samples
+from e1_trl.report import samples
+from experiments.table1 import ratings as elo
+from experiments.table1.elo import main
 
 NAMES = ["1A", "1B", "2A", "2/B1", "3A", "1Z"]
 

@@ -12,12 +12,12 @@ from hub_stub import faults
 from huggingface_hub import ModelCard
 
 from e1_trl.budget import Budget
-from e1_trl.report import model_card
-from e1_trl.report.model_card import write_details
-from e1_trl.report.origin import Origin, license_of
+from e1_trl.checkpoints import model_card
+from e1_trl.checkpoints.budget_file import Trained
+from e1_trl.checkpoints.model_card import write_details
+from e1_trl.checkpoints.origin import Origin, license_of
+from e1_trl.checkpoints.usage import SERVER
 from e1_trl.report.provenance import Provenance
-from e1_trl.report.serving import SERVER
-from e1_trl.trained import Trained
 
 TRAINED = Trained("</think>", "</think>", 1, Budget(1024, 512))
 ORIGIN = Origin(

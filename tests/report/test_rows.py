@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from fabricated import CONDITIONS, cell, right
 
-from e1_trl.grading.grade import PROGRAM_FAULTS, Outcome
-from e1_trl.grading.mathematics import MathematicsGrader
+from e1_trl.answers.grade import PROGRAM_FAULTS, Outcome
+from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.report import samples
 from e1_trl.report.differences import Alike, between, differences
 from e1_trl.report.rows import Row, lines, summarize

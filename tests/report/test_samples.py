@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from fabricated import cell
 
+from e1_trl.answers.grade import Grade, Outcome
 from e1_trl.atomic import StoreError
-from e1_trl.grading.grade import Grade, Outcome
 from e1_trl.report import samples
 
 GRADES = [field.name for field in samples.GRADED]

@@ -11,10 +11,10 @@ from contests import FIRST, NEVER, WITH_POINTS
 from fabricated import cell, right
 
 from e1_trl.report import samples
-from e1_trl.report.elo import write_standings
 from e1_trl.report.markdown import around_section
-from recipes.table1 import __main__ as table1
-from recipes.table1 import document
+from experiments.table1 import __main__ as table1
+from experiments.table1 import document
+from experiments.table1.ratings import write_standings
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_what_is_missing_is_said_in_one_line(tmp_path: Path) -> None:
 
 def test_the_documents_have_the_published_rows_as_they_are_now() -> None:
     results = ROOT / "docs" / "results"
-    again = "run `python -m recipes.table1.document`"
+    again = "run `python -m experiments.table1.document`"
     assert (results / "table1.md").read_text() == document.as_markdown(*document.read(results / "table1.json")), again
     paper = ROOT / "docs" / "paper.md"
     assert paper.read_text() == document.expected().join(around_section(paper, "expected")), again

@@ -15,7 +15,7 @@ from trl import DatasetMixtureConfig
 from trl.rewards import accuracy_reward
 from trl.scripts.utils import DatasetConfig
 
-from e1_trl.grading.mathematics import MathematicsGrader
+from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.training.config import E1Config, E1ScriptArguments
 from e1_trl.training.data import check_columns, keep_short, load
 from e1_trl.training.rewards import Accuracy, format_reward

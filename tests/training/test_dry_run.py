@@ -15,7 +15,7 @@ from e1_trl.train import find_checkpoint, main
 from e1_trl.training.config import E1Config
 from e1_trl.training.dry_run import steps_of
 
-NANO = ("--config", ROOT / "recipes" / "nano.yaml", "--model_name_or_path", BASE, "--use_cpu", "true")
+NANO = ("--config", ROOT / "experiments" / "nano" / "recipe.yaml", "--model_name_or_path", BASE, "--use_cpu", "true")
 
 
 def dry_run(*options: object) -> None:

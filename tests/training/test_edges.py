@@ -21,7 +21,7 @@ import torch
 from pathlib import Path
 from peft import LoraConfig
 from e1_trl.budget import Budget
-from e1_trl.grading.grade import Grade, Outcome
+from e1_trl.answers.grade import Grade, Outcome
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.training.config import E1Config
@@ -71,7 +71,7 @@ def test_a_training_whose_weights_are_no_numbers_any_more_ends(nano_data: Path, 
 VALIDATES = """
 data, output = sys.argv[1:]
 best = dict(metric_for_best_model="eval_budget/16+16/accuracy", load_best_model_at_end=True, eval_budgets=["16+16"])
-trained = trainer("recipes/nano/base", data, output, max_steps=1, eval_strategy="steps", eval_steps=1, **best,
+trained = trainer("experiments/nano/base", data, output, max_steps=1, eval_strategy="steps", eval_steps=1, **best,
     save_steps=1)
 prompts = trained.train_dataset.select(range(2)).add_column("prompt_tokens", [64, 64])
 trained.add_callback(BudgetEvaluation(trained, prompts, [Budget(16, 16)], Failing()))
@@ -116,7 +116,7 @@ def test_the_engine_is_of_the_revision_that_is_trained(nano_data: Path, tmp_path
 ADAPTS = """
 dtype, data, output = sys.argv[1:]
 lora = LoraConfig(r=8, target_modules=["down_proj"], task_type="CAUSAL_LM")
-adapted = trainer("recipes/nano/base", data, output, lora, model_init_kwargs={"dtype": dtype})
+adapted = trainer("experiments/nano/base", data, output, lora, model_init_kwargs={"dtype": dtype})
 held = adapted.vllm_generation.llm.llm_engine.model_executor.driver_worker.model_runner.get_model()
 own = adapted.model.get_submodule("base_model.model.model.layers.0.mlp.down_proj")
 of_engine = held.get_submodule("model.layers.0.mlp.down_proj")

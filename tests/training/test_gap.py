@@ -3,7 +3,7 @@ import logging
 import pytest
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from e1_trl.training.gap import FIRST, LogprobGap, warn_beforehand
+from e1_trl.training.logprob_gap import FIRST, LogprobGap, warn_beforehand
 
 
 def seen(caplog: pytest.LogCaptureFixture, gaps: list[float]) -> list[int]:

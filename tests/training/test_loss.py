@@ -14,10 +14,10 @@ from conftest import BASE
 from trl.generation.vllm_generation import VLLMGeneration
 from trl.rewards import accuracy_reward
 
+from e1_trl.answers.grade import Grade, Outcome
+from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.engines.engine import EngineError
 from e1_trl.engines.weight_check import CPU_PARTS
-from e1_trl.grading.grade import Grade, Outcome
-from e1_trl.grading.mathematics import MathematicsGrader
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.rollout import Completion, ThinkingEnd

@@ -149,7 +149,14 @@ main(sys.argv[1:])
 @pytest.mark.engine
 def test_the_masters_of_a_recipe_begin_at_its_checkpoint(nano_data: Path, tmp_path: Path) -> None:
     output = tmp_path / "run"
-    recipe = ("--config", ROOT / "recipes" / "nano.yaml", "--dataset_name", nano_data, "--output_dir", output)
+    recipe = (
+        "--config",
+        ROOT / "experiments" / "nano" / "recipe.yaml",
+        "--dataset_name",
+        nano_data,
+        "--output_dir",
+        output,
+    )
     small = ("--per_device_train_batch_size", 16, "--gradient_accumulation_steps", 2, "--max_steps", 1)
     steps = ("--learning_rate", STEP, "--lr_scheduler_type", "constant", "--warmup_steps", 0, "--dtype", "bfloat16")
     saves = ("--save_strategy", "steps", "--save_steps", 1, "--ddp_backend", "gloo")

@@ -13,7 +13,7 @@ from hub_stub import Commit, Hub, faults, serving_hub
 from huggingface_hub import ModelCard
 from safetensors.torch import load
 
-from e1_trl.trained import Trained
+from e1_trl.checkpoints.budget_file import Trained
 
 pytestmark = [pytest.mark.engine, pytest.mark.distributed]
 

@@ -6,7 +6,7 @@ import yaml
 from trl import DatasetMixtureConfig, ModelConfig, TrlParser
 
 from e1_trl.training.config import E1Config, E1ScriptArguments
-from e1_trl.training.resolved import resolved
+from e1_trl.training.recipe_as_run import resolved
 
 RECIPE = """
 model_name_or_path: org/base

@@ -14,7 +14,7 @@ import torch
 from trl.scripts import grpo
 from trl.trainer import grpo_trainer
 
-from e1_trl.grading.mathematics import MathematicsGrader
+from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.rewards import TRLS_REWARDS, Accuracy, format_reward, make_rewards, sees_all
 

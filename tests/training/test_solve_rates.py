@@ -14,11 +14,11 @@ from conftest import BASE, ROOT, evaluated, options
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from trl import DatasetMixtureConfig
 
+from e1_trl.answers.grade import Outcome
 from e1_trl.evaluation.arguments import parse
-from e1_trl.evaluation.grow import tabulate
 from e1_trl.evaluation.prepare import prepare
+from e1_trl.evaluation.sample import tabulate
 from e1_trl.evaluation.store import Store
-from e1_trl.grading.grade import Outcome
 from e1_trl.report import samples
 from e1_trl.rollout import Completion, ThinkingEnd
 from e1_trl.train import main
@@ -189,7 +189,14 @@ def test_answers_that_leave_nothing_or_tell_no_rate_are_refused(
 
 
 def dry_run(data: Path, folder: Path, *more: object) -> None:
-    nano = ("--config", ROOT / "recipes" / "nano.yaml", "--model_name_or_path", BASE, "--use_cpu", "true")
+    nano = (
+        "--config",
+        ROOT / "experiments" / "nano" / "recipe.yaml",
+        "--model_name_or_path",
+        BASE,
+        "--use_cpu",
+        "true",
+    )
     budget = ("--thinking_budget", 8, "--solution_budget", 8, "--output_dir", folder / "unused")
     batch = ("--per_device_train_batch_size", 16, "--gradient_accumulation_steps", 1)
     words = [*nano, *budget, *batch, "--dataset_name", data, "--solve_rates", folder, "--dry_run", "true", *more]

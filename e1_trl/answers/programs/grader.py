@@ -1,0 +1,224 @@
+"""Grades programs by running them on tests, in boxes that they cannot leave.
+
+A program is the last Python block of a solution. Its inputs go into the box, and bytes come out; what is expected is
+compared here, unless the tests bring a checker.
+"""
+
+import logging
+import platform
+import re
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import TracebackType
+from typing import ClassVar, Self
+
+from e1_trl.answers.grade import PROGRAM_FAULTS, Grade, Outcome, grader_version
+from e1_trl.answers.programs import checkers
+from e1_trl.answers.programs.sandbox.box import Box, End, Limits, Run
+from e1_trl.answers.programs.sandbox.command import Isolation, SandboxError
+from e1_trl.answers.programs.sandbox.isolation import choose
+from e1_trl.answers.programs.suite import Case, Suite
+
+logger = logging.getLogger(__name__)
+
+PYTHON = ("python", "python3", "py", "py3")
+LANGUAGE = re.compile(r"[\s{.]*([^\s{}.,:]*).*")  # the first word of what follows a fence
+QUOTE = re.compile(r"^ {0,3}> ?")
+TAB = 4  # columns, in Markdown
+ALL, EACH = 5, 1 / 3  # of the CPU time of one test: for all tests together, or for each if those are many
+# Of the wall time of one test, likewise: for all that is no CPU time. Sleepers hold no step for longer than that.
+WAITING, WAITING_EACH = 1, 1 / 60
+OUTCOMES = {
+    End.CRASHED: Outcome.CRASHED,
+    End.TIMED_OUT: Outcome.TIMED_OUT,
+    End.OUT_OF_MEMORY: Outcome.OUT_OF_MEMORY,
+    End.TOO_MUCH_OUTPUT: Outcome.TOO_MUCH_OUTPUT,
+    End.NOT_CALLABLE: Outcome.NOT_CALLABLE,
+}
+
+
+def program(solution: str) -> str | None:
+    """The last fenced block that calls itself Python, or if there is none, the last of no language.
+
+    None if there is neither, or a later one was begun and never closed: one of no language voids no other.
+    """
+    named, unnamed = None, None
+    opened, language, quoted, columns, lines = "", "", False, 0, list[str]()
+    for whole in re.split(r"\r\n|\r|\n", solution):
+        line = QUOTE.sub("", whole) if quoted or not opened else whole
+        text = line.strip()
+        ticks = len(text) - len(text.lstrip("`"))
+        if not opened and ticks >= 3 and "`" not in text[ticks:]:
+            opened, language, quoted, lines = "`" * ticks, LANGUAGE.sub(r"\1", text[ticks:].lower()), line != whole, []
+            columns = len(line.expandtabs(TAB)) - len(line.expandtabs(TAB).lstrip())
+        elif opened and ticks >= len(opened) and not text.strip("`"):
+            named = "\n".join(lines) if language in PYTHON else named
+            unnamed = "\n".join(lines) if not language else unnamed
+            opened, quoted = "", False
+        elif opened:
+            lines.append(_outdented(line, columns))
+    if opened and (language in PYTHON or (named is None and not language)):
+        return None
+    return unnamed if named is None else named
+
+
+def _outdented(line: str, columns: int) -> str:
+    """The line without as much of its indentation as its fence has, which is what Markdown takes."""
+    taken = 0
+    for position, character in enumerate(line):
+        if taken >= columns or character not in " \t":
+            return line[position:]
+        taken += TAB - taken % TAB if character == "\t" else 1
+    return ""
+
+
+class ProgramGrader:
+    """Grades programs in `workers` boxes at a time, each test within `limits`.
+
+    The boxes are opened at the first call of `grade`, after an isolation has been chosen if none is given; `close` ends
+    them, and so do the end of a `with` block and the end of the program. Pickling copies the settings, not the boxes.
+    """
+
+    faults: ClassVar[tuple[Outcome, ...]] = PROGRAM_FAULTS
+
+    def __init__(self, limits: Limits, workers: int, isolation: Isolation | None = None):
+        self.isolation = isolation
+        self.limits = limits
+        self.workers = workers
+        self._pool: ThreadPoolExecutor | None = None
+        self._boxes: _Boxes | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_pool": None, "_boxes": None}
+
+    @property
+    def version(self) -> str:
+        """See `Grader`."""
+        return grader_version(f"programs under Python {platform.python_version()}", self.limits)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the boxes. A later `grade` opens new ones."""
+        if self._pool is not None and self._boxes is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._boxes.close()
+            self._pool = self._boxes = None
+
+    def grade(
+        self,
+        solutions: Sequence[str],
+        references: Sequence[Sequence[str]],
+        free_text: Sequence[str | None] | None = None,
+    ) -> list[Grade]:
+        """Grade the program of each solution by its suite, of which there is one.
+
+        A program is right when it passes all tests, which are run in their order. For 15 of them together it may take
+        five times the CPU time of one test, and wait for as long as for one. Equal programs of one suite are run once.
+        `free_text` is not read: a program stands in a block, or nowhere.
+
+        Raises:
+            ValueError: a reference is no suite, or there is not one for each solution.
+            SandboxError: no isolation holds on this machine.
+        """
+        suites = {text: Suite.from_text(text) for text in {text for (text,) in references}}
+        tasks = [(program(solution), text) for solution, (text,) in zip(solutions, references, strict=True)]
+        if self._pool is None or self._boxes is None:
+            self._boxes = _Boxes(self.isolation or choose())
+            self._pool = ThreadPoolExecutor(self.workers)
+        futures = {
+            (source, text): self._pool.submit(self._boxes.grade, source, suites[text], self.limits)
+            for source, text in dict.fromkeys(tasks)
+            if source is not None
+        }
+        return [
+            Grade(Outcome.NO_PROGRAM, None) if source is None else futures[source, text].result()
+            for source, text in tasks
+        ]
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+class _Boxes:
+    """A box for every thread that grades, opened when it first does."""
+
+    def __init__(self, isolation: Isolation):
+        self.isolation = isolation
+        self._own = threading.local()
+        self._all: list[Box] = []
+
+    def close(self) -> None:
+        for box in self._all:
+            box.close()
+
+    def grade(self, source: str, suite: Suite, limits: Limits) -> Grade:
+        """Run the tests of a suite until one fails, or the time for all of them is over."""
+        cpu = max(ALL, EACH * len(suite.cases)) * limits.cpu  # seconds left
+        waiting = max(WAITING, WAITING_EACH * len(suite.cases)) * limits.wall
+        for case in suite.cases:
+            if cpu < 0 or waiting < 0:
+                return Grade(Outcome.TIMED_OUT, source)
+            began = time.monotonic()
+            patience = replace(limits, wall=min(limits.wall, limits.cpu + waiting))
+            run = self._run(_bytes(source), _bytes(case.input), patience, suite.call)
+            took = time.monotonic() - began
+            outcome = Outcome.UNGRADED if run is None else self._outcome(run, case, suite, limits)
+            if run is None or outcome is not Outcome.CORRECT:
+                return Grade(outcome, source)
+            cpu -= run.cpu
+            waiting -= took - run.cpu
+        return Grade(Outcome.CORRECT, source)
+
+    def _outcome(self, run: Run, case: Case, suite: Suite, limits: Limits) -> Outcome:
+        """Whether what came out of a test is right, by the checker if there is one.
+
+        A checker may fail on what no checker expects, and that would be a way out of being wrong: so where it fails, it
+        is tried on the expected output, and only if it fails there, too, it is the checker's fault.
+        """
+        if run.end is not End.EXITED:
+            return OUTCOMES[run.end]
+        if suite.checker is None:
+            return Outcome.CORRECT if suite.accepts(case, run.stdout, run.answer) else Outcome.WRONG
+        if suite.call is not None and not run.answer:  # nothing was returned: nothing to check
+            return Outcome.WRONG
+        outcome = self._checked(suite.checker, case, run.stdout if suite.call is None else run.answer, limits)
+        if outcome is not Outcome.UNGRADED:
+            return outcome
+        known = self._checked(suite.checker, case, _bytes(case.expected[0]), limits)
+        return Outcome.WRONG if known is Outcome.CORRECT else Outcome.UNGRADED
+
+    def _checked(self, checker: str, case: Case, output: bytes, limits: Limits) -> Outcome:
+        return checkers.verdict(self._run(checkers.MAIN, checkers.request(checker, case, output), limits))
+
+    def _run(self, program: bytes, stdin: bytes, limits: Limits, call: str | None = None) -> Run | None:
+        """One run; None if two boxes in a row broke, which no program should bring about."""
+        for _ in range(2):
+            try:
+                return self._box().run(program, stdin, limits, call)
+            except SandboxError as error:
+                logger.warning("%s; another one is opened", error)
+                self._drop()
+        return None
+
+    def _box(self) -> Box:
+        if getattr(self._own, "box", None) is None:
+            self._own.box = Box(self.isolation)
+            self._all.append(self._own.box)
+        return self._own.box
+
+    def _drop(self) -> None:
+        box, self._own.box = getattr(self._own, "box", None), None
+        if box is not None:
+            self._all.remove(box)
+            box.close()

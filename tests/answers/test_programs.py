@@ -1,0 +1,236 @@
+"""Programs graded by running them: outcomes, real reference solutions, and what other graders get wrong."""
+
+import json
+import pickle
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from boxed import boxed, fenced, outcome
+from conftest import DATA
+
+from e1_trl.answers.grade import Outcome
+from e1_trl.answers.programs.formats import read_suite
+from e1_trl.answers.programs.grader import ProgramGrader, program
+from e1_trl.answers.programs.sandbox.box import Box, Limits
+from e1_trl.answers.programs.sandbox.command import SandboxError
+from e1_trl.answers.programs.suite import Rule
+
+BLOCKS = [
+    ("```python\nprint(1)\n```", "print(1)"),
+    ("```py\nprint(1)\n```\n", "print(1)"),
+    ("```Python3\nprint(1)\n```", "print(1)"),
+    ("```\nprint(1)\n```", "print(1)"),
+    ("a\n```python\n1\n```\nb\n```python\n2\n```\nc", "2"),
+    ("```python\n1\n```\n```c++\n2\n```", "1"),
+    ("```python\n1\n```\n```text\nOutput: 3\n```", "1"),
+    ("1. So:\n   ```python\n   if x:\n       y\n   ```", "if x:\n    y"),
+    ("````python\n'''\n```\n'''\n````", "'''\n```\n'''"),
+    ("```python\n1\n```\nand then\n```python\nprint(", None),
+    ("```python\n1\n```\nOutput:\n```\n42\n```", "1"),
+    ("```\n42\n```\n```python\n1\n```", "1"),
+    ("```\n1\n```\n```\n2\n```", "2"),
+    ("```python\n1\n```\n```", "1"),
+    ("```python\n1\n```\n```\nOutput: 4", "1"),
+    ("```\n1\n```\n```\n2", None),
+    ("```python 3\n1\n```", "1"),
+    ("```python title=a.py\n1\n```", "1"),
+    ("```python # solution\n1\n```", "1"),
+    ("```py3\n1\n```", "1"),
+    ("```{python}\n1\n```", "1"),
+    ("```python,linenos\n1\n```", "1"),
+    ("> ```python\n> if x:\n>     y\n>\n> ```", "if x:\n    y\n"),
+    ("```python\n1\n```\n```pythonic\n2\n```", "1"),
+    ("```python\n1", None),
+    ("print(1)", None),
+    ("`print(1)`", None),
+    ("```java\n1\n```", None),
+    ("", None),
+    ("```python\n```", ""),
+    ("```x = 1``` is inline\n```python\n1\n```", "1"),
+    ("```python\na = '\x0c'\n```", "a = '\x0c'"),
+    ("```python\r\nprint(1)\r\n```", "print(1)"),
+    # Of every line, what its fence is indented by is no part of the program; all else is.
+    ("```python\nx = '''\n   \n\t\n'''\n```", "x = '''\n   \n\t\n'''"),
+    ("  ```python\n  x = '''\n     \n \n\n  '''\n  ```", "x = '''\n   \n\n\n'''"),
+    ("```python\n    x = 1\n```", "    x = 1"),
+    ("   ```python\n  a\n    b\n   ```", "a\n b"),
+    ("\t```python\n\tif a:\n\t\tb\n\t```", "if a:\n\tb"),
+    ("\t```python\n    if a:\n        b\n\t```", "if a:\n    b"),
+    ("   ```python\n\tif a:\n\t\tb\n   ```", "if a:\n\tb"),
+]
+
+
+@pytest.mark.parametrize(("solution", "expected"), BLOCKS)
+def test_the_program_is_the_last_closed_block_of_python(solution: str, expected: str | None) -> None:
+    assert program(solution) == expected
+
+
+@pytest.fixture(scope="module")
+def grader() -> Iterator[ProgramGrader]:
+    with boxed() as opened:
+        yield opened
+
+
+INCREMENT = {"inputs": ["1\n", "22\n", "333\n"], "outputs": ["2\n", "23\n", "334\n"]}
+FUNCTION = {"fn_name": "f", "inputs": [[i] for i in range(20)], "outputs": [[i + 1] for i in range(20)]}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("print(int(input()) + 1)", Outcome.CORRECT),
+        ("print(int(input()) + 2)", Outcome.WRONG),
+        ("n = input(); print(2 if n == '1' else 23)", Outcome.WRONG),
+        ("import sys; sys.exit(0)", Outcome.WRONG),
+        ("pass", Outcome.WRONG),
+        ("print(int(input()) + 1); 1 / 0", Outcome.CRASHED),
+        ("print(int(input()) + 1); raise SystemExit(3)", Outcome.CRASHED),
+        ("x = bytearray(1 << 33)", Outcome.OUT_OF_MEMORY),
+        ("while True: print(1)", Outcome.TOO_MUCH_OUTPUT),
+        ("def f(", Outcome.CRASHED),
+    ],
+)
+def test_outcomes_of_programs_on_stdin(grader: ProgramGrader, source: str, expected: Outcome) -> None:
+    assert outcome(grader, source, INCREMENT) is expected
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("def f(n): return n + 1", Outcome.CORRECT),
+        ("class Solution:\n    def f(self, n): return n + 1", Outcome.CORRECT),
+        ("def f(n): print(n); return n + 1", Outcome.CORRECT),
+        ("import numpy\ndef f(n): return numpy.int64(n + 1)", Outcome.CORRECT),
+        ("def f(n): return [n + 1]", Outcome.CORRECT),  # as the data has it: in a list of its own, or not
+        ("def f(n): return n", Outcome.WRONG),
+        ("def f(n): import os; os._exit(0)", Outcome.WRONG),
+        ("def f(n): import sys; sys.exit(0)", Outcome.WRONG),
+        ("class X:\n    def __eq__(self, other): return True\ndef f(n): return X()", Outcome.CRASHED),
+        ("def f(n): import sys; return sys._getframe(1).f_locals.get('expected')", Outcome.WRONG),
+        ("seen = [0]\ndef f(n): seen[0] += 1; assert seen[0] == 1; return n + 1", Outcome.CORRECT),
+        (
+            "import os\ndef f(n): os.write(3, str(n + 1).encode()); os._exit(0)",
+            Outcome.CORRECT,
+        ),  # an answer is an answer
+        ("import os\ndef f(n): os.write(3, b'1'); return n + 1", Outcome.WRONG),
+        ("def g(n): return n + 1", Outcome.NOT_CALLABLE),
+        ("f = 3", Outcome.NOT_CALLABLE),
+        ("print(int(input()) + 1)", Outcome.CRASHED),
+    ],
+)
+def test_outcomes_of_functions_of_more_than_fifteen_tests(
+    grader: ProgramGrader, source: str, expected: Outcome
+) -> None:
+    assert outcome(grader, source, FUNCTION) is expected
+
+
+def test_dictionaries_with_integers_for_keys_are_given_and_taken(grader: ProgramGrader) -> None:
+    tests = {"fn_name": "f", "inputs": [[{"1": 5, "2": 6}]], "outputs": [{"5": 1, "6": 1}]}
+    assert outcome(grader, "def f(d): return Counter([d[1], d[2]])", tests) is Outcome.CORRECT
+    assert outcome(grader, "def f(d): return {str(d[1]): 1, '6': 1}", tests) is Outcome.CORRECT
+    assert outcome(grader, "def f(d): return {d[1]: 1, 6: 2}", tests) is Outcome.WRONG
+
+
+def test_wrong_words_do_not_pass(grader: ProgramGrader) -> None:
+    tests = {"inputs": ["3\n"], "outputs": ["YES\nNO\nYES\n"]}
+    for rule in Rule:
+        assert outcome(grader, "print('banana\\nNO\\nYES')", tests, rule) is Outcome.WRONG
+        assert outcome(grader, "print('YES\\nNO\\nYES')", tests, rule) is Outcome.CORRECT
+
+
+def test_a_program_in_the_thinking_is_none(grader: ProgramGrader) -> None:
+    suite = [read_suite(INCREMENT, Rule.EXACT).as_text()]
+    right, cut = fenced("print(int(input()) + 1)"), "```python\nprint(int(input())"
+    grades = grader.grade(["", "just words", right, right + cut], [suite] * 4)
+    assert [grade.outcome for grade in grades] == [
+        Outcome.NO_PROGRAM,
+        Outcome.NO_PROGRAM,
+        Outcome.CORRECT,
+        Outcome.NO_PROGRAM,
+    ]
+    assert grades[2].answer == "print(int(input()) + 1)"
+
+
+def test_equal_programs_are_run_once(grader: ProgramGrader, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: Counter[str] = Counter()
+    run = Box.run
+
+    def counted(box: Box, source: bytes, *rest: Any) -> Any:
+        runs[source.decode()] += 1
+        return run(box, source, *rest)
+
+    monkeypatch.setattr(Box, "run", counted)
+    suite = [read_suite(INCREMENT, Rule.EXACT).as_text()]
+    wrong = [fenced("print(0)")] * 8
+    assert {grade.outcome for grade in grader.grade(wrong, [suite] * 8)} == {Outcome.WRONG}
+    assert runs == {"print(0)": 1}  # and stopped at the first failure
+
+
+def test_a_box_that_breaks_is_no_fault_of_the_program(grader: ProgramGrader, monkeypatch: pytest.MonkeyPatch) -> None:
+    suite = [read_suite(INCREMENT, Rule.EXACT).as_text()]
+    right = [fenced("print(int(input()) + 1)")]
+    run, broken = Box.run, [1]
+
+    def breaking(box: Box, *rest: Any) -> Any:
+        if broken and broken.pop() == 1:
+            raise SandboxError("a box has died")
+        return run(box, *rest)
+
+    monkeypatch.setattr(Box, "run", breaking)
+    assert grader.grade(right, [suite])[0].outcome is Outcome.CORRECT
+    broken[:] = [1] * 1000
+    assert grader.grade(right, [suite])[0].outcome is Outcome.UNGRADED
+    broken.clear()
+    assert grader.grade(right, [suite])[0].outcome is Outcome.CORRECT
+
+
+def test_no_suite_is_an_error(grader: ProgramGrader) -> None:
+    with pytest.raises(ValueError, match="no suite of tests"):
+        grader.grade([fenced("pass")], [["42"]])
+
+
+def test_it_is_pickled_by_its_settings(grader: ProgramGrader) -> None:
+    with pickle.loads(pickle.dumps(grader)) as copy:
+        assert outcome(copy, "print(int(input()) + 1)", INCREMENT) is Outcome.CORRECT
+
+
+@pytest.mark.slow
+def test_every_reference_of_leetcode_passes(grader: ProgramGrader) -> None:
+    file = DATA / "code" / "leetcode_test.jsonl"
+    if not file.exists():
+        pytest.skip(f"{file} is absent: real problems are not part of the project")
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    solutions = [fenced(row["reference"]) for row in rows]
+    suites = [[read_suite(row["tests"], Rule.EXACT, row["entry_point"]).as_text()] for row in rows]
+    grades = grader.grade(solutions, suites)
+    assert len(rows) == 200
+    assert not [number for number, grade in enumerate(grades) if not grade.correct]
+    # And none passes the tests of its neighbour, unless that is a harder version of the same problem.
+    swapped = grader.grade(solutions, [*suites[1:], suites[0]])
+    passed = [number for number, grade in enumerate(swapped) if grade.correct]
+    assert all(rows[number]["entry_point"] == rows[(number + 1) % 200]["entry_point"] for number in passed)
+    assert len(passed) < 15
+
+
+@pytest.mark.slow
+def test_all_tests_together_have_a_limit_too() -> None:
+    busy = "import time\nwhile time.process_time() < 0.3: pass\nprint(1)"
+    limits = Limits(cpu=0.6, wall=60.0, memory=2**29, output=2**20)
+    with boxed(limits) as grader:
+        for count, expected in ((4, Outcome.CORRECT), (15, Outcome.TIMED_OUT)):
+            tests = {"inputs": [str(n) for n in range(count)], "outputs": ["1"] * count}
+            assert outcome(grader, busy, tests) is expected
+
+
+@pytest.mark.slow
+def test_one_that_sleeps_has_the_wall_time_of_one_test_for_all_of_them() -> None:
+    limits = Limits(cpu=1.0, wall=3.0, memory=2**29, output=2**20)
+    tests = {"inputs": [str(n) for n in range(15)], "outputs": ["1"] * 15}
+    with boxed(limits) as grader:
+        assert outcome(grader, "print(1)", tests) is Outcome.CORRECT  # opens the boxes
+        before = time.monotonic()
+        assert outcome(grader, "import time; time.sleep(2); print(1)", tests) is Outcome.TIMED_OUT
+        assert time.monotonic() - before < 2 * limits.wall

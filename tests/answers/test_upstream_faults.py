@@ -1,0 +1,152 @@
+"""What the graders of the paper's code and of the benchmarks get wrong, and this one does not.
+
+Faults of comparing and of reading are in `test_suite.py` and `tests/problems/test_suites.py`, those of running in
+`test_programs.py` and `sandbox/test_box.py`; here is the rest.
+"""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from boxed import boxed, fenced, outcome
+
+from e1_trl.answers.grade import Outcome
+from e1_trl.answers.programs.formats import arguments, read_suite
+from e1_trl.answers.programs.grader import ProgramGrader
+from e1_trl.answers.programs.sandbox.box import Limits
+from e1_trl.answers.programs.suite import Case, Rule, Suite
+
+
+@pytest.fixture(scope="module")
+def grader() -> Iterator[ProgramGrader]:
+    with boxed() as opened:
+        yield opened
+
+
+CHECK = "def check(candidate):\n    assert candidate(1) == 2\n    assert candidate(2) == [3]\n"
+
+# Right for exit statuses, for `==` inside the program's process, or for tests that are appended to the program.
+PASSED_BY_OTHERS = {
+    "exits before the tests": "import sys\ndef f(n): return 0\nsys.exit(0)",
+    "exits at once before the tests": "import os\ndef f(n): return 0\nos._exit(0)",
+    "exits in the function": "def f(n): raise SystemExit",
+    "exits at once in the function": "import os\ndef f(n): os._exit(0)",
+    "exits well at the end whatever failed": "import atexit, os\natexit.register(os._exit, 0)\ndef f(n): 1 / 0",
+    "excepthook exits well": "import os, sys\nsys.excepthook = lambda *a: os._exit(0)\ndef f(n): 1 / 0",
+    "equal to all": "class X:\n    def __eq__(self, other): return True\ndef f(n): return X()",
+    "an integer equal to all": "class X(int):\n    def __eq__(self, other): return True\ndef f(n): return X()",
+    "a list equal to all": "class X(list):\n    def __eq__(self, other): return True\ndef f(n): return X()",
+    "says it is of another class": "class X:\n    __class__ = int\n    def __eq__(self, other): return True\n"
+    "def f(n): return X()",
+    "own check": "def check(candidate): pass\ndef assertion(*a): pass\ndef f(n): return 0",
+    "own comparison": "import numpy, json, operator\nnumpy.allclose = operator.eq = lambda *a, **k: True\n"
+    "json.loads = lambda *a, **k: 2\ndef f(n): return 0",
+    "own serialisation": "import json\njson.dumps = lambda value: '2'\ndef f(n): return 0",
+    "no assertions": "import builtins\nbuiltins.AssertionError = type('N', (BaseException,), {})\ndef f(n): return 0",
+    "tracing": "import sys\nsys.settrace(lambda *a: None)\n"
+    "def f(n):\n    sys._getframe(1).f_locals['value'] = 2\n    return 0",
+}
+
+
+@pytest.mark.parametrize("source", PASSED_BY_OTHERS.values(), ids=PASSED_BY_OTHERS.keys())
+def test_a_function_does_not_pass_by(grader: ProgramGrader, source: str) -> None:
+    found = outcome(grader, source, {"type": "assert", "code": CHECK}, call="f")
+    assert found in (Outcome.WRONG, Outcome.CRASHED)
+
+
+MARK = "planted-answer-7"
+# Written backwards, so that the program does not find its own words.
+LOOKING = """
+import gc, sys
+backwards, seen, frame = "7-rewsna-detnalp", [], sys._getframe()
+while frame:
+    seen += [*frame.f_locals.values(), *frame.f_globals.values()]
+    frame = frame.f_back
+for held in gc.get_objects():
+    seen += gc.get_referents(held)
+found = [text for text in seen if type(text) is str and backwards in text[::-1]]
+"""
+
+
+def test_the_expected_output_is_nowhere_in_the_program(grader: ProgramGrader) -> None:
+    on_stdin = {"inputs": ["1"], "outputs": [MARK]}
+    assert outcome(grader, f"print({MARK!r})", on_stdin) is Outcome.CORRECT
+    assert outcome(grader, LOOKING + "print(*found, sep='')", on_stdin) is Outcome.WRONG
+    assert outcome(grader, LOOKING + "assert found", on_stdin) is Outcome.CRASHED
+    function = {"fn_name": "f", "inputs": [[1]], "outputs": [MARK]}
+    looking = "def f(n):\n" + "".join(f"    {line}\n" for line in LOOKING.splitlines()) + "    return ''.join(found)"
+    assert outcome(grader, looking, function) is Outcome.WRONG
+
+
+def test_a_program_in_the_thinking_or_in_the_prompt_is_not_run(grader: ProgramGrader) -> None:
+    suite = [read_suite({"inputs": ["1"], "outputs": ["2"]}, Rule.EXACT).as_text()]
+    (grade,) = grader.grade(["So the answer is 2."], [suite], [fenced("print(2)")])
+    assert (grade.outcome, grade.answer) == (Outcome.NO_PROGRAM, None)
+    (grade,) = grader.grade([fenced("print(3)")], [suite], [fenced("print(2)")])
+    assert grade.outcome is Outcome.WRONG
+
+
+def test_a_right_output_does_not_excuse_how_a_program_ends(grader: ProgramGrader) -> None:
+    tests = {"inputs": ["1"], "outputs": ["2"]}
+    for end in ("raise SystemExit(3)", "1 / 0", "import os; os.abort()", "import os; os._exit(1)", "exit('done')"):
+        assert outcome(grader, f"print(2, flush=True); {end}", tests) is Outcome.CRASHED
+
+
+def test_part_of_the_output_is_not_enough(grader: ProgramGrader) -> None:
+    tests = {"inputs": ["1"], "outputs": ["1\n2\n3\n"]}
+    for written in ("1", "1\n2", "1\n2\n3\n4", "", "3\n2\n1", "1\n1\n2\n3", "1 2 3"):
+        for rule in Rule:
+            assert outcome(grader, f"print({written!r})", tests, rule) is Outcome.WRONG
+
+
+# Right programs that other graders fail.
+FAILED_BY_OTHERS = {
+    "global at the top": "total = 1\ndef add(n):\n    global total\n    total += n\nadd(int(input()))\nprint(total)",
+    "a class that uses itself": "class N:\n    made = []\n    def __init__(self, n): N.made.append(n)\n"
+    "N(int(input())); print(N.made[0] + 1)",
+    "recursion": "def f(n): return n and 1 + f(n - 1)\nprint(f(10000) and int(input()) + 1)",
+    "iterating stdin": "import sys\nfor line in sys.stdin: print(int(line) + 1)",
+    "bytes in and out": "import sys\nn = int(sys.stdin.buffer.readline())\n"
+    "sys.stdout.buffer.write(b'%d' % (n + 1) + sys.stdin.buffer.readline())",
+    "input, then read": "import sys\nn = int(input()); print(n + 1, sys.stdin.read())",
+    "descriptors": "import os; os.write(1, b'%d' % (int(os.read(0, 99)) + 1))",
+    "stars": "h = [int(input()), 0]; heapify(h); print(reduce(add, h, 1) + len(ascii_lowercase) - 26)",
+    "a long integer": "print(int(input()) + 1 + 0 * len(str(10**5000)))",
+    "an error that is caught": "try: 1 / 0\nexcept ZeroDivisionError: print(int(input()) + 1)",
+    "more on stderr": "import sys; print('debug', file=sys.stderr); print(int(input()) + 1)",
+}
+
+
+@pytest.mark.parametrize("source", FAILED_BY_OTHERS.values(), ids=FAILED_BY_OTHERS.keys())
+def test_a_right_program_passes_with(grader: ProgramGrader, source: str) -> None:
+    tests = {"inputs": [f"{n}\n" for n in range(1, 21)], "outputs": [f"{n + 1}\n" for n in range(1, 21)]}
+    assert outcome(grader, source, tests) is Outcome.CORRECT
+
+
+# What right functions return where other graders fail them, and as what it is expected.
+RETURNED = {
+    "numpy's numbers and arrays": ("import numpy as np\ndef f(n): return np.arange(n)[1], np.eye(1)", "[1, [[1.0]]]"),
+    "tuples in tuples": ("def f(n): return ((1, (2,)),)", "[[1, [2]]]"),
+    "integers as keys": ("def f(n): return {n: 'x'}", '{"dict": [[3, "x"]]}'),
+    "what only a fresh module makes": ("seen = []\ndef f(n): seen.append(n); return len(seen)", "1"),
+    "a long integer": ("def f(n): return 10**5000 + n", "1" + "0" * 4999 + "3"),
+    "a set of long integers": ("def f(n): return {10**5000 + n}", '{"set": [1' + "0" * 4999 + "3]}"),
+}
+
+
+@pytest.mark.parametrize(("source", "expected"), RETURNED.values(), ids=RETURNED.keys())
+def test_a_right_function_may_return(grader: ProgramGrader, source: str, expected: str) -> None:
+    cases = [Case(arguments([3]), (text,)) for text in (expected, expected, expected.replace("3", "4"))]
+    (right,) = grader.grade([fenced(source)], [[Suite(tuple(cases[:2]), call="f").as_text()]])
+    assert right.outcome is Outcome.CORRECT
+    (either,) = grader.grade([fenced(source)], [[Suite(tuple(cases), call="f").as_text()]])
+    assert either.outcome is (Outcome.WRONG if "3" in expected else Outcome.CORRECT)
+
+
+def test_a_program_that_catches_every_exception_does_not_stop_the_grading() -> None:
+    caught = "import time\nwhile True:\n    try: time.sleep(1)\n    except BaseException: pass"
+    with boxed(Limits(cpu=1.0, wall=1.5, memory=2**28, output=2**16)) as grader:
+        before = time.monotonic()
+        assert outcome(grader, caught, {"inputs": ["1"], "outputs": ["2"]}) is Outcome.TIMED_OUT
+        assert outcome(grader, "print(2)", {"inputs": ["1"], "outputs": ["2"]}) is Outcome.CORRECT
+        assert time.monotonic() - before < 30

@@ -1,0 +1,153 @@
+"""A call may hang, hog or die; what comes back is one result for each task, and in time."""
+
+import mmap
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e1_trl.answers.mathematics import workers as module
+from e1_trl.answers.mathematics.workers import MEMORY_LIMIT, Failure, Workers
+
+
+def _nothing() -> None:
+    pass
+
+
+def _act(what: str, number: int = 0) -> int:
+    match what:
+        case "hang":
+            9**9**9**9  # nothing that Python's own signal handlers could interrupt
+        case "die":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "hog":
+            bytearray(MEMORY_LIMIT + 2**26)
+        case "recurse":
+            return _act("recurse")
+        case "fail":
+            raise KeyError("of the function's own")
+        case "pid":
+            return os.getpid()
+    return number
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers[int]]:
+    """For calls that must end, however busy the machine is."""
+    patient = Workers(_act, _nothing, time_limit=60, workers=2)
+    yield patient
+    patient.close()
+
+
+@pytest.fixture
+def impatient() -> Iterator[Workers[int]]:
+    """For calls that do not end."""
+    strict = Workers(_act, _nothing, time_limit=1, workers=1)
+    yield strict
+    strict.close()
+
+
+def test_results_come_in_the_order_of_the_tasks(workers: Workers[int]) -> None:
+    assert workers.run([("echo", number) for number in (3, 1, 2, 1)]) == [3, 1, 2, 1]
+    assert workers.run([]) == []
+
+
+def test_a_call_that_hangs_is_killed_and_the_next_one_runs(impatient: Workers[int]) -> None:
+    assert impatient.run([("hang",)]) == [Failure.TIMED_OUT]
+    impatient.time_limit = 60
+    assert impatient.run([("echo", 1)]) == [1]
+
+
+def test_equal_tasks_cost_their_limit_once(impatient: Workers[int]) -> None:
+    impatient.run([("echo", 1)])  # starts the process
+    start = time.monotonic()
+    assert impatient.run([("hang",)] * 16) == [Failure.TIMED_OUT] * 16
+    assert time.monotonic() - start < 15  # one after the other they take 16 at least
+
+
+@pytest.mark.slow
+def test_waiting_in_the_queue_does_not_count() -> None:
+    one_worker = Workers(_act, _nothing, time_limit=3, workers=1)
+    results = one_worker.run([("hang", 1), ("hang", 2), *(("echo", number) for number in range(20))])
+    one_worker.close()
+    assert results == [Failure.TIMED_OUT] * 2 + list(range(20))
+
+
+@pytest.mark.parametrize("what", ["die", "hog", "recurse"])
+def test_a_call_that_crashes_costs_one_result(workers: Workers[int], what: str) -> None:
+    assert workers.run([("echo", 1), (what,), ("echo", 2)]) == [1, Failure.CRASHED, 2]
+    assert workers.run([("echo", 3)]) == [3]
+
+
+def test_an_error_of_the_function_is_raised(workers: Workers[int]) -> None:
+    with pytest.raises(KeyError, match="own"):
+        workers.run([("fail",)])
+
+
+def test_an_idle_worker_that_dies_costs_nothing() -> None:
+    one_worker = Workers(_act, _nothing, time_limit=60, workers=1)
+    (pid,) = one_worker.run([("pid",)])
+    assert isinstance(pid, int)
+    os.kill(pid, signal.SIGKILL)
+    time.sleep(0.5)
+    assert one_worker.run([("echo", 1)]) == [1]
+    one_worker.close()
+
+
+def _take_memory_and_time() -> None:
+    _kept.append(mmap.mmap(-1, 2 * MEMORY_LIMIT))
+    time.sleep(2)
+
+
+_kept: list[mmap.mmap] = []
+
+
+@pytest.mark.slow
+def test_processes_that_cannot_start_are_an_error_and_not_a_wait_for_ever() -> None:
+    for _ in range(3):  # what pebble forgets while its pool breaks is a matter of chance
+        broken = Workers(_act, os.abort, time_limit=5.0, workers=2)
+        with pytest.raises(RuntimeError):
+            broken.run([("count", number) for number in range(8)])
+        broken.close()
+
+
+def test_the_initializer_counts_neither_as_time_nor_as_memory() -> None:
+    prepared = Workers(_act, _take_memory_and_time, time_limit=1.5, workers=1)
+    assert prepared.run([("echo", 1)]) == [1]
+    prepared.close()
+
+
+def test_workers_are_pickled_without_their_processes(workers: Workers[int]) -> None:
+    workers.run([("echo", 1)])
+    copy = pickle.loads(pickle.dumps(workers))
+    assert (copy.time_limit, copy.workers, copy._pool) == (60, 2, None)
+    assert copy.run([("echo", 1)]) == [1]
+    copy.close()
+
+
+def test_closed_workers_start_again(impatient: Workers[int]) -> None:
+    impatient.time_limit = 60
+    for _ in range(2):
+        assert impatient.run([("echo", 1)]) == [1]
+        impatient.close()
+        impatient.close()
+
+
+def test_workers_do_not_run_the_main_module_and_end_with_it(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "print('main ran', flush=True)\n"
+        "import math, time\n"
+        "from e1_trl.answers.mathematics.workers import Workers\n"
+        "if __name__ == '__main__':\n"
+        "    print(Workers(math.sqrt, time.tzset, 60, 1).run([(4,)]), flush=True)\n"  # never closed
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(module.__file__).parents[2])}
+    ran = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=120)
+    assert (ran.stdout, ran.returncode) == ("main ran\n[2.0]\n", 0), ran.stderr

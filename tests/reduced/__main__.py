@@ -1,0 +1,213 @@
+"""Every GPU recipe at reduced size: runs those that changed since, and publishes what came out.
+
+    make recipes
+    python -m tests.reduced [RECIPE …] [--tokenizer FOLDER_OR_HUB_ID]
+
+What a run is, and what it shows, stands in docs/recipes.md. A row that is there already is made again only when its
+recipe, its Accelerate configuration or a substitution has changed.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from e1_trl.answers.programs.sandbox.command import SandboxError
+from e1_trl.atomic import StoreError, write_atomically
+from e1_trl.report.markdown import around_section, replace_section, table
+from e1_trl.report.provenance import Provenance
+from tests.reduced import substitutions
+from tests.reduced.case import ROOT, Case, cases
+from tests.reduced.found import Found
+from tests.reduced.run import RunError, run
+
+RESULTS = ROOT / "docs" / "results" / "recipes.json"
+DOCUMENT = ROOT / "docs" / "recipes.md"
+RUNS = Path("runs/reduced")
+DATA = Path(os.environ.get("E1_TRL_DATA", ROOT.parent / "shared" / "data"))
+LOCAL_TOKENIZER = DATA / "tokenizers" / "deepseek-r1-distill-qwen"
+# That of the models, from the Hub where there is no copy of it.
+TOKENIZER = str(LOCAL_TOKENIZER) if LOCAL_TOKENIZER.is_dir() else "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
+LIBRARIES = ("accelerate", "deepspeed", "torch", "transformers", "trl", "vllm")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case that ran to its end.
+
+    Attributes:
+        case: which recipe, under which Accelerate configuration.
+        hashes: of both files, as they were.
+        overrides: the fields of the recipe that had another value.
+        found: what came out.
+        versions: of the libraries.
+        provenance: by which commit, when and where.
+    """
+
+    case: Case
+    hashes: dict[str, str]
+    overrides: dict[str, Any]
+    found: Found
+    versions: dict[str, str]
+    provenance: Provenance
+
+    @classmethod
+    def of(cls, case: Case, found: Found, made: Provenance) -> "Row":
+        """A case that has just ended."""
+        distributions = packages_distributions()
+        return cls(
+            case=case,
+            hashes=case.hashes,
+            overrides=case.overrides,
+            found=found,
+            versions={name: version(distributions[name][0]) for name in LIBRARIES},
+            provenance=replace(made, seeds=(case.fields["seed"],)),
+        )
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> "Row":
+        """The row that `asdict` made a record of."""
+        made = {**record["provenance"], "seeds": tuple(record["provenance"]["seeds"])}
+        return cls(
+            **{
+                **record,
+                "case": Case(**record["case"]),
+                "found": Found(**record["found"]),
+                "provenance": Provenance(**made),
+            }
+        )
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the case would be run in the same way now."""
+        return self.hashes == self.case.hashes and self.overrides == self.case.overrides
+
+
+def read(results: Path) -> list[Row]:
+    """The published rows; none if there is no such file."""
+    return [Row.from_record(record) for record in json.loads(results.read_text())["rows"]] if results.exists() else []
+
+
+def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder or of a model on the Hub.
+
+    Raises:
+        ValueError: there is none.
+    """
+    try:
+        return AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        said = str(error).partition("\n")[0].rstrip(".")
+        raise ValueError(
+            f"no tokenizer: {said}; name a folder of one, or a model on the Hub, as --tokenizer"
+        ) from error
+
+
+def missing(rows: list[Row], wanted: list[Case]) -> list[Case]:
+    """The cases that no fresh row is of."""
+    fresh = {row.case for row in rows if row.case in wanted and row.is_fresh}
+    return [case for case in wanted if case not in fresh]
+
+
+def publish(rows: list[Row], results: Path, document: Path) -> None:
+    """Write the rows of the cases that there are, in their order, and the tables of the document.
+
+    Raises:
+        StoreError, ValueError: they cannot be written, or the document lacks a section.
+    """
+    by_case = {row.case: row for row in rows}
+    kept = [by_case[case] for case in cases([]) if case in by_case]
+    divisors = {"budgets": substitutions.BUDGETS, "batches": substitutions.BATCHES, "prompts": substitutions.PROMPTS}
+    content = {"divisors": divisors, "rows": [asdict(row) for row in kept]}
+    write_atomically(results, lambda file: file.write_text(json.dumps(content, indent=1) + "\n"))
+    for name, text in {"rows": outcome(kept), **tables()}.items():
+        replace_section(document, name, text)
+
+
+def outcome(rows: list[Row]) -> str:
+    """The rows as a Markdown table."""
+    numbers = ("loss", "gradient", "gap, nats", "moved", "validated", "graded", "vLLM", "seconds")
+    header = ("recipe", "Accelerate", *numbers, "made at")
+    return table(header, map(_cells, rows))
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    found = row.found
+    graded = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in found.outcomes.items())
+    return (
+        row.case.recipe,
+        row.case.accelerate_config,
+        ", ".join(f"{loss:.3g}" for loss in found.loss),
+        ", ".join(f"{norm:.2g}" for norm in found.grad_norm),
+        f"{found.gap:.1g}",
+        ", ".join(f"{moved:.1e}" for moved in found.moved),
+        ", ".join(map(str, found.validated)) or "off",
+        graded if found.isolation is None else f"{graded} ({found.isolation})",
+        f"{found.sampled:.0f} tokens",
+        f"{found.seconds:.0f}",
+        f"{row.provenance.commit}, {row.provenance.date}",
+    )
+
+
+def tables() -> dict[str, str]:
+    """The substitutions as Markdown tables, by the names of their sections."""
+    header = ("field", "becomes", "because")
+    return {
+        "recipe": table(header, ((f"`{each.field}`", each.becomes, each.reason) for each in substitutions.RECIPE)),
+        "accelerate": table(
+            header, ((f"`{each.field}`", each.becomes, each.reason) for each in substitutions.ACCELERATE)
+        ),
+        "environment": table(
+            ("variable", "is", "because"),
+            (
+                (f"`{name}`", f"`{value}`" if value else "empty", reason)
+                for name, value, reason in substitutions.ENVIRONMENT
+            ),
+        ),
+    }
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run what is missing, and publish each row as soon as it has been made."""
+    parser = argparse.ArgumentParser(prog="python -m tests.reduced", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("recipes", nargs="*", metavar="RECIPE", help="names of GPU recipes; unset: all")
+    parser.add_argument("--tokenizer", default=TOKENIZER, help=f"a folder, or an id on the Hub ({TOKENIZER})")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file of the rows")
+    parser.add_argument("--document", type=Path, default=DOCUMENT, help="file with the tables")
+    arguments = parser.parse_args(argv)
+    failed = []
+    made = Provenance.here([])  # before a row is published, which makes the checkout another than the commit's
+    try:
+        for section in ("rows", *tables()):
+            around_section(arguments.document, section)
+        wanted = cases(arguments.recipes)
+        rows = read(arguments.results)
+        tokenizer = load_tokenizer(arguments.tokenizer)
+        for case in missing(rows, wanted):
+            print(f"==> {case}", flush=True)
+            folder = RUNS / f"{case.recipe}-{case.accelerate_config}"
+            try:
+                found = run(case, tokenizer, folder, folder.with_name(f"{folder.name}.log"))
+            except (RunError, SandboxError, ValueError, OSError) as error:
+                print(f"    failed: {error}", flush=True)
+                failed.append(str(case))
+                continue
+            shutil.rmtree(folder)  # gigabytes
+            rows = [*(row for row in rows if row.case != case), Row.of(case, found, made)]
+            publish(rows, arguments.results, arguments.document)
+        publish(rows, arguments.results, arguments.document)
+    except (ValueError, OSError, StoreError) as error:
+        sys.exit(f"tests.reduced: {' '.join(str(error).split())}")
+    if failed:
+        sys.exit(f"tests.reduced: failed: {'; '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

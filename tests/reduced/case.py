@@ -1,0 +1,102 @@
+"""A GPU recipe under one Accelerate configuration, and the command that trains it at reduced size. Runs nothing."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from e1_trl.recipes import resource
+from tests.reduced import substitutions
+
+ROOT = Path(__file__).parents[2]
+GPU_RECIPES = "E1-*.yaml"
+
+# Other Accelerate configurations that a recipe's comments name, with what they say to pass there.
+ALTERNATIVES: dict[str, dict[str, dict[str, Any]]] = {
+    "E1-Math-1.5B": {"ddp": {"dtype": "float32", "vllm_enable_sleep_mode": True}},
+    "E1-Code-14B": {"zero3_offload": {"vllm_gpu_memory_utilization": 0.6}},
+    "E1-AceReason-14B": {"zero3_offload": {"vllm_gpu_memory_utilization": 0.6}},
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A recipe and an Accelerate configuration, both by name."""
+
+    recipe: str
+    accelerate_config: str
+
+    def __str__(self) -> str:
+        return f"{self.recipe}, {self.accelerate_config}"
+
+    @property
+    def recipe_file(self) -> Path:
+        return resource("recipes", self.recipe)
+
+    @property
+    def accelerate_file(self) -> Path:
+        return resource("accelerate_configs", self.accelerate_config)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The recipe's, with what its comments say to pass under this Accelerate configuration."""
+        passed = ALTERNATIVES.get(self.recipe, {}).get(self.accelerate_config, {})
+        return {**yaml.safe_load(self.recipe_file.read_text()), **passed}
+
+    @property
+    def accelerate(self) -> dict[str, Any]:
+        """The Accelerate configuration's fields."""
+        return yaml.safe_load(self.accelerate_file.read_text())
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """What is passed on the command line: the substitutions, and what the recipe's comments say.
+
+        Raises:
+            ValueError: a budget or a batch cannot be divided.
+        """
+        passed = ALTERNATIVES.get(self.recipe, {}).get(self.accelerate_config, {})
+        return {**passed, **substitutions.of_recipe(self.fields, self.accelerate)}
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 of both files' fields, in hexadecimal digits: a comment may change, a value not."""
+        return {"recipe_sha256": _hash(self.recipe_file), "accelerate_sha256": _hash(self.accelerate_file)}
+
+    def reduced_accelerate(self) -> dict[str, Any]:
+        """The Accelerate configuration with all its substitutions made."""
+        return {**self.accelerate, **substitutions.of_accelerate(self.fields, self.accelerate)}
+
+    def command(self, accelerate_file: Path, **more: Any) -> list[str]:
+        """The arguments of `e1` that train it, with `more` fields of the recipe."""
+        words = ["train", "--config", str(self.recipe_file), "--accelerate_config", str(accelerate_file)]
+        for name, value in {**self.overrides, **more}.items():
+            words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+        return words
+
+
+def _hash(file: Path) -> str:
+    fields = json.dumps(yaml.safe_load(file.read_text()), sort_keys=True)
+    return hashlib.sha256(fields.encode()).hexdigest()
+
+
+def cases(recipes: list[str]) -> list[Case]:
+    """The cases of some GPU recipes (none named: of all): each with its own Accelerate configuration, then the others.
+
+    Raises:
+        ValueError: one is no GPU recipe.
+    """
+    known = {file.stem: file for file in sorted((ROOT / "recipes").glob(GPU_RECIPES))}
+    if unknown := [name for name in recipes if name not in known]:
+        raise ValueError(f"{unknown[0]} is none of our GPU recipes, which are {', '.join(known)}")
+    return [
+        Case(name, accelerate_config)
+        for name in recipes or known
+        for accelerate_config in (
+            yaml.safe_load(known[name].read_text())["accelerate_config"],
+            *ALTERNATIVES.get(name, {}),
+        )
+    ]

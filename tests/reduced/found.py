@@ -1,0 +1,103 @@
+"""What a run at reduced size has left, and what of it is not as it should be."""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from e1_trl.budget import Budget
+from e1_trl.training.validation import PREFIX
+from tests.reduced.substitutions import STEPS
+
+ADAPTER = "adapter_model.safetensors"
+LARGEST_GAP = 0.01  # nats; weights that do not reach the engine, or another precision, open a larger one
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came out of a run.
+
+    Attributes:
+        loss, grad_norm: of each optimizer step.
+        gap: the largest mean difference of vLLM's and the trainer's log-probabilities of a generation, in nats.
+        moved: the largest change of a weight since the start, at the checkpoint of the first step and at the end.
+        validated: the steps after which there was validation, 0 before the first.
+        outcomes: how many answers were graded how.
+        isolation: of the sandbox; None where no programs are run.
+        sampled: tokens a problem that vLLM sampled from the saved model, under the training's budget.
+        seconds: from the making of the model to the end of the evaluation.
+    """
+
+    loss: list[float]
+    grad_norm: list[float]
+    gap: float
+    moved: list[float]
+    validated: list[int]
+    outcomes: dict[str, int]
+    isolation: str | None
+    sampled: float
+    seconds: float
+
+    @classmethod
+    def read(cls, base: Path, output: Path, evaluation: Path, isolation: str | None, seconds: float) -> "Found":
+        """Read the folders of a run: the model that it began with, what the training wrote, and the evaluation."""
+        history = json.loads((output / "trainer_state.json").read_text())["log_history"]
+        steps = [entry for entry in history if "reward" in entry]
+        (row,) = json.loads((evaluation / "results.json").read_text())["rows"]
+        return cls(
+            loss=[entry["loss"] for entry in steps],
+            grad_norm=[entry["grad_norm"] for entry in steps],
+            gap=max(entry["sampling/sampling_logp_difference/mean"] for entry in steps),
+            moved=[largest_change(base, model) for model in (output / "checkpoint-1", output)],
+            validated=[entry["step"] for entry in history if any(name.startswith(PREFIX) for name in entry)],
+            outcomes=outcomes(output / "completions"),
+            isolation=isolation,
+            sampled=row["mean_tokens"],
+            seconds=seconds,
+        )
+
+    def faults(self, budget: Budget, validates: bool) -> Iterator[str]:
+        """What is not as it should be after a training at this budget, with validation or without, in words."""
+        if len(self.loss) != STEPS or not all(map(math.isfinite, self.loss)):
+            yield f"the losses are {self.loss}"
+        if not all(math.isfinite(norm) and norm > 0 for norm in self.grad_norm):
+            yield f"the gradients' norms are {self.grad_norm}"
+        if not self.gap < LARGEST_GAP:
+            yield f"engine and trainer are {self.gap} nats apart"
+        # A step of Adam moves a weight by the learning rate at most. Only from the first one's checkpoint can the
+        # second end further from the start.
+        if not 0 < 1.5 * self.moved[0] < self.moved[1]:
+            yield f"the weights have moved by {self.moved}, so the second step did not follow the first"
+        if self.validated != (list(range(STEPS + 1)) if validates else []):
+            yield f"there was validation after the steps {self.validated}"
+        if self.isolation is not None and not {"correct", "wrong"} <= self.outcomes.keys():
+            yield f"programs were graded {self.outcomes}"
+        if "ungraded" in self.outcomes:
+            yield f"the grader failed: {self.outcomes}"
+        if not 0 < self.sampled <= (budget.completion_tokens(1) or 0):
+            yield f"vLLM sampled {self.sampled} tokens a problem from the saved model"
+
+
+def largest_change(before: Path, after: Path) -> float:
+    """The largest difference between the weights of two models, which are the same by name.
+
+    Of an adapter, that of its matrices which are zero at the start; before the start there is none.
+    """
+    if (after / ADAPTER).exists():
+        first = load_file(before / ADAPTER) if (before / ADAPTER).exists() else {}
+        last = {name: matrix for name, matrix in load_file(after / ADAPTER).items() if ".lora_B." in name}
+        return max((matrix - first.get(name, 0)).abs().max().item() for name, matrix in last.items())
+    with safe_open(before / "model.safetensors", "pt") as old, safe_open(after / "model.safetensors", "pt") as new:
+        names = set(old.keys()) | set(new.keys())
+        return max((old.get_tensor(name) - new.get_tensor(name)).abs().max().item() for name in names)
+
+
+def outcomes(tables: Path) -> dict[str, int]:
+    """How often each outcome stands in the tables of completions."""
+    found = pd.concat([pd.read_parquet(file, columns=["outcome"]) for file in sorted(tables.glob("*.parquet"))])
+    return {str(outcome): int(count) for outcome, count in found["outcome"].value_counts().items()}
