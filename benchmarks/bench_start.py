@@ -15,17 +15,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import torch
 from tqdm import tqdm
 
 from benchmarks.results import Results, arguments
 from benchmarks.rows import FirstStep
 
-SCRIPT = [
-    "experiments/miniature.sh",
-    "nano",
-    *(["--accelerate_config", "one_gpu"] if torch.cuda.is_available() else []),
-]
+SCRIPT = ["experiments/nano/run.sh"]
 ROUNDS = 2  # after the first, for which everything is compiled
 LINES = {"problems_s": "==> training", "evaluated_s": "step 0/", "first_step_s": "step 1/"}
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from vllm import LLM
 
 ROOT = Path(__file__).parents[1]
+NANO = ROOT / "experiments" / "nano" / "recipe.yaml"
 BASE = ROOT / "experiments" / "nano" / "base"
 # Of the tests' engines. In bfloat16 a log-probability moves by 0.02 and more with what else is in the batch.
 DTYPE = "float32"

@@ -8,7 +8,7 @@ from typing import Any
 import datasets
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import NANO, ROOT
 from trl import DatasetMixtureConfig, TrlParser
 
 from e1_trl.answers.grade import Grade, Outcome
@@ -69,12 +69,7 @@ def test_problems_whose_solutions_fail_are_written_where_the_recipe_leaves_them_
     assert "2 of 6 problems fail" in printed and "correct 3" in printed and "no solution 1" in printed
 
     settings = [
-        *(
-            "--config",
-            str(ROOT / "experiments" / "nano" / "recipe.yaml"),
-            "--dataset_name",
-            str(tmp_path / "rows.jsonl"),
-        ),
+        *("--config", str(NANO), "--dataset_name", str(tmp_path / "rows.jsonl")),
         *("--model_name_or_path", str(ROOT / "experiments" / "nano" / "base"), "--use_cpu", "true"),
         *("--grader", "programs", "--answer_column", "tests", "--max_prompt_length", "512", "--num_generations", "8"),
         *("--exclude", str(tmp_path / "made" / "failing.jsonl"), "--output_dir", str(tmp_path / "run")),

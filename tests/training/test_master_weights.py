@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import BASE, ROOT
+from conftest import BASE, NANO, ROOT
 from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 from safetensors.torch import load_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -151,7 +151,7 @@ def test_the_masters_of_a_recipe_begin_at_its_checkpoint(nano_data: Path, tmp_pa
     output = tmp_path / "run"
     recipe = (
         "--config",
-        ROOT / "experiments" / "nano" / "recipe.yaml",
+        NANO,
         "--dataset_name",
         nano_data,
         "--output_dir",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BASE, ROOT, evaluated, options
+from conftest import BASE, NANO, ROOT, evaluated, options
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from trl import DatasetMixtureConfig
 
@@ -191,7 +191,7 @@ def test_answers_that_leave_nothing_or_tell_no_rate_are_refused(
 def dry_run(data: Path, folder: Path, *more: object) -> None:
     nano = (
         "--config",
-        ROOT / "experiments" / "nano" / "recipe.yaml",
+        NANO,
         "--model_name_or_path",
         BASE,
         "--use_cpu",
