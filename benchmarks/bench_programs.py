@@ -106,7 +106,7 @@ def timed(grader: ProgramGrader, endless: bool) -> float:
     kinds = [endless and i % SPINNING == 0 for i in range(PROGRAMS)]
     solutions = [(ENDLESS if kind else CHEAP).format(number=i) for i, kind in enumerate(kinds)]
     start = time.perf_counter()
-    grades = grader.grade(solutions, [[suite()]] * PROGRAMS)
+    grades = grader.grade(solutions, [[grader.suites.add(suite())]] * PROGRAMS)
     wall = time.perf_counter() - start
     expected = [Outcome.TIMED_OUT if kind else Outcome.CORRECT for kind in kinds]
     if [grade.outcome for grade in grades] != expected:

@@ -74,7 +74,7 @@ def _tabulate(prepared: Prepared, store: Store, plan: Plan) -> None:
         answers = sum(len(plan.cells(problem, sample)) for problem, sample in plan.trees())
         with grader:
             parts = tabulate(prepared, plan, finished(plan, store))
-            samples.write(samples.graded(parts, answers, grader, prepared.accepted_answers, store), folder, made_of)
+            samples.write(samples.graded(parts, answers, grader, store), folder, made_of)
 
 
 def _has_ungraded(folder: Path) -> bool:

@@ -5,13 +5,10 @@ import json
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from e1_trl.atomic import StoreError
 from e1_trl.report.conditions import Conditions
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 FILE = "run.json"
 FORMAT = 4  # of the folder; an older one is refused by the store
@@ -73,18 +70,6 @@ class Manifest:
 def digest(text: str) -> str:
     """A short hash of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def digest_of_table(table: "Dataset") -> str:
-    """The digest of what `json.dumps(table.to_dict())` would say, row by row: the whole may be gigabytes."""
-    hashed = hashlib.sha256()
-    for place, name in enumerate(table.column_names):
-        hashed.update(f"{', ' if place else '{'}{json.dumps(name)}: [".encode())
-        for row, value in enumerate(table[name]):
-            hashed.update(f"{', ' if row else ''}{json.dumps(value)}".encode())
-        hashed.update(b"]")
-    hashed.update(b"}")
-    return hashed.hexdigest()[:16]
 
 
 def installed_versions() -> dict[str, str]:

@@ -53,7 +53,6 @@ def run_data_parallel(prepared: Prepared, plan: Plan) -> None:
     count, size = arguments.data_parallel_size, arguments.tensor_parallel_size
     devices = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     processes = []
-    prepared = replace(prepared, accepted=prepared.accepted.select([]))  # which only grading reads
     try:
         for rank in range(count):
             own = devices[rank * size : (rank + 1) * size] if devices != [""] else range(rank * size, (rank + 1) * size)

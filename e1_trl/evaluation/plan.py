@@ -32,7 +32,7 @@ class Asked:
 class Problem:
     """A problem with its prompts, as token ids, by what a method adds to it (`Cell.request`).
 
-    Of its accepted answers those that are long are named by their digests; `problem_id` is the benchmark's name for it.
+    `problem_id` is the benchmark's name for it.
     """
 
     index: int

@@ -18,14 +18,14 @@ from e1_trl.checkpoints.budget_file import FILE, Trained
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.engines.engine import SamplingSettings
 from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments, engine_args, json_object, sampling_of
-from e1_trl.evaluation.manifest import Manifest, digest, digest_of_table, installed_versions
+from e1_trl.evaluation.manifest import Manifest, digest, installed_versions
 from e1_trl.evaluation.methods import MIXED, Setting, cells
 from e1_trl.evaluation.plan import Asked, Identity, Plan, Problem
 from e1_trl.problems.benchmarks import BENCHMARKS, load_benchmark
 from e1_trl.problems.load import load_problems
 from e1_trl.problems.prompts import compose, drop_long, tokenize
 from e1_trl.report.conditions import Conditions
-from e1_trl.report.samples import as_stored, read
+from e1_trl.report.samples import read
 from e1_trl.rollout import Segment, Stop
 
 if TYPE_CHECKING:
@@ -46,9 +46,7 @@ class Prepared:
         tokenizer: of the model.
         setting, sampling, manifest, conditions: what all samples share; the last one is for the report.
         asked: the cells that the arguments ask for.
-        problems: all problems of the data set that are short enough, with `prompt`, `problem_id` and `answers`, of
-            which long ones are digests.
-        accepted: the accepted answers of all problems.
+        problems: all problems of the data set that are short enough, with `prompt`, `problem_id` and `answers`.
         grader, grader_name: of their kind.
         benchmark, model_name: what the report calls them.
         thinking: for `mixed`.
@@ -63,17 +61,11 @@ class Prepared:
     conditions: Conditions
     asked: Sequence[Asked]
     problems: "Dataset"
-    accepted: "Dataset"
     grader: Grader
     grader_name: str
     benchmark: str
     model_name: str
     thinking: Mapping[Identity, Segment]
-
-    def accepted_answers(self, problem: int) -> list[str]:
-        """Those of a problem, by its index."""
-        answers: list[str] = self.accepted[problem]["answers"]
-        return answers
 
     def plan(self, asked: Sequence[Asked]) -> Plan:
         """What it takes to answer the cells of `asked`.
@@ -125,14 +117,12 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     setting = _settle(arguments, tokenizer, context)
     problems, benchmark = _load(arguments)
     samples, sampling = sampling_of(arguments)
-    accepted = problems.select_columns(["answers"])
-    dataset = f"{benchmark}: {digest_of_table(problems.select_columns(['prompt', 'answers']))}"  # all that matters
     names = problems["problem_id"] if "problem_id" in problems.column_names else [None] * len(problems)
-    stored = [[as_stored(answer) for answer in answers] for answers in accepted["answers"]]
-    problems = problems.select_columns(["prompt"]).add_column("answers", stored)
+    problems = problems.select_columns(["prompt", "answers"])  # all that matters
+    dataset, count = f"{benchmark}: {digest(json.dumps(problems.to_dict()))}", len(problems)
     problems = problems.add_column("problem_id", [None if name is None else str(name) for name in names])
-    problems = problems.add_column("index", list(range(len(problems))))
-    chosen = min(arguments.max_problems or len(problems), len(problems))
+    problems = problems.add_column("index", list(range(count)))
+    chosen = min(arguments.max_problems or count, count)
     template = json_object("chat_template_kwargs", arguments.chat_template_kwargs)
     if arguments.max_prompt_length:
         problems = drop_long(problems, tokenizer, arguments.max_prompt_length, template)
@@ -174,7 +164,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         sampling=sampling,
         manifest=manifest,
         conditions=manifest.conditions(
-            problems=len(accepted),
+            problems=count,
             local=arguments.benchmark is None or arguments.local_benchmarks is not None,
             marker=setting.marker.text,
             forced_text=setting.decode(list(setting.marker.forced_ids)),
@@ -183,7 +173,6 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         ),
         asked=[Asked(cell, chosen, samples) for cell in wanted],
         problems=problems,
-        accepted=accepted,
         grader=make_grader(arguments, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)))),
         grader_name=arguments.grader,
         benchmark=benchmark,

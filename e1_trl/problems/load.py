@@ -7,6 +7,7 @@ import logging
 import math
 import reprlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from datasets import Dataset, Features, List, Value, load_dataset
 from datasets.exceptions import DatasetGenerationError
 
 from e1_trl.answers.programs.rows import read_answer
+from e1_trl.answers.programs.suites import Suites
 from e1_trl.problems.arguments import ProblemArguments
-from e1_trl.problems.prompts import INSTRUCTION, ROWS, STARTER, Prompt, ask_program, compose, shown
+from e1_trl.problems.prompts import INSTRUCTION, STARTER, Prompt, ask_program, compose, shown
 from e1_trl.problems.selection import exclude, named_in
 
 logger = logging.getLogger(__name__)
@@ -87,7 +89,7 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
       conversation, all turns are kept; and the texts of a column named `prompt` stay texts, which a model is given
       without a chat template, as TRL does.
     - `answers` (list of str): the accepted answers, as they stand in the source; where programs are the answers, the
-      tests as one text (`e1_trl.answers.programs.suite`), in place of the column that they came from.
+      name of their tests (`e1_trl.answers.programs.suites`), in place of the column that they came from.
 
     Rows that cannot be used are dropped, with a warning that counts them and names the first three: the problem is
     empty, or neither a text nor messages of text; the answer is empty, or neither a text, a number nor a list of them;
@@ -116,11 +118,11 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
     features = {**source.features, **COLUMNS, **({"prompt": Value("string")} if is_raw else {})}
     are_programs = arguments.grader == "programs"
     replaced = [answer_column] if are_programs and answer_column not in (None, *COLUMNS) else []
-    problems = source.map(
+    read = partial(
+        source.map,
         _to_problem,
         features=Features({name: feature for name, feature in features.items() if name not in replaced}),
         remove_columns=replaced,
-        writer_batch_size=ROWS,
         fn_kwargs={
             "problem_column": problem_column,
             "answer_column": answer_column,
@@ -132,6 +134,9 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
         },
         desc=f"Reading problems of {where}",
     )
+    problems = read()
+    if are_programs and not all(name in Suites() for names in problems["answers"] for name in names):
+        problems = read(load_from_cache_file=False)  # the cache has the names, and the suites are gone
     asked = [bool(problem) for problem in problems["problem"]]
     answered = [bool(answers) or not need_answers for answers in problems["answers"]]
     usable = [row for row in range(len(problems)) if asked[row] and answered[row]]
@@ -218,7 +223,7 @@ def _to_accepted(row: dict[str, Any], column: str, grader: str, max_tests: int) 
     if grader == "mathematics":
         return _to_answers(row[column])
     try:
-        return [read_answer(row, column, max_tests)]
+        return [Suites().add(read_answer(row, column, max_tests))]
     except ValueError:
         return []
 

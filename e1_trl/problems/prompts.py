@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ROWS = 8  # written at a time: the tests of a program are megabytes, and a table of Arrow holds two gigabytes
-
 # The authors' data preparation.
 INSTRUCTION = "Let's think step by step and output the final answer within \\boxed{}."
 
@@ -140,7 +138,6 @@ def drop_long(
         _measure,
         input_columns=["prompt"],
         fn_kwargs={"tokenizer": tokenizer, "chat_template_kwargs": dict(chat_template_kwargs)},
-        writer_batch_size=ROWS,
         desc="Measuring prompts",
     )
     kept = measured.filter(

@@ -65,18 +65,16 @@ def regrade(arguments: argparse.Namespace) -> None:
     """Grade the answers of all folders anew.
 
     Raises:
-        ValueError: they are programs, whose tests are not in the table.
+        ValueError: they are programs, and their tests or a sandbox are not on this machine.
     """
-    from e1_trl.answers.mathematics.grader import MathematicsGrader
+    from e1_trl.answers.graders import make_grader
+    from e1_trl.problems.arguments import ProblemArguments
     from e1_trl.report import samples
 
-    with MathematicsGrader(arguments.grading_time_limit, arguments.grading_workers) as grader:
-        for folder in arguments.folders:
-            if (samples.read(folder, ["grader"])["grader"] != "mathematics").any():
-                raise ValueError(
-                    f"{folder} holds programs, whose tests are not there: `e1 eval` grades anew with another "
-                    "--grading_time_limit, and samples nothing"
-                )
+    for folder in arguments.folders:
+        kind = str(samples.read(folder, ["grader"])["grader"].iloc[0])
+        told = ProblemArguments(grader=kind, grading_time_limit=arguments.grading_time_limit)
+        with make_grader(told, arguments.grading_workers) as grader:
             samples.regrade(folder, grader)
 
 

@@ -7,7 +7,7 @@ nothing of engines, tokenizers or of how answers are graded.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from e1_trl.answers.grade import Grade, Grader
 
 FILE = "samples.parquet"
-LONGEST_ANSWER = 1000  # characters of an accepted answer in the table
 READ_AT_A_TIME = 1000  # answers
-REFERENCES_AT_A_TIME = 2**26  # characters: the tests of one program may be many megabytes
 
 ASKED = [
     pa.field("model", pa.string(), nullable=False),
@@ -40,7 +38,7 @@ ASKED = [
     pa.field("problem", pa.int32(), nullable=False),  # its index in the benchmark
     pa.field("problem_id", pa.string()),  # what the benchmark calls it; null: nothing
     pa.field("sample", pa.int32(), nullable=False),
-    pa.field("answers", pa.list_(pa.string()), nullable=False),  # those accepted; long ones by their digests
+    pa.field("answers", pa.list_(pa.string()), nullable=False),  # those accepted; of programs the name of a suite
 ]
 TEXTS = [
     pa.field("prompt", pa.string(), nullable=False),
@@ -66,14 +64,6 @@ GRADED = [
 SCHEMA = pa.schema([*ASKED, *TEXTS, *SPENT, *GRADED])
 FIGURES = [field.name for field in (*ASKED, *SPENT, *GRADED)]  # all that statistics are made of
 CELL = ["model", "benchmark", "method", "thinking_budget", "solution_budget"]  # of the rows of a report
-
-
-def as_stored(answer: str) -> str:
-    """An accepted answer as the table has it: a long one is named by its digest, since the tests of a program may be
-    many megabytes, and would stand in every row."""
-    if len(answer) <= LONGEST_ANSWER:
-        return answer
-    return f"sha256:{hashlib.sha256(answer.encode()).hexdigest()[:16]}"
 
 
 def read(folder: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
@@ -146,6 +136,7 @@ def regrade(folder: Path, grader: "Grader") -> None:
 
     Raises:
         StoreError: they could not be written, as on a full disk.
+        ValueError: the grader cannot read an accepted answer.
     """
     made = {**made_of(folder), "grader": grader.version}
     with pq.ParquetFile(folder / FILE, page_checksum_verification=True) as file:
@@ -162,41 +153,31 @@ class Known(Protocol):
 
 
 def graded(
-    parts: Iterable[pd.DataFrame],
-    answers: int,
-    grader: "Grader",
-    accepted: Callable[[int], Sequence[str]] | None = None,
-    known: Known | None = None,
+    parts: Iterable[pd.DataFrame], answers: int, grader: "Grader", known: Known | None = None
 ) -> Iterator[pd.DataFrame]:
     """Each part as `grade` returns it, while a bar shows how many of all answers that were."""
     with tqdm(total=answers, desc="grading", unit="answer") as progress:
         for part in parts:
-            yield grade(part, grader, accepted, known)
+            yield grade(part, grader, known)
             progress.update(len(part))
 
 
-def grade(
-    table: pd.DataFrame,
-    grader: "Grader",
-    accepted: Callable[[int], Sequence[str]] | None = None,
-    known: Known | None = None,
-) -> pd.DataFrame:
+def grade(table: pd.DataFrame, grader: "Grader", known: Known | None = None) -> pd.DataFrame:
     """Answers with the columns of `GRADED` filled in or replaced.
 
     Args:
         table: the answers.
         grader: of their kind.
-        accepted: the accepted answers of a problem, by its index; unset: those in the table.
         known: has the grades of answers that need none, and is given those that are new.
     """
     version, columns = grader.version, (table["answers"].map(list), table["solution"], texts(table["free_text"]))
     keys = [_key(version, *answer) for answer in zip(*columns, strict=True)]
     grades = {} if known is None else known.grades(set(keys))
     new = {key: position for position, key in enumerate(keys) if key not in grades}
-    for positions, references in _batches(table, list(new.values()), accepted):
-        part = table.iloc[positions]
-        found = grader.grade(part["solution"].tolist(), references, texts(part["free_text"]))
-        given = dict(zip((keys[position] for position in positions), found, strict=True))
+    if new:
+        part = table.iloc[list(new.values())]
+        found = grader.grade(part["solution"].tolist(), part["answers"].map(list).tolist(), texts(part["free_text"]))
+        given = dict(zip(new, found, strict=True))
         grades |= given
         if known is not None:
             known.keep(given)
@@ -212,26 +193,6 @@ def grade(
 
 def _key(*facts: object) -> str:
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
-
-
-def _batches(
-    table: pd.DataFrame, positions: Sequence[int], accepted: Callable[[int], Sequence[str]] | None
-) -> Iterator[tuple[list[int], list[Sequence[str]]]]:
-    """These positions in the table, those of one problem together, and for each the accepted answers."""
-    batch: list[int] = []
-    references: list[Sequence[str]] = []
-    size = 0
-    rows = table.iloc[positions].assign(position=positions)
-    for problem, part in rows.groupby("problem"):
-        answers = list(part["answers"].iloc[0]) if accepted is None else accepted(int(problem))
-        batch += part["position"].tolist()
-        references += [answers] * len(part)
-        size += sum(map(len, answers))
-        if size >= REFERENCES_AT_A_TIME:
-            yield batch, references
-            batch, references, size = [], [], 0
-    if batch:
-        yield batch, references
 
 
 def texts(column: "pd.Series[str]") -> list[str | None]:

@@ -7,6 +7,7 @@ from e1_trl.answers.grade import Grade, Grader
 from e1_trl.answers.mathematics.boxes import boxed_answer
 from e1_trl.answers.programs.rows import SOLUTIONS, in_block, references
 from e1_trl.answers.programs.suite import Suite
+from e1_trl.answers.programs.suites import Suites
 from e1_trl.problems.prompts import tokenize
 from e1_trl.training.config import E1Config, Settled
 from e1_trl.training.data import Problems
@@ -64,7 +65,7 @@ def _run(row: dict[str, Any], grader: Grader) -> list[str]:
     """The tests of the first problem; its own solution, if it brings one, and a program that does nothing, graded."""
     if not row["answers"]:
         return ["tests            none"]
-    suite = Suite.from_text(row["answers"][0])
+    suite = Suite.from_text(Suites()[row["answers"][0]])
     tried = {"a program that does nothing": "pass"}
     if known := references(row, SOLUTIONS):
         tried = {"its own solution": known[0], **tried}

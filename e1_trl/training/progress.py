@@ -111,19 +111,6 @@ class Once(logging.Filter):
         return is_new
 
 
-class Short(logging.Filter):
-    """Cuts long messages: TRL's about a row that no reward scored quotes all of the row, with megabytes of tests."""
-
-    LENGTH = 500  # characters
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Cut the message; let it through."""
-        message = record.getMessage()
-        if len(message) > self.LENGTH:
-            record.msg, record.args = f"{message[: self.LENGTH]} …", None
-        return True
-
-
 class Progress(TrainerCallback):
     """Prints a line for every logged step, in the place of Transformers' progress bar and raw metrics.
 

@@ -208,7 +208,7 @@ def _name(method: str, thinking: Any, solution: Any) -> str:
 
 
 def _posed(prompt: str, answers: Sequence[str]) -> Posed:
-    return prompt, tuple(map(samples.as_stored, answers))
+    return prompt, tuple(answers)
 
 
 def _quoted(prompt: str, answers: Sequence[str]) -> str:

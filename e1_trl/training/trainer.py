@@ -39,7 +39,7 @@ from e1_trl.training.config import E1Config, settle
 from e1_trl.training.data import AnyDataset, check_columns, check_size, keep_short
 from e1_trl.training.logprob_gap import LogprobGap, warn_beforehand
 from e1_trl.training.master_weights import MasterWeights
-from e1_trl.training.progress import Once, Progress, Short, transcripts
+from e1_trl.training.progress import Once, Progress, transcripts
 from e1_trl.training.rewards import Accuracy, Reward, sees_all
 
 logger = logging.getLogger(__name__)
@@ -131,7 +131,6 @@ class E1Trainer(GRPOTrainer):
         self.add_callback(Progress())
         if self.is_deepspeed_enabled and isinstance(model, str):
             self.add_callback(MasterWeights(model, revision))
-        logging.getLogger(GRPOTrainer.__module__).addFilter(Short())
         for handler in logging.getLogger("vllm").handlers:  # it repeats its warnings at every weight sync
             handler.addFilter(Once())
         self._generations: dict[tuple[bool, int], int] = {}

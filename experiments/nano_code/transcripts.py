@@ -16,6 +16,7 @@ from e1_trl.answers.grade import Outcome
 from e1_trl.answers.graders import make_grader
 from e1_trl.answers.programs.formats import arguments, as_json
 from e1_trl.answers.programs.suite import Case, Suite
+from e1_trl.answers.programs.suites import Suites
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.report import samples
 from e1_trl.report.markdown import replace_section, table
@@ -50,7 +51,7 @@ def refuted(answers: pd.DataFrame, programs: dict[str, str]) -> tuple[int, int]:
         call, rng = made(programs[problem]), random.Random(problem)
         inputs = [argument(programs[problem], rng) for _ in range(FRESH)]
         cases = tuple(Case(arguments([given]), (as_json(call(given)),)) for given in inputs)
-        suites[problem] = Suite(cases, "f").as_text()
+        suites[problem] = Suites().add(Suite(cases, "f").as_text())
     with make_grader(ProblemArguments(grader="programs", grading_time_limit=1.0), 2) as grader:
         grades = grader.grade(right["solution"].tolist(), [[suites[problem]] for problem in right["prompt"]])
     return sum(grade.outcome not in (Outcome.CORRECT, Outcome.UNGRADED) for grade in grades), len(grades)

@@ -12,7 +12,8 @@ from e1_trl.answers.programs.grader import ProgramGrader
 from e1_trl.answers.programs.sandbox.box import Limits
 from e1_trl.answers.programs.sandbox.command import Isolation, SandboxError
 from e1_trl.answers.programs.sandbox.isolation import choose
-from e1_trl.answers.programs.suite import Rule
+from e1_trl.answers.programs.suite import Rule, Suite
+from e1_trl.answers.programs.suites import Suites
 
 LIMITS = Limits(cpu=5.0, wall=60.0, memory=2**29, output=2**20)
 
@@ -40,6 +41,11 @@ def fenced(source: str) -> str:
     return f"So the program is\n```python\n{source}\n```\n"
 
 
+def named(suite: Suite) -> list[str]:
+    """The reference of a grader of programs."""
+    return [Suites().add(suite.as_text())]
+
+
 def outcome(
     grader: ProgramGrader,
     source: str,
@@ -49,5 +55,5 @@ def outcome(
     checker: str | None = None,
 ) -> Outcome:
     """How the grading of one program by tests in a shape of `read_suite` ends."""
-    (grade,) = grader.grade([fenced(source)], [[read_suite(tests, rule, call, checker).as_text()]])
+    (grade,) = grader.grade([fenced(source)], [named(read_suite(tests, rule, call, checker))])
     return grade.outcome

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from boxed import LIMITS, boxed, fenced, isolation
+from boxed import LIMITS, boxed, fenced, isolation, named
 from conftest import DATA
 
 from e1_trl.answers.grade import Outcome
@@ -65,7 +65,7 @@ def test_a_reference_is_run_once_and_its_results_are_what_is_expected(box: Box, 
     assert [case.expected for case in suite.cases] == [(f'[{2 * n}, {{"dict": [[{n}, 0.5]]}}]',) for n in (1, 2, 3)]
     assert suite.call == "twice" and suite.checker is None and "ref_func" not in suite.as_text()
     programs = ("def twice(n): return [2 * n, {n: 0.5000001}]", "def twice(n): return [2 * n, {str(n): 0.5}]")
-    grades = grader.grade([fenced(source) for source in programs], [[suite.as_text()]] * 2)
+    grades = grader.grade([fenced(source) for source in programs], [named(suite)] * 2)
     assert [grade.outcome for grade in grades] == [Outcome.CORRECT, Outcome.WRONG]
 
 
@@ -119,7 +119,7 @@ def test_tests_that_cannot_be_had_are_one_line(box: Box, code: str, message: str
 def test_any_root_is_right(box: Box, grader: ProgramGrader, first: str, second: str, expected: Outcome) -> None:
     suite = humaneval_suite(ROOT, "find_zero", box, LIMITS)
     source = f"def find_zero(xs): return {first} if len(xs) == 4 else {second}"
-    (grade,) = grader.grade([fenced(source)], [[suite.as_text()]])
+    (grade,) = grader.grade([fenced(source)], [named(suite)])
     assert grade.outcome is expected
 
 
@@ -145,12 +145,12 @@ def test_every_reference_of_humaneval_passes(box: Box, grader: ProgramGrader) ->
     limits = Limits(cpu=1.0, wall=30.0, memory=2**28, output=2**16)
     suites = [humaneval_suite(shortened(row["tests"]["code"]), row["entry_point"], box, limits) for row in rows]
     solutions = [fenced(row["question"] + row["reference"]) for row in rows]
-    references = [[replace(suite, cases=suite.chosen(TESTS)).as_text()] for suite in suites]
+    references = [named(replace(suite, cases=suite.chosen(TESTS))) for suite in suites]
     grades = grader.grade(solutions, references)
     assert len(rows) == 164
     failed = [row["task_id"] for row, grade in zip(rows, grades, strict=True) if not grade.correct]
     assert not failed
     # And the tests are real: no program passes them all that returns its argument.
     echoes = [fenced(f"def {row['entry_point']}(x=None, *rest): return x") for row in rows]
-    everything = [[suite.as_text()] for suite in suites]
+    everything = [named(suite) for suite in suites]
     assert not [grade for grade in grader.grade(echoes, everything) if grade.correct]

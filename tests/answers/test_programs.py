@@ -5,10 +5,11 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from boxed import boxed, fenced, outcome
+from boxed import boxed, fenced, named, outcome
 from conftest import DATA
 
 from e1_trl.answers.grade import Outcome
@@ -17,6 +18,7 @@ from e1_trl.answers.programs.grader import ProgramGrader, program
 from e1_trl.answers.programs.sandbox.box import Box, Limits
 from e1_trl.answers.programs.sandbox.command import SandboxError
 from e1_trl.answers.programs.suite import Rule
+from e1_trl.answers.programs.suites import Suites
 
 BLOCKS = [
     ("```python\nprint(1)\n```", "print(1)"),
@@ -142,7 +144,7 @@ def test_wrong_words_do_not_pass(grader: ProgramGrader) -> None:
 
 
 def test_a_program_in_the_thinking_is_none(grader: ProgramGrader) -> None:
-    suite = [read_suite(INCREMENT, Rule.EXACT).as_text()]
+    suite = named(read_suite(INCREMENT, Rule.EXACT))
     right, cut = fenced("print(int(input()) + 1)"), "```python\nprint(int(input())"
     grades = grader.grade(["", "just words", right, right + cut], [suite] * 4)
     assert [grade.outcome for grade in grades] == [
@@ -163,14 +165,14 @@ def test_equal_programs_are_run_once(grader: ProgramGrader, monkeypatch: pytest.
         return run(box, source, *rest)
 
     monkeypatch.setattr(Box, "run", counted)
-    suite = [read_suite(INCREMENT, Rule.EXACT).as_text()]
+    suite = named(read_suite(INCREMENT, Rule.EXACT))
     wrong = [fenced("print(0)")] * 8
     assert {grade.outcome for grade in grader.grade(wrong, [suite] * 8)} == {Outcome.WRONG}
     assert runs == {"print(0)": 1}  # and stopped at the first failure
 
 
 def test_a_box_that_breaks_is_no_fault_of_the_program(grader: ProgramGrader, monkeypatch: pytest.MonkeyPatch) -> None:
-    suite = [read_suite(INCREMENT, Rule.EXACT).as_text()]
+    suite = named(read_suite(INCREMENT, Rule.EXACT))
     right = [fenced("print(int(input()) + 1)")]
     run, broken = Box.run, [1]
 
@@ -188,8 +190,23 @@ def test_a_box_that_breaks_is_no_fault_of_the_program(grader: ProgramGrader, mon
 
 
 def test_no_suite_is_an_error(grader: ProgramGrader) -> None:
-    with pytest.raises(ValueError, match="no suite of tests"):
-        grader.grade([fenced("pass")], [["42"]])
+    for name in ("42", "sha256:0123456789abcdef", "suite:0123456789abcdef"):
+        with pytest.raises(ValueError, match=f"'{name}' names no tests in .*run again reads them") as error:
+            grader.grade([fenced("pass")], [[name]])
+        assert "\n" not in str(error.value)
+
+
+def test_a_suite_is_kept_once_under_its_digest_and_a_damaged_one_is_named(tmp_path: Path) -> None:
+    suites, text = Suites(tmp_path / "suites"), read_suite(INCREMENT, Rule.EXACT).as_text()
+    name = suites.add(text)
+    assert suites.add(text) == name != suites.add(text.replace("1", "2")) and suites[name] == text
+    first, second = sorted(
+        (tmp_path / "suites").iterdir(), key=lambda file: name.removeprefix("suite:") not in str(file)
+    )
+    assert name in suites and "suite:" + "0" * 16 not in suites
+    first.write_bytes(second.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"the tests of a program, is damaged .*; delete it"):
+        suites[name]
 
 
 def test_it_is_pickled_by_its_settings(grader: ProgramGrader) -> None:
@@ -204,7 +221,7 @@ def test_every_reference_of_leetcode_passes(grader: ProgramGrader) -> None:
         pytest.skip(f"{file} is absent: real problems are not part of the project")
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     solutions = [fenced(row["reference"]) for row in rows]
-    suites = [[read_suite(row["tests"], Rule.EXACT, row["entry_point"]).as_text()] for row in rows]
+    suites = [named(read_suite(row["tests"], Rule.EXACT, row["entry_point"])) for row in rows]
     grades = grader.grade(solutions, suites)
     assert len(rows) == 200
     assert not [number for number, grade in enumerate(grades) if not grade.correct]

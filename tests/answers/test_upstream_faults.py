@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from boxed import boxed, fenced, outcome
+from boxed import boxed, fenced, named, outcome
 
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.programs.formats import arguments, read_suite
@@ -79,7 +79,7 @@ def test_the_expected_output_is_nowhere_in_the_program(grader: ProgramGrader) ->
 
 
 def test_a_program_in_the_thinking_or_in_the_prompt_is_not_run(grader: ProgramGrader) -> None:
-    suite = [read_suite({"inputs": ["1"], "outputs": ["2"]}, Rule.EXACT).as_text()]
+    suite = named(read_suite({"inputs": ["1"], "outputs": ["2"]}, Rule.EXACT))
     (grade,) = grader.grade(["So the answer is 2."], [suite], [fenced("print(2)")])
     assert (grade.outcome, grade.answer) == (Outcome.NO_PROGRAM, None)
     (grade,) = grader.grade([fenced("print(3)")], [suite], [fenced("print(2)")])
@@ -137,9 +137,9 @@ RETURNED = {
 @pytest.mark.parametrize(("source", "expected"), RETURNED.values(), ids=RETURNED.keys())
 def test_a_right_function_may_return(grader: ProgramGrader, source: str, expected: str) -> None:
     cases = [Case(arguments([3]), (text,)) for text in (expected, expected, expected.replace("3", "4"))]
-    (right,) = grader.grade([fenced(source)], [[Suite(tuple(cases[:2]), call="f").as_text()]])
+    (right,) = grader.grade([fenced(source)], [named(Suite(tuple(cases[:2]), call="f"))])
     assert right.outcome is Outcome.CORRECT
-    (either,) = grader.grade([fenced(source)], [[Suite(tuple(cases), call="f").as_text()]])
+    (either,) = grader.grade([fenced(source)], [named(Suite(tuple(cases), call="f"))])
     assert either.outcome is (Outcome.WRONG if "3" in expected else Outcome.CORRECT)
 
 

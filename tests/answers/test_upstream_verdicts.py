@@ -6,7 +6,7 @@ Every difference is listed with its reason, as `docs/upstream.md` tells it; wher
 import json
 
 import pytest
-from boxed import boxed
+from boxed import boxed, named
 from conftest import ROOT
 from upstream.answers import fenced, texts
 from upstream.problems import PROBLEMS, Kind
@@ -140,7 +140,7 @@ def ours() -> dict[str, Outcome]:
         problem = PROBLEMS[text.problem]
         rule = Rule.TOLERANT if problem.kind is Kind.HUMANEVAL else Rule.EXACT
         solutions.append(text.text if text.is_answer else fenced(text.text))
-        suites.append([read_suite(problem.tests(), rule, problem.call).as_text()])
+        suites.append(named(read_suite(problem.tests(), rule, problem.call)))
     with boxed(LIMITS) as grader:
         return dict(zip(texts(), (grade.outcome for grade in grader.grade(solutions, suites)), strict=True))
 

@@ -10,14 +10,12 @@ from pathlib import Path
 
 import pytest
 from conftest import BASE, options
-from datasets import Dataset
 from transformers import AutoTokenizer
 
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import Point, Trained
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.evaluation.arguments import parse
-from e1_trl.evaluation.manifest import digest, digest_of_table
 from e1_trl.evaluation.plan import Plan, Problem
 from e1_trl.evaluation.prepare import prepare
 from e1_trl.evaluation.start_engine import engine_options
@@ -88,30 +86,6 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(nano_data: Path, t
             prepare(parse([str(argument) for argument in arguments]))
         assert "\n" not in str(error.value)
     assert not out.exists()
-
-
-def test_the_digest_of_a_table_is_that_of_the_whole_as_json() -> None:
-    for rows in ([], [{"prompt": [{"role": "user", "content": "ä 2+2?"}], "answers": ["4", "four"]}] * 3):
-        table = Dataset.from_dict({name: [row[name] for row in rows] for name in ("prompt", "answers")})
-        assert digest_of_table(table) == digest(json.dumps(table.to_dict()))
-
-
-@pytest.mark.usefixtures("sandbox")
-def test_long_accepted_answers_are_kept_out_of_the_table_and_given_to_the_grader(tmp_path: Path) -> None:
-    tests = {"inputs": ["1\n" * 2000, "2\n"], "outputs": ["1", "2"]}
-    rows = [
-        {"problem": "a", "tests": json.dumps(tests)},
-        {"problem": "b", "tests": json.dumps({**tests, "inputs": ["1", "2"]})},
-    ]
-    data = tmp_path / "test.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    prepared = prepare(
-        parse(options(data, tmp_path / "out", "--dataset_split", "train", "--budgets", "8+8", "--grader", "programs"))
-    )
-    (long,), (short,) = prepared.problems["answers"][:]
-    assert long.startswith("sha256:") and len(long) < 100 and short.startswith("{")
-    assert [len(prepared.accepted_answers(i)[0]) > 1000 for i in (0, 1)] == [True, False]
-    assert prepared.accepted_answers(1) == [short] and prepared.grader_name == "programs"
 
 
 def test_marker_forced_text_and_budgets_are_the_models_own_unless_others_are_named(

@@ -6,16 +6,13 @@ from typing import Any
 
 import datasets
 import pytest
-from conftest import BASE
 from datasets import Dataset
-from datasets.arrow_writer import ArrowWriter
-from transformers import AutoTokenizer
 
 from e1_trl.answers.programs.rows import in_block, references
 from e1_trl.answers.programs.suite import Rule, Suite
+from e1_trl.answers.programs.suites import Suites
 from e1_trl.problems.arguments import ProblemArguments
-from e1_trl.problems.load import make_problems
-from e1_trl.problems.prompts import ROWS, drop_long
+from e1_trl.problems.load import load_problems, make_problems
 from e1_trl.problems.selection import exclude, identity, named_in
 
 PIPED = {"inputs": ["1\n2\n", "5\n6\n"], "outputs": ["3\n", "11\n"]}
@@ -34,6 +31,10 @@ def make(rows: list[dict[str, Any]], **fields: Any) -> Dataset:
     return make_problems(Dataset.from_list(rows), "rows", ProblemArguments(grader="programs", **fields))
 
 
+def suite_of(problem: dict[str, Any]) -> Suite:
+    return Suite.from_text(Suites()[problem["answers"][0]])
+
+
 def asked(row: dict[str, Any], **fields: Any) -> str:
     (problem,) = make([row], **fields)
     (message,) = problem["prompt"]
@@ -44,22 +45,22 @@ def asked(row: dict[str, Any], **fields: Any) -> str:
 def test_tests_become_the_accepted_answer_and_their_column_goes() -> None:
     problems = make([TACO, {**LISTED, "solutions": None}])
     assert sorted(problems.column_names) == ["answers", "problem", "prompt", "solutions"]
-    suites = [Suite.from_text(text) for (text,) in problems["answers"]]
+    suites = [suite_of(problem) for problem in problems]
     assert [(len(suite.cases), suite.call, suite.rule) for suite in suites] == [
         (2, None, Rule.TOLERANT),
         (1, None, Rule.TOLERANT),
     ]
     (live,) = make([LIVE])
-    assert Suite.from_text(live["answers"][0]).rule is Rule.EXACT
+    assert suite_of(live).rule is Rule.EXACT
 
 
 def test_fifteen_tests_with_the_longest_inputs_are_kept() -> None:
     many = {"inputs": [str(10**n) for n in range(40)], "outputs": ["0"] * 40}
     (problem,) = make([{"problem": "Zero.", "tests": json.dumps(many)}])
-    kept = Suite.from_text(problem["answers"][0]).cases
+    kept = suite_of(problem).cases
     assert [case.input for case in kept] == [str(10**n) for n in range(25, 40)]
     (problem,) = make([{"problem": "Zero.", "tests": json.dumps(many)}], max_tests=0)
-    assert len(Suite.from_text(problem["answers"][0]).cases) == 40
+    assert len(suite_of(problem).cases) == 40
     with pytest.raises(ValueError, match="max_tests is -1; it must be"):
         ProblemArguments(max_tests=-1)
 
@@ -69,10 +70,10 @@ def test_livecodebenchs_own_rows_and_checkers_are_read() -> None:
     row = {"problem": "Add.", "public_test_cases": json.dumps(public), "private_test_cases": json.dumps(private)}
     row |= {"metadata": json.dumps({"func_name": "add"}), "starter_code": "def add(a, b):"}
     (problem,) = make([row], answer_column="private_test_cases")
-    suite = Suite.from_text(problem["answers"][0])
+    suite = suite_of(problem)
     assert (len(suite.cases), suite.call, suite.rule) == (2, "add", Rule.EXACT)
     (problem,) = make([{**LISTED, "generated_checker": "print(1)"}])
-    assert Suite.from_text(problem["answers"][0]).checker == "print(1)"
+    assert suite_of(problem).checker == "print(1)"
 
 
 def test_the_function_is_named_by_the_columns_where_the_tests_do_not() -> None:
@@ -88,7 +89,7 @@ def test_the_function_is_named_by_the_columns_where_the_tests_do_not() -> None:
     ]
     for row in rows:
         (problem,) = make([row])
-        assert Suite.from_text(problem["answers"][0]).call == "add"
+        assert suite_of(problem).call == "add"
 
 
 def test_both_ways_of_asking_are_those_of_their_sources() -> None:
@@ -165,19 +166,19 @@ def test_a_file_names_what_is_left_out_wherever_it_stands(tmp_path: Path, caplog
             make(rows, exclude=str(named))
 
 
-def test_rows_of_megabytes_are_written_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than two gigabytes in one batch of rows are more than a table of Arrow takes."""
-    sizes = []
-    begin = ArrowWriter.__init__
-
-    def watched(self: ArrowWriter, *args: Any, **kwargs: Any) -> None:
-        begin(self, *args, **kwargs)
-        sizes.append(self.writer_batch_size)
-
-    monkeypatch.setattr(ArrowWriter, "__init__", watched)
-    tokenizer = AutoTokenizer.from_pretrained(BASE)
-    assert len(drop_long(make([TACO] * 20, instruction=""), tokenizer, 512, {})) == 20
-    assert sizes[:2] == [ROWS, ROWS]  # and then the filter, of numbers of rows only
+def test_a_table_holds_names_and_suites_that_are_gone_are_read_again(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(
+        "".join(json.dumps({**TACO, "tests": TACO["tests"].replace("1", "1" * n)}) + "\n" for n in (1, 9999))
+    )
+    arguments = ProblemArguments(grader="programs")
+    first = load_problems(str(rows), "train", arguments)
+    assert all(len(name) == len("suite:") + 16 for (name,) in first["answers"])
+    for file in Suites().folder.iterdir():
+        file.unlink()
+    again = load_problems(str(rows), "train", arguments)
+    assert again["answers"][:] == first["answers"][:]
+    assert [len(suite_of(row).cases[-1].input) for row in again] == [4, 10_002]
 
 
 @pytest.mark.parametrize(

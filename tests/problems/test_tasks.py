@@ -18,6 +18,7 @@ from e1_trl.answers.graders import make_grader
 from e1_trl.answers.programs.benchmarks import Window
 from e1_trl.answers.programs.sandbox.command import SandboxError
 from e1_trl.answers.programs.sandbox.isolation import choose
+from e1_trl.answers.programs.suites import Suites
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import load_benchmark
 
@@ -81,7 +82,7 @@ def test_livecodebench_has_a_window_a_template_and_all_its_tests(tmp_path: Path,
     arguments = written(tmp_path, "livecodebench", *rows)
     problems, title = load_benchmark("livecodebench", arguments)
     assert (title, problems["problem_id"][:]) == ("livecodebench", ["on 2024-08-01", "on 2025-01-31"])
-    assert [len(json.loads(suite)["cases"]) for (suite,) in problems["answers"]] == [41, 2]
+    assert [len(json.loads(Suites()[name])["cases"]) for (name,) in problems["answers"]] == [41, 2]
     stdin, method = (prompt[0]["content"] for prompt in problems["prompt"])
     assert (
         "Double a number (on 2024-08-01).### Format: Read the inputs from stdin" in stdin
@@ -164,7 +165,7 @@ def test_codeforces_says_when_only_the_samples_are_there_and_uses_the_official_t
     cut = {**OFFICIAL, "official_tests_complete": False, "input_format": None, "generated_checker": None, "tags": None}
     problems, title = load_benchmark("codeforces", written(tmp_path, "codeforces", OFFICIAL, cut))
     assert title == "codeforces-sample-tests"
-    assert [len(json.loads(suite)["cases"]) for (suite,) in problems["answers"]] == [2, 1]
+    assert [len(json.loads(Suites()[name])["cases"]) for (name,) in problems["answers"]] == [2, 1]
     assert "None" not in problems["prompt"][1][0]["content"]
     files = {**OFFICIAL, "input_mode": "file"}
     many = written(tmp_path, "codeforces", *[OFFICIAL] * 250, {**OFFICIAL, "description": None}, files)

@@ -112,24 +112,6 @@ def test_grading_fills_in_outcome_answer_and_whether_it_was_boxed(tmp_path: Path
     assert found["unboxed"].tolist() == [False, True, False]
 
 
-def test_the_accepted_answers_of_one_problem_are_asked_for_once_and_its_grades_go_where_they_belong(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(samples, "REFERENCES_AT_A_TIME", 3)
-    table = pd.concat([cell([[True, True]] * 3, budget) for budget in (16, 32)], ignore_index=True)
-    table["solution"] = ["x" * (1 + (row % 2)) for row in table["problem"]]
-    asked: list[int] = []
-
-    def accepted(problem: int) -> list[str]:
-        asked.append(problem)
-        return ["x" * (1 + problem)]
-
-    graded = samples.grade(table, LengthGrader(), accepted)
-    assert asked == [0, 1, 2]
-    assert graded["outcome"].tolist() == ["correct"] * 4 + ["wrong"] * 2 + ["correct"] * 4 + ["wrong"] * 2
-    assert graded.drop(columns=GRADES).equals(table.drop(columns=GRADES))
-
-
 class Remembered(dict[str, Grade]):
     def grades(self, keys: Iterable[str]) -> dict[str, Grade]:
         return {key: self[key] for key in keys if key in self}

@@ -71,7 +71,7 @@ def stored(folder: Path, data: Path, said: Said, *more: object) -> Path:
         store.bind()
         store.write_cells(plan.asked)
         (part,) = tabulate(prepared, plan, results)
-        table = samples.grade(part, grader, prepared.accepted_answers)
+        table = samples.grade(part, grader)
     # No grader fails at will.
     asked_for_none = table["solution"].str.contains("?", regex=False)
     samples.write(table.assign(outcome=table["outcome"].mask(asked_for_none, Outcome.UNGRADED.value)), folder)

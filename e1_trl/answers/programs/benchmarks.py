@@ -19,9 +19,10 @@ from e1_trl.answers.programs.rows import read_answer
 from e1_trl.answers.programs.sandbox.box import Box, Limits
 from e1_trl.answers.programs.sandbox.command import SandboxError
 from e1_trl.answers.programs.sandbox.isolation import choose
+from e1_trl.answers.programs.suites import Suites
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import LIVECODEBENCH
-from e1_trl.problems.prompts import ROWS, STARTER, ask_program
+from e1_trl.problems.prompts import STARTER, ask_program
 
 logger = logging.getLogger(__name__)
 
@@ -185,7 +186,6 @@ def read_tasks(name: str, source: Dataset, arguments: ProblemArguments, window: 
             _read,
             remove_columns=source.column_names,
             features=FEATURES,
-            writer_batch_size=ROWS,
             load_from_cache_file=False,  # it outlives changes of the functions here
             fn_kwargs={"name": name, "instruction": arguments.instruction},
             desc=f"Reading {name}",
@@ -226,7 +226,7 @@ def _columns(read: Callable[[Row], Task], row: Row, instruction: str | None) -> 
     return {
         "problem": task.problem,
         "prompt": [{"role": "user", "content": asked}],
-        "answers": [task.suite],
+        "answers": [Suites().add(task.suite)],
         "problem_id": task.problem_id,
         "source": task.source,
         "fault": "",

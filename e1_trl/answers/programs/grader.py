@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import lru_cache
 from types import TracebackType
 from typing import ClassVar, Self
 
@@ -21,6 +22,7 @@ from e1_trl.answers.programs.sandbox.box import Box, End, Limits, Run
 from e1_trl.answers.programs.sandbox.command import Isolation, SandboxError
 from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.answers.programs.suite import Case, Suite
+from e1_trl.answers.programs.suites import Suites
 
 logger = logging.getLogger(__name__)
 
@@ -80,12 +82,14 @@ class ProgramGrader:
 
     The boxes are opened at the first call of `grade`, after an isolation has been chosen if none is given; `close` ends
     them, and so do the end of a `with` block and the end of the program. Pickling copies the settings, not the boxes.
+    References are names of `suites` (unset: those of this machine), of which as many are held as there are workers.
     """
 
     faults: ClassVar[tuple[Outcome, ...]] = PROGRAM_FAULTS
 
-    def __init__(self, limits: Limits, workers: int, isolation: Isolation | None = None):
+    def __init__(self, limits: Limits, workers: int, isolation: Isolation | None = None, suites: Suites | None = None):
         self.isolation = isolation
+        self.suites = Suites() if suites is None else suites
         self.limits = limits
         self.workers = workers
         self._pool: ThreadPoolExecutor | None = None
@@ -120,29 +124,28 @@ class ProgramGrader:
         references: Sequence[Sequence[str]],
         free_text: Sequence[str | None] | None = None,
     ) -> list[Grade]:
-        """Grade the program of each solution by its suite, of which there is one.
+        """Grade the program of each solution by its suite, of which there is one, named.
 
         A program is right when it passes all tests, which are run in their order. For 15 of them together it may take
         five times the CPU time of one test, and wait for as long as for one. Equal programs of one suite are run once.
         `free_text` is not read: a program stands in a block, or nowhere.
 
         Raises:
-            ValueError: a reference is no suite, or there is not one for each solution.
+            ValueError: a reference names no suite, or there is not one for each solution.
             SandboxError: no isolation holds on this machine.
         """
-        suites = {text: Suite.from_text(text) for text in {text for (text,) in references}}
-        tasks = [(program(solution), text) for solution, (text,) in zip(solutions, references, strict=True)]
+        tasks = [(program(solution), name) for solution, (name,) in zip(solutions, references, strict=True)]
         if self._pool is None or self._boxes is None:
-            self._boxes = _Boxes(self.isolation or choose())
+            self._boxes = _Boxes(self.isolation or choose(), self.suites, self.workers)
             self._pool = ThreadPoolExecutor(self.workers)
         futures = {
-            (source, text): self._pool.submit(self._boxes.grade, source, suites[text], self.limits)
-            for source, text in dict.fromkeys(tasks)
+            (source, name): self._pool.submit(self._boxes.grade, source, name, self.limits)
+            for source, name in sorted(dict.fromkeys(tasks), key=lambda task: task[1])
             if source is not None
         }
         return [
-            Grade(Outcome.NO_PROGRAM, None) if source is None else futures[source, text].result()
-            for source, text in tasks
+            Grade(Outcome.NO_PROGRAM, None) if source is None else futures[source, name].result()
+            for source, name in tasks
         ]
 
 
@@ -153,8 +156,10 @@ def _bytes(text: str) -> bytes:
 class _Boxes:
     """A box for every thread that grades, opened when it first does."""
 
-    def __init__(self, isolation: Isolation):
+    def __init__(self, isolation: Isolation, suites: Suites, workers: int):
         self.isolation = isolation
+        self._suite = lru_cache(workers)(lambda name: Suite.from_text(suites[name]))
+        self._reading = threading.Lock()
         self._own = threading.local()
         self._all: list[Box] = []
 
@@ -162,8 +167,10 @@ class _Boxes:
         for box in self._all:
             box.close()
 
-    def grade(self, source: str, suite: Suite, limits: Limits) -> Grade:
+    def grade(self, source: str, name: str, limits: Limits) -> Grade:
         """Run the tests of a suite until one fails, or the time for all of them is over."""
+        with self._reading:  # by one of those who wait for it
+            suite = self._suite(name)
         cpu = max(ALL, EACH * len(suite.cases)) * limits.cpu  # seconds left
         waiting = max(WAITING, WAITING_EACH * len(suite.cases)) * limits.wall
         for case in suite.cases:

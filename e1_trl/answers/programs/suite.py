@@ -1,6 +1,6 @@
 """What a program is tested with, and when its output is right. Pure; what is expected never leaves this process.
 
-A suite travels as one text of JSON, so that it can stand where an accepted answer stands in a dataset.
+A suite is kept as one text of JSON, under a name (`e1_trl.answers.programs.suites`).
 """
 
 import enum

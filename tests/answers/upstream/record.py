@@ -24,6 +24,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from boxed import named
 from upstream.answers import fenced, texts
 from upstream.material import Material, humaneval, leetcode
 from upstream.mutants import mutants, other_form
@@ -130,7 +131,7 @@ def beside(materials: Iterable[Material], judge: Judge) -> dict[str, Any]:
         for material in materials:
             made = list(programs_of(material))
             programs = [program for _, _, program in made]
-            grades = grader.grade([fenced(program) for program in programs], [[material.suite.as_text()]] * len(made))
+            grades = grader.grade([fenced(program) for program in programs], [named(material.suite)] * len(made))
             for (sort, what, _), grade, theirs in zip(made, grades, judge(material.theirs, programs), strict=True):
                 ours = grade.correct
                 both = "both right" if ours else "both wrong"
