@@ -132,7 +132,6 @@ def compare(model_name: str) -> Sweep:
         s1_marker=marker,
         wait_ids=marker.ids,
         s1_waits=0,
-        opening_ids=(),
         context=CONTEXT,
         decode=tokenizer.decode,
     )

@@ -124,11 +124,6 @@ class Marker:
         ends = (n for n in range(1, len(forced_ids) + 1) if text in tokenizer.decode(list(forced_ids[:n])))
         return cls(text=text, ids=ids, forced_ids=forced_ids, close_tokens=next(ends, 0))
 
-    @property
-    def opening(self) -> str:
-        """What opens the thinking that the marker closes: `<think>` for `</think>`."""
-        return self.text.replace("/", "", 1)
-
 
 @dataclass
 class BudgetArguments:

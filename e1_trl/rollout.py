@@ -41,14 +41,12 @@ class Stop(Enum):
 class Request:
     """What is wanted from the engine: at most `max_tokens` tokens after `prompt_ids`.
 
-    `native_thinking_budget` leaves the budget to vLLM's own `thinking_token_budget`, to compare with. `name` tells the
-    sequence from all others of a run; requests for one sequence begin at different tokens.
+    `name` tells the sequence from all others of a run; requests for one sequence begin at different tokens.
     """
 
     prompt_ids: list[int]
     max_tokens: int
     stop_at_marker: bool
-    native_thinking_budget: int | None = None
     name: Name = ()
 
 

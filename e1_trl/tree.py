@@ -30,7 +30,6 @@ class Kind(StrEnum):
 
     THINKING = "thinking"  # the marker, or end of sequence
     SOLUTION = "solution"  # end of sequence
-    NATIVE = "native"  # end of sequence; the engine itself enforces a thinking budget
 
 
 # The most tokens that one request asks for: a long thought is stored, and can be resumed, in parts.
@@ -60,11 +59,10 @@ class Branch:
         stop: what ended the branch; `None` while it can grow.
     """
 
-    def __init__(self, name: str, prefix_ids: Sequence[int], kind: Kind, native_budget: int | None):
+    def __init__(self, name: str, prefix_ids: Sequence[int], kind: Kind):
         self.name = name
         self.prefix_ids = list(prefix_ids)
         self.kind = kind
-        self.native_budget = native_budget
         self.token_ids = array("i")
         self.stop: Stop | None = None
         self.in_flight = False
@@ -78,13 +76,8 @@ class Branch:
 
     def request(self, length: int) -> Request:
         """What to ask of the engine next for the branch to reach `length` tokens."""
-        missing = length - len(self.token_ids)
-        return Request(
-            [*self.prefix_ids, *self.token_ids],
-            missing if self.kind is Kind.NATIVE else min(missing, LEG_TOKENS),
-            stop_at_marker=self.kind is Kind.THINKING,
-            native_thinking_budget=self.native_budget,
-        )
+        missing = min(length - len(self.token_ids), LEG_TOKENS)
+        return Request([*self.prefix_ids, *self.token_ids], missing, stop_at_marker=self.kind is Kind.THINKING)
 
     def grow(self, token_ids: Sequence[int], stop: Stop, marker: Marker, decode: Callable[[list[int]], str]) -> None:
         start = len(self.token_ids)
@@ -155,11 +148,9 @@ class Tree(Generic[Key]):
         else:
             self._waiting.append((key, coroutine, branch, length))
 
-    def sample(
-        self, prefix_ids: Sequence[int], kind: Kind, length: int, native_budget: int | None = None
-    ) -> Coroutine[Segment]:
+    def sample(self, prefix_ids: Sequence[int], kind: Kind, length: int) -> Coroutine[Segment]:
         """What coroutines yield from: the first `length` tokens after a prefix, or fewer if something ends them."""
-        branch = self._branch(prefix_ids, kind, native_budget)
+        branch = self._branch(prefix_ids, kind)
         if not branch.reaches(length):
             yield branch, length
         return branch.first(length)
@@ -213,11 +204,10 @@ class Tree(Generic[Key]):
     def finished(self) -> bool:
         return not self._waiting
 
-    def _branch(self, prefix_ids: Sequence[int], kind: Kind, native_budget: int | None) -> Branch:
-        native = "" if native_budget is None else f"{native_budget}"
-        name = f"{self._scope}{kind}{native}/{len(prefix_ids)}/{_digest(prefix_ids)}"
+    def _branch(self, prefix_ids: Sequence[int], kind: Kind) -> Branch:
+        name = f"{self._scope}{kind}/{len(prefix_ids)}/{_digest(prefix_ids)}"
         if name not in self._branches:
-            branch = self._branches[name] = Branch(name, prefix_ids, kind, native_budget)
+            branch = self._branches[name] = Branch(name, prefix_ids, kind)
             for leg in self._saved.get(name, ()):
                 # One that does not follow is left over from before a leg was lost: that was sampled again since, or
                 # will be, and came out differently.

@@ -68,7 +68,6 @@ def test_the_forced_text_belongs_to_the_thinking_up_to_its_marker() -> None:
         marker = Marker.from_tokenizer(tokenizer, text, forced_text)
         assert marker.close_tokens == closing
         assert tokenizer.decode(list(marker.forced_ids[:closing])).endswith(text if closing else "")
-    assert Marker.from_tokenizer(tokenizer).opening == "<think>"
 
 
 def test_a_marker_needs_tokens() -> None:

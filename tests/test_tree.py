@@ -41,7 +41,6 @@ def setting(forced: tuple[int, ...] = (MARKER,), waits: int = 2) -> Setting:
         s1_marker=Marker("\0", (MARKER,), (MARKER, 9, 9), close_tokens=1),
         wait_ids=(WAIT, 3),
         s1_waits=waits,
-        opening_ids=(WAIT,),
         context=CONTEXT,
         decode=lambda ids: "".join(map(chr, ids)),
     )
@@ -174,16 +173,6 @@ def test_a_long_thought_is_sampled_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
     assert max(len(leg.token_ids) for _, legs in parts for leg in legs) == 3
 
 
-def test_the_engines_own_budget_leaves_out_what_the_prompt_has_after_the_opening() -> None:
-    for prompt, opened in (([7, WAIT], 0), ([7, WAIT, 7, 7], 2), ([7, 7], 0)):  # WAIT opens the thinking here
-        shared = setting()
-        asked: Tree[Cell] = Tree(0, 0, shared.marker, shared.decode)
-        start(asked, Cell("engine_native", Budget(4, 3)), prompt, shared)
-        ((_, request),) = asked.requests()
-        assert request.native_thinking_budget == 4 + opened
-        assert request.max_tokens >= 4 + len(shared.marker.ids) + 3
-
-
 @given(st.integers(0, 10**6), st.integers(1, 40))
 @settings(max_examples=100, deadline=None)
 def test_truncation_and_unconstrained_are_read_off_the_same_samples(seed: int, total: int) -> None:
@@ -218,7 +207,7 @@ def test_s1_puts_wait_in_place_of_an_early_close_and_accepts_the_last_one() -> N
 def test_a_marker_of_several_tokens_is_found_where_two_legs_meet() -> None:
     text = {3: "</", 4: "think", 5: ">", 6: "x"}
     marker = Marker("</think>", (3, 4, 5), (3, 4, 5), close_tokens=3)
-    branch = Branch("b", PROMPT, Kind.THINKING, None)
+    branch = Branch("b", PROMPT, Kind.THINKING)
     decode = lambda ids: "".join(text[i] for i in ids)  # noqa: E731
     branch.grow([6, 6, 3], Stop.LENGTH, marker, decode)
     branch.grow([4, 5, 6, 6], Stop.LENGTH, marker, decode)

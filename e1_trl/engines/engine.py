@@ -86,8 +86,6 @@ def request_parameters(request: Request, marker: Marker, sampling: SamplingSetti
     elif request.stop_at_marker:
         # A part of the marker may be a special token, which would otherwise not be looked at.
         parameters |= {"stop": [marker.text], "skip_special_tokens": False}
-    if request.native_thinking_budget is not None:
-        parameters["thinking_token_budget"] = request.native_thinking_budget
     return parameters
 
 

@@ -10,7 +10,6 @@ from itertools import count, islice
 from typing import Any
 
 from vllm import LLM, CompletionOutput, RequestOutput, SamplingParams
-from vllm.config import ReasoningConfig
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
@@ -81,7 +80,6 @@ class LocalEngine:
         sampling: SamplingSettings,
         concurrency: int,
         adapter: str | None = None,
-        native_budget: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> "LocalEngine":
         """Load a model.
@@ -89,15 +87,12 @@ class LocalEngine:
         Args:
             model: folder or Hub id.
             adapter: folder or Hub id of a LoRA adapter of that model.
-            native_budget: vLLM itself must know the marker.
             options: any arguments of `vllm.LLM`.
 
         Raises:
             EngineError: vLLM does not start.
         """
         arguments: dict[str, Any] = {"max_num_seqs": concurrency, **(options or {})}
-        if native_budget:
-            arguments["reasoning_config"] = ReasoningConfig("", marker.opening, marker.text)
         if adapter is not None:
             arguments["enable_lora"] = True
         try:

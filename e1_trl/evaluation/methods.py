@@ -19,10 +19,18 @@ S1_RELEASED_SOLUTION = 20  # tokens; what the published s1 baseline was given to
 
 @dataclass(frozen=True)
 class Cell:
-    """One method at one budget: a row of the table. `str` names it, in files too."""
+    """One method at one budget: a row of the table. `str` names it, in files too.
+
+    Raises:
+        ValueError: the method is unknown.
+    """
 
     method: str
     budget: Budget
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise ValueError(f"unknown method {self.method!r}; known are {', '.join(METHODS)}")
 
     def __str__(self) -> str:
         return f"{self.method} {self.budget}"
@@ -42,7 +50,6 @@ class Setting:
         s1_marker: the same with what s1 appends: the close, and words that ask for the answer.
         wait_ids: what s1 puts in place of an early close ("Wait").
         s1_waits: how often it does so at most.
-        opening_ids: what opens the thinking ("<think>").
         context: the longest sequence that the engine takes, in tokens.
         decode: token ids to text.
         response: the longest completion where a part of the budget is unlimited, in tokens; `None`: what the context
@@ -53,7 +60,6 @@ class Setting:
     s1_marker: Marker
     wait_ids: tuple[int, ...]
     s1_waits: int
-    opening_ids: tuple[int, ...]
     context: int
     decode: Callable[[list[int]], str]
     response: int | None = None
@@ -147,52 +153,6 @@ def length_in_prompt(tree: Tree[Cell], question: Question, setting: Setting) -> 
     return (yield from separate(tree, unlimited, setting))
 
 
-def engine_native(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
-    """vLLM's own `thinking_token_budget`, which forces the bare marker; the solution is cut to its budget here.
-
-    vLLM counts all tokens after the opening, those of the prompt too, and lets a marker of several tokens come late.
-    """
-    prompt_ids, budget, marker, opening = question.prompt_ids, question.budget, setting.marker.ids, setting.opening_ids
-    if budget.thinking is None or budget.solution is None:
-        raise ValueError(f"engine_native keeps limited budgets, not {budget}")
-    opened_at = (i for i in range(len(prompt_ids), 0, -1) if tuple(prompt_ids[max(0, i - len(opening)) : i]) == opening)
-    opened = len(prompt_ids) - next(opened_at, len(prompt_ids))
-    length = budget.thinking + _native_forced(setting) + budget.solution
-    whole = yield from tree.sample(prompt_ids, Kind.NATIVE, length, native_budget=budget.thinking + opened)
-    tokens = whole.token_ids
-    starts = (i for i in range(len(tokens) - len(marker) + 1) if tuple(tokens[i : i + len(marker)]) == marker)
-    close = next(starts, None)
-    if close is None:
-        cut = whole.stop is Stop.LENGTH
-        return Completion(
-            token_ids=array("i", tokens),
-            thinking_end=ThinkingEnd.CUT if cut else ThinkingEnd.EOS,
-            thinking_tokens=len(tokens),
-            forced_tokens=0,
-            close_tokens=0,
-            solution_tokens=0,
-            truncated=cut,
-        )
-    forced = len(marker) if close >= budget.thinking else 0
-    thinking = close if forced else close + len(marker)
-    solution = len(tokens) - thinking - forced
-    kept = min(solution, budget.solution)
-    return Completion(
-        token_ids=array("i", tokens[: thinking + forced + kept]),
-        thinking_end=ThinkingEnd.FORCED if forced else ThinkingEnd.CLOSED,
-        thinking_tokens=thinking,
-        forced_tokens=forced,
-        close_tokens=forced,
-        solution_tokens=kept,
-        truncated=kept < solution or whole.stop is Stop.LENGTH,
-    )
-
-
-def _native_forced(setting: Setting) -> int:
-    """The most tokens that the engine forces: a marker of several tokens may come as many tokens late."""
-    return 2 * len(setting.marker.ids)
-
-
 def mixed(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
     """Thinking by another model, solution by this one (the paper's Table 2)."""
     if question.thinking is None:
@@ -239,7 +199,6 @@ class Method:
         forces: the most tokens that it appends to end the thinking.
         bounded: the thinking budget bounds its thinking.
         unboxed: an answer that follows its forced text is read without a box, too. In evaluation only.
-        native: the engine itself must know the marker.
     """
 
     answer: Answer
@@ -248,7 +207,6 @@ class Method:
     forces: Callable[[Setting], int] = lambda setting: len(setting.marker.forced_ids)
     bounded: bool = True
     unboxed: bool = False
-    native: bool = False
 
     def context(self, longest_prompt: int, budget: Budget, setting: Setting) -> int:
         """The longest sequence that it makes after a prompt of `longest_prompt` tokens, in tokens.
@@ -277,7 +235,6 @@ METHODS = {
     ),
     "no_thinking": Method(separate, keeps=_without_thinking),
     "unconstrained": Method(truncation, keeps=lambda budget: Budget(None, None), forces=_nothing),
-    "engine_native": Method(engine_native, forces=_native_forced, native=True),
     MIXED: Method(mixed, keeps=_bounded_solution),
 }
 
@@ -288,10 +245,9 @@ def cells(methods: Sequence[str], budgets: Sequence[Budget]) -> list[Cell]:
     Raises:
         ValueError: a method is unknown, or no method can keep any of the budgets.
     """
-    for method in methods:
-        if method not in METHODS:
-            raise ValueError(f"unknown method {method!r}; known are {', '.join(METHODS)}")
-    found = [Cell(method, kept) for method in methods for budget in budgets if (kept := METHODS[method].keeps(budget))]
+    wanted = [Cell(method, budget) for method in methods for budget in budgets]
+    kept = [(cell.method, METHODS[cell.method].keeps(cell.budget)) for cell in wanted]
+    found = [Cell(method, budget) for method, budget in kept if budget is not None]
     if not found:
         raise ValueError(f"no method of {', '.join(methods)} applies to any budget of {', '.join(map(str, budgets))}")
     return list(dict.fromkeys(found))

@@ -214,7 +214,6 @@ def _settle(arguments: EvaluationArguments, tokenizer: "PreTrainedTokenizerBase"
         s1_marker=Marker.from_tokenizer(tokenizer, arguments.marker, marker.text + arguments.s1_text),
         wait_ids=tuple(tokenizer.encode(arguments.wait_text, add_special_tokens=False)),
         s1_waits=arguments.s1_waits,
-        opening_ids=tuple(tokenizer.encode(marker.opening, add_special_tokens=False)),
         context=context,
         decode=tokenizer.decode,
         response=None if arguments.max_model_length or context <= RESPONSE else RESPONSE,

@@ -6,7 +6,6 @@ from typing import Any
 
 from e1_trl.engines.engine import Engine
 from e1_trl.evaluation.arguments import engine_args
-from e1_trl.evaluation.methods import METHODS
 from e1_trl.evaluation.plan import Plan
 from e1_trl.evaluation.prepare import Prepared
 from e1_trl.seeds import NUMPY, seed_of
@@ -42,7 +41,6 @@ def start_engine(prepared: Prepared, plan: Plan, stored: int, rank: int = 0) -> 
         prepared.sampling,
         arguments.concurrency or SLOTS,
         adapter=checkpoint.adapter_folder,
-        native_budget=any(METHODS[asked.cell.method].native for asked in plan.asked),
         options=engine_options(prepared, context, seed=seed_of(arguments.seed, rank, stored) % NUMPY),
     )
 

@@ -133,9 +133,16 @@ class Store:
         return tuple(self._database.execute("SELECT count(*), coalesce(sum(checksum), 0) FROM legs").fetchone())
 
     def read_cells(self) -> list[Asked]:
-        """The cells that have been answered, in the order of the table."""
+        """The cells that have been answered, in the order of the table.
+
+        Raises:
+            StoreError: of one there is no such method any more.
+        """
         rows = self._database.execute("SELECT method, budget, problems, samples, made_by FROM cells ORDER BY rowid")
-        return [Asked(Cell(method, Budget.parse(budget)), *rest) for method, budget, *rest in rows]
+        try:
+            return [Asked(Cell(method, Budget.parse(budget)), *rest) for method, budget, *rest in rows]
+        except ValueError as error:
+            raise StoreError(f"{self._folder} has answers of an {error}; name another folder") from error
 
     def write_cells(self, asked: Sequence[Asked]) -> None:
         """Remember which cells have been answered."""

@@ -20,7 +20,6 @@ import pytest
 from conftest import ROOT, SERVED_CONTEXT, free_port, options, results, segments, started
 from scipy.stats import binomtest
 from vllm import LLM
-from vllm.config import ReasoningConfig
 
 from e1_trl.answers.grade import Grade, Grader
 from e1_trl.answers.mathematics.grader import MathematicsGrader
@@ -39,7 +38,7 @@ from e1_trl.rollout import Segment
 @pytest.fixture(scope="module")
 def one_engine(start_engine: Callable[..., LLM]) -> StartEngine:
     """Evaluations in this process use one engine, instead of each its own."""
-    llm = start_engine(max_model_len=1024, reasoning_config=ReasoningConfig("", "<think>", "</think>"))
+    llm = start_engine(max_model_len=1024)
 
     def start(prepared: Prepared, plan: Plan, stored: int) -> LocalEngine:
         return LocalEngine(llm, prepared.setting.marker, prepared.sampling, prepared.arguments.concurrency)
@@ -98,11 +97,9 @@ def test_more_budgets_and_a_damaged_segment_cost_only_what_is_missing(
 
 
 @pytest.mark.engine
-def test_shared_and_independent_samples_agree_and_so_does_the_engine(
-    one_engine: StartEngine, nano_data: Path, tmp_path: Path
-) -> None:
+def test_shared_and_independent_samples_agree(one_engine: StartEngine, nano_data: Path, tmp_path: Path) -> None:
     sampled = ["--budgets", "32+16", "64+16", "128+16", "--max_problems", 400, "--temperature", 1.0]
-    evaluate(one_engine, nano_data, tmp_path / "shared", *sampled, "--methods", "separate", "engine_native")
+    evaluate(one_engine, nano_data, tmp_path / "shared", *sampled, "--methods", "separate")
     evaluate(
         one_engine,
         nano_data,
@@ -118,15 +115,14 @@ def test_shared_and_independent_samples_agree_and_so_does_the_engine(
     shared = {(row["method"], row["thinking_budget"]): row for row in rows(tmp_path / "shared")}
     apart = {(row["method"], row["thinking_budget"]): row for row in rows(tmp_path / "apart")}
     for budget in (32, 64, 128):
-        ours = shared["separate", budget]
-        for other in (apart["separate", budget], shared["engine_native", budget]):
-            pooled = (ours["accuracy"] + other["accuracy"]) / 2
-            # Two samples of one rate: a difference of more than four standard errors has odds of one to 15,000.
-            assert abs(ours["accuracy"] - other["accuracy"]) <= 4 * (2 * pooled * (1 - pooled) / 400) ** 0.5 + 1e-9
-            assert other["mean_thinking_tokens"] == pytest.approx(ours["mean_thinking_tokens"], rel=0.05)
-            forced = (ours["forced_ratio"] + other["forced_ratio"]) / 2
-            spread = (2 * forced * (1 - forced) / 400) ** 0.5
-            assert abs(ours["forced_ratio"] - other["forced_ratio"]) <= 4 * spread + 1e-9
+        ours, other = shared["separate", budget], apart["separate", budget]
+        pooled = (ours["accuracy"] + other["accuracy"]) / 2
+        # Two samples of one rate: a difference of more than four standard errors has odds of one to 15,000.
+        assert abs(ours["accuracy"] - other["accuracy"]) <= 4 * (2 * pooled * (1 - pooled) / 400) ** 0.5 + 1e-9
+        assert other["mean_thinking_tokens"] == pytest.approx(ours["mean_thinking_tokens"], rel=0.05)
+        forced = (ours["forced_ratio"] + other["forced_ratio"]) / 2
+        spread = (2 * forced * (1 - forced) / 400) ** 0.5
+        assert abs(ours["forced_ratio"] - other["forced_ratio"]) <= 4 * spread + 1e-9
     answers = samples.read(tmp_path / "shared")
     separate = answers[answers["method"] == "separate"]
     prefixes = separate.pivot(index="problem", columns="thinking_budget", values="token_ids")

@@ -15,7 +15,6 @@ SETTING = Setting(
     s1_marker=Marker("</think>", (CLOSE,), (CLOSE, 8, 9), close_tokens=1),
     wait_ids=(5,),
     s1_waits=1,
-    opening_ids=(6,),
     context=100,
     decode=str,
 )
@@ -58,7 +57,6 @@ def concise(prompt_ids: list[int], max_tokens: int) -> Segment:
         ("no_thinking", "8+4", "0+4"),
         ("no_thinking", "unlimited", None),
         ("unconstrained", "8+4", "unlimited"),
-        ("engine_native", "unlimited+4", None),
         (MIXED, "unlimited+4", "unlimited+4"),
     ],
 )
@@ -72,6 +70,8 @@ def test_cells_are_every_method_at_every_budget_that_it_keeps_once() -> None:
     assert list(map(str, found)) == ["no_thinking 0+4", "separate 8+4", "separate 16+4"]
     with pytest.raises(ValueError, match="no method of s1 applies to any budget of unlimited"):
         cells(["s1"], [Budget(None, None)])
+    with pytest.raises(ValueError, match="unknown method 'engine_native'; known are separate, "):
+        cells(["separate", "engine_native"], [Budget(8, 4)])
 
 
 def test_only_l1_adds_a_sentence_to_the_problem_and_its_budget_bounds_nothing() -> None:
@@ -86,7 +86,7 @@ def test_only_l1_adds_a_sentence_to_the_problem_and_its_budget_bounds_nothing() 
     assert len(tokens) == 100 - 2 and end is ThinkingEnd.FORCED
 
 
-@pytest.mark.parametrize(("method", "forced"), [("separate", 1), ("truncation", 0), ("s1", 3), ("engine_native", 2)])
+@pytest.mark.parametrize(("method", "forced"), [("separate", 1), ("truncation", 0), ("s1", 3)])
 def test_the_engine_gets_room_for_what_a_method_forces_and_no_more(method: str, forced: int) -> None:
     assert METHODS[method].context(10, Budget(8, 4), SETTING) == 10 + 8 + forced + 4
     assert METHODS[method].context(88 - forced, Budget(8, 4), SETTING) == SETTING.context

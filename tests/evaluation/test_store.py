@@ -267,6 +267,9 @@ def test_the_cells_that_have_been_answered_are_remembered_in_order(tmp_path: Pat
         store.write_cells(asked)
     with Store.open(tmp_path, MANIFEST) as store:
         assert store.read_cells() == asked
+        store._database.execute("UPDATE cells SET method = 'engine_native' WHERE method = 'truncation'")
+        with pytest.raises(StoreError, match=r"answers of an unknown method 'engine_native'; .*; name another folder"):
+            store.read_cells()
 
 
 def test_grades_are_remembered_but_for_those_that_a_busy_machine_may_give(tmp_path: Path) -> None:
