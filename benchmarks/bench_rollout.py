@@ -25,7 +25,7 @@ from benchmarks.counted import Counted, prefill_tokens
 from benchmarks.results import Results, arguments
 from benchmarks.rows import Scheduled
 from benchmarks.schedule import clairvoyant_steps
-from e1_trl.budget import Budget, Marker
+from e1_trl.budget import Budget, Close, Marker
 from e1_trl.engines.engine import SamplingSettings
 from e1_trl.engines.engine import run as streaming
 from e1_trl.engines.local import LocalEngine
@@ -64,9 +64,9 @@ class DrawnRollout(Rollout):
     The engine's work is that of a model which closes its thinking and its solution by itself at these lengths.
     """
 
-    def __init__(self, prompt_ids: Sequence[int], budget: Budget, marker: Marker, thinking: int, solution: int):
-        self._drawn = iter([(thinking, Stop.MARKER, marker.ids[0]), (solution, Stop.EOS, prompt_ids[0])])
-        super().__init__(prompt_ids, budget, marker, CONTEXT)
+    def __init__(self, prompt_ids: Sequence[int], budget: Budget, close: Close, thinking: int, solution: int):
+        self._drawn = iter([(thinking, Stop.MARKER, close.marker.ids[0]), (solution, Stop.EOS, prompt_ids[0])])
+        super().__init__(prompt_ids, budget, close)
         self._shorten()
 
     def _shorten(self) -> None:
@@ -117,8 +117,10 @@ class Bench:
             seed=0,
         )
         tokenizer = AutoTokenizer.from_pretrained(model)
-        self.marker = Marker.from_tokenizer(tokenizer)
-        self.never_ending = SamplingSettings(extra={"ignore_eos": True, "logit_bias": {self.marker.ids[0]: -100.0}})
+        self.close = Close(Marker.from_tokenizer(tokenizer), CONTEXT)
+        self.never_ending = SamplingSettings(
+            extra={"ignore_eos": True, "logit_bias": {self.close.marker.ids[0]: -100.0}}
+        )
         problems = load_problems(dataset_name, "train", ProblemArguments(instruction=""))
         self.prompt_ids = [tokenize(tokenizer, prompt, {}) for prompt in problems.select(range(SEQUENCES))["prompt"]]
         self.counted = Counted(self.llm)
@@ -132,21 +134,21 @@ class Bench:
 
     def rollouts(self, workload: Workload, seed: int) -> list[Rollout]:
         if not workload.drawn:
-            return [Rollout(ids, workload.budget, self.marker, CONTEXT) for ids in self.prompt_ids]
+            return [Rollout(ids, workload.budget, self.close) for ids in self.prompt_ids]
         medians = [[MEDIAN_THINKING, MEDIAN_SOLUTION]] * len(self.prompt_ids)
         lengths = np.ceil(np.random.default_rng(seed).lognormal(np.log(medians), SIGMA)).astype(int).tolist()
         return [
-            DrawnRollout(ids, workload.budget, self.marker, workload.min_thinking + thinking, solution)
+            DrawnRollout(ids, workload.budget, self.close, workload.min_thinking + thinking, solution)
             for ids, (thinking, solution) in zip(self.prompt_ids, lengths, strict=True)
         ]
 
     def budgeted(self, scheduler: Callable[..., None], workload: Workload, seed: int) -> Run:
         rollouts = self.rollouts(workload, seed)
         sampling = self.never_ending if workload.drawn else SamplingSettings(temperature=0.0)
-        engine = LocalEngine(self.llm, self.marker, sampling)
+        engine = LocalEngine(self.llm, self.close.marker, sampling)
         run = self.measure(lambda: scheduler(engine, rollouts))
         run.completions = [rollout.completion for rollout in rollouts]
-        solutions = [each for each in self.counted.finished if self.marker.ids[0] in each.prompt_token_ids]
+        solutions = [each for each in self.counted.finished if self.close.marker.ids[0] in each.prompt_token_ids]
         run.phase2_prefill_tokens = prefill_tokens(solutions)
         return run
 

@@ -21,7 +21,7 @@ import numpy as np
 from transformers import AutoTokenizer
 from vllm import LLM
 
-from e1_trl.budget import Budget, Marker
+from e1_trl.budget import Budget, Close, Marker
 from e1_trl.engines.engine import Follow, Requests, SamplingSettings
 from e1_trl.engines.local import LocalEngine
 from e1_trl.evaluation.manifest import Manifest
@@ -128,11 +128,10 @@ def compare(model_name: str) -> Sweep:
         for i in range(PROBLEMS)
     ]
     setting = Setting(
-        marker=marker,
+        close=Close(marker, CONTEXT),
         s1_marker=marker,
         wait_ids=marker.ids,
         s1_waits=0,
-        context=CONTEXT,
         decode=tokenizer.decode,
     )
     manifest = Manifest(

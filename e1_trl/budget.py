@@ -1,6 +1,7 @@
-"""What a budget is, and which token ids mark the end of thinking.
+"""What a budget is, and how the thinking is closed when it is used up.
 
-Knows nothing about engines or models: a `Budget` is two numbers, a `Marker` is what one tokenizer makes of two texts.
+Knows nothing about engines or models: a `Budget` is two numbers, a `Marker` is what one tokenizer makes of two texts,
+a `Close` is a marker with the room that there is for it.
 """
 
 from dataclasses import dataclass, field
@@ -64,22 +65,22 @@ class Budget:
             return None
         return self.thinking + forced + self.solution
 
-    def thinking_limit(self, prompt: int, forced: int, context: int) -> int:
-        """The most tokens that one sequence may think, in a context of `context` tokens.
+    def thinking_limit(self, prompt: int, close: "Close") -> int:
+        """The most tokens that one sequence may think, after a prompt of `prompt` tokens.
 
-        `prompt` and `forced` are the tokens of its prompt and of the forced close. Unlimited thinking leaves room for
-        the forced close and the solution budget (one token if that is unlimited, too).
+        Unlimited thinking leaves room for the forced close and the solution budget (one token if that is unlimited,
+        too).
 
         Raises:
             ValueError: prompt, budget and forced close do not fit the context.
         """
-        room = context - prompt - forced - (self.solution or 1)
+        room = close.context - prompt - close.forced - (self.solution or 1)
         if room < (self.thinking or 0):
             left = prompt + room - (self.thinking or 0)
             remedy = f"set max_prompt_length to {left} or less" if left > 0 else "lower the budget"
             raise ValueError(
-                f"a prompt of {prompt} tokens with budget {self} and {forced} forced tokens does not fit "
-                f"the context of {context} tokens: {remedy}"
+                f"a prompt of {prompt} tokens with budget {self} and {close.forced} forced tokens does not fit "
+                f"the context of {close.context} tokens: {remedy}"
             )
         return room if self.thinking is None else self.thinking
 
@@ -123,6 +124,24 @@ class Marker:
         # first shows all of it.
         ends = (n for n in range(1, len(forced_ids) + 1) if text in tokenizer.decode(list(forced_ids[:n])))
         return cls(text=text, ids=ids, forced_ids=forced_ids, close_tokens=next(ends, 0))
+
+
+@dataclass(frozen=True)
+class Close:
+    """How thinking ends: at the `marker`, which is forced in time for the solution to fit the context.
+
+    Attributes:
+        marker: what ends the thinking, and what is appended when the budget does.
+        context: the longest sequence that the engine takes, in tokens.
+    """
+
+    marker: Marker
+    context: int
+
+    @property
+    def forced(self) -> int:
+        """How many tokens a forced close has."""
+        return len(self.marker.forced_ids)
 
 
 @dataclass

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
-from e1_trl.budget import Budget, Marker
+from e1_trl.budget import Budget, Close
 
 Name = tuple[int | str, ...]
 
@@ -118,8 +118,7 @@ class Rollout:
     Args:
         prompt_ids: the prompt, whose chat template may or may not have opened `<think>`.
         budget: thinking and solution budget, in tokens.
-        marker: what ends the thinking, and what is appended when the budget does.
-        context: the longest sequence that the engine takes, in tokens.
+        close: what ends the thinking, and how long a sequence the engine takes.
 
     Attributes:
         request: what to sample next; `None` once the completion is finished.
@@ -130,16 +129,15 @@ class Rollout:
 
     request: Request | None
 
-    def __init__(self, prompt_ids: Sequence[int], budget: Budget, marker: Marker, context: int):
+    def __init__(self, prompt_ids: Sequence[int], budget: Budget, close: Close):
         self.prompt_ids = list(prompt_ids)
         self._budget = budget
-        self._marker = marker
-        self._context = context
+        self._close = close
         self._thinking: Segment | None = None
         self._thinking_end: ThinkingEnd | None = None
         self._solution: Segment | None = None
 
-        max_tokens = budget.thinking_limit(len(self.prompt_ids), len(marker.forced_ids), context)
+        max_tokens = budget.thinking_limit(len(self.prompt_ids), close)
         self.request = Request(self.prompt_ids, max_tokens, stop_at_marker=True)
         if max_tokens == 0:
             self.receive(Segment([], Stop.LENGTH, []))
@@ -183,12 +181,12 @@ class Rollout:
             self.request = None
             return
         prompt_ids = [*self.prompt_ids, *thinking.token_ids, *self._forced_ids]
-        max_tokens = self._budget.solution_limit(len(prompt_ids), self._context)
+        max_tokens = self._budget.solution_limit(len(prompt_ids), self._close.context)
         self.request = Request(prompt_ids, max_tokens, stop_at_marker=False)
 
     @property
     def _forced_ids(self) -> tuple[int, ...]:
-        return self._marker.forced_ids if self._thinking_end is ThinkingEnd.FORCED else ()
+        return self._close.marker.forced_ids if self._thinking_end is ThinkingEnd.FORCED else ()
 
     @property
     def completion(self) -> Completion:
@@ -209,7 +207,7 @@ class Rollout:
             thinking_end=self._thinking_end,
             thinking_tokens=len(thinking.token_ids),
             forced_tokens=len(forced),
-            close_tokens=self._marker.close_tokens if forced else 0,
+            close_tokens=self._close.marker.close_tokens if forced else 0,
             solution_tokens=len(solution.token_ids),
             truncated=solution.stop is Stop.LENGTH,
             logprobs=logprobs,

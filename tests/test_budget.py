@@ -6,10 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from e1_trl.budget import Budget, Marker
+from e1_trl.budget import Budget, Close, Marker
 
 parts = st.one_of(st.none(), st.integers(0, 10_000))
 budgets = st.builds(lambda t, s: Budget(t, s if s is None else s + 1), parts, parts)
+
+
+def closing(forced: int, context: int) -> Close:
+    return Close(Marker("</think>", (1,), (1,) * forced, close_tokens=1), context)
 
 
 @given(budgets)
@@ -28,17 +32,18 @@ def test_a_malformed_budget_is_refused_in_one_line(text: str) -> None:
 def test_prompt_thinking_forced_close_and_solution_fit_the_context_or_are_refused(
     budget: Budget, prompt: int, forced: int, context: int
 ) -> None:
+    close = closing(forced, context)
     try:
-        thinking = budget.thinking_limit(prompt, forced, context)
+        thinking = budget.thinking_limit(prompt, close)
     except ValueError as error:
         assert prompt + (budget.thinking or 0) + forced + (budget.solution or 1) > context
         if shorter := re.search(r"set max_prompt_length to (\d+) or less$", str(error)):
-            budget.thinking_limit(int(shorter[1]), forced, context)
+            budget.thinking_limit(int(shorter[1]), close)
             with pytest.raises(ValueError, match="does not fit"):
-                budget.thinking_limit(int(shorter[1]) + 1, forced, context)
+                budget.thinking_limit(int(shorter[1]) + 1, close)
         else:
             with pytest.raises(ValueError, match=r"lower the budget$"):
-                budget.thinking_limit(1, forced, context)
+                budget.thinking_limit(1, close)
         return
     solution = budget.solution_limit(prompt + thinking + forced, context)
     assert thinking >= 0
@@ -51,8 +56,8 @@ def test_prompt_thinking_forced_close_and_solution_fit_the_context_or_are_refuse
 
 
 def test_unlimited_parts_take_what_the_context_leaves() -> None:
-    assert Budget(None, 10).thinking_limit(prompt=5, forced=1, context=100) == 84
-    assert Budget(None, None).thinking_limit(prompt=5, forced=1, context=100) == 93
+    assert Budget(None, 10).thinking_limit(prompt=5, close=closing(1, 100)) == 84
+    assert Budget(None, None).thinking_limit(prompt=5, close=closing(1, 100)) == 93
     assert Budget(20, None).solution_limit(used=26, context=100) == 74
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e1_trl.budget import Budget, Marker
+from e1_trl.budget import Budget, Close, Marker
 from e1_trl.rollout import Completion, Request, Rollout, Segment, Stop, ThinkingEnd
 
 EOS, CLOSE, OPEN = 0, 1, 2
@@ -30,7 +30,7 @@ def sample(request: Request, policy: list[int]) -> Segment:
 def complete(
     thinking: list[int], solution: list[int], budget: Budget, marker: Marker = MARKER, context: int = 1000
 ) -> Completion:
-    rollout = Rollout([3, 3, 3], budget, marker, context)
+    rollout = Rollout([3, 3, 3], budget, Close(marker, context))
     if rollout.request is not None and rollout.request.stop_at_marker:
         rollout.receive(sample(rollout.request, thinking))
     if rollout.request is not None:
@@ -78,7 +78,7 @@ def test_a_solution_without_eos_is_cut_and_flagged() -> None:
 
 
 def test_without_a_thinking_budget_the_close_is_forced_at_once() -> None:
-    rollout = Rollout([3], Budget(0, 4), MARKER, 100)
+    rollout = Rollout([3], Budget(0, 4), Close(MARKER, 100))
     assert rollout.request == Request([3, CLOSE], 4, stop_at_marker=False)
     completion = complete([], [5], Budget(0, 4))
     assert completion.token_ids.tolist() == [CLOSE, 5, EOS]
@@ -100,7 +100,7 @@ def test_unlimited_budgets_are_bounded_by_the_context_alone() -> None:
 
 def test_a_prompt_that_leaves_no_room_for_the_budget_is_refused() -> None:
     with pytest.raises(ValueError, match="prompt of 90 tokens with budget 8\\+8"):
-        Rollout([3] * 90, Budget(8, 8), MARKER, 100)
+        Rollout([3] * 90, Budget(8, 8), Close(MARKER, 100))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_what_is_graded_is_all_that_follows_the_marker(marker: Marker, graded: l
 
 
 def test_without_log_probabilities_the_completion_has_none() -> None:
-    rollout = Rollout([3], Budget(4, 4), MARKER, 100)
+    rollout = Rollout([3], Budget(4, 4), Close(MARKER, 100))
     rollout.receive(Segment([4] * 4, Stop.LENGTH))
     rollout.receive(Segment([5, EOS], Stop.EOS))
     assert rollout.completion.logprobs is None and rollout.completion.loss_mask == [1] * 4 + [0] + [1] * 2
@@ -161,7 +161,7 @@ def test_every_completion_keeps_the_invariants(
 
 
 def test_an_answer_that_nobody_asked_for_is_refused() -> None:
-    rollout = Rollout([3], Budget(4, 4), MARKER, 100)
+    rollout = Rollout([3], Budget(4, 4), Close(MARKER, 100))
     with pytest.raises(ValueError, match="not finished"):
         _ = rollout.completion
     with pytest.raises(ValueError, match="5 tokens came where 4 were asked for"):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from e1_trl import tree
-from e1_trl.budget import Budget, Marker
+from e1_trl.budget import Budget, Close, Marker
 from e1_trl.evaluation.methods import METHODS, Cell, Question, Setting, cells
 from e1_trl.rollout import Completion, Request, Rollout, Segment, Stop, ThinkingEnd
 from e1_trl.tree import Branch, Kind, Leg, Tree
@@ -35,13 +35,12 @@ def sample_greedily(request: Request, seed: int, marker: tuple[int, ...] = (MARK
 
 
 def setting(forced: tuple[int, ...] = (MARKER,), waits: int = 2) -> Setting:
-    close = forced.index(MARKER) + 1
+    marker = Marker("\0", (MARKER,), forced, close_tokens=forced.index(MARKER) + 1)
     return Setting(
-        marker=Marker("\0", (MARKER,), forced, close_tokens=close),
+        close=Close(marker, CONTEXT),
         s1_marker=Marker("\0", (MARKER,), (MARKER, 9, 9), close_tokens=1),
         wait_ids=(WAIT, 3),
         s1_waits=waits,
-        context=CONTEXT,
         decode=lambda ids: "".join(map(chr, ids)),
     )
 
@@ -58,7 +57,7 @@ def grow(
     independent: bool = False,
     serve: Callable[[Request], None] = lambda request: None,
 ) -> tuple[dict[Cell, Completion], list[Leg]]:
-    tree: Tree[Cell] = Tree(0, 0, shared.marker, shared.decode, saved, independent)
+    tree: Tree[Cell] = Tree(0, 0, shared.close.marker, shared.decode, saved, independent)
     for cell in wanted:
         start(tree, cell, PROMPT, shared)
     legs, queue = [], list(tree.requests())
@@ -66,7 +65,7 @@ def grow(
     while queue:
         (_, branch), request = queue.pop(rng.randrange(len(queue)))  # segments finish in any order
         serve(request)
-        legs.append(tree.receive(branch, sample_greedily(request, seed, shared.marker.ids)))
+        legs.append(tree.receive(branch, sample_greedily(request, seed, shared.close.marker.ids)))
         queue += tree.requests()
     assert tree.finished
     return tree.completions, legs
@@ -93,7 +92,7 @@ def test_a_shared_tree_answers_as_separate_rollouts_do(at: list[Budget], seed: i
     shared = setting(forced)
     results, _ = grow(cells(["separate"], at), shared, seed)
     for budget in at:
-        rollout = Rollout(PROMPT, budget, shared.marker, CONTEXT)
+        rollout = Rollout(PROMPT, budget, shared.close)
         while rollout.request is not None:
             rollout.receive(sample_greedily(rollout.request, seed))
         assert results[Cell("separate", budget)] == rollout.completion
@@ -147,7 +146,7 @@ def test_no_two_requests_are_called_the_same_and_a_resumed_run_calls_them_as_bef
 def test_other_problems_and_samples_are_called_otherwise() -> None:
     shared, names = setting(), set()
     for problem, sample in ((0, 0), (0, 1), (1, 0)):
-        tree: Tree[Cell] = Tree(problem, sample, shared.marker, shared.decode)
+        tree: Tree[Cell] = Tree(problem, sample, shared.close.marker, shared.decode)
         start(tree, Cell("separate", Budget(4, 3)), PROMPT, shared)
         names |= {request.name for _, request in tree.requests()}
     assert len(names) == 3
@@ -217,7 +216,7 @@ def test_a_marker_of_several_tokens_is_found_where_two_legs_meet() -> None:
 
 def test_a_request_that_waits_to_be_submitted_is_not_made_again() -> None:
     shared = setting()
-    tree: Tree[Cell] = Tree(0, 0, shared.marker, shared.decode)
+    tree: Tree[Cell] = Tree(0, 0, shared.close.marker, shared.decode)
     for cell in cells(["separate", "no_thinking"], [Budget(4, 5), Budget(8, 5)]):
         start(tree, cell, PROMPT, shared)
     submitted = []

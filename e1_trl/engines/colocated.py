@@ -12,7 +12,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 from transformers import set_seed
 from trl.generation.vllm_generation import VLLMGeneration
 
-from e1_trl.budget import Marker
+from e1_trl.budget import Close
 from e1_trl.engines.engine import SamplingSettings, run
 from e1_trl.engines.server import ServerEngine
 from e1_trl.rollout import Completion, Name, Rollout
@@ -49,7 +49,7 @@ def sampling_of(generation: VLLMGeneration) -> SamplingSettings:
 
 
 def make_training_engine(
-    generation: VLLMGeneration, marker: Marker, context: int, accelerator: Accelerator, adapter: bool, seed: int
+    generation: VLLMGeneration, close: Close, accelerator: Accelerator, adapter: bool, seed: int
 ) -> TrainingEngine:
     """The engine of TRL's `vllm_mode`; inside the processes, its weights are compared with the trainer's at every sync.
 
@@ -57,8 +57,7 @@ def make_training_engine(
 
     Args:
         generation: TRL's engine or its client.
-        marker: what ends the thinking.
-        context: the longest sequence, in tokens.
+        close: what ends the thinking, and the longest sequence.
         accelerator: the trainer's.
         adapter: a LoRA adapter is trained.
         seed: of the training.
@@ -68,19 +67,19 @@ def make_training_engine(
     """
     if generation.mode == "server":
         main = accelerator.is_main_process
-        return ServedEngine(accelerator, _connect(generation, marker, context, seed) if main else None)
+        return ServedEngine(accelerator, _connect(generation, close, seed) if main else None)
     from e1_trl.engines.weight_check import WeightCheck
     from e1_trl.engines.weights import reload_weights
 
     on_cpu = accelerator.device.type == "cpu"
     check = WeightCheck(generation, partial(reload_weights, generation) if on_cpu else generation.sync_weights)
     generation.sync_weights = check
-    return ColocatedEngine(generation, marker, accelerator, adapter, seed, check)
+    return ColocatedEngine(generation, close, accelerator, adapter, seed, check)
 
 
-def _connect(generation: VLLMGeneration, marker: Marker, context: int, seed: int) -> ServerEngine:
+def _connect(generation: VLLMGeneration, close: Close, seed: int) -> ServerEngine:
     client, sampling = generation.vllm_client, sampling_of(generation)
-    return ServerEngine.connect(f"{client.base_url}/v1", client.model, marker, sampling, context, seed=seed)
+    return ServerEngine.connect(f"{client.base_url}/v1", client.model, close, sampling, seed=seed)
 
 
 class ColocatedEngine:
@@ -89,7 +88,7 @@ class ColocatedEngine:
     def __init__(
         self,
         generation: VLLMGeneration,
-        marker: Marker,
+        close: Close,
         accelerator: Accelerator,
         adapter: bool,
         seed: int,
@@ -98,7 +97,7 @@ class ColocatedEngine:
         from e1_trl.engines.local import LocalEngine
 
         self._generation = generation
-        self._engine = LocalEngine(generation.llm, marker, sampling_of(generation))
+        self._engine = LocalEngine(generation.llm, close.marker, sampling_of(generation))
         self._accelerator = accelerator
         self._adapter = adapter
         self._seed = seed

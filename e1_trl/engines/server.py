@@ -11,7 +11,7 @@ from threading import Thread
 import httpx
 from openai import DefaultHttpxClient, OpenAI, OpenAIError, Timeout
 
-from e1_trl.budget import Marker
+from e1_trl.budget import Close, Marker
 from e1_trl.engines.engine import EngineError, Follow, Key, Requests, SamplingSettings, read_stop, request_parameters
 from e1_trl.rollout import Request, Segment
 from e1_trl.seeds import seed_of
@@ -59,13 +59,12 @@ class ServerEngine:
         cls,
         base_url: str,
         model: str,
-        marker: Marker,
+        close: Close,
         sampling: SamplingSettings,
-        context: int,
         concurrency: int = MOST_IN_FLIGHT,
         seed: int | None = None,
     ) -> "ServerEngine":
-        """Make sure that the server is there, serves the model, and takes sequences of `context` tokens.
+        """Make sure that the server is there, serves the model, and takes sequences of `close.context` tokens.
 
         The key is taken from `OPENAI_API_KEY`. Requests are repeated for some minutes while the server is away. The
         process's own limit on open files is raised as far as `concurrency` connections need; where that is not
@@ -87,12 +86,13 @@ class ServerEngine:
         if model not in models:
             raise EngineError(f"{base_url} serves {', '.join(models)}, not {model!r}; set served_model_name")
         length = (models[model].model_extra or {}).get("max_model_len")
-        if length is not None and length < context:
+        if length is not None and length < close.context:
             raise EngineError(
-                f"{base_url} has a context of {length} tokens, the budgets need {context}; "
-                f"restart it with --max-model-len {context}, or lower the budgets"
+                f"{base_url} has a context of {length} tokens, the budgets need {close.context}; "
+                f"restart it with --max-model-len {close.context}, or lower the budgets"
             )
-        return cls(client.with_options(max_retries=RETRIES), model, marker, sampling, _connections(concurrency), seed)
+        client = client.with_options(max_retries=RETRIES)
+        return cls(client, model, close.marker, sampling, _connections(concurrency), seed)
 
     def serve(self, requests: Requests[Key], follow: Follow[Key]) -> None:
         """See `Engine.serve`. The client retries what can be retried; the first failure ends it, waiting for nobody."""

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from e1_trl.budget import Budget, Marker
+from e1_trl.budget import Budget, Close, Marker
 from e1_trl.rollout import Completion, Rollout, Segment, Stop, ThinkingEnd
 from e1_trl.tree import Coroutine, Kind, Tree
 
@@ -46,23 +46,29 @@ class Setting:
     """What all problems of an evaluation share.
 
     Attributes:
-        marker: what ends the thinking, and what separate budgeting appends in its place.
+        close: what ends the thinking, what separate budgeting appends in its place, and the engine's context.
         s1_marker: the same with what s1 appends: the close, and words that ask for the answer.
         wait_ids: what s1 puts in place of an early close ("Wait").
         s1_waits: how often it does so at most.
-        context: the longest sequence that the engine takes, in tokens.
         decode: token ids to text.
         response: the longest completion where a part of the budget is unlimited, in tokens; `None`: what the context
             leaves.
     """
 
-    marker: Marker
+    close: Close
     s1_marker: Marker
     wait_ids: tuple[int, ...]
     s1_waits: int
-    context: int
     decode: Callable[[list[int]], str]
     response: int | None = None
+
+    def s1_close(self) -> Close:
+        """With what s1 appends."""
+        return replace(self.close, marker=self.s1_marker)
+
+    def no_close(self) -> Close:
+        """With nothing that is appended."""
+        return replace(self.close, marker=replace(self.close.marker, forced_ids=(), close_tokens=0))
 
 
 @dataclass(frozen=True)
@@ -79,14 +85,14 @@ Answer = Callable[[Tree[Cell], Question, Setting], Coroutine[Completion]]
 
 def separate(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
     """Separate budgets for thinking and solution (arXiv 2505.05315, section 3.1): the rollout that training runs."""
-    return (yield from tree.drive(Rollout(question.prompt_ids, question.budget, setting.marker, setting.context)))
+    return (yield from tree.drive(Rollout(question.prompt_ids, question.budget, setting.close)))
 
 
 def _solve(
-    tree: Tree[Cell], prompt_ids: list[int], thinking: Segment, budget: Budget, marker: Marker, context: int
+    tree: Tree[Cell], prompt_ids: list[int], thinking: Segment, budget: Budget, close: Close
 ) -> Coroutine[Completion]:
-    """Answer after a given thinking, which the marker's forced tokens end if its length stopped it."""
-    rollout = Rollout(prompt_ids, budget, marker, context)
+    """Answer after a given thinking, which the forced close ends if its length stopped it."""
+    rollout = Rollout(prompt_ids, budget, close)
     if rollout.request is not None and rollout.request.stop_at_marker:  # a budget of 0 is forced at once
         rollout.receive(thinking)
     return (yield from tree.drive(rollout))
@@ -95,7 +101,7 @@ def _solve(
 def truncation(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
     """Naive truncation: one budget of `t + s` tokens, cut wherever that is. Unconstrained if it is unlimited."""
     total = question.budget.completion_tokens(forced=0)
-    limit = setting.context - len(question.prompt_ids) if total is None else total
+    limit = setting.close.context - len(question.prompt_ids) if total is None else total
     thinking = yield from tree.sample(question.prompt_ids, Kind.THINKING, limit)
     used = len(thinking.token_ids)
     if thinking.stop is not Stop.MARKER or used == limit:
@@ -108,9 +114,8 @@ def truncation(tree: Tree[Cell], question: Question, setting: Setting) -> Corout
             solution_tokens=0,
             truncated=thinking.stop is not Stop.EOS,
         )
-    nothing_forced = replace(setting.marker, forced_ids=(), close_tokens=0)
     rest = Budget(used, limit - used)
-    return (yield from _solve(tree, question.prompt_ids, thinking, rest, nothing_forced, setting.context))
+    return (yield from _solve(tree, question.prompt_ids, thinking, rest, setting.no_close()))
 
 
 def s1(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
@@ -118,8 +123,8 @@ def s1(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Comp
 
     Waits count as thinking. A close is accepted once no wait is left, or a wait would not fit.
     """
-    prompt_ids, marker = question.prompt_ids, setting.s1_marker
-    limit = question.budget.thinking_limit(len(prompt_ids), len(marker.forced_ids), setting.context)
+    prompt_ids, close = question.prompt_ids, setting.s1_close()
+    limit = question.budget.thinking_limit(len(prompt_ids), close)
     thinking = yield from tree.sample(prompt_ids, Kind.THINKING, limit)
     for _ in range(setting.s1_waits):
         if thinking.stop is not Stop.MARKER:
@@ -130,7 +135,7 @@ def s1(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Comp
             break
         more = yield from tree.sample([*prompt_ids, *waited], Kind.THINKING, limit - len(waited))
         thinking = Segment([*waited, *more.token_ids], more.stop)
-    return (yield from _solve(tree, prompt_ids, thinking, question.budget, marker, setting.context))
+    return (yield from _solve(tree, prompt_ids, thinking, question.budget, close))
 
 
 def s1_no_wait(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
@@ -141,8 +146,8 @@ def s1_no_wait(tree: Tree[Cell], question: Question, setting: Setting) -> Corout
 def _marker_start(token_ids: Sequence[int], setting: Setting) -> int:
     """Where the marker that ends `token_ids` begins."""
     start = len(token_ids) - 1
-    if len(setting.marker.ids) > 1:
-        while start > 0 and setting.marker.text not in setting.decode(list(token_ids[start:])):
+    if len(setting.close.marker.ids) > 1:
+        while start > 0 and setting.close.marker.text not in setting.decode(list(token_ids[start:])):
             start -= 1
     return start
 
@@ -157,11 +162,11 @@ def mixed(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[C
     """Thinking by another model, solution by this one (the paper's Table 2)."""
     if question.thinking is None:
         raise ValueError("mixed needs the thinking of another model")
-    prompt_ids, marker, given = question.prompt_ids, setting.marker, question.thinking
-    limit = question.budget.thinking_limit(len(prompt_ids), len(marker.forced_ids), setting.context)
+    prompt_ids, given = question.prompt_ids, question.thinking
+    limit = question.budget.thinking_limit(len(prompt_ids), setting.close)
     whole = len(given.token_ids) <= limit
     thinking = Segment(given.token_ids[:limit], given.stop if whole else Stop.LENGTH)
-    return (yield from _solve(tree, prompt_ids, thinking, question.budget, marker, setting.context))
+    return (yield from _solve(tree, prompt_ids, thinking, question.budget, setting.close))
 
 
 def _bounded_solution(budget: Budget) -> Budget | None:
@@ -180,14 +185,6 @@ def _as_released(budget: Budget) -> Budget | None:
     return None if _bounded(budget) is None else Budget(budget.thinking, S1_RELEASED_SOLUTION)
 
 
-def _nothing(setting: Setting) -> int:
-    return 0
-
-
-def _s1_words(setting: Setting) -> int:
-    return len(setting.s1_marker.forced_ids)
-
-
 @dataclass(frozen=True)
 class Method:
     """All that one method is.
@@ -196,7 +193,7 @@ class Method:
         answer: the coroutine that makes one completion.
         keeps: the budget that it keeps where another is asked for; `None` if it cannot keep any.
         asks: what it adds to the problem.
-        forces: the most tokens that it appends to end the thinking.
+        close: with what it ends the thinking.
         bounded: the thinking budget bounds its thinking.
         unboxed: an answer that follows its forced text is read without a box, too. In evaluation only.
     """
@@ -204,7 +201,7 @@ class Method:
     answer: Answer
     keeps: Callable[[Budget], Budget | None] = _bounded
     asks: Callable[[Budget], str] = lambda budget: ""
-    forces: Callable[[Setting], int] = lambda setting: len(setting.marker.forced_ids)
+    close: Callable[[Setting], Close] = lambda setting: setting.close
     bounded: bool = True
     unboxed: bool = False
 
@@ -214,27 +211,27 @@ class Method:
         Raises:
             ValueError: it does not fit the context.
         """
-        forced = self.forces(setting)
+        close = self.close(setting)
         bound = budget if self.bounded else Budget(None, budget.solution)
-        completion = bound.completion_tokens(forced) or setting.response
-        context = setting.context if completion is None else min(setting.context, longest_prompt + completion)
-        bound.thinking_limit(longest_prompt, forced, context)
+        completion = bound.completion_tokens(close.forced) or setting.response
+        context = close.context if completion is None else min(close.context, longest_prompt + completion)
+        bound.thinking_limit(longest_prompt, replace(close, context=context))
         return context
 
 
 MIXED = "mixed"
 METHODS = {
     "separate": Method(separate, keeps=_bounded_solution),
-    "truncation": Method(truncation, forces=_nothing),
-    "s1": Method(s1, forces=_s1_words, unboxed=True),
-    "s1_no_wait": Method(s1_no_wait, forces=_s1_words, unboxed=True),
-    "s1_as_released": Method(s1, keeps=_as_released, forces=_s1_words, unboxed=True),
+    "truncation": Method(truncation, close=Setting.no_close),
+    "s1": Method(s1, close=Setting.s1_close, unboxed=True),
+    "s1_no_wait": Method(s1_no_wait, close=Setting.s1_close, unboxed=True),
+    "s1_as_released": Method(s1, keeps=_as_released, close=Setting.s1_close, unboxed=True),
     "l1_exact": Method(length_in_prompt, asks=lambda budget: f"Think for {budget.thinking} tokens.", bounded=False),
     "l1_max": Method(
         length_in_prompt, asks=lambda budget: f"Think for maximum {budget.thinking} tokens.", bounded=False
     ),
     "no_thinking": Method(separate, keeps=_without_thinking),
-    "unconstrained": Method(truncation, keeps=lambda budget: Budget(None, None), forces=_nothing),
+    "unconstrained": Method(truncation, keeps=lambda budget: Budget(None, None), close=Setting.no_close),
     MIXED: Method(mixed, keeps=_bounded_solution),
 }
 

@@ -69,11 +69,12 @@ class Plan:
     def tree(self, problem: Problem, sample: int, saved: Sequence[Leg]) -> Tree[Cell]:
         """A tree with its methods run as far as what is saved of it reaches."""
         setting = self.setting
-        tree: Tree[Cell] = Tree(problem.index, sample, setting.marker, setting.decode, saved, self.independent)
+        tree: Tree[Cell] = Tree(problem.index, sample, setting.close.marker, setting.decode, saved, self.independent)
         for cell in self.cells(problem, sample):
             thinking = self.thinking.get((problem.index, sample)) if cell.method == MIXED else None
             method, prompt_ids = METHODS[cell.method], problem.prompts[cell.request]
-            room = replace(setting, context=method.context(len(prompt_ids), cell.budget, setting))
+            context = method.context(len(prompt_ids), cell.budget, setting)
+            room = replace(setting, close=replace(setting.close, context=context))
             tree.start(cell, method.answer(tree, Question(prompt_ids, cell.budget, thinking), room))
         return tree
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from e1_trl.answers.grade import Grader
 from e1_trl.answers.graders import make_grader
 from e1_trl.atomic import StoreError
-from e1_trl.budget import Budget, Marker
+from e1_trl.budget import Budget, Close, Marker
 from e1_trl.checkpoints.budget_file import FILE, Trained
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.engines.engine import SamplingSettings
@@ -134,11 +134,11 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         chat_template_kwargs=template,
         instruction=arguments.instruction,
         max_prompt_length=arguments.max_prompt_length,
-        marker=list(setting.marker.ids),
-        forced_text=list(setting.marker.forced_ids),
+        marker=list(setting.close.marker.ids),
+        forced_text=list(setting.close.marker.forced_ids),
         s1=[list(setting.s1_marker.forced_ids), list(setting.wait_ids)],
         s1_waits=setting.s1_waits,
-        context=setting.context,
+        context=setting.close.context,
         sampling=asdict(sampling),
         seed=arguments.seed,
         independent=arguments.independent,
@@ -166,8 +166,8 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         conditions=manifest.conditions(
             problems=count,
             local=arguments.benchmark is None or arguments.local_benchmarks is not None,
-            marker=setting.marker.text,
-            forced_text=setting.decode(list(setting.marker.forced_ids)),
+            marker=setting.close.marker.text,
+            forced_text=setting.decode(list(setting.close.marker.forced_ids)),
             s1_text=arguments.s1_text,
             wait_text=arguments.wait_text,
         ),
@@ -210,11 +210,10 @@ def told_by_the_model(arguments: EvaluationArguments) -> EvaluationArguments:
 def _settle(arguments: EvaluationArguments, tokenizer: "PreTrainedTokenizerBase", context: int) -> Setting:
     marker = Marker.from_tokenizer(tokenizer, arguments.marker, arguments.forced_text)
     return Setting(
-        marker=marker,
+        close=Close(marker, context),
         s1_marker=Marker.from_tokenizer(tokenizer, arguments.marker, marker.text + arguments.s1_text),
         wait_ids=tuple(tokenizer.encode(arguments.wait_text, add_special_tokens=False)),
         s1_waits=arguments.s1_waits,
-        context=context,
         decode=tokenizer.decode,
         response=None if arguments.max_model_length or context <= RESPONSE else RESPONSE,
     )

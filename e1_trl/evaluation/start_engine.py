@@ -1,6 +1,7 @@
 """Starts, or finds, the engine of an evaluation. The only place of the evaluation that loads one."""
 
 import os
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -22,14 +23,14 @@ def start_engine(prepared: Prepared, plan: Plan, stored: int, rank: int = 0) -> 
     Raises:
         EngineError: the server does not serve the model or vLLM does not start.
     """
-    arguments, marker, context = prepared.arguments, prepared.setting.marker, plan.context
+    arguments, close = prepared.arguments, replace(prepared.setting.close, context=plan.context)
     if arguments.base_url is not None:
         from e1_trl.engines.server import MOST_IN_FLIGHT, ServerEngine
 
         served = arguments.served_model_name or arguments.model
         concurrency = arguments.concurrency or MOST_IN_FLIGHT
         seed = arguments.seed if arguments.request_seeds else None
-        return ServerEngine.connect(arguments.base_url, served, marker, prepared.sampling, context, concurrency, seed)
+        return ServerEngine.connect(arguments.base_url, served, close, prepared.sampling, concurrency, seed)
     # The engine is stepped in this process. Set before vLLM is imported, which the next line does.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     from e1_trl.engines.local import LocalEngine
@@ -37,11 +38,11 @@ def start_engine(prepared: Prepared, plan: Plan, stored: int, rank: int = 0) -> 
     checkpoint = prepared.checkpoint
     return LocalEngine.start(
         checkpoint.model,
-        marker,
+        close.marker,
         prepared.sampling,
         arguments.concurrency or SLOTS,
         adapter=checkpoint.adapter_folder,
-        options=engine_options(prepared, context, seed=seed_of(arguments.seed, rank, stored) % NUMPY),
+        options=engine_options(prepared, close.context, seed=seed_of(arguments.seed, rank, stored) % NUMPY),
     )
 
 

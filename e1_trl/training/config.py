@@ -11,7 +11,7 @@ from transformers.integrations import get_available_reporting_integrations
 from transformers.trainer_utils import HubStrategy, IntervalStrategy
 from trl import GRPOConfig, ScriptArguments
 
-from e1_trl.budget import Budget, Marker
+from e1_trl.budget import Budget, Close, Marker
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
 from e1_trl.training.recipe_as_run import secrets_in
 
@@ -178,7 +178,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
         ]
         context = self.vllm_max_model_length or min(max(needed), model_context)
         for budget in budgets:
-            budget.thinking_limit(self.max_prompt_length, forced, context)
+            budget.thinking_limit(self.max_prompt_length, Close(marker, context))
         longest = self.budget.completion_tokens(forced) or context - self.max_prompt_length
         if self.max_completion_length is not None and self.max_completion_length < longest:
             raise ValueError(
@@ -190,11 +190,14 @@ class E1Config(BudgetedTraining, GRPOConfig):
 
 @dataclass(frozen=True)
 class Settled:
-    """What a configuration comes to with one model, known before its weights are loaded."""
+    """What a configuration comes to with one model, known before its weights are loaded.
+
+    `completion` is the longest one, in tokens.
+    """
 
     tokenizer: PreTrainedTokenizerBase
-    marker: Marker
-    lengths: Lengths
+    close: Close
+    completion: int
 
 
 def settle(args: E1Config, model: str | PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None) -> Settled:
@@ -215,7 +218,8 @@ def settle(args: E1Config, model: str | PreTrainedModel, tokenizer: PreTrainedTo
         tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left", truncation_side="left", **hub)
     config = AutoConfig.from_pretrained(name, **hub) if isinstance(model, str) else model.config
     marker = Marker.from_tokenizer(tokenizer, args.marker, args.forced_text)
-    return Settled(tokenizer, marker, args.lengths(marker, config.get_text_config().max_position_embeddings))
+    lengths = args.lengths(marker, config.get_text_config().max_position_embeddings)
+    return Settled(tokenizer, Close(marker, lengths.context), lengths.completion)
 
 
 @dataclass

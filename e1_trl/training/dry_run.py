@@ -33,7 +33,7 @@ def describe(args: E1Config, kind: str, settled: Settled, problems: Problems, gr
         problems: what is trained and evaluated on.
         grader: grades as the accuracy reward does.
     """
-    tokenizer, marker, lengths = settled.tokenizer, settled.marker, settled.lengths
+    tokenizer, marker = settled.tokenizer, settled.close.marker
     first = problems.train[0]
     ids = tokenize(tokenizer, first["prompt"], args.chat_template_kwargs or {})
     rollouts = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
@@ -48,8 +48,8 @@ def describe(args: E1Config, kind: str, settled: Settled, problems: Problems, gr
             f"marker           {marker.text!r} = {list(marker.ids)}",
             f"forced text      {tokenizer.decode(marker.forced_ids)!r} = {list(marker.forced_ids)}, "
             + (f"closed by the first {marker.close_tokens}" if marker.close_tokens else "which holds no marker"),
-            f"budget           {args.budget} tokens: completions of up to {lengths.completion}",
-            f"context          {lengths.context} tokens, of which prompts take up to {args.max_prompt_length}",
+            f"budget           {args.budget} tokens: completions of up to {settled.completion}",
+            f"context          {settled.close.context} tokens, of which prompts take up to {args.max_prompt_length}",
             *(_graded(first["answers"], grader) if kind == "mathematics" else _run(first, grader)),
             f"training         {len(problems.train)} prompts, {steps_of(args, len(problems.train))} steps",
             f"a step           {rollouts} rollouts: {args.per_device_train_batch_size} per device x "

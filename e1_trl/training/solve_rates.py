@@ -133,8 +133,8 @@ def check_settings(names: Sequence[str], args: E1Config, model: str, settled: Se
         OSError: there is no such model.
     """
     here: dict[str, Any] = {
-        "marker": list(settled.marker.ids),
-        "forced_text": list(settled.marker.forced_ids),
+        "marker": list(settled.close.marker.ids),
+        "forced_text": list(settled.close.marker.forced_ids),
         "temperature": args.temperature,
         "top_p": args.top_p,
         "top_k": max(args.top_k, 0),

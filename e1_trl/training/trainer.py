@@ -98,8 +98,8 @@ class E1Trainer(GRPOTrainer):
                 eval_dataset = prepared(eval_dataset)
 
         args = copy.copy(args)
-        args.max_completion_length = settled.lengths.completion
-        args.vllm_max_model_length = settled.lengths.context
+        args.max_completion_length = settled.completion
+        args.vllm_max_model_length = settled.close.context
         if args.push_to_hub and args.log_completions and args.process_index == 0:
             hub.keep_from_the_hub(Path(args.output_dir))
         revision = (args.model_init_kwargs or {}).get("revision")
@@ -118,8 +118,7 @@ class E1Trainer(GRPOTrainer):
         base = model if isinstance(model, str) else model.name_or_path
         self.origin = Origin.of(base, revision)
         self.recipe: dict[str, Any] | None = None
-        self.marker = settled.marker
-        self.context = settled.lengths.context
+        self.close = settled.close
         self._table_step: int | None = None  # when a table of completions was last logged
         self.num_completions_to_print = 0  # of TRL's table, in the place of which there are `transcripts`
         self._rollouts: list[tuple[list[int], Completion]] = []  # of this process, the last ones
@@ -135,7 +134,7 @@ class E1Trainer(GRPOTrainer):
             handler.addFilter(Once())
         self._generations: dict[tuple[bool, int], int] = {}
         self.engine = make_training_engine(
-            self.vllm_generation, self.marker, self.context, self.accelerator, is_peft_model(self.model), args.seed
+            self.vllm_generation, self.close, self.accelerator, is_peft_model(self.model), args.seed
         )
 
     @staticmethod
@@ -216,8 +215,8 @@ class E1Trainer(GRPOTrainer):
         folder = Path(self.args.output_dir)
         named = () if dataset_name is None or Path(dataset_name).exists() else (dataset_name,)
         origin = replace(self.origin, datasets=tuple(dict.fromkeys([*self.origin.datasets, *named])))
-        forced_text = self.marker.text if self.args.forced_text is None else self.args.forced_text
-        trained = Trained.of(self.marker, forced_text, self.args.budget)
+        forced_text = self.close.marker.text if self.args.forced_text is None else self.args.forced_text
+        trained = Trained.of(self.close.marker, forced_text, self.args.budget)
         more = [tags] if isinstance(tags, str) else tags or []
         try:
             model_card.write_details(folder, trained, origin, self.recipe)
@@ -235,7 +234,7 @@ class E1Trainer(GRPOTrainer):
         return done
 
     def complete(self, prompts: list[Any], budget: Budget) -> list[Completion]:
-        """Complete this process's prompts at any budget that fits `context`, with the weights of now.
+        """Complete this process's prompts at any budget that fits the context, with the weights of now.
 
         A collective operation. Nothing is logged and nothing is trained on.
         """
@@ -246,7 +245,7 @@ class E1Trainer(GRPOTrainer):
         # Counted from the step on, evaluations apart, a generation has the same name in a run that was resumed.
         at = (training, self.state.global_step)
         self._generations[at] = self._generations.get(at, 0) + 1
-        rollouts = [Rollout(ids, budget, self.marker, self.context) for ids in prompt_ids]
+        rollouts = [Rollout(ids, budget, self.close) for ids in prompt_ids]
         return self.engine.complete(rollouts, (*at, self._generations[at]))
 
     def _calculate_rewards(

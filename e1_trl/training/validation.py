@@ -56,7 +56,7 @@ class BudgetEvaluation(TrainerCallback):
         self, trainer: E1Trainer, prompts: Dataset, budgets: Sequence[Budget], grader: Grader, samples: int = 1
     ):
         for budget in budgets:
-            budget.thinking_limit(max(prompts["prompt_tokens"]), len(trainer.marker.forced_ids), trainer.context)
+            budget.thinking_limit(max(prompts["prompt_tokens"]), trainer.close)
         self.trainer = trainer
         self.prompts = prompts
         self.budgets = budgets

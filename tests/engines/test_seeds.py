@@ -9,7 +9,7 @@ from accelerate import Accelerator
 from conftest import BASE, SERVED_CONTEXT, free_port, options, serving
 from transformers import AutoTokenizer
 
-from e1_trl.budget import Budget, Marker
+from e1_trl.budget import Budget, Close, Marker
 from e1_trl.engines.colocated import ServedEngine
 from e1_trl.engines.engine import Follow, Key, Requests, SamplingSettings
 from e1_trl.engines.server import ServerEngine
@@ -44,14 +44,14 @@ class Spread:
 
 def test_the_rollouts_of_a_group_that_several_engines_share_are_no_copies(alike: tuple[str, str]) -> None:
     tokenizer = AutoTokenizer.from_pretrained(BASE)
-    marker = Marker.from_tokenizer(tokenizer)
+    close = Close(Marker.from_tokenizer(tokenizer), SERVED_CONTEXT)
     prompt_ids = tokenizer.encode("<|user|>a=7;b=a-2;c=b+2;d=c+6;d?<|assistant|><think>")
 
     def group(number: int, *servers: str) -> list[list[int]]:
         sampling = SamplingSettings(temperature=1.5)
-        at = (marker, sampling, SERVED_CONTEXT, IN_TURNS)
+        at = (close, sampling, IN_TURNS)
         engine = Spread(*(ServerEngine.connect(server, "nano", *at, seed=42) for server in servers))
-        rollouts = [Rollout(prompt_ids, Budget(64, 32), marker, SERVED_CONTEXT) for _ in range(8)]
+        rollouts = [Rollout(prompt_ids, Budget(64, 32), close) for _ in range(8)]
         completions = ServedEngine(Accelerator(cpu=True), engine).complete(rollouts, (True, 0, number))  # type: ignore[arg-type]
         return [completion.token_ids.tolist() for completion in completions]
 

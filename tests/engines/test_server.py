@@ -23,7 +23,7 @@ from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 import e1_trl.engines.server
-from e1_trl.budget import Budget, Marker
+from e1_trl.budget import Budget, Close, Marker
 from e1_trl.checkpoints.budget_file import Trained
 from e1_trl.checkpoints.origin import Origin
 from e1_trl.checkpoints.usage import serving
@@ -55,10 +55,11 @@ def test_server_and_process_sample_the_same_tokens_at_temperature_zero(
     # One marker of a single token, and one of several with a longer forced text.
     for marker in (Marker.from_tokenizer(tokenizer), Marker.from_tokenizer(tokenizer, ";c=", "Wait ;c=")):
         for budget in (Budget(0, 8), Budget(20, 8), Budget(None, 8)):
-            local = [Rollout(ids, budget, marker, SERVED_CONTEXT) for ids in prompt_ids]
-            remote = [Rollout(ids, budget, marker, SERVED_CONTEXT) for ids in prompt_ids]
+            close = Close(marker, SERVED_CONTEXT)
+            local = [Rollout(ids, budget, close) for ids in prompt_ids]
+            remote = [Rollout(ids, budget, close) for ids in prompt_ids]
             run(LocalEngine(llm, marker, GREEDY), local)
-            run(ServerEngine.connect(str(server.base_url), "nano", marker, GREEDY, SERVED_CONTEXT), remote)
+            run(ServerEngine.connect(str(server.base_url), "nano", close, GREEDY), remote)
             for ours, theirs in zip(local, remote, strict=True):
                 assert ours.completion.token_ids == theirs.completion.token_ids
                 assert ours.completion.thinking_end is theirs.completion.thinking_end
@@ -102,12 +103,12 @@ def test_a_server_that_lacks_something_is_refused_in_one_line(server: openai.Ope
         ("http://127.0.0.1:9/v1", "nano", SERVED_CONTEXT, "no answer from http://127.0.0.1:9/v1"),
     ):
         with pytest.raises(EngineError, match=expected) as error:
-            ServerEngine.connect(address, model, MARKER, GREEDY, context)
+            ServerEngine.connect(address, model, Close(MARKER, context), GREEDY)
         assert "\n" not in str(error.value)
 
 
 def test_a_refused_request_raises_and_is_not_retried_forever(server: openai.OpenAI) -> None:
-    rollout = Rollout([2] * 200, Budget(8, 8), MARKER, context=100_000)
+    rollout = Rollout([2] * 200, Budget(8, 8), Close(MARKER, 100_000))
     rollout.request = Request([2] * 1000, 8, stop_at_marker=True)  # longer than the server's context
     with pytest.raises(EngineError, match="the server refused a request"):
         run(ServerEngine(server, "nano", MARKER, GREEDY), [rollout])
@@ -152,7 +153,7 @@ class Stub(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def engine(self, concurrency: int = MOST_IN_FLIGHT, seed: int | None = None) -> ServerEngine:
-        return ServerEngine.connect(self.url, "m", MARKER, GREEDY, context=100, concurrency=concurrency, seed=seed)
+        return ServerEngine.connect(self.url, "m", Close(MARKER, 100), GREEDY, concurrency, seed)
 
 
 @pytest.fixture
@@ -190,12 +191,12 @@ def test_a_refusal_ends_it_at_once_and_loses_nothing_that_was_finished(end: thre
 def test_a_program_that_gave_up_does_not_wait_for_what_is_still_in_flight(end: threading.Event) -> None:
     stub = Stub(lambda first: 400 if first == 1 else 200 if end.wait() else 0)
     program = f"""
-from e1_trl.budget import Marker
+from e1_trl.budget import Close, Marker
 from e1_trl.engines.engine import SamplingSettings
 from e1_trl.engines.server import MOST_IN_FLIGHT, ServerEngine
 from e1_trl.rollout import Request
 
-engine = ServerEngine.connect({stub.url!r}, "m", Marker("</think>", (5,), (5,), 1), SamplingSettings(), context=100)
+engine = ServerEngine.connect({stub.url!r}, "m", Close(Marker("</think>", (5,), (5,), 1), 100), SamplingSettings())
 engine.serve([(first, Request([first], 1, False)) for first in (2, 1)], lambda key, segment: [])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
@@ -223,7 +224,7 @@ def test_every_request_of_a_training_has_a_seed_of_its_own_and_none_where_server
     def seeds(*generations: tuple[int, ...], seed: int | None = 42) -> list[int | None]:
         stub = Stub(lambda first: 200)
         for generation in generations:  # the thinking is one token, the solution another
-            run(stub.engine(seed=seed), [Rollout([7], Budget(1, 1), MARKER, 100) for _ in range(8)], generation)
+            run(stub.engine(seed=seed), [Rollout([7], Budget(1, 1), Close(MARKER, 100)) for _ in range(8)], generation)
         return stub.seeds
 
     drawn = seeds((0, 1), (0, 2), (1, 1))
@@ -280,11 +281,11 @@ def test_a_server_may_be_slow_but_not_hang(end: threading.Event, monkeypatch: py
 
 def test_a_training_process_gets_its_own_completions_from_the_server(server: openai.OpenAI) -> None:
     tokenizer = AutoTokenizer.from_pretrained(BASE)
-    marker = Marker.from_tokenizer(tokenizer)
-    engine = ServerEngine.connect(str(server.base_url), "nano", marker, GREEDY, SERVED_CONTEXT)
+    close = Close(Marker.from_tokenizer(tokenizer), SERVED_CONTEXT)
+    engine = ServerEngine.connect(str(server.base_url), "nano", close, GREEDY)
     prompts = [tokenizer.encode(f"<|user|>a={i};b=a+1;b?<|assistant|><think>") for i in range(4)]
-    rollouts = [Rollout(ids, Budget(12, 8), marker, SERVED_CONTEXT) for ids in prompts]
+    rollouts = [Rollout(ids, Budget(12, 8), close) for ids in prompts]
     completions = ServedEngine(Accelerator(cpu=True), engine).complete(rollouts, (True, 0, 1))
-    alone = [Rollout(ids, Budget(12, 8), marker, SERVED_CONTEXT) for ids in prompts]
+    alone = [Rollout(ids, Budget(12, 8), close) for ids in prompts]
     run(engine, alone)
     assert [c.token_ids for c in completions] == [rollout.completion.token_ids for rollout in alone]

@@ -41,7 +41,7 @@ def one_engine(start_engine: Callable[..., LLM]) -> StartEngine:
     llm = start_engine(max_model_len=1024)
 
     def start(prepared: Prepared, plan: Plan, stored: int) -> LocalEngine:
-        return LocalEngine(llm, prepared.setting.marker, prepared.sampling, prepared.arguments.concurrency)
+        return LocalEngine(llm, prepared.setting.close.marker, prepared.sampling, prepared.arguments.concurrency)
 
     return start
 

@@ -4,18 +4,17 @@ from collections.abc import Callable
 
 import pytest
 
-from e1_trl.budget import Budget, Marker
+from e1_trl.budget import Budget, Close, Marker
 from e1_trl.evaluation.methods import METHODS, MIXED, Cell, Question, Setting, cells
 from e1_trl.rollout import Segment, Stop, ThinkingEnd
 from e1_trl.tree import Branch, Tree
 
 CLOSE, EOS = 0, 1
 SETTING = Setting(
-    marker=Marker("</think>", (CLOSE,), (CLOSE,), close_tokens=1),
+    close=Close(Marker("</think>", (CLOSE,), (CLOSE,), close_tokens=1), context=100),
     s1_marker=Marker("</think>", (CLOSE,), (CLOSE, 8, 9), close_tokens=1),
     wait_ids=(5,),
     s1_waits=1,
-    context=100,
     decode=str,
 )
 
@@ -24,7 +23,7 @@ def answer(
     cell: Cell, sample: Callable[[list[int], int], Segment], thinking: Segment | None = None
 ) -> tuple[list[int], ThinkingEnd, bool]:
     """Run one method on a "model" that answers every request by `sample(prompt_ids, max_tokens)`."""
-    tree: Tree[Cell] = Tree(0, 0, SETTING.marker, SETTING.decode)
+    tree: Tree[Cell] = Tree(0, 0, SETTING.close.marker, SETTING.decode)
     tree.start(cell, METHODS[cell.method].answer(tree, Question([7, 7], cell.budget, thinking), SETTING))
     queue = tree.requests()
     while queue:
@@ -81,7 +80,7 @@ def test_only_l1_adds_a_sentence_to_the_problem_and_its_budget_bounds_nothing() 
     others = set(METHODS) - {"l1_exact", "l1_max"}
     assert {Cell(method, budget).request for method in others} == {""}
     assert all(METHODS[method].bounded == (method in others) for method in METHODS)
-    assert METHODS["l1_max"].context(10, budget, SETTING) == SETTING.context
+    assert METHODS["l1_max"].context(10, budget, SETTING) == SETTING.close.context
     tokens, end, _ = answer(Cell("l1_max", budget), endless)
     assert len(tokens) == 100 - 2 and end is ThinkingEnd.FORCED
 
@@ -89,10 +88,10 @@ def test_only_l1_adds_a_sentence_to_the_problem_and_its_budget_bounds_nothing() 
 @pytest.mark.parametrize(("method", "forced"), [("separate", 1), ("truncation", 0), ("s1", 3)])
 def test_the_engine_gets_room_for_what_a_method_forces_and_no_more(method: str, forced: int) -> None:
     assert METHODS[method].context(10, Budget(8, 4), SETTING) == 10 + 8 + forced + 4
-    assert METHODS[method].context(88 - forced, Budget(8, 4), SETTING) == SETTING.context
+    assert METHODS[method].context(88 - forced, Budget(8, 4), SETTING) == SETTING.close.context
     with pytest.raises(ValueError, match=f"with budget 8.4 and {forced} forced tokens does not fit the context of 100"):
         METHODS[method].context(89 - forced, Budget(8, 4), SETTING)
-    assert METHODS["separate"].context(10, Budget(None, 4), SETTING) == SETTING.context
+    assert METHODS["separate"].context(10, Budget(None, 4), SETTING) == SETTING.close.context
 
 
 def test_s1_forces_the_close_and_the_words_that_ask_for_the_answer() -> None:
@@ -124,7 +123,7 @@ def test_mixed_answers_after_the_thinking_that_it_is_given() -> None:
 
 
 def test_branches_of_one_prefix_are_one() -> None:
-    tree: Tree[Cell] = Tree(0, 0, SETTING.marker, SETTING.decode)
+    tree: Tree[Cell] = Tree(0, 0, SETTING.close.marker, SETTING.decode)
     for cell in cells(["separate", "truncation", "unconstrained", "s1"], [Budget(8, 4)]):
         tree.start(cell, METHODS[cell.method].answer(tree, Question([7, 7], cell.budget), SETTING))
     branches: list[Branch] = [branch for (_, branch), _ in tree.requests()]

@@ -104,16 +104,16 @@ def test_marker_forced_text_and_budgets_are_the_models_own_unless_others_are_nam
         replace(trained, curve=curve).write(model)
         found = prepare(parse(options(nano_data, tmp_path, *only)))
         assert [str(asked.cell.budget) for asked in found.asked] == budgets
-        assert found.tokenizer.decode(found.setting.marker.ids) == ";"
-        assert found.tokenizer.decode(found.setting.marker.forced_ids) == "0;"
+        assert found.tokenizer.decode(found.setting.close.marker.ids) == ";"
+        assert found.tokenizer.decode(found.setting.close.marker.forced_ids) == "0;"
         assert (found.conditions.marker, found.conditions.forced_text) == (";", "0;"), "the report says it"
     assert f"marker: ';', from budget.json of {model}" in caplog.text
 
     named = ("--budgets", "8+8", "--marker", "</think>")
     found = prepare(parse(options(nano_data, tmp_path, *only, *named)))
     assert [str(asked.cell.budget) for asked in found.asked] == ["8+8"]
-    assert found.setting.marker.forced_ids == found.setting.marker.ids != (0,)
-    assert found.tokenizer.decode(found.setting.marker.ids) == "</think>"
+    assert found.setting.close.marker.forced_ids == found.setting.close.marker.ids != (0,)
+    assert found.tokenizer.decode(found.setting.close.marker.ids) == "</think>"
 
 
 def test_arguments_of_the_template_the_sampling_and_the_engine_reach_it(nano_data: Path, tmp_path: Path) -> None:

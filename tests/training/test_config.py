@@ -6,7 +6,7 @@ from conftest import BASE, DATA, ROOT
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from trl import DatasetMixtureConfig, ModelConfig, TrlParser
 
-from e1_trl.budget import Marker
+from e1_trl.budget import Close, Marker
 from e1_trl.training.config import E1Config, E1ScriptArguments, Lengths, settle
 
 ONE = Marker("</think>", (1,), (1,), close_tokens=1)
@@ -118,11 +118,11 @@ def test_importance_weights_are_a_tokens_own_where_trls_are_a_completions() -> N
 def test_what_a_model_makes_of_a_configuration_leaves_the_configuration_as_it_was() -> None:
     args = config(thinking_budget=64, solution_budget=32, max_prompt_length=64)
     settled = settle(args, str(BASE))
-    assert settled.lengths == Lengths(completion=97, context=161)
+    assert settled.completion == 97
     assert (args.max_completion_length, args.vllm_max_model_length) == (None, None)
     tokenizer = AutoTokenizer.from_pretrained(BASE)
     assert settle(args, str(BASE), tokenizer).tokenizer is tokenizer
-    assert settled.marker == Marker.from_tokenizer(tokenizer)
+    assert settled.close == Close(Marker.from_tokenizer(tokenizer), context=161)
 
 
 @pytest.mark.parametrize("field", ["dataset_streaming", "ignore_bias_buffers"])
