@@ -23,11 +23,12 @@ COMMANDS = {
     "eval": Command("e1_trl.evaluation.__main__", "evaluate a model, here or on a server, at every budget"),
     "report": Command("e1_trl.report.__main__", "draw stored evaluations together: tables and pictures"),
     "compare": Command("e1_trl.compare", "evaluate several models and report them together"),
-    "elo": Command("experiments.table1.elo", "rate what was evaluated on Codeforces' problems among its people"),
     "card": Command("e1_trl.checkpoints.card", "put what was measured into a model's card, and upload that"),
     "merge": Command("e1_trl.checkpoints.merge", "merge a LoRA adapter into its base"),
     "curve": Command("e1_trl.report.training_log", "draw the log of a training run"),
 }
+
+MOVED = {"elo": "in a clone: python -m experiments.table1.elo (contests), python -m experiments.table1 (ratings)"}
 
 
 def usage() -> str:
@@ -42,6 +43,8 @@ def main(argv: list[str] | None = None) -> None:
     if name in ("-h", "--help"):
         print(usage())
         return
+    if name in MOVED:
+        sys.exit(f"e1 {name} is no longer a command; {MOVED[name]}")
     if name not in COMMANDS:
         sys.exit(f"e1: there is no command {name!r}, only {', '.join(COMMANDS)}")
     try:

@@ -47,12 +47,11 @@ def test_help_names_every_command_in_a_line() -> None:
         (["report", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed"}),
         (["curve", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed"}),
         (["card", "--help"], {"transformers", "torch", "vllm", "trl", "accelerate", "deepspeed", "matplotlib"}),
-        (["elo", "--help"], {"transformers", "torch", "vllm", "trl", "pandas", "matplotlib", "httpx"}),
         (["merge", "--help"], {"transformers", "torch", "vllm", "trl", "accelerate", "deepspeed", "matplotlib"}),
         (["plan", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "transformers", "matplotlib"}),
         (["train", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "transformers", "datasets"}),
     ],
-    ids=["e1", "compare", "eval", "report", "curve", "card", "elo", "merge", "plan", "train"],
+    ids=["e1", "compare", "eval", "report", "curve", "card", "merge", "plan", "train"],
 )
 def test_help_imports_nothing_heavy(arguments: list[str], unwanted: set[str]) -> None:
     code = (
@@ -83,7 +82,7 @@ def test_all_fields_of_a_recipe_are_listed_on_request() -> None:
 def test_an_unknown_command_is_named_in_one_line() -> None:
     done = e1("evaluate")
     assert done.returncode == 1
-    known = "train, plan, validate, eval, report, compare, elo, card, merge, curve"
+    known = "train, plan, validate, eval, report, compare, card, merge, curve"
     assert done.stderr == f"e1: there is no command 'evaluate', only {known}\n"
 
 

@@ -3,7 +3,7 @@
     python -m experiments.table1 --models agentica-org/DeepCoder-14B-Preview runs/E1-Code-14B --output runs/table1
 
 Evaluates what is missing (stopped at any moment, the same command resumes), then writes `table1.md`, `table1.json` and
-`figure5.png`. The rating on Codeforces needs `--standings`, a file that `e1 elo --fetch` writes; without it that column
+`figure5.png`. The rating on Codeforces needs `--standings`, a file that `experiments.table1.elo` writes; without it that column
 is the share of problems solved in one attempt. Every other option goes to `e1 eval`.
 """
 
@@ -24,13 +24,13 @@ from e1_trl.report.provenance import Provenance
 from e1_trl.report.rows import Row, summarize
 from experiments.table1 import elo
 from experiments.table1.document import NAMES, Cell, Line, as_markdown
-from experiments.table1.ratings import read_standings
+from experiments.table1.ratings import Standings
 
 BUDGETS = ("1024+1024", "2048+1024", "3072+1024", "4096+1024")
 METHODS = ("separate", "unconstrained")
 
 
-def measured(rows: Mapping[str, Sequence[Row]], ratings: Sequence[elo.Row]) -> list[Line]:
+def measured(rows: Mapping[str, Sequence[Row]], ratings: Sequence[elo.Rating]) -> list[Line]:
     """What was measured here: by benchmark, and the ratings on Codeforces if there are standings."""
     cells: dict[tuple[str, str], dict[str, Cell]] = {}
     for benchmark, found in rows.items():
@@ -38,19 +38,22 @@ def measured(rows: Mapping[str, Sequence[Row]], ratings: Sequence[elo.Row]) -> l
             cell = Cell(100 * row.accuracy, 100 * row.ci_low, 100 * row.ci_high)
             cells.setdefault((row.model, str(row.budget)), {})[benchmark] = cell
     for rating in (rating for rating in ratings if rating.method in METHODS):
-        cell = Cell(rating.rating, rating.ci_low, rating.ci_high, rating.percentile)
-        cells[rating.model, str(rating.budget)]["codeforces"] = cell
+        mean = rating.rating
+        cells[rating.model, rating.budget]["codeforces"] = Cell(mean.mean, mean.low, mean.high, rating.percentile)
     return [Line(model, budget, found, "here") for (model, budget), found in cells.items()]
 
 
-def notes(rows: Mapping[str, Sequence[Row]], rated: bool) -> list[str]:
+def notes(rows: Mapping[str, Sequence[Row]], ratings: Sequence[elo.Rating]) -> list[str]:
     """What has to be said of the table."""
     asked = "; ".join(f"{NAMES[name]}: {found[0].benchmark}, {document.size(found)}" for name, found in rows.items())
     said = [f"Rows from here are of {asked}; in brackets 95% intervals, over problems."]
-    if "codeforces" in rows and not rated:
+    if "codeforces" in rows and not ratings:
         said.append("Codeforces is the share solved in one attempt here, and a rating with its percentile elsewhere.")
-    elif rated:
-        said.append("Codeforces is a rating, with its 95% interval over contests and its percentile.")
+    elif ratings:
+        contests = " or ".join(sorted({str(rating.contests) for rating in ratings}))
+        said.append(f"Codeforces is a rating, with its 95% interval over {contests} contests and its percentile.")
+    if left_out := sorted({name for rating in ratings for name in rating.left_out}):
+        said.append(f"The standings lack these contests and problems, which do not count: {', '.join(left_out)}.")
     return said
 
 
@@ -61,7 +64,7 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[str]]
     parser.add_argument("--output", type=Path, required=True, help="folder for evaluations, table and picture")
     parser.add_argument("--benchmarks", nargs="+", default=list(NAMES), choices=NAMES, help="columns; unset: all")
     parser.add_argument("--budgets", nargs="+", default=list(BUDGETS), help="unset: the paper's")
-    parser.add_argument("--standings", type=Path, help="the contests, as `e1 elo --fetch` has written them")
+    parser.add_argument("--standings", type=Path, help="the contests, as `python -m experiments.table1.elo` has written them")
     arguments, shared = parser.parse_known_args(argv)
     if own := {word.partition("=")[0] for word in shared} & {"--benchmark", "--methods", "--model", "--name"}:
         parser.error(f"the table decides on {', '.join(sorted(own))}")
@@ -90,13 +93,13 @@ def write(arguments: argparse.Namespace) -> str:
     Raises:
         StoreError, ValueError, OSError: one line about what is missing.
     """
-    standings = None if arguments.standings is None else read_standings(arguments.standings)
+    standings = None if arguments.standings is None else Standings.read(arguments.standings)
     answers = {name: read(arguments.output / name, arguments.models) for name in arguments.benchmarks}
     rows = {name: [each.row for each in summarize(table)] for name, table in answers.items()}
     ratings = elo.rate(answers["codeforces"], standings) if standings and "codeforces" in answers else []
     lines = measured(rows, ratings)
     provenance = Provenance.here(row.seed for found in rows.values() for row in found)
-    said = notes(rows, bool(ratings))
+    said = notes(rows, ratings)
     record = {"provenance": asdict(provenance), "notes": said, "lines": [asdict(line) for line in lines]}
     content = json.dumps(record, indent=1) + "\n"
     text = as_markdown(lines, said)
@@ -112,7 +115,7 @@ def main(argv: list[str] | None = None) -> None:
     arguments, shared = parse(argv)
     try:
         if arguments.standings is not None:
-            read_standings(arguments.standings)
+            Standings.read(arguments.standings)
         evaluate(arguments, shared)
         print(write(arguments))
     except (StoreError, ValueError, OSError) as error:

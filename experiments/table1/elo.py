@@ -1,66 +1,84 @@
 """The Codeforces rating of what was evaluated, among the people who took part in the contests.
 
-    e1 elo --fetch standings.json --problems problems.jsonl --population ratings.json
-    e1 elo runs/evaluations/*codeforces* --standings standings.json --output elo.json
+    python -m experiments.table1.elo standings.json --problems problems.jsonl --population ratings.json
 
-The first asks Codeforces for the contests, once and slowly; stopped at any moment, the same command resumes. The second
-asks nobody. How a rating is computed stands in `experiments.table1.ratings`.
+asks Codeforces for the contests, once and slowly; stopped at any moment, the same command resumes. With that file as
+`--standings`, `python -m experiments.table1` rates. How a rating is computed stands in `experiments.table1.ratings`.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from time import sleep
+from typing import Any
 
-from e1_trl.atomic import StoreError, write_atomically
+import httpx
+import pandas as pd
+
+from e1_trl.answers.grade import Outcome
+from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from experiments.table1.ratings import Population, Standings
+from e1_trl.report import samples
+from e1_trl.report.statistics import Estimate
+from experiments.table1 import ratings
+from experiments.table1.ratings import Contest, Standings, problem_parts
 
 API = "https://codeforces.com/api"
 DELAY = 2.0  # seconds between two requests, the API's own rule
-HEADER = ("model", "method", "budget", "rating", "95% interval", "percentile", "contests", "problems", "attempts")
+TRIES = 5  # of one request, each after twice the delay of the one before
+TIMEOUT = 120.0  # seconds for one answer: the largest standings have 15 MB
+BUSY = (429, 500, 502, 503, 504)  # these pass, as does its word on being asked too fast
+LIMIT = "limit exceeded"
 
 
-def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    """Read the command line, `sys.argv` if `argv` is None."""
-    parser = argparse.ArgumentParser(
-        prog="e1 elo",
-        usage="e1 elo FOLDER ... --standings FILE [--output FILE]\n"
-        "       e1 elo --fetch FILE (--contests ID ... | --problems FILE) [--population FILE]",
-        description="Rate what was evaluated on problems of Codeforces, or fetch the contests that this takes.",
-    )
-    parser.add_argument("folders", type=Path, nargs="*", help="folders of finished evaluations")
-    parser.add_argument("--standings", type=Path, metavar="FILE", help="the contests, as --fetch has written them")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="JSON file for the ratings; unset: only printed")
-    parser.add_argument("--fetch", type=Path, metavar="FILE", help="write contests into it, beside those it has")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--contests", type=int, nargs="+", metavar="ID", help="their numbers")
-    which.add_argument("--problems", type=Path, metavar="FILE", help="JSON lines with problem_id or id, as 1971A")
-    parser.add_argument(
-        "--population", type=Path, metavar="FILE", help="JSON object: people by rating; unset: what --fetch FILE has"
-    )
-    parser.add_argument("--api", default=API, metavar="ADDRESS", help="Codeforces, or a copy of it")
-    parser.add_argument("--delay", type=float, default=DELAY, help="seconds between two requests")
-    arguments = parser.parse_args(argv)
-    fetching = arguments.fetch is not None
-    if fetching == bool(arguments.folders):
-        parser.error("name either folders of evaluations or a file to --fetch")
-    if fetching != bool(arguments.contests or arguments.problems):
-        parser.error("--fetch goes with --contests or with --problems, and they with it")
-    if fetching == (arguments.standings is not None) or (arguments.output if fetching else arguments.population):
-        parser.error("folders go with --standings and --output, --fetch with --population")
-    if not arguments.api.startswith(("http://", "https://")):
-        parser.error(f"--api {arguments.api!r} is no address that begins with http:// or https://")
-    if arguments.delay < 0:
-        parser.error(f"--delay is {arguments.delay:g} seconds; it must be 0 or more")
-    return arguments
+class RefusalError(ValueError):
+    """There is no such contest to be had: Codeforces' own words, or why it does not count."""
+
+
+def request(address: str, method: str, contest: int, delay: float = DELAY) -> dict[str, Any]:
+    """What Codeforces, or a copy of it, answers about a contest, `delay` seconds from now.
+
+    The contest is the only parameter. Whoever does not manage the contest is refused standings with any other.
+
+    Raises:
+        RefusalError: it refuses.
+        ValueError: it has not answered, `TRIES` times.
+    """
+    url, fault = f"{address}/{method}", ""
+    for attempt in range(TRIES):
+        sleep(delay * 2**attempt)
+        try:
+            response = httpx.get(url, params={"contestId": contest}, timeout=TIMEOUT, follow_redirects=True)
+            answer = response.json()
+        except (httpx.HTTPError, ValueError) as error:  # or a page for people, such as one that says to wait
+            fault = repr(error)
+            continue
+        if answer.get("status") == "OK":
+            return answer
+        fault = answer.get("comment", f"HTTP {response.status_code}")
+        if response.status_code not in BUSY and LIMIT not in fault:
+            raise RefusalError(fault)
+    raise ValueError(f"{url} has not answered about contest {contest}, {TRIES} times: {fault}")
+
+
+def contest(address: str, number: int, delay: float = DELAY) -> Contest:
+    """A contest, from Codeforces.
+
+    Raises:
+        RefusalError: there is none that is rated, or it does not count.
+        ValueError: Codeforces does not answer, or with something else.
+    """
+    changes = request(address, "contest.ratingChanges", number, delay)  # the smaller, refused if nobody was rated
+    standings = request(address, "contest.standings", number, delay)
+    try:
+        found = Contest.of(standings, changes)
+    except ValueError as error:
+        raise ValueError(f"{address} on contest {number}: {error}") from error
+    if found is None:
+        raise RefusalError(f"it has no more than {ratings.TOO_FEW} rated participants, or one is named twice")
+    return found
 
 
 def fetch(arguments: argparse.Namespace) -> None:
@@ -69,35 +87,29 @@ def fetch(arguments: argparse.Namespace) -> None:
     Raises:
         StoreError, ValueError, OSError: one line about what is wrong; what was fetched before is in the file.
     """
-    # Libraries of seconds: not for reading the command line.
-    from tqdm import tqdm
-
-    from experiments.table1.codeforces import Codeforces, RefusalError
-    from experiments.table1.ratings import read_standings, write_standings
-
-    file, source = arguments.fetch, Codeforces(arguments.api.rstrip("/"), arguments.delay)
+    file, address = arguments.file, arguments.api.rstrip("/")
     wanted = arguments.contests or contests_of(arguments.problems)
-    known = read_standings(file) if file.exists() else None
-    if known is not None and known.source != source.address:
-        raise ValueError(f"{file} is from {known.source}, not from {source.address}; fetch into another file")
-    if arguments.population is not None:
-        population = read_population(arguments.population)
-    elif known is not None:
-        population = known.population
-    else:
+    if file.exists():
+        kept = Standings.read(file)
+        if kept.source != address:
+            raise ValueError(f"{file} is from {kept.source}, not from {address}; fetch into another file")
+    elif arguments.population is None:
         raise ValueError(f"{file} is a new file, and needs the ratings of all people: name them as --population")
-    contests = {} if known is None else dict(known.contests)
-    if known is None or known.population != population:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_standings(file, contests.values(), population, source.address)
-    for number in tqdm([each for each in dict.fromkeys(wanted) if each not in contests], "Fetching", unit="contest"):
+    else:
+        kept = Standings(address, {})
+    if arguments.population is not None:
+        kept = replace(kept, population=read_population(arguments.population))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    kept.write(file)
+    for number in [each for each in dict.fromkeys(wanted) if each not in kept.contests]:
         try:
-            contests[number] = source.contest(number)
+            kept.contests[number] = contest(address, number, arguments.delay)
         except RefusalError as refusal:
-            tqdm.write(f"e1 elo: contest {number} is left out: {refusal}", file=sys.stderr)
+            print(f"contest {number} is left out: {refusal}", file=sys.stderr)
         else:
-            write_standings(file, contests.values(), population, source.address)
-    print(f"{file} has {len(contests)} contests")
+            kept.write(file)
+            print(f"contest {number}", flush=True)
+    print(f"{file} has {len(kept.contests)} contests")
 
 
 def contests_of(problems: Path) -> list[int]:
@@ -106,8 +118,6 @@ def contests_of(problems: Path) -> list[int]:
     Raises:
         ValueError: a row is none of Codeforces.
     """
-    from experiments.table1.ratings import problem_parts
-
     found = []
     for number, line in enumerate(filter(str.strip, problems.read_text().split("\n")), 1):
         try:
@@ -118,7 +128,7 @@ def contests_of(problems: Path) -> list[int]:
     return found
 
 
-def read_population(file: Path) -> "Population":
+def read_population(file: Path) -> dict[int, int]:
     """How many people have each rating.
 
     Raises:
@@ -134,165 +144,96 @@ def read_population(file: Path) -> "Population":
 
 
 @dataclass(frozen=True)
-class Row:
-    """The rating of one method at one budget, of one model.
+class Rating:
+    """That of one method at one budget, of one model.
 
     Attributes:
+        budget: as "1024+1024".
         rating: the mean over the contests that count, with its 95% interval over contests.
         percentile: percent of all people whose rating is lower.
-        contests: how many count.
-        problems: how many of theirs were asked.
-        attempts: at each problem that count.
-        skipped: contests that the standings lack, and that do not count.
-        unknown: problems that their contests lack, and that do not count.
-        ratings: that in each contest that counts.
+        contests: how many count: those that the standings have.
+        left_out: contests that the standings lack, and problems that their contests lack.
     """
 
     model: str
     method: str
-    thinking_budget: int | None
-    solution_budget: int | None
-    rating: float
-    ci_low: float
-    ci_high: float
+    budget: str
+    rating: Estimate
     percentile: float
     contests: int
-    problems: int
-    attempts: int
-    skipped: tuple[int, ...]
-    unknown: tuple[str, ...]
-    ratings: dict[int, int]
-
-    @property
-    def budget(self) -> Budget:
-        return Budget(self.thinking_budget, self.solution_budget)
+    left_out: tuple[str, ...]
 
 
-def rate(answers: "pd.DataFrame", standings: "Standings") -> list[Row]:
-    """The rows of a table of graded answers, in its order.
+def rate(answers: pd.DataFrame, standings: Standings) -> list[Rating]:
+    """The ratings of a table of graded answers, in its order.
 
     Raises:
         ValueError: a problem is none of Codeforces, or the standings have none of their contests.
     """
-    from e1_trl.report.samples import CELL
-
-    return [_rate(cell, standings) for _, cell in answers.groupby(CELL, sort=False, dropna=False)]
+    return [_rate(cell, standings) for _, cell in answers.groupby(samples.CELL, sort=False, dropna=False)]
 
 
-def _rate(cell: "pd.DataFrame", standings: "Standings") -> Row:
-    import pandas as pd
-
-    from experiments.table1 import ratings as elo
-
+def _rate(cell: pd.DataFrame, standings: Standings) -> Rating:
     tried = attempts(cell)
-    counted = [standings.contests[contest] for contest in tried if contest in standings.contests]
-    if not counted:
-        raise ValueError(f"the standings have none of the contests {_listed(tried)}; `e1 elo --fetch` adds contests")
-    ratings = {contest.id: elo.rating(contest, tried[contest.id]) for contest in counted}
-    known = {f"{contest.id}{index}": index in contest.problems for contest in counted for index in tried[contest.id]}
-    estimate, first = elo.overall(list(ratings.values())), cell.iloc[0]
-    return Row(
+    contests = [standings.contests[number] for number in tried if number in standings.contests]
+    if not contests:
+        raise ValueError(f"the standings have none of the contests {', '.join(map(str, tried))}")
+    mean = ratings.overall([ratings.rating(contest, tried[contest.id]) for contest in contests])
+    first = cell.iloc[0]
+    thinking, solution = (
+        None if pd.isna(first[name]) else int(first[name]) for name in ("thinking_budget", "solution_budget")
+    )
+    unknown = [f"{each.id}{index}" for each in contests for index in tried[each.id] if index not in each.problems]
+    return Rating(
         model=first["model"],
         method=first["method"],
-        thinking_budget=None if pd.isna(first["thinking_budget"]) else int(first["thinking_budget"]),
-        solution_budget=None if pd.isna(first["solution_budget"]) else int(first["solution_budget"]),
-        rating=estimate.mean,
-        ci_low=estimate.low,
-        ci_high=estimate.high,
-        percentile=elo.percentile(estimate.mean, standings.population),
-        contests=len(ratings),
-        problems=sum(known.values()),
-        attempts=min(elo.ATTEMPTS, cell["sample"].nunique()),
-        skipped=tuple(contest for contest in tried if contest not in standings.contests),
-        unknown=tuple(problem for problem, there in known.items() if not there),
-        ratings=ratings,
+        budget=str(Budget(thinking, solution)),
+        rating=mean,
+        percentile=standings.percentile(mean.mean),
+        contests=len(contests),
+        left_out=(*(str(number) for number in tried if number not in standings.contests), *unknown),
     )
 
 
-def attempts(cell: "pd.DataFrame") -> dict[int, dict[str, list[bool]]]:
+def attempts(cell: pd.DataFrame) -> dict[int, dict[str, list[bool]]]:
     """Whether the samples of each problem have passed, in order, by contest and index. What is ungraded has not.
 
     Raises:
         ValueError: a problem is none of Codeforces (`problem_id`), or there twice.
     """
-    from e1_trl.answers.grade import Outcome
-    from experiments.table1.ratings import problem_parts
-
     tried: dict[int, dict[str, list[bool]]] = {}
     for _, answers in cell.sort_values(["problem", "sample"]).groupby("problem"):
         first = answers.iloc[0]
         name = first["problem_id"]
         try:
-            contest, index = problem_parts(name if isinstance(name, str) else "")
+            number, index = problem_parts(name if isinstance(name, str) else "")
         except ValueError as error:
             raise ValueError(f"{first['benchmark']}, problem {first['problem']}: {error}") from error
-        if index in tried.setdefault(contest, {}):
-            raise ValueError(f"{first['benchmark']} has the problem {contest}{index} twice")
-        tried[contest][index] = (answers["outcome"] == Outcome.CORRECT).tolist()
+        if index in tried.setdefault(number, {}):
+            raise ValueError(f"{first['benchmark']} has the problem {number}{index} twice")
+        tried[number][index] = (answers["outcome"] == Outcome.CORRECT).tolist()
     return tried
 
 
-def _listed(names: Iterable[object]) -> str:
-    return ", ".join(map(str, names))
-
-
-def report(arguments: argparse.Namespace) -> None:
-    """Rate, print, and write if asked to.
-
-    Raises:
-        StoreError, ValueError, OSError: one line about what is wrong.
-    """
-    from e1_trl.report import samples
-    from e1_trl.report.provenance import Provenance
-    from experiments.table1.ratings import read_standings
-
-    standings = read_standings(arguments.standings)
-    columns = ["seed", *samples.CELL, "problem", "problem_id", "sample", "outcome"]
-    answers = samples.join([samples.read(folder, columns) for folder in arguments.folders])
-    rows, benchmark = rate(answers, standings), answers["benchmark"].iloc[0]
-    show(rows, benchmark)
-    if arguments.output is not None:
-        record = {
-            "provenance": asdict(Provenance.here(map(int, answers["seed"].unique()))),
-            "benchmark": benchmark,
-            "standings": {"source": standings.source, "fetched": standings.fetched},
-            "rows": [asdict(row) for row in rows],
-        }
-        text = json.dumps(record, indent=1, allow_nan=False) + "\n"
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(arguments.output, lambda path: path.write_text(text))
-        print(f"wrote {arguments.output}")
-
-
-def show(rows: Sequence[Row], benchmark: str) -> None:
-    """Print the table, and below it what does not count."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from e1_trl.report.document import WIDTH
-
-    table = Table(*HEADER, title=Text(f"{benchmark}: Codeforces rating"))
-    for row in rows:
-        interval = f"{row.ci_low:.0f} – {row.ci_high:.0f}"
-        counts = (row.contests, row.problems, row.attempts)
-        cells = (row.model, row.method, row.budget, f"{row.rating:.0f}", interval, f"{row.percentile:.1f}", *counts)
-        table.add_row(*(Text(str(each)) for each in cells))
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    console.print(table)
-    if skipped := sorted({contest for row in rows for contest in row.skipped}):
-        print(f"contests that the standings lack, and that do not count: {_listed(skipped)}")
-    if unknown := sorted({problem for row in rows for problem in row.unknown}):
-        print(f"problems that their contests lack, and that do not count: {_listed(unknown)}")
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """Read the command line, `sys.argv` if `argv` is None."""
+    parser = argparse.ArgumentParser(prog="experiments.table1.elo", description="Fetch contests from Codeforces.")
+    parser.add_argument("file", type=Path, help="where they are written, beside those that it has")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--contests", type=int, nargs="+", metavar="ID", help="their numbers")
+    which.add_argument("--problems", type=Path, metavar="FILE", help="JSON lines with problem_id or id, as 1971A")
+    parser.add_argument("--population", type=Path, metavar="FILE", help="JSON object: people by rating; unset: the file's")
+    parser.add_argument("--api", default=API, metavar="ADDRESS", help="Codeforces, or a copy of it")
+    parser.add_argument("--delay", type=float, default=DELAY, help="seconds between two requests")
+    return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Fetch contests, or rate what was evaluated, or say in one line what is wrong."""
-    arguments = parse(argv)
+    """Fetch contests, or say in one line what is wrong."""
     try:
-        (report if arguments.fetch is None else fetch)(arguments)
+        fetch(parse(argv))
     except (StoreError, ValueError, OSError) as error:
-        sys.exit(f"e1 elo: {' '.join(str(error).split())}")
+        sys.exit(f"experiments.table1.elo: {' '.join(str(error).split())}")
 
 
 if __name__ == "__main__":

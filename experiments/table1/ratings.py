@@ -10,9 +10,8 @@ role. Knows nothing of the network or of tables of answers.
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +29,6 @@ RESAMPLES = 1000
 OFFICIAL = "CONTESTANT"
 
 Attempts = Mapping[str, Sequence[bool]]  # whether each has passed, in order, by the problem's index in its contest
-Population = Mapping[int, int]  # how many people have a rating, by the rating
 
 
 class Standing(NamedTuple):
@@ -72,19 +70,19 @@ class Contest:
             ValueError: these are no such answers.
         """
         try:
-            asked, rows = standings["result"]["problems"], standings["result"]["rows"]
+            problems, rows = standings["result"]["problems"], standings["result"]["rows"]
             # Copies that others keep hold official participants only, and have left out that they are.
             rows = [row for row in rows if row["party"].get("participantType", OFFICIAL) == OFFICIAL]
             named = [(row["party"]["members"][0]["handle"], row) for row in rows]
             rated = [(change["handle"], change["oldRating"]) for change in rating_changes["result"]]
             both = {handle for handle, _ in named} & {handle for handle, _ in rated}
             placed = [Standing(row["points"], row["penalty"]) for handle, row in named if handle in both]
-            old_ratings = [rating for handle, rating in rated if handle in both]
+            old_ratings = sorted(rating for handle, rating in rated if handle in both)
             if len(placed) != len(old_ratings) or len(placed) <= TOO_FEW:
                 return None
-            problems = {problem["index"]: problem.get("points") for problem in asked}
-            ordered = sorted(placed, key=lambda standing: standing.place)
-            return cls(asked[0]["contestId"], problems, tuple(ordered), tuple(sorted(old_ratings)))
+            points = {problem["index"]: problem.get("points") for problem in problems}
+            ordered = tuple(sorted(placed, key=lambda standing: standing.place))
+            return cls(problems[0]["contestId"], points, ordered, tuple(old_ratings))
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise ValueError(f"an answer of another shape ({type(error).__name__}: {error})") from error
 
@@ -137,12 +135,6 @@ def rating(contest: Contest, attempts: Attempts) -> int:
     return low
 
 
-def percentile(rating: float, population: Population) -> float:
-    """Percent of the people whose rating is lower, to one decimal as published."""
-    below = sum(count for other, count in population.items() if other < rating)
-    return round(100 * below / sum(population.values()), 1)
-
-
 def overall(ratings: Sequence[int], seed: int = 0) -> Estimate:
     """The mean of the ratings of one model in several contests, with its 95% interval.
 
@@ -157,42 +149,44 @@ def overall(ratings: Sequence[int], seed: int = 0) -> Estimate:
 
 @dataclass(frozen=True)
 class Standings:
-    """What a file holds: contests by id, the address they are from, and the day on which it was last written."""
+    """What a file holds: contests by id, the address they are from, and how many people have each rating."""
 
     source: str
-    fetched: str
-    contests: Mapping[int, Contest]
-    population: Population
+    population: Mapping[int, int]
+    contests: dict[int, Contest] = field(default_factory=dict)
 
+    def percentile(self, rating: float) -> float:
+        """Percent of the people whose rating is lower, to one decimal as published."""
+        below = sum(count for other, count in self.population.items() if other < rating)
+        return round(100 * below / sum(self.population.values()), 1)
 
-def write_standings(path: Path, contests: Iterable[Contest], population: Population, source: str) -> None:
-    """Keep contests from a source as of today, and the ratings of all people beside them, in one JSON file.
+    def write(self, path: Path) -> None:
+        """Keep them in one JSON file.
 
-    Raises:
-        StoreError: it could not be written, as on a full disk.
-    """
-    today = datetime.now(UTC).date().isoformat()
-    ordered = [vars(contest) for contest in sorted(contests, key=lambda contest: contest.id)]
-    content = {"source": source, "fetched": today, "population": dict(population), "contests": ordered}
-    text = json.dumps(content, separators=(",", ":"), allow_nan=False) + "\n"
-    write_atomically(path, lambda file: file.write_text(text))
+        Raises:
+            StoreError: it could not be written, as on a full disk.
+        """
+        ordered = [vars(self.contests[number]) for number in sorted(self.contests)]
+        content = {"source": self.source, "population": dict(self.population), "contests": ordered}
+        text = json.dumps(content, separators=(",", ":"), allow_nan=False) + "\n"
+        write_atomically(path, lambda file: file.write_text(text))
 
+    @classmethod
+    def read(cls, path: Path) -> "Standings":
+        """What `write` left in a file.
 
-def read_standings(path: Path) -> Standings:
-    """What `write_standings` left in a file.
-
-    Raises:
-        ValueError: it left nothing there.
-    """
-    if not path.is_file():
-        raise ValueError(f"there is no file {path}; `e1 elo --fetch {path}` writes it")
-    try:
-        content = json.loads(path.read_text())
-        contests = {}
-        for entry in content["contests"]:
-            placed = tuple(Standing(*row) for row in entry["standings"])
-            contests[entry["id"]] = Contest(entry["id"], entry["problems"], placed, tuple(entry["old_ratings"]))
-        population = {int(rating): count for rating, count in content["population"].items()}
-        return Standings(content["source"], content["fetched"], contests, population)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"{path} is no file of standings ({error!r}); `e1 elo --fetch` writes such a file") from error
+        Raises:
+            ValueError: it left nothing there.
+        """
+        if not path.is_file():
+            raise ValueError(f"there is no file {path}; `python -m experiments.table1.elo {path}` writes it")
+        try:
+            content = json.loads(path.read_text())
+            contests = {}
+            for entry in content["contests"]:
+                placed = tuple(Standing(*row) for row in entry["standings"])
+                contests[entry["id"]] = Contest(entry["id"], entry["problems"], placed, tuple(entry["old_ratings"]))
+            population = {int(rating): count for rating, count in content["population"].items()}
+            return cls(content["source"], population, contests)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"{path} is no file of standings ({error!r}); `python -m experiments.table1.elo` writes such a file") from error

@@ -1,17 +1,20 @@
 """Ratings against calculations by hand, against a plain search, and against the paper's percentiles."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import DATA
 from contests import FIRST, NEVER, NO_POINTS, POINTS, SECOND, THIRD, WITH_POINTS, WITHOUT, answers, made, quarters, row
+from fabricated import cell
 from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.table1 import ratings as elo
-from experiments.table1.elo import read_population
-from experiments.table1.ratings import Contest, Standing
+from experiments.table1.elo import rate, read_population
+from experiments.table1.ratings import Contest, Standing, Standings
 
 
 @pytest.mark.parametrize(
@@ -173,14 +176,15 @@ def test_percentiles_are_the_papers() -> None:
     population = read_population(file)
     assert sum(population.values()) == 89352
     published = {1604: 85.4, 1711: 90.6, 1771: 92.3, 1987: 96.0, 1945: 95.4, 1991: 96.1}
-    assert {rating: elo.percentile(rating, population) for rating in published} == published
+    standings = Standings("", population)
+    assert {rating: standings.percentile(rating) for rating in published} == published
     # The paper's own 1457 is rounded: a mean of 1457.4 and above has its percentile.
-    assert elo.percentile(1457, population) == pytest.approx(78.1, abs=0.11)
+    assert standings.percentile(1457) == pytest.approx(78.1, abs=0.11)
 
 
 def test_a_percentile_counts_who_is_below() -> None:
-    population = {-5: 1, 1000: 2, 1500: 3}
-    assert [elo.percentile(rating, population) for rating in (-9, 0, 1000, 1000.5, 9000)] == [0, 16.7, 16.7, 50, 100]
+    standings = Standings("", {-5: 1, 1000: 2, 1500: 3})
+    assert [standings.percentile(rating) for rating in (-9, 0, 1000, 1000.5, 9000)] == [0, 16.7, 16.7, 50, 100]
 
 
 def test_the_interval_of_the_mean_is_seeded_and_as_wide_as_students_with_many_contests() -> None:
@@ -194,19 +198,56 @@ def test_the_interval_of_the_mean_is_seeded_and_as_wide_as_students_with_many_co
 
 
 def test_standings_are_read_as_they_were_written(tmp_path: Path) -> None:
-    file, population = tmp_path / "standings.json", {-5: 1, 1500: 3}
-    elo.write_standings(file, [WITHOUT, WITH_POINTS], population, "https://example.org/api")
-    found = elo.read_standings(file)
-    assert found.contests == {1: WITH_POINTS, 2: WITHOUT} and found.population == population
-    assert found.source == "https://example.org/api" and len(found.fetched) == len("2025-01-31")
-    assert elo.rating(found.contests[1], {"A": FIRST}) == 811
+    file = tmp_path / "standings.json"
+    written = Standings("https://example.org/api", {-5: 1, 1500: 3}, {1: WITH_POINTS, 2: WITHOUT})
+    written.write(file)
+    assert Standings.read(file) == written
+    assert elo.rating(Standings.read(file).contests[1], {"A": FIRST}) == 811
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"1500": 3}', '{"contests": 1}', '{"contests": [{"id": 1}]}', "\x00"])
+@pytest.mark.parametrize("text", ["", "[]", '{"1500": 3}', '{"contests": [{"id": 1}]}', "\x00"])
 def test_what_is_no_file_of_standings_is_said_in_a_line(tmp_path: Path, text: str) -> None:
     file = tmp_path / "other.json"
-    with pytest.raises(ValueError, match=r"^there is no file .*other.json; `e1 elo --fetch .*` writes it$"):
-        elo.read_standings(file)
+    with pytest.raises(ValueError, match=r"^there is no file .*other.json; `python -m .*elo .*` writes it$"):
+        Standings.read(file)
     file.write_text(text)
     with pytest.raises(ValueError, match=r"^.*other.json is no file of standings \(.*\); .*$"):
-        elo.read_standings(file)
+        Standings.read(file)
+
+
+NAMES = ["1A", "1B", "2A", "2/B1", "3A", "1Z"]
+
+
+def table(*cells: list[list[bool]], names: Sequence[str | None] = NAMES) -> pd.DataFrame:
+    """Answers to problems of these names, a budget for each sequence of attempts at them; rows are in no order."""
+    parts = [cell([list(each) for each in tried], budget) for budget, tried in zip((None, 64), cells, strict=False)]
+    joined = pd.concat(parts, ignore_index=True)
+    problem_id = joined["problem"].map(dict(enumerate(names)))
+    return joined.assign(benchmark="cf", grader="programs", problem_id=problem_id).sample(frac=1, random_state=0)
+
+
+STANDINGS = Standings("", {500: 1, 900: 2, 1000: 1}, {1: WITH_POINTS, 2: WITHOUT})
+
+
+def test_every_method_and_budget_is_rated_by_its_first_attempts() -> None:
+    # 811 and 1001 by the calculations above, their mean 906; then 0 in both.
+    answers = table([FIRST, NEVER, SECOND, SECOND, FIRST, FIRST], [NEVER] * 6)
+    some, none = sorted(rate(answers, STANDINGS), key=lambda row: -row.rating.mean)
+    assert (some.rating, none.rating) == (elo.Estimate(906, 811, 1001), elo.Estimate(0, 0, 0))
+    assert (some.model, some.method, some.budget) == ("m", "separate", "unlimited+8") and none.budget == "64+8"
+    assert (some.percentile, some.contests, some.left_out) == (75.0, 2, ("3", "1Z"))
+    (few,) = rate(table([[True, False], [False, True]], names=["1A", "1B"]), STANDINGS)
+    assert few.rating.mean == 1099  # 500 + 950 is more than what 300 have: rank 100
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ([None, "1A"], "cf, problem 0: '' is no problem of Codeforces; those are called like 1971A or 1971/B1"),
+        (["1A", "1/A"], "cf has the problem 1A twice"),
+        (["7A", "8A"], "the standings have none of the contests 7, 8"),
+    ],
+)
+def test_problems_that_cannot_be_rated_are_named(names: list[str | None], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        rate(table([FIRST, FIRST], names=names), STANDINGS)

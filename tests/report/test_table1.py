@@ -14,7 +14,7 @@ from e1_trl.report import samples
 from e1_trl.report.markdown import around_section
 from experiments.table1 import __main__ as table1
 from experiments.table1 import document
-from experiments.table1.ratings import write_standings
+from experiments.table1.ratings import Standings
 
 
 @pytest.fixture
@@ -67,18 +67,18 @@ def test_models_stand_beside_the_published_rows(evaluated: Path) -> None:
 
 def test_with_standings_codeforces_is_a_rating(evaluated: Path) -> None:
     file = evaluated / "standings.json"
-    write_standings(file, [WITH_POINTS], {900: 50, 1100: 50}, "made up")
+    Standings("made up", {900: 50, 1100: 50}, {1: WITH_POINTS}).write(file)
     words = ["--models", "base", "e1", "--output", str(evaluated), "--benchmarks", "codeforces"]
     table1.write(table1.parse([*words, "--standings", str(file)])[0])
     text = (evaluated / "table1.md").read_text()
     (base, _), (e1, _) = lines_of(text, "base"), lines_of(text, "e1")
     ratings = [int(row[3].split(" ")[0]) for row in (base, e1)]
     assert ratings[0] < ratings[1] and "th" in e1[3]
-    assert "rating, with its 95% interval" in text
+    assert "rating, with its 95% interval over 1 contests" in text
 
 
 def test_what_is_missing_is_said_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"^recipes\.table1: [^\n]*$"):
+    with pytest.raises(SystemExit, match=r"^experiments\.table1: [^\n]*$"):
         table1.main(["--models", "base", "--output", str(tmp_path), "--standings", str(tmp_path / "none.json")])
 
 
