@@ -73,7 +73,7 @@ lock: install  ## write constraints.txt from what .venv holds (pip install -U th
 
 clean:  ## remove .venv and the tools' caches; runs/ stays
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis
-	find e1_trl tests recipes benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	find e1_trl tests experiments benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 ## ---- training and evaluation
 
@@ -128,7 +128,7 @@ recipes: install  ## run every GPU recipe at reduced size on two CPU processes, 
 # Without a recipe the smallest of those for GPUs, not the miniature.
 SMOKED = $(if $(filter file,$(origin RECIPE)),E1-Math-1.5B,$(RECIPE))
 smoke: install  ## the first hour on a node: try RECIPE for 4 steps, a table of checks; REDUCED=1 or no GPU: in small
-	$(PY) -m e1_trl.plan.smoke $(SMOKED) $(if $(REDUCED)$(filter cpu,$(DEVICE)),--reduced) $(ARGS)
+	$(if $(REDUCED)$(filter cpu,$(DEVICE)),$(PY) -m tests.reduced.smoke,e1 smoke) $(SMOKED) $(ARGS)
 
 bench: install  ## measure scheduler, optimizer step, start, sandbox into docs/ (if sources changed; nothing else running)
 	$(PY) -m experiments.nano.make_base --what data

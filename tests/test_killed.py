@@ -5,7 +5,7 @@ import sys
 
 import psutil
 
-from experiments.processes import kill_tree
+from e1_trl.plan.smoke.training import kill_tree
 
 
 def test_killing_a_program_ends_its_children_in_sessions_of_their_own() -> None:

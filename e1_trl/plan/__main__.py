@@ -1,4 +1,4 @@
-"""Tells what memory and time a recipe takes, before anybody waits for a node.
+"""Tells what memory a recipe takes, before anybody waits for a node.
 
     e1 plan E1-Math-1.5B --gpus 8 --gpu_memory 80 [--FIELD VALUE …]
 
@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import yaml
 
-from e1_trl.plan.duration import CARDS, duration
 from e1_trl.plan.memory import ENGINE_OVERHEAD, GB, memory
 from e1_trl.plan.setup import DEFAULTS, Setup
 from e1_trl.recipes import resource
@@ -23,15 +22,14 @@ GIB = 2**30
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="e1 plan",
-        usage="e1 plan RECIPE [--accelerate_config NAME] [--gpus N] [--gpu_memory GIB] [--card CARD] [--FIELD VALUE …]",
-        description="Memory and time of a recipe on one node of GPUs, from the model's dimensions alone.",
+        usage="e1 plan RECIPE [--accelerate_config NAME] [--gpus N] [--gpu_memory GIB] [--FIELD VALUE …]",
+        description="Memory of a recipe on one node of GPUs, from the model's dimensions alone.",
         allow_abbrev=False,
     )
     parser.add_argument("recipe", metavar="RECIPE", help="a file, or the name of one of our recipes")
     parser.add_argument("--accelerate_config", metavar="NAME", help="unset: the one that the recipe names")
     parser.add_argument("--gpus", type=int, metavar="N", help="unset: those of the Accelerate configuration")
     parser.add_argument("--gpu_memory", type=float, default=79.2, metavar="GIB", help="of one card (79.2: of 80 GB)")
-    parser.add_argument("--card", choices=CARDS, default="h100", help="whose speed is assumed (h100)")
     return parser
 
 
@@ -46,54 +44,38 @@ def overrides(words: Sequence[str]) -> dict[str, object]:
     return {name.removeprefix("--"): yaml.safe_load(value) for name, value in zip(words[::2], words[1::2], strict=True)}
 
 
-def report(setup: Setup, card_bytes: int, card_name: str) -> str:
-    """Tables of memory and time, and the verdict."""
-    taken, took = memory(setup, card_bytes), duration(setup, CARDS[card_name])
+def report(setup: Setup, card_bytes: int) -> str:
+    """A table of memory, and the verdict."""
+    taken = memory(setup, card_bytes)
 
     def gb(bytes_: float) -> str:
         return f"{bytes_ / GB:.1f} GB"
 
+    engine = [
+        ("vLLM's share, awake", f"{gb(taken.engine)}, of it weights {gb(taken.engine_weights)}"),
+        ("vLLM's cache", f"{gb(taken.engine_cache)}; all sequences at once take {gb(taken.cache_needed)}"),
+    ]
     rows = [
         ("weights, gradients", gb(taken.weights + taken.gradients)),
         ("optimizer", f"0.0 GB ({gb(taken.host)} of host memory)" if setup.offload else gb(taken.optimizer)),
         ("reference", gb(taken.reference)),
         ("activations of a micro-batch", gb(taken.activations)),
         ("CUDA, NCCL, buckets (assumed)" if setup.gpus > 1 else "CUDA (assumed)", gb(taken.overhead)),
-        *(
-            [("vLLM's share", "none: it has GPUs of its own, which are not planned for")]
-            if setup.served
-            else [
-                ("vLLM's share, awake", f"{gb(taken.engine)}, of it weights {gb(taken.engine_weights)}"),
-                ("vLLM's cache", f"{gb(taken.engine_cache)}; all sequences at once take {gb(taken.cache_needed)}"),
-            ]
-        ),
+        *([("vLLM's share", "none: it has GPUs of its own, which are not planned for")] if setup.served else engine),
         ("peak of generation", gb(taken.generation)),
         ("peak of training", gb(taken.training)),
         ("card", gb(taken.card)),
     ]
-    seconds = [
-        ("decoding, on as many GPUs again" if setup.served else "decoding", f"{took.decoding:.0f} s"),
-        ("sending weights, waking, sleeping (assumed)", f"{took.sync:.0f} s"),
-        ("scoring", f"{took.scoring:.0f} s"),
-        ("learning", f"{took.learning:.0f} s"),
-        ("grading and the rest (assumed)", f"{took.rest:.0f} s"),
-        (f"a generation, {took.steps:g} steps", f"{took.total:.0f} s"),
-        ("a step", f"{took.per_step:.0f} s"),
-    ]
-    card = CARDS[card_name]
-    assumed = (
-        f"Estimated, and never measured on a GPU: every sequence takes its whole budget; {card.name} at "
-        f"{card.computing:.0%} of {card.flops / 1e12:.0f} TFLOPS and {card.reading:.0%} of {card.bandwidth / 1e12:.2f} "
-        f"TB/s; {gb(ENGINE_OVERHEAD)} of vLLM's share go to activations and graphs."
-    )
     adapter = "" if setup.adapter is None else f" and an adapter of {setup.adapter / 1e6:.0f} M"
-    title = f"{setup.architecture.parameters / 1e9:.2f} B parameters{adapter}, {setup.gpus} GPUs, " + (
-        f"ZeRO-{setup.zero}" if setup.zero else "DistributedDataParallel"
+    kind = f"ZeRO-{setup.zero}" if setup.zero else "DistributedDataParallel"
+    title = f"{setup.architecture.parameters / 1e9:.2f} B parameters{adapter}, {setup.gpus} GPUs, {kind}"
+    assumed = (
+        "Calculated, and never measured on a GPU: every sequence takes its whole budget; "
+        f"{gb(ENGINE_OVERHEAD)} of vLLM's share go to activations and graphs."
     )
-    problems = taken.problems
-    verdict = "It fits." if not problems else "It does not fit:\n" + "\n".join(f"- {problem}" for problem in problems)
-    memory_table = table((f"one GPU: {title}", "bytes"), rows)
-    return f"{memory_table}\n{table(('one generation', 'seconds'), seconds)}\n{assumed}\n\n{verdict}\n"
+    problems = "\n".join(f"- {problem}" for problem in taken.problems)
+    verdict = f"It does not fit:\n{problems}" if problems else "It fits."
+    return f"{table((f'one GPU: {title}', 'bytes'), rows)}\n{assumed}\n\n{verdict}\n"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -115,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except (ValueError, OSError, TypeError, KeyError, yaml.YAMLError) as error:
         sys.exit(f"e1 plan: {' '.join(str(error).split())}")
     card = int(arguments.gpu_memory * GIB)
-    print(report(setup, card, arguments.card), end="")
+    print(report(setup, card), end="")
     if memory(setup, card).problems:
         sys.exit(1)
 

@@ -3,7 +3,6 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,7 @@ class Architecture:
 
     def adapter(self, rank: int) -> int:
         """Parameters of a LoRA adapter of all linear layers, which the output head is none of."""
-        keys = self.kv_heads * self.head
-        attention = 2 * (2 * self.hidden) + 2 * (self.hidden + keys)
+        attention = 2 * (2 * self.hidden) + 2 * (self.hidden + self.kv_heads * self.head)
         return self.layers * rank * (attention + 3 * (self.hidden + self.mlp))
 
     def kv_bytes(self, width: int = 2) -> int:
@@ -66,41 +64,38 @@ class Architecture:
                 f"the dimensions of {model} are not known here: name a folder with its config.json, or {known}"
             )
         config = json.loads(file.read_text())
-        kind = config.get("model_type")
-        for name, plain in (("mlp_bias", (None, False)), ("head_dim", (None, _head(config)))):
-            if config.get(name) not in plain:
-                raise ValueError(f"{file}: {name} {config[name]!r} cannot be planned for")
-        if kind == "llama" and config.get("attention_bias"):
+        if config.get("model_type") not in ("qwen2", "llama"):
             raise ValueError(
-                f"{file}: attention_bias of a llama, which also has one on its output, cannot be planned for"
+                f"{file}: model_type {config.get('model_type')} cannot be planned for, only qwen2 and llama"
             )
-        if kind not in ("qwen2", "llama"):
-            raise ValueError(f"{file}: model_type {kind!r} cannot be planned for, only qwen2 and llama")
+        is_qwen2, heads = config["model_type"] == "qwen2", config["num_attention_heads"]
+        plain = {"mlp_bias": False, "head_dim": config["hidden_size"] // heads}
+        if not is_qwen2:
+            plain["attention_bias"] = False  # llama also has one on its output
+        for name, value in plain.items():
+            if config.get(name) not in (None, value):
+                raise ValueError(f"{file}: {name} {config[name]} cannot be planned for, only {value}")
         return cls(
             layers=config["num_hidden_layers"],
             hidden=config["hidden_size"],
             mlp=config["intermediate_size"],
-            heads=config["num_attention_heads"],
-            kv_heads=config.get("num_key_value_heads", config["num_attention_heads"]),
+            heads=heads,
+            kv_heads=config.get("num_key_value_heads", heads),
             vocabulary=config["vocab_size"],
             tied=config.get("tie_word_embeddings", False),
-            attention_bias=kind == "qwen2",
+            attention_bias=is_qwen2,
         )
 
 
-def _head(config: dict[str, Any]) -> int | None:
-    heads = config.get("num_attention_heads")
-    return config["hidden_size"] // heads if heads and "hidden_size" in config else None
-
-
 _1_5B = Architecture(layers=28, hidden=1536, mlp=8960, heads=12, kv_heads=2, vocabulary=151_936)
-_7B = Architecture(layers=28, hidden=3584, mlp=18_944, heads=28, kv_heads=4, vocabulary=152_064)
 _14B = Architecture(layers=48, hidden=5120, mlp=13_824, heads=40, kv_heads=8, vocabulary=152_064)
 
 KNOWN = {
     "agentica-org/DeepScaleR-1.5B-Preview": _1_5B,
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": _1_5B,
-    "Skywork/Skywork-OR1-Math-7B": _7B,
+    "Skywork/Skywork-OR1-Math-7B": Architecture(
+        layers=28, hidden=3584, mlp=18_944, heads=28, kv_heads=4, vocabulary=152_064
+    ),
     "agentica-org/DeepCoder-14B-Preview": _14B,
     "nvidia/AceReason-Nemotron-14B": _14B,
 }

@@ -68,30 +68,24 @@ class Memory:
     @property
     def problems(self) -> list[str]:
         """What does not fit, and what would make it fit; empty if all does."""
-        found = []
-        free = self.card - self.state - self.overhead
+        problems = []
         if self.generation > self.card and not self.served:
-            found.append(
-                f"generation takes {self.generation / GB:.0f} GB: lower vllm_gpu_memory_utilization to "
-                f"{math.floor(100 * max(0, free) / self.card) / 100:.2f}, or share out more "
-                "(ZeRO-3, more GPUs, offload_optimizer_device: cpu)"
+            share = math.floor(100 * max(0, self.card - self.state - self.overhead) / self.card) / 100
+            problems.append(
+                f"generation takes {self.generation / GB:.0f} GB: lower vllm_gpu_memory_utilization to {share:.2f}, or "
+                "share out more (ZeRO-3, more GPUs, offload_optimizer_device: cpu)"
             )
         if self.training > self.card:
             remedy = "lower per_device_train_batch_size" if self.sleeps else "vllm_enable_sleep_mode: true"
-            found.append(f"training takes {self.training / GB:.0f} GB: {remedy}, or share out more")
-        if self.served:
-            return found
-        if 0 < self.engine_cache < self.cache_needed / WAVES:
-            found.append(
-                f"vLLM's cache of {self.engine_cache / GB:.1f} GB holds less than 1/{WAVES} of the sequences: raise "
-                "vllm_gpu_memory_utilization or vllm_tensor_parallel_size"
+            problems.append(f"training takes {self.training / GB:.0f} GB: {remedy}, or share out more")
+        if not self.served and self.engine_cache < self.cache_needed / WAVES:
+            lack = (
+                f"vLLM's cache of {self.engine_cache / GB:.1f} GB holds less than 1/{WAVES} of the sequences"
+                if self.engine_cache > 0
+                else f"vLLM's share of {self.engine / GB:.0f} GB has no room for a cache beside its weights"
             )
-        if self.engine_cache <= 0:
-            found.append(
-                f"vLLM's share of {self.engine / GB:.0f} GB has no room for a cache beside its weights: raise "
-                "vllm_gpu_memory_utilization or vllm_tensor_parallel_size"
-            )
-        return found
+            problems.append(f"{lack}: raise vllm_gpu_memory_utilization or vllm_tensor_parallel_size")
+        return problems
 
 
 def saved(setup: Setup) -> int:

@@ -51,14 +51,17 @@ def request(address: str, method: str, contest: int, delay: float = DELAY) -> di
         sleep(delay * 2**attempt)
         try:
             response = httpx.get(url, params={"contestId": contest}, timeout=TIMEOUT, follow_redirects=True)
-            answer = response.json()
-        except (httpx.HTTPError, ValueError) as error:  # or a page for people, such as one that says to wait
+        except httpx.HTTPError as error:
             fault = repr(error)
             continue
+        try:
+            answer = response.json()
+        except ValueError:  # a page for people, such as one that says to wait
+            answer = {}
         if answer.get("status") == "OK":
             return answer
         fault = answer.get("comment", f"HTTP {response.status_code}")
-        if response.status_code not in BUSY and LIMIT not in fault:
+        if answer and response.status_code not in BUSY and LIMIT not in fault:
             raise RefusalError(fault)
     raise ValueError(f"{url} has not answered about contest {contest}, {TRIES} times: {fault}")
 

@@ -23,7 +23,6 @@ from trl import ModelConfig
 
 from e1_trl.plan.__main__ import main
 from e1_trl.plan.architecture import KNOWN, Architecture
-from e1_trl.plan.duration import CARDS, duration
 from e1_trl.plan.memory import activations, memory, saved
 from e1_trl.plan.setup import DEFAULTS, Setup
 from e1_trl.plan.verdict import verdict
@@ -109,7 +108,6 @@ def test_every_recipe_fits_the_cards_that_it_is_made_for(file: Path) -> None:
     taken = memory(setup, int(23.9 * 2**30) if "24GB" in name else CARD)
     assert not taken.problems and not taken.breaks_the_rule
     assert max(taken.training, taken.generation) < taken.card
-    assert 0 < duration(setup, CARDS["h100"]).total < duration(setup, CARDS["a100"]).total
 
 
 VARIANTS = [file for file in sorted((ROOT / "recipes").glob("E1-*.yaml")) if "E1-Math-1.5B has it" in file.read_text()]
@@ -257,8 +255,6 @@ def test_an_adapter_needs_no_reference_and_no_gradient_of_the_output_head() -> N
     cast = 4 * setup.batch * setup.context * setup.architecture.mlp  # what enters an adapter, in fp32
     assert memory(setup, CARD).reference == 0 < memory(whole, CARD).reference
     assert memory(whole, CARD).activations - head == memory(setup, CARD).activations - cast
-    # With a forward pass to keep memory low: four passes for all weights, three for the adapter.
-    assert duration(setup, CARDS["h100"]).learning == pytest.approx(0.75 * duration(whole, CARDS["h100"]).learning)
 
 
 def test_a_server_takes_nothing_of_the_gpus_that_train() -> None:
@@ -279,10 +275,6 @@ def test_the_offload_variant_that_the_14b_recipes_name_fits_with_a_larger_engine
     shared = memory(Setup.of(recipe(name, vllm_gpu_memory_utilization=share), accelerate("zero3")), CARD)
     assert not offloaded.problems and offloaded.host == pytest.approx(177e9, rel=0.01)
     assert shared.problems
-
-
-def test_the_cache_of_a_token_is_keys_and_values_of_every_layer() -> None:
-    assert [architecture.kv_bytes() // 1024 for architecture in KNOWN.values()] == [28, 28, 56, 192, 192]
 
 
 def test_the_cache_of_a_token_is_what_vllm_makes_of_a_layer() -> None:
@@ -331,12 +323,6 @@ def test_a_model_of_another_make_is_refused(tmp_path: Path) -> None:
         LlamaConfig(hidden_size=64, num_attention_heads=4, num_key_value_heads=2, **more).save_pretrained(tmp_path)
         with pytest.raises(ValueError, match=message):
             Architecture.of(str(tmp_path))
-
-
-def test_learning_twice_takes_twice_as_long() -> None:
-    once, twice = (Setup.of(recipe("E1-Math-7B", num_iterations=n), accelerate("zero3")) for n in (1, 2))
-    assert duration(twice, CARDS["h100"]).learning == 2 * duration(once, CARDS["h100"]).learning
-    assert (once.steps, twice.steps) == (2, 4)
 
 
 def test_what_does_not_fit_is_told_apart() -> None:
@@ -401,7 +387,7 @@ def test_what_cannot_be_planned_is_said_and_does_not_stop_a_training(monkeypatch
 def test_the_defaults_that_it_assumes_are_those_of_the_trainer() -> None:
     args, model = E1Config("runs/nothing", bf16=False, use_cpu=True), ModelConfig()
     for field, value in DEFAULTS.items():
-        if field not in ("dtype", "grader", "generation_batch_size", "steps_per_generation"):
+        if field not in ("dtype", "generation_batch_size", "steps_per_generation"):
             assert getattr(args if hasattr(args, field) else model, field) == value, field
 
 
@@ -491,4 +477,3 @@ def test_the_command_prints_the_verdict(capsys: pytest.CaptureFixture[str]) -> N
     assert error.value.code == 1
     printed = capsys.readouterr().out
     assert "It does not fit:" in printed and "7.62 B parameters, 2 GPUs, ZeRO-3" in printed
-    assert printed.count("| a step |") == 1

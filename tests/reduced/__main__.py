@@ -23,7 +23,6 @@ from e1_trl.answers.programs.sandbox.command import SandboxError
 from e1_trl.atomic import StoreError, write_atomically
 from e1_trl.report.markdown import around_section, replace_section, table
 from e1_trl.report.provenance import Provenance
-from tests.reduced import substitutions
 from tests.reduced.case import ROOT, Case, cases
 from tests.reduced.found import Found
 from tests.reduced.run import RunError, run
@@ -59,30 +58,11 @@ class Row:
     provenance: Provenance
 
     @classmethod
-    def of(cls, case: Case, found: Found, made: Provenance) -> "Row":
-        """A case that has just ended."""
-        distributions = packages_distributions()
-        return cls(
-            case=case,
-            hashes=case.hashes,
-            overrides=case.overrides,
-            found=found,
-            versions={name: version(distributions[name][0]) for name in LIBRARIES},
-            provenance=replace(made, seeds=(case.fields["seed"],)),
-        )
-
-    @classmethod
     def from_record(cls, record: dict[str, Any]) -> "Row":
         """The row that `asdict` made a record of."""
         made = {**record["provenance"], "seeds": tuple(record["provenance"]["seeds"])}
-        return cls(
-            **{
-                **record,
-                "case": Case(**record["case"]),
-                "found": Found(**record["found"]),
-                "provenance": Provenance(**made),
-            }
-        )
+        parts = {"case": Case(**record["case"]), "found": Found(**record["found"]), "provenance": Provenance(**made)}
+        return cls(**{**record, **parts})
 
     @property
     def is_fresh(self) -> bool:
@@ -117,18 +97,16 @@ def missing(rows: list[Row], wanted: list[Case]) -> list[Case]:
 
 
 def publish(rows: list[Row], results: Path, document: Path) -> None:
-    """Write the rows of the cases that there are, in their order, and the tables of the document.
+    """Write the rows of the cases that there are, in their order, and the table of the document.
 
     Raises:
-        StoreError, ValueError: they cannot be written, or the document lacks a section.
+        StoreError, ValueError: they cannot be written, or the document lacks the section.
     """
     by_case = {row.case: row for row in rows}
     kept = [by_case[case] for case in cases([]) if case in by_case]
-    divisors = {"budgets": substitutions.BUDGETS, "batches": substitutions.BATCHES, "prompts": substitutions.PROMPTS}
-    content = {"divisors": divisors, "rows": [asdict(row) for row in kept]}
-    write_atomically(results, lambda file: file.write_text(json.dumps(content, indent=1) + "\n"))
-    for name, text in {"rows": outcome(kept), **tables()}.items():
-        replace_section(document, name, text)
+    content = json.dumps({"rows": [asdict(row) for row in kept]}, indent=1) + "\n"
+    write_atomically(results, lambda file: file.write_text(content))
+    replace_section(document, "rows", outcome(kept))
 
 
 def outcome(rows: list[Row]) -> str:
@@ -156,37 +134,19 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def tables() -> dict[str, str]:
-    """The substitutions as Markdown tables, by the names of their sections."""
-    header = ("field", "becomes", "because")
-    return {
-        "recipe": table(header, ((f"`{each.field}`", each.becomes, each.reason) for each in substitutions.RECIPE)),
-        "accelerate": table(
-            header, ((f"`{each.field}`", each.becomes, each.reason) for each in substitutions.ACCELERATE)
-        ),
-        "environment": table(
-            ("variable", "is", "because"),
-            (
-                (f"`{name}`", f"`{value}`" if value else "empty", reason)
-                for name, value, reason in substitutions.ENVIRONMENT
-            ),
-        ),
-    }
-
-
 def main(argv: list[str] | None = None) -> None:
     """Run what is missing, and publish each row as soon as it has been made."""
     parser = argparse.ArgumentParser(prog="python -m tests.reduced", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("recipes", nargs="*", metavar="RECIPE", help="names of GPU recipes; unset: all")
     parser.add_argument("--tokenizer", default=TOKENIZER, help=f"a folder, or an id on the Hub ({TOKENIZER})")
     parser.add_argument("--results", type=Path, default=RESULTS, help="file of the rows")
-    parser.add_argument("--document", type=Path, default=DOCUMENT, help="file with the tables")
+    parser.add_argument("--document", type=Path, default=DOCUMENT, help="file with the table")
     arguments = parser.parse_args(argv)
     failed = []
+    distributions = packages_distributions()
     made = Provenance.here([])  # before a row is published, which makes the checkout another than the commit's
     try:
-        for section in ("rows", *tables()):
-            around_section(arguments.document, section)
+        around_section(arguments.document, "rows")
         wanted = cases(arguments.recipes)
         rows = read(arguments.results)
         tokenizer = load_tokenizer(arguments.tokenizer)
@@ -200,7 +160,10 @@ def main(argv: list[str] | None = None) -> None:
                 failed.append(str(case))
                 continue
             shutil.rmtree(folder)  # gigabytes
-            rows = [*(row for row in rows if row.case != case), Row.of(case, found, made)]
+            versions = {name: version(distributions[name][0]) for name in LIBRARIES}
+            provenance = replace(made, seeds=(case.fields["seed"],))
+            row = Row(case, case.hashes, case.overrides, found, versions, provenance)
+            rows = [*(row for row in rows if row.case != case), row]
             publish(rows, arguments.results, arguments.document)
         publish(rows, arguments.results, arguments.document)
     except (ValueError, OSError, StoreError) as error:

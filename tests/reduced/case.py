@@ -12,11 +12,10 @@ from e1_trl.recipes import resource
 from tests.reduced import substitutions
 
 ROOT = Path(__file__).parents[2]
-GPU_RECIPES = "E1-*.yaml"
 
 # Other Accelerate configurations that a recipe's comments name, with what they say to pass there.
 ALTERNATIVES: dict[str, dict[str, dict[str, Any]]] = {
-    "E1-Math-1.5B": {"ddp": {"dtype": "float32", "vllm_enable_sleep_mode": True}},
+    "E1-Math-1.5B": {"ddp": {"dtype": "float32", "vllm_enable_sleep_mode": True}, "zero3": {}},
     "E1-Code-14B": {"zero3_offload": {"vllm_gpu_memory_utilization": 0.6}},
     "E1-AceReason-14B": {"zero3_offload": {"vllm_gpu_memory_utilization": 0.6}},
 }
@@ -41,10 +40,14 @@ class Case:
         return resource("accelerate_configs", self.accelerate_config)
 
     @property
+    def passed(self) -> dict[str, Any]:
+        """What the recipe's comments say to pass under this Accelerate configuration."""
+        return ALTERNATIVES.get(self.recipe, {}).get(self.accelerate_config, {})
+
+    @property
     def fields(self) -> dict[str, Any]:
-        """The recipe's, with what its comments say to pass under this Accelerate configuration."""
-        passed = ALTERNATIVES.get(self.recipe, {}).get(self.accelerate_config, {})
-        return {**yaml.safe_load(self.recipe_file.read_text()), **passed}
+        """The recipe's, with what is passed."""
+        return {**yaml.safe_load(self.recipe_file.read_text()), **self.passed}
 
     @property
     def accelerate(self) -> dict[str, Any]:
@@ -53,13 +56,12 @@ class Case:
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """What is passed on the command line: the substitutions, and what the recipe's comments say.
+        """What has another value than in the recipe: the substitutions, and what its comments say to pass.
 
         Raises:
             ValueError: a budget or a batch cannot be divided.
         """
-        passed = ALTERNATIVES.get(self.recipe, {}).get(self.accelerate_config, {})
-        return {**passed, **substitutions.of_recipe(self.fields, self.accelerate)}
+        return {**self.passed, **substitutions.of_recipe(self.fields, self.accelerate)}
 
     @property
     def hashes(self) -> dict[str, str]:
@@ -68,7 +70,7 @@ class Case:
 
     def reduced_accelerate(self) -> dict[str, Any]:
         """The Accelerate configuration with all its substitutions made."""
-        return {**self.accelerate, **substitutions.of_accelerate(self.fields, self.accelerate)}
+        return {**self.accelerate, **substitutions.of_accelerate(self.accelerate)}
 
     def command(self, accelerate_file: Path, **more: Any) -> list[str]:
         """The arguments of `e1` that train it, with `more` fields of the recipe."""
@@ -89,14 +91,8 @@ def cases(recipes: list[str]) -> list[Case]:
     Raises:
         ValueError: one is no GPU recipe.
     """
-    known = {file.stem: file for file in sorted((ROOT / "recipes").glob(GPU_RECIPES))}
+    known = {file.stem: file for file in sorted((ROOT / "recipes").glob("E1-*.yaml"))}
     if unknown := [name for name in recipes if name not in known]:
         raise ValueError(f"{unknown[0]} is none of our GPU recipes, which are {', '.join(known)}")
-    return [
-        Case(name, accelerate_config)
-        for name in recipes or known
-        for accelerate_config in (
-            yaml.safe_load(known[name].read_text())["accelerate_config"],
-            *ALTERNATIVES.get(name, {}),
-        )
-    ]
+    own = {name: yaml.safe_load(known[name].read_text())["accelerate_config"] for name in recipes or known}
+    return [Case(name, config) for name in own for config in (own[name], *ALTERNATIVES.get(name, {}))]

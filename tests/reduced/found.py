@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
-from safetensors import safe_open
-from safetensors.torch import load_file
 
 from e1_trl.budget import Budget
+from e1_trl.plan.smoke.checks import GAP, largest_change
 from e1_trl.training.validation import PREFIX
 from tests.reduced.substitutions import STEPS
 
-ADAPTER = "adapter_model.safetensors"
 LARGEST_GAP = 0.01  # nats; weights that do not reach the engine, or another precision, open a larger one
 
 
@@ -52,7 +50,7 @@ class Found:
         return cls(
             loss=[entry["loss"] for entry in steps],
             grad_norm=[entry["grad_norm"] for entry in steps],
-            gap=max(entry["sampling/sampling_logp_difference/mean"] for entry in steps),
+            gap=max(entry[GAP] for entry in steps),
             moved=[largest_change(base, model) for model in (output / "checkpoint-1", output)],
             validated=[entry["step"] for entry in history if any(name.startswith(PREFIX) for name in entry)],
             outcomes=outcomes(output / "completions"),
@@ -81,20 +79,6 @@ class Found:
             yield f"the grader failed: {self.outcomes}"
         if not 0 < self.sampled <= (budget.completion_tokens(1) or 0):
             yield f"vLLM sampled {self.sampled} tokens a problem from the saved model"
-
-
-def largest_change(before: Path, after: Path) -> float:
-    """The largest difference between the weights of two models, which are the same by name.
-
-    Of an adapter, that of its matrices which are zero at the start; before the start there is none.
-    """
-    if (after / ADAPTER).exists():
-        first = load_file(before / ADAPTER) if (before / ADAPTER).exists() else {}
-        last = {name: matrix for name, matrix in load_file(after / ADAPTER).items() if ".lora_B." in name}
-        return max((matrix - first.get(name, 0)).abs().max().item() for name, matrix in last.items())
-    with safe_open(before / "model.safetensors", "pt") as old, safe_open(after / "model.safetensors", "pt") as new:
-        names = set(old.keys()) | set(new.keys())
-        return max((old.get_tensor(name) - new.get_tensor(name)).abs().max().item() for name in names)
 
 
 def outcomes(tables: Path) -> dict[str, int]:

@@ -22,7 +22,7 @@ from transformers import PreTrainedTokenizerBase
 from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.budget import Budget
 from e1_trl.plan.architecture import Architecture
-from experiments.processes import kill_tree
+from e1_trl.plan.smoke.training import alone, forget_killed, kill_tree
 from tests.reduced import stand_ins, substitutions
 from tests.reduced.case import ROOT, Case
 from tests.reduced.found import Found
@@ -98,15 +98,6 @@ def train(case: Case, folder: Path, log: Path, variables: Mapping[str, str] | No
     e1(case.command(Path(ACCELERATE), **more), folder, log, variables)
 
 
-def forget_killed() -> None:
-    """Remove what killed runs have left in shared memory.
-
-    vLLM's CPU build gives every externally launched group the same name there, so that would stop the next.
-    """
-    for left_over in Path("/dev/shm").glob("-tp:0-*-cpushm_*"):
-        left_over.unlink(missing_ok=True)
-
-
 def e1(words: list[str], folder: Path, log: Path, variables: Mapping[str, str] | None = None) -> None:
     """Run a command of `e1` in the folder, with more environment variables; no process of it is left.
 
@@ -139,9 +130,3 @@ def e1(words: list[str], folder: Path, log: Path, variables: Mapping[str, str] |
 def environment(folder: Path) -> dict[str, str]:
     """This process's, with the substitutions, and without what belongs to a group of processes that it may be in."""
     return {**alone(), **QUIET, **substitutions.environment(folder.resolve(), ROOT)}
-
-
-def alone() -> dict[str, str]:
-    """This process's environment without what belongs to a group of processes that it may be in."""
-    group = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
-    return {name: value for name, value in os.environ.items() if name not in group}

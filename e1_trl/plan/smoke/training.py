@@ -1,26 +1,24 @@
-"""One training of the subject: started, watched, ended, and what it left."""
+"""One training: started, watched, ended with all of its processes, and what it left; the GPUs that it has."""
 
 import contextlib
 import json
+import os
 import re
+import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from e1_trl.plan.smoke import timed
-from e1_trl.plan.smoke.subject import Subject, used
 from e1_trl.training.launch import command
-from experiments.processes import kill_tree
-from tests.reduced.run import forget_killed
 
 STEPS = 4
 SAVED = 2  # the step of the checkpoint
-FIELDS = {  # of every run; what else the recipe says stays
+FIELDS: Mapping[str, Any] = {  # of every run; what else the recipe says stays
     "max_steps": STEPS,
     "logging_steps": 1,
     "save_strategy": "steps",
@@ -28,22 +26,42 @@ FIELDS = {  # of every run; what else the recipe says stays
     "push_to_hub": False,
     "report_to": "none",
 }
-OFTEN = 0.5  # seconds between two looks at a training, and at the memory of the cards
-ERROR = re.compile(r"(?:\w+Error|e1_trl\.train): \S.{0,199}")  # a line that names one, and what it says
+OFTEN = 0.5  # seconds between two looks at a training, and at the memory of the GPUs
 OTHERS = 2  # seconds that the other processes have to write what they add to a checkpoint, once it looks whole
-PHASES = ".seconds"  # the suffix of the file that they are written into
+LONGEST_END = 60.0  # seconds that the kernel may take to end a process
 STATE = "trainer_state.json"  # written last in a checkpoint
-
-Entry = dict[str, float]
+ERROR = re.compile(r"(?:\w+Error|e1_trl\.train): \S.{0,199}")  # a line that names one, and what it says
+MIB = 2**20
 
 
 @dataclass(frozen=True)
-class Phase:
-    """A phase that TRL's profiler measured: its name, the steps made before it, seconds."""
+class Card:
+    """A GPU of this node."""
 
     name: str
-    step: int
-    seconds: float
+    bytes: int
+    driver: str
+
+
+def cards() -> tuple[Card, ...]:
+    """The GPUs that `CUDA_VISIBLE_DEVICES` leaves of this node's; none without NVIDIA's driver."""
+    return tuple(Card(name, int(mib) * MIB, driver) for name, mib, driver in _ask("name,memory.total,driver_version"))
+
+
+def used() -> int:
+    """Bytes in use on the fullest of them, by whomever."""
+    return max((int(mib) * MIB for (mib,) in _ask("memory.used")), default=0)
+
+
+def _ask(query: str) -> list[list[str]]:
+    """What the driver says of each visible GPU."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    words = [f"--query-gpu={query}", "--format=csv,noheader,nounits", *([] if visible is None else ["-i", visible])]
+    try:
+        answer = subprocess.run(["nvidia-smi", *words], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return [line.split(", ") for line in answer.splitlines()]
 
 
 @dataclass(frozen=True)
@@ -53,85 +71,108 @@ class Training:
     Attributes:
         fault: why it did not end as it should, in a line; None if it did.
         steps: what was logged at each step.
-        phases: of the main process.
-        peak: bytes, the most that was in use on any card; 0 without one.
+        peak: bytes, the most that was in use on any GPU; 0 without one.
         printed: by all of its processes.
         seconds: from its start to its end.
     """
 
     fault: str | None
-    steps: list[Entry]
-    phases: list[Phase]
+    steps: list[dict[str, float]]
     peak: int
     printed: str
     seconds: float
 
     @classmethod
-    def read(cls, output: Path, log: Path, fault: str | None, **watched: Any) -> "Training":
-        """Read `output_dir`, the log, and the phases beside it; the fault gets the last error in the log."""
+    def read(cls, output: Path, log: Path, fault: str | None, peak: int, seconds: float) -> "Training":
+        """Read `output_dir` and the log; the fault gets the last error in the log."""
         states = [*sorted(output.glob(f"checkpoint-*/{STATE}")), output / STATE]
         written = [file for file in states if file.is_file()]
         history = json.loads(written[-1].read_text())["log_history"] if written else []
-        phases, printed = log.with_suffix(PHASES), log.read_text(errors="replace")
+        printed = log.read_text(errors="replace")
         errors = ERROR.findall(printed)
         return cls(
             fault=f"{fault}: {errors[-1]}" if fault and errors else fault,
             steps=[entry for entry in history if "loss" in entry],
-            phases=[Phase(**json.loads(line)) for line in phases.read_text().splitlines()] if phases.exists() else [],
+            peak=peak,
             printed=printed,
-            **watched,
+            seconds=seconds,
         )
 
 
-def train(
-    subject: Subject, folder: Path, name: str, output: Path, stop: Callable[[], bool] | None = None, **more: Any
-) -> Training:
-    """Train the subject in processes of its own, which end with this call.
+def train(words: Sequence[str], output: Path, log: Path, limit: float, stop: Callable[[], bool] | None) -> Training:
+    """Train in processes of its own, which end with this call.
 
     Args:
-        subject: what is trained.
-        folder: of the files NAME.log and NAME.seconds, which are made anew.
-        name: of the run.
+        words: the arguments of `e1 train`.
         output: the run's `output_dir`.
+        log: of what it prints, written anew.
+        limit: seconds that it may take.
         stop: when the run is to be killed with signal 9; unset: it runs to its end.
-        more: fields of the recipe.
     """
     forget_killed()
-    log = folder / f"{name}.log"
-    log.with_suffix(PHASES).unlink(missing_ok=True)
-    fields = {**FIELDS, "output_dir": output, **more}
-    line = command([*subject.words, *(str(word) for field, value in fields.items() for word in (f"--{field}", value))])
-    line[line.index("e1_trl.train")] = timed.__name__
+    fields = {**FIELDS, "output_dir": output}
+    line = command([*words, *(str(word) for field, value in fields.items() for word in (f"--{field}", value))])
     started = time.monotonic()
     with log.open("w") as printed:
         process = psutil.Popen(
             line,
-            cwd=subject.cwd,
-            env={**subject.environment, timed.FILE: str(log.with_suffix(PHASES))},
+            env={**alone(), "VLLM_LOGGING_LEVEL": "INFO"},  # at which vLLM says when it falls asleep
             stdout=printed,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is for the one who watches
         )
         try:
-            fault, peak = _watch(process, subject, stop)
+            fault, peak = _watch(process, limit, stop)
         finally:
             kill_tree(process.pid)
             process.wait()
-    return Training.read(output, log, fault=fault, peak=peak, seconds=time.monotonic() - started)
+    return Training.read(output, log, fault, peak, time.monotonic() - started)
 
 
-def _watch(process: psutil.Popen, subject: Subject, stop: Callable[[], bool] | None) -> tuple[str | None, int]:
+def _watch(process: psutil.Popen, limit: float, stop: Callable[[], bool] | None) -> tuple[str | None, int]:
     """Wait until it has ended or is to be killed: what is wrong with how that came, and the most memory in use."""
-    deadline, peak = time.monotonic() + subject.limit, 0
+    deadline, peak = time.monotonic() + limit, 0
     while time.monotonic() < deadline:
         with contextlib.suppress(psutil.TimeoutExpired):
             status = process.wait(OFTEN)
             if status != 0:
                 return f"it ended with status {status}", peak
             return None if stop is None else "it ended before it could be killed", peak
-        if subject.cards:
-            peak = max(peak, used())
+        peak = max(peak, used())
         if stop is not None and stop():
             time.sleep(OTHERS)
             return None, peak
-    return f"it took longer than {subject.limit:.0f} s", peak
+    return f"it took longer than {limit:.0f} s", peak
+
+
+def alone() -> dict[str, str]:
+    """This process's environment without what belongs to a group of processes that it may be in."""
+    group = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+    return {name: value for name, value in os.environ.items() if name not in group}
+
+
+def kill_tree(leader: int) -> None:
+    """Kill -9 a session's first process, its group and its descendants, as far as they still run.
+
+    Descendants need not be of its group: `accelerate launch` puts the processes of a training into sessions of their
+    own. Those whose parents ended before are found by the group alone. Descendants have ended when this returns; the
+    first process is for its parent to wait for.
+    """
+    family: list[psutil.Process] = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        family = psutil.Process(leader).children(recursive=True)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+    for process in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(family, timeout=LONGEST_END)
+
+
+def forget_killed() -> None:
+    """Remove what killed runs have left in shared memory.
+
+    vLLM's CPU build gives every externally launched group the same name there, so that would stop the next.
+    """
+    for left_over in Path("/dev/shm").glob("-tp:0-*-cpushm_*"):
+        left_over.unlink(missing_ok=True)

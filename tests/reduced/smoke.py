@@ -1,0 +1,50 @@
+"""The first hour in small: a recipe at reduced size, on two CPU processes, is handed to `e1 smoke`.
+
+    make smoke RECIPE=E1-Math-1.5B REDUCED=1
+    python -m tests.reduced.smoke RECIPE [--accelerate_config NAME] [--tokenizer NAME] [OPTIONS of e1 smoke]
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import yaml
+
+from e1_trl.recipes import resource
+from tests.reduced.__main__ import TOKENIZER, load_tokenizer
+from tests.reduced.case import Case
+from tests.reduced.found import LARGEST_GAP
+from tests.reduced.run import ACCELERATE, LONGEST, RunError, e1, environment, prepare
+
+RUNS = Path("runs/smoke-reduced")
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Make the folder of the recipe, and become `e1 smoke` in it."""
+    parser = argparse.ArgumentParser(prog="python -m tests.reduced.smoke", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("recipe", metavar="RECIPE", help="a file, or the name of one of our recipes")
+    parser.add_argument("--accelerate_config", metavar="NAME", help="unset: the one that the recipe names")
+    parser.add_argument("--tokenizer", default=TOKENIZER, help=f"a folder, or an id on the Hub ({TOKENIZER})")
+    arguments, words = parser.parse_known_args(argv)
+    try:
+        file = resource("recipes", arguments.recipe).resolve()
+        name = arguments.accelerate_config or yaml.safe_load(file.read_text()).get("accelerate_config")
+        if name is None:
+            raise ValueError(f"{arguments.recipe} names no accelerate_config: name one")
+        case, folder = Case(str(file), name), RUNS.resolve() / file.stem
+        fields = {**case.fields, **case.overrides, "accelerate_config": ACCELERATE}
+        prepare(case, load_tokenizer(arguments.tokenizer), folder)
+        if fields.get("grader") == "programs":
+            e1(["validate", "--config", str(file)], folder, folder / "validate.log")
+    except (ValueError, OSError, TypeError, KeyError, yaml.YAMLError, RunError) as error:
+        sys.exit(f"tests.reduced.smoke: {' '.join(str(error).split())}")
+    (folder / file.name).write_text(yaml.safe_dump(fields, sort_keys=False))
+    small = ["--cpu", "--largest_gap", str(LARGEST_GAP), "--limit", str(LONGEST)]
+    os.chdir(folder)
+    line = [sys.executable, "-m", "e1_trl.cli", "smoke", file.name, *small, *words]
+    os.execve(sys.executable, line, environment(folder))
+
+
+if __name__ == "__main__":
+    main()
