@@ -8,25 +8,23 @@ the same tests in bare forks: no isolation, no limits, no pipes, nothing compare
 tests is run, and what is left of them is counted.
 """
 
-import argparse
-import json
 import os
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from benchmarks.results import Results
+from benchmarks.results import arguments, publish, spread
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.programs.grader import ProgramGrader
 from e1_trl.answers.programs.sandbox.box import Limits
 from e1_trl.answers.programs.sandbox.command import Isolation
 from e1_trl.answers.programs.sandbox.inside.modules import PRELOADED
+from e1_trl.answers.programs.sandbox.isolation import SAFE
 from e1_trl.answers.programs.suite import Case, Suite
 from e1_trl.problems.arguments import TESTS
-from e1_trl.report.markdown import replace_section, table
+from e1_trl.report.markdown import table
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "answers" / "sandbox"))
 from containment import contain, refused  # type: ignore[import-not-found]
@@ -35,15 +33,7 @@ PROGRAMS, ROUNDS = 200, 5
 SPINNING = 20  # one of so many never ends: 5%
 LIMITS = Limits(cpu=1.0, wall=4.0, memory=2**29, output=2**20)
 WORKERS = len(os.sched_getaffinity(0))
-HEADER = (
-    "isolation",
-    "programs per second",
-    "tests per second",
-    "wall",
-    f"wall with {1 / SPINNING:.0%} at their limit",
-    "ratio",
-    "of bare forks",
-)
+HEADER = ("isolation", "programs per second", f"wall with {1 / SPINNING:.0%} at their limit, to without", "of bare forks")
 
 # The number makes each another program: equal ones are run once.
 CHEAP = "```python\nn = int(input())\nprint(n + sum(map(int, input().split())))  # {number}\n```"
@@ -63,30 +53,6 @@ for _ in range(int(sys.argv[1])):
     assert os.waitpid(pid, 0)[1] == 0
 print(time.perf_counter() - start)
 """
-
-
-@dataclass(frozen=True)
-class Speed:
-    """What one isolation does: medians over rounds, and the range of the programs per second.
-
-    `spinning_ratio` is that of the wall time of a batch in which some programs run into their limit of CPU time to that
-    of one without, in the same round: median, lowest and highest; `of_bare_forks` likewise that of its tests per second
-    to those that bare forks do.
-    """
-
-    isolation: Isolation
-    programs_per_s: float
-    programs_per_s_low: float
-    programs_per_s_high: float
-    tests_per_s: float
-    wall_s: float
-    spinning_wall_s: float
-    spinning_ratio: float
-    spinning_ratio_low: float
-    spinning_ratio_high: float
-    of_bare_forks: float
-    of_bare_forks_low: float
-    of_bare_forks_high: float
 
 
 def suite() -> str:
@@ -121,99 +87,58 @@ def bare() -> float:
     return max(float(process.communicate()[0]) for process in running)
 
 
-def measure(isolations: list[Isolation]) -> tuple[list[Speed], float]:
-    """All isolations and both batches in turns, and how many tests a second bare forks do."""
-    walls: dict[tuple[Isolation, bool], list[float]] = {(kind, spin): [] for kind in isolations for spin in (0, 1)}
+def measure(isolations: list[Isolation]) -> tuple[dict[Isolation, dict[str, list[float]]], list[float]]:
+    """Seconds of each round: of both batches by isolation (all take turns), and of bare forks."""
+    walls = {kind: {"plain": list[float](), "spinning": list[float]()} for kind in isolations}
     bares = list[float]()
     graders = {kind: ProgramGrader(LIMITS, WORKERS, isolation=kind) for kind in isolations}
     try:
         for grader in graders.values():
             timed(grader, endless=False)  # opens the boxes
         for turn in range(ROUNDS):
-            order = list(walls) if turn % 2 == 0 else list(reversed(walls))
-            for kind, endless in order:
-                walls[kind, endless].append(timed(graders[kind], endless))
+            order = [(kind, batch) for kind, batches in walls.items() for batch in batches]
+            for kind, batch in order if turn % 2 == 0 else reversed(order):
+                walls[kind][batch].append(timed(graders[kind], endless=batch == "spinning"))
             bares.append(bare())
     finally:
         for grader in graders.values():
             grader.close()
-    return [speed(kind, walls[kind, False], walls[kind, True], bares) for kind in isolations], median(bares)
+    return walls, bares
 
 
-def speed(isolation: Isolation, plain: list[float], spinning: list[float], bares: list[float]) -> Speed:
-    """From the wall times of the rounds, in seconds: without and with programs that never end, and of bare forks."""
-    ratios = [more / less for more, less in zip(spinning, plain, strict=True)]
-    of_bare = [less / more for less, more in zip(bares, plain, strict=True)]
-    return Speed(
-        isolation=isolation,
-        programs_per_s=PROGRAMS / median(plain),
-        programs_per_s_low=PROGRAMS / max(plain),
-        programs_per_s_high=PROGRAMS / min(plain),
-        tests_per_s=PROGRAMS * TESTS / median(plain),
-        wall_s=median(plain),
-        spinning_wall_s=median(spinning),
-        spinning_ratio=median(ratios),
-        spinning_ratio_low=min(ratios),
-        spinning_ratio_high=max(ratios),
-        of_bare_forks=median(of_bare),
-        of_bare_forks_low=min(of_bare),
-        of_bare_forks_high=max(of_bare),
+def row(isolation: Isolation, plain: list[float], spinning: list[float], bares: list[float]) -> tuple[str, ...]:
+    """From the wall times of the rounds, in seconds."""
+    return (
+        isolation,
+        spread([PROGRAMS / wall for wall in plain]),
+        spread([more / less for more, less in zip(spinning, plain, strict=True)]),
+        spread([less / more for less, more in zip(bares, plain, strict=True)]),
     )
-
-
-def summary(rows: list[Speed]) -> list[tuple[str, ...]]:
-    return [
-        (
-            row.isolation,
-            f"{row.programs_per_s:.0f} ({row.programs_per_s_low:.0f} to {row.programs_per_s_high:.0f})",
-            f"{row.tests_per_s:.0f}",
-            f"{row.wall_s:.2f} s",
-            f"{row.spinning_wall_s:.2f} s",
-            f"{row.spinning_ratio:.2f} ({row.spinning_ratio_low:.2f} to {row.spinning_ratio_high:.2f})",
-            f"{row.of_bare_forks:.2f} ({row.of_bare_forks_low:.2f} to {row.of_bare_forks_high:.2f})",
-        )
-        for row in rows
-    ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure the grading of programs, and count what gets out.")
-    parser.add_argument("--output", type=Path, default=Path("docs/results/programs.json"), help="JSON file")
-    parser.add_argument("--document", type=Path, help="Markdown file whose section `programs` is replaced")
-    arguments = parser.parse_args()
-    made = Results.read()  # the same commit, though the results before these have changed the checkout
-    published = json.loads(arguments.output.read_text()) if arguments.output.exists() else {}
-    if (published.get("sources"), published.get("machine")) == (made.sources, made.provenance.machine):
-        return
-    isolations = [kind for kind in Isolation if kind is not Isolation.UNPROTECTED and refused(kind) is None]
-    rows, bare_s = measure(isolations)
+    parsed = arguments("Measure the grading of programs, and count what gets out.", "programs.json", "programs")
+    walls, bares = measure([kind for kind in SAFE if refused(kind) is None])
     contained = contain(WORKERS)
     content = {
-        "programs_per_s": rows[0].programs_per_s,  # of the strongest isolation
-        "tests_per_s": rows[0].tests_per_s,
         "workers": WORKERS,
-        "hostile_cases": contained.cases,
-        "hostile_contained": contained.cases - len(contained.escaped),
-        "survivors": contained.survivors,
-        **asdict(replace(made.provenance, seeds=())),
-        "sources": made.sources,
         "programs": PROGRAMS,
         "tests_per_program": TESTS,
-        "bare_tests_per_s": PROGRAMS * TESTS / bare_s,
-        "rounds": ROUNDS,
         "spinning_share": 1 / SPINNING,
         "spinning_limit_s": LIMITS.cpu,
-        "rows": [asdict(row) for row in rows],
+        "wall_s": walls,
+        "bare_forks_s": bares,
+        "hostile_cases": contained.cases,
         "escaped": contained.escaped,
+        "survivors": contained.survivors,
     }
-    arguments.output.write_text(json.dumps(content, indent=1) + "\n")
-    text = table(HEADER, summary(rows)) + (
-        f"\nBare forks: {content['bare_tests_per_s']:.0f} tests per second. Of {content['hostile_cases']} runs of "
-        f"hostile programs {content['hostile_contained']} are contained; {content['survivors']} processes survive.\n"
+    rows = [row(kind, batches["plain"], batches["spinning"], bares) for kind, batches in walls.items()]
+    text = table(HEADER, rows) + (
+        f"\n{TESTS} tests a program; bare forks: {PROGRAMS * TESTS / median(bares):.0f} tests per second. Of "
+        f"{contained.cases} runs of hostile programs {contained.cases - len(contained.escaped)} are contained; "
+        f"{contained.survivors} processes survive.\n"
     )
-    print(text)
-    if arguments.document is not None:
-        replace_section(arguments.document, "programs", text)
+    publish(parsed, content, text)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ of reasoning models are; in one workload they are the nano base's own at tempera
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from statistics import fmean, median
 
@@ -22,9 +22,7 @@ from vllm import LLM, SamplingParams
 
 from benchmarks.barrier import barrier
 from benchmarks.counted import Counted, prefill_tokens
-from benchmarks.results import Results, arguments
-from benchmarks.rows import Scheduled
-from benchmarks.schedule import clairvoyant_steps
+from benchmarks.results import arguments, publish, spread
 from e1_trl.budget import Budget, Close, Marker
 from e1_trl.engines.engine import SamplingSettings
 from e1_trl.engines.engine import run as streaming
@@ -32,13 +30,24 @@ from e1_trl.engines.local import LocalEngine
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.problems.prompts import tokenize
-from e1_trl.rollout import Completion, Rollout, Segment, Stop, ThinkingEnd
+from e1_trl.report.markdown import table
+from e1_trl.rollout import Rollout, Segment, Stop, ThinkingEnd
 
 MODEL, PROBLEMS = "experiments/nano/base", "runs/nano/data"
 MEDIAN_THINKING, MEDIAN_SOLUTION, SIGMA = 128, 64, 1.0  # tokens; lognormal, independent of each other
 CONTEXT = 1024  # tokens
 BLOCK_SIZE = 32  # tokens; the smallest of vLLM's CPU attention (16 is the default on GPU)
 SEQUENCES, SLOTS, ROUNDS = 96, 64, 8
+HEADER = (
+    "distribution",
+    "forced",
+    "scheduler",
+    "tokens",
+    "wall, s",
+    "to streaming",
+    "engine steps",
+    "phase-2 prefill per sequence",
+)
 
 
 @dataclass(frozen=True)
@@ -83,25 +92,23 @@ class DrawnRollout(Rollout):
         self._shorten()
 
 
-@dataclass
+@dataclass(frozen=True)
 class Run:
-    """What one run of one scheduler took."""
+    """One run of one scheduler: seconds, counts, and which share of the sequences was closed by force.
+
+    `prefill_tokens` are those that had been computed already when a solution was requested.
+    """
 
     wall_s: float
-    engine_steps: int = 0
-    generated_tokens: int = 0
-    phase2_prefill_tokens: int = 0
-    completions: list[Completion] = field(default_factory=list)
-
-    @property
-    def lengths(self) -> list[int]:
-        """Tokens that were sampled for each sequence."""
-        return [sampled(completion) for completion in self.completions]
+    engine_steps: int
+    sampled_tokens: int
+    prefill_tokens: int = 0
+    forced_ratio: float = 0.0
 
 
-def sampled(completion: Completion) -> int:
-    """Tokens of a completion that the engine sampled."""
-    return completion.thinking_tokens + completion.solution_tokens
+def lengths(rollouts: Sequence[Rollout]) -> list[int]:
+    """Tokens that were sampled for each of these rollouts, which are at their end."""
+    return [each.completion.thinking_tokens + each.completion.solution_tokens for each in rollouts]
 
 
 class Bench:
@@ -136,21 +143,19 @@ class Bench:
         if not workload.drawn:
             return [Rollout(ids, workload.budget, self.close) for ids in self.prompt_ids]
         medians = [[MEDIAN_THINKING, MEDIAN_SOLUTION]] * len(self.prompt_ids)
-        lengths = np.ceil(np.random.default_rng(seed).lognormal(np.log(medians), SIGMA)).astype(int).tolist()
+        drawn = np.ceil(np.random.default_rng(seed).lognormal(np.log(medians), SIGMA)).astype(int).tolist()
         return [
             DrawnRollout(ids, workload.budget, self.close, workload.min_thinking + thinking, solution)
-            for ids, (thinking, solution) in zip(self.prompt_ids, lengths, strict=True)
+            for ids, (thinking, solution) in zip(self.prompt_ids, drawn, strict=True)
         ]
 
-    def budgeted(self, scheduler: Callable[..., None], workload: Workload, seed: int) -> Run:
-        rollouts = self.rollouts(workload, seed)
+    def budgeted(self, scheduler: Callable[..., None], workload: Workload, rollouts: list[Rollout]) -> Run:
         sampling = self.never_ending if workload.drawn else SamplingSettings(temperature=0.0)
         engine = LocalEngine(self.llm, self.close.marker, sampling)
         run = self.measure(lambda: scheduler(engine, rollouts))
-        run.completions = [rollout.completion for rollout in rollouts]
         solutions = [each for each in self.counted.finished if self.close.marker.ids[0] in each.prompt_token_ids]
-        run.phase2_prefill_tokens = prefill_tokens(solutions)
-        return run
+        forced = fmean(each.completion.thinking_end is ThinkingEnd.FORCED for each in rollouts)
+        return replace(run, prefill_tokens=prefill_tokens(solutions), forced_ratio=forced)
 
     def single_call(self, lengths: list[int]) -> Run:
         """One request per sequence, for as many tokens as the budgeted rollout samples for it."""
@@ -161,49 +166,23 @@ class Bench:
         prompts = [{"prompt_token_ids": ids} for ids in self.prompt_ids]
         return self.measure(lambda: self.llm.generate(prompts, params, use_tqdm=False) and None)
 
-    def compare(self, distribution: str, workload: Workload) -> list[Scheduled]:
+    def compare(self, name: str, workload: Workload) -> dict[str, list[Run]]:
+        """The runs of each scheduler, a round after the other."""
+        first = self.rollouts(workload, seed=ROUNDS)
+        self.budgeted(streaming, workload, first)  # the kernels for these shapes are compiled
+        self.single_call(own := lengths(first))
         runs: dict[str, list[Run]] = {"streaming": [], "barrier": [], "single_call": []}
-        own = self.budgeted(streaming, workload, seed=ROUNDS).lengths  # the kernels for these shapes, too
-        self.single_call(own)
-        for seed in tqdm(range(ROUNDS), desc=f"{distribution} ({workload.budget})", unit="round"):
+        for seed in tqdm(range(ROUNDS), desc=f"{name} ({workload.budget})", unit="round"):
             # The model's own lengths are the same in every round: it samples at temperature 0.
-            lengths = drawn_lengths(self.rollouts(workload, seed)) if workload.drawn else own
+            sampled = drawn_lengths(self.rollouts(workload, seed)) if workload.drawn else own
             schedulers: dict[str, Callable[[], Run]] = {
-                "streaming": partial(self.budgeted, streaming, workload, seed),
-                "barrier": partial(self.budgeted, barrier, workload, seed),
-                "single_call": partial(self.single_call, lengths),
+                "streaming": partial(self.budgeted, streaming, workload, self.rollouts(workload, seed)),
+                "barrier": partial(self.budgeted, barrier, workload, self.rollouts(workload, seed)),
+                "single_call": partial(self.single_call, sampled),
             }
-            for name in random.Random(seed).sample(list(schedulers), len(schedulers)):
-                runs[name].append(schedulers[name]())
-        ours = runs["streaming"]
-        clairvoyant = fmean(clairvoyant_steps(run.lengths, SLOTS) for run in ours)
-        ends = [c.thinking_end for run in ours for c in run.completions]
-        rows = []
-        for scheduler, of_scheduler in runs.items():
-            walls = [run.wall_s for run in of_scheduler]
-            ratios = [run.wall_s / streamed.wall_s for run, streamed in zip(of_scheduler, ours, strict=True)]
-            rows.append(
-                Scheduled(
-                    distribution=distribution,
-                    scheduler=scheduler,
-                    sequences=SEQUENCES,
-                    slots=SLOTS,
-                    block_size=BLOCK_SIZE,
-                    rounds=ROUNDS,
-                    wall_s=median(walls),
-                    wall_s_low=min(walls),
-                    wall_s_high=max(walls),
-                    wall_ratio=median(ratios),
-                    wall_ratio_low=min(ratios),
-                    wall_ratio_high=max(ratios),
-                    engine_steps=fmean(run.engine_steps for run in of_scheduler),
-                    clairvoyant_steps=clairvoyant,
-                    generated_tokens=fmean(run.generated_tokens for run in of_scheduler),
-                    phase2_prefill_tokens=fmean(run.phase2_prefill_tokens for run in of_scheduler),
-                    forced_ratio=fmean(end is ThinkingEnd.FORCED for end in ends),
-                )
-            )
-        return rows
+            for scheduler in random.Random(seed).sample(list(schedulers), len(schedulers)):
+                runs[scheduler].append(schedulers[scheduler]())
+        return runs
 
 
 def drawn_lengths(rollouts: list[Rollout]) -> list[int]:
@@ -211,19 +190,39 @@ def drawn_lengths(rollouts: list[Rollout]) -> list[int]:
     for rollout in rollouts:
         while (request := rollout.request) is not None:
             rollout.receive(Segment([0] * request.max_tokens, Stop.LENGTH))
-    return [sampled(rollout.completion) for rollout in rollouts]
+    return lengths(rollouts)
+
+
+def row(workload: str, scheduler: str, runs: list[Run], streamed: list[Run]) -> tuple[str, ...]:
+    """A row of the table: seconds and their ratio to the streaming scheduler's of the same round, and mean counts."""
+    ratios = [run.wall_s / other.wall_s for run, other in zip(runs, streamed, strict=True)]
+    return (
+        workload,
+        f"{fmean(run.forced_ratio for run in streamed):.0%}",
+        scheduler,
+        f"{fmean(run.sampled_tokens for run in runs):.0f}",
+        spread([run.wall_s for run in runs]),
+        spread(ratios),
+        f"{fmean(run.engine_steps for run in runs):.0f}",
+        f"{fmean(run.prefill_tokens for run in runs) / SEQUENCES:.1f}",
+    )
 
 
 def main() -> None:
-    parsed = arguments("Measure the scheduler against a barrier and a single call.")
-    results = Results.read(parsed.output)
-    missing = {name: workload for name, workload in WORKLOADS.items() if not results.has(name)}
-    if not missing:
-        return
+    parsed = arguments("Measure the scheduler against a barrier and a single call.", "scheduler.json", "bench")
     bench = Bench(MODEL, PROBLEMS)
-    for name, workload in missing.items():
-        results = results.merged(bench.compare(name, workload))
-        results.publish(parsed.output, parsed.document)
+    measured = {name: bench.compare(name, workload) for name, workload in WORKLOADS.items()}
+    rows = [
+        row(name, scheduler, each, runs["streaming"])
+        for name, runs in measured.items()
+        for scheduler, each in runs.items()
+    ]
+    facts = {"sequences": SEQUENCES, "slots": SLOTS, "block_size": BLOCK_SIZE, "rounds": ROUNDS}
+    content = {
+        name: {scheduler: [asdict(run) for run in each] for scheduler, each in runs.items()}
+        for name, runs in measured.items()
+    }
+    publish(parsed, {**facts, "runs": content}, table(HEADER, rows))
 
 
 if __name__ == "__main__":

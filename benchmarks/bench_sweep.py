@@ -7,7 +7,6 @@ and the same for both sides, since the nano model's own thinking is shorter than
 take turns over several rounds.
 """
 
-import argparse
 import json
 import shutil
 import tempfile
@@ -21,6 +20,7 @@ import numpy as np
 from transformers import AutoTokenizer
 from vllm import LLM
 
+from benchmarks.results import arguments, publish, spread
 from e1_trl.budget import Budget, Close, Marker
 from e1_trl.engines.engine import Follow, Requests, SamplingSettings
 from e1_trl.engines.local import LocalEngine
@@ -29,11 +29,11 @@ from e1_trl.evaluation.methods import Cell, Setting
 from e1_trl.evaluation.plan import Asked, Plan, Problem
 from e1_trl.evaluation.sample import Grown, grow, unfinished
 from e1_trl.evaluation.store import Store
-from e1_trl.report.markdown import replace_section, table
-from e1_trl.report.provenance import Provenance
+from e1_trl.report.markdown import table
 from e1_trl.rollout import Request, Segment, Stop
 from e1_trl.tree import Branch, Kind, Tree
 
+MODEL = "experiments/nano/base"
 THINKING = (512, 1024, 2048, 3072, 4096, None)
 SOLUTION = 1024
 MEDIAN_THINKING, MEDIAN_SOLUTION, SIGMA = 2500, 300, 0.7  # tokens
@@ -46,21 +46,15 @@ PROBLEMS, ROUNDS = 32, 3
 
 @dataclass(frozen=True)
 class Sweep:
-    """Tokens sampled, and of the wall time the ratio of shared to separate runs: median and range over rounds."""
+    """Tokens sampled, and seconds of each round, by shared and by separate runs."""
 
-    provenance: Provenance
     problems: int
-    rounds: int
     thinking_budgets: tuple[int | None, ...]
     solution_budget: int
     shared_tokens: int
     separate_tokens: int
-    tokens_ratio: float
     shared_wall_s: list[float]
     separate_wall_s: list[float]
-    wall_ratio: float
-    wall_ratio_low: float
-    wall_ratio_high: float
 
 
 class ImposedLengths:
@@ -162,48 +156,37 @@ def compare(model_name: str) -> Sweep:
     for i in range(ROUNDS):
         for together in (True, False) if i % 2 == 0 else (False, True):
             runs[together].append(measure(shared if together else separate, engine, manifest))
-    ratios = [ours[1] / theirs[1] for ours, theirs in zip(runs[True], runs[False], strict=True)]
     return Sweep(
-        provenance=Provenance.here([0]),
         problems=PROBLEMS,
-        rounds=ROUNDS,
         thinking_budgets=THINKING,
         solution_budget=SOLUTION,
         shared_tokens=runs[True][0][0],
         separate_tokens=runs[False][0][0],
-        tokens_ratio=runs[True][0][0] / runs[False][0][0],
         shared_wall_s=[seconds for _, seconds in runs[True]],
         separate_wall_s=[seconds for _, seconds in runs[False]],
-        wall_ratio=median(ratios),
-        wall_ratio_low=min(ratios),
-        wall_ratio_high=max(ratios),
     )
 
 
 def summary(sweep: Sweep) -> str:
     """The ratios as a Markdown table."""
-    wall = f"{sweep.wall_ratio:.2f} ({sweep.wall_ratio_low:.2f} to {sweep.wall_ratio_high:.2f})"
+    ratios = [ours / theirs for ours, theirs in zip(sweep.shared_wall_s, sweep.separate_wall_s, strict=True)]
     shared, separate = (f"{median(seconds):.1f}" for seconds in (sweep.shared_wall_s, sweep.separate_wall_s))
+    tokens = f"{sweep.shared_tokens / sweep.separate_tokens:.2f}"
     return table(
         ("", "shared", "separate runs", "ratio"),
         [
-            ("tokens sampled", f"{sweep.shared_tokens:,}", f"{sweep.separate_tokens:,}", f"{sweep.tokens_ratio:.2f}"),
-            ("seconds, median", shared, separate, f"{wall}: median and range of {sweep.rounds} rounds"),
+            ("tokens sampled", f"{sweep.shared_tokens:,}", f"{sweep.separate_tokens:,}", tokens),
+            ("seconds, median", shared, separate, f"{spread(ratios)}: median and range of {ROUNDS} rounds"),
         ],
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure one generation for all budgets against one for each.")
-    parser.add_argument("--model", default="experiments/nano/base", help="the nano base")
-    parser.add_argument("--output", type=Path, default=Path("docs/results/sweep.json"), help="JSON file")
-    parser.add_argument("--document", type=Path, help="Markdown file whose section `sweep` is replaced")
-    arguments = parser.parse_args()
-    sweep = compare(arguments.model)
-    arguments.output.write_text(json.dumps(asdict(sweep), indent=1) + "\n")
-    print(summary(sweep))
-    if arguments.document is not None:
-        replace_section(arguments.document, "sweep", summary(sweep))
+    parsed = arguments("Measure one generation for all budgets against one for each.", "sweep.json", "sweep")
+    sweep = compare(MODEL)
+    wall = [ours / theirs for ours, theirs in zip(sweep.shared_wall_s, sweep.separate_wall_s, strict=True)]
+    ratios = {"tokens_ratio": sweep.shared_tokens / sweep.separate_tokens, "wall_ratio": median(wall)}
+    publish(parsed, {**asdict(sweep), **ratios}, summary(sweep))
 
 
 if __name__ == "__main__":

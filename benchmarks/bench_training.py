@@ -3,29 +3,206 @@
     make bench        (nothing else should run)
 
 Each trainer has a process of its own, with its engine, and they take a step each in turns, in an order drawn anew for
-each round, while the other one waits. What is equal between them, and what is not, stands in `benchmarks.stepped` and
-in the counts of the rows.
+each round, while the other one waits. Both have the same model, prompts, engine and sampling, and half of the nano
+recipe's batch. No completion ends by itself: ours are forced out of 64 tokens of thinking and cut after 32 of solution,
+TRL's are cut after 96 tokens. The reward looks at the tokens alone: what a grader takes would be the same for both.
 """
 
+import os
 import random
 import sys
+import time
+from collections import defaultdict
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
+import torch
+from accelerate.utils.other import get_free_port
 from tqdm import tqdm
+from transformers import AutoTokenizer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from trl import GRPOConfig, GRPOTrainer
+from trl.extras.profiling import ProfilingContext
 
-from benchmarks.results import Results, arguments
-from benchmarks.rows import TrainStep, median_interval
-from benchmarks.stepped import ROLLOUTS, Name, Step, run
+from benchmarks.counted import Counted, prefill_tokens
+from benchmarks.results import arguments, publish, spread
+from e1_trl.budget import Marker
+from e1_trl.engines.weights import reload_weights
+from e1_trl.problems.arguments import ProblemArguments
+from e1_trl.problems.load import load_problems
+from e1_trl.report.markdown import table
+from e1_trl.training.config import E1Config
+from e1_trl.training.trainer import E1Trainer
 
+Name = Literal["e1", "grpo"]
 FOLDER = Path("runs/bench")
+MODEL, PROBLEMS = "experiments/nano/base", "runs/nano/data"
 WARM, ROUNDS = 2, 50
+THINKING, SOLUTION, PROMPT = 64, 32, 64  # tokens
+BATCH, ACCUMULATION = 64, 4
+ROLLOUTS = BATCH * ACCUMULATION
+
+# What TRL times, as a reader knows it. What it times within one of these belongs to that.
+PHASES = {
+    "sync_weights": "weights to vLLM",
+    "vLLM.generate": "generation",
+    "_get_per_token_logps_and_entropies": "scoring",
+    "_calculate_rewards": "rewards",
+    "_prepare_inputs": "rest of the preparation",
+    "compute_loss": "loss, forward",
+}
+PREPARATION = "_prepare_inputs"  # all up to the loss; what is timed within it is taken off
+REST = "backward, optimizer, rest"
 
 
-def alternate(names: tuple[Name, ...]) -> dict[Name, list[Step]]:
+@dataclass(frozen=True)
+class Step:
+    """What one optimizer step took: seconds, and counts of vLLM's work and of the tokens in the loss."""
+
+    wall_s: float
+    phases_s: dict[str, float]
+    engine_requests: int
+    engine_steps: int
+    prefill_tokens: int
+    sampled_tokens: int
+    trained_tokens: int
+
+
+class Phases:
+    """Seconds within TRL's profiling contexts, from now on; TRL itself sends them to a logger only."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._open: list[tuple[str, float]] = []
+        enter, leave = ProfilingContext.__enter__, ProfilingContext.__exit__
+
+        def entered(context: ProfilingContext) -> ProfilingContext:
+            self._open.append((context.name.partition(".")[2], time.perf_counter()))
+            return enter(context)
+
+        def left(context: ProfilingContext, *error: Any) -> bool:
+            name, start = self._open.pop()
+            self._add(name, time.perf_counter() - start)
+            return leave(context, *error)
+
+        ProfilingContext.__enter__, ProfilingContext.__exit__ = entered, left
+
+    def _add(self, name: str, seconds: float) -> None:
+        around = [name for name, _ in self._open]
+        if around in ([], [PREPARATION]):
+            self._seconds[PHASES[name]] += seconds
+        if around == [PREPARATION]:
+            self._seconds[PHASES[PREPARATION]] -= seconds
+
+    def take(self, wall_s: float) -> dict[str, float]:
+        """The seconds of each phase since the last time; with the rest they add up to `wall_s`."""
+        seconds = {phase: self._seconds[phase] for phase in PHASES.values()}
+        self._seconds.clear()
+        return {**seconds, REST: wall_s - sum(seconds.values())}
+
+
+class InTurns(TrainerCallback):
+    """Waits before each step for its turn, and reports what the step took, from one beginning to the next."""
+
+    def __init__(self, connection: Connection, counted: Counted, phases: Phases):
+        self.connection, self.counted, self.phases = connection, counted, phases
+        self.began: float | None = None
+        self.logs: dict[str, float] = {}
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.logs = logs or {}
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.connection.send(None if self.began is None else self.step(time.perf_counter() - self.began))
+        self.connection.recv()
+        self.counted.reset()
+        self.phases.take(0.0)
+        self.began = time.perf_counter()
+
+    def step(self, wall_s: float) -> Step:
+        finished = self.counted.finished
+        return Step(
+            wall_s=wall_s,
+            phases_s=self.phases.take(wall_s),
+            engine_requests=len(finished),
+            engine_steps=self.counted.steps,
+            prefill_tokens=prefill_tokens(finished),
+            sampled_tokens=self.counted.sampled_tokens,
+            # The lengths that TRL logs count what is trained on.
+            trained_tokens=round(self.logs["completions/mean_length"] * ROLLOUTS),
+        )
+
+
+def share_of_even(completion_ids: list[list[int]], **_: Any) -> list[float]:
+    """A reward for a sampled token being an even number."""
+    return [sum(token % 2 == 0 for token in ids) / len(ids) for ids in completion_ids]
+
+
+def make(name: Name, output_dir: Path) -> GRPOTrainer:
+    """One of the two trainers, with its engine."""
+    os.environ["MASTER_PORT"] = str(get_free_port())
+    on_cpu = not torch.cuda.is_available()
+    rows = load_problems(PROBLEMS, "train", ProblemArguments(instruction="")).select_columns(["prompt"])
+    marker = Marker.from_tokenizer(AutoTokenizer.from_pretrained(MODEL))
+    alike: dict[str, Any] = {
+        "output_dir": str(output_dir),
+        "per_device_train_batch_size": BATCH,
+        "gradient_accumulation_steps": ACCUMULATION,
+        "num_generations": 8,
+        "max_steps": 10_000,  # it is ended from outside
+        "learning_rate": 1e-6,  # the model of the last round is that of the first
+        "lr_scheduler_type": "constant",
+        "beta": 0.0,
+        "temperature": 1.0,
+        "loss_type": "dapo",
+        "gradient_checkpointing": False,
+        "bf16": False,
+        "use_cpu": on_cpu,
+        "model_init_kwargs": {"dtype": "float32"},
+        "use_vllm": True,
+        "vllm_mode": "colocate",
+        "vllm_max_model_length": PROMPT + THINKING + len(marker.forced_ids) + SOLUTION,
+        "vllm_importance_sampling_mode": "token_truncate",
+        "generation_kwargs": {"ignore_eos": True, "logit_bias": {marker.ids[0]: -100.0}},
+        "save_strategy": "no",
+        "report_to": "none",
+        "logging_steps": 1,
+        "seed": 42,
+    }
+    model = {"model": MODEL, "reward_funcs": share_of_even, "train_dataset": rows}
+    if name == "e1":
+        budget = {"thinking_budget": THINKING, "solution_budget": SOLUTION, "max_prompt_length": PROMPT}
+        return E1Trainer(**model, args=E1Config(**budget, **alike))
+    trainer = GRPOTrainer(**model, args=GRPOConfig(max_completion_length=THINKING + SOLUTION, **alike))
+    if on_cpu:  # TRL's own way of bringing the weights there has no loader for vLLM's CPU kernels
+        trainer.vllm_generation.sync_weights = lambda: reload_weights(trainer.vllm_generation)
+    return trainer
+
+
+def run(name: Name, connection: Connection) -> None:
+    """Train until the other end of the connection is closed; what is printed goes into a file."""
+    with (FOLDER / f"{name}.log").open("w") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    phases = Phases()
+    trainer = make(name, FOLDER / name)
+    trainer.add_callback(InTurns(connection, Counted(trainer.vllm_generation.llm), phases))
+    trainer.train()
+
+
+def alternate() -> dict[Name, list[Step]]:
     """The steps of each trainer, a round after the other.
 
     Raises:
@@ -33,8 +210,7 @@ def alternate(names: tuple[Name, ...]) -> dict[Name, list[Step]]:
         ValueError: they sample or train on different numbers of tokens.
     """
     FOLDER.mkdir(parents=True, exist_ok=True)
-    context = get_context("spawn")
-    connections: dict[Name, Connection] = {}
+    context, connections = get_context("spawn"), dict[Name, Connection]()
 
     def answer(name: Name) -> Any:
         try:
@@ -42,74 +218,50 @@ def alternate(names: tuple[Name, ...]) -> dict[Name, list[Step]]:
         except EOFError:
             sys.exit(f"benchmarks.bench_training: the trainer {name} has ended; see {FOLDER / name}.log")
 
-    for name in names:
+    steps: dict[Name, list[Step]] = {name: [] for name in get_args(Name)}
+    for name in steps:
         connections[name], far = context.Pipe()
-        context.Process(target=run, args=(name, FOLDER, far), daemon=True).start()
+        context.Process(target=run, args=(name, far), daemon=True).start()
         far.close()  # so that its end is noticed
         answer(name)  # one after the other: a start takes all cores
-    steps: dict[Name, list[Step]] = {name: [] for name in names}
     for turn in tqdm(range(WARM + ROUNDS), desc="optimizer steps", unit="round"):
-        for name in random.Random(turn).sample(names, len(names)):
+        for name in random.Random(turn).sample(list(steps), len(steps)):
             connections[name].send(None)
             steps[name].append(answer(name))
-        check(steps)
-    return {name: of_name[WARM:] for name, of_name in steps.items()}
+        counts = {(step.sampled_tokens, step.trained_tokens) for each in steps.values() for step in each}
+        if len(counts) > 1:
+            raise ValueError(f"the steps differ in sampled and trained tokens: {sorted(counts)}; they must be the same")
+    return {name: each[WARM:] for name, each in steps.items()}
 
 
-def summary(name: Name, steps: list[Step], plain: list[Step]) -> TrainStep:
-    """The row of a trainer, beside plain TRL's steps of the same rounds."""
-    walls = [step.wall_s for step in steps]
-    ratios = [step.wall_s / other.wall_s for step, other in zip(steps, plain, strict=True)]
-
-    low, high = median_interval(ratios)
-
-    def mean(count: str) -> int:
-        return round(fmean(getattr(step, count) for step in steps))
-
-    return TrainStep(
-        distribution="train_step",
-        scheduler=name,
-        rollouts=ROLLOUTS,
-        rounds=len(steps),
-        step_s=median(walls),
-        step_s_low=min(walls),
-        step_s_high=max(walls),
-        step_ratio=median(ratios),
-        step_ratio_low=min(ratios),
-        step_ratio_high=max(ratios),
-        step_ratio_from=low,
-        step_ratio_to=high,
-        phases_s={phase: median(step.phases_s[phase] for step in steps) for phase in steps[0].phases_s},
-        cpu_s=median(step.cpu_s for step in steps),
-        idle_cpu_s=max(step.idle_cpu_s for step in steps),
-        engine_requests=mean("engine_requests"),
-        engine_steps=mean("engine_steps"),
-        block_size=steps[0].block_size,
-        prefill_tokens=mean("prefill_tokens"),
-        sampled_tokens=mean("sampled_tokens"),
-        trained_tokens=mean("trained_tokens"),
-    )
-
-
-def check(steps: dict[Name, list[Step]]) -> None:
-    """Every step of both trainers has sampled and trained on as many tokens.
-
-    Raises:
-        ValueError: one has not.
-    """
-    counts = {(step.sampled_tokens, step.trained_tokens) for of_name in steps.values() for step in of_name}
-    if len(counts) > 1:
-        raise ValueError(f"the steps differ in sampled and trained tokens: {sorted(counts)}; they must be the same")
+def summary(steps: dict[Name, list[Step]]) -> str:
+    """Medians of the seconds and means of the counts of both, as a Markdown table, and the ratio of the steps."""
+    e1, grpo = steps["e1"], steps["grpo"]
+    seconds: dict[str, list[float]] = {
+        "the step": [median(step.wall_s for step in each) for each in (e1, grpo)],
+        **{phase: [median(step.phases_s[phase] for step in each) for each in (e1, grpo)] for phase in e1[0].phases_s},
+    }
+    counts: dict[str, list[int]] = {
+        words: [round(fmean(getattr(step, name) for step in each)) for each in (e1, grpo)]
+        for name, words in (
+            ("engine_requests", "requests to vLLM"),
+            ("engine_steps", "engine steps"),
+            ("prefill_tokens", "prompt tokens computed"),
+            ("sampled_tokens", "sampled tokens"),
+            ("trained_tokens", "trained tokens"),
+        )
+    }
+    rows = [(name, f"{ours:.3f} s", f"{plain:.3f} s", f"{ours - plain:+.3f} s") for name, (ours, plain) in seconds.items()]
+    rows += [(name, f"{ours:,}", f"{plain:,}", f"{ours - plain:+,}") for name, (ours, plain) in counts.items()]
+    ratio = spread([ours.wall_s / plain.wall_s for ours, plain in zip(e1, grpo, strict=True)])
+    return f"{table(('', 'E1Trainer', 'GRPOTrainer', 'difference'), rows)}\nRatio of the steps, in a round: {ratio}.\n"
 
 
 def main() -> None:
-    parsed = arguments("Measure an optimizer step against TRL's own.")
-    results = Results.read(parsed.output)
-    if results.has("train_step"):
-        return
-    steps = alternate(get_args(Name))
-    rows = [summary(name, of_name, steps["grpo"]) for name, of_name in steps.items()]
-    results.merged(rows).publish(parsed.output, parsed.document)
+    parsed = arguments("Measure an optimizer step against TRL's own.", "train_step.json", "train_step")
+    steps = alternate()
+    record = {name: [asdict(step) for step in each] for name, each in steps.items()}
+    publish(parsed, {"rollouts": ROLLOUTS, "rounds": ROUNDS, "steps": record}, summary(steps))
 
 
 if __name__ == "__main__":

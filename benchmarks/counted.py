@@ -11,7 +11,6 @@ class Counted:
     def __init__(self, llm: LLM):
         self.steps = 0
         self.finished: list[Any] = []
-        self.block_size: int = llm.llm_engine.vllm_config.cache_config.block_size
         step = llm.llm_engine.step
 
         def counted_step() -> list[Any]:

@@ -205,7 +205,7 @@ def test_trainings_that_take_too_long_are_ended_each_with_a_verdict(
 ) -> None:
     for name, value in environment(tmp_path).items():
         monkeypatch.setenv(name, value)
-    subject = Subject.of(str(RECIPE), "cpu_zero2", None, {"hub_token": "hf_abcdefghijklmno"}, on_cpu=True)
+    subject = Subject.of(str(RECIPE), "cpu_zero3", None, {"hub_token": "hf_abcdefghijklmno"}, on_cpu=True)
     hour = FirstHour(subject, tmp_path, limit=1.0)
     before = set(psutil.Process().children(recursive=True))  # of other tests in this process, such as a grader's
     made = list(hour.checks())

@@ -213,7 +213,7 @@ def run_script(folder: Path, **variables: str) -> list[list[str]]:
         (folder / name).chmod(0o755)
     (folder / "commands").write_text("")
     environment = {"PATH": f"{folder}:{os.environ['PATH']}", **variables}
-    subprocess.run([ROOT / "experiments" / "smollm2" / "train.sh"], cwd=folder, env=environment, capture_output=True)
+    subprocess.run([ROOT / "experiments" / "smollm2" / "run.sh"], cwd=folder, env=environment, capture_output=True)
     return [line.split() for line in (folder / "commands").read_text().splitlines()]
 
 
