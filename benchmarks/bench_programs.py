@@ -33,7 +33,12 @@ PROGRAMS, ROUNDS = 200, 5
 SPINNING = 20  # one of so many never ends: 5%
 LIMITS = Limits(cpu=1.0, wall=4.0, memory=2**29, output=2**20)
 WORKERS = len(os.sched_getaffinity(0))
-HEADER = ("isolation", "programs per second", f"wall with {1 / SPINNING:.0%} at their limit, to without", "of bare forks")
+HEADER = (
+    "isolation",
+    "programs per second",
+    f"wall with {1 / SPINNING:.0%} at their limit, to without",
+    "of bare forks",
+)
 
 # The number makes each another program: equal ones are run once.
 CHEAP = "```python\nn = int(input())\nprint(n + sum(map(int, input().split())))  # {number}\n```"

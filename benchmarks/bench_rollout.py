@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from statistics import fmean, median
+from statistics import fmean
 
 import numpy as np
 from tqdm import tqdm

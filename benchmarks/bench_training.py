@@ -251,7 +251,9 @@ def summary(steps: dict[Name, list[Step]]) -> str:
             ("trained_tokens", "trained tokens"),
         )
     }
-    rows = [(name, f"{ours:.3f} s", f"{plain:.3f} s", f"{ours - plain:+.3f} s") for name, (ours, plain) in seconds.items()]
+    rows = [
+        (name, f"{ours:.3f} s", f"{plain:.3f} s", f"{ours - plain:+.3f} s") for name, (ours, plain) in seconds.items()
+    ]
     rows += [(name, f"{ours:,}", f"{plain:,}", f"{ours - plain:+,}") for name, (ours, plain) in counts.items()]
     ratio = spread([ours.wall_s / plain.wall_s for ours, plain in zip(e1, grpo, strict=True)])
     return f"{table(('', 'E1Trainer', 'GRPOTrainer', 'difference'), rows)}\nRatio of the steps, in a round: {ratio}.\n"

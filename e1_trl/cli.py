@@ -19,7 +19,9 @@ class Command:
 COMMANDS = {
     "train": Command("e1_trl.training.launch", "train a recipe: e1 train --config E1-Math-1.5B"),
     "plan": Command("e1_trl.plan.__main__", "tell beforehand what memory a recipe takes on a node"),
-    "smoke": Command("e1_trl.plan.smoke.__main__", "the first hour on a node: train a recipe for four steps, and check"),
+    "smoke": Command(
+        "e1_trl.plan.smoke.__main__", "the first hour on a node: train a recipe for four steps, and check"
+    ),
     "validate": Command("e1_trl.answers.programs.validate", "try a dataset's own programs on its tests"),
     "eval": Command("e1_trl.evaluation.__main__", "evaluate a model, here or on a server, at every budget"),
     "report": Command("e1_trl.report.__main__", "draw stored evaluations together: tables and pictures"),

@@ -2,8 +2,6 @@
 
 import math
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +19,7 @@ from e1_trl.plan.smoke.checks import CHECKED, GAP, Verdict
 from e1_trl.plan.smoke.first_hour import FirstHour, Subject, report, rows
 from e1_trl.plan.smoke.training import Training
 from e1_trl.training.launch import command
+from tests.reduced import smoke
 from tests.reduced.run import environment
 
 PASSED, FAILED, NOT_RUN = Verdict
@@ -236,19 +235,22 @@ def test_a_fault_names_the_last_error_of_the_log(tmp_path: Path) -> None:
     assert Training.read(tmp_path, log, None, peak=0, seconds=1.0).fault is None
 
 
-def test_a_reduced_recipe_is_handed_to_the_same_command(tmp_path: Path) -> None:
-    """The model is never made: what `e1 smoke` is told is what an executable of that name takes down."""
-    code = (
-        "import os, sys, json\nfrom tests.reduced import smoke\n"
-        "smoke.prepare = lambda case, tokenizer, folder: folder.mkdir(parents=True)\n"
-        "smoke.load_tokenizer = lambda name: None\n"
-        "os.execve = lambda program, words, variables: print(json.dumps([os.getcwd(), *words]), variables['DS_ACCELERATOR'])\n"
-        f"smoke.main([{str(RECIPE)!r}, '--beta', '0.1'])"
-    )
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
+def test_a_reduced_recipe_is_handed_to_the_same_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def become(_: str, words: list[str], variables: dict[str, str]) -> None:
+        assert Path.cwd() == folder and variables["DS_ACCELERATOR"] == "cpu"
+        started.extend(words)
+
+    started: list[str] = []
     folder = tmp_path / "runs" / "smoke-reduced" / RECIPE.stem
-    assert str(folder) in done.stdout and done.stdout.endswith(" cpu\n"), done.stderr
-    assert '"smoke", "E1-Math-1.5B.yaml", "--cpu", "--largest_gap", "0.01"' in done.stdout
-    fields = yaml.safe_load((folder / "E1-Math-1.5B.yaml").read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(smoke, "RUNS", tmp_path / smoke.RUNS)
+    monkeypatch.setattr(smoke, "prepare", lambda case, tokenizer, folder: folder.mkdir(parents=True))
+    monkeypatch.setattr(smoke, "load_tokenizer", lambda name: None)
+    monkeypatch.setattr(os, "execve", become)
+    smoke.main([str(RECIPE), "--beta", "0.1"])
+    assert started[3:8] == ["smoke", RECIPE.name, "--cpu", "--largest_gap", "0.01"] and started[-2:] == [
+        "--beta",
+        "0.1",
+    ]
+    fields = yaml.safe_load((folder / RECIPE.name).read_text())
     assert (fields["thinking_budget"], fields["bf16"], fields["accelerate_config"]) == (16, False, "accelerate.yaml")

@@ -3,8 +3,8 @@
     python -m experiments.table1 --models agentica-org/DeepCoder-14B-Preview runs/E1-Code-14B --output runs/table1
 
 Evaluates what is missing (stopped at any moment, the same command resumes), then writes `table1.md`, `table1.json` and
-`figure5.png`. The rating on Codeforces needs `--standings`, a file that `experiments.table1.elo` writes; without it that column
-is the share of problems solved in one attempt. Every other option goes to `e1 eval`.
+`figure5.png`. The rating on Codeforces needs `--standings`, a file that `experiments.table1.elo` writes; without it
+that column is the share of problems solved in one attempt. Every other option goes to `e1 eval`.
 """
 
 import argparse
@@ -64,7 +64,9 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[str]]
     parser.add_argument("--output", type=Path, required=True, help="folder for evaluations, table and picture")
     parser.add_argument("--benchmarks", nargs="+", default=list(NAMES), choices=NAMES, help="columns; unset: all")
     parser.add_argument("--budgets", nargs="+", default=list(BUDGETS), help="unset: the paper's")
-    parser.add_argument("--standings", type=Path, help="the contests, as `python -m experiments.table1.elo` has written them")
+    parser.add_argument(
+        "--standings", type=Path, help="the contests, as `python -m experiments.table1.elo` has written them"
+    )
     arguments, shared = parser.parse_known_args(argv)
     if own := {word.partition("=")[0] for word in shared} & {"--benchmark", "--methods", "--model", "--name"}:
         parser.error(f"the table decides on {', '.join(sorted(own))}")

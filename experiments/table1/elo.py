@@ -225,7 +225,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--contests", type=int, nargs="+", metavar="ID", help="their numbers")
     which.add_argument("--problems", type=Path, metavar="FILE", help="JSON lines with problem_id or id, as 1971A")
-    parser.add_argument("--population", type=Path, metavar="FILE", help="JSON object: people by rating; unset: the file's")
+    parser.add_argument(
+        "--population", type=Path, metavar="FILE", help="JSON object: people by rating; unset: the file's"
+    )
     parser.add_argument("--api", default=API, metavar="ADDRESS", help="Codeforces, or a copy of it")
     parser.add_argument("--delay", type=float, default=DELAY, help="seconds between two requests")
     return parser.parse_args(argv)

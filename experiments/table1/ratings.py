@@ -189,4 +189,6 @@ class Standings:
             population = {int(rating): count for rating, count in content["population"].items()}
             return cls(content["source"], population, contests)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"{path} is no file of standings ({error!r}); `python -m experiments.table1.elo` writes such a file") from error
+            raise ValueError(
+                f"{path} is no file of standings ({error!r}); `python -m experiments.table1.elo` writes such a file"
+            ) from error

@@ -7,7 +7,6 @@
 The folder is the working directory of every command, and each is one that a user would give.
 """
 
-import os
 import shutil
 import subprocess
 import sys

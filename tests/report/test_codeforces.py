@@ -94,7 +94,9 @@ def test_requests_keep_their_distance(codeforces: Stub, population: Path, tmp_pa
 def test_stopped_in_the_middle_it_resumes_there(codeforces: Stub, population: Path, tmp_path: Path) -> None:
     file = tmp_path / "standings.json"
     codeforces.faults = {("contest.standings", 1972): [(503, "")] * TRIES}
-    with pytest.raises(SystemExit, match=r"^experiments.table1.elo: .*has not answered about contest 1972, 5 times: HTTP 503$"):
+    with pytest.raises(
+        SystemExit, match=r"^experiments.table1.elo: .*has not answered about contest 1972, 5 times: HTTP 503$"
+    ):
         fetched(codeforces, file, "--contests", 1971, 1972, "--population", population)
     assert set(Standings.read(file).contests) == {1971}
     codeforces.requests.clear()
@@ -108,15 +110,23 @@ def test_what_keeps_it_from_fetching_is_said_in_a_line(codeforces: Stub, populat
         fetched(codeforces, file, "--contests", 1971)
     for text in ("[1, 2]", '{"a": 1}', "", '{"1500": 0}'):
         other.write_text(text)
-        with pytest.raises(SystemExit, match=r"^experiments.table1.elo: .*other (is no object of counts|counts nobody).*$"):
+        with pytest.raises(
+            SystemExit, match=r"^experiments.table1.elo: .*other (is no object of counts|counts nobody).*$"
+        ):
             fetched(codeforces, file, "--contests", 1971, "--population", other)
     other.write_text('{"id": "1971A"}\n{"name": "1971B"}\n')
-    with pytest.raises(SystemExit, match=r"^experiments.table1.elo: .*other, row 2: .*a row has problem_id or id, as 1971A$"):
+    with pytest.raises(
+        SystemExit, match=r"^experiments.table1.elo: .*other, row 2: .*a row has problem_id or id, as 1971A$"
+    ):
         fetched(codeforces, file, "--problems", other, "--population", population)
     assert not file.exists() and not codeforces.requests
     Standings("https://example.org", {1: 1}).write(file)
-    with pytest.raises(SystemExit, match=r"^experiments.table1.elo: .* is from https://example.org, not from http://127.*$"):
+    with pytest.raises(
+        SystemExit, match=r"^experiments.table1.elo: .* is from https://example.org, not from http://127.*$"
+    ):
         fetched(codeforces, file, "--contests", 1971)
     codeforces.contests[1971][0]["result"] = []
-    with pytest.raises(SystemExit, match=r"^experiments.table1.elo: .* on contest 1971: an answer of another shape .*$"):
+    with pytest.raises(
+        SystemExit, match=r"^experiments.table1.elo: .* on contest 1971: an answer of another shape .*$"
+    ):
         fetched(codeforces, tmp_path / "new.json", "--contests", 1971, "--population", population)
