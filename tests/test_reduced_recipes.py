@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import BASE, ROOT
+from conftest import ROOT
 from hub_stub import Hub, serving_hub
 from safetensors.torch import load, load_file, save_file
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
@@ -114,12 +114,6 @@ def test_no_field_of_a_recipe_changes_but_the_substituted_ones(case: Case) -> No
 
 
 @every_case
-def test_no_field_of_an_accelerate_configuration_changes_but_the_substituted_ones(case: Case) -> None:
-    changed = differing(case.accelerate, case.reduced_accelerate())
-    assert changed <= {"num_processes", "mixed_precision", "main_process_port"}
-
-
-@every_case
 def test_two_steps_learn_from_one_generation_as_in_the_recipe(case: Case) -> None:
     for recipe, processes in (
         (case.fields, case.accelerate["num_processes"]),
@@ -212,28 +206,6 @@ def tokenizer() -> PreTrainedTokenizerBase:
     if not LOCAL_TOKENIZER.is_dir():
         pytest.skip(f"{LOCAL_TOKENIZER} is absent: real tokenizers are not part of the project")
     return AutoTokenizer.from_pretrained(LOCAL_TOKENIZER)
-
-
-@pytest.mark.slow
-def test_without_a_local_copy_the_tokenizer_is_the_hubs(tmp_path: Path) -> None:
-    code = (
-        "from tests.reduced.__main__ import TOKENIZER, load_tokenizer\n"
-        "print(TOKENIZER, load_tokenizer(TOKENIZER).encode('</think>'))"
-    )
-    files = {file.name: file.read_bytes() for file in BASE.glob("*token*.json")}
-    with serving_hub() as hub:
-        hub.add("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", {"config.json": b'{"model_type": "qwen2"}', **files})
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=ROOT,
-            env={**os.environ, **hub.environment, "E1_TRL_DATA": str(tmp_path), "HF_HOME": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-    ids = AutoTokenizer.from_pretrained(BASE).encode("</think>")
-    assert done.stdout == f"deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B {ids}\n"
 
 
 @pytest.mark.slow
