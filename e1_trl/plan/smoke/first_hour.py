@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -73,7 +72,7 @@ class Subject:
             raise ValueError(f"{recipe} names no accelerate_config: name one")
         accelerate = yaml.safe_load(resource("accelerate_configs", name).read_text())
         accelerate["num_processes"] = count = processes or accelerate["num_processes"]
-        there = () if on_cpu else cards()
+        there: tuple[Card, ...] = () if on_cpu else cards()
         if not on_cpu and len(there) < count:
             raise ValueError(
                 f"{name} starts {count} processes, and there are {len(there)} GPUs here: pass --num_processes, and "
@@ -106,7 +105,7 @@ class FirstHour:
 
         self.trainings: dict[str, Training] = {}
         self._subject, self._folder, self._limit = subject, folder, limit
-        self._gap = {"generation": subject.generation, "bound": GROSS if largest_gap is None else largest_gap}
+        self._largest_gap = GROSS if largest_gap is None else largest_gap
 
     def checks(self) -> Iterator[Check]:
         """Every check, as soon as it has been made."""
@@ -129,15 +128,14 @@ class FirstHour:
         subject, output = self._subject, self._folder / "output-base"
         training = self._train("base", output)
         yield checks.ran(name, training)
-        of_log = {"training": training, "generation": subject.generation}
-        of_node = {"setup": subject.setup, "cards": subject.cards}
+        generation, setup, cards = subject.generation, subject.setup, subject.cards
         questions: dict[str, Callable[[str], Check]] = {
-            "losses and gradients": partial(checks.finite, training=training),
+            "losses and gradients": lambda name: checks.finite(name, training),
             "weights moved": lambda name: checks.moved(name, largest_change(output / f"checkpoint-{SAVED}", output)),
-            "log-probability gap": partial(checks.gap, training=training, **self._gap),
-            "weights in the engine": partial(checks.weights, **of_log),
-            "peak memory": partial(checks.peak, training=training, **of_node),
-            "sleep and wake": partial(checks.sleep, **of_log, **of_node),
+            "log-probability gap": lambda name: checks.gap(name, training, generation, self._largest_gap),
+            "weights in the engine": lambda name: checks.weights(name, training, generation),
+            "peak memory": lambda name: checks.peak(name, training, setup, cards),
+            "sleep and wake": lambda name: checks.sleep(name, training, generation, setup, cards),
         }
         for question, answer in questions.items():
             yield Check.not_run(question, f"the {name} failed") if training.fault else answer(question)
@@ -161,7 +159,8 @@ class FirstHour:
             output = self._folder / "output-tensor-parallel"
             training = self._train("tensor-parallel", output, "--vllm_tensor_parallel_size", "2")
             whole = checks.ran(name, training)
-            yield checks.gap(name, training, **self._gap) if whole.verdict is checks.Verdict.PASSED else whole
+            gap = checks.gap(name, training, self._subject.generation, self._largest_gap)
+            yield gap if whole.verdict is checks.Verdict.PASSED else whole
 
 
 def report(subject: Subject, made: Iterable[Check], trainings: Mapping[str, Training]) -> str:
