@@ -1,7 +1,9 @@
 """The first hour in small: a recipe at reduced size, on two CPU processes, is handed to `e1 smoke`.
 
-make smoke RECIPE=E1-Math-1.5B REDUCED=1
-python -m tests.reduced.smoke RECIPE [--accelerate_config NAME] [--tokenizer NAME] [OPTIONS of e1 smoke]
+    make smoke RECIPE=E1-Math-1.5B REDUCED=1
+    python -m tests.reduced.smoke RECIPE [--accelerate_config NAME] [--tokenizer NAME] [OPTIONS of e1 smoke]
+
+What it leaves is in runs/smoke-reduced/RECIPE.
 """
 
 import argparse
