@@ -132,9 +132,9 @@ smoke: install  ## the first hour on a node: try RECIPE for 4 steps, a table of 
 
 bench: install  ## measure scheduler, optimizer step and sandbox into docs/ (twenty minutes; nothing else running)
 	$(PY) -m experiments.nano.make_base --what data
-	$(PY) -m benchmarks.bench_rollout --document docs/benchmark.md
-	$(KEEP_FREED) $(PY) -m benchmarks.bench_training --document docs/benchmark.md
-	$(PY) -m benchmarks.bench_programs --document docs/benchmark.md
+	$(PY) -m benchmarks.bench_rollout --document docs/results/bench.md
+	$(KEEP_FREED) $(PY) -m benchmarks.bench_training --document docs/results/bench.md
+	$(PY) -m benchmarks.bench_programs --document docs/results/bench.md
 
 ## ---- checks
 

@@ -1,6 +1,6 @@
 """How many programs are graded in a second, what programs that run into their time limit cost, and what gets out.
 
-    python -m benchmarks.bench_programs --document docs/benchmark.md      (five minutes; nothing else should run)
+    python -m benchmarks.bench_programs --document docs/results/bench.md      (five minutes; nothing else should run)
 
 Cheap right programs, so that nearly all of the time is the sandbox's own: each test of each program is a process of its
 own. Isolations take turns and change places each round, and so do batches with and without programs that never end, and

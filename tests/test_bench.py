@@ -29,7 +29,7 @@ def test_what_was_measured_goes_into_the_file_and_the_section(tmp_path: Path, mo
 
 def test_the_published_documents_have_every_section() -> None:
     for name in ("bench", "train_step", "programs"):
-        around_section(ROOT / "docs" / "benchmark.md", name)
+        around_section(ROOT / "docs" / "results" / "bench.md", name)
     around_section(ROOT / "docs" / "evaluation.md", "sweep")
 
 

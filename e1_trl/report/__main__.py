@@ -6,7 +6,7 @@ Everything is computed from the table of answers in each folder; `--regrade` gra
 nothing. To publish, name the report, and the rows that a document shows:
 
     python -m e1_trl.report runs/nano/evaluation/{base,e1} --output docs/results --name nano \
-        --document README.md --section nano --rows "base separate 64+32" "e1 separate 64+32"
+        --document docs/nano.md --section nano --rows "base separate 64+32" "e1 separate 64+32"
 """
 
 import argparse

@@ -3,8 +3,8 @@
     make ablations        about two hours on two cores; what is there already is not made again
 
 What is trained stands in ablations.yaml; the recipe itself (`make train`) is one of the runs. Every model answers the
-same 512 problems at the same budgets. All tables go to docs/results/ablations.md, and to each section of
-docs/ablations.md the accuracies of its models.
+same 512 problems at the same budgets. All tables go to docs/results/ablations.md, the accuracies of all models to
+docs/ablations.md.
 """
 
 import argparse
@@ -150,23 +150,19 @@ def compare(measured: Mapping[str, Sequence[Measured]], comparison: Comparison) 
     )
 
 
-def short(found: Found) -> str:
+def short(rows: Sequence[Row]) -> str:
     """A Markdown table of accuracies, a line per model and a column per budget."""
-    budgets = list(dict.fromkeys(str(row.budget) for row in found.rows))
-    accuracies = {(row.model, str(row.budget)): f"{row.accuracy:.1%}" for row in found.rows}
+    budgets = list(dict.fromkeys(str(row.budget) for row in rows))
+    accuracies = {(row.model, str(row.budget)): f"{row.accuracy:.1%}" for row in rows}
     return table(
         ("model", *budgets),
-        (
-            (model, *(accuracies.get((model, budget), "") for budget in budgets))
-            for model in pictures.models_of(found.rows)
-        ),
+        ((model, *(accuracies.get((model, budget), "") for budget in budgets)) for model in pictures.models_of(rows)),
     )
 
 
 def report(ablations: Mapping[str, Overrides], output: Path, prose: Path) -> None:
-    """Write ablations.json, ablations.md and their pictures, and the sections of the prose."""
-    for section in ("made", *COMPARISONS):
-        around_section(prose, section)
+    """Write ablations.json, ablations.md and their pictures, and the section `accuracies` of the prose."""
+    around_section(prose, "accuracies")
     models = dict.fromkeys(model for comparison in COMPARISONS.values() for model in comparison.models)
     measured = {
         model: summarize(samples.read(EVALUATIONS / model, samples.FIGURES).assign(model=model)) for model in models
@@ -183,8 +179,7 @@ def report(ablations: Mapping[str, Overrides], output: Path, prose: Path) -> Non
     for name, each in found.items():
         text += f"\n## {name.replace('_', ' ').capitalize()}\n\n{document.accuracies(each.rows)}"
         text += f"\nPaired differences of accuracy, in points:\n\n{document.paired(each.differences)}"
-        replace_section(prose, name, short(each))
-    replace_section(prose, "made", f"Made at {made}.\n\n{listed(trained)}")
+    replace_section(prose, "accuracies", short([each.row for rows in measured.values() for each in rows]))
     output.mkdir(parents=True, exist_ok=True)
     write_atomically(output / "ablations.json", lambda path: path.write_text(json.dumps(content, indent=1) + "\n"))
     write_atomically(output / "ablations.md", lambda path: path.write_text(text))

@@ -2,7 +2,7 @@
 
     python -m experiments.table1.document
 
-draws the published numbers anew: into docs/results/table1.md, and what to expect into docs/paper.md.
+draws the published numbers anew: into docs/results/table1.md and docs/results/expected.md.
 """
 
 import json
@@ -114,7 +114,7 @@ def main() -> None:
         results = ROOT / "docs" / "results"
         text = as_markdown(*read(results / "table1.json"))
         write_atomically(results / "table1.md", lambda path: path.write_text(text))
-        replace_section(ROOT / "docs" / "paper.md", "expected", expected())
+        replace_section(results / "expected.md", "expected", expected())
     except (StoreError, ValueError, OSError) as error:
         sys.exit(f"experiments.table1.document: {' '.join(str(error).split())}")
 

@@ -28,7 +28,7 @@ from tests.reduced.found import Found
 from tests.reduced.run import RunError, run
 
 RESULTS = ROOT / "docs" / "results" / "recipes.json"
-DOCUMENT = ROOT / "docs" / "recipes.md"
+DOCUMENT = RESULTS.with_suffix(".md")
 RUNS = Path("runs/reduced")
 DATA = Path(os.environ.get("E1_TRL_DATA", ROOT.parent / "shared" / "data"))
 LOCAL_TOKENIZER = DATA / "tokenizers" / "deepseek-r1-distill-qwen"

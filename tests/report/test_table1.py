@@ -86,8 +86,8 @@ def test_the_documents_have_the_published_rows_as_they_are_now() -> None:
     results = ROOT / "docs" / "results"
     again = "run `python -m experiments.table1.document`"
     assert (results / "table1.md").read_text() == document.as_markdown(*document.read(results / "table1.json")), again
-    paper = ROOT / "docs" / "paper.md"
-    assert paper.read_text() == document.expected().join(around_section(paper, "expected")), again
+    page = results / "expected.md"
+    assert page.read_text() == document.expected().join(around_section(page, "expected")), again
 
 
 def test_a_recipe_says_what_its_authors_report_at_each_budget() -> None:
