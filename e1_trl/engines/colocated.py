@@ -14,6 +14,7 @@ from trl.generation.vllm_generation import VLLMGeneration
 
 from e1_trl.budget import Close
 from e1_trl.engines.engine import SamplingSettings, run
+from e1_trl.engines.openai import ServedModel
 from e1_trl.engines.server import ServerEngine
 from e1_trl.rollout import Completion, Name, Rollout
 from e1_trl.seeds import NUMPY, seed_of
@@ -79,7 +80,7 @@ def make_training_engine(
 
 def _connect(generation: VLLMGeneration, close: Close, seed: int) -> ServerEngine:
     client, sampling = generation.vllm_client, sampling_of(generation)
-    return ServerEngine.connect(f"{client.base_url}/v1", client.model, close, sampling, seed=seed)
+    return ServerEngine(ServedModel.connect(f"{client.base_url}/v1", client.model, close, sampling, seed))
 
 
 class ColocatedEngine:

@@ -25,12 +25,13 @@ def start_engine(prepared: Prepared, plan: Plan, stored: int, rank: int = 0) -> 
     """
     arguments, close = prepared.arguments, replace(prepared.setting.close, context=plan.context)
     if arguments.base_url is not None:
+        from e1_trl.engines.openai import ServedModel
         from e1_trl.engines.server import MOST_IN_FLIGHT, ServerEngine
 
         served = arguments.served_model_name or arguments.model
-        concurrency = arguments.concurrency or MOST_IN_FLIGHT
         seed = arguments.seed if arguments.request_seeds else None
-        return ServerEngine.connect(arguments.base_url, served, close, prepared.sampling, concurrency, seed)
+        connecting = ServedModel.connect(arguments.base_url, served, close, prepared.sampling, seed)
+        return ServerEngine(connecting, arguments.concurrency or MOST_IN_FLIGHT)
     # The engine is stepped in this process. Set before vLLM is imported, which the next line does.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     from e1_trl.engines.local import LocalEngine

@@ -12,6 +12,7 @@ from transformers import AutoTokenizer
 from e1_trl.budget import Budget, Close, Marker
 from e1_trl.engines.colocated import ServedEngine
 from e1_trl.engines.engine import Follow, Key, Requests, SamplingSettings
+from e1_trl.engines.openai import ServedModel
 from e1_trl.engines.server import ServerEngine
 from e1_trl.evaluation.arguments import parse
 from e1_trl.evaluation.evaluate import evaluate
@@ -49,8 +50,8 @@ def test_the_rollouts_of_a_group_that_several_engines_share_are_no_copies(alike:
 
     def group(number: int, *servers: str) -> list[list[int]]:
         sampling = SamplingSettings(temperature=1.5)
-        at = (close, sampling, IN_TURNS)
-        engine = Spread(*(ServerEngine.connect(server, "nano", *at, seed=42) for server in servers))
+        models = [ServedModel.connect(server, "nano", close, sampling, seed=42) for server in servers]
+        engine = Spread(*(ServerEngine(model, IN_TURNS) for model in models))
         rollouts = [Rollout(prompt_ids, Budget(64, 32), close) for _ in range(8)]
         completions = ServedEngine(Accelerator(cpu=True), engine).complete(rollouts, (True, 0, number))  # type: ignore[arg-type]
         return [completion.token_ids.tolist() for completion in completions]

@@ -30,6 +30,7 @@ from e1_trl.checkpoints.usage import serving
 from e1_trl.engines.colocated import ServedEngine
 from e1_trl.engines.engine import EngineError, SamplingSettings, run
 from e1_trl.engines.local import LocalEngine
+from e1_trl.engines.openai import ServedModel
 from e1_trl.engines.server import MOST_IN_FLIGHT, ServerEngine
 from e1_trl.evaluation.arguments import parse
 from e1_trl.evaluation.evaluate import evaluate
@@ -43,6 +44,12 @@ pytestmark = pytest.mark.engine
 
 GREEDY = SamplingSettings(temperature=0.0)
 MARKER = Marker("</think>", (5,), (5,), close_tokens=1)
+
+
+def engine(
+    url: str, model: str, close: Close, concurrency: int = MOST_IN_FLIGHT, seed: int | None = None
+) -> ServerEngine:
+    return ServerEngine(ServedModel.connect(url, model, close, GREEDY, seed), concurrency)
 
 
 def test_server_and_process_sample_the_same_tokens_at_temperature_zero(
@@ -59,7 +66,7 @@ def test_server_and_process_sample_the_same_tokens_at_temperature_zero(
             local = [Rollout(ids, budget, close) for ids in prompt_ids]
             remote = [Rollout(ids, budget, close) for ids in prompt_ids]
             run(LocalEngine(llm, marker, GREEDY), local)
-            run(ServerEngine.connect(str(server.base_url), "nano", close, GREEDY), remote)
+            run(engine(str(server.base_url), "nano", close), remote)
             for ours, theirs in zip(local, remote, strict=True):
                 assert ours.completion.token_ids == theirs.completion.token_ids
                 assert ours.completion.thinking_end is theirs.completion.thinking_end
@@ -103,15 +110,16 @@ def test_a_server_that_lacks_something_is_refused_in_one_line(server: openai.Ope
         ("http://127.0.0.1:9/v1", "nano", SERVED_CONTEXT, "no answer from http://127.0.0.1:9/v1"),
     ):
         with pytest.raises(EngineError, match=expected) as error:
-            ServerEngine.connect(address, model, Close(MARKER, context), GREEDY)
+            engine(address, model, Close(MARKER, context))
         assert "\n" not in str(error.value)
 
 
 def test_a_refused_request_raises_and_is_not_retried_forever(server: openai.OpenAI) -> None:
-    rollout = Rollout([2] * 200, Budget(8, 8), Close(MARKER, 100_000))
+    close = Close(MARKER, SERVED_CONTEXT)
+    rollout = Rollout([2] * 200, Budget(8, 8), close)
     rollout.request = Request([2] * 1000, 8, stop_at_marker=True)  # longer than the server's context
     with pytest.raises(EngineError, match="the server refused a request"):
-        run(ServerEngine(server, "nano", MARKER, GREEDY), [rollout])
+        run(engine(str(server.base_url), "nano", close), [rollout])
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -153,7 +161,7 @@ class Stub(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def engine(self, concurrency: int = MOST_IN_FLIGHT, seed: int | None = None) -> ServerEngine:
-        return ServerEngine.connect(self.url, "m", Close(MARKER, 100), GREEDY, concurrency, seed)
+        return engine(self.url, "m", Close(MARKER, 100), concurrency, seed)
 
 
 @pytest.fixture
@@ -193,10 +201,12 @@ def test_a_program_that_gave_up_does_not_wait_for_what_is_still_in_flight(end: t
     program = f"""
 from e1_trl.budget import Close, Marker
 from e1_trl.engines.engine import SamplingSettings
-from e1_trl.engines.server import MOST_IN_FLIGHT, ServerEngine
+from e1_trl.engines.openai import ServedModel
+from e1_trl.engines.server import ServerEngine
 from e1_trl.rollout import Request
 
-engine = ServerEngine.connect({stub.url!r}, "m", Close(Marker("</think>", (5,), (5,), 1), 100), SamplingSettings())
+close = Close(Marker("</think>", (5,), (5,), 1), 100)
+engine = ServerEngine(ServedModel.connect({stub.url!r}, "m", close, SamplingSettings()))
 engine.serve([(first, Request([first], 1, False)) for first in (2, 1)], lambda key, segment: [])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
@@ -282,10 +292,10 @@ def test_a_server_may_be_slow_but_not_hang(end: threading.Event, monkeypatch: py
 def test_a_training_process_gets_its_own_completions_from_the_server(server: openai.OpenAI) -> None:
     tokenizer = AutoTokenizer.from_pretrained(BASE)
     close = Close(Marker.from_tokenizer(tokenizer), SERVED_CONTEXT)
-    engine = ServerEngine.connect(str(server.base_url), "nano", close, GREEDY)
+    served = engine(str(server.base_url), "nano", close)
     prompts = [tokenizer.encode(f"<|user|>a={i};b=a+1;b?<|assistant|><think>") for i in range(4)]
     rollouts = [Rollout(ids, Budget(12, 8), close) for ids in prompts]
-    completions = ServedEngine(Accelerator(cpu=True), engine).complete(rollouts, (True, 0, 1))
+    completions = ServedEngine(Accelerator(cpu=True), served).complete(rollouts, (True, 0, 1))
     alone = [Rollout(ids, Budget(12, 8), close) for ids in prompts]
-    run(engine, alone)
+    run(served, alone)
     assert [c.token_ids for c in completions] == [rollout.completion.token_ids for rollout in alone]
