@@ -98,9 +98,15 @@ class Completion:
         return [1] * self.thinking_tokens + [0] * self.forced_tokens + [1] * self.solution_tokens
 
     @property
+    def parts(self) -> tuple[list[int], list[int], list[int]]:
+        """Thinking, forced tokens and solution."""
+        ids, close = self.token_ids.tolist(), self.thinking_tokens + self.forced_tokens
+        return ids[: self.thinking_tokens], ids[self.thinking_tokens : close], ids[close:]
+
+    @property
     def solution_ids(self) -> list[int]:
         """What the policy sampled after the thinking."""
-        return self.token_ids[self.thinking_tokens + self.forced_tokens :].tolist()
+        return self.parts[2]
 
     @property
     def graded_ids(self) -> list[int]:

@@ -5,6 +5,7 @@ the same steps, which tensor-parallel groups rely on. docs/engines.md lists what
 a step samples comes a step late.
 """
 
+import os
 from collections.abc import Mapping
 from itertools import count, islice
 from typing import Any
@@ -16,6 +17,8 @@ from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 from e1_trl.budget import Marker
 from e1_trl.engines.engine import EngineError, Follow, Key, Requests, SamplingSettings, read_stop, request_parameters
 from e1_trl.rollout import Request, Segment
+
+SLOTS = 256  # sequences that are sampled at a time, unless more are asked for
 
 
 def sampling_params(request: Request, marker: Marker, sampling: SamplingSettings) -> SamplingParams:
@@ -78,7 +81,7 @@ class LocalEngine:
         model: str,
         marker: Marker,
         sampling: SamplingSettings,
-        concurrency: int,
+        concurrency: int = SLOTS,
         adapter: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> "LocalEngine":
@@ -95,6 +98,7 @@ class LocalEngine:
         arguments: dict[str, Any] = {"max_num_seqs": concurrency, **(options or {})}
         if adapter is not None:
             arguments["enable_lora"] = True
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # it is stepped in this process
         try:
             llm = LLM(model, **arguments)
         except (TypeError, ValueError, RuntimeError, OSError) as error:

@@ -1,6 +1,5 @@
 """Starts, or finds, the engine of an evaluation. The only place of the evaluation that loads one."""
 
-import os
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
@@ -10,8 +9,6 @@ from e1_trl.evaluation.arguments import engine_args
 from e1_trl.evaluation.plan import Plan
 from e1_trl.evaluation.prepare import Prepared
 from e1_trl.seeds import NUMPY, seed_of
-
-SLOTS = 256  # sequences that an engine in this process samples at a time
 
 
 def start_engine(prepared: Prepared, plan: Plan, stored: int, rank: int = 0) -> Engine:
@@ -32,9 +29,7 @@ def start_engine(prepared: Prepared, plan: Plan, stored: int, rank: int = 0) -> 
         seed = arguments.seed if arguments.request_seeds else None
         connecting = ServedModel.connect(arguments.base_url, served, close, prepared.sampling, seed)
         return ServerEngine(connecting, arguments.concurrency or MOST_IN_FLIGHT)
-    # The engine is stepped in this process. Set before vLLM is imported, which the next line does.
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    from e1_trl.engines.local import LocalEngine
+    from e1_trl.engines.local import SLOTS, LocalEngine
 
     checkpoint = prepared.checkpoint
     return LocalEngine.start(

@@ -1,0 +1,22 @@
+"""Sample from any model under a budget, in tokens: python example.py MODEL QUESTION THINKING+SOLUTION"""
+
+import sys
+
+from transformers import AutoTokenizer
+
+from e1_trl.budget import Budget, Close, Marker
+from e1_trl.engines.engine import SamplingSettings, run
+from e1_trl.engines.local import LocalEngine
+from e1_trl.rollout import Rollout
+
+model, question, tokens = sys.argv[1:] or ["experiments/nano/base", "a=7;b=a-2;c=b+2;d=c+6;d?", "32+32"]
+tokenizer, budget = AutoTokenizer.from_pretrained(model), Budget.parse(tokens)
+marker = Marker.from_tokenizer(tokenizer)  # </think>
+chat = [{"role": "user", "content": question}]
+prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
+close = Close(marker, context=len(prompt) + budget.completion_tokens(forced=len(marker.forced_ids)))
+engine = LocalEngine.start(model, marker, SamplingSettings(), options={"max_model_len": close.context})
+rollouts = [Rollout(prompt, budget, close)]  # any number of them
+run(engine, rollouts)
+for part, ids in zip(("thinking", "forced close", "answer"), rollouts[0].completion.parts, strict=True):
+    print(f"{part}: {tokenizer.decode(ids)}")

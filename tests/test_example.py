@@ -1,0 +1,38 @@
+"""The programs that a user sees first, run as they stand: `example.py`, and the library example of the README."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+pytestmark = pytest.mark.engine
+
+# Without what an engine in the test process has left for processes of its own group.
+GROUP = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in GROUP}
+LIBRARY_EXAMPLE = re.compile(r"<!-- library example -->\n+```python\n(.*?)```", re.DOTALL)
+
+
+def printed(program: str, folder: Path) -> str:
+    (folder / "experiments").symlink_to(ROOT / "experiments")
+    (folder / "program.py").write_text(program)
+    command, environment = [sys.executable, "program.py"], {**ENVIRONMENT, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-5000:]
+    return done.stdout
+
+
+def test_the_example_shows_thinking_forced_close_and_answer(tmp_path: Path) -> None:
+    text = printed((ROOT / "example.py").read_text(), tmp_path)
+    thinking, close, answer = re.findall(r"^(?:thinking|forced close|answer): (.*)$", text, re.MULTILINE)
+    assert thinking and answer and (close == "</think>") != thinking.endswith("</think>")
+
+
+def test_the_readmes_library_example_trains(tmp_path: Path) -> None:
+    (program,) = LIBRARY_EXAMPLE.findall((ROOT / "README.md").read_text())
+    steps = re.findall(r"^step \d+/\d+ \| reward .*$", printed(program, tmp_path), re.MULTILINE)
+    assert steps and "accuracy" in steps[0]
