@@ -38,43 +38,35 @@ def complete(
     return rollout.completion
 
 
-def test_a_marker_sampled_within_the_budget_is_the_policys_own_token() -> None:
-    completion = complete([4, 4, CLOSE], [5, 5], Budget(10, 10))
-    assert completion.token_ids.tolist() == [4, 4, CLOSE, 5, 5, EOS]
-    assert completion.loss_mask == [1] * 6
-    assert not any(map(math.isnan, completion.logprobs))
-    assert completion.thinking_end is ThinkingEnd.CLOSED
-    assert (completion.thinking_tokens, completion.forced_tokens, completion.solution_tokens) == (3, 0, 3)
-
-
-def test_a_marker_sampled_as_the_last_token_of_the_budget_is_a_natural_close() -> None:
-    completion = complete([4, 4, CLOSE], [5], Budget(3, 10))
-    assert completion.thinking_end is ThinkingEnd.CLOSED
-    assert completion.forced_tokens == 0
+@pytest.mark.parametrize(
+    ("thinking", "solution", "budget", "tokens", "end"),
+    [
+        pytest.param([4, 4, CLOSE], [5], "10+10", [4, 4, CLOSE, 5, EOS], ThinkingEnd.CLOSED, id="a natural close"),
+        pytest.param([4, 4, CLOSE], [5], "3+10", [4, 4, CLOSE, 5, EOS], ThinkingEnd.CLOSED, id="the last token"),
+        pytest.param([4, EOS], [5], "10+10", [4, EOS], ThinkingEnd.EOS, id="EOS while thinking"),
+        pytest.param([CLOSE], [5] * 9, "10+4", [CLOSE, 5, 5, 5, 5], ThinkingEnd.CLOSED, id="a solution that is cut"),
+        pytest.param([CLOSE], [OPEN, CLOSE, 6], "9+9", [CLOSE, OPEN, CLOSE, 6, EOS], ThinkingEnd.CLOSED, id="markers"),
+    ],
+)
+def test_what_the_policy_samples_is_its_own_up_to_the_close_and_after_it(
+    thinking: list[int], solution: list[int], budget: str, tokens: list[int], end: ThinkingEnd
+) -> None:
+    completion = complete(thinking, solution, Budget.parse(budget))
+    assert completion.token_ids.tolist() == tokens and completion.thinking_end is end
+    assert completion.loss_mask == [1] * len(tokens) and not any(map(math.isnan, completion.logprobs))
+    closed = tokens.index(CLOSE) + 1 if CLOSE in tokens else len(tokens)
+    assert completion.parts == (tokens[:closed], [], tokens[closed:]) and completion.solution_ids == tokens[closed:]
+    assert completion.truncated == (tokens[-1] != EOS)
 
 
 @pytest.mark.parametrize("marker", [MARKER, LONG_MARKER, PIECES])
 def test_a_forced_close_is_masked_and_has_no_sampling_probability(marker: Marker) -> None:
     completion = complete([4] * 20, [5], Budget(3, 10), marker)
     forced = len(marker.forced_ids)
-    assert completion.token_ids.tolist() == [4, 4, 4, *marker.forced_ids, 5, EOS]
+    assert completion.parts == ([4, 4, 4], list(marker.forced_ids), [5, EOS])
     assert completion.loss_mask == [1] * 3 + [0] * forced + [1] * 2
     assert [math.isnan(value) for value in completion.logprobs] == [False] * 3 + [True] * forced + [False] * 2
     assert completion.thinking_end is ThinkingEnd.FORCED
-
-
-def test_eos_while_thinking_ends_the_sequence_without_a_solution() -> None:
-    completion = complete([4, EOS], [5], Budget(10, 10))
-    assert completion.token_ids.tolist() == [4, EOS]
-    assert completion.thinking_end is ThinkingEnd.EOS
-    assert completion.solution_ids == []
-    assert not completion.truncated
-
-
-def test_a_solution_without_eos_is_cut_and_flagged() -> None:
-    completion = complete([CLOSE], [5] * 20, Budget(10, 4))
-    assert completion.solution_ids == [5] * 4
-    assert completion.truncated
 
 
 def test_without_a_thinking_budget_the_close_is_forced_at_once() -> None:
@@ -85,17 +77,10 @@ def test_without_a_thinking_budget_the_close_is_forced_at_once() -> None:
     assert completion.loss_mask == [0, 1, 1]
 
 
-def test_markers_inside_the_solution_do_not_move_the_boundary() -> None:
-    completion = complete([4, CLOSE], [OPEN, 5, CLOSE, 6], Budget(10, 10))
-    assert completion.solution_ids == [OPEN, 5, CLOSE, 6, EOS]
-    assert completion.thinking_tokens == 2
-
-
 def test_unlimited_budgets_are_bounded_by_the_context_alone() -> None:
-    completion = complete([4] * 200, [5] * 200, Budget(None, None), context=100)
-    assert 3 + len(completion.token_ids) == 100
-    completion = complete([4, CLOSE], [5] * 200, Budget(None, None), context=100)
-    assert 3 + len(completion.token_ids) == 100
+    for thinking in ([4] * 200, [4, CLOSE]):
+        completion = complete(thinking, [5] * 200, Budget(None, None), context=100)
+        assert 3 + len(completion.token_ids) == 100
 
 
 def test_a_prompt_that_leaves_no_room_for_the_budget_is_refused() -> None:

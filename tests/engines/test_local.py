@@ -28,6 +28,7 @@ pytestmark = pytest.mark.engine
 
 CONTEXT = 256
 SLOTS = 8
+Prompts = list[list[int]]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,12 @@ def tokenizer() -> PreTrainedTokenizerBase:
 
 
 @pytest.fixture(scope="module")
-def prompts(nano_data: Path, tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
+def marker(tokenizer: PreTrainedTokenizerBase) -> Marker:
+    return Marker.from_tokenizer(tokenizer)
+
+
+@pytest.fixture(scope="module")
+def prompts(nano_data: Path, tokenizer: PreTrainedTokenizerBase) -> Prompts:
     problems = [json.loads(line)["problem"] for line in (nano_data / "test.jsonl").read_text().splitlines()[:24]]
     return [
         tokenizer.apply_chat_template(
@@ -85,7 +91,7 @@ def prompts(nano_data: Path, tokenizer: PreTrainedTokenizerBase) -> list[list[in
 
 def run(
     llm: LLM,
-    prompts: list[list[int]],
+    prompts: Prompts,
     budget: Budget,
     marker: Marker,
     scheduler: Callable[[LocalEngine, list[Rollout]], None] = stream,
@@ -100,9 +106,9 @@ def run(
 
 @pytest.mark.parametrize("text", ["0+16", "20+16", "60+16", "unlimited+16", "20+unlimited", "unlimited"])
 def test_streaming_and_barrier_sample_the_same_tokens_at_temperature_zero(
-    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]], text: str
+    llm: LLM, marker: Marker, prompts: Prompts, text: str
 ) -> None:
-    marker, budget = Marker.from_tokenizer(tokenizer), Budget.parse(text)
+    budget = Budget.parse(text)
     streamed = run(llm, prompts, budget, marker)
     assert [c.token_ids for c in streamed] == [c.token_ids for c in run(llm, prompts, budget, marker, barrier)]
     if budget.thinking == 20:
@@ -112,9 +118,9 @@ def test_streaming_and_barrier_sample_the_same_tokens_at_temperature_zero(
 
 
 def test_vllms_own_thinking_budget_gives_the_same_tokens(
-    synchronous: LLM, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
+    synchronous: LLM, tokenizer: PreTrainedTokenizerBase, prompts: Prompts
 ) -> None:
-    assert {ids[-1] for ids in prompts} == set(tokenizer.encode("<think>"))  # vLLM counts what comes after it
+    assert {tokenizer.decode(ids[-1]) for ids in prompts} == {"<think>"}  # vLLM counts what comes after it
     ends = set()
     for thinking in (20, 150):
         ours = run(synchronous, prompts, Budget(thinking, 16), Marker.from_tokenizer(tokenizer))
@@ -131,7 +137,7 @@ def test_vllms_own_thinking_budget_gives_the_same_tokens(
 
 
 def test_the_engine_stops_at_a_marker_of_several_tokens(
-    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
+    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: Prompts
 ) -> None:
     marker = Marker.from_tokenizer(tokenizer, ";c=", "Wait ;c=")
     assert len(marker.ids) == 3 and len(marker.forced_ids) == 4
@@ -143,10 +149,8 @@ def test_the_engine_stops_at_a_marker_of_several_tokens(
     assert all(completion.token_ids[2:6].tolist() == list(marker.forced_ids) for completion in forced)
 
 
-def test_every_sampled_token_comes_with_its_log_probability(
-    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
-) -> None:
-    for completion in run(llm, prompts, Budget(20, 16), Marker.from_tokenizer(tokenizer), temperature=1.0):
+def test_every_sampled_token_comes_with_its_log_probability(llm: LLM, marker: Marker, prompts: Prompts) -> None:
+    for completion in run(llm, prompts, Budget(20, 16), marker, temperature=1.0):
         assert completion.logprobs is not None
         for probability, trained in zip(completion.logprobs, completion.loss_mask, strict=True):
             assert (probability == probability) == bool(trained)  # NaN exactly where forced
@@ -154,9 +158,8 @@ def test_every_sampled_token_comes_with_its_log_probability(
 
 
 def test_no_sequence_waits_for_the_slowest_thinker_and_prefixes_are_reused(
-    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
+    llm: LLM, marker: Marker, prompts: Prompts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    marker = Marker.from_tokenizer(tokenizer)
     engine, step, steps, solutions = llm.llm_engine, llm.llm_engine.step, [0], []
 
     def watched_step() -> list[Any]:
@@ -172,25 +175,16 @@ def test_no_sequence_waits_for_the_slowest_thinker_and_prefixes_are_reused(
         scheduler(LocalEngine(llm, marker, SamplingSettings(temperature=0.0)), rollouts)
         return steps[0]
 
-    engine.step = watched_step
-    try:
-        streamed = count(stream)
-        first_solution = min(at for at, _ in solutions)
-        reused = [output.num_cached_tokens for _, output in solutions]
-        barred = count(barrier)
-    finally:
-        engine.step = step
-    assert first_solution < streamed - 16  # done before the slowest thinker could begin its own solution of 16 tokens
-    assert streamed <= barred
-    block = engine.vllm_config.cache_config.block_size
-    recomputed = [len(o.prompt_token_ids) - r for (_, o), r in zip(solutions, reused, strict=False)]
-    assert max(recomputed) <= block
+    monkeypatch.setattr(engine, "step", watched_step)
+    streamed = count(stream)
+    # The first is done before the slowest thinker could begin its own solution of 16 tokens.
+    assert min(at for at, _ in solutions) < streamed - 16
+    recomputed = [len(output.prompt_token_ids) - output.num_cached_tokens for _, output in solutions]
+    assert max(recomputed) <= engine.vllm_config.cache_config.block_size
+    assert streamed <= count(barrier)
 
 
-def test_an_interrupted_run_leaves_the_engine_usable(
-    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
-) -> None:
-    marker = Marker.from_tokenizer(tokenizer)
+def test_an_interrupted_run_leaves_the_engine_usable(llm: LLM, marker: Marker, prompts: Prompts) -> None:
     expected = run(llm, prompts, Budget(20, 8), marker)
     engine, step, steps = llm.llm_engine, llm.llm_engine.step, iter(range(5))
 
@@ -199,21 +193,15 @@ def test_an_interrupted_run_leaves_the_engine_usable(
             raise KeyboardInterrupt
         return step()
 
-    engine.step = failing_step
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            run(llm, prompts, Budget(20, 8), marker)
-    finally:
-        engine.step = step
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(engine, "step", failing_step)
+        run(llm, prompts, Budget(20, 8), marker)
     assert not engine.has_unfinished_requests()
     # What was sampled for the aborted requests may come now, and is for nobody.
     assert [c.token_ids for c in run(llm, prompts, Budget(20, 8), marker)] == [c.token_ids for c in expected]
 
 
-def test_a_second_marker_in_the_solution_is_just_a_token(
-    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
-) -> None:
-    marker = Marker.from_tokenizer(tokenizer)
+def test_a_second_marker_in_the_solution_is_just_a_token(llm: LLM, marker: Marker, prompts: Prompts) -> None:
     # A large bias makes the solution nothing but markers.
     completions = run(llm, prompts[:4], Budget(0, 5), marker, logit_bias={marker.ids[0]: 100.0})
     for completion in completions:
@@ -234,11 +222,12 @@ def test_an_engine_that_answers_a_step_late_samples_the_same_and_keeps_every_bud
     synchronous: LLM,
     asynchronous: LLM,
     tokenizer: PreTrainedTokenizerBase,
-    prompts: list[list[int]],
+    prompts: Prompts,
     marker_text: str,
     text: str,
     ends: set[ThinkingEnd],
     concurrency: int | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     marker, budget = Marker.from_tokenizer(tokenizer, marker_text, marker_text), Budget.parse(text)
     step, returned, in_flight = asynchronous.llm_engine.step, [], []
@@ -248,11 +237,8 @@ def test_an_engine_that_answers_a_step_late_samples_the_same_and_keeps_every_bud
         returned.append(step())
         return returned[-1]
 
-    asynchronous.llm_engine.step = watched_step
-    try:
-        late = run(asynchronous, prompts, budget, marker, concurrency=concurrency)
-    finally:
-        asynchronous.llm_engine.step = step
+    monkeypatch.setattr(asynchronous.llm_engine, "step", watched_step)
+    late = run(asynchronous, prompts, budget, marker, concurrency=concurrency)
     assert [] in returned and max(in_flight) == (concurrency or len(prompts))
     assert {completion.thinking_end for completion in late} == ends
     for ours, theirs in zip(late, run(synchronous, prompts, budget, marker, concurrency=concurrency), strict=True):
@@ -277,15 +263,15 @@ def sleep_and_wake(llm: LLM) -> None:
 def test_what_one_generation_leaves_in_flight_is_nothing_to_the_next(
     synchronous: LLM,
     asynchronous: LLM,
-    tokenizer: PreTrainedTokenizerBase,
-    prompts: list[list[int]],
+    marker: Marker,
+    prompts: Prompts,
     monkeypatch: pytest.MonkeyPatch,
     between: Callable[[LLM], bool | None],
     same_names: bool,
 ) -> None:
     # vLLM adds random letters to a request's name, unless it is told not to.
     monkeypatch.setattr(envs, "VLLM_DISABLE_REQUEST_ID_RANDOMIZATION", same_names, raising=False)
-    marker, budget = Marker.from_tokenizer(tokenizer), Budget(20, 8)
+    budget = Budget(20, 8)
     expected = run(synchronous, prompts, budget, marker)
     engine = LocalEngine(asynchronous, marker, SamplingSettings(0.0))
     rollouts = [Rollout(ids, budget, Close(marker, CONTEXT)) for ids in prompts]
@@ -297,9 +283,7 @@ def test_what_one_generation_leaves_in_flight_is_nothing_to_the_next(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="on CUDA vLLM itself draws a number for each request")
-def test_a_generation_draws_nothing_from_the_global_generators(
-    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
-) -> None:
+def test_a_generation_draws_nothing_from_the_global_generators(llm: LLM, marker: Marker, prompts: Prompts) -> None:
     before = pickle.dumps(np.random.get_state()), random.getstate()
-    run(llm, prompts, Budget(20, 8), Marker.from_tokenizer(tokenizer), temperature=1.0)
+    run(llm, prompts, Budget(20, 8), marker, temperature=1.0)
     assert (pickle.dumps(np.random.get_state()), random.getstate()) == before

@@ -115,11 +115,9 @@ def test_a_server_that_lacks_something_is_refused_in_one_line(server: openai.Ope
 
 
 def test_a_refused_request_raises_and_is_not_retried_forever(server: openai.OpenAI) -> None:
-    close = Close(MARKER, SERVED_CONTEXT)
-    rollout = Rollout([2] * 200, Budget(8, 8), close)
-    rollout.request = Request([2] * 1000, 8, stop_at_marker=True)  # longer than the server's context
+    too_long = Request([2] * 1000, 8, stop_at_marker=True)
     with pytest.raises(EngineError, match="the server refused a request"):
-        run(engine(str(server.base_url), "nano", close), [rollout])
+        engine(str(server.base_url), "nano", Close(MARKER, SERVED_CONTEXT)).serve([(0, too_long)], lambda *_: [])
 
 
 class Answers(BaseHTTPRequestHandler):

@@ -135,6 +135,17 @@ def recorded(trainer: E1Trainer, thinking: list[str], forced: list[str], solutio
     )
 
 
+def patch(monkeypatch: pytest.MonkeyPatch, trainer: E1Trainer, completion: Completion, **rewards: Any) -> None:
+    """Have every prompt completed alike, and rewarded by these, with weights of 1, in place of the trainer's own."""
+    monkeypatch.setattr(trainer, "_complete", lambda prompts, budget, training: [completion] * len(prompts))
+    monkeypatch.setattr(trainer, "rollout_func", E1Trainer.rollout)
+    if rewards:
+        monkeypatch.setattr(trainer, "reward_funcs", list(rewards.values()))
+        monkeypatch.setattr(trainer, "reward_func_names", list(rewards))
+        monkeypatch.setattr(trainer, "reward_processing_classes", [None] * len(rewards))
+        monkeypatch.setattr(trainer, "reward_weights", torch.ones(len(rewards)))
+
+
 def test_trls_accuracy_reward_grades_against_the_datasets_solution(
     trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,9 +156,7 @@ def test_trls_accuracy_reward_grades_against_the_datasets_solution(
         return rewarded[-1]
 
     completion = recorded(trainer, ["9", "</think>"], [], [r"\boxed{", "9", "}", "<|end|>"])
-    monkeypatch.setattr(trainer, "_complete", lambda prompts, budget, training: [completion] * len(prompts))
-    monkeypatch.setattr(trainer, "reward_funcs", [watched])
-    monkeypatch.setattr(trainer, "rollout_func", E1Trainer.rollout)
+    patch(monkeypatch, trainer, completion, watched=watched)
     prompt = trainer.train_dataset[0]["prompt"]
     trainer._generate_and_score_completions([{"prompt": prompt, "solution": "$7$"}] * 8)
     trainer._generate_and_score_completions([{"prompt": prompt, "solution": "$9$"}] * 8)
@@ -156,7 +165,7 @@ def test_trls_accuracy_reward_grades_against_the_datasets_solution(
 
 def test_a_reward_sees_the_forced_tokens_that_open_the_box(trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     completion = recorded(trainer, ["9"], ["</think>", r"\boxed{"], ["9", "}", "<|end|>"])
-    monkeypatch.setattr(trainer, "_complete", lambda prompts, budget, training: [completion] * len(prompts))
+    patch(monkeypatch, trainer, completion)
     rollout = E1Trainer.rollout([trainer.train_dataset[0]["prompt"]], trainer)
     assert rollout["solution_text"] == [r"\boxed{9}"]
     assert rollout["env_mask"] == [completion.loss_mask]
@@ -176,12 +185,7 @@ def test_what_the_grader_failed_on_is_in_no_mean_and_moves_nothing(
     trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     completion = recorded(trainer, ["9", "</think>"], [], [r"\boxed{", "9", "}", "<|end|>"])
-    monkeypatch.setattr(trainer, "_complete", lambda prompts, budget, training: [completion] * len(prompts))
-    monkeypatch.setattr(trainer, "rollout_func", E1Trainer.rollout)
-    monkeypatch.setattr(trainer, "reward_funcs", [Accuracy(Failing()), format_reward])  # type: ignore[arg-type]
-    monkeypatch.setattr(trainer, "reward_func_names", ["accuracy", "format"])
-    monkeypatch.setattr(trainer, "reward_processing_classes", [None, None])
-    monkeypatch.setattr(trainer, "reward_weights", torch.tensor([1.0, 1.0]))
+    patch(monkeypatch, trainer, completion, accuracy=Accuracy(Failing()), format=format_reward)  # type: ignore[arg-type]
     monkeypatch.setattr(trainer, "_metrics", {"train": defaultdict(list), "eval": defaultdict(list)})
     row = {"prompt": trainer.train_dataset[0]["prompt"], "answers": ["9" * 10_000]}
     batch = trainer._generate_and_score_completions([dict(row) for _ in range(8)])
@@ -193,10 +197,7 @@ def test_what_the_grader_failed_on_is_in_no_mean_and_moves_nothing(
     assert sum(logged["grading/ungraded"]) / len(logged["grading/ungraded"]) == 0.5
     assert sum(logged["reward/closed"]) / len(logged["reward/closed"]) == 1.5
 
-    monkeypatch.setattr(trainer, "reward_funcs", [Accuracy(Failing())])  # type: ignore[arg-type]
-    monkeypatch.setattr(trainer, "reward_func_names", ["accuracy"])
-    monkeypatch.setattr(trainer, "reward_processing_classes", [None])
-    monkeypatch.setattr(trainer, "reward_weights", torch.tensor([1.0]))
+    patch(monkeypatch, trainer, completion, accuracy=Accuracy(Failing()))  # type: ignore[arg-type]
     trainer._generate_and_score_completions([dict(row) for _ in range(8)])
     (warned,) = [record for record in caplog.records if "returned None" in record.getMessage()]
     assert len(warned.getMessage()) < 600
