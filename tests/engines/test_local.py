@@ -12,8 +12,8 @@ import pytest
 import torch
 from conftest import BASE
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
-from vllm import LLM, SamplingParams, envs
-from vllm.config import ReasoningConfig, VllmConfig
+from vllm import LLM, envs
+from vllm.config import VllmConfig
 from vllm.platforms import current_platform
 from vllm.v1.engine.core import EngineCore
 
@@ -34,8 +34,7 @@ Prompts = list[list[int]]
 @pytest.fixture(scope="module")
 def synchronous(start_engine: Callable[..., LLM]) -> LLM:
     """An engine as it runs on CPU."""
-    reasoning = ReasoningConfig("", "<think>", "</think>")
-    return start_engine(max_model_len=CONTEXT, max_num_seqs=SLOTS, async_scheduling=False, reasoning_config=reasoning)
+    return start_engine(max_model_len=CONTEXT, max_num_seqs=SLOTS, async_scheduling=False)
 
 
 @pytest.fixture(scope="module")
@@ -115,25 +114,6 @@ def test_streaming_and_barrier_sample_the_same_tokens_at_temperature_zero(
         assert {c.thinking_end for c in streamed} == {ThinkingEnd.FORCED}
     if budget.thinking is None:
         assert ThinkingEnd.CLOSED in {c.thinking_end for c in streamed}
-
-
-def test_vllms_own_thinking_budget_gives_the_same_tokens(
-    synchronous: LLM, tokenizer: PreTrainedTokenizerBase, prompts: Prompts
-) -> None:
-    assert {tokenizer.decode(ids[-1]) for ids in prompts} == {"<think>"}  # vLLM counts what comes after it
-    ends = set()
-    for thinking in (20, 150):
-        ours = run(synchronous, prompts, Budget(thinking, 16), Marker.from_tokenizer(tokenizer))
-        params = SamplingParams(
-            temperature=0.0, max_tokens=thinking + 1 + 16, thinking_token_budget=thinking, detokenize=False
-        )
-        theirs = synchronous.generate([{"prompt_token_ids": ids} for ids in prompts], params, use_tqdm=False)
-        for completion, output in zip(ours, theirs, strict=True):
-            # What the thinking leaves of its budget is the solution's there, and not here.
-            length = len(completion.token_ids) if completion.truncated else None
-            assert list(output.outputs[0].token_ids[:length]) == completion.token_ids.tolist()
-            ends.add(completion.thinking_end)
-    assert ends == {ThinkingEnd.FORCED, ThinkingEnd.CLOSED}
 
 
 def test_the_engine_stops_at_a_marker_of_several_tokens(
