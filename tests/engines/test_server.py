@@ -15,7 +15,6 @@ from typing import Any
 
 import openai
 import pytest
-from accelerate import Accelerator
 from conftest import BASE, SERVED_CONTEXT, options
 from transformers import AutoTokenizer
 from vllm import LLM
@@ -27,7 +26,6 @@ from e1_trl.budget import Budget, Close, Marker
 from e1_trl.checkpoints.budget_file import Trained
 from e1_trl.checkpoints.origin import Origin
 from e1_trl.checkpoints.usage import serving
-from e1_trl.engines.colocated import ServedEngine
 from e1_trl.engines.engine import EngineError, SamplingSettings, run
 from e1_trl.engines.local import LocalEngine
 from e1_trl.engines.openai import ServedModel
@@ -306,15 +304,3 @@ def test_a_server_may_be_slow_but_not_hang(end: threading.Event, monkeypatch: py
         Stub(respond).engine().serve(requests, lambda key, _: answered.append(key) or [])
     assert answered == [1, 2, 3] and 4.5 < time.monotonic() - start < 8
     assert "\n" not in str(error.value)
-
-
-def test_a_training_process_gets_its_own_completions_from_the_server(
-    server: openai.OpenAI, prompt_ids: list[list[int]]
-) -> None:
-    close = Close(MARKER, SERVED_CONTEXT)
-    served = engine(str(server.base_url), "nano", close)
-    rollouts = [Rollout(ids, Budget(12, 8), close) for ids in prompt_ids[:4]]
-    completions = ServedEngine(Accelerator(cpu=True), served).complete(rollouts, (True, 0, 1))
-    alone = [Rollout(ids, Budget(12, 8), close) for ids in prompt_ids[:4]]
-    run(served, alone)
-    assert [c.token_ids for c in completions] == [rollout.completion.token_ids for rollout in alone]
