@@ -177,6 +177,9 @@ class Stub(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}/v1"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Nothing: who gave a request up takes no answer."""
+
     def engine(self, concurrency: int = MOST_IN_FLIGHT, seed: int | None = None) -> ServerEngine:
         return engine(self.url, "m", Close(MARKER, 100), concurrency, seed)
 
