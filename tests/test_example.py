@@ -1,4 +1,4 @@
-"""The programs that a user sees first, run as they stand: `example.py`, and the library example of the README."""
+"""The programs that a user sees first, run as they stand: `example.py`, and the library example of docs/training.md."""
 
 import os
 import re
@@ -32,7 +32,7 @@ def test_the_example_shows_thinking_forced_close_and_answer(tmp_path: Path) -> N
     assert thinking and answer and (close == "</think>") != thinking.endswith("</think>")
 
 
-def test_the_readmes_library_example_trains(tmp_path: Path) -> None:
-    (program,) = LIBRARY_EXAMPLE.findall((ROOT / "README.md").read_text())
+def test_the_library_example_trains(tmp_path: Path) -> None:
+    (program,) = LIBRARY_EXAMPLE.findall((ROOT / "docs" / "training.md").read_text())
     steps = re.findall(r"^step \d+/\d+ \| reward .*$", printed(program, tmp_path), re.MULTILINE)
     assert steps and "accuracy" in steps[0]
