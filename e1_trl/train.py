@@ -36,7 +36,6 @@ from e1_trl.training.data import Problems, check_columns, check_size, load
 from e1_trl.training.dry_run import describe
 from e1_trl.training.recipe_as_run import resolved
 from e1_trl.training.rewards import Accuracy, Reward, make_rewards
-from e1_trl.training.solve_rates import check_settings
 from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import BudgetEvaluation
 
@@ -80,8 +79,6 @@ def prepare(
         **(args.model_init_kwargs or {}),
     }
     settled = settle(args, model.model_name_or_path)
-    if script_args.solve_rates:
-        check_settings(script_args.solve_rates, args, model.model_name_or_path, settled)
     with args.main_process_first(desc="preparing the prompts"):
         problems = load(script_args, mixture, args, settled.tokenizer)
     for dataset in (problems.train, problems.evaluation):

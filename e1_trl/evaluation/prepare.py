@@ -117,7 +117,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     setting = _settle(arguments, tokenizer, context)
     problems, benchmark = _load(arguments)
     samples, sampling = sampling_of(arguments)
-    names = problems["problem_id"] if "problem_id" in problems.column_names else [None] * len(problems)
+    names = problems["key" if "key" in problems.column_names else "problem_id"]  # the latter of a benchmark's programs
     problems = problems.select_columns(["prompt", "answers"])  # all that matters
     dataset, count = f"{benchmark}: {digest(json.dumps(problems.to_dict()))}", len(problems)
     problems = problems.add_column("problem_id", [None if name is None else str(name) for name in names])

@@ -68,7 +68,7 @@ class ProblemArguments:
         default=None,
         metadata={
             "help": "File of problems that are left out, with a count: JSON lines with the field `id`, as "
-            '`e1 validate` writes them; "" leaves none out.'
+            '`e1 validate` and `e1 exclude` write them; "" leaves none out.'
         },
     )
     max_unusable: float = field(

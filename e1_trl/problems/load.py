@@ -18,7 +18,7 @@ from e1_trl.answers.programs.rows import read_answer
 from e1_trl.answers.programs.suites import Suites
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.prompts import INSTRUCTION, STARTER, Prompt, ask_program, compose, shown
-from e1_trl.problems.selection import exclude, named_in
+from e1_trl.problems.selection import exclude, identity, named_in
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +32,7 @@ COLUMNS = {
     "problem": Value("string"),
     "prompt": List({"role": Value("string"), "content": Value("string")}),
     "answers": List(Value("string")),
+    "key": Value("string"),
 }
 
 
@@ -82,7 +83,7 @@ def whole(split: str) -> str:
 
 
 def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need_answers: bool = True) -> Dataset:
-    """The problems of a dataset: its rows in their order and its columns, with three of ours, which replace any there.
+    """The problems of a dataset: its rows in their order and its columns, with four of ours, which replace any there.
 
     - `problem` (str): the text of the problem; of a conversation, its last user message.
     - `prompt` (list of messages, or str): what is asked, instruction included. A text is one user message; of a
@@ -90,6 +91,7 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
       without a chat template, as TRL does.
     - `answers` (list of str): the accepted answers, as they stand in the source; where programs are the answers, the
       name of their tests (`e1_trl.answers.programs.suites`), in place of the column that they came from.
+    - `key` (str): what names the problem wherever it stands, `selection.identity` of its text.
 
     Rows that cannot be used are dropped, with a warning that counts them and names the first three: the problem is
     empty, or neither a text nor messages of text; the answer is empty, or neither a text, a number nor a list of them;
@@ -211,10 +213,12 @@ def _to_problem(
         asked = _to_prompt(ask_program(problem, row.get(STARTER), program_prompt), is_raw)
     elif prompt:
         asked = compose(prompt, (INSTRUCTION if is_task else "") if instruction is None else instruction)
+    text = shown(prompt) if prompt else ""
     return {
-        "problem": shown(prompt) if prompt else "",
+        "problem": text,
         "prompt": asked,
         "answers": [] if answer_column is None else _to_accepted(row, answer_column, grader, max_tests),
+        "key": identity(text),
     }
 
 

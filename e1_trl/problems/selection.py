@@ -70,7 +70,8 @@ def named_in(file: Path) -> frozenset[str]:
     """
     if not file.is_file():
         raise FileNotFoundError(
-            f"exclude: no file {file}; `e1 validate --config RECIPE` writes it, and --exclude '' does without"
+            f"exclude: no file {file}; `e1 validate --config RECIPE` or `e1 exclude` writes it, and --exclude '' does "
+            "without"
         )
     named = set()
     for number, line in enumerate(file.read_text().splitlines(), start=1):
@@ -82,19 +83,19 @@ def named_in(file: Path) -> frozenset[str]:
 
 
 def exclude(problems: "Dataset", named: frozenset[str], where: str) -> "Dataset":
-    """The problems whose `identity` is not among those named, with a warning that counts the others.
+    """The problems whose `key` is not among those named, with a warning that counts the others.
 
     Args:
-        problems: with the column `problem`.
-        named: identities.
+        problems: with the column `key`.
+        named: keys.
         where: what messages call the place that they come from.
 
     Raises:
         ValueError: no problem is left.
     """
-    kept = [row for row, problem in enumerate(problems["problem"]) if identity(problem) not in named]
-    if len(kept) == len(problems):
+    if not named:
         return problems
+    kept = [row for row, key in enumerate(problems["key"]) if key not in named]
     if not kept:
         raise ValueError(f"{where} excludes all {len(problems)} problems")
     logger.warning("left out %d of %d problems, which %s names", len(problems) - len(kept), len(problems), where)

@@ -36,7 +36,7 @@ ASKED = [
     pa.field("conditions", pa.dictionary(pa.int32(), pa.string()), nullable=False),  # `Conditions.as_text`
     pa.field("asked_problems", pa.int32(), nullable=False),  # of the method at the budget, those left out included
     pa.field("problem", pa.int32(), nullable=False),  # its index in the benchmark
-    pa.field("problem_id", pa.string()),  # what the benchmark calls it; null: nothing
+    pa.field("problem_id", pa.string()),  # what the benchmark calls it, or the key of its text
     pa.field("sample", pa.int32(), nullable=False),
     pa.field("answers", pa.list_(pa.string()), nullable=False),  # those accepted; of programs the name of a suite
 ]

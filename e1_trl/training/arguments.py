@@ -53,11 +53,7 @@ class RecipeArguments(ProblemArguments):
         },
     )
     solve_rates: list[str] = field(
-        default_factory=list,
-        metadata={
-            "help": "Folders of stored evaluations of the training problems (`e1 eval`). Problems that these never or "
-            "always solve under the training budget are dropped, with a count."
-        },
+        default_factory=list, metadata={"help": "Refused: `e1 exclude` writes a file for `exclude`."}
     )
     accelerate_config: str | None = field(
         default=None,

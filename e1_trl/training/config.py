@@ -234,8 +234,11 @@ class E1ScriptArguments(RecipeArguments, ScriptArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        named = [self.solve_rates] if isinstance(self.solve_rates, str) else self.solve_rates or []
-        self.solve_rates = [name for name in named if name]  # "" on the command line: none of the recipe's
+        if folders := " ".join([self.solve_rates] if isinstance(self.solve_rates, str) else self.solve_rates or []):
+            raise ValueError(
+                f"solve_rates is {folders}; remove it, run `e1 exclude {folders} --budget THINKING+SOLUTION --output "
+                "FILE`, and name FILE as exclude"
+            )
         if self.grader == "programs" and "format" in self.reward_funcs:
             raise ValueError("the reward format looks for a box, which no program has; remove it from reward_funcs")
         if self.dataset_streaming:

@@ -24,7 +24,6 @@ from e1_trl.problems.prompts import Prompt, drop_long, tokenize
 from e1_trl.problems.selection import decontaminate, named_in
 from e1_trl.training.config import E1Config, E1ScriptArguments
 from e1_trl.training.rewards import Reward
-from e1_trl.training.solve_rates import SolveRates
 
 logger = logging.getLogger(__name__)
 
@@ -50,16 +49,12 @@ class Problems:
 def load(
     script_args: E1ScriptArguments, mixture: DatasetMixtureConfig, args: E1Config, tokenizer: PreTrainedTokenizerBase
 ) -> Problems:
-    """The problems of a recipe, decontaminated, short enough, and without those that its `solve_rates` drop; with the
-    columns of `make_problems` and `drop_long`.
+    """The problems of a recipe, decontaminated and short enough, with the columns of `make_problems` and `drop_long`.
 
     Raises:
         ValueError: one line about what is wrong with the recipe's dataset, where, and what would be right.
         OSError: a file does not exist.
     """
-    rates = None
-    if script_args.solve_rates:  # before gigabytes are loaded
-        rates = SolveRates.read(script_args.solve_rates, args.budget, script_args.grader)
     # What no reward of ours grades needs no answer.
     graded = "accuracy" in script_args.reward_funcs or bool(args.eval_budgets)
     read = reader(script_args, mixture, args.seed, graded)
@@ -93,11 +88,7 @@ def load(
         max_prompt_length=args.max_prompt_length,
         chat_template_kwargs=args.chat_template_kwargs or {},
     )
-    train = short(train)
-    return Problems(
-        train=train if rates is None else rates.keep(train),
-        evaluation=None if evaluation is None else short(evaluation),
-    )
+    return Problems(short(train), None if evaluation is None else short(evaluation))
 
 
 def _check_splits(script_args: E1ScriptArguments) -> None:

@@ -17,7 +17,7 @@ from datasets import Dataset, concatenate_datasets
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems, load_source, make_problems
 from e1_trl.problems.prompts import INSTRUCTION
-from e1_trl.problems.selection import decontaminate
+from e1_trl.problems.selection import decontaminate, identity
 
 ROWS = [
     {"problem": "What is 1 + 1?", "answer": "2", "source": "us"},
@@ -56,7 +56,12 @@ def test_every_kind_of_file_gives_the_same_problems(tmp_path: Path) -> None:
         load_problems(str(tmp_path / "folder"), "test", PLAIN),
     ]:
         assert problems.to_list() == [
-            {**row, "prompt": [{"role": "user", "content": row["problem"]}], "answers": [row["answer"].strip()]}
+            {
+                **row,
+                "prompt": [{"role": "user", "content": row["problem"]}],
+                "answers": [row["answer"].strip()],
+                "key": identity(row["problem"]),
+            }
             for row in ROWS
         ]
 

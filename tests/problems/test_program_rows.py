@@ -44,7 +44,7 @@ def asked(row: dict[str, Any], **fields: Any) -> str:
 
 def test_tests_become_the_accepted_answer_and_their_column_goes() -> None:
     problems = make([TACO, {**LISTED, "solutions": None}])
-    assert sorted(problems.column_names) == ["answers", "problem", "prompt", "solutions"]
+    assert sorted(problems.column_names) == ["answers", "key", "problem", "prompt", "solutions"]
     suites = [suite_of(problem) for problem in problems]
     assert [(len(suite.cases), suite.call, suite.rule) for suite in suites] == [
         (2, None, Rule.TOLERANT),
@@ -158,7 +158,7 @@ def test_a_file_names_what_is_left_out_wherever_it_stands(tmp_path: Path, caplog
     assert len(make(rows, exclude="")) == 2
     with pytest.raises(ValueError, match="excludes all 1 problems"):
         exclude(make(rows[1:]), named_in(named), str(named))
-    with pytest.raises(FileNotFoundError, match="`e1 validate --config RECIPE` writes it"):
+    with pytest.raises(FileNotFoundError, match="`e1 validate --config RECIPE` or `e1 exclude` writes it"):
         make(rows, exclude=str(tmp_path / "none.jsonl"))
     for line in ("x", "[]", "{}"):
         named.write_text(f"{line}\n")
