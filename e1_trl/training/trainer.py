@@ -34,7 +34,10 @@ from e1_trl.checkpoints.budget_file import Trained
 from e1_trl.checkpoints.origin import Origin
 from e1_trl.engines.colocated import make_training_engine
 from e1_trl.engines.starting import starting
+from e1_trl.problems.prompts import shown
+from e1_trl.problems.selection import identity
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
+from e1_trl.training.budgets import Draw
 from e1_trl.training.config import E1Config, settle
 from e1_trl.training.data import AnyDataset, check_columns, check_size, keep_short
 from e1_trl.training.logprob_gap import LogprobGap, warn_beforehand
@@ -121,7 +124,8 @@ class E1Trainer(GRPOTrainer):
         self.close = settled.close
         self._table_step: int | None = None  # when a table of completions was last logged
         self.num_completions_to_print = 0  # of TRL's table, in the place of which there are `transcripts`
-        self._rollouts: list[tuple[list[int], Completion]] = []  # of this process, the last ones
+        self._rows: list[dict[str, Any]] = []  # of the dataset, for each rollout of this process, the last ones
+        self._rollouts: list[tuple[list[int], Completion]] = []  # of these
         self._rewards: list[float] = []  # of these
         self._gap = LogprobGap()
         self.budget_evaluation: Callable[[], dict[str, float]] | None = None
@@ -142,7 +146,9 @@ class E1Trainer(GRPOTrainer):
         """TRL's `rollout_func`: one budgeted completion for each of this process's prompts, and its bookkeeping."""
         prompt_ids, _, _ = trainer._tokenize_prompts(prompts)
         with profiling_context(trainer, "vLLM.generate"):  # as TRL names it; validation is not a part of it
-            completions = trainer._complete(prompt_ids, trainer.args.budget, trainer.model.training)
+            generation = trainer._next_generation(trainer.model.training)
+            budgets = [trainer.args.budgets.at(draw) for draw in trainer._draws(generation)]
+            completions = trainer._complete(prompt_ids, budgets, generation)
         trainer._rollouts = list(zip(prompt_ids, completions, strict=True))
 
         bookkeeping: dict[str, list[Any]] = {
@@ -216,7 +222,7 @@ class E1Trainer(GRPOTrainer):
         named = () if dataset_name is None or Path(dataset_name).exists() else (dataset_name,)
         origin = replace(self.origin, datasets=tuple(dict.fromkeys([*self.origin.datasets, *named])))
         forced_text = self.close.marker.text if self.args.forced_text is None else self.args.forced_text
-        trained = Trained.of(self.close.marker, forced_text, self.args.budget)
+        trained = Trained.of(self.close.marker, forced_text, self.args.budgets.largest)
         more = [tags] if isinstance(tags, str) else tags or []
         try:
             model_card.write_details(folder, trained, origin, self.recipe)
@@ -239,14 +245,25 @@ class E1Trainer(GRPOTrainer):
         A collective operation. Nothing is logged and nothing is trained on.
         """
         self.vllm_generation.sync_weights()
-        return self._complete(self._tokenize_prompts(prompts)[0], budget, training=False)
+        return self._complete(self._tokenize_prompts(prompts)[0], [budget] * len(prompts), self._next_generation(False))
 
-    def _complete(self, prompt_ids: list[list[int]], budget: Budget, training: bool) -> list[Completion]:
-        # Counted from the step on, evaluations apart, a generation has the same name in a run that was resumed.
+    def _complete(
+        self, prompt_ids: list[list[int]], budgets: list[Budget], generation: tuple[bool, int, int]
+    ) -> list[Completion]:
+        pairs = zip(prompt_ids, budgets, strict=True)
+        rollouts = [Rollout(ids, budget, self.close) for ids, budget in pairs]
+        return self.engine.complete(rollouts, generation)
+
+    def _next_generation(self, training: bool) -> tuple[bool, int, int]:
+        """The next one's name: counted from the step on, evaluations apart, a run that was resumed has the same."""
         at = (training, self.state.global_step)
         self._generations[at] = self._generations.get(at, 0) + 1
-        rollouts = [Rollout(ids, budget, self.close) for ids in prompt_ids]
-        return self.engine.complete(rollouts, (*at, self._generations[at]))
+        return (*at, self._generations[at])
+
+    def _draws(self, generation: tuple[bool, int, int]) -> list[Draw]:
+        first = self.accelerator.process_index * len(self._rows)
+        keys = [row.get("key") or identity(shown(row["prompt"])) for row in self._rows]
+        return [Draw(self.args.seed, generation, key, first + at) for at, key in enumerate(keys)]
 
     def _calculate_rewards(
         self,
@@ -273,7 +290,8 @@ class E1Trainer(GRPOTrainer):
         return rewards_per_func
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """Watch the gap between the engine's and the trainer's log-probabilities of what was sampled."""
+        """Keep the rows; watch the gap between the engine's and the trainer's log-probabilities of their rollouts."""
+        self._rows = inputs
         output = super()._generate_and_score_completions(inputs)
         metrics = self._metrics["train" if self.model.training else "eval"]
         if gaps := metrics.get("sampling/sampling_logp_difference/mean", []):

@@ -1,0 +1,48 @@
+"""Which budget a rollout of a training is sampled under. A recipe names one for all; another policy is a subclass.
+
+Knows nothing about engines or trainers: the trainer makes a `Draw` of every rollout, and asks for its budget.
+"""
+
+from dataclasses import dataclass
+
+from e1_trl.budget import Budget
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A rollout that is to have a budget. Everything random must follow from it, so that a resumed run draws the same.
+
+    Attributes:
+        seed: the recipe's.
+        generation: whether it is trained on, the optimizer's step, and the number of the generation in that step.
+        key: of its problem (`e1_trl.problems.selection.identity`).
+        row: its place among the rollouts of all processes in the generation.
+    """
+
+    seed: int
+    generation: tuple[bool, int, int]
+    key: str
+    row: int
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """One budget for all rollouts (arXiv 2505.05315, section 3.2).
+
+    Attributes:
+        largest: no rollout has a larger one in either part; what context and engine are sized for.
+    """
+
+    largest: Budget
+
+    @property
+    def fixed(self) -> Budget | None:
+        """The budget of all rollouts; `None` where they differ."""
+        return self.largest
+
+    def __str__(self) -> str:
+        return str(self.fixed or f"up to {self.largest}")
+
+    def at(self, draw: Draw) -> Budget:
+        """The budget of one rollout."""
+        return self.largest
