@@ -3,9 +3,15 @@
 Knows nothing about engines or trainers: the trainer makes a `Draw` of every rollout, and asks for its budget.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from e1_trl.budget import Budget
+from e1_trl.problems.prompts import shown
+from e1_trl.problems.selection import identity
+
+Generation = tuple[bool, int, int]  # whether it is trained on, the optimizer's step, its number within that
 
 
 @dataclass(frozen=True)
@@ -14,15 +20,27 @@ class Draw:
 
     Attributes:
         seed: the recipe's.
-        generation: whether it is trained on, the optimizer's step, and the number of the generation in that step.
+        generation: the name of its generation.
         key: of its problem (`e1_trl.problems.selection.identity`).
         row: its place among the rollouts of all processes in the generation.
     """
 
     seed: int
-    generation: tuple[bool, int, int]
+    generation: Generation
     key: str
     row: int
+
+
+def draws(rows: Sequence[Mapping[str, Any]], first: int, generation: Generation, seed: int) -> list[Draw]:
+    """What the rollouts of these rows of a dataset are; its column `key`, if any, names their problems.
+
+    Args:
+        rows: of this process, one for each rollout.
+        first: how many rollouts other processes have before them.
+        generation, seed: as in `Draw`.
+    """
+    keys = [row.get("key") or identity(shown(row["prompt"])) for row in rows]
+    return [Draw(seed, generation, key, first + at) for at, key in enumerate(keys)]
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,8 @@ from e1_trl.checkpoints.budget_file import Trained
 from e1_trl.checkpoints.origin import Origin
 from e1_trl.engines.colocated import make_training_engine
 from e1_trl.engines.starting import starting
-from e1_trl.problems.prompts import shown
-from e1_trl.problems.selection import identity
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
-from e1_trl.training.budgets import Draw
+from e1_trl.training.budgets import Generation, draws
 from e1_trl.training.config import E1Config, settle
 from e1_trl.training.data import AnyDataset, check_columns, check_size, keep_short
 from e1_trl.training.logprob_gap import LogprobGap, warn_beforehand
@@ -147,7 +145,9 @@ class E1Trainer(GRPOTrainer):
         prompt_ids, _, _ = trainer._tokenize_prompts(prompts)
         with profiling_context(trainer, "vLLM.generate"):  # as TRL names it; validation is not a part of it
             generation = trainer._next_generation(trainer.model.training)
-            budgets = [trainer.args.budgets.at(draw) for draw in trainer._draws(generation)]
+            rows, first = trainer._rows, trainer.accelerator.process_index * len(prompts)
+            each = draws(rows, first, generation, trainer.args.seed)
+            budgets = [trainer.args.budgets.at(draw) for draw in each]
             completions = trainer._complete(prompt_ids, budgets, generation)
         trainer._rollouts = list(zip(prompt_ids, completions, strict=True))
 
@@ -247,23 +247,16 @@ class E1Trainer(GRPOTrainer):
         self.vllm_generation.sync_weights()
         return self._complete(self._tokenize_prompts(prompts)[0], [budget] * len(prompts), self._next_generation(False))
 
-    def _complete(
-        self, prompt_ids: list[list[int]], budgets: list[Budget], generation: tuple[bool, int, int]
-    ) -> list[Completion]:
+    def _complete(self, prompt_ids: list[list[int]], budgets: list[Budget], generation: Generation) -> list[Completion]:
         pairs = zip(prompt_ids, budgets, strict=True)
         rollouts = [Rollout(ids, budget, self.close) for ids, budget in pairs]
         return self.engine.complete(rollouts, generation)
 
-    def _next_generation(self, training: bool) -> tuple[bool, int, int]:
+    def _next_generation(self, training: bool) -> Generation:
         """The next one's name: counted from the step on, evaluations apart, a run that was resumed has the same."""
         at = (training, self.state.global_step)
         self._generations[at] = self._generations.get(at, 0) + 1
         return (*at, self._generations[at])
-
-    def _draws(self, generation: tuple[bool, int, int]) -> list[Draw]:
-        first = self.accelerator.process_index * len(self._rows)
-        keys = [row.get("key") or identity(shown(row["prompt"])) for row in self._rows]
-        return [Draw(self.args.seed, generation, key, first + at) for at, key in enumerate(keys)]
 
     def _calculate_rewards(
         self,

@@ -4,9 +4,17 @@ import hashlib
 from dataclasses import replace
 
 from e1_trl.budget import Budget
-from e1_trl.training.budgets import Budgets, Draw
+from e1_trl.problems.selection import identity
+from e1_trl.training.budgets import Budgets, Draw, draws
 
 DRAW = Draw(seed=42, generation=(True, 3, 1), key="0123456789abcdef", row=7)
+
+
+def test_a_rollout_is_known_by_its_problem_and_its_place_among_those_of_all_processes() -> None:
+    rows = [{"prompt": "a=3; a?", "key": "0123456789abcdef"}, {"prompt": [{"role": "user", "content": "a=3; a?"}]}]
+    known, unnamed = draws(rows, 7, (True, 3, 1), 42)
+    assert known == DRAW
+    assert (unnamed.key, unnamed.row) == (identity("a=3; a?"), 8)
 
 
 class Random(Budgets):
