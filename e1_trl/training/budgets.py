@@ -32,15 +32,19 @@ class Draw:
 
 
 def draws(rows: Sequence[Mapping[str, Any]], first: int, generation: Generation, seed: int) -> list[Draw]:
-    """What the rollouts of these rows of a dataset are; its column `key`, if any, names their problems.
+    """What the rollouts of these rows of a dataset are.
 
     Args:
         rows: of this process, one for each rollout.
         first: how many rollouts other processes have before them.
         generation, seed: as in `Draw`.
     """
-    keys = [row.get("key") or identity(shown(row["prompt"])) for row in rows]
-    return [Draw(seed, generation, key, first + at) for at, key in enumerate(keys)]
+    return [Draw(seed, generation, key_of(row), first + at) for at, row in enumerate(rows)]
+
+
+def key_of(row: Mapping[str, Any]) -> str:
+    """What names the problem of a row: its column `key`, which `make_problems` gives it, or else its prompt."""
+    return row.get("key") or identity(shown(row["prompt"]))
 
 
 @dataclass(frozen=True)

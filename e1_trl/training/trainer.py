@@ -38,6 +38,7 @@ from e1_trl.rollout import Completion, Rollout, ThinkingEnd
 from e1_trl.training.budgets import Generation, draws
 from e1_trl.training.config import E1Config, settle
 from e1_trl.training.data import AnyDataset, check_columns, check_size, keep_short
+from e1_trl.training.groups import reward_groups
 from e1_trl.training.logprob_gap import LogprobGap, warn_beforehand
 from e1_trl.training.master_weights import MasterWeights
 from e1_trl.training.progress import Once, Progress, transcripts
@@ -271,6 +272,8 @@ class E1Trainer(GRPOTrainer):
         of its group's mean, and gives it no advantage.
         """
         rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        size = self.num_generations if self.model.training else self.num_generations_eval
+        reward_groups(self.reward_funcs, rewards_per_func, inputs, size)
         graded = [index for index, reward in enumerate(self.reward_funcs) if isinstance(reward, Accuracy)]
         rewards_per_func[rewards_per_func[:, graded].isnan().any(dim=1)] = torch.nan
         weights = self.reward_weights.to(rewards_per_func.device)
