@@ -44,7 +44,8 @@ def draws(rows: Sequence[Mapping[str, Any]], first: int, generation: Generation,
 
 def key_of(row: Mapping[str, Any]) -> str:
     """What names the problem of a row: its column `key`, which `make_problems` gives it, or else its prompt."""
-    return row.get("key") or identity(shown(row["prompt"]))
+    key: str = row.get("key") or identity(shown(row["prompt"]))
+    return key
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ def test_a_rollout_is_known_by_its_problem_and_its_place_among_those_of_all_proc
 class Random(Budgets):
     """Thinking of 1 token to the largest."""
 
-    fixed = None
+    fixed = None  # type: ignore[assignment]
 
     def at(self, draw: Draw) -> Budget:
         digest = hashlib.sha256(repr(draw).encode()).digest()
