@@ -71,6 +71,7 @@ def test_a_budget_that_does_not_fit_the_context_is_refused() -> None:
             {"vllm_mode": "server", "vllm_enable_sleep_mode": True, "vllm_gpu_memory_utilization": 0.5},
             "vllm_enable_sleep_mode, vllm_gpu_memory_utilization: no effect on rollouts that a vLLM server samples",
         ),
+        ({"generation_kwargs": {"seed": 5}}, "generation_kwargs sets \\['seed'\\]"),
         (
             {"push_to_hub": True, "hub_token": "hf_x"},
             "hub_token is set, and would be uploaded inside training_args.bin",
