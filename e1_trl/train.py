@@ -144,7 +144,7 @@ def lean(problems: Dataset, rewards: list[Reward]) -> Dataset:
     """The problems without the columns that no reward looks at, which every process would read at every step."""
     if not all(isinstance(reward, Accuracy) for reward in rewards):
         return problems
-    return problems.select_columns(["prompt", "answers", "prompt_tokens"])
+    return problems.select_columns(["prompt", "answers", "key", "prompt_tokens"])
 
 
 def train(recipe: Recipe, written: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ class Asked:
 class Problem:
     """A problem with its prompts, as token ids, by what a method adds to it (`Cell.request`).
 
-    `problem_id` is the benchmark's name for it.
+    `problem_id` is what a benchmark of programs calls it, or its `key`.
     """
 
     index: int

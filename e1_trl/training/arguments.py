@@ -38,7 +38,8 @@ class RecipeArguments(ProblemArguments):
         default_factory=lambda: ["accuracy"],
         metadata={
             "help": "Rewards, weighed by `reward_weights`: ours (accuracy, format), those of TRL's training script "
-            "(accuracy_reward, ...), or a dotted path to a function of one's own (my_rewards.brevity)."
+            "(accuracy_reward, ...), or a dotted path to a function of one's own (my_rewards.brevity); in a file also "
+            "with arguments, {name: get_cosine_scaled_reward, max_len: 1280}."
         },
     )
     eval_benchmark: str | None = field(

@@ -13,15 +13,21 @@ from trl import GRPOConfig, ScriptArguments
 
 from e1_trl.budget import Budget, Close, Marker
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
+from e1_trl.training.budgets import Budgets
 from e1_trl.training.recipe_as_run import secrets_in
 
-# What follows from the budget; and a seed, of which every request has its own, from the recipe's.
-OWN_SAMPLING_PARAMETERS = frozenset(
-    ["n", "max_tokens", "min_tokens", "stop", "stop_token_ids", "logprobs", "detokenize", "output_kind", "seed"]
+# Sampling parameters that follow from the budget; a seed, of which every request has its own, from the recipe's; and
+# what counts tokens, and would begin anew in the solution, which is a request of its own.
+OWN_SAMPLING_PARAMETERS = {
+    *("n", "max_tokens", "min_tokens", "stop", "stop_token_ids", "logprobs", "detokenize", "output_kind", "seed"),
+    *("frequency_penalty", "presence_penalty"),
+}
+# Fields of TRL's that are about other rollouts than ours, and about an engine in the training processes.
+UNUSED = (
+    *("cache_implementation", "ds3_gather_for_generation", "max_tool_calling_iterations"),
+    *("transformers_continuous_batching_config", "use_transformers_continuous_batching"),
+    "vllm_structured_outputs_regex",
 )
-# What counts tokens, and would begin anew in the solution, which is a request of its own.
-COUNTING = frozenset(["frequency_penalty", "presence_penalty"])
-# Of an engine in the training processes.
 COLOCATED = ("vllm_enable_sleep_mode", "vllm_gpu_memory_utilization", "vllm_model_impl", "vllm_tensor_parallel_size")
 
 
@@ -37,32 +43,18 @@ class Lengths:
 class E1Config(BudgetedTraining, GRPOConfig):
     """GRPO's configuration plus the training budget `(t*, s*)` (arXiv 2505.05315, section 3.2).
 
+    The fields of `BudgetArguments` and `BudgetedTraining` say themselves what they are. More of some, and of TRL's:
+
     Parameters:
-        thinking_budget (`int` or `None`, defaults to 1024):
-            Tokens of thinking after which the close is forced; `None`: bounded by the context alone.
-        solution_budget (`int` or `None`, defaults to 1024):
-            Tokens of solution after which it is cut; `None`: bounded by the context alone.
-        marker (`str`, *optional*):
-            The text that ends the thinking, `</think>` if unset. It may be one token of the tokenizer or several.
-        forced_text (`str`, *optional*):
-            What is appended when the thinking budget runs out; the marker itself if unset.
         max_prompt_length (`int`, defaults to 1024):
-            Longest prompt in tokens, chat template included. The engine is sized for it; longer prompts are dropped
-            before the model is loaded, with a count.
+            The engine is sized for it, in tokens; longer prompts are dropped before the model is loaded.
         eval_budgets (`list[str]`, defaults to `[]`):
-            Budgets at which the training script evaluates, such as `"512+1024"`: as `eval_strategy` says, or every
-            `eval_steps` steps (10). The engine's context is sized for them, too. `metric_for_best_model` may name an
-            accuracy, such as `"eval_budget/512+1024/accuracy"`.
-        eval_samples (`int`, defaults to 1):
-            Answers to each problem at each of `eval_budgets`, whose accuracies are averaged.
-        completions_steps (`int`, defaults to 10):
-            With `log_completions`: steps between two tables of completions, which are stored.
+            Evaluated as `eval_strategy` says, or every `eval_steps` steps (10). The engine's context is sized for them,
+            too. `metric_for_best_model` may name an accuracy, such as `"eval_budget/512+1024/accuracy"`.
         num_completions_to_print (`int`, *optional*):
-            With each of these: rollouts that are printed as text, in the place of TRL's table; two if unset.
-        train_on_forced_close (`bool`, defaults to `False`):
-            For comparison only: train on forced tokens as if the policy had sampled them, as the paper's own code does.
+            At each table of completions: rollouts printed as text, in the place of TRL's table; two if unset.
         max_completion_length (`int`, *optional*):
-            Follows from the budget. Where it is set, as in a recipe written for TRL, the budget must not exceed it.
+            In tokens, from the budget. Where it is set, as in a recipe written for TRL, the budget must not exceed it.
         vllm_importance_sampling_mode (`str`, defaults to `"token_truncate"`):
             TRL's default weighs a completion by the product of its tokens' ratios and drops it beyond a bound. Over
             thousands of tokens that product is mostly rounding, so here each token has its own.
@@ -98,9 +90,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
             settings = self.deepspeed_plugin.deepspeed_config
             settings.setdefault("communication_data_type", "fp32")
             settings.setdefault("data_types", {}).setdefault("grad_accum_dtype", "fp32")
-        Budget(self.thinking_budget, self.solution_budget)
-        for text in self.eval_budgets:
-            Budget.parse(text)
+        _ = self.budgets, self.evaluation_budgets  # raise what is wrong with them
         if self.eval_samples < 1:
             raise ValueError(f"eval_samples is {self.eval_samples}, it must be at least 1")
         if self.eval_budgets and self.eval_strategy == IntervalStrategy.NO:
@@ -125,22 +115,12 @@ class E1Config(BudgetedTraining, GRPOConfig):
             raise ValueError(
                 f"{tables} holds a run's completions, which push_to_hub would upload with the model; move it away"
             )
-        ineffective = {
-            "cache_implementation": self.cache_implementation,
-            "ds3_gather_for_generation": not self.ds3_gather_for_generation,
-            "max_tool_calling_iterations": self.max_tool_calling_iterations,
-            "transformers_continuous_batching_config": self.transformers_continuous_batching_config,
-            "use_transformers_continuous_batching": self.use_transformers_continuous_batching,
-            "vllm_structured_outputs_regex": self.vllm_structured_outputs_regex,
-        }
-        served = self.vllm_mode == "server"
+        by, unused = ("a vLLM server", UNUSED + COLOCATED) if self.vllm_mode == "server" else ("vLLM", UNUSED)
         defaults = {each.name: each.default for each in fields(self)}
-        ineffective |= {name: served and getattr(self, name) != defaults[name] for name in COLOCATED}
-        if named := [name for name, value in ineffective.items() if value not in (None, False)]:
-            by = "a vLLM server" if served else "vLLM"
+        if named := [name for name in unused if getattr(self, name) != defaults[name]]:
             raise ValueError(f"{', '.join(named)}: no effect on rollouts that {by} samples in two parts; remove it")
         if isinstance(self.generation_kwargs, dict) and (
-            own := (OWN_SAMPLING_PARAMETERS | COUNTING) & self.generation_kwargs.keys()
+            own := OWN_SAMPLING_PARAMETERS & self.generation_kwargs.keys()
         ):
             raise ValueError(
                 f"generation_kwargs sets {sorted(own)}, which cannot hold over a rollout's two requests; remove it"
@@ -153,9 +133,9 @@ class E1Config(BudgetedTraining, GRPOConfig):
             )
 
     @property
-    def budget(self) -> Budget:
-        """The training budget."""
-        return Budget(self.thinking_budget, self.solution_budget)
+    def budgets(self) -> Budgets:
+        """What rollouts are sampled under."""
+        return Budgets(Budget(self.thinking_budget, self.solution_budget))
 
     @property
     def evaluation_budgets(self) -> list[Budget]:
@@ -171,7 +151,8 @@ class E1Config(BudgetedTraining, GRPOConfig):
             ValueError: the budget exceeds `max_completion_length`, or does not fit the context.
         """
         forced = len(marker.forced_ids)
-        budgets = (self.budget, *self.evaluation_budgets)
+        largest = self.budgets.largest
+        budgets = (largest, *self.evaluation_budgets)
         needed = [
             model_context if tokens is None else self.max_prompt_length + tokens
             for tokens in (budget.completion_tokens(forced) for budget in budgets)
@@ -179,10 +160,10 @@ class E1Config(BudgetedTraining, GRPOConfig):
         context = self.vllm_max_model_length or min(max(needed), model_context)
         for budget in budgets:
             budget.thinking_limit(self.max_prompt_length, Close(marker, context))
-        longest = self.budget.completion_tokens(forced) or context - self.max_prompt_length
+        longest = largest.completion_tokens(forced) or context - self.max_prompt_length
         if self.max_completion_length is not None and self.max_completion_length < longest:
             raise ValueError(
-                f"max_completion_length is {self.max_completion_length}, but the budget {self.budget} with {forced} "
+                f"max_completion_length is {self.max_completion_length}, but the budget {largest} with {forced} "
                 f"forced tokens makes completions of up to {longest} tokens; lower the budget, or leave it unset"
             )
         return Lengths(completion=self.max_completion_length or longest, context=context)

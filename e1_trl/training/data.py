@@ -4,12 +4,11 @@ Knows nothing about models, engines or how answers are graded.
 """
 
 import inspect
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from datasets import Dataset, IterableDataset
 from datasets.exceptions import DatasetGenerationError
@@ -20,12 +19,10 @@ from trl.trainer.utils import get_callable_name
 
 from e1_trl.problems.benchmarks import BENCHMARKS, load_benchmark
 from e1_trl.problems.load import file_suffix, load_problems, make_problems, whole
-from e1_trl.problems.prompts import Prompt, drop_long, tokenize
+from e1_trl.problems.prompts import drop_long, tokenize
 from e1_trl.problems.selection import decontaminate, named_in
 from e1_trl.training.config import E1Config, E1ScriptArguments
 from e1_trl.training.rewards import Reward
-
-logger = logging.getLogger(__name__)
 
 # What rewards receive of every completion, beside the dataset's columns.
 ROLLOUT_COLUMNS = frozenset(
@@ -197,41 +194,13 @@ def check_size(dataset: Dataset | IterableDataset, args: E1Config) -> None:
 
 
 def keep_short(dataset: AnyDataset, tokenizer: PreTrainedTokenizerBase, args: E1Config) -> AnyDataset:
-    """The rows whose `prompt`, text or messages, has at most `max_prompt_length` tokens.
+    """The rows whose `prompt` is short enough, by `drop_long`, whose errors these are; of a stream none is counted.
 
-    A warning counts the dropped ones, unless the dataset is a stream. One that `load` has measured is left as it is.
-
-    Raises:
-        ValueError: none is left.
+    A dataset that `load` has measured is left as it is.
     """
     if "prompt_tokens" in (dataset.column_names or ()):
         return dataset
-    kept = dataset.filter(
-        _is_short,
-        input_columns=["prompt"],
-        fn_kwargs={
-            "tokenizer": tokenizer,
-            "max_prompt_length": args.max_prompt_length,
-            "chat_template_kwargs": args.chat_template_kwargs or {},
-        },
-    )
-    if isinstance(dataset, IterableDataset) or len(kept) == len(dataset):
-        return kept
-    if len(kept) == 0:
-        raise ValueError(f"all {len(dataset)} prompts are longer than max_prompt_length = {args.max_prompt_length}")
-    logger.warning(
-        "dropped %d of %d prompts: longer than max_prompt_length = %d tokens",
-        len(dataset) - len(kept),
-        len(dataset),
-        args.max_prompt_length,
-    )
-    return kept
-
-
-def _is_short(
-    prompt: Prompt,
-    tokenizer: PreTrainedTokenizerBase,
-    max_prompt_length: int,
-    chat_template_kwargs: dict[str, Any],
-) -> bool:
-    return len(tokenize(tokenizer, prompt, chat_template_kwargs)) <= max_prompt_length
+    template = args.chat_template_kwargs or {}
+    if isinstance(dataset, Dataset):
+        return drop_long(dataset, tokenizer, args.max_prompt_length, template)
+    return dataset.filter(lambda row: len(tokenize(tokenizer, row["prompt"], template)) <= args.max_prompt_length)

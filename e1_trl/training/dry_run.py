@@ -48,7 +48,7 @@ def describe(args: E1Config, kind: str, settled: Settled, problems: Problems, gr
             f"marker           {marker.text!r} = {list(marker.ids)}",
             f"forced text      {tokenizer.decode(marker.forced_ids)!r} = {list(marker.forced_ids)}, "
             + (f"closed by the first {marker.close_tokens}" if marker.close_tokens else "which holds no marker"),
-            f"budget           {args.budget} tokens: completions of up to {settled.completion}",
+            f"budget           {args.budgets} tokens: completions of up to {settled.completion}",
             f"context          {settled.close.context} tokens, of which prompts take up to {args.max_prompt_length}",
             *(_graded(first["answers"], grader) if kind == "mathematics" else _run(first, grader)),
             f"training         {len(problems.train)} prompts, {steps_of(args, len(problems.train))} steps",

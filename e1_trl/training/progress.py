@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerState
 
 from e1_trl.rollout import Completion, ThinkingEnd
 
@@ -122,21 +122,14 @@ class Progress(TrainerCallback):
         self._steps: list[float] = []  # seconds of every step of this process
         self._shown = 0  # how many of them the last line was about
 
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
         self._began = time.monotonic()
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(self, *_: Any, **__: Any) -> None:
         self._steps.append(time.monotonic() - self._began)
 
     def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **kwargs: Any,
+        self, args: Any, state: TrainerState, control: Any, logs: dict[str, float] | None = None, **_: Any
     ) -> None:
         if not state.is_world_process_zero or not logs:
             return

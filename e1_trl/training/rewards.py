@@ -1,4 +1,4 @@
-r"""Rewards: ours, functions of the solution; TRL's and one's own, by name.
+r"""Rewards: ours, functions of the solution; TRL's and one's own, by name, or made with arguments.
 
 TRL calls a reward with the columns of the dataset and those our rollout adds, one value per completion. What our
 rewards look at is `solution_text` (what follows the close of the thinking, "" if there is none), how the thinking
@@ -7,7 +7,7 @@ ended, and whether the solution was cut; never the whole completion, so a box in
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -15,6 +15,8 @@ from typing import Any
 from torch import nn
 from trl.rewards import (
     accuracy_reward,
+    get_cosine_scaled_reward,
+    get_repetition_penalty_reward,
     get_soft_overlong_punishment,
     reasoning_accuracy_reward,
     think_format_reward,
@@ -84,31 +86,59 @@ TRLS_REWARDS: dict[str, Reward] = {
 }
 
 
-def make_rewards(names: Sequence[str], weights: Sequence[float] | None, grader: Grader) -> list[Reward]:
-    """The rewards of these names, in this order; a dotted name is imported, from the working directory, too.
+# TRL's that take arguments; what makes one has its own name.
+TRLS_FACTORIES: dict[str, Callable[..., Reward]] = {
+    factory.__name__: factory
+    for factory in (get_cosine_scaled_reward, get_repetition_penalty_reward, get_soft_overlong_punishment)
+}
+
+
+def make_rewards(
+    specs: Sequence[str | Mapping[str, Any]], weights: Sequence[float] | None, grader: Grader
+) -> list[Reward]:
+    """The rewards of a recipe, in its order.
+
+    Args:
+        specs: each a name, which may be a dotted path to import from, the working directory included; or a mapping of
+            `name` and arguments, with which what is named is called, to return the reward, as TRL's factories do:
+            `{name: get_cosine_scaled_reward, max_len: 1280}`.
+        weights: one for each, or None.
+        grader: of the reward `accuracy`.
 
     Raises:
-        ValueError: a name is unknown or cannot be imported, or there are not as many weights.
+        ValueError: a reward is unknown, cannot be imported or made, or there are not as many weights.
     """
-    if weights is not None and len(weights) != len(names):
-        raise ValueError(f"reward_weights has {len(weights)} values for the {len(names)} rewards {', '.join(names)}")
+    if weights is not None and len(weights) != len(specs):
+        raise ValueError(
+            f"reward_weights has {len(weights)} values for the {len(specs)} rewards {', '.join(map(str, specs))}"
+        )
     known: dict[str, Reward] = {"accuracy": Accuracy(grader), "format": format_reward, **TRLS_REWARDS}
-    rewards: list[Reward] = []
-    for name in names:
-        if name not in known and "." not in name:
-            raise ValueError(f"unknown reward {name!r}; available are {', '.join(known)}, or a dotted path to your own")
-        rewards.append(known[name] if name in known else _imported(name))
-    return rewards
+    return [_named(spec, known) if isinstance(spec, str) else _made(spec) for spec in specs]
 
 
-def _imported(name: str) -> Reward:
+def _named(name: str, known: Mapping[str, Any]) -> Any:
+    """What is known by a name, or lies at a dotted path."""
+    if name in known:
+        return known[name]
     module, _, function = name.rpartition(".")
+    if not module:
+        raise ValueError(f"unknown reward {name!r}; available are {', '.join(known)}, or a dotted path to your own")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         return getattr(import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"the reward {name!r} cannot be imported: {error}") from error
+
+
+def _made(spec: Mapping[str, Any]) -> Reward:
+    arguments = {field: value for field, value in spec.items() if field != "name"}
+    factory = _named(str(spec.get("name")), TRLS_FACTORIES)
+    try:
+        reward: Reward = factory(**arguments)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the reward {spec.get('name')} cannot be made with {arguments}: {error}") from error
+    return reward
 
 
 def sees_all(reward: Reward) -> bool:

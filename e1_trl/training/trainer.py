@@ -35,8 +35,10 @@ from e1_trl.checkpoints.origin import Origin
 from e1_trl.engines.colocated import make_training_engine
 from e1_trl.engines.starting import starting
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
+from e1_trl.training.budgets import Generation, draws
 from e1_trl.training.config import E1Config, settle
 from e1_trl.training.data import AnyDataset, check_columns, check_size, keep_short
+from e1_trl.training.groups import reward_groups
 from e1_trl.training.logprob_gap import LogprobGap, warn_beforehand
 from e1_trl.training.master_weights import MasterWeights
 from e1_trl.training.progress import Once, Progress, transcripts
@@ -121,7 +123,8 @@ class E1Trainer(GRPOTrainer):
         self.close = settled.close
         self._table_step: int | None = None  # when a table of completions was last logged
         self.num_completions_to_print = 0  # of TRL's table, in the place of which there are `transcripts`
-        self._rollouts: list[tuple[list[int], Completion]] = []  # of this process, the last ones
+        self._rows: list[dict[str, Any]] = []  # of the dataset, for each rollout of this process, the last ones
+        self._rollouts: list[tuple[list[int], Completion]] = []  # of these
         self._rewards: list[float] = []  # of these
         self._gap = LogprobGap()
         self.budget_evaluation: Callable[[], dict[str, float]] | None = None
@@ -142,7 +145,11 @@ class E1Trainer(GRPOTrainer):
         """TRL's `rollout_func`: one budgeted completion for each of this process's prompts, and its bookkeeping."""
         prompt_ids, _, _ = trainer._tokenize_prompts(prompts)
         with profiling_context(trainer, "vLLM.generate"):  # as TRL names it; validation is not a part of it
-            completions = trainer._complete(prompt_ids, trainer.args.budget, trainer.model.training)
+            generation = trainer._next_generation(trainer.model.training)
+            rows, first = trainer._rows, trainer.accelerator.process_index * len(prompts)
+            each = draws(rows, first, generation, trainer.args.seed)
+            budgets = [trainer.args.budgets.at(draw) for draw in each]
+            completions = trainer._complete(prompt_ids, budgets, generation)
         trainer._rollouts = list(zip(prompt_ids, completions, strict=True))
 
         bookkeeping: dict[str, list[Any]] = {
@@ -216,7 +223,7 @@ class E1Trainer(GRPOTrainer):
         named = () if dataset_name is None or Path(dataset_name).exists() else (dataset_name,)
         origin = replace(self.origin, datasets=tuple(dict.fromkeys([*self.origin.datasets, *named])))
         forced_text = self.close.marker.text if self.args.forced_text is None else self.args.forced_text
-        trained = Trained.of(self.close.marker, forced_text, self.args.budget)
+        trained = Trained.of(self.close.marker, forced_text, self.args.budgets.largest)
         more = [tags] if isinstance(tags, str) else tags or []
         try:
             model_card.write_details(folder, trained, origin, self.recipe)
@@ -239,14 +246,18 @@ class E1Trainer(GRPOTrainer):
         A collective operation. Nothing is logged and nothing is trained on.
         """
         self.vllm_generation.sync_weights()
-        return self._complete(self._tokenize_prompts(prompts)[0], budget, training=False)
+        return self._complete(self._tokenize_prompts(prompts)[0], [budget] * len(prompts), self._next_generation(False))
 
-    def _complete(self, prompt_ids: list[list[int]], budget: Budget, training: bool) -> list[Completion]:
-        # Counted from the step on, evaluations apart, a generation has the same name in a run that was resumed.
+    def _complete(self, prompt_ids: list[list[int]], budgets: list[Budget], generation: Generation) -> list[Completion]:
+        pairs = zip(prompt_ids, budgets, strict=True)
+        rollouts = [Rollout(ids, budget, self.close) for ids, budget in pairs]
+        return self.engine.complete(rollouts, generation)
+
+    def _next_generation(self, training: bool) -> Generation:
+        """The next one's name: counted from the step on, evaluations apart, a run that was resumed has the same."""
         at = (training, self.state.global_step)
         self._generations[at] = self._generations.get(at, 0) + 1
-        rollouts = [Rollout(ids, budget, self.close) for ids in prompt_ids]
-        return self.engine.complete(rollouts, (*at, self._generations[at]))
+        return (*at, self._generations[at])
 
     def _calculate_rewards(
         self,
@@ -261,6 +272,8 @@ class E1Trainer(GRPOTrainer):
         of its group's mean, and gives it no advantage.
         """
         rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        size = self.num_generations if self.model.training else self.num_generations_eval
+        reward_groups(self.reward_funcs, rewards_per_func, inputs, size)
         graded = [index for index, reward in enumerate(self.reward_funcs) if isinstance(reward, Accuracy)]
         rewards_per_func[rewards_per_func[:, graded].isnan().any(dim=1)] = torch.nan
         weights = self.reward_weights.to(rewards_per_func.device)
@@ -273,7 +286,8 @@ class E1Trainer(GRPOTrainer):
         return rewards_per_func
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """Watch the gap between the engine's and the trainer's log-probabilities of what was sampled."""
+        """Keep the rows; watch the gap between the engine's and the trainer's log-probabilities of their rollouts."""
+        self._rows = inputs
         output = super()._generate_and_score_completions(inputs)
         metrics = self._metrics["train" if self.model.training else "eval"]
         if gaps := metrics.get("sampling/sampling_logp_difference/mean", []):

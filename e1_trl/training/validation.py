@@ -7,7 +7,7 @@ from typing import Any
 
 from accelerate.utils import gather_object
 from datasets import Dataset
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 
 from e1_trl.answers.grade import Grade, Grader, Outcome
 from e1_trl.budget import Budget
@@ -64,14 +64,12 @@ class BudgetEvaluation(TrainerCallback):
         self.samples = samples
         trainer.budget_evaluation = self.evaluate
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         at_this_step = (entry for entry in state.log_history if entry["step"] == state.global_step)
         if not any(name.startswith(PREFIX) for entry in at_this_step for name in entry):
             self.trainer.evaluate()
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if state.global_step == state.max_steps:
             control.should_evaluate = True
 

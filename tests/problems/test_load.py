@@ -115,7 +115,7 @@ def test_named_columns_win_and_all_others_stay_as_they_are() -> None:
     source = {"problem": "no", "answers": [1.5], "prompt": 3, "question": "1 + 1?", "final": 2, "solution": "two"}
     (row,) = make([source], problem_column="question", answer_column="final", instruction="")
     ours = {"problem": "1 + 1?", "prompt": [{"role": "user", "content": "1 + 1?"}], "answers": ["2"]}
-    assert row == {**source, **ours}
+    assert row == {**source, **ours, "key": identity("1 + 1?")}
 
 
 def test_a_text_is_asked_with_the_instruction_and_a_conversation_as_it_is() -> None:

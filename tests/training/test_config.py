@@ -1,7 +1,6 @@
 from pathlib import Path
 
 import pytest
-import yaml
 from conftest import BASE, DATA, ROOT
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from trl import DatasetMixtureConfig, ModelConfig, TrlParser
@@ -140,16 +139,9 @@ def test_every_recipe_parses_and_can_be_overridden(recipe: object) -> None:
     script_args, training_args, model_args, mixture = parser.parse_args_and_config(
         ["--config", str(recipe), "--bf16", "false", "--use_cpu", "true", "--thinking_budget", "7"]
     )
-    assert training_args.budget.thinking == 7
+    assert training_args.budgets.largest.thinking == 7
     assert model_args.model_name_or_path and (script_args.dataset_name or mixture.datasets)
     assert (ROOT / "accelerate_configs" / f"{script_args.accelerate_config}.yaml").is_file()
-
-
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_names_no_other_launch_than_its_own(recipe: object) -> None:
-    text = recipe.read_text()  # type: ignore[attr-defined]
-    config_file = f"accelerate_configs/{yaml.safe_load(text)['accelerate_config']}.yaml"
-    assert all(config_file in line for line in text.splitlines() if "--config_file" in line)
 
 
 def test_the_papers_recipes_take_a_generation_of_1024_rollouts_in_two_mini_batches() -> None:
@@ -173,29 +165,18 @@ def real_tokenizer(request: pytest.FixtureRequest) -> PreTrainedTokenizerBase:
     return PreTrainedTokenizerFast.from_pretrained(folder)
 
 
-def test_the_marker_of_real_tokenizers_is_one_token(real_tokenizer: PreTrainedTokenizerBase) -> None:
-    marker = Marker.from_tokenizer(real_tokenizer)
-    assert len(marker.ids) == 1
-    assert marker.ids == marker.forced_ids == (real_tokenizer.convert_tokens_to_ids("</think>"),)
-
-
-@pytest.mark.parametrize(
-    "forced_text",
-    [
+def test_the_marker_is_one_token_of_a_real_tokenizer_in_a_longer_forced_text_too(
+    real_tokenizer: PreTrainedTokenizerBase,
+) -> None:
+    for forced_text in (
+        "</think>",
         "\n</think>\n\n",
         "Considering the limited time by the user, I have to give the solution now.\n</think>\n\n",
         "\n</think>\n\nFinal Answer:",
-    ],
-)
-def test_a_longer_forced_text_holds_the_marker_as_one_token(
-    real_tokenizer: PreTrainedTokenizerBase, forced_text: str
-) -> None:
-    marker = Marker.from_tokenizer(real_tokenizer, forced_text=forced_text)
-    assert marker.forced_ids.count(marker.ids[0]) == 1
-    assert real_tokenizer.decode(marker.forced_ids) == forced_text
-
-
-def test_a_tokenizer_without_the_marker_spells_it_in_several_tokens(real_tokenizer: PreTrainedTokenizerBase) -> None:
-    marker = Marker.from_tokenizer(real_tokenizer, text="</reasoning>")
-    assert len(marker.ids) > 1
-    assert real_tokenizer.decode(marker.ids) == "</reasoning>"
+    ):
+        marker = Marker.from_tokenizer(real_tokenizer, forced_text=forced_text)
+        assert marker.ids == (real_tokenizer.convert_tokens_to_ids("</think>"),)
+        assert marker.forced_ids.count(marker.ids[0]) == 1
+        assert real_tokenizer.decode(marker.forced_ids) == forced_text
+    marker = Marker.from_tokenizer(real_tokenizer, text="</reasoning>")  # which it does not have
+    assert len(marker.ids) > 1 and real_tokenizer.decode(marker.ids) == "</reasoning>"

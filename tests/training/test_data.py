@@ -1,7 +1,6 @@
 """What is trained on, and what is refused of a dataset before a model loads."""
 
 import json
-import logging
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,17 +61,13 @@ def test_a_reward_without_its_column_is_refused_before_the_model_loads() -> None
         check_columns(dataset, [accuracy], config(remove_unused_columns=True))
 
 
-def test_a_loaded_reward_model_is_a_reward_that_sees_all(caplog: pytest.LogCaptureFixture) -> None:
-    args = config(thinking_budget=8, solution_budget=8, per_device_train_batch_size=32)
-    with pytest.raises(ValueError, match="1 prompts are too few"):
-        E1Trainer(str(BASE), torch.nn.Linear(1, 1), args, sums("a=3;a?"))
-    assert "the rewards Linear see the whole completion" in caplog.text
-
-
-def test_fewer_prompts_than_a_generation_takes_are_refused() -> None:
+def test_fewer_prompts_than_a_generation_takes_are_refused_and_a_reward_model_sees_all(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     args = config(thinking_budget=8, solution_budget=8, per_device_train_batch_size=32, num_generations=8)
     with pytest.raises(ValueError, match="1 prompts are too few to train on: one generation takes 4"):
-        E1Trainer(str(BASE), [format_reward], args, sums("a=3;a?"))
+        E1Trainer(str(BASE), torch.nn.Linear(1, 1), args, sums("a=3;a?"))
+    assert "the rewards Linear see the whole completion" in caplog.text
 
 
 def test_pictures_are_refused() -> None:
@@ -80,20 +75,15 @@ def test_pictures_are_refused() -> None:
         check_columns(sums("a=3;a?").add_column("images", [["x"]]), [], config())
 
 
-def test_long_prompts_are_dropped_with_a_count_whatever_the_dataset(
-    tokenizer: PreTrainedTokenizerBase, caplog: pytest.LogCaptureFixture
+def test_long_prompts_are_dropped_of_a_stream_too_and_what_is_measured_stays(
+    tokenizer: PreTrainedTokenizerBase,
 ) -> None:
-    caplog.set_level(logging.WARNING)
     args = config(max_prompt_length=12)
     messages = sums("a=3;a?", "a=3;b=a+4;c=b-5;c?")
-    assert len(keep_short(messages, tokenizer, args)) == 1
-    assert "dropped 1 of 2 prompts: longer than max_prompt_length = 12 tokens" in caplog.text
-    texts = Dataset.from_dict({"prompt": ["a=3;a?", "a=3;b=a+4;c=b-5;c?"]})
-    assert keep_short(texts, tokenizer, args)["prompt"] == ["a=3;a?"]
     stream = keep_short(messages.to_iterable_dataset(), tokenizer, args)
     assert isinstance(stream, IterableDataset) and len(list(stream)) == 1
-    with pytest.raises(ValueError, match="all 2 prompts are longer than max_prompt_length = 4"):
-        keep_short(messages, tokenizer, config(max_prompt_length=4))
+    kept = keep_short(messages, tokenizer, args)
+    assert kept["prompt"][:] == messages["prompt"][:1] and keep_short(kept, tokenizer, args) is kept
 
 
 def test_what_is_evaluated_on_while_training_is_not_trained_on(
@@ -169,14 +159,6 @@ def test_a_file_is_trained_on_and_evaluated_on_in_slices_or_not_at_all(
     problems = load(E1ScriptArguments(dataset_name=file, instruction="", **slices), mixture, args, tokenizer)
     assert problems.evaluation is not None
     assert (len(problems.train), len(problems.evaluation)) == (3, 1)
-
-
-def test_texts_in_the_column_prompt_are_trained_on_without_a_template_or_an_instruction(
-    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
-    name = write(tmp_path / "prompts.jsonl", {"prompt": "a=3;a?", "answer": "3"})
-    (row,) = load(E1ScriptArguments(dataset_name=name), DatasetMixtureConfig(), config(), tokenizer).train
-    assert (row["prompt"], row["prompt_tokens"]) == ("a=3;a?", len(tokenizer("a=3;a?")["input_ids"]))
 
 
 def test_a_reward_that_needs_no_answer_is_trained_on_problems_without(

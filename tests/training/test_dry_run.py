@@ -92,16 +92,12 @@ def test_the_number_of_steps_is_what_the_trainer_makes_of_the_dataset(
     [
         (("--dataset_name", "missing.jsonl"), "no file missing.jsonl"),
         (("--reward_funcs", "acuracy"), "unknown reward 'acuracy'"),
-        (("--report_to", "wandb"), "report_to names 'wandb', which is not installed"),
-        (("--resume_from_checkpoint", "true"), "there is no whole checkpoint in .* to resume from"),
         (
             ("--resume_from_checkpoint", "true", "--output_dir", "absent"),
             "there is no whole checkpoint in absent to resume",
         ),
-        (("--resume_from_checkpoint", "absent"), "absent holds no whole checkpoint"),
         (("--thinking_budget", 2000), "a prompt of 64 tokens with budget 2000.32 and 1 forced tokens does not fit"),
         (("--eval_benchmark", "aime", "--eval_budgets", "8+8"), "unknown benchmark 'aime'"),
-        (("--problem_column", "question"), "question"),
     ],
 )
 def test_a_bad_recipe_is_refused_in_one_line(

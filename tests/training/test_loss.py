@@ -16,11 +16,13 @@ from trl.rewards import accuracy_reward
 
 from e1_trl.answers.grade import Grade, Outcome
 from e1_trl.answers.mathematics.grader import MathematicsGrader
+from e1_trl.budget import Budget
 from e1_trl.engines.engine import EngineError
 from e1_trl.engines.weight_check import CPU_PARTS
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.rollout import Completion, ThinkingEnd
+from e1_trl.training.budgets import Budgets, Draw
 from e1_trl.training.config import E1Config
 from e1_trl.training.rewards import Accuracy, format_reward, make_rewards
 from e1_trl.training.trainer import E1Trainer
@@ -57,6 +59,12 @@ def trainer(nano_data: Path, tmp_path_factory: pytest.TempPathFactory) -> E1Trai
     return trainer
 
 
+def sampled(trainer: E1Trainer, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """A rollout of each row of the dataset."""
+    trainer._rows = rows
+    return E1Trainer.rollout([row["prompt"] for row in rows], trainer)
+
+
 def losses(trainer: E1Trainer, rows: list[dict[str, Any]], rollout: dict[str, list[Any]]) -> dict[str, float]:
     """The loss of one recorded rollout under every loss type, with the policy moved a little since."""
     trainer.rollout_func = lambda prompts, trainer: dict(rollout)
@@ -80,7 +88,7 @@ def with_logprobs(rollout: dict[str, list[Any]], mask: int, value: float) -> dic
 
 def test_the_log_probability_of_a_forced_token_cannot_change_the_loss(trainer: E1Trainer) -> None:
     rows = [trainer.train_dataset[i // 8] for i in range(32)]
-    rollout = E1Trainer.rollout([row["prompt"] for row in rows], trainer)
+    rollout = sampled(trainer, rows)
     assert {"forced", "closed"} <= set(rollout["thinking_end"])
     assert all(math.isnan(p) for row in with_logprobs(rollout, 1, math.nan)["logprobs"] for p in row)
 
@@ -94,7 +102,7 @@ def test_the_log_probability_of_a_forced_token_cannot_change_the_loss(trainer: E
 
 def test_forced_tokens_have_no_gradient(trainer: E1Trainer) -> None:
     rows = [trainer.train_dataset[i // 8] for i in range(32)]
-    rollout = E1Trainer.rollout([row["prompt"] for row in rows], trainer)
+    rollout = sampled(trainer, rows)
     trainer.rollout_func = lambda prompts, trainer: dict(rollout)
     batch = trainer._generate_and_score_completions([dict(row) for row in rows])
     scored: list[torch.Tensor] = []
@@ -137,7 +145,7 @@ def recorded(trainer: E1Trainer, thinking: list[str], forced: list[str], solutio
 
 def patch(monkeypatch: pytest.MonkeyPatch, trainer: E1Trainer, completion: Completion, **rewards: Any) -> None:
     """Have every prompt completed alike, and rewarded by these, with weights of 1, in place of the trainer's own."""
-    monkeypatch.setattr(trainer, "_complete", lambda prompts, budget, training: [completion] * len(prompts))
+    monkeypatch.setattr(trainer, "_complete", lambda prompts, budgets, generation: [completion] * len(prompts))
     monkeypatch.setattr(trainer, "rollout_func", E1Trainer.rollout)
     if rewards:
         monkeypatch.setattr(trainer, "reward_funcs", list(rewards.values()))
@@ -166,9 +174,26 @@ def test_trls_accuracy_reward_grades_against_the_datasets_solution(
 def test_a_reward_sees_the_forced_tokens_that_open_the_box(trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     completion = recorded(trainer, ["9"], ["</think>", r"\boxed{"], ["9", "}", "<|end|>"])
     patch(monkeypatch, trainer, completion)
-    rollout = E1Trainer.rollout([trainer.train_dataset[0]["prompt"]], trainer)
+    rollout = sampled(trainer, [trainer.train_dataset[0]])
     assert rollout["solution_text"] == [r"\boxed{9}"]
     assert rollout["env_mask"] == [completion.loss_mask]
+
+
+def test_each_rollout_has_the_budget_that_is_drawn_for_it(trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    draws: list[Draw] = []
+
+    class Alternating(Budgets):
+        def at(self, draw: Draw) -> Budget:
+            draws.append(draw)
+            return Budget(4 + draw.row % 2 * 4, 4)
+
+    monkeypatch.setattr(E1Config, "budgets", Alternating(Budget(8, 4)))
+    rows = [trainer.train_dataset[i // 8] for i in range(16)]
+    rollout = sampled(trainer, rows)
+    thought = rollout["thinking_tokens"]
+    assert all(tokens <= 4 + i % 2 * 4 for i, tokens in enumerate(thought)) and max(thought) == 8
+    assert [draw.key for draw in draws] == [row["key"] for row in rows]
+    assert [draw.row for draw in draws] == list(range(16)) and len({draw.generation for draw in draws}) == 1
 
 
 class Failing:

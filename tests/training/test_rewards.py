@@ -1,7 +1,5 @@
 """Rewards look at the solution, however the completion was written."""
 
-import inspect
-import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -11,11 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from trl.scripts import grpo
-from trl.trainer import grpo_trainer
 
 from e1_trl.answers.mathematics.grader import MathematicsGrader
-from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.rewards import TRLS_REWARDS, Accuracy, format_reward, make_rewards, sees_all
 
 
@@ -92,12 +87,6 @@ def test_format_wants_a_closed_box_with_something_in_it(solution: str, reward: f
     assert format_reward(**call.arguments) == [reward]
 
 
-def test_format_takes_the_rollouts_enum_as_well_as_its_values() -> None:
-    ends = [ThinkingEnd.CLOSED, ThinkingEnd.EOS]
-    call = Call(solution_text=[r"\boxed{2}"] * 2, thinking_end=ends, solution_truncated=[False] * 2)
-    assert format_reward(**call.arguments) == [1.0, 0.0]
-
-
 def test_rewards_are_made_by_name_in_order(grader: MathematicsGrader) -> None:
     rewards = make_rewards(["format", "accuracy", "accuracy_reward"], None, grader)
     assert [reward.__name__ for reward in rewards] == ["format", "accuracy", "accuracy_reward"]  # type: ignore[union-attr]
@@ -130,14 +119,25 @@ def test_unknown_rewards_and_wrong_weights_are_named(grader: MathematicsGrader) 
         make_rewards(["accuracy"], [1.0, 2.0], grader)
 
 
-def test_the_names_of_trls_rewards_are_those_of_its_training_script() -> None:
-    script = inspect.getsource(grpo.main)
-    registry = script[script.index("reward_funcs_registry = {") : script.index("# Get the reward models")]
-    assert re.findall(r'^\s+"(\w+)":', registry, re.M) == list(TRLS_REWARDS)
-    assert "max_completion_len=1280, soft_punish_cache=256" in registry
-
-
-def test_trl_still_passes_what_the_rewards_take() -> None:
-    source = inspect.getsource(grpo_trainer.GRPOTrainer._calculate_rewards)
-    assert 'reward_kwargs["log_metric"]' in source
-    assert 'reward_kwargs["log_extra"]' in source
+def test_a_reward_takes_arguments_from_the_recipe_as_trls_factories_do(
+    grader: MathematicsGrader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "def upto(n): return lambda thinking_tokens, **_: [t <= n for t in thinking_tokens]"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    punished = {"name": "get_soft_overlong_punishment", "max_completion_len": 4, "soft_punish_cache": 2}
+    overlong, upto = make_rewards([punished, {"name": "mine.upto", "n": 8}], None, grader)
+    assert overlong(completion_ids=[[1] * 2, [1] * 3, [1] * 5]) == [0, -0.5, -1]  # type: ignore[operator]
+    assert upto(thinking_tokens=[8, 9]) == [True, False]  # type: ignore[operator]
+    assert (sees_all(overlong), sees_all(upto)) == (True, False)
+    for spec, message in (
+        ({"name": "accuracy", "strict": True}, "unknown reward 'accuracy'; available are get_cosine_scaled_reward, "),
+        ({"max_len": 8}, "unknown reward 'None'"),
+        ({"name": "mine.upto"}, r"the reward mine.upto cannot be made with {}: .*'n'"),
+        ({"name": "get_repetition_penalty_reward", "max_penalty": 1}, "cannot be made with {'max_penalty': 1}: "),
+    ):
+        with pytest.raises(ValueError, match=message) as error:
+            make_rewards([spec], None, grader)
+        assert "\n" not in str(error.value)

@@ -126,24 +126,6 @@ def test_a_tied_output_head_reaches_the_engine(train: Train, tmp_path: Path) -> 
     assert_in_sync(train("--model_name_or_path", tied, "--beta", 0.1, *FAST, "--max_steps", 5, launched=False))
 
 
-@pytest.mark.alone
-def test_zero3_on_two_processes_keeps_the_engines_in_sync_and_shares_an_uneven_evaluation(train: Train) -> None:
-    log = train(
-        *("--eval_budgets", "96+32", "--eval_steps", 5, "--dataset_test_split", "test[:33]"),
-        *(*FAST, "--max_steps", 5, "--ddp_backend", "gloo"),
-        accelerate_config="cpu_zero3",
-    )
-    assert len(steps(log)) == 5
-    assert all(entry["grad_norm"] > 0 for entry in steps(log))
-    assert_in_sync(log)
-    evaluations = [entry for entry in log if "eval_budget/96+32/accuracy" in entry]
-    assert [entry["step"] for entry in evaluations] == [0, 5]
-    for entry in evaluations:  # a mean over 33 problems, each of them once
-        right = entry["eval_budget/96+32/accuracy"] * 33
-        assert right == pytest.approx(round(right))
-    assert 0 < evaluations[0]["eval_budget/96+32/accuracy"] < 1
-
-
 DRAWING_REWARD = """
 import os, pickle
 from pathlib import Path
@@ -183,13 +165,14 @@ def test_two_processes_share_one_tensor_parallel_engine(
 
 
 @pytest.mark.alone
-def test_two_machines_train_together(nano_data: Path, tmp_path: Path) -> None:
+def test_two_machines_train_with_zero3_in_sync_and_share_an_uneven_evaluation(nano_data: Path, tmp_path: Path) -> None:
     where = ("--main_process_ip", "127.0.0.1", "--main_process_port", free_port())
     group = ("--num_machines", 2, "--num_processes", 2, "--deepspeed_multinode_launcher", "standard", *where)
     outputs = [tmp_path / f"machine-{rank}" for rank in range(2)]
     machines = [
         launch(
-            *("--ddp_backend", "gloo", "--output_dir", outputs[0], "--max_steps", 2, *FAST),
+            *("--ddp_backend", "gloo", "--output_dir", outputs[0], "--max_steps", 5, *FAST),
+            *("--eval_budgets", "96+32", "--eval_steps", 5, "--dataset_test_split", "test[:33]"),
             output=output,
             data=nano_data,
             accelerate_config="cpu_zero3",
@@ -204,9 +187,15 @@ def test_two_machines_train_together(nano_data: Path, tmp_path: Path) -> None:
             kill(machine)
     assert codes == [0, 0], [printed(output)[-3000:] for output in outputs]
     log = json.loads((outputs[0] / "trainer_state.json").read_text())["log_history"]
-    assert len(steps(log)) == 2
+    assert len(steps(log)) == 5 and all(entry["grad_norm"] > 0 for entry in steps(log))
     assert_in_sync(log)
-    assert [printed(output).count("step 2/2 | reward") for output in outputs] == [1, 0]
+    assert [printed(output).count("step 5/5 | reward") for output in outputs] == [1, 0]
+    evaluations = [entry for entry in log if "eval_budget/96+32/accuracy" in entry]
+    assert [entry["step"] for entry in evaluations] == [0, 5]
+    for entry in evaluations:  # a mean over 33 problems, each of them once
+        right = entry["eval_budget/96+32/accuracy"] * 33
+        assert right == pytest.approx(round(right))
+    assert 0 < evaluations[0]["eval_budget/96+32/accuracy"] < 1
 
 
 def test_a_killed_run_resumes_from_its_checkpoint_followed_at_several_budgets(

@@ -19,13 +19,6 @@ def test_every_prompt_is_answered_and_all_processes_take_equally_many(count: int
 
 
 @pytest.mark.parametrize(
-    ("processes", "expected"), [(1, [[0, 1, 2, 3]]), (3, [[0, 3], [1, 3], [2, 3]]), (5, [[0], [1], [2], [3], [3]])]
-)
-def test_what_does_not_divide_is_padded_with_the_last_prompt(processes: int, expected: list[list[int]]) -> None:
-    assert [share(4, process, processes) for process in range(processes)] == expected
-
-
-@pytest.mark.parametrize(
     ("step", "log", "evaluates"),
     [
         (0, [], True),

@@ -1,4 +1,4 @@
-"""Where DeepSpeed's fp32 master weights begin, and what becomes of a small step from there."""
+"""In what precision DeepSpeed adds up gradients, where its fp32 master weights begin, and what a small step becomes."""
 
 import os
 import subprocess
@@ -137,6 +137,44 @@ def test_masters_begin_at_the_checkpoint_so_that_small_steps_reach_what_is_saved
     assert "begin rounded" not in printed
 
 
+ACCUMULATES = """
+import sys, deepspeed, torch
+from e1_trl.training.config import E1Config
+
+steps = 512
+args = E1Config(sys.argv[1], report_to="none", bf16=False)
+settings = args.deepspeed_plugin.deepspeed_config
+settings |= {
+    "train_micro_batch_size_per_gpu": 1,
+    "gradient_accumulation_steps": steps,
+    "train_batch_size": steps,
+    "gradient_clipping": 0.0,
+    "bf16": {"enabled": True},
+    "zero_allow_untested_optimizer": True,
+}
+deepspeed.init_distributed("gloo")
+weights = torch.nn.Linear(2, 2, bias=False)
+torch.nn.init.zeros_(weights.weight)
+engine, *_ = deepspeed.initialize(
+    model=weights, optimizer=torch.optim.SGD(weights.parameters(), lr=1.0), config=settings
+)
+ones = torch.ones(1, 2, dtype=torch.bfloat16)
+for _ in range(steps):
+    engine.backward(engine(ones).sum())
+    engine.step()
+moved = deepspeed.utils.safe_get_full_fp32_param(next(engine.module.parameters()))
+print("MOVED", moved.flatten().tolist(), engine.communication_data_type)
+"""
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_gradients_of_many_micro_batches_add_up_in_fp32_under_zero(stage: int, tmp_path: Path) -> None:
+    text = run(ACCUMULATES, stage, tmp_path, folder=tmp_path, processes=1)
+    (printed,) = [line for line in text.splitlines() if "MOVED" in line]
+    # In bfloat16 the sum of 512 gradients of 1/512 stops growing at one half.
+    assert printed.endswith("MOVED [-1.0, -1.0, -1.0, -1.0] torch.float32")
+
+
 TRAINS_A_RECIPE = (
     IN_BFLOAT16
     + """
@@ -149,14 +187,7 @@ main(sys.argv[1:])
 @pytest.mark.engine
 def test_the_masters_of_a_recipe_begin_at_its_checkpoint(nano_data: Path, tmp_path: Path) -> None:
     output = tmp_path / "run"
-    recipe = (
-        "--config",
-        NANO,
-        "--dataset_name",
-        nano_data,
-        "--output_dir",
-        output,
-    )
+    recipe = ("--config", NANO, "--dataset_name", nano_data, "--output_dir", output)
     small = ("--per_device_train_batch_size", 16, "--gradient_accumulation_steps", 2, "--max_steps", 1)
     steps = ("--learning_rate", STEP, "--lr_scheduler_type", "constant", "--warmup_steps", 0, "--dtype", "bfloat16")
     saves = ("--save_strategy", "steps", "--save_steps", 1, "--ddp_backend", "gloo")
