@@ -14,9 +14,9 @@ import pytest
 from conftest import DATA
 from datasets import Dataset, concatenate_datasets
 
+from e1_trl.answers.kinds import INSTRUCTION
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems, load_source, make_problems
-from e1_trl.problems.prompts import INSTRUCTION
 from e1_trl.problems.selection import decontaminate
 
 ROWS = [
