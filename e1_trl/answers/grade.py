@@ -99,6 +99,7 @@ class Grader(Protocol):
 
     def close(self) -> None:
         """Free what the grader holds, such as processes. A later `grade` takes it anew."""
+        return None  # what holds nothing inherits this
 
     def __enter__(self) -> Self:
         return self
