@@ -24,7 +24,7 @@ letters`, or `grader: letters` in a recipe). Multiple choice, whole:
 
     KIND = Kind(lambda arguments, workers: Letters(), ask=lambda problem, row, _: f"{problem}\n{row['choices']}")
 
-Imports what a kind needs when it is asked for.
+Imports a grader when it is asked for.
 """
 
 import math
@@ -37,6 +37,11 @@ from typing import Any
 
 from e1_trl.answers.arguments import GradingArguments
 from e1_trl.answers.grade import PROGRAM_FAULTS, Grader, Outcome
+from e1_trl.answers.mathematics.boxes import boxed_answer
+from e1_trl.answers.programs.asking import STARTER, ask_program
+from e1_trl.answers.programs.rows import SOLUTIONS, in_block, read_answer, references
+from e1_trl.answers.programs.suite import Suite
+from e1_trl.answers.programs.suites import Suites
 
 Row = Mapping[str, Any]  # of a dataset
 
@@ -113,14 +118,8 @@ def _mathematics_grader(arguments: GradingArguments, workers: int) -> Grader:
     return MathematicsGrader(arguments.grading_time_limit, workers)
 
 
-def _ask_mathematics(problem: str, row: Row, arguments: GradingArguments) -> str:
-    return f"{problem} {INSTRUCTION}"
-
-
 def _show_mathematics(row: Row, grader: Grader) -> list[str]:
     """The gold answer in a box, graded against itself; then with a digit appended."""
-    from e1_trl.answers.mathematics.boxes import boxed_answer
-
     answers = row["answers"]
     if not answers:
         return ["gold answer      none"]
@@ -146,31 +145,8 @@ def _program_grader(arguments: GradingArguments, workers: int) -> Grader:
     return ProgramGrader(limits, workers, isolation)
 
 
-def _read_tests(row: Row, column: str, arguments: GradingArguments) -> list[str]:
-    from e1_trl.answers.programs.rows import read_answer
-    from e1_trl.answers.programs.suites import Suites
-
-    return [Suites().add(read_answer(row, column, arguments.max_tests))]
-
-
-def _has_suite(name: str) -> bool:
-    from e1_trl.answers.programs.suites import Suites
-
-    return name in Suites()
-
-
-def _ask_program(problem: str, row: Row, arguments: GradingArguments) -> str:
-    from e1_trl.answers.programs.asking import STARTER, ask_program
-
-    return ask_program(problem, row.get(STARTER), arguments.program_prompt)
-
-
 def _show_program(row: Row, grader: Grader) -> list[str]:
     """The tests of a problem; its own solution, if it brings one, and a program that does nothing, graded."""
-    from e1_trl.answers.programs.rows import SOLUTIONS, in_block, references
-    from e1_trl.answers.programs.suite import Suite
-    from e1_trl.answers.programs.suites import Suites
-
     if not row["answers"]:
         return ["tests            none"]
     suite = Suite.from_text(Suites()[row["answers"][0]])
@@ -183,18 +159,20 @@ def _show_program(row: Row, grader: Grader) -> list[str]:
     return [f"tests            {len(suite.cases)} {called}, compared by the rule {suite.rule}: {'; '.join(shown)}"]
 
 
-MATHEMATICS = Kind(_mathematics_grader, ask=_ask_mathematics, show=_show_mathematics)
+MATHEMATICS = Kind(
+    _mathematics_grader, ask=lambda problem, row, arguments: f"{problem} {INSTRUCTION}", show=_show_mathematics
+)
 PROGRAMS = Kind(
     _program_grader,
     columns=("tests",),
     wanted="tests of a known shape",
-    read=_read_tests,
-    ask=_ask_program,
+    read=lambda row, column, arguments: [Suites().add(read_answer(row, column, arguments.max_tests))],
+    ask=lambda problem, row, arguments: ask_program(problem, row.get(STARTER), arguments.program_prompt),
     show=_show_program,
     faults=PROGRAM_FAULTS,
     votes=False,  # no two programs need be the same text
     boxed=False,
-    kept=_has_suite,
+    kept=lambda name: name in Suites(),
 )
 KINDS = {"mathematics": MATHEMATICS, "programs": PROGRAMS}
 

@@ -15,7 +15,7 @@ from e1_trl.problems.load import make_problems
 
 def test_a_third_kind_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = str(kinds.__doc__)
-    start, end = shown.index("    import re"), shown.index("Imports what a kind")
+    start, end = shown.index("    import re"), shown.index("Imports a grader")
     (tmp_path / "letters.py").write_text(textwrap.dedent(shown[start:end]))
     monkeypatch.chdir(tmp_path)
     arguments = ProblemArguments(grader="letters")
