@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.results import arguments, publish, spread
+from e1_trl.answers.arguments import TESTS
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.programs.grader import ProgramGrader
 from e1_trl.answers.programs.sandbox.box import Limits
@@ -23,7 +24,6 @@ from e1_trl.answers.programs.sandbox.command import Isolation
 from e1_trl.answers.programs.sandbox.inside.modules import PRELOADED
 from e1_trl.answers.programs.sandbox.isolation import SAFE
 from e1_trl.answers.programs.suite import Case, Suite
-from e1_trl.problems.arguments import TESTS
 from e1_trl.report.markdown import table
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "answers" / "sandbox"))

@@ -22,7 +22,7 @@ COMMANDS = {
     "smoke": Command(
         "e1_trl.plan.smoke.__main__", "the first hour on a node: train a recipe for four steps, and check"
     ),
-    "validate": Command("e1_trl.answers.programs.validate", "try a dataset's own programs on its tests"),
+    "validate": Command("e1_trl.training.validate", "try a dataset's own programs on its tests"),
     "eval": Command("e1_trl.evaluation.__main__", "evaluate a model, here or on a server, at every budget"),
     "report": Command("e1_trl.report.__main__", "draw stored evaluations together: tables and pictures"),
     "compare": Command("e1_trl.compare", "evaluate several models and report them together"),

@@ -24,11 +24,11 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import DatasetMixtureConfig, ModelConfig, TrlParser, get_peft_config, get_quantization_config
 
 from e1_trl.answers.grade import Grader
-from e1_trl.answers.graders import make_grader
+from e1_trl.answers.kinds import INSTRUCTION, make_grader
 from e1_trl.checkpoints import hub
 from e1_trl.checkpoints.model_card import README, read
 from e1_trl.plan.verdict import verdict
-from e1_trl.problems.prompts import INSTRUCTION, shown
+from e1_trl.problems.prompts import shown
 from e1_trl.report.provenance import FILE as PROVENANCE
 from e1_trl.report.provenance import Provenance
 from e1_trl.training.config import E1Config, E1ScriptArguments, Settled, settle

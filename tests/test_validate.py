@@ -14,11 +14,11 @@ from trl import DatasetMixtureConfig, TrlParser
 from e1_trl.answers.grade import Grade, Outcome
 from e1_trl.answers.programs.sandbox import isolation
 from e1_trl.answers.programs.sandbox.command import SandboxError
-from e1_trl.answers.programs.validate import failing, main
 from e1_trl.problems.selection import identity
 from e1_trl.train import main as train
 from e1_trl.training.config import E1ScriptArguments
 from e1_trl.training.data import reader
+from e1_trl.training.validate import failing, main
 
 TESTS = json.dumps({"inputs": ["1\n", "20\n"], "outputs": ["YES", "NO"]})
 RIGHT = "print('YES' if int(input()) < 9 else 'NO')"

@@ -75,10 +75,10 @@ def grader_version(name: str, *settings: Hashable) -> str:
 class Grader(Protocol):
     """Grades solutions. Used in a `with` block, or closed.
 
-    `faults` are the outcomes, besides right and wrong, that it tells apart.
+    `faults` are the outcomes, besides right and wrong, that it tells apart, and that a training logs.
     """
 
-    faults: ClassVar[tuple[Outcome, ...]]
+    faults: ClassVar[tuple[Outcome, ...]] = ()
 
     @property
     def version(self) -> str:
@@ -98,11 +98,13 @@ class Grader(Protocol):
         ...
 
     def close(self) -> None:
-        """Free what the grader holds. A later `grade` takes it anew."""
-        ...
+        """Free what the grader holds, such as processes. A later `grade` takes it anew."""
+        return None  # what holds nothing inherits this
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        self.close()

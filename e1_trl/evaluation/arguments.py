@@ -11,11 +11,12 @@ from typing import Any
 
 import yaml
 
+from e1_trl.answers.programs.livecodebench import PAPERS_WINDOW
 from e1_trl.budget import BudgetArguments
 from e1_trl.engines.engine import SamplingSettings
 from e1_trl.evaluation.methods import METHODS
 from e1_trl.problems.arguments import ProblemArguments
-from e1_trl.problems.benchmarks import BENCHMARKS, LIVECODEBENCH
+from e1_trl.problems.benchmarks import BENCHMARKS
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
     )
     benchmark: str | None = field(default=None, metadata={"help": f"One of {', '.join(BENCHMARKS)}."})
     livecodebench: list[str] = field(
-        default_factory=lambda: list(LIVECODEBENCH),
+        default_factory=lambda: list(PAPERS_WINDOW),
         metadata={"help": "Of the benchmark livecodebench: release, first day, and the day after the last."},
     )
     dataset_name: str | None = field(default=None, metadata={"help": "Any other problems: Hub id, file or folder."})
@@ -150,10 +151,10 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
                 grader = BENCHMARKS[self.benchmark].grader if name == "grader" else None
                 if getattr(self, name) not in (grader, defaults[name]):
                     raise ValueError(f"{name} is {getattr(self, name)!r}; the benchmark {self.benchmark} has its own")
-        if self.livecodebench != list(LIVECODEBENCH) and self.benchmark != "livecodebench":
+        if self.livecodebench != list(PAPERS_WINDOW) and self.benchmark != "livecodebench":
             raise ValueError("livecodebench names problems of the benchmark livecodebench, which is not asked for")
-        if len(self.livecodebench) != len(LIVECODEBENCH):
-            raise ValueError(f"livecodebench is {self.livecodebench}; it must be like {' '.join(LIVECODEBENCH)}")
+        if len(self.livecodebench) != len(PAPERS_WINDOW):
+            raise ValueError(f"livecodebench is {self.livecodebench}; it must be like {' '.join(PAPERS_WINDOW)}")
         numbers = {
             "samples": self.samples,
             "max_problems": self.max_problems,
@@ -179,7 +180,7 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
         if self.output is not None:
             return self.output
         problems = self.benchmark or str(self.dataset_name)
-        if self.livecodebench != list(LIVECODEBENCH):
+        if self.livecodebench != list(PAPERS_WINDOW):
             problems += "-" + "-".join(self.livecodebench)
         return Path("runs", "evaluations", f"{slug(self.model, self.revision)}-{slug(problems)}")
 

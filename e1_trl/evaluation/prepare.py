@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from e1_trl.answers.grade import Grader
-from e1_trl.answers.graders import make_grader
+from e1_trl.answers.kinds import make_grader
 from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget, Close, Marker
 from e1_trl.checkpoints.budget_file import FILE, Trained

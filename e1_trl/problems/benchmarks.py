@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from e1_trl.answers.kinds import PROGRAMS, kind_of
+from e1_trl.answers.programs.livecodebench import PAPERS_WINDOW, Window
 from e1_trl.problems.arguments import ProblemArguments
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ class Benchmark:
 
     Attributes:
         hub_id, split, config: the dataset.
-        grader: what its answers are. `answers.programs.benchmarks` knows the columns of programs.
+        grader: what its answers are. `problems.program_benchmarks` knows the columns of programs.
         problem_column, answer_column: where problem and answer stand in it.
         answer_after: what precedes the answer in a column that holds a whole solution.
         all_required: a list in the answer column holds answers that are all asked for; else each of them is right.
@@ -59,11 +61,10 @@ BENCHMARKS = {
     "humanevalplus": Benchmark("evalplus/humanevalplus", grader="programs", samples=8),
     "leetcode": Benchmark("newfacade/LeetCodeDataset", grader="programs", samples=1),
 }
-LIVECODEBENCH = ("v5", "2024-08-01", "2025-02-01")  # the paper's: release, first day, and the day after the last
 
 
 def load_benchmark(
-    name: str, arguments: ProblemArguments, window: Sequence[str] = LIVECODEBENCH
+    name: str, arguments: ProblemArguments, window: Sequence[str] = PAPERS_WINDOW
 ) -> tuple["Dataset", str]:
     """The problems of a benchmark, as `make_problems` describes them, and what a report calls them.
 
@@ -93,8 +94,8 @@ def load_benchmark(
             raise ValueError(
                 f"benchmark {name}: {folder} must hold one file {name}*.jsonl or .parquet, it has: {found}"
             )
-    if benchmark.grader == "programs":
-        from e1_trl.answers.programs.benchmarks import Window, read_tasks
+    if kind_of(benchmark.grader) is PROGRAMS:
+        from e1_trl.problems.program_benchmarks import read_tasks
 
         days = Window(*window)
         if folder is not None:

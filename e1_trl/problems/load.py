@@ -4,7 +4,6 @@ Knows nothing about tokenizers, budgets, or how answers are graded.
 """
 
 import logging
-import math
 import reprlib
 from collections.abc import Sequence
 from functools import partial
@@ -14,20 +13,16 @@ from typing import Any
 from datasets import Dataset, Features, List, Value, load_dataset
 from datasets.exceptions import DatasetGenerationError
 
-from e1_trl.answers.programs.rows import read_answer
-from e1_trl.answers.programs.suites import Suites
+from e1_trl.answers.arguments import GradingArguments
+from e1_trl.answers.kinds import KINDS, Kind, kind_of
 from e1_trl.problems.arguments import ProblemArguments
-from e1_trl.problems.prompts import INSTRUCTION, STARTER, Prompt, ask_program, compose, shown
+from e1_trl.problems.prompts import Prompt, compose, shown
 from e1_trl.problems.selection import exclude, identity, named_in
 
 logger = logging.getLogger(__name__)
 
 FORMATS = {".jsonl": "json", ".json": "json", ".jsonl.gz": "json", ".parquet": "parquet"}
 PROBLEM_COLUMNS = ("prompt", "problem", "question")
-ANSWER_COLUMNS = {
-    "mathematics": ("answers", "answer", "solution"),  # the last is TRL's name for the gold answer
-    "programs": ("tests",),
-}
 COLUMNS = {
     "problem": Value("string"),
     "prompt": List({"role": Value("string"), "content": Value("string")}),
@@ -110,16 +105,15 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
         FileNotFoundError: there is no such file.
     """
     excluded = named_in(Path(arguments.exclude)) if arguments.exclude else frozenset()
-    usual = ANSWER_COLUMNS[arguments.grader]
+    kind = kind_of(arguments.grader)
     problem_column = _resolve(source, where, arguments.problem_column, "problem_column", PROBLEM_COLUMNS)
-    if need_answers or arguments.answer_column or set(usual) & set(source.column_names):
-        answer_column = _resolve(source, where, arguments.answer_column, "answer_column", usual)
+    if need_answers or arguments.answer_column or set(kind.columns) & set(source.column_names):
+        answer_column = _resolve(source, where, arguments.answer_column, "answer_column", kind.columns)
     else:
         answer_column = None
     is_raw = problem_column == "prompt" and isinstance(source.features["prompt"], Value)
     features = {**source.features, **COLUMNS, **({"prompt": Value("string")} if is_raw else {})}
-    are_programs = arguments.grader == "programs"
-    replaced = [answer_column] if are_programs and answer_column not in (None, *COLUMNS) else []
+    replaced = [answer_column] if kind.kept is not None and answer_column not in (None, *COLUMNS) else []
     read = partial(
         source.map,
         _to_problem,
@@ -130,15 +124,13 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
             "answer_column": answer_column,
             "instruction": arguments.instruction,
             "is_raw": is_raw,
-            "grader": arguments.grader,
-            "program_prompt": arguments.program_prompt,
-            "max_tests": arguments.max_tests,
+            "grading": GradingArguments(arguments.grader, arguments.max_tests, arguments.program_prompt),
         },
         desc=f"Reading problems of {where}",
     )
-    problems = read()
-    if are_programs and not all(name in Suites() for names in problems["answers"] for name in names):
-        problems = read(load_from_cache_file=False)  # the cache has the names, and the suites are gone
+    problems = read() if arguments.grader in KINDS else read(load_from_cache_file=False)  # a module may have changed
+    if kind.kept is not None and not all(kind.kept(name) for names in problems["answers"] for name in names):
+        problems = read(load_from_cache_file=False)  # the cache has the names, and what they name is gone
     asked = [bool(problem) for problem in problems["problem"]]
     answered = [bool(answers) or not need_answers for answers in problems["answers"]]
     usable = [row for row in range(len(problems)) if asked[row] and answered[row]]
@@ -146,19 +138,19 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
         unusable = sorted(set(range(len(problems))) - set(usable))
         named = [
             f"row {row}, "
-            + _what_is_wrong(
-                source[row], str(answer_column if asked[row] else problem_column), asked[row] and are_programs
+            + (
+                _wrong_answer(source[row], str(answer_column), kind, arguments)
+                if asked[row]
+                else _wrong(source[row], problem_column)
             )
             for row in unusable[:3]
         ]
         examples = "; ".join(named) + ("; …" if len(unusable) > len(named) else "")
         if not usable or len(unusable) > arguments.max_unusable * len(problems):
-            right = (
-                "tests of a known shape" if are_programs else "a text, a number, or a list of them, none of them empty"
-            )
             raise ValueError(
                 f"{where}: only {len(usable)} of {len(problems)} rows can be used, max_unusable is "
-                f"{arguments.max_unusable:g} ({examples}); a problem must be a text or messages, an answer {right}"
+                f"{arguments.max_unusable:g} ({examples}); a problem must be a text or messages, an answer "
+                f"{kind.wanted}"
             )
         logger.warning(
             "%s: dropped %d of %d rows without a problem or an answer that can be used (%s)",
@@ -171,15 +163,17 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
     return exclude(problems, excluded, str(arguments.exclude))
 
 
-def _what_is_wrong(row: dict[str, Any], column: str, are_tests: bool) -> str:
+def _wrong(row: dict[str, Any], column: str) -> str:
     """What a row has where it should have a problem or an answer."""
-    said = f"column {column!r}: {reprlib.repr(row[column])}"
-    if are_tests:
-        try:
-            read_answer(row, column, 0)
-        except ValueError as error:
-            return f"{said} ({error})"
-    return said
+    return f"column {column!r}: {reprlib.repr(row[column])}"
+
+
+def _wrong_answer(row: dict[str, Any], column: str, kind: Kind, grading: GradingArguments) -> str:
+    try:
+        kind.read(row, column, grading)
+    except ValueError as error:
+        return f"{_wrong(row, column)} ({error})"
+    return _wrong(row, column)
 
 
 def _resolve(source: Dataset, where: str, named: str | None, field: str, usual: tuple[str, ...]) -> str:
@@ -201,35 +195,22 @@ def _to_problem(
     answer_column: str | None,
     instruction: str | None,
     is_raw: bool,
-    grader: str,
-    program_prompt: str,
-    max_tests: int,
+    grading: GradingArguments,
 ) -> dict[str, Any]:
     """Our columns of a row; `problem` or `answers` is empty where it cannot be used."""
-    problem = row[problem_column]
+    kind, problem = kind_of(grading.grader), row[problem_column]
     prompt = asked = _to_prompt(problem, is_raw)
     is_task = isinstance(problem, str) and not is_raw  # and says nothing of how it is to be answered
-    if prompt and instruction is None and is_task and grader == "programs":
-        asked = _to_prompt(ask_program(problem, row.get(STARTER), program_prompt), is_raw)
+    if prompt and instruction is None and is_task:
+        asked = _to_prompt(kind.ask(problem, row, grading), is_raw)
     elif prompt:
-        asked = compose(prompt, (INSTRUCTION if is_task else "") if instruction is None else instruction)
-    text = shown(prompt) if prompt else ""
-    return {
-        "problem": text,
-        "prompt": asked,
-        "answers": [] if answer_column is None else _to_accepted(row, answer_column, grader, max_tests),
-        "key": identity(text),
-    }
-
-
-def _to_accepted(row: dict[str, Any], column: str, grader: str, max_tests: int) -> list[str]:
-    """The accepted answers of a row; none if they cannot be used."""
-    if grader == "mathematics":
-        return _to_answers(row[column])
+        asked = compose(prompt, instruction or "")
     try:
-        return [Suites().add(read_answer(row, column, max_tests))]
+        answers = [] if answer_column is None else kind.read(row, answer_column, grading)
     except ValueError:
-        return []
+        answers = []
+    text = shown(prompt) if prompt else ""
+    return {"problem": text, "prompt": asked, "answers": answers, "key": identity(text)}
 
 
 def _to_prompt(problem: Any, is_raw: bool) -> Prompt:
@@ -250,20 +231,3 @@ def _is_message(message: Any) -> bool:
     content = message.get("content")
     more = any(value for key, value in message.items() if key not in ("role", "content"))  # tool calls, images
     return isinstance(message.get("role"), str) and isinstance(content, str) and bool(content.strip()) and not more
-
-
-def _to_answers(answer: Any) -> list[str]:
-    """The accepted answers; none if any of them cannot be used."""
-    answers = [_to_text(form) for form in (answer if isinstance(answer, list) else [answer])]
-    return answers if all(answers) else []
-
-
-def _to_text(answer: Any) -> str:
-    """An answer as text; "" for what cannot be one."""
-    if isinstance(answer, bool) or not isinstance(answer, (str, int, float)):
-        return ""
-    if isinstance(answer, float) and math.isnan(answer):
-        return ""
-    if isinstance(answer, float) and answer.is_integer():
-        return str(int(answer))  # JSON readers make a whole column of integers float if one row is null or 0.5
-    return str(answer).strip()

@@ -1,6 +1,7 @@
-"""From a problem to the token ids of its prompt: the only place where a prompt is composed.
+"""From a prompt to its token ids: the only place where a text is added to a prompt.
 
-Knows nothing about where problems come from, and loads no library: a tokenizer and a dataset are handed in.
+Knows nothing about where problems come from or how answers are asked for (`e1_trl.answers.kinds`), and loads no
+library: a tokenizer and a dataset are handed in.
 """
 
 import logging
@@ -12,33 +13,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
-
-# The authors' data preparation.
-INSTRUCTION = "Let's think step by step and output the final answer within \\boxed{}."
-
-STARTER = "starter_code"  # LiveCodeBench's column; where it is empty, the program reads stdin
-
-# The card of nvidia/AceReason-Nemotron-14B.
-ACEREASON = (
-    "\n\n{task}Please place the solution code in the following format:\n```python\n# Your solution code here\n```"
-)
-HEADER = "Solve the problem starting with the provided function header.\n\nFunction header:\n```\n{starter}\n```\n\n"
-
-# LiveCodeBench's template, as the authors' data preparation has it, which runs the problem and "###" together.
-DEEPCODER = (
-    "You are an expert Python programmer. You will be given a question (problem specification) and will generate a "
-    "correct Python program that matches the specification and passes all tests.\n\n{problem}### Format: {form}\n"
-    "```python\n{starter}\n```\n\n### Answer: (use the provided format with backticks)\n\n"
-)
-FUNCTION = (
-    "You will use the following starter code to write the solution to the problem and enclose your code within "
-    "delimiters."
-)
-STDIN = (
-    "Read the inputs from stdin solve the problem and write the answer to stdout (do not directly test on the sample "
-    "inputs). Enclose your code within delimiters as follows. Ensure that when the python program runs, it reads the "
-    "inputs, runs the algorithm and writes output to STDOUT."
-)
 
 Message = dict[str, str]  # "role" and "content"
 Prompt = str | Sequence[Message]  # a text that the model is given as it is, or a conversation for its chat template
@@ -55,23 +29,6 @@ def compose(prompt: Prompt, *additions: str) -> Prompt:
         return content
     last = _last_user_message(prompt)
     return [*prompt[:last], {**prompt[last], "content": content}, *prompt[last + 1 :]]
-
-
-def ask_program(problem: str, starter: str | None, style: str) -> str:
-    """The text that asks for a program.
-
-    Args:
-        problem: the task.
-        starter: the header of the function to write, "" for a program on stdin, or None where that is not said.
-        style: `acereason`, or `deepcoder`, which gives the problem alone where `starter` is None.
-    """
-    if style == "deepcoder":
-        if starter is None:
-            return problem
-        form = FUNCTION if starter else STDIN
-        return DEEPCODER.format(problem=problem, form=form, starter=starter or "# YOUR CODE HERE")
-    task = HEADER.format(starter=starter) if starter else "Write Python code to solve the problem. "
-    return problem + ACEREASON.format(task=task)
 
 
 def shown(prompt: Prompt) -> str:

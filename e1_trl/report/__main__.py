@@ -67,13 +67,13 @@ def regrade(arguments: argparse.Namespace) -> None:
     Raises:
         ValueError: they are programs, and their tests or a sandbox are not on this machine.
     """
-    from e1_trl.answers.graders import make_grader
-    from e1_trl.problems.arguments import ProblemArguments
+    from e1_trl.answers.arguments import GradingArguments
+    from e1_trl.answers.kinds import make_grader
     from e1_trl.report import samples
 
     for folder in arguments.folders:
         kind = str(samples.read(folder, ["grader"])["grader"].iloc[0])
-        told = ProblemArguments(grader=kind, grading_time_limit=arguments.grading_time_limit)
+        told = GradingArguments(grader=kind, grading_time_limit=arguments.grading_time_limit)
         with make_grader(told, arguments.grading_workers) as grader:
             samples.regrade(folder, grader)
 

@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from e1_trl.answers.grade import PROGRAM_FAULTS, Outcome
+from e1_trl.answers.grade import Outcome
+from e1_trl.answers.kinds import kind_of
 from e1_trl.checkpoints.budget_file import Point
 from e1_trl.report import statistics
 from e1_trl.report.conditions import Conditions
@@ -23,7 +24,6 @@ from e1_trl.rollout import ThinkingEnd
 REFERENCE = "separate"  # the method that others are compared with
 MIXED = "mixed"  # separate budgeting whose thinking is another model's
 BOXES_ONLY = "boxes only"  # after the name of a method: its answers that were read without a box are none
-PROGRAMS = "programs"  # the grader of which rows have faults
 UNANSWERED_ENDS = (ThinkingEnd.EOS, ThinkingEnd.CUT)
 
 
@@ -155,7 +155,7 @@ def _measure(answers: pd.DataFrame) -> Measured:
     told = outcome.isin([Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED])
     unanswered = outcome.isin([Outcome.UNBOXED, Outcome.NO_PROGRAM])
     censored = unanswered & (answers["truncated"] | end.isin(UNANSWERED_ENDS))
-    are_programs = first["grader"] == PROGRAMS
+    kind = kind_of(first["grader"])
     other = ~told & ~censored
     row = Row(
         model=first["model"],
@@ -169,7 +169,7 @@ def _measure(answers: pd.DataFrame) -> Measured:
         ci_low=estimate.low,
         ci_high=estimate.high,
         pass_at_k={str(k): statistics.pass_at_k(correct, k) for k in ks},
-        maj_at_k=None if are_programs else statistics.maj_at_k(correct, given.tolist()),
+        maj_at_k=statistics.maj_at_k(correct, given.tolist()) if kind.votes else None,
         mean_tokens=float((thinking + solution).mean()),
         mean_thinking_tokens=float(thinking.mean()),
         mean_solution_tokens=float(solution.mean()),
@@ -185,15 +185,13 @@ def _measure(answers: pd.DataFrame) -> Measured:
         accuracy_closed=float(right[closed].mean()) if closed.any() else None,
         wrong=float((outcome == Outcome.WRONG).mean()),
         unevaluated=float((outcome == Outcome.UNEVALUATED).mean()),
-        unparseable=0.0 if are_programs else float(other.mean()),
+        unparseable=0.0 if kind.faults else float(other.mean()),
         censored=float(censored.mean()),
         unboxed=float(answers["unboxed"].mean()),
         seed=int(first["seed"]),
         commit=first["commit"],
         graded_by=first["graded_by"],
-        faults={str(fault): float((other & (outcome == fault)).mean()) for fault in PROGRAM_FAULTS}
-        if are_programs
-        else {},
+        faults={str(fault): float((other & (outcome == fault)).mean()) for fault in kind.faults},
     )
     return Measured(row, answers)
 

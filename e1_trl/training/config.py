@@ -11,6 +11,7 @@ from transformers.integrations import get_available_reporting_integrations
 from transformers.trainer_utils import HubStrategy, IntervalStrategy
 from trl import GRPOConfig, ScriptArguments
 
+from e1_trl.answers.kinds import kind_of
 from e1_trl.budget import Budget, Close, Marker
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
 from e1_trl.training.budgets import Budgets
@@ -220,8 +221,10 @@ class E1ScriptArguments(RecipeArguments, ScriptArguments):
                 f"solve_rates is {folders}; remove it, run `e1 exclude {folders} --budget THINKING+SOLUTION --output "
                 "FILE`, and name FILE as exclude"
             )
-        if self.grader == "programs" and "format" in self.reward_funcs:
-            raise ValueError("the reward format looks for a box, which no program has; remove it from reward_funcs")
+        if not kind_of(self.grader).boxed and "format" in self.reward_funcs:
+            raise ValueError(
+                f"the reward format looks for a box, which no answer of {self.grader} has; remove it from reward_funcs"
+            )
         if self.dataset_streaming:
             raise ValueError("dataset_streaming is true; problems are checked before training, so they must be loaded")
         if self.ignore_bias_buffers:

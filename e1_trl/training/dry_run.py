@@ -1,13 +1,9 @@
 """What a recipe would train on, as text, for a person to read before hours are spent. Loads no model."""
 
 import math
-from typing import Any
 
-from e1_trl.answers.grade import Grade, Grader
-from e1_trl.answers.mathematics.boxes import boxed_answer
-from e1_trl.answers.programs.rows import SOLUTIONS, in_block, references
-from e1_trl.answers.programs.suite import Suite
-from e1_trl.answers.programs.suites import Suites
+from e1_trl.answers.grade import Grader
+from e1_trl.answers.kinds import kind_of
 from e1_trl.problems.prompts import tokenize
 from e1_trl.training.config import E1Config, Settled
 from e1_trl.training.data import Problems
@@ -28,7 +24,7 @@ def describe(args: E1Config, kind: str, settled: Settled, problems: Problems, gr
 
     Args:
         args: the configuration.
-        kind: what answers are: `mathematics` or `programs`.
+        kind: the name of what answers are.
         settled: what it comes to with the model.
         problems: what is trained and evaluated on.
         grader: grades as the accuracy reward does.
@@ -50,7 +46,7 @@ def describe(args: E1Config, kind: str, settled: Settled, problems: Problems, gr
             + (f"closed by the first {marker.close_tokens}" if marker.close_tokens else "which holds no marker"),
             f"budget           {args.budgets} tokens: completions of up to {settled.completion}",
             f"context          {settled.close.context} tokens, of which prompts take up to {args.max_prompt_length}",
-            *(_graded(first["answers"], grader) if kind == "mathematics" else _run(first, grader)),
+            *kind_of(kind).show(first, grader),
             f"training         {len(problems.train)} prompts, {steps_of(args, len(problems.train))} steps",
             f"a step           {rollouts} rollouts: {args.per_device_train_batch_size} per device x "
             f"{args.gradient_accumulation_steps} accumulated x {args.world_size} processes",
@@ -59,28 +55,3 @@ def describe(args: E1Config, kind: str, settled: Settled, problems: Problems, gr
             f"evaluation       {evaluated}" + "".join(f", {budget}" for budget in args.evaluation_budgets),
         ]
     )
-
-
-def _run(row: dict[str, Any], grader: Grader) -> list[str]:
-    """The tests of the first problem; its own solution, if it brings one, and a program that does nothing, graded."""
-    if not row["answers"]:
-        return ["tests            none"]
-    suite = Suite.from_text(Suites()[row["answers"][0]])
-    tried = {"a program that does nothing": "pass"}
-    if known := references(row, SOLUTIONS):
-        tried = {"its own solution": known[0], **tried}
-    grades = grader.grade([in_block(program) for program in tried.values()], [row["answers"]] * len(tried))
-    shown = [f"{name} is {grade.outcome}" for name, grade in zip(tried, grades, strict=True)]
-    called = f"calls of {suite.call}" if suite.call else "on stdin"
-    return [f"tests            {len(suite.cases)} {called}, compared by the rule {suite.rule}: {'; '.join(shown)}"]
-
-
-def _graded(answers: list[str], grader: Grader) -> list[str]:
-    """The gold answer in a box, graded against itself; then with a digit appended."""
-    if not answers:
-        return ["gold answer      none"]
-    gold = boxed_answer(answers[0]) or answers[0]
-    boxes = [rf"\boxed{{{gold}}}", rf"\boxed{{{gold}1}}"]
-    grades: list[Grade] = grader.grade(boxes, [answers, answers])
-    shown = [f"{box} is {grade.outcome}" for box, grade in zip(boxes, grades, strict=True)]
-    return [f"gold answer      {answers}: {'; '.join(shown)}"]

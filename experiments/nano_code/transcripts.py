@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from e1_trl.answers.grade import Outcome
-from e1_trl.answers.graders import make_grader
+from e1_trl.answers.kinds import make_grader
 from e1_trl.answers.programs.formats import arguments, as_json
 from e1_trl.answers.programs.suite import Case, Suite
 from e1_trl.answers.programs.suites import Suites

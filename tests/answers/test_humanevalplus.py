@@ -10,11 +10,11 @@ import pytest
 from boxed import LIMITS, boxed, fenced, isolation, named
 from conftest import DATA
 
+from e1_trl.answers.arguments import TESTS
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.programs.grader import ProgramGrader
 from e1_trl.answers.programs.humanevalplus import humaneval_suite
 from e1_trl.answers.programs.sandbox.box import Box, Limits
-from e1_trl.problems.arguments import TESTS
 
 REFERENCE = """
 import numpy as np

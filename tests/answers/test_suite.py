@@ -117,6 +117,8 @@ def test_no_tests_are_an_error_and_never_a_pass() -> None:
         Suite(())
     with pytest.raises(ValueError, match="test 0 expects nothing"):
         Suite((Case("1", ()),))
+    with pytest.raises(ValueError, match="the checker is empty"):
+        Suite((Case("1", ("2",)),), checker=" \n")
     for text in (
         "",
         "[]",
@@ -133,17 +135,6 @@ def test_a_suite_survives_as_text() -> None:
     suite = Suite((Case("1\n", ("2",)), Case("3", ("4", "5"))), call="f", rule=T)
     for kept in (suite, replace(suite, checker="print(1)\n")):
         assert Suite.from_text(kept.as_text()) == kept
-
-
-def test_a_text_that_says_nothing_of_a_checker_has_none() -> None:
-    text = '{"cases": [{"input": "1", "expected": ["2"]}], "call": null, "rule": "exact"}'
-    assert Suite.from_text(text) == Suite((Case("1", ("2",)),))
-
-
-def test_an_empty_checker_is_an_error() -> None:
-    for checker in ("", " \n"):
-        with pytest.raises(ValueError, match="the checker is empty"):
-            Suite((Case("1", ("2",)),), checker=checker)
 
 
 def test_integers_too_long_to_be_read_are_compared() -> None:

@@ -11,10 +11,10 @@ import pytest
 from boxed import boxed, fenced, named, outcome
 
 from e1_trl.answers.grade import Outcome
-from e1_trl.answers.programs.formats import arguments, read_suite
+from e1_trl.answers.programs.formats import arguments
 from e1_trl.answers.programs.grader import ProgramGrader
 from e1_trl.answers.programs.sandbox.box import Limits
-from e1_trl.answers.programs.suite import Case, Rule, Suite
+from e1_trl.answers.programs.suite import Case, Suite
 
 
 @pytest.fixture(scope="module")
@@ -78,25 +78,10 @@ def test_the_expected_output_is_nowhere_in_the_program(grader: ProgramGrader) ->
     assert outcome(grader, looking, function) is Outcome.WRONG
 
 
-def test_a_program_in_the_thinking_or_in_the_prompt_is_not_run(grader: ProgramGrader) -> None:
-    suite = named(read_suite({"inputs": ["1"], "outputs": ["2"]}, Rule.EXACT))
-    (grade,) = grader.grade(["So the answer is 2."], [suite], [fenced("print(2)")])
-    assert (grade.outcome, grade.answer) == (Outcome.NO_PROGRAM, None)
-    (grade,) = grader.grade([fenced("print(3)")], [suite], [fenced("print(2)")])
-    assert grade.outcome is Outcome.WRONG
-
-
 def test_a_right_output_does_not_excuse_how_a_program_ends(grader: ProgramGrader) -> None:
     tests = {"inputs": ["1"], "outputs": ["2"]}
     for end in ("raise SystemExit(3)", "1 / 0", "import os; os.abort()", "import os; os._exit(1)", "exit('done')"):
         assert outcome(grader, f"print(2, flush=True); {end}", tests) is Outcome.CRASHED
-
-
-def test_part_of_the_output_is_not_enough(grader: ProgramGrader) -> None:
-    tests = {"inputs": ["1"], "outputs": ["1\n2\n3\n"]}
-    for written in ("1", "1\n2", "1\n2\n3\n4", "", "3\n2\n1", "1\n1\n2\n3", "1 2 3"):
-        for rule in Rule:
-            assert outcome(grader, f"print({written!r})", tests, rule) is Outcome.WRONG
 
 
 # Right programs that other graders fail.

@@ -1,8 +1,7 @@
-"""A call may hang, hog or die; what comes back is one result for each task, and in time."""
+"""A call may hang, hog or die; what comes back is one result for each task. The rest is in `test_mathematics.py`."""
 
 import mmap
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -45,30 +44,9 @@ def workers() -> Iterator[Workers[int]]:
     patient.close()
 
 
-@pytest.fixture
-def impatient() -> Iterator[Workers[int]]:
-    """For calls that do not end."""
-    strict = Workers(_act, _nothing, time_limit=1, workers=1)
-    yield strict
-    strict.close()
-
-
 def test_results_come_in_the_order_of_the_tasks(workers: Workers[int]) -> None:
     assert workers.run([("echo", number) for number in (3, 1, 2, 1)]) == [3, 1, 2, 1]
     assert workers.run([]) == []
-
-
-def test_a_call_that_hangs_is_killed_and_the_next_one_runs(impatient: Workers[int]) -> None:
-    assert impatient.run([("hang",)]) == [Failure.TIMED_OUT]
-    impatient.time_limit = 60
-    assert impatient.run([("echo", 1)]) == [1]
-
-
-def test_equal_tasks_cost_their_limit_once(impatient: Workers[int]) -> None:
-    impatient.run([("echo", 1)])  # starts the process
-    start = time.monotonic()
-    assert impatient.run([("hang",)] * 16) == [Failure.TIMED_OUT] * 16
-    assert time.monotonic() - start < 15  # one after the other they take 16 at least
 
 
 @pytest.mark.slow
@@ -121,22 +99,6 @@ def test_the_initializer_counts_neither_as_time_nor_as_memory() -> None:
     prepared = Workers(_act, _take_memory_and_time, time_limit=1.5, workers=1)
     assert prepared.run([("echo", 1)]) == [1]
     prepared.close()
-
-
-def test_workers_are_pickled_without_their_processes(workers: Workers[int]) -> None:
-    workers.run([("echo", 1)])
-    copy = pickle.loads(pickle.dumps(workers))
-    assert (copy.time_limit, copy.workers, copy._pool) == (60, 2, None)
-    assert copy.run([("echo", 1)]) == [1]
-    copy.close()
-
-
-def test_closed_workers_start_again(impatient: Workers[int]) -> None:
-    impatient.time_limit = 60
-    for _ in range(2):
-        assert impatient.run([("echo", 1)]) == [1]
-        impatient.close()
-        impatient.close()
 
 
 def test_workers_do_not_run_the_main_module_and_end_with_it(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 from conftest import DATA
 from hub_stub import serving_hub
 
+from e1_trl.answers.kinds import INSTRUCTION
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import BENCHMARKS, Benchmark, load_benchmark
-from e1_trl.problems.prompts import INSTRUCTION
 from e1_trl.problems.selection import identity
 
 
@@ -31,7 +31,7 @@ def test_a_local_benchmark_is_found_by_the_beginning_of_its_name(tmp_path: Path)
     write(tmp_path, "minerva272.jsonl", answer="2")
     write(tmp_path, "math500.jsonl", answer="2", answers=["2", "two"], solution="It is 2.")
     # The columns are those of the dataset that is trained on, not of the benchmark.
-    arguments = ProblemArguments("question", "final", local_benchmarks=tmp_path)
+    arguments = ProblemArguments(problem_column="question", answer_column="final", local_benchmarks=tmp_path)
     assert load_benchmark("minerva", arguments)[0]["answers"][:] == [["2"]]
     (row,) = load_benchmark("math500", arguments)[0]
     assert row["answers"] == ["2", "two"]
@@ -73,7 +73,7 @@ def test_a_benchmark_knows_its_columns_and_where_the_answer_stands(
     write(tmp_path, "rows.jsonl", question="2 + 2?", answer="It is #### not 5.\n#### 4")
     benchmark = Benchmark(str(tmp_path / "rows.jsonl"), "train", problem_column="question", answer_after="####")
     monkeypatch.setitem(BENCHMARKS, "rows", benchmark)
-    (row,) = load_benchmark("rows", ProblemArguments("problem", instruction=""))[0]
+    (row,) = load_benchmark("rows", ProblemArguments(problem_column="problem", instruction=""))[0]
     assert (row["prompt"], row["answers"]) == ([{"role": "user", "content": "2 + 2?"}], ["4"])
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import datasets
 import pytest
 from conftest import DATA
-from datasets import Dataset, concatenate_datasets
+from datasets import Dataset
 
+from e1_trl.answers.kinds import INSTRUCTION
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems, load_source, make_problems
-from e1_trl.problems.prompts import INSTRUCTION
 from e1_trl.problems.selection import decontaminate, identity
 
 ROWS = [
@@ -69,14 +69,6 @@ def test_every_kind_of_file_gives_the_same_problems(tmp_path: Path) -> None:
 def test_a_slice_of_a_split_is_a_split(tmp_path: Path) -> None:
     file = write(tmp_path / "rows.jsonl", ROWS)
     assert load_problems(file, "train[1:]", PLAIN)["problem"][:] == ["What is 2 + 2?"]
-
-
-def test_problems_are_read_once_and_found_again(tmp_path: Path) -> None:
-    file = write(tmp_path / "rows.jsonl", ROWS)
-    first, again = (load_problems(file, "train", PLAIN) for _ in range(2))
-    assert first.cache_files == again.cache_files
-    other = load_problems(file, "train", ProblemArguments(instruction="Box it."))
-    assert other.cache_files != first.cache_files
 
 
 @pytest.mark.parametrize(
@@ -138,11 +130,6 @@ def test_an_instruction_that_is_given_is_always_added() -> None:
     (turns,) = make([{"prompt": [SYSTEM, ASKED], "answer": "2"}], instruction="Box it.")
     assert (text["prompt"], turns["prompt"]) == ([asked], [SYSTEM, asked])
     assert (raw["prompt"], raw["problem"]) == (asked["content"], "What is 1 + 1?")
-
-
-def test_a_mixture_that_is_already_loaded_gives_problems() -> None:
-    mixture = concatenate_datasets([Dataset.from_list(ROWS[:1]), Dataset.from_list(ROWS[1:])])
-    assert make_problems(mixture, "a mixture", PLAIN)["answers"][:] == [["2"], ["4"]]
 
 
 def test_answers_are_not_needed_where_nothing_grades_them() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from e1_trl.answers.programs.formats import read_suite
 from e1_trl.answers.programs.sandbox.inside.values import rebuilt
-from e1_trl.answers.programs.suite import Rule, Suite
+from e1_trl.answers.programs.suite import Rule
 
 SHAPES: dict[str, Any] = {
     "taco": {"inputs": ["1\n", "2\n"], "outputs": ["2\n", "3\n"]},
@@ -52,13 +52,6 @@ def test_functions_with_arguments(shape: str) -> None:
     assert suite.accepts(case, b"", b"3") and not suite.accepts(case, b"3", b"4")
 
 
-def test_a_name_survives_more_than_fifteen_tests() -> None:
-    suite = read_suite(
-        {"fn_name": "f", "inputs": [[i] for i in range(20)], "outputs": [[i] for i in range(20)]}, Rule.EXACT
-    )
-    assert suite.call == "f" and len(suite.chosen(15)) == 15
-
-
 def test_assertions_are_read_and_never_run() -> None:
     code = (
         "def check(candidate):\n"
@@ -91,6 +84,7 @@ def test_assertions_are_read_and_never_run() -> None:
         ([{"type": "stdin_stdout", "input": "1", "output": "1"}, {"type": "function_call"}], "several kinds"),
         ([{"testtype": "functional", "input": "1", "output": "1", "metadata": {}}], "do not name one function"),
         ({"type": "assert", "code": "def check(candidate): assert candidate(1) == open('x')"}, "."),
+        ({"type": "assert", "code": "def check(candidate): assert candidate(open('x')) == 0"}, "."),
         ({"type": "assert", "code": "def check("}, "unknown shape"),
         ({"type": "assert", "code": "pass"}, "no tests"),
         ({"type": "assert", "code": "def check(candidate):\n    assert not candidate(1)"}, "line 2: an assertion"),
@@ -108,23 +102,10 @@ def test_what_is_no_suite_is_one_line(tests: Any, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_nothing_is_unpickled_or_evaluated() -> None:
-    code = "def check(candidate):\n    assert candidate(__import__('os').system('true')) == 0\n"
-    with pytest.raises(ValueError):
-        read_suite({"type": "assert", "code": code}, Rule.EXACT, call="f")
-
-
 def test_every_shape_takes_a_checker() -> None:
     for tests in (*SHAPES.values(), *CALLS.values()):
         assert read_suite(tests, Rule.EXACT, checker="print(1)").checker == "print(1)"
         assert read_suite(tests, Rule.EXACT).checker is None
-    with pytest.raises(ValueError, match="the checker is empty"):
-        read_suite(SHAPES["codeforces"], Rule.EXACT, checker="")
-
-
-def test_a_suite_is_its_own_text() -> None:
-    suite = read_suite(SHAPES["taco"], Rule.TOLERANT)
-    assert Suite.from_text(suite.as_text()) == suite
 
 
 def called(given: list[Any], returns: Any) -> tuple[Any, list[Any]]:

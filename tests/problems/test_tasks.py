@@ -14,8 +14,8 @@ import pytest
 from conftest import DATA
 
 from e1_trl.answers.grade import Grader, Outcome
-from e1_trl.answers.graders import make_grader
-from e1_trl.answers.programs.benchmarks import Window
+from e1_trl.answers.kinds import make_grader
+from e1_trl.answers.programs.livecodebench import Window
 from e1_trl.answers.programs.sandbox.command import SandboxError
 from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.answers.programs.suites import Suites

@@ -14,7 +14,6 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 from importlib.metadata import version
-from types import TracebackType
 from typing import ClassVar, TypeAlias
 
 import sympy
@@ -23,7 +22,7 @@ from math_verify.grader import is_equation, is_relation, take_last_relation
 from math_verify.parser import NormalizationConfig, normalize_latex
 from sympy.core.function import AppliedUndef
 
-from e1_trl.answers.grade import Grade, Outcome, grader_version
+from e1_trl.answers.grade import Grade, Grader, Outcome, grader_version
 from e1_trl.answers.mathematics.boxes import boxed_answer
 from e1_trl.answers.mathematics.numerals import only_numbers, terms
 from e1_trl.answers.mathematics.spellings import E_NOTATION, readable, words
@@ -50,7 +49,7 @@ Form: TypeAlias = sympy.Basic | sympy.MatrixBase | str
 Forms = list[Form]  # what math-verify read: the expression if it could, then the text
 
 
-class MathematicsGrader:
+class MathematicsGrader(Grader):
     r"""Grades solutions in `workers` processes, each solution within `time_limit` seconds.
 
     The processes start at the first call of `grade`; `close` ends them, and so do the end of a `with` block and the
@@ -72,14 +71,6 @@ class MathematicsGrader:
     def version(self) -> str:
         """See `Grader`."""
         return grader_version(f"math-verify {version('math-verify')}", self.processes.time_limit)
-
-    def __enter__(self) -> "MathematicsGrader":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the worker processes. A later `grade` starts new ones."""

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
-from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from e1_trl.answers.grade import PROGRAM_FAULTS, Grade, Outcome, grader_version
+from e1_trl.answers.grade import PROGRAM_FAULTS, Grade, Grader, Outcome, grader_version
 from e1_trl.answers.programs import checkers
 from e1_trl.answers.programs.sandbox.box import Box, End, Limits, Run
 from e1_trl.answers.programs.sandbox.command import Isolation, SandboxError
@@ -77,7 +76,7 @@ def _outdented(line: str, columns: int) -> str:
     return ""
 
 
-class ProgramGrader:
+class ProgramGrader(Grader):
     """Grades programs in `workers` boxes at a time, each test within `limits`.
 
     The boxes are opened at the first call of `grade`, after an isolation has been chosen if none is given; `close` ends
@@ -102,14 +101,6 @@ class ProgramGrader:
     def version(self) -> str:
         """See `Grader`."""
         return grader_version(f"programs under Python {platform.python_version()}", self.limits)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the boxes. A later `grade` opens new ones."""

@@ -1,4 +1,4 @@
-"""Reads the tests of LiveCodeBench's own rows, as its files `test*.jsonl` have them, into what `read_suite` reads.
+"""LiveCodeBench: which of its problems, and the tests of its rows, as its files `test*.jsonl` have them.
 
 The hidden tests stand there as a pickle, and unpickling what somebody published runs what he pleases. So nothing is
 unpickled: the instructions of the pickle are read, and only those that make one text are known.
@@ -9,13 +9,50 @@ import json
 import pickletools
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
-COLUMNS = ("public_test_cases", "private_test_cases", "metadata")
+TESTS = ("public_test_cases", "private_test_cases")  # columns
+COLUMNS = (*TESTS, "metadata")
+RELEASES = tuple(f"v{number}" for number in range(1, 7))
+PAPERS_WINDOW = ("v5", "2024-08-01", "2025-02-01")  # release, first day, and the day after the last
 LARGEST = 2**30  # bytes of the unpacked tests of one problem; a file of hundreds of problems is about as large, packed
 TEXTS = {"UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"}
 # What stands around a text: the version, the frame, the place where the text is remembered, and the end.
 AROUND = {"PROTO", "FRAME", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE", "STOP"}
+
+
+@dataclass(frozen=True)
+class Window:
+    """Which of LiveCodeBench's problems: a release, and the days of the contests, without the last. Here the paper's.
+
+    Raises:
+        ValueError: there is no such release, a day is not written as 2024-08-01, or there is none between them.
+    """
+
+    release: str = PAPERS_WINDOW[0]
+    since: str = PAPERS_WINDOW[1]
+    until: str = PAPERS_WINDOW[2]
+
+    def __post_init__(self) -> None:
+        if self.release not in RELEASES:
+            raise ValueError(f"LiveCodeBench has no release {self.release!r}; it has {', '.join(RELEASES)}")
+        for day in (self.since, self.until):
+            if date.fromisoformat(day).isoformat() != day:
+                raise ValueError(f"{day!r} is no day as 2024-08-01 is")
+        if self.since >= self.until:
+            raise ValueError(f"LiveCodeBench's problems from {self.since} to before {self.until} are none")
+
+    @property
+    def files(self) -> list[str]:
+        """Those on the Hub that the release consists of."""
+        last = RELEASES.index(self.release) + 1
+        return ["test.jsonl", *(f"test{number}.jsonl" for number in range(2, last + 1))]
+
+    def __str__(self) -> str:
+        """What a report adds to the benchmark's name: nothing for the paper's window."""
+        return "" if self == Window() else f"-{self.release}-{self.since}-{self.until}"
 
 
 def tests_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -13,7 +13,6 @@ from e1_trl.answers.programs import livecodebench
 from e1_trl.answers.programs.formats import read_suite
 from e1_trl.answers.programs.suite import Rule
 
-LIVECODEBENCH = ("public_test_cases", "private_test_cases")
 CHECKER = "generated_checker"
 SOLUTIONS = "solutions"  # DeepCoder's column
 LONGEST = 200  # characters of a message
@@ -29,7 +28,7 @@ def read_answer(row: Mapping[str, Any], column: str, tests: int) -> str:
     Raises:
         ValueError: one line about what is wrong with the tests.
     """
-    given = livecodebench.tests_of(row) if column in LIVECODEBENCH else row[column]
+    given = livecodebench.tests_of(row) if column in livecodebench.TESTS else row[column]
     try:
         value = json.loads(given) if isinstance(given, str) else given
     except (ValueError, RecursionError) as error:

@@ -10,11 +10,11 @@ from typing import Any
 
 from upstream.problems import Kind, Problem
 
-from e1_trl.answers.programs.benchmarks import humanevalplus
 from e1_trl.answers.programs.formats import read_suite
 from e1_trl.answers.programs.sandbox.box import Box
 from e1_trl.answers.programs.suite import Rule, Suite
 from e1_trl.problems.arguments import ProblemArguments
+from e1_trl.problems.program_benchmarks import humanevalplus
 
 ROOT = "find_zero"  # its answers are compared by what a polynomial is there:
 NEARLY_ZERO = 1e-4

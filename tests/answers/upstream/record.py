@@ -30,7 +30,7 @@ from upstream.material import Material, humaneval, leetcode
 from upstream.mutants import mutants, other_form
 from upstream.problems import PROBLEMS, Kind
 
-from e1_trl.answers.graders import make_grader
+from e1_trl.answers.kinds import make_grader
 from e1_trl.answers.programs.grader import ProgramGrader
 from e1_trl.answers.programs.sandbox.box import Box
 from e1_trl.answers.programs.sandbox.isolation import choose

@@ -7,22 +7,21 @@ as they are, but for LiveCodeBench, which has a template.
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import date
 from functools import partial
 from typing import Any
 
 from datasets import Dataset, Features, List, Value
 from tqdm import tqdm
 
+from e1_trl.answers.programs.asking import STARTER, ask_program
 from e1_trl.answers.programs.humanevalplus import humaneval_suite
+from e1_trl.answers.programs.livecodebench import Window
 from e1_trl.answers.programs.rows import read_answer
 from e1_trl.answers.programs.sandbox.box import Box, Limits
 from e1_trl.answers.programs.sandbox.command import SandboxError
 from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.answers.programs.suites import Suites
 from e1_trl.problems.arguments import ProblemArguments
-from e1_trl.problems.benchmarks import LIVECODEBENCH
-from e1_trl.problems.prompts import STARTER, ask_program
 
 logger = logging.getLogger(__name__)
 
@@ -49,39 +48,6 @@ CODEFORCES = (
 )
 LEETCODE = "Please solve the programming task below using a self-contained code snippet in a markdown code block.\n\n"
 SAMPLE_TESTS, OFFICIAL_TESTS = "sample-tests", "official-tests"  # which a report on Codeforces is called by
-RELEASES = tuple(f"v{number}" for number in range(1, 7))
-
-
-@dataclass(frozen=True)
-class Window:
-    """Which of LiveCodeBench's problems: a release, and the days of the contests, without the last. Here the paper's.
-
-    Raises:
-        ValueError: there is no such release, a day is not written as 2024-08-01, or there is none between them.
-    """
-
-    release: str = LIVECODEBENCH[0]
-    since: str = LIVECODEBENCH[1]
-    until: str = LIVECODEBENCH[2]
-
-    def __post_init__(self) -> None:
-        if self.release not in RELEASES:
-            raise ValueError(f"LiveCodeBench has no release {self.release!r}; it has {', '.join(RELEASES)}")
-        for day in (self.since, self.until):
-            if date.fromisoformat(day).isoformat() != day:
-                raise ValueError(f"{day!r} is no day as 2024-08-01 is")
-        if self.since >= self.until:
-            raise ValueError(f"LiveCodeBench's problems from {self.since} to before {self.until} are none")
-
-    @property
-    def files(self) -> list[str]:
-        """Those on the Hub that the release consists of."""
-        last = RELEASES.index(self.release) + 1
-        return ["test.jsonl", *(f"test{number}.jsonl" for number in range(2, last + 1))]
-
-    def __str__(self) -> str:
-        """What a report adds to the benchmark's name: nothing for the paper's window."""
-        return "" if self == Window() else f"-{self.release}-{self.since}-{self.until}"
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from tqdm import tqdm
 from trl import DatasetMixtureConfig, TrlParser
 
 from e1_trl.answers.grade import Grader, Outcome
-from e1_trl.answers.graders import make_grader
+from e1_trl.answers.kinds import PROGRAMS, kind_of, make_grader
 from e1_trl.answers.programs.rows import SOLUTIONS, in_block, references
 from e1_trl.atomic import StoreError, write_atomically
 from e1_trl.problems.selection import identity
@@ -77,7 +77,7 @@ def validate(
         ValueError, OSError, StoreError: one line about what is wrong with the recipe, its dataset or this machine.
     """
     output = arguments.output or script_args.exclude
-    if script_args.grader != "programs":
+    if kind_of(script_args.grader) is not PROGRAMS:
         raise ValueError(
             f"the recipe's grader is {script_args.grader!r}; only programs bring solutions that can be run"
         )

@@ -1,0 +1,207 @@
+r"""What kind of answer a problem has: one record says how it is asked for, read, graded and reported.
+
+There are two, mathematics and programs. A third is a module with a `KIND`, named as the grader (`e1 eval --grader
+letters`, or `grader: letters` in a recipe). Multiple choice, whole:
+
+    import re
+
+    from e1_trl.answers.grade import Grade, Grader, Outcome
+    from e1_trl.answers.kinds import Kind
+
+
+    class Letters(Grader):
+        version = "letters 1"
+
+        def grade(self, solutions, references, free_text=None):
+            return [self.judge(*each) for each in zip(solutions, references, strict=True)]
+
+        def judge(self, solution, accepted):
+            letters = re.findall(r"\b[A-D]\b", solution)
+            if not letters:
+                return Grade(Outcome.UNPARSEABLE, None)
+            return Grade(Outcome.CORRECT if letters[-1] in accepted else Outcome.WRONG, letters[-1])
+
+
+    KIND = Kind(lambda arguments, workers: Letters(), ask=lambda problem, row, _: f"{problem}\n{row['choices']}")
+
+Imports a grader when it is asked for.
+"""
+
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from e1_trl.answers.arguments import GradingArguments
+from e1_trl.answers.grade import PROGRAM_FAULTS, Grader, Outcome
+from e1_trl.answers.mathematics.boxes import boxed_answer
+from e1_trl.answers.programs.asking import STARTER, ask_program
+from e1_trl.answers.programs.rows import SOLUTIONS, in_block, read_answer, references
+from e1_trl.answers.programs.suite import Suite
+from e1_trl.answers.programs.suites import Suites
+
+Row = Mapping[str, Any]  # of a dataset
+
+INSTRUCTION = "Let's think step by step and output the final answer within \\boxed{}."  # the authors' data preparation
+
+# Of one program on one test. Wall time ends what sleeps; on a loaded machine, a right program waits, too.
+MEMORY = 2**32  # bytes
+OUTPUT = 2**24  # bytes
+WALL = 4  # times the CPU time
+PATIENCE = 10.0  # seconds of wall time besides
+
+
+def problem_alone(problem: str, row: Row, arguments: GradingArguments) -> str:
+    """The problem, which asks for its answer itself."""
+    return problem
+
+
+def read_texts(row: Row, column: str, arguments: GradingArguments) -> list[str]:
+    """The accepted answers in a column: a text, a number, or a list of them; none if one of them cannot be used."""
+    found = row[column]
+    answers = [_text(form) for form in (found if isinstance(found, list) else [found])]
+    return answers if all(answers) else []
+
+
+def _text(answer: Any) -> str:
+    """An answer as text; "" for what cannot be one."""
+    if isinstance(answer, bool) or not isinstance(answer, (str, int, float)):
+        return ""
+    if isinstance(answer, float) and math.isnan(answer):
+        return ""
+    if isinstance(answer, float) and answer.is_integer():
+        return str(int(answer))  # JSON readers make a whole column of integers float if one row is null or 0.5
+    return str(answer).strip()
+
+
+def show_accepted(row: Row, grader: Grader) -> list[str]:
+    """The accepted answers, for a dry run."""
+    return [f"answers          {row['answers']}"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the answers to problems are.
+
+    Attributes:
+        grader: from the arguments and a number of processes that work at a time.
+        columns: where the accepted answers stand unless a column is named: the first of these that there is.
+        wanted: what must stand there, for messages.
+        read: the accepted answers in a column of a row. None, or a ValueError of one line: it cannot be used.
+        ask: the message that asks for an answer, from a problem that is a text, and its row.
+        show: lines about the first row of a training, for a dry run: what is accepted, and what is not.
+        faults: outcomes whose shares a report says one by one; where there are none, it sums up all that is neither
+            right nor wrong.
+        votes: whether what most samples answer means anything (maj@k).
+        boxed: whether an answer stands in a box, for which the reward `format` looks.
+        kept: where accepted answers are names of what is kept in files, whether one is still there.
+    """
+
+    grader: Callable[[GradingArguments, int], Grader]
+    columns: tuple[str, ...] = ("answers", "answer", "solution")  # the last is TRL's name for the gold answer
+    wanted: str = "a text, a number, or a list of them, none of them empty"
+    read: Callable[[Row, str, GradingArguments], list[str]] = read_texts
+    ask: Callable[[str, Row, GradingArguments], str] = problem_alone
+    show: Callable[[Row, Grader], list[str]] = show_accepted
+    faults: tuple[Outcome, ...] = ()
+    votes: bool = True
+    boxed: bool = True
+    kept: Callable[[str], bool] | None = None
+
+
+def _mathematics_grader(arguments: GradingArguments, workers: int) -> Grader:
+    from e1_trl.answers.mathematics.grader import MathematicsGrader
+
+    return MathematicsGrader(arguments.grading_time_limit, workers)
+
+
+def _show_mathematics(row: Row, grader: Grader) -> list[str]:
+    """The gold answer in a box, graded against itself; then with a digit appended."""
+    answers = row["answers"]
+    if not answers:
+        return ["gold answer      none"]
+    gold = boxed_answer(answers[0]) or answers[0]
+    boxes = [rf"\boxed{{{gold}}}", rf"\boxed{{{gold}1}}"]
+    grades = grader.grade(boxes, [answers, answers])
+    shown = [f"{box} is {grade.outcome}" for box, grade in zip(boxes, grades, strict=True)]
+    return [f"gold answer      {answers}: {'; '.join(shown)}"]
+
+
+def _program_grader(arguments: GradingArguments, workers: int) -> Grader:
+    from e1_trl.answers.programs.grader import ProgramGrader
+    from e1_trl.answers.programs.sandbox.box import Limits
+    from e1_trl.answers.programs.sandbox.command import SandboxError
+    from e1_trl.answers.programs.sandbox.isolation import choose
+
+    cpu = arguments.grading_time_limit
+    try:
+        isolation = choose()
+    except SandboxError as error:
+        raise ValueError(str(error)) from error
+    limits = Limits(cpu=cpu, wall=WALL * cpu + PATIENCE, memory=MEMORY, output=OUTPUT)
+    return ProgramGrader(limits, workers, isolation)
+
+
+def _show_program(row: Row, grader: Grader) -> list[str]:
+    """The tests of a problem; its own solution, if it brings one, and a program that does nothing, graded."""
+    if not row["answers"]:
+        return ["tests            none"]
+    suite = Suite.from_text(Suites()[row["answers"][0]])
+    tried = {"a program that does nothing": "pass"}
+    if known := references(row, SOLUTIONS):
+        tried = {"its own solution": known[0], **tried}
+    grades = grader.grade([in_block(program) for program in tried.values()], [row["answers"]] * len(tried))
+    shown = [f"{name} is {grade.outcome}" for name, grade in zip(tried, grades, strict=True)]
+    called = f"calls of {suite.call}" if suite.call else "on stdin"
+    return [f"tests            {len(suite.cases)} {called}, compared by the rule {suite.rule}: {'; '.join(shown)}"]
+
+
+MATHEMATICS = Kind(
+    _mathematics_grader, ask=lambda problem, row, arguments: f"{problem} {INSTRUCTION}", show=_show_mathematics
+)
+PROGRAMS = Kind(
+    _program_grader,
+    columns=("tests",),
+    wanted="tests of a known shape",
+    read=lambda row, column, arguments: [Suites().add(read_answer(row, column, arguments.max_tests))],
+    ask=lambda problem, row, arguments: ask_program(problem, row.get(STARTER), arguments.program_prompt),
+    show=_show_program,
+    faults=PROGRAM_FAULTS,
+    votes=False,  # no two programs need be the same text
+    boxed=False,
+    kept=lambda name: name in Suites(),
+)
+KINDS = {"mathematics": MATHEMATICS, "programs": PROGRAMS}
+
+
+def kind_of(grader: str) -> Kind:
+    """The kind of answer that a grader of this name is for; a module is imported, from the working directory, too.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if grader in KINDS:
+        return KINDS[grader]
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found = import_module(grader).KIND
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"grader is {grader!r}; it must be {' or '.join(KINDS)}, or a module with a KIND of its own ({error})"
+        ) from error
+    if not isinstance(found, Kind):
+        raise ValueError(f"grader is {grader!r}, whose KIND is no e1_trl.answers.kinds.Kind")
+    return found
+
+
+def make_grader(arguments: GradingArguments, workers: int) -> Grader:
+    """The grader that the arguments name, which works in so many processes at a time.
+
+    Raises:
+        ValueError: this machine allows no sandbox for programs.
+    """
+    return kind_of(arguments.grader).grader(arguments, workers)

@@ -1,0 +1,43 @@
+"""A kind of answer of one's own: the module in the docstring, named as the grader."""
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from datasets import Dataset
+
+from e1_trl.answers import kinds
+from e1_trl.answers.grade import Outcome
+from e1_trl.answers.kinds import kind_of, make_grader
+from e1_trl.problems.arguments import ProblemArguments
+from e1_trl.problems.load import make_problems
+
+
+def test_a_third_kind_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = str(kinds.__doc__)
+    start, end = shown.index("    import re"), shown.index("Imports a grader")
+    (tmp_path / "letters.py").write_text(textwrap.dedent(shown[start:end]))
+    monkeypatch.chdir(tmp_path)
+    arguments = ProblemArguments(grader="letters")
+    rows = [{"problem": "Which is prime?", "choices": "A) 4 B) 5", "answer": "B"}]
+    (row,) = make_problems(Dataset.from_list(rows), "choices", arguments)
+    assert row["prompt"][0]["content"] == "Which is prime?\nA) 4 B) 5" and row["answers"] == ["B"]
+    with make_grader(arguments, workers=1) as grader:
+        solutions = ["4 is not, so B", "B, no: A", "five"]
+        grades = grader.grade(solutions, [row["answers"]] * 3)
+        assert [each.outcome for each in grades] == [Outcome.CORRECT, Outcome.WRONG, Outcome.UNPARSEABLE]
+    assert kind_of("letters").show(row, grader) == ["answers          ['B']"]
+
+
+@pytest.mark.parametrize(
+    ("grader", "expected"),
+    [
+        ("other", r"grader is 'other'; it must be mathematics or programs, or a module with a KIND .*No module"),
+        ("math", r"grader is 'math'; it must be .*KIND"),
+        (".letters", r"grader is '\.letters'; it must be"),
+    ],
+)
+def test_what_is_no_kind_is_refused_in_one_line(grader: str, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected) as error:
+        ProblemArguments(grader=grader)
+    assert "\n" not in str(error.value)
