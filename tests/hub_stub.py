@@ -244,7 +244,9 @@ def faults(card: str) -> list[str]:
     found = []
     for key in ("base_model", "datasets"):
         names = [data[key]] if isinstance(data.get(key), str) else data.get(key) or []
-        found += [f"{key}: {name!r} is no id on the Hub" for name in names if not re.fullmatch(r"[^/.][^/]*/[^/]+", name)]
+        found += [
+            f"{key}: {name!r} is no id on the Hub" for name in names if not re.fullmatch(r"[^/.][^/]*/[^/]+", name)
+        ]
     return found
 
 

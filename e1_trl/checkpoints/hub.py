@@ -1,4 +1,4 @@
-"""The Hub: what is made sure of before a training, the upload of a model or its card, and the Hub's errors in one line."""
+"""The Hub: checks before a training that will upload, the upload of a model or its card, errors in one line."""
 
 import hashlib
 from pathlib import Path

@@ -36,7 +36,7 @@ from e1_trl.report.provenance import FILE as PROVENANCE
 from e1_trl.report.provenance import Provenance
 
 README, DETAILS = "README.md", "e1"
-OTHERS_README = f"_{README}"  # what starts with _ no training uploads
+OTHERS = f"_{README}"  # what starts with _ no training uploads
 RESULTS, EVAL_RESULTS = f"{DETAILS}/results-", ".eval_results/e1-"  # what the paths of what was measured begin with
 MEASURED = (RESULTS, EVAL_RESULTS)
 RECIPE, VERSIONS = f"{DETAILS}/recipe.yaml", f"{DETAILS}/versions.txt"
@@ -157,12 +157,8 @@ def _yours(folder: Path) -> str:
         return ""
     if found := YOURS.search(text):
         return found[1]
-    logger.warning(
-        "%s is kept as %s: it has no lines <!-- yours --> and <!-- /yours -->, between which a card keeps what you write",
-        file,
-        OTHERS_README,
-    )
-    file.replace(folder / OTHERS_README)
+    logger.warning("%s is kept as %s; a card keeps what is between <!-- yours --> and <!-- /yours -->", file, OTHERS)
+    file.replace(folder / OTHERS)
     return ""
 
 

@@ -15,13 +15,7 @@ from typing import Any
 import torch
 from accelerate.utils import is_peft_model
 from datasets import Dataset, IterableDataset
-from transformers import (
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    PrinterCallback,
-    ProgressCallback,
-    TrainerControl,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, ProgressCallback
 from trl import GRPOTrainer
 from trl.extras.profiling import profiling_context
 from trl.trainer.utils import get_callable_name
@@ -189,7 +183,7 @@ class E1Trainer(GRPOTrainer):
         if self.budget_evaluation is None:
             return super().evaluate(*arguments, **options)
         metrics = self.budget_evaluation()
-        self.control: TrainerControl = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
     def create_model_card(self, model_name: str | None = None, **more: Any) -> None:

@@ -128,7 +128,9 @@ def test_your_own_words_are_kept_between_their_lines_and_the_rest_is_written_ane
     assert file.read_text() == once and not (folder / "_README.md").exists()
 
 
-@pytest.mark.parametrize("old", ["---\ntags: [\n---\n# Mine\n", "# E1\n<!-- e1:serving -->\nold\n<!-- /e1:serving -->\n"])
+@pytest.mark.parametrize(
+    "old", ["---\ntags: [\n---\n# Mine\n", "# E1\n<!-- e1:serving -->\nold\n<!-- /e1:serving -->\n"]
+)
 def test_a_readme_of_another_making_is_kept_beside_the_card(
     folder: Path, old: str, caplog: pytest.LogCaptureFixture
 ) -> None:

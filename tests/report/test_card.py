@@ -21,7 +21,6 @@ from e1_trl.checkpoints.origin import Origin
 from e1_trl.report import samples
 from e1_trl.report.conditions import Conditions
 
-
 TRAINING = Details(Trained("</think>", "</think>", 1, Budget(8, 8)), Origin("base", None))
 WHOLE = replace(CONDITIONS, problems=5)
 
