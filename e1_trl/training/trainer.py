@@ -183,7 +183,7 @@ class E1Trainer(GRPOTrainer):
         if self.budget_evaluation is None:
             return super().evaluate(*arguments, **options)
         metrics = self.budget_evaluation()
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
     def create_model_card(self, model_name: str | None = None, **more: Any) -> None:
