@@ -26,7 +26,6 @@ from trl import DatasetMixtureConfig, ModelConfig, TrlParser, get_peft_config, g
 from e1_trl.answers.grade import Grader
 from e1_trl.answers.kinds import INSTRUCTION, make_grader
 from e1_trl.checkpoints import hub
-from e1_trl.checkpoints.model_card import README, read
 from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import shown
 from e1_trl.report.provenance import FILE as PROVENANCE
@@ -85,9 +84,6 @@ def prepare(
         if dataset is not None:
             check_columns(dataset, rewards, args)
     check_size(problems.train, args)
-    card = Path(args.output_dir, README)
-    if args.process_index == 0 and card.exists():
-        read(card)  # PEFT reads it before it saves an adapter, and would lose that
     if args.push_to_hub and args.process_index == 0:
         hub.reserve(args.hub_model_id or Path(args.output_dir).resolve().name, args.hub_private_repo, args.hub_revision)
     if torch.cuda.is_available():
@@ -154,6 +150,9 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
         SystemExit: the upload failed; one line, which says where the model is.
     """
     args, evaluation = recipe.args, recipe.problems.evaluation
+    output = Path(args.output_dir)
+    if args.push_to_hub and args.log_completions and args.process_index == 0:
+        hub.keep_from_the_hub(output)
     with recipe.grader:
         trainer = E1Trainer(
             model=recipe.model.model_name_or_path,
@@ -168,35 +167,31 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
         if args.eval_budgets and evaluation is not None:
             budgets, samples = args.evaluation_budgets, args.eval_samples
             trainer.add_callback(BudgetEvaluation(trainer, evaluation, budgets, recipe.grader, samples))
-        trainer.origin = replace(
-            trainer.origin,
+        origin = replace(
+            trainer.details.origin,
             datasets=recipe.datasets,
             instruction=recipe.instruction,
             conversations=not isinstance(recipe.problems.train[0]["prompt"], str),
             chat_template_kwargs=args.chat_template_kwargs or {},
         )
-        trainer.recipe = (
-            written if trainer.origin.commit is None else {**written, "model_revision": trainer.origin.commit}
-        )
+        pinned = {} if origin.commit is None else {"model_revision": origin.commit}
+        trainer.details = replace(trainer.details, origin=origin, recipe={**written, **pinned})
         trainer.create_model_card()  # before PEFT saves one of its own
-        resumed = recipe.checkpoint is not None and (Path(args.output_dir) / PROVENANCE).exists()
+        resumed = recipe.checkpoint is not None and (output / PROVENANCE).exists()
         if trainer.is_world_process_zero() and not resumed:  # which may train nothing, and only upload
-            Provenance.here([args.seed]).write(Path(args.output_dir))
+            Provenance.here([args.seed]).write(output)
         trainer.train(resume_from_checkpoint=recipe.checkpoint)
     trainer.save_state()
-    if not args.push_to_hub:
-        trainer.save_model()
-        trainer.create_model_card()
-        return
-    try:
-        trainer.push_to_hub()  # saves the model and its card, too, where save_model would upload a first time
-    except Exception as error:
-        if not hub.failed(error):
-            raise
-        sys.exit(
-            f"e1_trl.train: the upload to {trainer.hub_model_id} failed: {hub.said(error)}; the model is whole in "
-            f"{args.output_dir}: the same command with --resume_from_checkpoint true uploads it, without training"
-        )
+    trainer.save_model(_internal_call=True)  # which leaves the upload to us
+    trainer.create_model_card()
+    if args.push_to_hub and trainer.is_world_process_zero():
+        try:
+            hub.push(output, trainer.hub_model_id, args.hub_revision)
+        except ValueError as error:
+            sys.exit(
+                f"e1_trl.train: {error}; the model is whole in {output}: the same command with "
+                "--resume_from_checkpoint true uploads it, without training"
+            )
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -8,6 +8,7 @@ import base64
 import contextlib
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import huggingface_hub
+import pytest
 import yaml
 
 WRITER, READER = "hf_writer", "hf_reader"  # tokens
@@ -34,7 +37,9 @@ class Commit:
 
 @dataclass
 class Repository:
-    private: bool
+    """Commits by branch, the first of which is empty."""
+
+    private: bool = False
     branches: dict[str, list[Commit]] = field(default_factory=lambda: {"main": [Commit("0" * 40, "", {}, set())]})
 
     def at(self, revision: str) -> Commit | None:
@@ -44,7 +49,7 @@ class Repository:
 
 
 class Hub(ThreadingHTTPServer):
-    """The server; `repositories` by id, and what was asked of it.
+    """The server; `repositories` by id.
 
     Uploads of large files wait while it is `stalled`, as over a line that is down, and are refused while it is `full`.
     """
@@ -55,7 +60,6 @@ class Hub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.repositories: dict[str, Repository] = {}
         self.large: dict[str, bytes] = {}  # by SHA-256
-        self.requests: list[str] = []
         self.uploading = threading.Event()
         self.stalled = self.full = False
 
@@ -66,17 +70,19 @@ class Hub(ThreadingHTTPServer):
     @property
     def environment(self) -> dict[str, str]:
         """Of programs that are to take it for the Hub, and may write there."""
-        return {
-            "HF_ENDPOINT": self.address,
-            "HF_HUB_DISABLE_XET": "1",
-            "HF_HUB_OFFLINE": "0",
-            "HF_TOKEN": WRITER,
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-        }
+        switches = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_TELEMETRY": "1"}
+        return {"HF_ENDPOINT": self.address, "HF_TOKEN": WRITER, **switches}
+
+    def stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Have this process take it for the Hub."""
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", self.address)
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
+        for name, value in self.environment.items():
+            monkeypatch.setenv(name, value)
 
     def add(self, name: str, files: dict[str, bytes]) -> None:
         """Make a repository with one commit."""
-        repository = self.repositories.setdefault(name, Repository(private=False))
+        repository = self.repositories.setdefault(name, Repository())
         identity = hashlib.sha1("".join(sorted(files)).encode()).hexdigest()
         repository.branches["main"].append(Commit(identity, "", files, set(files)))
 
@@ -89,13 +95,14 @@ class Handler(BaseHTTPRequestHandler):
     server: Hub
 
     def do_GET(self) -> None:
-        self._respond(self._read)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._read(self._parts)
 
-    def do_HEAD(self) -> None:
-        self.do_GET()
+    do_HEAD = do_GET  # noqa: N815
 
     def do_POST(self) -> None:
-        self._respond(self._write)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._write(self._parts)
 
     def do_PUT(self) -> None:
         self.server.uploading.set()
@@ -108,31 +115,22 @@ class Handler(BaseHTTPRequestHandler):
         self.server.large[oid] = content
         return self._answer({})
 
-    def _respond(self, answer: Any) -> None:
-        parts = [unquote(part) for part in urlsplit(self.path).path.split("/")[1:]]
-        self.server.requests.append(f"{self.command} {self.path}")
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            answer(parts)
+    @property
+    def _parts(self) -> list[str]:
+        return [unquote(part) for part in urlsplit(self.path).path.split("/")[1:]]
 
+    @property
     def _token(self) -> str | None:
         return (self.headers["Authorization"] or "").removeprefix("Bearer ") or None
 
     def _read(self, parts: list[str]) -> None:
-        if parts == ["api", "whoami-v2"]:
-            if self._token() is None:
-                return self._refuse(401)
-            role = "write" if self._token() == WRITER else "read"
-            return self._answer({"name": "someone", "auth": {"accessToken": {"role": role}}, "orgs": [{"name": "org"}]})
         kind, parts = (parts[1], parts[2:]) if parts[0] == "api" else ("resolve", parts[parts[0] == "datasets" :])
-        repository = self.server.repositories.get("/".join(parts[:2]))
-        if (
-            kind not in ("models", "datasets", "resolve")
-            or repository is None
-            or (repository.private and not self._token())
-        ):
+        name = "/".join(parts[:2])
+        repository = self.server.repositories.get(name)
+        if kind not in ("models", "datasets", "resolve") or repository is None:
             return self._refuse(404, "RepoNotFound")
         if parts[2:3] == ["auth-check"]:
-            return self._answer({}) if self._token() == WRITER and parts[0] in OWNERS else self._refuse(403)
+            return self._answer({}) if self._token == WRITER and parts[0] in OWNERS else self._refuse(403)
         action, revision, *path = [*parts[2:], "", ""] if len(parts) < 4 else parts[2:]
         commit = repository.at(revision or "main")
         if commit is None:
@@ -144,34 +142,28 @@ class Handler(BaseHTTPRequestHandler):
             inside = [each for each in files if each["path"].startswith("/".join([*filter(None, path), ""]))]
             return self._answer([{"type": "file", **each} for each in inside])
         siblings = [{"rfilename": each["path"], "blobId": each["oid"], **each} for each in files]
-        name = "/".join(parts[:2])
-        return self._answer(
-            {"id": name, "modelId": name, "sha": commit.id, "private": repository.private, "siblings": siblings}
-        )
+        return self._answer({"id": name, "modelId": name, "sha": commit.id, "private": False, "siblings": siblings})
 
     @staticmethod
     def _described(path: str, content: bytes) -> dict[str, Any]:
-        blob = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-        found: dict[str, Any] = {"path": path, "size": len(content), "oid": blob}
-        if path.endswith(LARGE):
-            sha256 = hashlib.sha256(content).hexdigest()
-            found["lfs"] = {"oid": sha256, "sha256": sha256, "size": len(content), "pointerSize": 130}
-        return found
+        blob, sha256 = hashlib.sha1(b"blob %d\0" % len(content) + content), hashlib.sha256(content).hexdigest()
+        lfs = {"lfs": {"oid": sha256, "sha256": sha256, "size": len(content), "pointerSize": 130}}
+        found = {"path": path, "size": len(content), "oid": blob.hexdigest()}
+        return {**found, **(lfs if path.endswith(LARGE) else {})}
 
     def _file(self, commit: Commit, path: str) -> None:
         if path not in commit.files:
-            return self._refuse(404, "EntryNotFound", {"X-Repo-Commit": commit.id})
-        content = commit.files[path]
-        etag = hashlib.sha256(content).hexdigest()
-        headers = {"ETag": f'"{etag}"', "X-Repo-Commit": commit.id, "Content-Type": "application/octet-stream"}
-        return self._send(200, content, headers)
+            return self._refuse(404, "EntryNotFound")
+        etag = hashlib.sha256(commit.files[path]).hexdigest()
+        return self._send(200, commit.files[path], {"ETag": f'"{etag}"', "X-Repo-Commit": commit.id})
 
     def _write(self, parts: list[str]) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"] or 0)).decode()
         if parts == ["api", "validate-yaml"]:
-            return self._validate(json.loads(body)["content"])
-        if self._token() != WRITER:
-            return self._refuse(403 if self._token() else 401)
+            found = [{"message": fault} for fault in faults(json.loads(body)["content"])]
+            return self._answer({"errors": found, "warnings": []}, 400 if found else 200)
+        if self._token != WRITER:
+            return self._refuse(403 if self._token else 401)
         if parts == ["api", "repos", "create"]:
             return self._create(json.loads(body))
         if parts[2:] == ["info", "lfs", "objects", "batch"]:
@@ -200,11 +192,10 @@ class Handler(BaseHTTPRequestHandler):
         return self._answer({"url": f"{self.server.address}/{name}", "name": name}, 409 if there else 200)
 
     def _batch(self, objects: list[dict[str, Any]]) -> None:
-        found = []
         for each in objects:
-            upload = {"actions": {"upload": {"href": f"{self.server.address}/lfs/{each['oid']}"}}}
-            found.append({**each, **({} if each["oid"] in self.server.large else upload)})
-        self._answer({"transfer": "basic", "objects": found})
+            if each["oid"] not in self.server.large:
+                each["actions"] = {"upload": {"href": f"{self.server.address}/lfs/{each['oid']}"}}
+        self._answer({"transfer": "basic", "objects": objects})
 
     def _commit(self, name: str, commits: list[Commit], lines: list[dict[str, Any]]) -> None:
         files, changed, message = dict(commits[-1].files), set[str](), ""
@@ -212,33 +203,22 @@ class Handler(BaseHTTPRequestHandler):
             value = line["value"]
             if line["key"] == "header":
                 message = value["summary"]
-            elif line["key"] == "file":
+                continue
+            changed.add(value["path"])
+            if line["key"] == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
-                changed.add(value["path"])
             elif line["key"] == "lfsFile":
                 files[value["path"]] = self.server.large[value["oid"]]
-                changed.add(value["path"])
             elif line["key"] == "deletedFile":
                 del files[value["path"]]
-                changed.add(value["path"])
-            else:
-                return self._refuse(400)
-        card = files.get("README.md", b"").decode()
-        if card and faults(card):
-            return self._refuse(400, "; ".join(faults(card)))
+        if "README.md" in files and (found := faults(files["README.md"].decode())):
+            return self._refuse(400, "; ".join(found))
         identity = hashlib.sha1(json.dumps([commits[-1].id, message, sorted(changed)]).encode()).hexdigest()
         commits.append(Commit(identity, message, files, changed))
-        url = f"{self.server.address}/{name}/commit/{identity}"
-        return self._answer({"success": True, "commitUrl": url, "commitOid": identity, "hookOutput": ""})
+        return self._answer({"commitUrl": f"{self.server.address}/{name}/commit/{identity}", "commitOid": identity})
 
-    def _validate(self, content: str) -> None:
-        found = faults(content)
-        self._answer({"errors": [{"message": each} for each in found], "warnings": []}, 400 if found else 200)
-
-    def _refuse(self, status: int, code: str = "", headers: dict[str, str] | None = None) -> None:
-        self._send(
-            status, json.dumps({"error": code or str(status)}).encode(), {"X-Error-Code": code, **(headers or {})}
-        )
+    def _refuse(self, status: int, code: str = "") -> None:
+        self._send(status, json.dumps({"error": code or str(status)}).encode(), {"X-Error-Code": code})
 
     def _answer(self, content: object, status: int = 200) -> None:
         self._send(status, json.dumps(content).encode(), {"Content-Type": "application/json"})
@@ -263,11 +243,10 @@ def faults(card: str) -> list[str]:
         return ["the metadata are no mapping"]
     found = []
     for key in ("base_model", "datasets"):
-        for name in [data[key]] if isinstance(data.get(key), str) else data.get(key) or []:
-            if name.count("/") != 1 or name.startswith(("/", ".")):
-                found.append(f"{key}: {name!r} is no id on the Hub")
-    if data.get("license") == "license" or "licence" in data:
-        found.append("license is none that there is")
+        names = [data[key]] if isinstance(data.get(key), str) else data.get(key) or []
+        found += [
+            f"{key}: {name!r} is no id on the Hub" for name in names if not re.fullmatch(r"[^/.][^/]*/[^/]+", name)
+        ]
     return found
 
 

@@ -113,7 +113,7 @@ def test_recipes_and_accelerate_configurations_are_found_in_an_installed_wheel(w
     recipe, accelerate_config, version = found.stdout.split()
     assert recipe == str(tmp_path / "e1_trl/recipes/E1-Math-1.5B.yaml")
     assert accelerate_config == str(tmp_path / "e1_trl/accelerate_configs/zero2.yaml")
-    assert version == PROJECT["version"]
+    assert version == PROJECT["version"] and (tmp_path / "e1_trl/checkpoints/card.jinja").is_file()
     shipped = {file.name for file in Path(recipe).parent.iterdir()}
     assert shipped == {file.name for file in (ROOT / "recipes").glob("E1-*.yaml")}
 

@@ -6,7 +6,6 @@ A server, a client or an evaluation takes its defaults from it. Knows nothing ab
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, HFValidationError
@@ -62,9 +61,9 @@ class Trained:
     curve: tuple[Point, ...] = ()
 
     @classmethod
-    def of(cls, marker: Marker, forced_text: str, budget: Budget) -> "Trained":
-        """A model that was trained at this budget and is not evaluated."""
-        return cls(marker.text, forced_text, len(marker.forced_ids), budget)
+    def of(cls, marker: Marker, forced_text: str | None, budget: Budget) -> "Trained":
+        """A model that was trained at this budget and is not evaluated; without a forced text that is the marker."""
+        return cls(marker.text, marker.text if forced_text is None else forced_text, len(marker.forced_ids), budget)
 
     @property
     def budgets(self) -> list[Budget]:
@@ -85,15 +84,12 @@ class Trained:
         """
         try:
             content = json.loads(file.read_text())
-            if content["format"] != FORMAT:
-                raise ValueError(f"format {content['format']!r}, not {FORMAT}")
-            found = cls(
-                marker=_of(str, content["marker"]),
-                forced_text=_of(str, content["forced_text"]),
-                forced_tokens=_of(int, content["forced_tokens"]),
-                budget=Budget(**content["budget"]),
-                curve=tuple(Point(**point) for point in content["curve"]),
-            )
+            curve = tuple(Point(**point) for point in content["curve"])
+            budget = Budget(**content["budget"])
+            found = cls(content["marker"], content["forced_text"], content["forced_tokens"], budget, curve)
+            kinds = [type(value) for value in (found.marker, found.forced_text, found.forced_tokens)]
+            if content["format"] != FORMAT or kinds != [str, str, int]:
+                raise ValueError(f"format {content['format']!r}, not {FORMAT}, or no texts and number of tokens")
             _ = found.budgets  # raises where one of them is none
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{file} does not say a model's budgets as e1_trl writes them: {error!r}") from error
@@ -125,9 +121,3 @@ def find_file(model: str, name: str, revision: str | None) -> Path | None:
         return None
     except HFValidationError as error:
         raise OSError(f"{model} is neither a folder nor an id on the Hub") from error
-
-
-def _of(kind: type, value: Any) -> Any:
-    if not isinstance(value, kind):
-        raise ValueError(f"{value!r} is no {kind.__name__}")
-    return value

@@ -11,7 +11,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,11 +34,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("checkpoint", type=Path, help="folder of a model that e1_trl has trained")
     parser.add_argument(
-        "--results",
-        type=Path,
-        nargs="+",
-        default=[],
-        help="its finished evaluations; unset: what is there stays",
+        "--results", type=Path, nargs="+", default=[], help="its finished evaluations; unset: what is there stays"
     )
     parser.add_argument("--name", help="what the card calls the model; unset: the repository, or the folder")
     parser.add_argument("--push", metavar="REPOSITORY", help="upload the card to where the model lies on the Hub")
@@ -53,31 +49,28 @@ def card(arguments: argparse.Namespace) -> None:
         StoreError, ValueError, OSError: one line about what is wrong.
     """
     # Libraries of seconds: not for reading the command line.
-    from e1_trl.checkpoints import model_card
-    from e1_trl.checkpoints.hub import check_weights, push_card
+    from e1_trl.checkpoints import hub, model_card
+    from e1_trl.checkpoints.origin import Origin
     from e1_trl.report import document
 
     folder = arguments.checkpoint
     if not (folder / BUDGET).exists():
         raise ValueError(f"there is no {folder / BUDGET}, which a training with e1_trl writes")
     trained, name = Trained.read(folder / BUDGET), arguments.name or arguments.push or str(folder)
+    Origin.read(folder)  # raises before anything is written
     reports = measured(folder, arguments.results, name)
-    model_card.composed(folder, name, "", (), arguments.revision)  # raises before anything is written
     if arguments.push:
-        check_weights(folder, arguments.push, arguments.revision)
+        hub.check_weights(folder, arguments.push, arguments.revision)
     if reports:
-        replace(trained, curve=tuple(points(reports))).write(folder)
-        model_card.clear(folder)
-        images = {}
+        replace(trained, curve=tuple(point for report in reports.values() for point in curve(report))).write(folder)
+        model_card.remove_measured(folder)
         for benchmark, report in reports.items():
-            files = document.write(report, folder / model_card.DETAILS, Path(f"{model_card.RESULTS}{benchmark}").name)
-            images[benchmark] = next(file for file in files if file.suffix == ".png").name
-        write_eval_results(reports, folder)
-    accuracy = model_card.accuracy(reports, images) if reports else None
-    model_card.write(folder, name, accuracy, revision=arguments.revision)
+            document.write(report, folder / model_card.DETAILS, Path(f"{model_card.RESULTS}{benchmark}").name)
+            write_eval_results(report, benchmark, folder)
+    model_card.write(folder, name, arguments.revision)
     print(f"wrote {folder / model_card.README}")
     if arguments.push:
-        print(f"uploaded it: {push_card(folder, arguments.push, arguments.revision)}")
+        print(f"uploaded it: {hub.push(folder, arguments.push, arguments.revision, card_only=True)}")
 
 
 def measured(folder: Path, results: Sequence[Path], name: str) -> "dict[str, Report]":
@@ -100,8 +93,7 @@ def measured(folder: Path, results: Sequence[Path], name: str) -> "dict[str, Rep
                 f"{result} is not an evaluation of the weights in {folder}: it is of {run['model']}, and they are "
                 f"{own}; evaluate that folder itself"
             )
-        answers["model"] = name
-        report = document.Report.of(answers)
+        report = document.Report.of(answers.assign(model=name))
         benchmark = report.rows[0].benchmark
         if benchmark in reports:
             raise ValueError(f"{result} is a second evaluation on {benchmark}; name one of them")
@@ -109,15 +101,21 @@ def measured(folder: Path, results: Sequence[Path], name: str) -> "dict[str, Rep
     return reports
 
 
-def points(reports: "dict[str, Report]") -> list[Point]:
-    """The curve, as `budget.json` has it."""
-    names = Point.__dataclass_fields__
-    rows = [row for report in reports.values() for row in report.rows]
-    return [Point(**{name: value for name, value in asdict(row).items() if name in names}) for row in rows]
+def _as_trained(report: "Report") -> "list[Row]":
+    """The rows of a report that are the model's own: at separate budgets, as it was trained, and without a budget."""
+    from e1_trl.report.rows import REFERENCE
+
+    return [row for row in report.rows if row.method in (REFERENCE, "unconstrained")]
 
 
-def write_eval_results(reports: "dict[str, Report]", folder: Path) -> None:
-    """Write `.eval_results/*.yaml`, a file for each budget of each benchmark that lies on the Hub.
+def curve(report: "Report") -> list[Point]:
+    """What `budget.json` and the card have of a report; the rest is in the report's own files."""
+    names = [each.name for each in fields(Point)]
+    return [Point(**{name: getattr(row, name) for name in names}) for row in _as_trained(report) or report.rows]
+
+
+def write_eval_results(report: "Report", benchmark: str, folder: Path) -> None:
+    """Write `.eval_results/*.yaml`, a file for each budget, of a benchmark that lies on the Hub.
 
     Only of what was asked whole, and sampled as the benchmark says. Every file has notes that name the budget: without
     them a number stands as the model's, whatever its budget.
@@ -127,30 +125,28 @@ def write_eval_results(reports: "dict[str, Report]", folder: Path) -> None:
 
     from e1_trl.checkpoints.model_card import EVAL_RESULTS
     from e1_trl.problems.benchmarks import BENCHMARKS
-    from e1_trl.report.rows import REFERENCE
 
-    for benchmark, report in reports.items():
-        if benchmark not in BENCHMARKS:
-            continue
-        rows = [row for row in report.rows if row.method in (REFERENCE, "unconstrained")]
-        whole = [row for row in rows if _as_the_benchmark(row, report.conditions[0].conditions, BENCHMARKS[benchmark])]
-        if len(whole) < len(rows):
-            print(
-                f"no .eval_results of {benchmark}: that needs all its problems from the Hub, with its own instruction, "
-                "samples, temperature and top_p"
-            )
-        for row in whole:
-            how = f"{row.budget} tokens of thinking+solution ({row.method})"
-            entry = EvalResultEntry(
-                dataset_id=BENCHMARKS[benchmark].hub_id,
-                task_id=benchmark,
-                value=round(100 * row.accuracy, 2),
-                notes=f"{how}, avg@{row.samples}, {row.problems} problems",
-            )
-            text = yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False)
-            file = folder / f"{EVAL_RESULTS}{benchmark}_{row.method}_{row.budget}.yaml"
-            file.parent.mkdir(exist_ok=True)
-            write_atomically(file, partial(Path.write_text, data=text))
+    if benchmark not in BENCHMARKS:
+        return
+    rows = _as_trained(report)
+    whole = [row for row in rows if _as_the_benchmark(row, report.conditions[0].conditions, BENCHMARKS[benchmark])]
+    if len(whole) < len(rows):
+        print(
+            f"no .eval_results of {benchmark}: that needs all its problems from the Hub, with its own instruction, "
+            "samples, temperature and top_p"
+        )
+    for row in whole:
+        how = f"{row.budget} tokens of thinking+solution ({row.method})"
+        entry = EvalResultEntry(
+            dataset_id=BENCHMARKS[benchmark].hub_id,
+            task_id=benchmark,
+            value=round(100 * row.accuracy, 2),
+            notes=f"{how}, avg@{row.samples}, {row.problems} problems",
+        )
+        text = yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False)
+        file = folder / f"{EVAL_RESULTS}{benchmark}_{row.method}_{row.budget}.yaml"
+        file.parent.mkdir(exist_ok=True)
+        write_atomically(file, partial(Path.write_text, data=text))
 
 
 def _as_the_benchmark(row: "Row", conditions: "Conditions", benchmark: "Benchmark") -> bool:

@@ -1,7 +1,6 @@
-"""The Hub, where models are shared: what is made sure of before a training, and what went wrong in one line."""
+"""The Hub: checks before a training that will upload, the upload of a model or its card, errors in one line."""
 
 import hashlib
-import traceback
 from pathlib import Path
 
 import httpx
@@ -13,6 +12,7 @@ from huggingface_hub.errors import (
     OfflineModeIsEnabled,
     RevisionNotFoundError,
 )
+from huggingface_hub.hf_api import RepoSibling
 
 from e1_trl.checkpoints.budget_file import FILE as BUDGET
 from e1_trl.checkpoints.model_card import DETAILS, EVAL_RESULTS, MEASURED, README
@@ -20,6 +20,9 @@ from e1_trl.checkpoints.model_card import DETAILS, EVAL_RESULTS, MEASURED, READM
 ERRORS = (HfHubHTTPError, httpx.HTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled, HFValidationError)
 WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf", ".safetensors.index.json", ".bin.index.json", "adapter_config.json")
 SETTINGS = "training_args.bin"  # no weights, though it is called so
+# By pattern what an earlier model of ours may have left; nothing in the folder of a checkpoint.
+OLD_NUMBERS = [f"{start}*" for start in MEASURED]
+OLD_WEIGHTS = ["model*.safetensors*", "pytorch_model*", "adapter_*"]
 
 
 def keep_from_the_hub(output_dir: Path) -> None:
@@ -34,14 +37,8 @@ def keep_from_the_hub(output_dir: Path) -> None:
         link.symlink_to(tables.name)
 
 
-def failed(error: Exception) -> bool:
-    """Whether an error came from the Hub's client, whose ways to upload have errors of their own."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return isinstance(error, ERRORS) or any("huggingface_hub" in Path(frame.filename).parts for frame in frames)
-
-
-def said(error: BaseException) -> str:
-    """What an error of the Hub says, in one line, and what would help."""
+def one_line(error: BaseException) -> str:
+    """What an error of the Hub says, and what would help."""
     if not isinstance(error, ERRORS) and error.__cause__ is not None:
         error = error.__cause__
     status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
@@ -79,26 +76,14 @@ def reserve(name: str, private: bool | None, revision: str | None) -> str:
         if missing and revision is not None:
             api.create_branch(repository, branch=revision, exist_ok=True)
     except ERRORS as error:
-        raise ValueError(f"push_to_hub: nothing can be uploaded to {name} on the Hub: {said(error)}") from error
+        raise ValueError(f"push_to_hub: nothing can be uploaded to {name} on the Hub: {one_line(error)}") from error
     return repository
 
 
-def remove_stale(folder: Path, repository: str, revision: str | None) -> None:
-    """Remove from a repository what an earlier model of ours left there and this one does not have.
+def push(folder: Path, repository: str, revision: str | None, card_only: bool = False) -> str:
+    """Upload the model in a folder, or only its card and what that speaks of; the address of the commit.
 
-    Its weights would be loaded instead of, or beside, those that have been uploaded; what was measured is of them.
-    """
-    api = HfApi()
-    files = api.list_repo_files(repository, revision=revision)
-    stale = [
-        file for file in files if (_holds_weights(file) or file.startswith(MEASURED)) and not (folder / file).exists()
-    ]
-    if stale:
-        api.delete_files(repository, stale, revision=revision, commit_message="Remove what an earlier model left")
-
-
-def push_card(folder: Path, repository: str, revision: str | None) -> str:
-    """Upload the card of the model in a folder, and what it speaks of, but no weights; the address of the commit.
+    The upload also removes what an earlier model left there: numbers, and weights unless `card_only`.
 
     Raises:
         ValueError: one line: no token, no permission, no Hub.
@@ -108,16 +93,15 @@ def push_card(folder: Path, repository: str, revision: str | None) -> str:
             HfApi().upload_folder(
                 repo_id=repository,
                 folder_path=folder,
-                allow_patterns=[README, BUDGET, f"{DETAILS}/*", f"{EVAL_RESULTS}*"],
-                delete_patterns=[f"{start}*" for start in MEASURED],  # nothing older stays
-                commit_message="Model card",
                 revision=revision,
+                commit_message="Model card" if card_only else "End of training",
+                allow_patterns=[README, BUDGET, f"{DETAILS}/*", f"{EVAL_RESULTS}*"] if card_only else None,
+                ignore_patterns=["_*", "checkpoint-*"],  # as Transformers does
+                delete_patterns=OLD_NUMBERS if card_only else OLD_NUMBERS + OLD_WEIGHTS,
             )
         )
-    except Exception as error:
-        if not failed(error):
-            raise
-        raise ValueError(f"the card cannot be uploaded to {repository}: {said(error)}") from error
+    except Exception as error:  # each of the Hub's ways to upload has errors of its own
+        raise ValueError(f"the upload to {repository} failed: {one_line(error)}") from error
 
 
 def check_weights(folder: Path, repository: str, revision: str | None) -> None:
@@ -130,14 +114,10 @@ def check_weights(folder: Path, repository: str, revision: str | None) -> None:
         HfApi().auth_check(repository, write=True)
         files = HfApi().model_info(repository, revision=revision, files_metadata=True).siblings or []
     except ERRORS as error:
-        raise ValueError(f"the weights in {repository} cannot be compared: {said(error)}") from error
-    there = {
-        sibling.rfilename: sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
-        for sibling in files
-        if _holds_weights(sibling.rfilename)
-    }
+        raise ValueError(f"the weights in {repository} cannot be compared: {one_line(error)}") from error
+    there = {sibling.rfilename: sibling for sibling in files if _holds_weights(sibling.rfilename)}
     here = {file.name: file for file in folder.iterdir() if _holds_weights(file.name)}
-    if there.keys() != here.keys() or any(there[name] not in _hashes(file) for name, file in here.items()):
+    if there.keys() != here.keys() or not all(_same(file, there[name]) for name, file in here.items()):
         raise ValueError(
             f"{repository} holds other weights than {folder}, so the card would not be theirs; push these first"
         )
@@ -147,11 +127,10 @@ def _holds_weights(file: str) -> bool:
     return file.endswith(WEIGHTS) and file != SETTINGS and "/" not in file
 
 
-def _hashes(file: Path) -> tuple[str, str]:
-    """What the Hub calls a file's content: its SHA-256 if it is large, its hash as a blob of git if it is not."""
-    sha256, blob = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % file.stat().st_size, usedforsecurity=False)
-    with file.open("rb") as content:
-        while chunk := content.read(1 << 20):
-            sha256.update(chunk)
-            blob.update(chunk)
-    return sha256.hexdigest(), blob.hexdigest()
+def _same(file: Path, there: RepoSibling) -> bool:
+    """Whether a file is the Hub's, which names contents by SHA-256 if they are large, as blobs of git if not."""
+    if there.lfs is None:
+        content = file.read_bytes()
+        return there.blob_id == hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+    with file.open("rb") as opened:
+        return there.lfs.sha256 == hashlib.file_digest(opened, "sha256").hexdigest()

@@ -33,7 +33,7 @@ class Origin:
 
     base: str
     commit: str | None
-    license: Mapping[str, str] = field(default_factory=dict)
+    license: Mapping[str, Any] = field(default_factory=dict)
     datasets: tuple[str, ...] = ()
     conversations: bool = True
     instruction: str = ""
@@ -63,22 +63,18 @@ class Origin:
         Raises:
             ValueError: it left nothing there.
         """
-        file = folder / FILE
-        if not file.exists():
-            raise ValueError(
-                f"there is no {file}, which a training with e1_trl writes: what {folder} is from is unknown"
-            )
-        content = json.loads(file.read_text())
+        if not (folder / FILE).exists():
+            raise ValueError(f"there is no {folder / FILE}, which a training with e1_trl writes")
+        content = json.loads((folder / FILE).read_text())
         return cls(**{**content, "datasets": tuple(content["datasets"])})
 
 
 def license_of(model: str, revision: str | None) -> dict[str, str]:
     """What the card of a model says of its license: nothing if there is none, or its metadata cannot be read."""
-    file = find_file(model, "README.md", revision)
-    if file is None:
+    if (file := find_file(model, "README.md", revision)) is None:
         return {}
     try:
-        data = ModelCard(file.read_text()).data.to_dict()
+        data = ModelCard.load(file).data
     except (ValueError, yaml.YAMLError):
         return {}
-    return {key: str(data[key]) for key in LICENSE if data.get(key)}
+    return {key: str(value) for key in LICENSE if (value := data.get(key))}

@@ -104,11 +104,6 @@ def accuracies(rows: Sequence[Row]) -> str:
     return table(list(_cells(rows[0], rows)), [list(_cells(row, rows).values()) for row in rows])
 
 
-def curve(rows: Sequence[Row]) -> str:
-    """The rows of one model as a Markdown table."""
-    return table(list(_cells(rows[0], rows))[1:], [list(_cells(row, rows).values())[1:] for row in rows])
-
-
 def _cells(row: Row, rows: Sequence[Row]) -> dict[str, str]:
     """A row of the table of all of them, by column."""
     return {

@@ -9,28 +9,20 @@ import copy
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import is_peft_model
 from datasets import Dataset, IterableDataset
-from transformers import (
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    PrinterCallback,
-    ProgressCallback,
-    TrainerControl,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, ProgressCallback
 from trl import GRPOTrainer
 from trl.extras.profiling import profiling_context
 from trl.trainer.utils import get_callable_name
 
-from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget
-from e1_trl.checkpoints import hub, model_card
 from e1_trl.checkpoints.budget_file import Trained
+from e1_trl.checkpoints.model_card import Details
 from e1_trl.checkpoints.origin import Origin
 from e1_trl.engines.colocated import make_training_engine
 from e1_trl.engines.starting import starting
@@ -55,8 +47,7 @@ class E1Trainer(GRPOTrainer):
     per completion of `solution_text` (what follows the close, which is what is graded; "" if there is none),
     `thinking_end` (`"closed"`, `"forced"` or `"eos"`), `thinking_tokens`, `solution_tokens` and `solution_truncated`.
 
-    For the model card, `origin` says what the model is trained from and on, and `recipe` how; the training script says
-    all of it.
+    `details` are for the model card; the training script adds what it knows.
 
     Raises:
         ValueError: budget, context length, dataset, rewards and configuration do not fit together; before the model is
@@ -102,8 +93,6 @@ class E1Trainer(GRPOTrainer):
         args = copy.copy(args)
         args.max_completion_length = settled.completion
         args.vllm_max_model_length = settled.close.context
-        if args.push_to_hub and args.log_completions and args.process_index == 0:
-            hub.keep_from_the_hub(Path(args.output_dir))
         revision = (args.model_init_kwargs or {}).get("revision")
         with starting(revision if args.vllm_mode == "colocate" else None, args.world_size):
             super().__init__(
@@ -117,10 +106,9 @@ class E1Trainer(GRPOTrainer):
                 **kwargs,
             )
         warn_beforehand(args.top_p, self.model)
-        base = model if isinstance(model, str) else model.name_or_path
-        self.origin = Origin.of(base, revision)
-        self.recipe: dict[str, Any] | None = None
         self.close = settled.close
+        origin = Origin.of(model if isinstance(model, str) else model.name_or_path, revision)
+        self.details = Details(Trained.of(self.close.marker, args.forced_text, args.budgets.largest), origin)
         self._table_step: int | None = None  # when a table of completions was last logged
         self.num_completions_to_print = 0  # of TRL's table, in the place of which there are `transcripts`
         self._rows: list[dict[str, Any]] = []  # of the dataset, for each rollout of this process, the last ones
@@ -202,43 +190,13 @@ class E1Trainer(GRPOTrainer):
         if self.budget_evaluation is None:
             return super().evaluate(*arguments, **options)
         metrics = self.budget_evaluation()
-        self.control: TrainerControl = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
-    def create_model_card(
-        self, model_name: str | None = None, dataset_name: str | None = None, tags: str | list[str] | None = None
-    ) -> None:
-        """Write the model card into `output_dir`, and the files that it speaks of; see `e1_trl.checkpoints.model_card`.
-
-        A card that cannot be written is no reason to lose a training: that is a warning.
-
-        Args:
-            model_name: TRL passes it; the card calls the model by where it lies, on the Hub or in a folder.
-            dataset_name: another dataset on the Hub that it is trained on.
-            tags: more tags.
-        """
-        if not self.is_world_process_zero():
-            return
-        folder = Path(self.args.output_dir)
-        named = () if dataset_name is None or Path(dataset_name).exists() else (dataset_name,)
-        origin = replace(self.origin, datasets=tuple(dict.fromkeys([*self.origin.datasets, *named])))
-        forced_text = self.close.marker.text if self.args.forced_text is None else self.args.forced_text
-        trained = Trained.of(self.close.marker, forced_text, self.args.budgets.largest)
-        more = [tags] if isinstance(tags, str) else tags or []
-        try:
-            model_card.write_details(folder, trained, origin, self.recipe)
-            revision = self.args.hub_revision if self.hub_model_id else None
-            model_card.write(folder, self.hub_model_id or str(folder), tags=more, revision=revision)
-        except (ValueError, OSError, StoreError) as error:
-            logger.warning("the model card was not written: %s", error)
-
-    def push_to_hub(self, *arguments: Any, **options: Any) -> Any:
-        """Upload the model as any Trainer does, and remove what an earlier one left in its place."""
-        done = super().push_to_hub(*arguments, **options)
-        if self.is_world_process_zero() and options.get("blocking", True):
-            revision = options.get("revision") or self.args.hub_revision
-            hub.remove_stale(Path(self.args.output_dir), self.hub_model_id, revision)
-        return done
+    def create_model_card(self, model_name: str | None = None, **more: Any) -> None:
+        """TRL's hook, before every save and upload: write the card and the files that it speaks of."""
+        if self.is_world_process_zero():
+            self.details.publish(Path(self.args.output_dir), self.hub_model_id, self.args.hub_revision, **more)
 
     def complete(self, prompts: list[Any], budget: Budget) -> list[Completion]:
         """Complete this process's prompts at any budget that fits the context, with the weights of now.

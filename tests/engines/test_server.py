@@ -23,9 +23,10 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 import e1_trl.engines.server
 from e1_trl.budget import Budget, Close, Marker
+from e1_trl.checkpoints import model_card
 from e1_trl.checkpoints.budget_file import Trained
+from e1_trl.checkpoints.model_card import Details
 from e1_trl.checkpoints.origin import Origin
-from e1_trl.checkpoints.usage import serving
 from e1_trl.engines.engine import EngineError, SamplingSettings, run
 from e1_trl.engines.local import LocalEngine
 from e1_trl.engines.openai import ServedModel
@@ -102,7 +103,9 @@ def test_vllms_own_thinking_budget_gives_the_same_tokens_as_ours(
 def test_what_a_model_card_says_about_serving_works(server: openai.OpenAI, nano_data: Path, tmp_path: Path) -> None:
     (tmp_path / "nano").symlink_to(BASE)  # the program finds the tokenizer by the name that the model is served under
     problem = json.loads((nano_data / "test.jsonl").read_text().splitlines()[0])["problem"]
-    text = serving("nano", Trained("</think>", "</think>", 1, Budget(8, 6)), Origin(str(BASE), None), None)
+    Details(Trained("</think>", "</think>", 1, Budget(8, 6)), Origin(str(BASE), None)).write(tmp_path)
+    model_card.write(tmp_path, "nano")
+    text = (tmp_path / "README.md").read_text()
     serve, native = re.findall(r"```bash\npython -m vllm.entrypoints.openai.api_server (.*?)\n```", text)
     parser = make_arg_parser(FlexibleArgumentParser())
     assert parser.parse_args(shlex.split(serve)).model == "nano"

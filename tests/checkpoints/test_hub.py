@@ -7,16 +7,13 @@ import huggingface_hub
 import pytest
 from hub_stub import READER, Commit, Hub, serving_hub
 
-from e1_trl.checkpoints.hub import check_weights, push_card, remove_stale, reserve
+from e1_trl.checkpoints.hub import check_weights, push, reserve
 
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     with serving_hub() as hub:
-        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.address)
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
-        for name, value in hub.environment.items():
-            monkeypatch.setenv(name, value)
+        hub.stand_in(monkeypatch)
         yield hub
 
 
@@ -62,16 +59,22 @@ def test_a_repository_that_holds_another_model_is_refused_and_ones_own_is_not(hu
     reserve("e1", None, None)
 
 
-def test_what_an_earlier_model_left_in_ones_own_repository_is_removed(hub: Hub, tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors").write_bytes(b"weights")
-    stale = {"adapter_config.json", "adapter_model.safetensors", "model.safetensors.index.json", "e1/results-old.md"}
-    stale.add(".eval_results/e1-gsm8k.yaml")
-    kept = {"model.safetensors", "README.md", "training_args.bin", ".eval_results/mmlu.yaml", "last-checkpoint/a.bin"}
-    hub.add("someone/e1", dict.fromkeys(stale | kept, b""))
-    for _ in range(2):
-        remove_stale(tmp_path, "someone/e1", None)
-        assert hub.commits("someone/e1")[-1].files.keys() == kept
-    assert len(hub.commits("someone/e1")) == 2
+def test_what_an_earlier_model_left_goes_as_the_next_is_uploaded(hub: Hub, tmp_path: Path) -> None:
+    own = ["model.safetensors", "README.md", "_README.md", "checkpoint-2/model.safetensors"]
+    for file in own:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text("---\ntags: [a]\n---\n")
+    stale = ["adapter_config.json", "adapter_model.safetensors", "model.safetensors.index.json", "e1/results-old.md"]
+    stale += ["model-00001-of-00002.safetensors", ".eval_results/e1-gsm8k.yaml"]
+    kept = {"model.safetensors", "training_args.bin", ".eval_results/mmlu.yaml", "last-checkpoint/model.safetensors"}
+    hub.add("someone/e1", dict.fromkeys([*stale, *kept], b""))
+    push(tmp_path, "someone/e1", None)
+    (last,) = hub.commits("someone/e1")[1:]
+    assert last.files.keys() == kept | {"README.md"} and last.files["model.safetensors"]
+    hub.full = True
+    (tmp_path / "model.safetensors").write_text("more")
+    with pytest.raises(ValueError, match=r"^the upload to someone/e1 failed: [^\n]*400[^\n]*$"):
+        push(tmp_path, "someone/e1", None)
 
 
 def test_a_card_goes_only_to_where_its_weights_are(hub: Hub, tmp_path: Path) -> None:
@@ -95,7 +98,7 @@ def test_a_card_goes_only_to_where_its_weights_are(hub: Hub, tmp_path: Path) -> 
     }
     commits.append(Commit("9" * 40, "", old, set()))
     check_weights(tmp_path, "someone/e1", None)
-    push_card(tmp_path, "someone/e1", None)
+    push(tmp_path, "someone/e1", None, card_only=True)
     assert hub.commits("someone/e1")[-1].changed == {"README.md", "e1/results-new.md", "e1/results-old.md"}
     assert set(commits[-1].files) == {*old, "README.md", "e1/results-new.md"} - {"e1/results-old.md"}
     with pytest.raises(ValueError, match="cannot be compared"):

@@ -1,0 +1,163 @@
+"""The model card: what it says, where that comes from, and whose text it leaves alone."""
+
+import ast
+import json
+import re
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import yaml
+from hub_stub import faults
+from huggingface_hub import ModelCard
+
+from e1_trl.budget import Budget
+from e1_trl.checkpoints import model_card
+from e1_trl.checkpoints.budget_file import Trained
+from e1_trl.checkpoints.model_card import SERVER, Details
+from e1_trl.checkpoints.origin import Origin, license_of
+from e1_trl.report.provenance import Provenance
+
+TRAINED = Trained("</think>", "</think>", 1, Budget(1024, 512))
+ORIGIN = Origin(
+    base="org/base",
+    commit="c" * 40,
+    license={"license": "mit"},
+    datasets=("org/data",),
+    instruction="Put it in \\boxed{}.",
+)
+RECIPE = {"model_name_or_path": "org/base", "learning_rate": 1e-6}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Of a model that was trained, without weights."""
+    Details(TRAINED, ORIGIN, RECIPE).write(tmp_path)
+    Provenance("abc", "2026-01-02", "a machine", (42,)).write(tmp_path)
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"global_step": 400}))
+    return tmp_path
+
+
+def card(folder: Path) -> ModelCard:
+    return ModelCard((folder / "README.md").read_text())
+
+
+def code(card: ModelCard, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", card.text, re.S)
+
+
+def test_every_statement_of_the_card_stands_in_a_file_beside_it(folder: Path) -> None:
+    Details(TRAINED, ORIGIN, RECIPE).publish(folder, "me/e1", None, "org/more", "mine")
+    data, text = card(folder).data.to_dict(), card(folder).text
+    assert (data["base_model"], data["base_model_relation"]) == ("org/base", "finetune")
+    assert (data["license"], data["datasets"]) == ("mit", ["org/data", "org/more"])
+    assert {"elastic-reasoning", "trl", "mine"} <= set(data["tags"])
+    assert faults((folder / "README.md").read_text()) == []
+    assert "1,024 tokens of thinking" in text and "512 tokens of solution" in text
+    for said in ("c" * 40, "org/data", "1024+512", "| 400 |", "abc; 2026-01-02; a machine; seed 42", "trl 1."):
+        assert said in text
+    linked = set(re.findall(r"\]\((?!http)([^)]+)\)", text))
+    assert linked == {"budget.json", "e1/recipe.yaml", "e1/versions.txt"}
+    assert all((folder / file).is_file() for file in linked)
+    assert yaml.safe_load((folder / "e1/recipe.yaml").read_text()) == RECIPE
+    assert Trained.read(folder / "budget.json") == TRAINED
+
+
+@pytest.mark.parametrize(
+    ("conversations", "forced_text", "budget"),
+    [
+        (True, "</think>", Budget(1024, 512)),
+        (True, "\nEnough.\n</think>\n", Budget(None, None)),
+        (False, "\nEnough.\n</think>\n", Budget(1024, 512)),
+        (False, "</think>", Budget(0, 8)),
+    ],
+)
+def test_the_commands_and_the_program_of_the_card_are_well_formed(
+    folder: Path, conversations: bool, forced_text: str, budget: Budget
+) -> None:
+    origin = replace(ORIGIN, conversations=conversations, chat_template_kwargs={"enable_thinking": True})
+    Details(Trained("</think>", forced_text, 3, budget), origin, RECIPE).write(folder)
+    model_card.write(folder, "me/e1")
+    (program,) = code(card(folder), "python")
+    assert "None" not in program and "max_tokens=0" not in program
+    named = {node.value for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Constant)}
+    limits = {budget.thinking or 16_384, budget.solution or 16_384} if budget.thinking != 0 else {budget.solution}
+    assert {"me/e1", forced_text, *limits} <= named
+    assert ("</think>" in named) or budget.thinking == 0
+    assert any(isinstance(text, str) and text.endswith("Put it in \\boxed{}.") for text in named)
+    assert ("apply_chat_template" in program) == ("enable_thinking=True" in program) == conversations
+    commands = code(card(folder), "bash")
+    assert commands[0] == f"{SERVER} me/e1\n"
+    assert len(commands) == (2 if '"max_tokens": ' in card(folder).text else 1) == 1 + (budget.thinking is not None)
+
+
+def test_of_a_model_in_a_folder_nothing_is_invented(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    origin = Origin.of(str(base), None)
+    assert (origin.commit, origin.hub_base, origin.license) == (None, None, {})
+    Details(TRAINED, origin).publish(tmp_path, None, "branch", str(base))
+    text = (tmp_path / "README.md").read_text()
+    assert "None" not in text and f"# {tmp_path.name}\n" in text and "recipe" not in text and "branch" not in text
+    assert not {"base_model", "base_model_relation", "license", "datasets"} & card(tmp_path).data.to_dict().keys()
+
+
+def test_the_license_is_the_bases_own(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    own = {"license": "other", "license_name": "own", "license_link": "LICENSE"}
+    for written, expected in {
+        "---\nlicense: other\nlicense_name: own\nlicense_link: LICENSE\nlanguage: en\n---\n": own,
+        "---\nlicense: [broken\n---\n": {},
+        "no metadata": {},
+    }.items():
+        readme.write_text(written)
+        assert license_of(str(tmp_path), None) == expected
+
+
+def test_your_own_words_are_kept_between_their_lines_and_the_rest_is_written_anew(folder: Path) -> None:
+    model_card.write(folder, "me/e1")
+    file = folder / "README.md"
+    mine = "<!-- yours -->\n## Thanks\n\nTo {{ everybody }}.\n<!-- /yours -->"
+    file.write_text(file.read_text().replace("<!-- yours -->\n<!-- /yours -->", mine).replace("512", "513"))
+    Details(replace(TRAINED, budget=Budget(2048, 512)), Origin(str(folder), None)).write(folder)
+    model_card.write(folder, "me/e1")
+    assert mine in card(folder).text and "513" not in card(folder).text and "2,048 tokens" in card(folder).text
+    assert not {"base_model", "license", "datasets"} & card(folder).data.to_dict().keys()
+    once = file.read_text()
+    model_card.write(folder, "me/e1")
+    assert file.read_text() == once and not (folder / "_README.md").exists()
+
+
+@pytest.mark.parametrize(
+    "old", ["---\ntags: [\n---\n# Mine\n", "# E1\n<!-- e1:serving -->\nold\n<!-- /e1:serving -->\n"]
+)
+def test_a_readme_of_another_making_is_kept_beside_the_card(
+    folder: Path, old: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "README.md").write_text(old)
+    model_card.write(folder, "me/e1")
+    assert (folder / "_README.md").read_text() == old and "is kept as _README.md" in caplog.text
+    assert faults((folder / "README.md").read_text()) == [] and "# Mine" not in card(folder).text
+
+
+def test_a_model_on_a_branch_is_served_from_there(folder: Path) -> None:
+    model_card.write(folder, "me/e1", revision="run-2")
+    assert code(card(folder), "bash")[0] == f"{SERVER} me/e1 --revision run-2\n"
+    assert 'from_pretrained("me/e1", revision="run-2")' in card(folder).text
+
+
+def test_an_adapter_is_served_with_its_base(folder: Path) -> None:
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "org/base", "r": 12}))
+    model_card.write(folder, "me/e1")
+    command = code(card(folder), "bash")[0]
+    assert command == f"{SERVER} org/base --enable-lora --max-lora-rank 16 --lora-modules me/e1=me/e1\n"
+    data = card(folder).data.to_dict()
+    assert (data["library_name"], data["base_model_relation"]) == ("peft", "adapter")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", json.dumps({**asdict(TRAINED), "format": 1, "marker": 3})])
+def test_a_budget_json_of_another_making_is_refused_in_one_line(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "budget.json"
+    file.write_text(content)
+    with pytest.raises(ValueError, match=r"budget.json does not say a model's budgets as e1_trl writes them"):
+        Trained.find(str(tmp_path))
