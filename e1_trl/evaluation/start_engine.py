@@ -27,7 +27,7 @@ def start_engine(prepared: Prepared, plan: Plan, stored: int, rank: int = 0) -> 
     if arguments.base_url is not None:
         from e1_trl.engines.server import MOST_IN_FLIGHT, ServerEngine
 
-        served = arguments.served_model_name or arguments.model
+        served = arguments.served_model_name or arguments.weights.path
         concurrency = arguments.concurrency or MOST_IN_FLIGHT
         seed = arguments.seed if arguments.request_seeds else None
         return ServerEngine.connect(arguments.base_url, served, close, prepared.sampling, concurrency, seed)
