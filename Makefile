@@ -110,7 +110,7 @@ eval: install  ## every budget and baseline: MODEL=… [BENCHMARK=… | DATASET=
 
 compare: install  ## the same for several models, reported together: MODELS="a b c" OUTPUT=folder
 	@test -n "$(MODELS)" -a -n "$(OUTPUT)" || { echo 'make compare: MODELS="a b" or OUTPUT=folder is missing'; exit 2; }
-	e1 compare --models $(MODELS) --output $(OUTPUT) $(ASKED)
+	e1 eval --model $(MODELS) --output $(OUTPUT) $(ASKED)
 
 table1: install  ## the paper's Table 1 and Figure 5 (code): MODELS="a b" OUTPUT=folder [ARGS="--standings FILE"]
 	@test -n "$(MODELS)" -a -n "$(OUTPUT)" || { echo 'make table1: MODELS="a b" or OUTPUT=folder is missing'; exit 2; }

@@ -23,16 +23,18 @@ COMMANDS = {
         "e1_trl.plan.smoke.__main__", "the first hour on a node: train a recipe for four steps, and check"
     ),
     "validate": Command("e1_trl.training.validate", "try a dataset's own programs on its tests"),
-    "eval": Command("e1_trl.evaluation.__main__", "evaluate a model, here or on a server, at every budget"),
+    "eval": Command("e1_trl.evaluation.__main__", "evaluate models, here or on a server, at every budget"),
     "report": Command("e1_trl.report.__main__", "draw stored evaluations together: tables and pictures"),
-    "compare": Command("e1_trl.compare", "evaluate several models and report them together"),
     "exclude": Command("e1_trl.report.exclude", "write which training problems a model never or always solves"),
     "card": Command("e1_trl.checkpoints.card", "put what was measured into a model's card, and upload that"),
     "merge": Command("e1_trl.checkpoints.merge", "merge a LoRA adapter into its base"),
     "curve": Command("e1_trl.report.training_log", "draw the log of a training run"),
 }
 
-MOVED = {"elo": "in a clone: python -m experiments.table1.elo (contests), python -m experiments.table1 (ratings)"}
+MOVED = {
+    "compare": "e1 eval takes several models: e1 eval --model MODEL OTHER --output FOLDER …",
+    "elo": "in a clone: python -m experiments.table1.elo (contests), python -m experiments.table1 (ratings)",
+}
 
 
 def usage() -> str:

@@ -15,7 +15,7 @@ from conftest import BASE, ROOT
 from e1_trl import cli
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import Trained
-from e1_trl.compare import Model
+from e1_trl.evaluation.arguments import Model, parse
 from e1_trl.recipes import resource
 from e1_trl.training.launch import command
 
@@ -42,7 +42,6 @@ def test_help_names_every_command_in_a_line() -> None:
     ("arguments", "unwanted"),
     [
         (["--help"], {"yaml", "numpy", "transformers", "datasets", "torch", "vllm", "trl", "matplotlib"}),
-        (["compare", "--help"], {"numpy", "transformers", "datasets", "torch", "vllm", "trl", "matplotlib"}),
         (["eval", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "matplotlib", "scipy"}),
         (["report", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed"}),
         (["curve", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed"}),
@@ -51,7 +50,7 @@ def test_help_names_every_command_in_a_line() -> None:
         (["plan", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "transformers", "matplotlib"}),
         (["train", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "transformers", "datasets"}),
     ],
-    ids=["e1", "compare", "eval", "report", "curve", "card", "merge", "plan", "train"],
+    ids=["e1", "eval", "report", "curve", "card", "merge", "plan", "train"],
 )
 def test_help_imports_nothing_heavy(arguments: list[str], unwanted: set[str]) -> None:
     code = (
@@ -82,8 +81,9 @@ def test_all_fields_of_a_recipe_are_listed_on_request() -> None:
 def test_an_unknown_command_is_named_in_one_line() -> None:
     done = e1("evaluate")
     assert done.returncode == 1
-    known = "train, plan, smoke, validate, eval, report, compare, exclude, card, merge, curve"
+    known = "train, plan, smoke, validate, eval, report, exclude, card, merge, curve"
     assert done.stderr == f"e1: there is no command 'evaluate', only {known}\n"
+    assert e1("compare").stderr.startswith("e1 compare is no longer a command; e1 eval takes several models")
 
 
 @pytest.mark.slow
@@ -223,7 +223,6 @@ def test_a_process_that_was_killed_is_named_in_a_line(accelerate_config: str, tm
 def test_a_model_is_named_with_its_revision_and_a_folder_as_it_is_called(tmp_path: Path) -> None:
     assert Model.parse("a/E1@step-200") == Model("a/E1", "step-200")
     assert Model.parse("a/E1") == Model("a/E1")
-    assert Model("a/E1", "v1").arguments == ["--model", "a/E1", "--name", "a/E1@v1", "--revision", "v1"]
     folder = tmp_path / "E1@home"
     folder.mkdir()
     assert Model.parse(f"{folder}/") == Model(str(folder))
@@ -240,26 +239,28 @@ def test_two_models_never_share_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--models", "a", "a@", "--output", "x"], "two of the models have one name: a a"),
-        (["--models", "a/b", "a--b", "--output", "x"], "two of the models have one name: a/b a--b"),
-        (["--models", "a", "--output", "x", "--revision=v1"], "--revision=v1 is one model's own; name all of them as"),
-        (["--models", "a", "--output", "x", "--name", "b"], "--name is one model's own; name all of them as"),
-        (["--models", "a"], "the following arguments are required: --output"),
+        (["--model", "a", "a@", "--output", "x"], "two of the models have one name: a a"),
+        (["--model", "a/b", "a--b", "--output", "x"], "two of the models have one name: a/b a--b"),
+        (
+            ["--model", "a", "b", "--output", "x", "--revision=v1"],
+            "several models need output, and no name or revision",
+        ),
+        (["--model", "a", "b", "--output", "x", "--name", "b"], "several models need output, and no name or revision"),
+        (["--model", "a", "b"], "several models need output, and no name or revision; write MODEL@REVISION"),
     ],
 )
-def test_what_cannot_be_compared_is_one_line(arguments: list[str], said: str) -> None:
-    done = e1("compare", *arguments)
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith(f"e1 compare: error: {said}")
+def test_models_that_cannot_be_evaluated_together_are_one_line(arguments: list[str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        parse([*arguments, "--benchmark", "amc"])
 
 
 @pytest.mark.slow
 def test_a_comparison_stops_at_the_first_evaluation_that_fails(tmp_path: Path) -> None:
     asked = ["--dataset_name", tmp_path / "nothing", "--budgets", "8+8", "--methods", "separate"]
-    done = e1("compare", "--models", BASE, "other/model", "--output", tmp_path / "out", *asked)
+    done = e1("eval", "--model", BASE, "other/model", "--output", tmp_path / "out", *asked)
     assert done.returncode == 1
     assert done.stdout == f"==> evaluating {BASE}, {tmp_path / 'out' / Model(str(BASE)).folder}\n"
-    assert done.stderr.splitlines()[-1] == f"e1 compare: the evaluation of {BASE} failed; the same command resumes"
+    assert done.stderr.splitlines()[-1] == f"e1 eval: the evaluation of {BASE} failed; the same command resumes"
 
 
 @pytest.mark.engine
@@ -272,7 +273,7 @@ def test_models_are_evaluated_one_by_one_and_reported_together(
     asked = ["--dataset_name", nano_data, "--budgets", "16+8", "--methods", "separate", "--instruction", ""]
     served = ["--base_url", str(server.base_url), "--served_model_name", "nano", "--max_problems", "4"]
     output = tmp_path / "out"
-    done = e1("compare", "--models", BASE, other, "--output", output, *asked, *served)
+    done = e1("eval", "--model", BASE, other, "--output", output, *asked, *served)
     assert done.returncode == 0, done.stderr
     assert {row["model"] for row in json.loads((output / "results.json").read_text())["rows"]} == {
         str(BASE),

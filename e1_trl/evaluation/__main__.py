@@ -3,22 +3,28 @@ r"""Evaluates one model at every thinking budget, against every baseline, on one
     e1 eval --model MODEL --benchmark math500 --budgets 512+1024 1024+1024 \
         --methods separate truncation s1 unconstrained
 
+    e1 eval --model MODEL OTHER@REVISION --output FOLDER …      # one after the other, and one report on all of them
+
 Thinking is sampled once per problem and sample, and forked at every budget. Stopped at any moment, the same command
 resumes; with more budgets, methods, samples or problems, it extends what is there. Everything is checked before a
 model is loaded, and what loads one is imported when one is needed.
 """
 
+import subprocess
 import sys
 from collections.abc import Sequence
 
 from e1_trl.atomic import StoreError
-from e1_trl.evaluation.arguments import parse
+from e1_trl.evaluation.arguments import EvaluationArguments, parse
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Evaluate, or say in one line what is wrong."""
+    argv = sys.argv[1:] if argv is None else argv
     try:
-        arguments = parse(sys.argv[1:] if argv is None else argv)
+        arguments = parse(argv)
+        if len(arguments.model) > 1:
+            return evaluate_each(arguments, argv)
         from e1_trl.evaluation.prepare import prepare
         from e1_trl.evaluation.start_engine import check_devices
 
@@ -33,6 +39,24 @@ def main(argv: Sequence[str] | None = None) -> None:
         evaluate(prepared)
     except (StoreError, EvaluationError, OSError) as error:
         sys.exit(f"e1 eval: {error}")
+
+
+def evaluate_each(arguments: EvaluationArguments, argv: Sequence[str]) -> None:
+    """Evaluate every model into a folder of its own, then report on all of them.
+
+    Each has a process of its own, for an engine does not give its memory back.
+    """
+    assert arguments.output is not None
+    folders = []
+    for model in arguments.models:
+        folders.append(str(arguments.output / model.folder))
+        print(f"==> evaluating {model}, {folders[-1]}", flush=True)
+        own = ["--model", str(model), "--output", folders[-1]]
+        if subprocess.run([sys.executable, "-m", "e1_trl.evaluation", *argv, *own], check=False).returncode:
+            sys.exit(f"e1 eval: the evaluation of {model} failed; the same command resumes")
+    from e1_trl.report.__main__ import main as report
+
+    report([*folders, "--output", str(arguments.output)])
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import json
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,32 +25,54 @@ RESPONSE = 32_768  # tokens of an answer without a budget: `--max-length` of the
 # Arguments of vLLM that follow from others here.
 OWN_ENGINE_ARGUMENTS = frozenset(
     [
-        "model",
-        "revision",
-        "tokenizer",
-        "tokenizer_revision",
-        "trust_remote_code",
-        "dtype",
-        "max_model_len",
-        "max_num_seqs",
-        "tensor_parallel_size",
-        "gpu_memory_utilization",
-        "enforce_eager",
-        "seed",
-        "enable_lora",
-        "max_lora_rank",
-        "reasoning_config",
+        *(
+            "model",
+            "revision",
+            "tokenizer",
+            "tokenizer_revision",
+            "trust_remote_code",
+            "dtype",
+            "max_model_len",
+            "seed",
+        ),
+        *("max_num_seqs", "tensor_parallel_size", "gpu_memory_utilization", "enforce_eager", "reasoning_config"),
+        *("enable_lora", "max_lora_rank"),
     ]
 )
+
+
+@dataclass(frozen=True)
+class Model:
+    """A checkpoint folder or Hub id, and the revision of the latter."""
+
+    path: str
+    revision: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Model":
+        """From `MODEL` or `MODEL@REVISION`; a folder is taken as it is called."""
+        if Path(text).exists():
+            return cls(os.path.normpath(text))
+        path, _, revision = text.partition("@")
+        return cls(path, revision or None)
+
+    def __str__(self) -> str:
+        return self.path if self.revision is None else f"{self.path}@{self.revision}"
+
+    @property
+    def folder(self) -> str:
+        """A folder's name, different for different models and revisions."""
+        return slug(self.path, self.revision)
 
 
 @dataclass(kw_only=True)
 class EvaluationArguments(ProblemArguments, BudgetArguments):
     """What to evaluate, on what, and how."""
 
-    model: str = field(
+    model: list[str] = field(
         metadata={
-            "help": "Checkpoint folder or Hub id, of a model or of a LoRA adapter; with `base_url`, whose tokenizer."
+            "help": "Checkpoint folder or Hub id, of a model or of a LoRA adapter, as MODEL[@REVISION]; with "
+            "`base_url`, whose tokenizer. Several are evaluated one after the other, and reported together in `output`."
         }
     )
     budgets: list[str] = field(
@@ -76,7 +98,7 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
         default=None,
         metadata={"help": "Folder for samples and report, where an interrupted evaluation is resumed; unset: by name."},
     )
-    name: str | None = field(default=None, metadata={"help": "Name of the model in the report; unset: `model`."})
+    name: str | None = field(default=None, metadata={"help": "Name of a model in the report; unset: `model`."})
     revision: str | None = field(default=None, metadata={"help": "Branch, tag or commit of a model on the Hub."})
     max_prompt_length: int = field(
         default=0,
@@ -143,6 +165,11 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if len(self.model) > 1:
+            if self.output is None or self.name is not None or self.revision is not None:
+                raise ValueError("several models need output, and no name or revision; write MODEL@REVISION")
+            if len({model.folder for model in self.models}) < len(self.model):
+                raise ValueError(f"two of the models have one name: {' '.join(map(str, self.models))}")
         if (self.benchmark is None) == (self.dataset_name is None):
             raise ValueError("name either a benchmark or a dataset_name")
         if self.benchmark in BENCHMARKS:
@@ -175,6 +202,18 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
         engine_args(self)
 
     @property
+    def models(self) -> list[Model]:
+        """All that are named."""
+        return [Model.parse(text) for text in self.model]
+
+    @property
+    def weights(self) -> Model:
+        """The one that is evaluated: the first, by the path as it was written."""
+        (text, *_) = self.model
+        model = Model(text) if Path(text).exists() else Model.parse(text)
+        return model if self.revision is None else replace(model, revision=self.revision)
+
+    @property
     def folder(self) -> Path:
         """Where the evaluation lies: `output`, or a folder named after model, revision and problems."""
         if self.output is not None:
@@ -182,7 +221,7 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
         problems = self.benchmark or str(self.dataset_name)
         if self.livecodebench != list(PAPERS_WINDOW):
             problems += "-" + "-".join(self.livecodebench)
-        return Path("runs", "evaluations", f"{slug(self.model, self.revision)}-{slug(problems)}")
+        return Path("runs", "evaluations", f"{self.weights.folder}-{slug(problems)}")
 
 
 def slug(name: str, revision: str | None = None) -> str:

@@ -105,7 +105,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     if arguments.benchmark in BENCHMARKS:
         arguments = replace(arguments, grader=BENCHMARKS[arguments.benchmark].grader)
     wanted = cells(arguments.methods, [Budget.parse(text) for text in arguments.budgets])
-    checkpoint = Checkpoint.find(arguments.model, arguments.revision)
+    checkpoint = Checkpoint.find(arguments.weights.path, arguments.weights.revision)
     code = arguments.trust_remote_code
     tokenizer = AutoTokenizer.from_pretrained(**checkpoint.tokenizer, trust_remote_code=code)
     config = AutoConfig.from_pretrained(
@@ -148,7 +148,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         thinking_from=None,
         response=setting.response,
     )
-    model_name = arguments.name or arguments.model
+    model_name = arguments.name or arguments.model[0]
     thinking: Mapping[Identity, Segment] = {}
     if arguments.thinking_from is not None:
         other, thinking = read_thinking(arguments.thinking_from, manifest)
@@ -190,10 +190,11 @@ def told_by_the_model(arguments: EvaluationArguments) -> EvaluationArguments:
         ValueError: no budget is named anywhere, or the model's file is not what it should be.
         OSError: there is no such model.
     """
-    trained = Trained.find(arguments.model, arguments.revision)
+    model = arguments.weights
+    trained = Trained.find(model.path, model.revision)
     if trained is None:
         if not arguments.budgets:
-            raise ValueError(f"budgets is empty, and {arguments.model} has no {FILE}; name some, as 512+1024 1024+1024")
+            raise ValueError(f"budgets is empty, and {model} has no {FILE}; name some, as 512+1024 1024+1024")
         return arguments
     told: dict[str, Any] = {}
     if arguments.marker is None:
@@ -203,7 +204,7 @@ def told_by_the_model(arguments: EvaluationArguments) -> EvaluationArguments:
     if not arguments.budgets:
         told["budgets"] = [str(budget) for budget in trained.budgets]
     for name, value in told.items():
-        logger.warning("%s: %r, from %s of %s", name, value, FILE, arguments.model)
+        logger.warning("%s: %r, from %s of %s", name, value, FILE, model)
     return replace(arguments, **told)
 
 
@@ -228,7 +229,7 @@ def _load(arguments: EvaluationArguments) -> tuple["Dataset", str]:
 
 
 def _served(arguments: EvaluationArguments, checkpoint: Checkpoint) -> str:
-    return f"served: {arguments.served_model_name or arguments.model}, {checkpoint.fingerprint()}"
+    return f"served: {arguments.served_model_name or arguments.weights.path}, {checkpoint.fingerprint()}"
 
 
 def read_thinking(folder: Path, manifest: Manifest) -> tuple[str, dict[Identity, Segment]]:

@@ -25,7 +25,7 @@ def start_engine(prepared: Prepared, plan: Plan, stored: int, rank: int = 0) -> 
         from e1_trl.engines.openai import ServedModel
         from e1_trl.engines.server import MOST_IN_FLIGHT, ServerEngine
 
-        served = arguments.served_model_name or arguments.model
+        served = arguments.served_model_name or arguments.weights.path
         seed = arguments.seed if arguments.request_seeds else None
         connecting = ServedModel.connect(arguments.base_url, served, close, prepared.sampling, seed)
         return ServerEngine(connecting, arguments.concurrency or MOST_IN_FLIGHT)

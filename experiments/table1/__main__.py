@@ -18,7 +18,7 @@ from pathlib import Path
 import pandas as pd
 
 from e1_trl.atomic import StoreError, write_atomically
-from e1_trl.compare import Model
+from e1_trl.evaluation.arguments import Model
 from e1_trl.report import document, pictures, samples
 from e1_trl.report.provenance import Provenance
 from e1_trl.report.rows import Row, summarize
@@ -81,7 +81,7 @@ def read(folder: Path, models: Sequence[str]) -> pd.DataFrame:
 def evaluate(arguments: argparse.Namespace, shared: Sequence[str]) -> None:
     """Evaluate every model on every benchmark, as far as that is missing."""
     for benchmark in arguments.benchmarks:
-        line = [sys.executable, "-m", "e1_trl.cli", "compare", "--models", *arguments.models]
+        line = [sys.executable, "-m", "e1_trl.cli", "eval", "--model", *arguments.models]
         line += ["--output", str(arguments.output / benchmark), "--benchmark", benchmark]
         line += ["--budgets", *arguments.budgets, "--methods", *METHODS, *shared]
         print(f"==> {NAMES[benchmark]}", flush=True)

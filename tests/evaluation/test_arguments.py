@@ -16,7 +16,7 @@ def test_a_yaml_file_stands_for_its_arguments_and_the_command_line_overrides_it(
         "engine_args: {quantization: fp8}\nname:\n"
     )
     arguments = parse(["--config", str(config), "--model", "c/d"])
-    assert (arguments.model, arguments.budgets, arguments.benchmark) == ("c/d", ["8+8", "unlimited"], "amc")
+    assert (arguments.model, arguments.budgets, arguments.benchmark) == (["c/d"], ["8+8", "unlimited"], "amc")
     assert arguments.enforce_eager is True and arguments.instruction == "" and arguments.name is None
     assert arguments.engine_args == '{"quantization": "fp8"}'
     config.write_text("- model")
