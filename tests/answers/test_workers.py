@@ -110,6 +110,6 @@ def test_workers_do_not_run_the_main_module_and_end_with_it(tmp_path: Path) -> N
         "if __name__ == '__main__':\n"
         "    print(Workers(math.sqrt, time.tzset, 60, 1).run([(4,)]), flush=True)\n"  # never closed
     )
-    environment = os.environ | {"PYTHONPATH": str(Path(module.__file__).parents[2])}
+    environment = os.environ | {"PYTHONPATH": str(Path(module.__file__).parents[3])}
     ran = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=120)
     assert (ran.stdout, ran.returncode) == ("main ran\n[2.0]\n", 0), ran.stderr

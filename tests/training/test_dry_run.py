@@ -108,12 +108,6 @@ def test_a_bad_recipe_is_refused_in_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_a_card_that_was_broken_by_hand_is_refused_before_the_training(nano_data: Path, tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text("---\ntags: [\n---\n")
-    with pytest.raises(SystemExit, match=r"^e1_trl.train: .*README.md: the metadata .* cannot be read .*; mend them$"):
-        dry_run("--dataset_name", nano_data, "--output_dir", tmp_path)
-
-
 def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
     args = E1Config(str(tmp_path), report_to="none", use_cpu=True, bf16=False, resume_from_checkpoint="true")
     for step in (2, 10, 11, "10-best", 12):
