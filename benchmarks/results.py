@@ -9,8 +9,8 @@ from statistics import median
 from typing import Any
 
 from e1_trl.atomic import write_atomically
+from e1_trl.provenance import Provenance
 from e1_trl.report.markdown import around_section, replace_section
-from e1_trl.report.provenance import Provenance
 
 
 def arguments(description: str, output: str, section: str) -> argparse.Namespace:

@@ -26,7 +26,7 @@ COMMANDS = {
     "eval": Command("e1_trl.evaluation.__main__", "evaluate models, here or on a server, at every budget"),
     "report": Command("e1_trl.report.__main__", "draw stored evaluations together: tables and pictures"),
     "exclude": Command("e1_trl.report.exclude", "write which training problems a model never or always solves"),
-    "card": Command("e1_trl.checkpoints.card", "put what was measured into a model's card, and upload that"),
+    "card": Command("e1_trl.report.card", "put what was measured into a model's card, and upload that"),
     "merge": Command("e1_trl.checkpoints.merge", "merge a LoRA adapter into its base"),
     "curve": Command("e1_trl.report.training_log", "draw the log of a training run"),
 }

@@ -28,8 +28,8 @@ from e1_trl.answers.kinds import INSTRUCTION, make_grader
 from e1_trl.checkpoints import hub
 from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import shown
-from e1_trl.report.provenance import FILE as PROVENANCE
-from e1_trl.report.provenance import Provenance
+from e1_trl.provenance import FILE as PROVENANCE
+from e1_trl.provenance import Provenance
 from e1_trl.training.config import E1Config, E1ScriptArguments, Settled, settle
 from e1_trl.training.data import Problems, check_columns, check_size, load
 from e1_trl.training.dry_run import describe

@@ -32,8 +32,8 @@ from e1_trl.checkpoints.budget_file import FILE as BUDGET
 from e1_trl.checkpoints.budget_file import Trained
 from e1_trl.checkpoints.checkpoint import served_rank
 from e1_trl.checkpoints.origin import Origin
-from e1_trl.report.provenance import FILE as PROVENANCE
-from e1_trl.report.provenance import Provenance
+from e1_trl.provenance import FILE as PROVENANCE
+from e1_trl.provenance import Provenance
 
 README, DETAILS = "README.md", "e1"
 OTHERS = f"_{README}"  # what starts with _ no training uploads

@@ -15,8 +15,8 @@ from e1_trl.evaluation.prepare import Prepared
 from e1_trl.evaluation.sample import finished, grow, identity, tabulate, unfinished
 from e1_trl.evaluation.start_engine import start_engine
 from e1_trl.evaluation.store import Store
+from e1_trl.provenance import commit
 from e1_trl.report import document, samples
-from e1_trl.report.provenance import commit
 
 StartEngine = Callable[[Prepared, Plan, int], Engine]
 

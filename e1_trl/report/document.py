@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.table import Table
 
 from e1_trl.atomic import write_atomically
+from e1_trl.provenance import Provenance
 from e1_trl.report import conditions, pictures
 from e1_trl.report.conditions import Shared
 from e1_trl.report.differences import Alike, Difference, differences
 from e1_trl.report.markdown import table
-from e1_trl.report.provenance import Provenance
 from e1_trl.report.rows import REFERENCE, Line, Row, lines, summarize
 from e1_trl.report.statistics import Fit
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from e1_trl.atomic import StoreError, write_atomically
-from e1_trl.report.provenance import Provenance
+from e1_trl.provenance import Provenance
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,10 +19,10 @@ from typing import Any
 import yaml
 
 from e1_trl.atomic import StoreError, write_atomically
+from e1_trl.provenance import Provenance
 from e1_trl.report import document, pictures, samples
 from e1_trl.report.differences import Difference, between
 from e1_trl.report.markdown import around_section, replace_section, table
-from e1_trl.report.provenance import Provenance
 from e1_trl.report.rows import REFERENCE, Measured, Row, summarize
 
 HERE = Path(__file__).parent

@@ -19,8 +19,8 @@ import pandas as pd
 
 from e1_trl.atomic import StoreError, write_atomically
 from e1_trl.evaluation.arguments import Model
+from e1_trl.provenance import Provenance
 from e1_trl.report import document, pictures, samples
-from e1_trl.report.provenance import Provenance
 from e1_trl.report.rows import Row, summarize
 from experiments.table1 import elo
 from experiments.table1.document import NAMES, Cell, Line, as_markdown

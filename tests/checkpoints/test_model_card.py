@@ -16,7 +16,7 @@ from e1_trl.checkpoints import model_card
 from e1_trl.checkpoints.budget_file import Trained
 from e1_trl.checkpoints.model_card import SERVER, Details
 from e1_trl.checkpoints.origin import Origin, license_of
-from e1_trl.report.provenance import Provenance
+from e1_trl.provenance import Provenance
 
 TRAINED = Trained("</think>", "</think>", 1, Budget(1024, 512))
 ORIGIN = Origin(

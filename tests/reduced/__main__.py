@@ -21,8 +21,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from e1_trl.answers.programs.sandbox.command import SandboxError
 from e1_trl.atomic import StoreError, write_atomically
+from e1_trl.provenance import Provenance
 from e1_trl.report.markdown import around_section, replace_section, table
-from e1_trl.report.provenance import Provenance
 from tests.reduced.case import ROOT, Case, cases
 from tests.reduced.found import Found
 from tests.reduced.run import RunError, run

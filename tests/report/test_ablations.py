@@ -13,8 +13,8 @@ from conftest import ROOT
 from fabricated import cell, right
 
 from e1_trl.evaluation.arguments import parse
+from e1_trl.provenance import Provenance
 from e1_trl.report import samples
-from e1_trl.report.provenance import Provenance
 
 NANO = ROOT / "experiments" / "nano"
 ABLATIONS = yaml.safe_load((NANO / "ablations.yaml").read_text())

@@ -14,11 +14,11 @@ from huggingface_hub import ModelCard, parse_eval_result_entries
 
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import Trained
-from e1_trl.checkpoints.card import main
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.checkpoints.model_card import SERVER, Details
 from e1_trl.checkpoints.origin import Origin
 from e1_trl.report import samples
+from e1_trl.report.card import main
 from e1_trl.report.conditions import Conditions
 
 TRAINING = Details(Trained("</think>", "</think>", 1, Budget(8, 8)), Origin("base", None))

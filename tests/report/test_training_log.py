@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from e1_trl.report import provenance, training_log
-from e1_trl.report.provenance import Provenance
+from e1_trl import provenance
+from e1_trl.provenance import Provenance
+from e1_trl.report import training_log
 
 STEPS = [
     {"step": 1, "reward": 0.25, "reward/forced": 0.1, "thinking/mean_tokens": 60.0, "loss": 0.0},

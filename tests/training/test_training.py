@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from e1_trl.checkpoints.merge import main as merge
-from e1_trl.report.provenance import Provenance, commit
+from e1_trl.provenance import Provenance, commit
 
 pytestmark = [pytest.mark.engine, pytest.mark.distributed]
 

@@ -15,9 +15,9 @@ from e1_trl.plan.setup import Setup
 from e1_trl.plan.smoke import checks
 from e1_trl.plan.smoke.checks import Check, largest_change
 from e1_trl.plan.smoke.training import SAVED, STATE, Card, Training, cards, train
+from e1_trl.provenance import Provenance
 from e1_trl.recipes import resource
 from e1_trl.report.markdown import table
-from e1_trl.report.provenance import Provenance
 from e1_trl.training.recipe_as_run import resolved, secrets_in
 
 BASE, RESUMED, PARALLEL = "base run", "kill -9 and resume", "tensor parallel 2"

@@ -17,7 +17,7 @@ from e1_trl.atomic import write_atomically
 
 FILE = "provenance.json"
 NAME = "e1-trl"
-ROOT = Path(__file__).resolve().parents[2]  # of the checkout, where there is one
+ROOT = Path(__file__).resolve().parents[1]  # of the checkout, where there is one
 
 
 @dataclass(frozen=True)

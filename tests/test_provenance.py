@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import e1_trl
-from e1_trl.report.provenance import Provenance
+from e1_trl.provenance import Provenance
 
 PACKAGE = Path(e1_trl.__file__).parent
 
@@ -27,13 +27,13 @@ def repository(root: Path, project: str) -> str:
 
 def copy_package(site: Path) -> None:
     """What `commit` needs of the package, installed into a folder."""
-    for file in ("__init__.py", "atomic.py", "report/__init__.py", "report/provenance.py"):
-        (site / "e1_trl" / file).parent.mkdir(parents=True, exist_ok=True)
+    (site / "e1_trl").mkdir(parents=True)
+    for file in ("__init__.py", "atomic.py", "provenance.py"):
         shutil.copy(PACKAGE / file, site / "e1_trl" / file)
 
 
 def commit_of(site: Path) -> str:
-    program = "from e1_trl.report.provenance import commit; print(commit())"
+    program = "from e1_trl.provenance import commit; print(commit())"
     environment = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.check_output([sys.executable, "-c", program], cwd=site, env=environment, text=True).strip()
 
