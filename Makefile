@@ -26,10 +26,10 @@ export DS_ACCELERATOR := cpu
 KEEP_FREED := MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184
 endif
 
-.PHONY: help install train results base recipes smoke test check format eval compare table1 sweep ablations bench lock clean
+.PHONY: help install train results base recipes smoke test test-all check format eval compare table1 sweep ablations bench lock clean
 
 help:  ## list the commands
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "  This machine: DEVICE=$(DEVICE) (DEVICE=cpu or DEVICE=gpu overrides)"
 	@echo "  train, eval and compare take ARGS=\"…\": any options of \`e1 train\` or \`e1 eval\`"
 
@@ -141,15 +141,20 @@ bench: install  ## measure scheduler, optimizer step and sandbox into docs/ (twe
 # Light tests share all cores. On a CPU engines go two at a time, a thread each, but for those that take gigabytes; a GPU
 # belongs to one.
 LIGHT := not engine and not distributed
-TWO := OMP_NUM_THREADS=1 VLLM_CPU_OMP_THREADS_BIND=nobind $(PY) -m pytest -n 2 --dist worksteal
-test: install  ## every test, engines included
-	$(PY) -m pytest -n auto -m "$(LIGHT)"
+ALL_CORES := $(PY) -m pytest -n auto -m "$(LIGHT)
 ifeq ($(DEVICE),cpu)
-	$(TWO) -m "not ($(LIGHT)) and not alone"
-	$(PY) -m pytest -m alone
+ENGINES := OMP_NUM_THREADS=1 VLLM_CPU_OMP_THREADS_BIND=nobind $(PY) -m pytest -n 2 --dist worksteal -m "not ($(LIGHT)) and not alone
 else
-	$(PY) -m pytest -m "not ($(LIGHT))"
+ENGINES := $(PY) -m pytest -m "not ($(LIGHT)) and not alone
 endif
+test: install  ## the tests to wait for, engines included: under ten minutes on two cores
+	$(ALL_CORES) and not slow"
+	$(ENGINES) and not slow"
+
+test-all: install  ## all other tests, the slow ones: twenty minutes
+	$(ALL_CORES) and slow"
+	$(ENGINES) and slow"
+	$(PY) -m pytest -m alone
 
 check: install  ## format, lint, types and the tests that start neither an engine nor processes
 	ruff format --check .
