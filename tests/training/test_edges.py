@@ -73,7 +73,7 @@ data, output = sys.argv[1:]
 best = dict(metric_for_best_model="eval_budget/16+16/accuracy", load_best_model_at_end=True, eval_budgets=["16+16"])
 trained = trainer("experiments/nano/base", data, output, max_steps=1, eval_strategy="steps", eval_steps=1, **best,
     save_steps=1)
-prompts = trained.train_dataset.select(range(2)).add_column("prompt_tokens", [64, 64])
+prompts = trained.train_dataset.select(range(2))
 trained.add_callback(BudgetEvaluation(trained, prompts, [Budget(16, 16)], Failing()))
 trained.train()
 trained.save_state()
