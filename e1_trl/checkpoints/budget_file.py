@@ -1,7 +1,4 @@
-"""What a trained model says of its budgets to whoever samples from it: the file `budget.json` beside its weights.
-
-A server, a client or an evaluation takes its defaults from it. Knows nothing about training or evaluation.
-"""
+"""The file `budget.json` beside a trained model's weights, from which whoever samples takes budgets and texts."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -71,17 +68,12 @@ class Trained:
         return list(dict.fromkeys(point.budget for point in self.curve)) or [self.budget]
 
     def write(self, folder: Path) -> None:
-        """Write the file into the folder of the weights."""
         text = json.dumps({"format": FORMAT, **asdict(self)}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         write_atomically(folder / FILE, lambda path: path.write_text(text))
 
     @classmethod
     def read(cls, file: Path) -> "Trained":
-        """Read a file that `write` has written.
-
-        Raises:
-            ValueError: it is not such a file.
-        """
+        """What `write` left; a ValueError where there is no such file."""
         try:
             content = json.loads(file.read_text())
             curve = tuple(Point(**point) for point in content["curve"])
@@ -91,18 +83,13 @@ class Trained:
             if content["format"] != FORMAT or kinds != [str, str, int]:
                 raise ValueError(f"format {content['format']!r}, not {FORMAT}, or no texts and number of tokens")
             _ = found.budgets  # raises where one of them is none
-        except (ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{file} does not say a model's budgets as e1_trl writes them: {error!r}") from error
         return found
 
     @classmethod
     def find(cls, model: str, revision: str | None = None) -> "Trained | None":
-        """What the model of a folder or Hub id says of itself, if anything.
-
-        Raises:
-            ValueError: its file is not what it should be.
-            OSError: the Hub has no such model or revision, or cannot be reached.
-        """
+        """What the model of a folder or Hub id says of itself, if anything; raises what `read` and `find_file` do."""
         file = find_file(model, FILE, revision)
         return None if file is None else cls.read(file)
 

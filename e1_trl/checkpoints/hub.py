@@ -1,6 +1,5 @@
 """The Hub: checks before a training that will upload, the upload of a model or its card, errors in one line."""
 
-import hashlib
 from pathlib import Path
 
 import httpx
@@ -12,14 +11,12 @@ from huggingface_hub.errors import (
     OfflineModeIsEnabled,
     RevisionNotFoundError,
 )
-from huggingface_hub.hf_api import RepoSibling
 
 from e1_trl.checkpoints.budget_file import FILE as BUDGET
 from e1_trl.checkpoints.model_card import DETAILS, EVAL_RESULTS, MEASURED, README
 
 ERRORS = (HfHubHTTPError, httpx.HTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled, HFValidationError)
 WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf", ".safetensors.index.json", ".bin.index.json", "adapter_config.json")
-SETTINGS = "training_args.bin"  # no weights, though it is called so
 # By pattern what an earlier model of ours may have left; nothing in the folder of a checkpoint.
 OLD_NUMBERS = [f"{start}*" for start in MEASURED]
 OLD_WEIGHTS = ["model*.safetensors*", "pytorch_model*", "adapter_*"]
@@ -64,16 +61,16 @@ def reserve(name: str, private: bool | None, revision: str | None) -> str:
         repository = api.create_repo(name, private=private, exist_ok=True).repo_id
         api.auth_check(repository, write=True)
         try:
-            files, missing = api.list_repo_files(repository, revision=revision), False
+            files = api.list_repo_files(repository, revision=revision)
         except RevisionNotFoundError:  # it will begin as main is
-            files, missing = api.list_repo_files(repository), True
+            files = api.list_repo_files(repository)
         weights = [file for file in files if _holds_weights(file)]
         if weights and BUDGET not in files:
             raise ValueError(
                 f"push_to_hub: {repository} holds another model ({weights[0]}), which would be mixed with this one; "
                 "set hub_model_id to another name"
             )
-        if missing and revision is not None:
+        if revision is not None:
             api.create_branch(repository, branch=revision, exist_ok=True)
     except ERRORS as error:
         raise ValueError(f"push_to_hub: nothing can be uploaded to {name} on the Hub: {one_line(error)}") from error
@@ -112,25 +109,16 @@ def check_weights(folder: Path, repository: str, revision: str | None) -> None:
     """
     try:
         HfApi().auth_check(repository, write=True)
-        files = HfApi().model_info(repository, revision=revision, files_metadata=True).siblings or []
+        compared = HfApi().verify_repo_checksums(repository, revision=revision, local_dir=folder)
     except ERRORS as error:
         raise ValueError(f"the weights in {repository} cannot be compared: {one_line(error)}") from error
-    there = {sibling.rfilename: sibling for sibling in files if _holds_weights(sibling.rfilename)}
-    here = {file.name: file for file in folder.iterdir() if _holds_weights(file.name)}
-    if there.keys() != here.keys() or not all(_same(file, there[name]) for name, file in here.items()):
+    changed = [each["path"] for each in compared.mismatches]
+    if any(map(_holds_weights, [*changed, *compared.missing_paths, *compared.extra_paths])):
         raise ValueError(
             f"{repository} holds other weights than {folder}, so the card would not be theirs; push these first"
         )
 
 
 def _holds_weights(file: str) -> bool:
-    return file.endswith(WEIGHTS) and file != SETTINGS and "/" not in file
-
-
-def _same(file: Path, there: RepoSibling) -> bool:
-    """Whether a file is the Hub's, which names contents by SHA-256 if they are large, as blobs of git if not."""
-    if there.lfs is None:
-        content = file.read_bytes()
-        return there.blob_id == hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
-    with file.open("rb") as opened:
-        return there.lfs.sha256 == hashlib.file_digest(opened, "sha256").hexdigest()
+    """Whether a path in a repository is of the model itself, not of a checkpoint inside or the training's arguments."""
+    return file.endswith(WEIGHTS) and file != "training_args.bin" and "/" not in file

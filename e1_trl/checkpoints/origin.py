@@ -40,13 +40,13 @@ class Origin:
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, base: str, revision: str | None, **more: Any) -> Self:
+    def of(cls, base: str, revision: str | None) -> Self:
         """The origin of what is trained from the base in a folder, on the Hub, or neither, as one made in memory."""
         try:
             commit = None if Path(base).is_dir() else Checkpoint(base, revision).fingerprint()
-            return cls(base, commit, license_of(base, revision), **more)
+            return cls(base, commit, license_of(base, revision))
         except OSError:
-            return cls(base, None, **more)
+            return cls(base, None)
 
     @property
     def hub_base(self) -> str | None:
@@ -58,11 +58,7 @@ class Origin:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """What `write` left in the folder of a model.
-
-        Raises:
-            ValueError: it left nothing there.
-        """
+        """What `write` left in the folder of a model; a ValueError where it left nothing."""
         if not (folder / FILE).exists():
             raise ValueError(f"there is no {folder / FILE}, which a training with e1_trl writes")
         content = json.loads((folder / FILE).read_text())

@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from e1_trl.atomic import StoreError, write_atomically
-from e1_trl.checkpoints.budget_file import FILE as BUDGET
-from e1_trl.checkpoints.budget_file import Point, Trained
 
 if TYPE_CHECKING:
     from e1_trl.problems.benchmarks import Benchmark
@@ -50,19 +48,19 @@ def card(arguments: argparse.Namespace) -> None:
     """
     # Libraries of seconds: not for reading the command line.
     from e1_trl.checkpoints import hub, model_card
+    from e1_trl.checkpoints.budget_file import FILE, Point, Trained
     from e1_trl.checkpoints.origin import Origin
     from e1_trl.report import document
 
-    folder = arguments.checkpoint
-    if not (folder / BUDGET).exists():
-        raise ValueError(f"there is no {folder / BUDGET}, which a training with e1_trl writes")
-    trained, name = Trained.read(folder / BUDGET), arguments.name or arguments.push or str(folder)
-    Origin.read(folder)  # raises before anything is written
+    folder, name = arguments.checkpoint, arguments.name or arguments.push or str(arguments.checkpoint)
+    trained, _ = Trained.read(folder / FILE), Origin.read(folder)  # which raise before anything is written
     reports = measured(folder, arguments.results, name)
     if arguments.push:
         hub.check_weights(folder, arguments.push, arguments.revision)
     if reports:
-        replace(trained, curve=tuple(point for report in reports.values() for point in curve(report))).write(folder)
+        rows = [row for report in reports.values() for row in own_rows(report) or report.rows]
+        curve = tuple(Point(**{each.name: getattr(row, each.name) for each in fields(Point)}) for row in rows)
+        replace(trained, curve=curve).write(folder)
         model_card.remove_measured(folder)
         for benchmark, report in reports.items():
             document.write(report, folder / model_card.DETAILS, Path(f"{model_card.RESULTS}{benchmark}").name)
@@ -101,17 +99,11 @@ def measured(folder: Path, results: Sequence[Path], name: str) -> "dict[str, Rep
     return reports
 
 
-def _as_trained(report: "Report") -> "list[Row]":
-    """The rows of a report that are the model's own: at separate budgets, as it was trained, and without a budget."""
+def own_rows(report: "Report") -> "list[Row]":
+    """Those of separate budgets, as the model was trained, and without a budget; the others are not in the card."""
     from e1_trl.report.rows import REFERENCE
 
     return [row for row in report.rows if row.method in (REFERENCE, "unconstrained")]
-
-
-def curve(report: "Report") -> list[Point]:
-    """What `budget.json` and the card have of a report; the rest is in the report's own files."""
-    names = [each.name for each in fields(Point)]
-    return [Point(**{name: getattr(row, name) for name in names}) for row in _as_trained(report) or report.rows]
 
 
 def write_eval_results(report: "Report", benchmark: str, folder: Path) -> None:
@@ -128,7 +120,7 @@ def write_eval_results(report: "Report", benchmark: str, folder: Path) -> None:
 
     if benchmark not in BENCHMARKS:
         return
-    rows = _as_trained(report)
+    rows = own_rows(report)
     whole = [row for row in rows if _as_the_benchmark(row, report.conditions[0].conditions, BENCHMARKS[benchmark])]
     if len(whole) < len(rows):
         print(

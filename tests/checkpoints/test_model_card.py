@@ -14,27 +14,23 @@ from huggingface_hub import ModelCard
 from e1_trl.budget import Budget
 from e1_trl.checkpoints import model_card
 from e1_trl.checkpoints.budget_file import Trained
-from e1_trl.checkpoints.model_card import SERVER, Details
+from e1_trl.checkpoints.model_card import Details
 from e1_trl.checkpoints.origin import Origin, license_of
 from e1_trl.provenance import Provenance
 
 TRAINED = Trained("</think>", "</think>", 1, Budget(1024, 512))
-ORIGIN = Origin(
-    base="org/base",
-    commit="c" * 40,
-    license={"license": "mit"},
-    datasets=("org/data",),
-    instruction="Put it in \\boxed{}.",
-)
+ORIGIN = Origin("org/base", "c" * 40, {"license": "mit"}, ("org/data",), instruction="Put it in \\boxed{}.")
 RECIPE = {"model_name_or_path": "org/base", "learning_rate": 1e-6}
+DETAILS = Details(TRAINED, ORIGIN, RECIPE)
+SERVED = "python -m vllm.entrypoints.openai.api_server --model"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Of a model that was trained, without weights."""
-    Details(TRAINED, ORIGIN, RECIPE).write(tmp_path)
+    """Of a model that was trained, with a card and without weights."""
     Provenance("abc", "2026-01-02", "a machine", (42,)).write(tmp_path)
     (tmp_path / "trainer_state.json").write_text(json.dumps({"global_step": 400}))
+    DETAILS.publish(tmp_path, "me/e1", None, "org/more", "mine")
     return tmp_path
 
 
@@ -47,13 +43,13 @@ def code(card: ModelCard, language: str) -> list[str]:
 
 
 def test_every_statement_of_the_card_stands_in_a_file_beside_it(folder: Path) -> None:
-    Details(TRAINED, ORIGIN, RECIPE).publish(folder, "me/e1", None, "org/more", "mine")
     data, text = card(folder).data.to_dict(), card(folder).text
     assert (data["base_model"], data["base_model_relation"]) == ("org/base", "finetune")
     assert (data["license"], data["datasets"]) == ("mit", ["org/data", "org/more"])
     assert {"elastic-reasoning", "trl", "mine"} <= set(data["tags"])
     assert faults((folder / "README.md").read_text()) == []
-    assert "1,024 tokens of thinking" in text and "512 tokens of solution" in text
+    assert text.startswith("\n# e1\n")
+    assert "1,024 tokens of thinking" in text and "`</think>` is appended" in text and "512 tokens of solution" in text
     for said in ("c" * 40, "org/data", "1024+512", "| 400 |", "abc; 2026-01-02; a machine; seed 42", "trl 1."):
         assert said in text
     linked = set(re.findall(r"\]\((?!http)([^)]+)\)", text))
@@ -73,12 +69,11 @@ def test_every_statement_of_the_card_stands_in_a_file_beside_it(folder: Path) ->
     ],
 )
 def test_the_commands_and_the_program_of_the_card_are_well_formed(
-    folder: Path, conversations: bool, forced_text: str, budget: Budget
+    tmp_path: Path, conversations: bool, forced_text: str, budget: Budget
 ) -> None:
     origin = replace(ORIGIN, conversations=conversations, chat_template_kwargs={"enable_thinking": True})
-    Details(Trained("</think>", forced_text, 3, budget), origin, RECIPE).write(folder)
-    model_card.write(folder, "me/e1")
-    (program,) = code(card(folder), "python")
+    Details(Trained("</think>", forced_text, 3, budget), origin, RECIPE).publish(tmp_path, "me/e1")
+    (program,) = code(card(tmp_path), "python")
     assert "None" not in program and "max_tokens=0" not in program
     named = {node.value for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Constant)}
     limits = {budget.thinking or 16_384, budget.solution or 16_384} if budget.thinking != 0 else {budget.solution}
@@ -86,9 +81,9 @@ def test_the_commands_and_the_program_of_the_card_are_well_formed(
     assert ("</think>" in named) or budget.thinking == 0
     assert any(isinstance(text, str) and text.endswith("Put it in \\boxed{}.") for text in named)
     assert ("apply_chat_template" in program) == ("enable_thinking=True" in program) == conversations
-    commands = code(card(folder), "bash")
-    assert commands[0] == f"{SERVER} me/e1\n"
-    assert len(commands) == (2 if '"max_tokens": ' in card(folder).text else 1) == 1 + (budget.thinking is not None)
+    commands = code(card(tmp_path), "bash")
+    assert commands[0] == f"{SERVED} me/e1\n"
+    assert len(commands) == (2 if '"max_tokens": ' in card(tmp_path).text else 1) == 1 + (budget.thinking is not None)
 
 
 def test_of_a_model_in_a_folder_nothing_is_invented(tmp_path: Path) -> None:
@@ -103,26 +98,22 @@ def test_of_a_model_in_a_folder_nothing_is_invented(tmp_path: Path) -> None:
 
 
 def test_the_license_is_the_bases_own(tmp_path: Path) -> None:
-    readme = tmp_path / "README.md"
     own = {"license": "other", "license_name": "own", "license_link": "LICENSE"}
     for written, expected in {
         "---\nlicense: other\nlicense_name: own\nlicense_link: LICENSE\nlanguage: en\n---\n": own,
         "---\nlicense: [broken\n---\n": {},
         "no metadata": {},
     }.items():
-        readme.write_text(written)
+        (tmp_path / "README.md").write_text(written)
         assert license_of(str(tmp_path), None) == expected
 
 
 def test_your_own_words_are_kept_between_their_lines_and_the_rest_is_written_anew(folder: Path) -> None:
-    model_card.write(folder, "me/e1")
     file = folder / "README.md"
     mine = "<!-- yours -->\n## Thanks\n\nTo {{ everybody }}.\n<!-- /yours -->"
     file.write_text(file.read_text().replace("<!-- yours -->\n<!-- /yours -->", mine).replace("512", "513"))
-    Details(replace(TRAINED, budget=Budget(2048, 512)), Origin(str(folder), None)).write(folder)
-    model_card.write(folder, "me/e1")
+    Details(replace(TRAINED, budget=Budget(2048, 512)), ORIGIN).publish(folder, "me/e1")
     assert mine in card(folder).text and "513" not in card(folder).text and "2,048 tokens" in card(folder).text
-    assert not {"base_model", "license", "datasets"} & card(folder).data.to_dict().keys()
     once = file.read_text()
     model_card.write(folder, "me/e1")
     assert file.read_text() == once and not (folder / "_README.md").exists()
@@ -140,24 +131,20 @@ def test_a_readme_of_another_making_is_kept_beside_the_card(
     assert faults((folder / "README.md").read_text()) == [] and "# Mine" not in card(folder).text
 
 
-def test_a_model_on_a_branch_is_served_from_there(folder: Path) -> None:
+def test_a_model_on_a_branch_is_served_from_there_and_an_adapter_with_its_base(folder: Path) -> None:
     model_card.write(folder, "me/e1", revision="run-2")
-    assert code(card(folder), "bash")[0] == f"{SERVER} me/e1 --revision run-2\n"
+    assert code(card(folder), "bash")[0] == f"{SERVED} me/e1 --revision run-2\n"
     assert 'from_pretrained("me/e1", revision="run-2")' in card(folder).text
-
-
-def test_an_adapter_is_served_with_its_base(folder: Path) -> None:
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "org/base", "r": 12}))
     model_card.write(folder, "me/e1")
-    command = code(card(folder), "bash")[0]
-    assert command == f"{SERVER} org/base --enable-lora --max-lora-rank 16 --lora-modules me/e1=me/e1\n"
+    adapter = f"{SERVED} org/base --enable-lora --max-lora-rank 16 --lora-modules me/e1=me/e1\n"
+    assert code(card(folder), "bash")[0] == adapter
     data = card(folder).data.to_dict()
     assert (data["library_name"], data["base_model_relation"]) == ("peft", "adapter")
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", json.dumps({**asdict(TRAINED), "format": 1, "marker": 3})])
 def test_a_budget_json_of_another_making_is_refused_in_one_line(tmp_path: Path, content: str) -> None:
-    file = tmp_path / "budget.json"
-    file.write_text(content)
+    (tmp_path / "budget.json").write_text(content)
     with pytest.raises(ValueError, match=r"budget.json does not say a model's budgets as e1_trl writes them"):
         Trained.find(str(tmp_path))

@@ -23,7 +23,6 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 import e1_trl.engines.server
 from e1_trl.budget import Budget, Close, Marker
-from e1_trl.checkpoints import model_card
 from e1_trl.checkpoints.budget_file import Trained
 from e1_trl.checkpoints.model_card import Details
 from e1_trl.checkpoints.origin import Origin
@@ -103,8 +102,7 @@ def test_vllms_own_thinking_budget_gives_the_same_tokens_as_ours(
 def test_what_a_model_card_says_about_serving_works(server: openai.OpenAI, nano_data: Path, tmp_path: Path) -> None:
     (tmp_path / "nano").symlink_to(BASE)  # the program finds the tokenizer by the name that the model is served under
     problem = json.loads((nano_data / "test.jsonl").read_text().splitlines()[0])["problem"]
-    Details(Trained("</think>", "</think>", 1, Budget(8, 6)), Origin(str(BASE), None)).write(tmp_path)
-    model_card.write(tmp_path, "nano")
+    Details(Trained("</think>", "</think>", 1, Budget(8, 6)), Origin(str(BASE), None)).publish(tmp_path, "nano")
     text = (tmp_path / "README.md").read_text()
     serve, native = re.findall(r"```bash\npython -m vllm.entrypoints.openai.api_server (.*?)\n```", text)
     parser = make_arg_parser(FlexibleArgumentParser())

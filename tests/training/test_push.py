@@ -14,7 +14,6 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load
 
 from e1_trl.checkpoints.budget_file import Trained
-from e1_trl.checkpoints.model_card import SERVER
 
 pytestmark = [pytest.mark.engine, pytest.mark.distributed]
 
@@ -86,7 +85,7 @@ def test_a_trained_model_is_uploaded_once_and_evaluated_from_there_at_its_own_bu
     assert_whole(commit, tmp_path / "run")
     assert commit.files["model.safetensors"] == (tmp_path / "run/checkpoint-2/model.safetensors").read_bytes()
     text = ModelCard(commit.files["README.md"].decode()).text
-    assert "| steps | 2 |" in text and "192+32" in text and f"{SERVER} someone/e1" in text and "None" not in text
+    assert "| steps | 2 |" in text and "192+32" in text and "--model someone/e1" in text and "None" not in text
 
     loaded = [sys.executable, "-c", LOADED, "someone/e1"]
     parameters = int(subprocess.run(loaded, check=True, capture_output=True, text=True).stdout)
@@ -137,7 +136,7 @@ def test_an_adapter_is_uploaded_with_its_base_named_after_an_upload_that_was_kil
     card = ModelCard(last["README.md"].decode())
     assert faults(last["README.md"].decode()) == []
     assert (card.data.base_model, card.data.license, card.data.library_name) == ("org/base", "mit", "peft")
-    assert f"{SERVER} org/base --enable-lora" in card.text and "More Information Needed" not in card.text
+    assert "--model org/base --enable-lora" in card.text and "More Information Needed" not in card.text
     assert json.loads(last["adapter_config.json"])["base_model_name_or_path"] == "org/base"
     assert Trained.read(output / "budget.json").budget.thinking == 192
     assert f"model_revision: {hub.repositories['org/base'].at('main').id}" in last["e1/recipe.yaml"].decode()
