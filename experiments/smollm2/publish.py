@@ -1,4 +1,4 @@
-"""Publishes what `e1 report` knows nothing of: what right answers stand on, five problems with answers, and the hours.
+"""Publishes what `e1 report` knows nothing of: points over the base, what right answers stand on, transcripts, hours.
 
     python -m experiments.smollm2.publish --document docs/smollm2.md --results docs/results/smollm2.json
 
@@ -24,7 +24,8 @@ METHODS = ("separate", "unconstrained")  # which the prose is about; the others 
 OURS = "smollm2-"  # before the name of every model here
 BASE = f"{OURS}base"
 READ = ("base", "e1")  # whose answers are shown
-PROBLEMS = 5  # the first; the order is random
+PROBLEMS, IN_DOCUMENT = 5, 2  # the first; the order is random
+ANSWERS = "smollm2-answers.md"  # beside the results
 AIMED_AT = {
     "12+20": "not lower",
     "24+20": "at least +10, outside the interval",
@@ -100,10 +101,10 @@ def computed(answers: dict[str, pd.DataFrame], tokenizer: PreTrainedTokenizerBas
     return rows
 
 
-def transcripts(answers: dict[str, pd.DataFrame], tokenizer: PreTrainedTokenizerBase) -> str:
+def transcripts(answers: dict[str, pd.DataFrame], tokenizer: PreTrainedTokenizerBase, problems: int) -> str:
     """The answers of both models to the first problems, at the training budget and without one, as Markdown."""
     parts = []
-    for problem in range(PROBLEMS):
+    for problem in range(problems):
         lines = []
         for model, found in answers.items():
             ours = found[found["problem"] == problem]
@@ -119,8 +120,10 @@ def transcripts(answers: dict[str, pd.DataFrame], tokenizer: PreTrainedTokenizer
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--document", type=Path, required=True, help="Markdown with the sections that are made here")
-    parser.add_argument("--results", type=Path, required=True, help="JSON of the report, which gets the field `hours`")
+    parser.add_argument("--document", type=Path, required=True, help="Markdown with the sections marks and transcripts")
+    parser.add_argument(
+        "--results", type=Path, required=True, help=f"JSON of the report, which gets the field `hours`, beside {ANSWERS}"
+    )
     arguments = parser.parse_args()
     took, killed = seconds((RUN / "stages").read_text())
     hours = {name: round(time / HOUR, 2) for name, time in took.items()}
@@ -129,18 +132,18 @@ def main() -> None:
     content = json.dumps(results, indent=1) + "\n"
     write_atomically(arguments.results, lambda path: path.write_text(content))
     said = table(("stage", "hours"), [(name, f"{time:.2f}") for name, time in hours.items()])
-    replace_section(
-        arguments.document, "hours", said + (f"\nKilled {killed} times, which is not counted.\n" if killed else "")
-    )
+    details = arguments.results.with_name(ANSWERS)
+    replace_section(details, "hours", said + (f"\nKilled {killed} times, which is not counted.\n" if killed else ""))
     replace_section(arguments.document, "marks", marks(results["differences"]))
     tokenizer = AutoTokenizer.from_pretrained(RUN / "base")
     names = dict.fromkeys(row["model"].removeprefix(OURS) for row in results["rows"])
     answers = {name: samples.read(RUN / "evaluation" / name) for name in names}
     header = ("model", "budget", "right answers", "whose box is the thinking's last result")
-    replace_section(arguments.document, "computed", table(header, computed(answers, tokenizer)))
+    replace_section(details, "computed", table(header, computed(answers, tokenizer)))
     read = {model: answers[model] for model in READ}
-    replace_section(arguments.document, "transcripts", transcripts(read, tokenizer))
-    print(f"wrote {arguments.document} and {arguments.results}")
+    replace_section(details, "transcripts", transcripts(read, tokenizer, PROBLEMS))
+    replace_section(arguments.document, "transcripts", transcripts(read, tokenizer, IN_DOCUMENT))
+    print(f"wrote {arguments.document}, {details} and {arguments.results}")
 
 
 if __name__ == "__main__":

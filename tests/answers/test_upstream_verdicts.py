@@ -1,6 +1,6 @@
 """Our verdicts beside those of the graders of LiveCodeBench and EvalPlus, as `upstream/record.py` has recorded them.
 
-Every difference is listed with its reason, as `docs/upstream.md` tells it; where there is none any more, a test fails.
+Every difference is listed with its reason, as `docs/results/upstream.md` tells it; where there is none any more, a test fails.
 """
 
 import json
@@ -158,7 +158,7 @@ def test_our_verdicts_are_theirs_but_for_what_is_listed(ours: dict[str, Outcome]
 
 
 def test_the_document_tells_the_differences_and_how_many_there_are(theirs: dict[str, bool]) -> None:
-    document = (ROOT / "docs" / "upstream.md").read_text()
+    document = (ROOT / "docs" / "results" / "upstream.md").read_text()
     for reason, names in (MORE_LENIENT | STRICTER).items():
         assert f"| {reason} | {len(names)} |" in document
     more_lenient, stricter = (sum(map(len, table.values())) for table in (MORE_LENIENT, STRICTER))
@@ -170,7 +170,7 @@ def test_the_document_tells_the_differences_and_how_many_there_are(theirs: dict[
 
 @pytest.mark.parametrize("material", ["HumanEval+", "LeetCode"])
 def test_the_document_tells_how_often_verdicts_agree_on_real_problems(material: str) -> None:
-    (row,) = [line for line in (ROOT / "docs" / "upstream.md").read_text().splitlines() if f"| {material}, " in line]
+    (row,) = [line for line in (ROOT / "docs" / "results" / "upstream.md").read_text().splitlines() if f"| {material}, " in line]
     counted = RECORDED[material]["counted"]
     agreed = {sort: of.get("both right", 0) + of.get("both wrong", 0) for sort, of in counted.items()}
     told = [f"{agreed[sort]} of {sum(of.values())}" for sort, of in counted.items()]
