@@ -24,7 +24,7 @@ METHODS = ("separate", "unconstrained")  # which the prose is about; the others 
 OURS = "smollm2-"  # before the name of every model here
 BASE = f"{OURS}base"
 READ = ("base", "e1")  # whose answers are shown
-PROBLEMS, IN_DOCUMENT = 5, 2  # the first; the order is random
+PROBLEMS, IN_DOCUMENT = 5, 1  # the first; the order is random
 ANSWERS = "smollm2-answers.md"  # beside the results
 AIMED_AT = {
     "12+20": "not lower",
@@ -120,9 +120,12 @@ def transcripts(answers: dict[str, pd.DataFrame], tokenizer: PreTrainedTokenizer
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--document", type=Path, required=True, help="Markdown with the sections marks and transcripts")
+    parser.add_argument("--document", type=Path, required=True, help="Markdown with the section transcripts")
     parser.add_argument(
-        "--results", type=Path, required=True, help=f"JSON of the report, which gets the field `hours`, beside {ANSWERS}"
+        "--results",
+        type=Path,
+        required=True,
+        help=f"JSON of the report, which gets the hours, beside {ANSWERS}",
     )
     arguments = parser.parse_args()
     took, killed = seconds((RUN / "stages").read_text())
@@ -134,7 +137,7 @@ def main() -> None:
     said = table(("stage", "hours"), [(name, f"{time:.2f}") for name, time in hours.items()])
     details = arguments.results.with_name(ANSWERS)
     replace_section(details, "hours", said + (f"\nKilled {killed} times, which is not counted.\n" if killed else ""))
-    replace_section(arguments.document, "marks", marks(results["differences"]))
+    replace_section(details, "marks", marks(results["differences"]))
     tokenizer = AutoTokenizer.from_pretrained(RUN / "base")
     names = dict.fromkeys(row["model"].removeprefix(OURS) for row in results["rows"])
     answers = {name: samples.read(RUN / "evaluation" / name) for name in names}

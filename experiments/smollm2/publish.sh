@@ -2,8 +2,8 @@
 # Publish the last runs, the recipe's own and those of other seeds: docs/results/smollm2*, and the tables of its page.
 set -euo pipefail
 evaluations=(runs/smollm2/evaluation/{base,e1})
-rows=("smollm2-base separate 12+20" "smollm2-base separate 24+20" "smollm2-base unconstrained unlimited"
-    "smollm2-e1 separate 12+20" "smollm2-e1 separate 24+20" "smollm2-e1 unconstrained unlimited")
+rows=("smollm2-base separate 24+20" "smollm2-base unconstrained unlimited"
+    "smollm2-e1 separate 24+20" "smollm2-e1 unconstrained unlimited")
 for folder in runs/smollm2/evaluation/e1-seed*; do
     [ -d "$folder" ] || continue
     evaluations+=("$folder")

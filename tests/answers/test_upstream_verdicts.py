@@ -1,6 +1,6 @@
 """Our verdicts beside those of the graders of LiveCodeBench and EvalPlus, as `upstream/record.py` has recorded them.
 
-Every difference is listed with its reason, as `docs/results/upstream.md` tells it; where there is none any more, a test fails.
+docs/results/upstream.md lists every difference with its reason; where there is none any more, a test fails.
 """
 
 import json
@@ -16,6 +16,7 @@ from e1_trl.answers.programs.formats import read_suite
 from e1_trl.answers.programs.sandbox.box import Limits
 from e1_trl.answers.programs.suite import Rule
 
+DOCUMENT = ROOT / "docs" / "results" / "upstream.md"
 RECORDED = json.loads((ROOT / "tests" / "answers" / "upstream" / "verdicts.json").read_text())
 LIMITS = Limits(cpu=2.0, wall=60.0, memory=2**32, output=2**20)
 
@@ -158,7 +159,7 @@ def test_our_verdicts_are_theirs_but_for_what_is_listed(ours: dict[str, Outcome]
 
 
 def test_the_document_tells_the_differences_and_how_many_there_are(theirs: dict[str, bool]) -> None:
-    document = (ROOT / "docs" / "results" / "upstream.md").read_text()
+    document = DOCUMENT.read_text()
     for reason, names in (MORE_LENIENT | STRICTER).items():
         assert f"| {reason} | {len(names)} |" in document
     more_lenient, stricter = (sum(map(len, table.values())) for table in (MORE_LENIENT, STRICTER))
@@ -170,7 +171,7 @@ def test_the_document_tells_the_differences_and_how_many_there_are(theirs: dict[
 
 @pytest.mark.parametrize("material", ["HumanEval+", "LeetCode"])
 def test_the_document_tells_how_often_verdicts_agree_on_real_problems(material: str) -> None:
-    (row,) = [line for line in (ROOT / "docs" / "results" / "upstream.md").read_text().splitlines() if f"| {material}, " in line]
+    (row,) = [line for line in DOCUMENT.read_text().splitlines() if f"| {material}, " in line]
     counted = RECORDED[material]["counted"]
     agreed = {sort: of.get("both right", 0) + of.get("both wrong", 0) for sort, of in counted.items()}
     told = [f"{agreed[sort]} of {sum(of.values())}" for sort, of in counted.items()]
