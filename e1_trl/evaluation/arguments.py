@@ -72,14 +72,15 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
     model: list[str] = field(
         metadata={
             "help": "Checkpoint folder or Hub id, of a model or of a LoRA adapter, as MODEL[@REVISION]; with "
-            "`base_url`, whose tokenizer. Several are evaluated one after the other, and reported together in `output`."
+            "`base_url`, the one whose tokenizer is used. Several are evaluated one after the other, and reported "
+            "together in `output`."
         }
     )
     budgets: list[str] = field(
         default_factory=list,
         metadata={
-            "help": "Budgets as `thinking+solution` in tokens, or `unlimited`; unset: those that the model itself "
-            "says, as what e1_trl has trained does. So are `marker` and `forced_text`."
+            "help": "Budgets as `thinking+solution` in tokens, or `unlimited`; unset: those of the "
+            "model's budget.json, which trainings write. So are `marker` and `forced_text`."
         },
     )
     methods: list[str] = field(
@@ -104,7 +105,7 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
         default=0,
         metadata={
             "help": "Longest prompt in tokens, chat template included; problems with longer ones are left out, and the "
-            "report counts them. 0 leaves none out, and what the context has no room for is an error."
+            "report counts them. 0 leaves none out; a prompt that does not fit the context is an error."
         },
     )
     max_problems: int | None = field(default=None, metadata={"help": "Evaluate on the first problems only."})
@@ -179,7 +180,7 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
                 if getattr(self, name) not in (grader, defaults[name]):
                     raise ValueError(f"{name} is {getattr(self, name)!r}; the benchmark {self.benchmark} has its own")
         if self.livecodebench != list(PAPERS_WINDOW) and self.benchmark != "livecodebench":
-            raise ValueError("livecodebench names problems of the benchmark livecodebench, which is not asked for")
+            raise ValueError("--livecodebench needs --benchmark livecodebench")
         if len(self.livecodebench) != len(PAPERS_WINDOW):
             raise ValueError(f"livecodebench is {self.livecodebench}; it must be like {' '.join(PAPERS_WINDOW)}")
         numbers = {

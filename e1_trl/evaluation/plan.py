@@ -90,7 +90,7 @@ class Plan:
             request = asked.cell.request
             prompts = [len(problem.prompts[request]) for problem in self.problems if problem.index < asked.problems]
             if not prompts:
-                raise ValueError(f"none of the first {asked.problems} problems is as short as max_prompt_length")
+                raise ValueError(f"the first {asked.problems} prompts are all longer than max_prompt_length")
             method = METHODS[asked.cell.method]
             contexts.append(method.context(max(prompts), asked.cell.budget, self.setting))
         return max(contexts)

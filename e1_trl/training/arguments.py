@@ -49,8 +49,8 @@ class RecipeArguments(ProblemArguments):
     decontaminate: list[str] = field(
         default_factory=list,
         metadata={
-            "help": "Benchmarks whose problems are dropped from the training problems, with a count; those of what is "
-            "evaluated on during the training always are."
+            "help": "Benchmarks whose problems are dropped from the training problems, with a count; problems of the "
+            "training's own validation always are."
         },
     )
     solve_rates: list[str] = field(
@@ -65,9 +65,7 @@ class RecipeArguments(ProblemArguments):
     )
     skip_memory_check: bool = field(
         default=False,
-        metadata={
-            "help": "Train even if training state and engine together are calculated to exceed a GPU, see `e1 plan`."
-        },
+        metadata={"help": "Train even if by `e1 plan` weights, optimizer and engine cannot share a GPU."},
     )
     dry_run: bool = field(
         default=False,

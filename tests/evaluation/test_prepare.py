@@ -62,7 +62,7 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(nano_data: Path, t
         ),
         ("engine_args is '\\[1\\]'; it must be a JSON object", options(nano_data, out, *at, "--engine_args", "[1]")),
         ("chat_template_kwargs is 'x', which is not", options(nano_data, out, *at, "--chat_template_kwargs", "x")),
-        ("livecodebench, which is not asked for", options(nano_data, out, *at, "--livecodebench", "v5")),
+        ("--livecodebench needs --benchmark livecodebench", options(nano_data, out, *at, "--livecodebench", "v5")),
         (
             "livecodebench is \\['v5'\\]; it must be like v5",
             ["--model", BASE, *at, "--benchmark", "livecodebench", "--livecodebench", "v5"],

@@ -67,7 +67,7 @@ def tests_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:
         raise ValueError(f"a row of LiveCodeBench has no {error}; it has {', '.join(map(repr, row))}") from error
     described = _json(metadata, "metadata")
     if not isinstance(described, dict):
-        raise ValueError("metadata: this is no dictionary")
+        raise ValueError("metadata must be a JSON object")
     name = described.get("func_name")
     tests = [*_listed(public, "public_test_cases"), *_listed(private, "private_test_cases")]
     return [{**test, "metadata": {"func_name": name}} for test in tests]
