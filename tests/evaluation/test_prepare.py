@@ -53,7 +53,7 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(nano_data: Path, t
         ("request_seeds is about a server", options(nano_data, out, *at, "--request_seeds", "false")),
         ("a prompt of 12.. tokens with budget 16.16", options(long, out, *at, "--dataset_split", "train")),
         (
-            "none of the first 1 problems",
+            "the first 1 prompts are all longer",
             options(long, out, *at, "--dataset_split", "train", "--max_problems", 1, "--max_prompt_length", 1000),
         ),
         (
