@@ -1,6 +1,6 @@
 """Reads the answers of the miniature of programs: what forced and wrong ones lacked, which right ones are not.
 
-python -m experiments.nano_code.transcripts --document docs/nano_code.md       (after `make train RECIPE=…`)
+python -m experiments.nano_code.transcripts --document docs/results/nano_code-answers.md
 """
 
 import argparse
