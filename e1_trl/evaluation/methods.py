@@ -59,7 +59,7 @@ class Setting:
     s1_marker: Marker
     wait_ids: tuple[int, ...]
     s1_waits: int
-    decode: Callable[[list[int]], str]
+    decode: Callable[..., str]
     response: int | None = None
 
     def s1_close(self) -> Close:

@@ -1,40 +1,37 @@
-"""From arguments to what can be planned and sampled, checked before a model is loaded."""
+"""From arguments to what can be sampled, in steps, each of which is checked before a model is loaded."""
 
 import json
 import logging
 import os
-from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from itertools import product
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from e1_trl.answers.grade import Grader
 from e1_trl.answers.kinds import make_grader
-from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget, Close, Marker
 from e1_trl.checkpoints.budget_file import FILE, Trained
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.engines.engine import SamplingSettings
-from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments, engine_args, json_object, sampling_of
+from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments, json_object
+from e1_trl.evaluation.forest import Forest, Goal, Problem
 from e1_trl.evaluation.manifest import Manifest, digest, installed_versions
 from e1_trl.evaluation.methods import MIXED, Setting, cells
-from e1_trl.evaluation.plan import Asked, Identity, Plan, Problem
-from e1_trl.problems.benchmarks import BENCHMARKS, load_benchmark
+from e1_trl.evaluation.model import Served, Weights
+from e1_trl.evaluation.thinking import Thinking
+from e1_trl.problems.benchmarks import BENCHMARKS, Benchmark, load_benchmark
 from e1_trl.problems.load import load_problems
-from e1_trl.problems.prompts import compose, drop_long, tokenize
-from e1_trl.report.conditions import Conditions
-from e1_trl.report.samples import read
-from e1_trl.rollout import Segment, Stop
+from e1_trl.problems.prompts import Prompt, compose, tokenize
 
 if TYPE_CHECKING:
-    from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
 MAX_GRADING_WORKERS = 32  # a program may take gigabytes
+OTHER = Benchmark("", samples=1)  # how problems of no benchmark are sampled
 
 
 @dataclass(frozen=True)
@@ -42,55 +39,20 @@ class Prepared:
     """What `prepare` found to be in order.
 
     Attributes:
-        checkpoint: what the engine loads.
-        tokenizer: of the model.
-        setting, sampling, manifest, conditions: what all samples share; the last one is for the report.
-        asked: the cells that the arguments ask for.
-        problems: all problems of the data set that are short enough, with `prompt`, `problem_id` and `answers`.
-        grader, grader_name: of their kind.
-        benchmark, model_name: what the report calls them.
-        thinking: for `mixed`.
+        arguments: with what the model and the benchmark say where the command says nothing.
+        model: what is evaluated.
+        manifest: what determines its samples.
+        alike: what all rows of the table of answers say.
+        forest: the problems that are short enough, and the goals that the command names.
+        grader: of the answers.
     """
 
     arguments: EvaluationArguments
-    checkpoint: Checkpoint
-    tokenizer: "PreTrainedTokenizerBase"
-    setting: Setting
-    sampling: SamplingSettings
+    model: Weights | Served
     manifest: Manifest
-    conditions: Conditions
-    asked: Sequence[Asked]
-    problems: "Dataset"
+    alike: Mapping[str, Any]
+    forest: Forest
     grader: Grader
-    grader_name: str
-    benchmark: str
-    model_name: str
-    thinking: Mapping[Identity, Segment]
-
-    def plan(self, asked: Sequence[Asked]) -> Plan:
-        """What it takes to answer the cells of `asked`.
-
-        Raises:
-            StoreError: the thinking that the cells of `mixed` need is not there.
-        """
-        _check_thinking(self.arguments.thinking_from, self.thinking, asked, self.problems["index"])
-        template = json_object("chat_template_kwargs", self.arguments.chat_template_kwargs)
-        requests = {item.cell.request for item in asked}
-        first = max(item.problems for item in asked)
-        problems = [
-            Problem(
-                index=row["index"],
-                problem_id=row["problem_id"],
-                prompt=row["prompt"],
-                answers=row["answers"],
-                prompts={
-                    request: tokenize(self.tokenizer, compose(row["prompt"], request), template) for request in requests
-                },
-            )
-            for row in self.problems
-            if row["index"] < first
-        ]
-        return Plan(problems, asked, self.setting, self.arguments.independent, self.thinking)
 
 
 def prepare(arguments: EvaluationArguments) -> Prepared:
@@ -99,39 +61,19 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     Raises:
         ValueError, OSError, StoreError: one line about what is wrong.
     """
-    from transformers import AutoConfig, AutoTokenizer
-
-    arguments = told_by_the_model(arguments)
-    if arguments.benchmark in BENCHMARKS:
-        arguments = replace(arguments, grader=BENCHMARKS[arguments.benchmark].grader)
+    arguments = _complete(arguments)
     wanted = cells(arguments.methods, [Budget.parse(text) for text in arguments.budgets])
+    samples, sampling = _sampling(arguments)
     checkpoint = Checkpoint.find(arguments.weights.path, arguments.weights.revision)
-    code = arguments.trust_remote_code
-    tokenizer = AutoTokenizer.from_pretrained(**checkpoint.tokenizer, trust_remote_code=code)
-    config = AutoConfig.from_pretrained(
-        checkpoint.model, revision=checkpoint.model_revision, trust_remote_code=code
-    ).get_text_config()
-    context = arguments.max_model_length or config.to_dict().get("max_position_embeddings")
-    if context is None:
-        raise ValueError(f"the configuration of {checkpoint.model} names no context; set max_model_length, in tokens")
-    setting = _settle(arguments, tokenizer, context)
-    problems, benchmark = _load(arguments)
-    samples, sampling = sampling_of(arguments)
-    names = problems["key" if "key" in problems.column_names else "problem_id"]  # the latter of a benchmark's programs
-    problems = problems.select_columns(["prompt", "answers"])  # all that matters
-    dataset, count = f"{benchmark}: {digest(json.dumps(problems.to_dict()))}", len(problems)
-    problems = problems.add_column("problem_id", [None if name is None else str(name) for name in names])
-    problems = problems.add_column("index", list(range(count)))
-    chosen = min(arguments.max_problems or count, count)
-    template = json_object("chat_template_kwargs", arguments.chat_template_kwargs)
-    if arguments.max_prompt_length:
-        problems = drop_long(problems, tokenizer, arguments.max_prompt_length, template)
+    model = (Served if arguments.base_url else Weights)(arguments, checkpoint, sampling)
+    tokenizer, setting = _load_tokenizer(arguments, checkpoint)
+    benchmark, dataset, problems = _load_problems(arguments, tokenizer)
     manifest = Manifest(
-        model=_served(arguments, checkpoint) if arguments.base_url else checkpoint.fingerprint(),
+        **model.facts(),
         dataset=dataset,
         vocabulary=digest(json.dumps(sorted(tokenizer.get_vocab().items()))),
         chat_template=digest(str(tokenizer.chat_template)),
-        chat_template_kwargs=template,
+        chat_template_kwargs=json_object("chat_template_kwargs", arguments.chat_template_kwargs),
         instruction=arguments.instruction,
         max_prompt_length=arguments.max_prompt_length,
         marker=list(setting.close.marker.ids),
@@ -142,75 +84,109 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         sampling=asdict(sampling),
         seed=arguments.seed,
         independent=arguments.independent,
-        # A server has its own.
-        engine={} if arguments.base_url else {"dtype": arguments.dtype, **engine_args(arguments)},
         versions=installed_versions(),
         thinking_from=None,
         response=setting.response,
     )
-    model_name = arguments.name or arguments.model[0]
-    thinking: Mapping[Identity, Segment] = {}
+    count = min(arguments.max_problems or len(problems), len(problems))
+    goals = [Goal(cell, count, samples) for cell in wanted]
+    short = [each for each in problems if not 0 < arguments.max_prompt_length < len(each.prompts[""])]
+    if not any(problem.index < count for problem in short):
+        raise ValueError(f"the first {count} prompts are all longer than max_prompt_length")
+    forest = Forest(short, goals, setting, arguments.independent, {})
+    _ = forest.close  # raises where a budget does not fit
+    name = arguments.name or arguments.model[0]
     if arguments.thinking_from is not None:
-        other, thinking = read_thinking(arguments.thinking_from, manifest)
-        model_name = f"{other} → {model_name}"
-        manifest = replace(manifest, thinking_from=digest((arguments.thinking_from / "run.json").read_text()))
-    elif any(cell.method == MIXED for cell in wanted):
-        raise ValueError("the method mixed needs thinking_from, the finished evaluation of the model that thinks")
-    prepared = Prepared(
-        arguments=arguments,
-        checkpoint=checkpoint,
-        tokenizer=tokenizer,
-        setting=setting,
-        sampling=sampling,
-        manifest=manifest,
-        conditions=manifest.conditions(
-            problems=count,
-            local=arguments.benchmark is None or arguments.local_benchmarks is not None,
-            marker=setting.close.marker.text,
-            forced_text=setting.decode(list(setting.close.marker.forced_ids)),
-            s1_text=arguments.s1_text,
-            wait_text=arguments.wait_text,
-        ),
-        asked=[Asked(cell, chosen, samples) for cell in wanted],
-        problems=problems,
-        grader=make_grader(arguments, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)))),
-        grader_name=arguments.grader,
-        benchmark=benchmark,
-        model_name=model_name,
-        thinking=thinking,
+        thinking = Thinking.read(arguments.thinking_from, manifest)
+        thinking.check(goals, [problem.index for problem in short])
+        forest, manifest = replace(forest, thinking=thinking.segments), replace(manifest, thinking_from=thinking.digest)
+        name = f"{thinking.model} → {name}"
+    elif MIXED in arguments.methods:
+        raise ValueError("the method mixed needs thinking_from, the folder of another model's evaluation")
+    conditions = manifest.conditions(
+        problems=len(problems),
+        local=arguments.benchmark is None or arguments.local_benchmarks is not None,
+        marker=setting.close.marker.text,
+        forced_text=setting.decode(list(setting.close.marker.forced_ids)),
+        s1_text=arguments.s1_text,
+        wait_text=arguments.wait_text,
     )
-    _ = prepared.plan(prepared.asked).context  # raises where a budget does not fit
-    return prepared
+    return Prepared(
+        arguments=arguments,
+        model=model,
+        manifest=manifest,
+        alike={
+            "model": name,
+            "benchmark": benchmark,
+            "grader": arguments.grader,
+            "seed": arguments.seed,
+            "conditions": conditions.as_text(),
+        },
+        forest=forest,
+        grader=make_grader(arguments, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)))),
+    )
 
 
-def told_by_the_model(arguments: EvaluationArguments) -> EvaluationArguments:
-    """The arguments, with the marker, forced text and budgets of the model's `budget.json` where they name none.
+def _complete(arguments: EvaluationArguments) -> EvaluationArguments:
+    """The arguments, with the benchmark's grader, and where they name none with the model's marker and budgets.
 
     Raises:
-        ValueError: no budget is named anywhere, or the model's file is not what it should be.
+        ValueError: no budget is named anywhere, or the model's `budget.json` is not what it should be.
         OSError: there is no such model.
     """
-    model = arguments.weights
+    model, told = arguments.weights, dict[str, Any]()
     trained = Trained.find(model.path, model.revision)
-    if trained is None:
-        if not arguments.budgets:
-            raise ValueError(f"budgets is empty, and {model} has no {FILE}; name some, as 512+1024 1024+1024")
-        return arguments
-    told: dict[str, Any] = {}
-    if arguments.marker is None:
+    if trained is None and not arguments.budgets:
+        raise ValueError(f"budgets is empty, and {model} has no {FILE}; name some, as 512+1024 1024+1024")
+    if trained is not None and arguments.marker is None:
         told["marker"] = trained.marker
         if arguments.forced_text is None:
             told["forced_text"] = trained.forced_text
-    if not arguments.budgets:
+    if trained is not None and not arguments.budgets:
         told["budgets"] = [str(budget) for budget in trained.budgets]
     for name, value in told.items():
         logger.warning("%s: %r, from %s of %s", name, value, FILE, model)
+    if arguments.benchmark in BENCHMARKS:
+        told["grader"] = BENCHMARKS[arguments.benchmark].grader
     return replace(arguments, **told)
 
 
-def _settle(arguments: EvaluationArguments, tokenizer: "PreTrainedTokenizerBase", context: int) -> Setting:
+def _sampling(arguments: EvaluationArguments) -> tuple[int, SamplingSettings]:
+    """Samples per problem and how they are drawn: what was asked for, else as the benchmark says.
+
+    Raises:
+        ValueError: several are asked for at temperature 0, where they are one.
+    """
+    usual = BENCHMARKS.get(arguments.benchmark or "", OTHER)
+    temperature = usual.temperature if arguments.temperature is None else arguments.temperature
+    top_p = usual.top_p if arguments.top_p is None else arguments.top_p
+    if temperature == 0 and (arguments.samples or 1) > 1:
+        raise ValueError(f"samples is {arguments.samples}, which are all the same at temperature 0; ask for 1")
+    samples = arguments.samples or (usual.samples if temperature else 1)
+    logger.warning("sampling %d times per problem, temperature %g, top_p %g", samples, temperature, top_p)
+    return samples, SamplingSettings(temperature=temperature, top_p=top_p, top_k=arguments.top_k, min_p=arguments.min_p)
+
+
+def _load_tokenizer(
+    arguments: EvaluationArguments, checkpoint: Checkpoint
+) -> tuple["PreTrainedTokenizerBase", Setting]:
+    """The tokenizer, and what all problems share: the texts that end the thinking in its tokens, and the context.
+
+    Raises:
+        ValueError: the model names no context.
+    """
+    from transformers import AutoConfig, AutoTokenizer
+
+    code = arguments.trust_remote_code
+    tokenizer = AutoTokenizer.from_pretrained(**checkpoint.tokenizer, trust_remote_code=code)
+    config = AutoConfig.from_pretrained(
+        checkpoint.model, revision=checkpoint.model_revision, trust_remote_code=code
+    ).get_text_config()
+    context = arguments.max_model_length or config.to_dict().get("max_position_embeddings")
+    if context is None:
+        raise ValueError(f"the configuration of {checkpoint.model} names no context; set max_model_length, in tokens")
     marker = Marker.from_tokenizer(tokenizer, arguments.marker, arguments.forced_text)
-    return Setting(
+    return tokenizer, Setting(
         close=Close(marker, context),
         s1_marker=Marker.from_tokenizer(tokenizer, arguments.marker, marker.text + arguments.s1_text),
         wait_ids=tuple(tokenizer.encode(arguments.wait_text, add_special_tokens=False)),
@@ -220,59 +196,40 @@ def _settle(arguments: EvaluationArguments, tokenizer: "PreTrainedTokenizerBase"
     )
 
 
-def _load(arguments: EvaluationArguments) -> tuple["Dataset", str]:
-    """All problems, and what the report calls them."""
+class Prompts(dict[str, list[int]]):
+    """The prompts of one problem as token ids, by what is added to it; each is tokenized once, when it is needed."""
+
+    def __init__(self, prompt: Prompt, tokenize: Callable[[Prompt], list[int]]):
+        self._prompt = prompt
+        self._tokenize = tokenize
+
+    def __missing__(self, request: str) -> list[int]:
+        self[request] = self._tokenize(compose(self._prompt, request))
+        return self[request]
+
+
+def _load_problems(
+    arguments: EvaluationArguments, tokenizer: "PreTrainedTokenizerBase"
+) -> tuple[str, str, list[Problem]]:
+    """What the report calls the problems, that with a digest of them, and all of them."""
     if arguments.benchmark is not None:
-        return load_benchmark(arguments.benchmark, arguments, arguments.livecodebench)
-    name = str(arguments.dataset_name)
-    return load_problems(name, arguments.dataset_split, arguments, arguments.dataset_config), Path(name).name
-
-
-def _served(arguments: EvaluationArguments, checkpoint: Checkpoint) -> str:
-    return f"served: {arguments.served_model_name or arguments.weights.path}, {checkpoint.fingerprint()}"
-
-
-def read_thinking(folder: Path, manifest: Manifest) -> tuple[str, dict[Identity, Segment]]:
-    """The name of another model and the longest thinking of each of its samples, from its finished evaluation.
-
-    Raises:
-        StoreError: there is none.
-        ValueError: it was on other problems or with another tokenizer.
-    """
-    table = read(folder, ["model", "method", "problem", "sample", "token_ids", "thinking_tokens", "thinking_end"])
-    theirs, ours = Manifest.read(folder).as_json(), manifest.as_json()
-    for name in ("dataset", "vocabulary", "marker"):
-        if theirs[name] != ours[name]:
-            raise ValueError(f"{folder} has {name} = {theirs[name]!r}, this evaluation {ours[name]!r}; must be equal")
-    usable = table[table["method"].isin(["unconstrained", "separate"])]
-    if usable.empty:
-        raise StoreError(f"{folder} has neither separate nor unconstrained samples, whose thinking mixed could use")
-    found: dict[Identity, Segment] = {}
-    for row in usable.itertuples():
-        tokens = array("i", row.token_ids[: row.thinking_tokens])
-        stop = {"closed": Stop.MARKER, "eos": Stop.EOS}.get(row.thinking_end, Stop.LENGTH)
-        key = (row.problem, row.sample)
-        if key not in found or len(tokens) >= len(found[key].token_ids):
-            found[key] = Segment(tokens, stop)
-    return str(table["model"].iloc[0]), found
-
-
-def _check_thinking(
-    folder: Path | None, thinking: Mapping[Identity, Segment], asked: Sequence[Asked], problems: Sequence[int]
-) -> None:
-    """Make sure that another model has thought of every problem and sample of `mixed`, as far as its budgets need."""
-    for item in asked:
-        budget = item.cell.budget.thinking
-        if item.cell.method != MIXED:
-            continue
-        first = (index for index in problems if index < item.problems)
-        for problem, sample in product(first, range(item.samples)):
-            where = f"problem {problem}, sample {sample}"
-            if (problem, sample) not in thinking:
-                raise StoreError(f"{folder} lacks the thinking of {where}; evaluate that model on as many")
-            segment = thinking[problem, sample]
-            if segment.stop is Stop.LENGTH and (budget is None or budget > len(segment.token_ids)):
-                raise StoreError(
-                    f"{folder}: the thinking of {where} was cut at {len(segment.token_ids)} tokens; evaluate that "
-                    "model with the method unconstrained, or up to as large a budget as here"
-                )
+        rows, benchmark = load_benchmark(arguments.benchmark, arguments, arguments.livecodebench)
+    else:
+        name = str(arguments.dataset_name)
+        rows = load_problems(name, arguments.dataset_split, arguments, arguments.dataset_config)
+        benchmark = Path(name).name
+    names = rows["key" if "key" in rows.column_names else "problem_id"]  # the latter of a benchmark's programs
+    rows = rows.select_columns(["prompt", "answers"])  # all that matters
+    template = json_object("chat_template_kwargs", arguments.chat_template_kwargs)
+    prompt_ids = partial(tokenize, tokenizer, chat_template_kwargs=template)
+    problems = [
+        Problem(
+            index=index,
+            problem_id=None if name is None else str(name),
+            prompt=row["prompt"],
+            answers=row["answers"],
+            prompts=Prompts(row["prompt"], prompt_ids),
+        )
+        for index, (name, row) in enumerate(zip(names, rows, strict=True))
+    ]
+    return benchmark, f"{benchmark}: {digest(json.dumps(rows.to_dict()))}", problems

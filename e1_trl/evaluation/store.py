@@ -1,8 +1,8 @@
 """What has been sampled, on disk: an SQLite database, which a killed run leaves whole, and what determined it.
 
     <folder>/run.json           what determined the samples; a run with other settings is refused
-    <folder>/segments.sqlite    sampled segments as they finish, each with its place in its tree; which cells have been
-                                answered; grades, so that no answer is graded twice
+    <folder>/segments.sqlite    sampled segments as they finish, each with its place in its tree; the goals that have
+                                been reached; grades, so that no answer is graded twice
 
 The next run resumes where this one stopped, and a run with more budgets, methods, samples or problems extends it. The
 table of answers is derived from these. Several processes may write at a time.
@@ -12,27 +12,27 @@ import fcntl
 import json
 import logging
 import sqlite3
-import time
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from e1_trl.answers.grade import Grade, Outcome
 from e1_trl.atomic import StoreError, write_atomically
 from e1_trl.budget import Budget
+from e1_trl.evaluation.forest import Goal
 from e1_trl.evaluation.manifest import FILE as MANIFEST
-from e1_trl.evaluation.manifest import Manifest
 from e1_trl.evaluation.methods import Cell
-from e1_trl.evaluation.plan import Asked
 from e1_trl.rollout import Stop
 from e1_trl.tree import Leg
 
 logger = logging.getLogger(__name__)
 
 FILE = "segments.sqlite"
+FORMAT = 4  # of the folder; an older one is refused
 TABLES = """
 CREATE TABLE IF NOT EXISTS legs (
     problem, sample, branch, start, before, stop, checksum, token_ids,
@@ -43,26 +43,25 @@ CREATE TABLE IF NOT EXISTS grades (key PRIMARY KEY, grade) WITHOUT ROWID;
 """
 PASSING = (Outcome.UNGRADED, Outcome.TIMED_OUT, Outcome.CRASHED)
 WAIT_SECONDS = 60  # for another process that writes
-SYNC_SECONDS = 1.0  # what a crash of the node, unlike a kill, may lose of finished work
+SYNC_PAGES = 64  # of 4 KiB: what a crash of the node, unlike a kill, may lose of finished work
 
 
 class Store:
-    """The segments of one evaluation, the cells that they answer, and grades. Made by `open`."""
+    """The segments of one evaluation, the goals that they reach, and grades. Made by `open`."""
 
-    def __init__(self, folder: Path, manifest: Manifest, database: sqlite3.Connection):
+    def __init__(self, folder: Path, facts: dict[str, Any], database: sqlite3.Connection):
         self._folder = folder
-        self._manifest = manifest
+        self._facts = facts
         self._database = database
-        self._synced = time.monotonic()
 
     @classmethod
     @contextmanager
-    def open(cls, folder: Path, manifest: Manifest, exclusive: bool = False) -> Iterator["Store"]:
+    def open(cls, folder: Path, facts: Mapping[str, Any], exclusive: bool = False) -> Iterator["Store"]:
         """The store in a folder.
 
         Args:
             folder: made if it is not there.
-            manifest: everything that determines a sample; compared with that of the folder.
+            facts: all that determines a sample (a `Manifest`'s), compared with those of the folder.
             exclusive: refuse while another process has it open, exclusively too.
 
         Raises:
@@ -70,17 +69,18 @@ class Store:
                 later, it cannot be written to, as on a full disk.
             OSError: it cannot be made.
         """
-        file = folder / FILE
+        file, ours = folder / FILE, json.loads(json.dumps({"format": FORMAT, **facts}))
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with _locked(folder) if exclusive else nullcontext():
-                _compare(folder, manifest)
+                _compare(folder, ours)
                 with closing(sqlite3.connect(file, timeout=WAIT_SECONDS, isolation_level=None)) as database:
                     # What is written survives a kill at once, and a crash of the node when it is synced.
                     database.execute("PRAGMA journal_mode = WAL")
                     database.execute("PRAGMA synchronous = NORMAL")
+                    database.execute(f"PRAGMA wal_autocheckpoint = {SYNC_PAGES}")
                     database.executescript(TABLES)
-                    yield cls(folder, manifest, database)
+                    yield cls(folder, ours, database)
         except sqlite3.OperationalError as error:
             raise StoreError(
                 f"cannot use {file}: {error}; what was written before is safe, run again to resume; SQLite needs a "
@@ -94,7 +94,7 @@ class Store:
 
     def bind(self) -> None:
         """From now on the folder takes no other settings: it holds samples, or is about to."""
-        file, text = self._folder / MANIFEST, json.dumps(self._manifest.as_json(), indent=1) + "\n"
+        file, text = self._folder / MANIFEST, json.dumps(self._facts, indent=1) + "\n"
         if not file.exists():
             write_atomically(file, lambda path: path.write_text(text))
 
@@ -104,13 +104,6 @@ class Store:
         ids = array("i", leg.token_ids).tobytes()
         values = (*place, _checksum(place, ids), ids)
         self._database.execute("INSERT OR REPLACE INTO legs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
-        if time.monotonic() >= self._synced + SYNC_SECONDS:
-            self.sync()
-
-    def sync(self) -> None:
-        """Wait until a crash of the node does not lose what was written, either."""
-        self._database.execute("PRAGMA wal_checkpoint")
-        self._synced = time.monotonic()
 
     def legs(self, problem: int, sample: int) -> list[Leg]:
         """Those of a tree in order of their start; without what is damaged, which a warning names."""
@@ -128,30 +121,25 @@ class Store:
         """How many legs there are."""
         return int(self._database.execute("SELECT count(*) FROM legs").fetchone()[0])
 
-    def contents(self) -> tuple[int, int]:
-        """Equal where the same legs are there."""
-        return tuple(self._database.execute("SELECT count(*), coalesce(sum(checksum), 0) FROM legs").fetchone())
-
-    def read_cells(self) -> list[Asked]:
-        """The cells that have been answered, in the order of the table.
+    def goals(self) -> list[Goal]:
+        """Those that have been reached, in the order of the table.
 
         Raises:
             StoreError: of one there is no such method any more.
         """
         rows = self._database.execute("SELECT method, budget, problems, samples, made_by FROM cells ORDER BY rowid")
         try:
-            return [Asked(Cell(method, Budget.parse(budget)), *rest) for method, budget, *rest in rows]
+            return [Goal(Cell(method, Budget.parse(budget)), *rest) for method, budget, *rest in rows]
         except ValueError as error:
             raise StoreError(f"{self._folder} has answers of an {error}; name another folder") from error
 
-    def write_cells(self, asked: Sequence[Asked]) -> None:
-        """Remember which cells have been answered."""
-        rows = [(item.cell.method, str(item.cell.budget), item.problems, item.samples, item.commit) for item in asked]
+    def reach(self, goals: Sequence[Goal]) -> None:
+        """Remember all that have been reached."""
+        rows = [(goal.cell.method, str(goal.cell.budget), goal.problems, goal.samples, goal.commit) for goal in goals]
         self._database.execute("BEGIN IMMEDIATE")
         self._database.execute("DELETE FROM cells")
         self._database.executemany("INSERT INTO cells VALUES (?, ?, ?, ?, ?)", rows)
         self._database.execute("COMMIT")
-        self.sync()
 
     def grades(self, keys: Iterable[str]) -> dict[str, Grade]:
         """Those of these answers that have been graded."""
@@ -188,9 +176,9 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _compare(folder: Path, manifest: Manifest) -> None:
+def _compare(folder: Path, ours: Mapping[str, Any]) -> None:
     """Make sure that what is in the folder, if anything, was sampled with these settings."""
-    file, ours = folder / MANIFEST, manifest.as_json()
+    file = folder / MANIFEST
     if not file.exists():
         return
     try:

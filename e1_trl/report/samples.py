@@ -103,30 +103,18 @@ def _deviation(written: pa.Schema) -> str:
     return "; ".join(f"{what}: {', '.join(names)}" for what, names in named.items() if names) or "another order"
 
 
-def made_of(folder: Path) -> dict[str, str]:
-    """What `write` was told of the table in a folder; nothing if there is none, or none that `read` would take."""
-    try:
-        schema = pq.read_schema(folder / FILE)
-    except (OSError, pa.ArrowException):
-        return {}
-    facts = schema.metadata or {}
-    return {name.decode(): fact.decode() for name, fact in facts.items()} if schema.equals(SCHEMA) else {}
-
-
-def write(parts: pd.DataFrame | Iterable[pd.DataFrame], folder: Path, made_of: Mapping[str, str] | None = None) -> None:
-    """Write graded answers, a part after the other, and with them what they were made of.
+def write(parts: pd.DataFrame | Iterable[pd.DataFrame], folder: Path) -> None:
+    """Write graded answers, a part after the other.
 
     Raises:
         StoreError: they could not be written, as on a full disk.
         KeyError, ValueError, pa.ArrowException: a column is missing, or holds what `SCHEMA` does not allow.
     """
-    schema = SCHEMA.with_metadata(made_of)
 
     def write_parts(path: Path) -> None:
-        with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as file:
+        with pq.ParquetWriter(path, SCHEMA, compression="zstd", write_page_checksum=True) as file:
             for part in [parts] if isinstance(parts, pd.DataFrame) else parts:
-                table = pa.Table.from_pandas(part, schema=SCHEMA, preserve_index=False)
-                file.write_table(table.replace_schema_metadata(made_of))
+                file.write_table(pa.Table.from_pandas(part, schema=SCHEMA, preserve_index=False))
 
     write_atomically(folder / FILE, write_parts)
 
@@ -138,10 +126,9 @@ def regrade(folder: Path, grader: "Grader") -> None:
         StoreError: they could not be written, as on a full disk.
         ValueError: the grader cannot read an accepted answer.
     """
-    made = {**made_of(folder), "grader": grader.version}
     with pq.ParquetFile(folder / FILE, page_checksum_verification=True) as file:
         parts = (_as_pandas(pa.Table.from_batches([batch])) for batch in file.iter_batches(READ_AT_A_TIME))
-        write(graded(parts, file.metadata.num_rows, grader), folder, made)
+        write(graded(parts, file.metadata.num_rows, grader), folder)
 
 
 class Known(Protocol):

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import time
@@ -78,14 +77,6 @@ def interrupted(command: Sequence[str], output: Path) -> None:
     assert said.splitlines()[-1] == f"e1 eval: interrupted; {stored}; the same command goes on"
 
 
-@pytest.mark.engine
-@pytest.mark.distributed
-def test_ctrl_c_is_one_line_that_says_what_is_stored(server: openai.OpenAI, nano_data: Path, tmp_path: Path) -> None:
-    sampled = ["--base_url", server.base_url, "--served_model_name", "nano", "--max_model_length", SERVED_CONTEXT]
-    sampled += ["--budgets", "64+16", "--methods", "separate", "--max_problems", 512, "--concurrency", 2]
-    interrupted(evaluation(nano_data, tmp_path, *sampled), tmp_path)
-
-
 @pytest.mark.distributed
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two processes need two cores")
 @pytest.mark.skipif(torch.cuda.device_count() == 1, reason="two processes need two GPUs, or none")
@@ -108,10 +99,11 @@ def test_two_processes_find_what_one_does_killed_in_between_too(nano_data: Path,
             while len(segments(folder)) == before:
                 assert parent.poll() is None
                 time.sleep(0.01)
-            engines = parent.children()
+            children = parent.children()
             parent.kill()  # alone
             parent.wait()
-            assert len(engines) == 2 and not psutil.wait_procs(engines, timeout=60)[1]
+            # Two engines, and what multiprocessing has beside them.
+            assert len(children) >= 2 and not psutil.wait_procs(children, timeout=60)[1]
         subprocess.run(two, cwd=ROOT, env=environment, check=True, capture_output=True)
         assert results(tmp_path / "one") == results(folder)
         # All of it is in the folder, too: nothing is left to sample.
@@ -126,25 +118,6 @@ def test_samples_that_are_added_later_are_not_those_there_are(nano_data: Path, t
     answers = pd.read_parquet(tmp_path / "samples.parquet")
     one, other = (answers[answers["sample"] == i].sort_values("problem") for i in (0, 1))
     assert sum(a.tolist() == b.tolist() for a, b in zip(one["token_ids"], other["token_ids"], strict=True)) < 4
-
-
-@pytest.mark.distributed
-def test_a_revision_of_a_model_on_the_hub_is_found_and_recorded(nano_data: Path, tmp_path: Path) -> None:
-    """In a cache as the Hub's client leaves it, and without the Hub. The branch main has no weights."""
-    repository = tmp_path / "hub" / "models--someone--nano"
-    commits = {"main": "0" * 40, "v1": "1" * 40}
-    (repository / "refs").mkdir(parents=True)
-    for name, commit in commits.items():
-        (repository / "refs" / name).write_text(commit)
-        shutil.copytree(BASE, repository / "snapshots" / commit)
-    (repository / "snapshots" / commits["main"] / "model.safetensors").unlink()
-
-    sampled = ["--model", "someone/nano", "--revision", "v1", "--budgets", "16+16", "--max_problems", 2]
-    environment = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
-    subprocess.run(
-        evaluation(nano_data, tmp_path / "out", *sampled), cwd=ROOT, env=environment, check=True, capture_output=True
-    )
-    assert json.loads((tmp_path / "out" / "run.json").read_text())["model"] == commits["v1"]
 
 
 @pytest.mark.distributed

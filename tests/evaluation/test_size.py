@@ -4,17 +4,18 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, options
+from conftest import BASE, ROOT, options
+from transformers import AutoTokenizer
 
 from e1_trl.evaluation.arguments import parse
-from e1_trl.evaluation.plan import Plan
 from e1_trl.evaluation.prepare import Prepared, prepare
 from e1_trl.evaluation.store import Store
 from e1_trl.report import samples
-from e1_trl.rollout import Request, Segment, Stop
+from e1_trl.rollout import Segment, Stop
 
 PROBLEMS, SAMPLES = 1000, 5
 BUDGETS = [f"{thinking}+20" for thinking in range(80, 481, 80)]
@@ -42,13 +43,8 @@ def prepared(data: Path, output: Path) -> Prepared:
     return prepare(parse(options(data, output, *words, "--temperature", 1, "--max_model_length", 1024)))
 
 
-def unasked(prepared: Prepared, plan: Plan, stored: int) -> None:
+def unasked(*_: object) -> None:
     raise AssertionError("an engine was started for nothing")
-
-
-def sampled(request: Request, ids: list[int], rng: random.Random) -> Segment:
-    """As many tokens as were asked for: no thinking ends by itself, and every solution is cut."""
-    return Segment(rng.choices(ids, k=request.max_tokens), Stop.LENGTH)
 
 
 @pytest.mark.slow
@@ -56,13 +52,14 @@ def test_a_resume_of_five_thousand_answers_of_five_hundred_tokens_at_six_budgets
     nano_data: Path, tmp_path: Path
 ) -> None:
     work, rng = prepared(nano_data, tmp_path / "out"), random.Random(0)
-    ids, plan = work.tokenizer.encode("0123456789+-=;", add_special_tokens=False), work.plan(work.asked)
-    with Store.open(tmp_path / "out", work.manifest, exclusive=True) as store:
-        for problem, sample in plan.trees():
-            tree = plan.tree(problem, sample, ())
+    ids = AutoTokenizer.from_pretrained(BASE).encode("0123456789+-=;", add_special_tokens=False)
+    with Store.open(tmp_path / "out", asdict(work.manifest), exclusive=True) as store:
+        for place in work.forest.places():
+            tree = work.forest.tree(*place, ())
             while requests := tree.requests():
-                for (_, branch), request in requests:
-                    store.add(tree.receive(branch, sampled(request, ids, rng)))
+                for (_, branch), request in requests:  # no thinking ends by itself, and every solution is cut
+                    segment = Segment(rng.choices(ids, k=request.max_tokens), Stop.LENGTH)
+                    store.add(tree.receive(branch, segment))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     resume = [sys.executable, "-c", RESUME, nano_data, tmp_path / "out"]
     done = subprocess.run(resume, env=environment, capture_output=True, text=True)

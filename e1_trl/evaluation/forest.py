@@ -1,21 +1,22 @@
-"""Everything that is to be sampled in one evaluation. Knows neither engines nor files."""
+"""Everything that is sampled in one evaluation: a tree for each sample of each problem. Knows no engine and no file."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from e1_trl.budget import Close
 from e1_trl.evaluation.methods import METHODS, MIXED, Cell, Question, Setting
 from e1_trl.problems.prompts import Prompt
 from e1_trl.rollout import Segment
 from e1_trl.tree import Leg, Tree
 
-Identity = tuple[int, int]  # problem and sample
+Place = tuple[int, int]  # problem and sample
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A cell that was asked for, on the first `problems` problems with `samples` samples each.
+class Goal:
+    """A cell to answer on the first `problems` problems, with `samples` samples each.
 
-    `commit` is the version of this project that finished sampling it, `None` while that is to be done.
+    `commit` is the version of this project that reached it; `None` while that is to be done.
     """
 
     cell: Cell
@@ -23,7 +24,7 @@ class Asked:
     samples: int
     commit: str | None = None
 
-    def covers(self, other: "Asked") -> bool:
+    def covers(self, other: "Goal") -> bool:
         """Whether it holds all answers of the other."""
         return self.cell == other.cell and self.problems >= other.problems and self.samples >= other.samples
 
@@ -43,28 +44,27 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Everything that is to be sampled: a tree per problem and sample, with every cell that was asked of it.
+class Forest:
+    """The problems, and the goals that their trees are to reach.
 
     Attributes:
         thinking: for the method `mixed`, the other model's thinking.
     """
 
     problems: Sequence[Problem]
-    asked: Sequence[Asked]
+    goals: Sequence[Goal]
     setting: Setting
     independent: bool
-    thinking: Mapping[Identity, Segment]
+    thinking: Mapping[Place, Segment]
 
     def cells(self, problem: Problem, sample: int) -> list[Cell]:
-        """What was asked of one tree."""
-        return [asked.cell for asked in self.asked if problem.index < asked.problems and sample < asked.samples]
+        """What one tree is to answer."""
+        return [goal.cell for goal in self.goals if problem.index < goal.problems and sample < goal.samples]
 
-    def trees(self) -> list[tuple[Problem, int]]:
+    def places(self) -> list[tuple[Problem, int]]:
         """Problem and sample of every tree."""
-        samples = max(asked.samples for asked in self.asked)
-        every = ((problem, sample) for problem in self.problems for sample in range(samples))
-        return [(problem, sample) for problem, sample in every if self.cells(problem, sample)]
+        samples = range(max(goal.samples for goal in self.goals))
+        return [(problem, sample) for problem in self.problems for sample in samples if self.cells(problem, sample)]
 
     def tree(self, problem: Problem, sample: int, saved: Sequence[Leg]) -> Tree[Cell]:
         """A tree with its methods run as far as what is saved of it reaches."""
@@ -79,18 +79,21 @@ class Plan:
         return tree
 
     @property
-    def context(self) -> int:
-        """The longest sequence that it can take, in tokens.
+    def answers(self) -> int:
+        """How many there are to be."""
+        return sum(len(self.cells(*place)) for place in self.places())
+
+    @property
+    def close(self) -> Close:
+        """What ends the thinking, with the context that the longest sequence takes.
 
         Raises:
-            ValueError: a cell does not fit the context, or all problems that it is asked for are left out.
+            ValueError: a cell does not fit the context of the model.
         """
         contexts = []
-        for asked in self.asked:
-            request = asked.cell.request
-            prompts = [len(problem.prompts[request]) for problem in self.problems if problem.index < asked.problems]
-            if not prompts:
-                raise ValueError(f"the first {asked.problems} prompts are all longer than max_prompt_length")
-            method = METHODS[asked.cell.method]
-            contexts.append(method.context(max(prompts), asked.cell.budget, self.setting))
-        return max(contexts)
+        for goal in self.goals:
+            request = goal.cell.request
+            prompts = [len(problem.prompts[request]) for problem in self.problems if problem.index < goal.problems]
+            if prompts:
+                contexts.append(METHODS[goal.cell.method].context(max(prompts), goal.cell.budget, self.setting))
+        return replace(self.setting.close, context=max(contexts))

@@ -1,0 +1,117 @@
+"""The model that is evaluated: weights that vLLM loads in this process, or what a server has loaded."""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from e1_trl.budget import Close
+from e1_trl.checkpoints.checkpoint import Checkpoint
+from e1_trl.engines.engine import Engine, SamplingSettings
+from e1_trl.evaluation.arguments import EvaluationArguments, json_object
+from e1_trl.seeds import NUMPY, seed_of
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What vLLM loads, and how it samples.
+
+    Raises:
+        ValueError: `engine_args` names what has a field of its own.
+    """
+
+    arguments: EvaluationArguments
+    checkpoint: Checkpoint
+    sampling: SamplingSettings
+
+    def __post_init__(self) -> None:
+        if own := sorted(self._engine_args.keys() & {*self._options(0, 0), "model", "max_num_seqs", "enable_lora"}):
+            raise ValueError(f"engine_args sets {', '.join(own)}, for which there are fields of their own")
+
+    def facts(self) -> dict[str, Any]:
+        """What a manifest says of it."""
+        engine = {"dtype": self.arguments.dtype, **self._engine_args}
+        return {"model": self.checkpoint.fingerprint(), "engine": engine}
+
+    def start(self, close: Close, rank: int, stored: int) -> Engine:
+        """Start vLLM in this process, with room for the context of `close`.
+
+        It is seeded by what is `stored` (a number of segments) and by the process's `rank`, too: a run that is resumed,
+        or adds samples, must not draw the numbers that the first one drew, or its samples would be copies.
+
+        Raises:
+            EngineError: vLLM does not start.
+        """
+        from e1_trl.engines.local import SLOTS, LocalEngine
+
+        slots, adapter = self.arguments.concurrency or SLOTS, self.checkpoint.adapter_folder
+        options = self.options(close.context, seed_of(self.arguments.seed, rank, stored) % NUMPY)
+        return LocalEngine.start(self.checkpoint.model, close.marker, self.sampling, slots, adapter, options)
+
+    def options(self, context: int, seed: int) -> dict[str, Any]:
+        """The arguments of `vllm.LLM`; `context` in tokens."""
+        return {**self._options(context, seed), **self._engine_args}
+
+    def _options(self, context: int, seed: int) -> dict[str, Any]:
+        arguments, checkpoint, tokenizer = self.arguments, self.checkpoint, self.checkpoint.tokenizer
+        return {
+            "revision": checkpoint.model_revision,
+            "tokenizer": tokenizer["pretrained_model_name_or_path"],
+            "tokenizer_revision": tokenizer["revision"],
+            "trust_remote_code": arguments.trust_remote_code,
+            "dtype": arguments.dtype,
+            "max_model_len": context,
+            "tensor_parallel_size": arguments.tensor_parallel_size,
+            "gpu_memory_utilization": arguments.gpu_memory_utilization,
+            "enforce_eager": arguments.enforce_eager,
+            "seed": seed,
+            **({"max_lora_rank": checkpoint.max_rank} if checkpoint.adapter else {}),
+        }
+
+    @property
+    def _engine_args(self) -> dict[str, Any]:
+        return json_object("engine_args", self.arguments.engine_args)
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a server has loaded, which it is trusted to be, and how it is asked to sample."""
+
+    arguments: EvaluationArguments
+    checkpoint: Checkpoint
+    sampling: SamplingSettings
+
+    def facts(self) -> dict[str, Any]:
+        """What a manifest says of it; its engine has settings of its own."""
+        return {"model": f"served: {self._name}, {self.checkpoint.fingerprint()}", "engine": {}}
+
+    def start(self, close: Close, rank: int, stored: int) -> Engine:
+        """Connect. Every request has a seed of its own, whatever is stored.
+
+        Raises:
+            EngineError: the server does not serve the model, or its context is shorter than that of `close`.
+        """
+        from e1_trl.engines.openai import ServedModel
+        from e1_trl.engines.server import MOST_IN_FLIGHT, ServerEngine
+
+        seed = self.arguments.seed if self.arguments.request_seeds else None
+        connecting = ServedModel.connect(str(self.arguments.base_url), self._name, close, self.sampling, seed)
+        return ServerEngine(connecting, self.arguments.concurrency or MOST_IN_FLIGHT)
+
+    @property
+    def _name(self) -> str:
+        return self.arguments.served_model_name or self.arguments.weights.path
+
+
+def check_devices(arguments: EvaluationArguments) -> None:
+    """Make sure that vLLM is there, and GPUs enough for it; on a machine without any, the CPU is asked for.
+
+    Raises:
+        ValueError: it is not installed, or there are too few.
+    """
+    if find_spec("vllm") is None:
+        raise ValueError("vLLM is not installed; pip install 'e1-trl[vllm]' brings it, or name a server with base_url")
+    import torch
+
+    needed, found = arguments.tensor_parallel_size * arguments.data_parallel_size, torch.cuda.device_count()
+    if 0 < found < needed:
+        raise ValueError(f"tensor_parallel_size × data_parallel_size is {needed}, and there are {found} GPUs")

@@ -1,0 +1,73 @@
+"""The thinking of another model, from its finished evaluation: what the method `mixed` answers after."""
+
+from array import array
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from e1_trl.atomic import StoreError
+from e1_trl.evaluation.forest import Goal, Place
+from e1_trl.evaluation.manifest import FILE, Manifest, digest
+from e1_trl.evaluation.methods import MIXED
+from e1_trl.report.samples import read
+from e1_trl.rollout import Segment, Stop
+
+STOPS = {"closed": Stop.MARKER, "eos": Stop.EOS}
+
+
+@dataclass(frozen=True)
+class Thinking:
+    """The longest thinking of each problem and sample, in which folder, by which model, and a digest of how."""
+
+    segments: Mapping[Place, Segment]
+    folder: Path
+    model: str
+    digest: str
+
+    @classmethod
+    def read(cls, folder: Path, manifest: Manifest) -> "Thinking":
+        """That of the evaluation in a folder.
+
+        Raises:
+            StoreError: there is none.
+            ValueError: it was on other problems or with another tokenizer.
+        """
+        table = read(folder, ["model", "method", "problem", "sample", "token_ids", "thinking_tokens", "thinking_end"])
+        other = Manifest.read(folder)
+        for name in ("dataset", "vocabulary", "marker"):
+            theirs, ours = getattr(other, name), getattr(manifest, name)
+            if theirs != ours:
+                raise ValueError(f"{folder} has {name} = {theirs!r}, this evaluation {ours!r}; must be equal")
+        usable = table[table["method"].isin(["unconstrained", "separate"])]
+        if usable.empty:
+            raise StoreError(f"{folder} has neither separate nor unconstrained samples, whose thinking mixed could use")
+        ordered = usable.sort_values("thinking_tokens", kind="stable")
+        segments = {
+            (row.problem, row.sample): Segment(
+                array("i", row.token_ids[: row.thinking_tokens]), STOPS.get(row.thinking_end, Stop.LENGTH)
+            )
+            for row in ordered.drop_duplicates(["problem", "sample"], keep="last").itertuples()
+        }
+        return cls(segments, folder, str(table["model"].iloc[0]), digest((folder / FILE).read_text()))
+
+    def check(self, goals: Iterable[Goal], problems: Iterable[int]) -> None:
+        """Make sure that every problem and sample of `mixed` was thought of, as far as the budgets need.
+
+        Raises:
+            StoreError: one was not.
+        """
+        for goal in goals:
+            if goal.cell.method != MIXED:
+                continue
+            budget = goal.cell.budget.thinking
+            for problem, sample in product((each for each in problems if each < goal.problems), range(goal.samples)):
+                where = f"problem {problem}, sample {sample}"
+                if (problem, sample) not in self.segments:
+                    raise StoreError(f"{self.folder} lacks the thinking of {where}; evaluate that model on as many")
+                segment = self.segments[problem, sample]
+                if segment.stop is Stop.LENGTH and (budget is None or budget > len(segment.token_ids)):
+                    raise StoreError(
+                        f"{self.folder}: the thinking of {where} was cut at {len(segment.token_ids)} tokens; evaluate "
+                        "that model with the method unconstrained, or up to as large a budget as here"
+                    )
