@@ -25,11 +25,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         arguments = parse(argv)
         if len(arguments.model) > 1:
             return evaluate_each(arguments, argv)
-        from e1_trl.evaluation.model import check_devices
         from e1_trl.evaluation.prepare import prepare
 
-        if arguments.base_url is None:
-            check_devices(arguments)
         prepared = prepare(arguments)
     except (ValueError, OSError, StoreError) as error:
         sys.exit(f"e1 eval: {' '.join(str(error).split())}")

@@ -16,7 +16,7 @@ class Weights:
     """What vLLM loads, and how it samples.
 
     Raises:
-        ValueError: `engine_args` names what has a field of its own.
+        ValueError: vLLM is not installed, or `engine_args` names what has a field of its own.
     """
 
     arguments: EvaluationArguments
@@ -24,6 +24,8 @@ class Weights:
     sampling: SamplingSettings
 
     def __post_init__(self) -> None:
+        if find_spec("vllm") is None:
+            raise ValueError("vLLM is not installed; pip install 'e1-trl[vllm]' brings it, or name a base_url")
         if own := sorted(self._engine_args.keys() & {*self._options(0, 0), "model", "max_num_seqs", "enable_lora"}):
             raise ValueError(f"engine_args sets {', '.join(own)}, for which there are fields of their own")
 
@@ -100,18 +102,3 @@ class Served:
     @property
     def _name(self) -> str:
         return self.arguments.served_model_name or self.arguments.weights.path
-
-
-def check_devices(arguments: EvaluationArguments) -> None:
-    """Make sure that vLLM is there, and GPUs enough for it; on a machine without any, the CPU is asked for.
-
-    Raises:
-        ValueError: it is not installed, or there are too few.
-    """
-    if find_spec("vllm") is None:
-        raise ValueError("vLLM is not installed; pip install 'e1-trl[vllm]' brings it, or name a server with base_url")
-    import torch
-
-    needed, found = arguments.tensor_parallel_size * arguments.data_parallel_size, torch.cuda.device_count()
-    if 0 < found < needed:
-        raise ValueError(f"tensor_parallel_size × data_parallel_size is {needed}, and there are {found} GPUs")

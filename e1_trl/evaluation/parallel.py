@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
-from threading import Thread
+from threading import RLock, Thread
+
+from tqdm import tqdm
 
 from e1_trl.atomic import StoreError
 from e1_trl.engines.engine import EngineError
@@ -35,8 +37,9 @@ def grow_in_parallel(forest: Forest, manifest: Manifest, model: Weights) -> None
         for rank in range(count):
             part = replace(forest, problems=forest.problems[rank::count])
             work = (part, manifest, model, rank, devices[rank * size : (rank + 1) * size])
-            processes.append(get_context("spawn").Process(target=_grow_part, args=work))
-            processes[-1].start()
+            process = get_context("spawn").Process(target=_grow_part, args=work)
+            process.start()
+            processes.append(process)
         signal.signal(signal.SIGINT, handler)
         running = processes
         while running:
@@ -58,6 +61,7 @@ def _grow_part(forest: Forest, manifest: Manifest, model: Weights, rank: int, de
     """In a process of its own: sample what is missing, or say in one line what is wrong."""
     Thread(target=_end_with_parent, daemon=True).start()
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)  # before anything looks for GPUs
+    tqdm.set_lock(RLock())  # its own is for several processes, and one that is stopped would leave it behind
     try:
         with Store.open(model.arguments.folder, asdict(manifest)) as store:
             if not is_grown(forest, store):

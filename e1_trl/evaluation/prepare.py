@@ -128,12 +128,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
 
 
 def _complete(arguments: EvaluationArguments) -> EvaluationArguments:
-    """The arguments, with the benchmark's grader, and where they name none with the model's marker and budgets.
-
-    Raises:
-        ValueError: no budget is named anywhere, or the model's `budget.json` is not what it should be.
-        OSError: there is no such model.
-    """
+    """The arguments, with the benchmark's grader, and with the model's marker and budgets where they name none."""
     model, told = arguments.weights, dict[str, Any]()
     trained = Trained.find(model.path, model.revision)
     if trained is None and not arguments.budgets:
@@ -152,11 +147,7 @@ def _complete(arguments: EvaluationArguments) -> EvaluationArguments:
 
 
 def _sampling(arguments: EvaluationArguments) -> tuple[int, SamplingSettings]:
-    """Samples per problem and how they are drawn: what was asked for, else as the benchmark says.
-
-    Raises:
-        ValueError: several are asked for at temperature 0, where they are one.
-    """
+    """Samples per problem and how they are drawn: what was asked for, else as the benchmark says."""
     usual = BENCHMARKS.get(arguments.benchmark or "", OTHER)
     temperature = usual.temperature if arguments.temperature is None else arguments.temperature
     top_p = usual.top_p if arguments.top_p is None else arguments.top_p
@@ -170,11 +161,7 @@ def _sampling(arguments: EvaluationArguments) -> tuple[int, SamplingSettings]:
 def _load_tokenizer(
     arguments: EvaluationArguments, checkpoint: Checkpoint
 ) -> tuple["PreTrainedTokenizerBase", Setting]:
-    """The tokenizer, and what all problems share: the texts that end the thinking in its tokens, and the context.
-
-    Raises:
-        ValueError: the model names no context.
-    """
+    """The tokenizer, and what all problems share: the texts that end the thinking in its tokens, and the context."""
     from transformers import AutoConfig, AutoTokenizer
 
     code = arguments.trust_remote_code

@@ -217,6 +217,17 @@ def test_a_refusal_ends_it_at_once_and_loses_nothing_that_was_finished(end: thre
     assert sorted(followed) == [3, 4]
 
 
+def test_a_server_that_is_away_for_a_while_is_asked_again() -> None:
+    answered, tries = [], []
+
+    def respond(first: int) -> int:
+        tries.append(first)
+        return 200 if tries.count(first) == 3 else 503
+
+    Stub(respond).engine().serve(asked((1, 2)), lambda key, _: answered.append(key) or [])
+    assert sorted(answered) == [1, 2] and len(tries) == 6
+
+
 def test_a_program_that_gave_up_does_not_wait_for_what_is_still_in_flight(end: threading.Event) -> None:
     stub = Stub(lambda first: 400 if first == 1 else 200 if end.wait() else 0)
     program = f"""

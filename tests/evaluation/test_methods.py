@@ -7,7 +7,7 @@ import pytest
 from e1_trl.budget import Budget, Close, Marker
 from e1_trl.evaluation.methods import METHODS, MIXED, Cell, Question, Setting, cells
 from e1_trl.rollout import Segment, Stop, ThinkingEnd
-from e1_trl.tree import Branch, Tree
+from e1_trl.tree import Tree
 
 CLOSE, EOS = 0, 1
 SETTING = Setting(
@@ -120,11 +120,3 @@ def test_mixed_answers_after_the_thinking_that_it_is_given() -> None:
     assert tokens == [2, 2, CLOSE, 3, EOS] and end is ThinkingEnd.FORCED
     with pytest.raises(ValueError, match="needs the thinking of another model"):
         answer(Cell(MIXED, Budget(2, 4)), concise)
-
-
-def test_branches_of_one_prefix_are_one() -> None:
-    tree: Tree[Cell] = Tree(0, 0, SETTING.close.marker, SETTING.decode)
-    for cell in cells(["separate", "truncation", "unconstrained", "s1"], [Budget(8, 4)]):
-        tree.start(cell, METHODS[cell.method].answer(tree, Question([7, 7], cell.budget), SETTING))
-    branches: list[Branch] = [branch for (_, branch), _ in tree.requests()]
-    assert len(branches) == 1
