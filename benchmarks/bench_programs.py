@@ -22,7 +22,6 @@ from e1_trl.answers.programs.grader import ProgramGrader
 from e1_trl.answers.programs.sandbox.box import Limits
 from e1_trl.answers.programs.sandbox.command import Isolation
 from e1_trl.answers.programs.sandbox.inside.modules import PRELOADED
-from e1_trl.answers.programs.sandbox.isolation import SAFE
 from e1_trl.answers.programs.suite import Case, Suite
 from e1_trl.report.markdown import table
 
@@ -123,7 +122,7 @@ def row(isolation: Isolation, plain: list[float], spinning: list[float], bares: 
 
 def main() -> None:
     parsed = arguments("Measure the grading of programs, and count what gets out.", "programs.json", "programs")
-    walls, bares = measure([kind for kind in SAFE if refused(kind) is None])
+    walls, bares = measure([kind for kind in Isolation if refused(kind) is None])
     contained = contain(WORKERS)
     content = {
         "workers": WORKERS,

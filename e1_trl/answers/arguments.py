@@ -14,8 +14,7 @@ class GradingArguments:
     """What answers are, how they are asked for, and how they are checked.
 
     Raises:
-        ValueError: a prompt for programs is unknown, a number of tests is negative, or programs are to run without a
-            sandbox.
+        ValueError: a prompt for programs is unknown, or a number of tests is negative.
     """
 
     grader: str = field(
@@ -48,19 +47,9 @@ class GradingArguments:
             "CPU time for one test."
         },
     )
-    run_programs_unprotected: bool = field(
-        default=False,
-        metadata={"help": "Refused: programs run in a sandbox or not at all."},
-    )
 
     def __post_init__(self) -> None:
         if self.program_prompt not in PROGRAM_PROMPTS:
             raise ValueError(f"program_prompt is {self.program_prompt!r}; it must be {' or '.join(PROGRAM_PROMPTS)}")
         if self.max_tests < 0:
             raise ValueError(f"max_tests is {self.max_tests}; it must be a number of tests, or 0 for all")
-        if self.run_programs_unprotected:
-            raise ValueError(
-                "run_programs_unprotected: programs run in a sandbox or not at all; leave it out. Where there is no "
-                "sandbox (python -m e1_trl.answers.programs.sandbox.isolation says what is missing), train in a "
-                "container that allows Landlock"
-            )

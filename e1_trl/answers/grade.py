@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
-from types import TracebackType
 from typing import ClassVar, Protocol, Self
 
 
@@ -104,7 +103,5 @@ class Grader(Protocol):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

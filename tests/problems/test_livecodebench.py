@@ -12,7 +12,8 @@ import pytest
 from e1_trl.answers.programs import livecodebench
 from e1_trl.answers.programs.formats import read_suite
 from e1_trl.answers.programs.livecodebench import tests_of as read
-from e1_trl.answers.programs.suite import Rule
+from e1_trl.answers.programs.rows import read_answer
+from e1_trl.answers.programs.suite import Rule, Suite
 
 PUBLIC = [{"input": "1\n", "output": "2\n", "testtype": "stdin"}]
 PRIVATE = [{"input": "é\u2028\n", "output": "3\n", "testtype": "stdin"}]
@@ -48,15 +49,14 @@ def row(private: Any, public: Any = None, metadata: Any = "{}") -> dict[str, Any
 )
 def test_the_public_tests_come_first_and_the_hidden_ones_in_either_encoding(private: str) -> None:
     tests = read(row(private))
-    assert tests == [{**test, "metadata": {"func_name": None}} for test in PUBLIC + PRIVATE]
+    assert tests == PUBLIC + PRIVATE
     assert [case.input for case in read_suite(tests, Rule.EXACT).cases] == ["1\n", "é\u2028\n"]
 
 
 def test_a_function_is_named_by_the_metadata() -> None:
     tests = [{"input": '[1]\n"x"', "output": "3", "testtype": "functional"}]
-    suite = read_suite(
-        read(row(packed(json.dumps(tests)), public=json.dumps(tests), metadata='{"func_name": "f"}')), Rule.EXACT
-    )
+    both = row(packed(json.dumps(tests)), public=json.dumps(tests), metadata='{"func_name": "f"}')
+    suite = Suite.from_text(read_answer(both, "private_test_cases", 0))
     assert suite.call == "f" and len(suite.cases) == 2
     assert json.loads(suite.cases[1].input)["positional"] == [[1], "x"]
 
@@ -127,14 +127,15 @@ def test_what_is_no_row_is_one_line(private: Any, message: str) -> None:
 
 
 def test_other_columns_are_checked_too() -> None:
-    for column in livecodebench.COLUMNS:
+    for column in livecodebench.TESTS:
         lacking = row(json.dumps(PRIVATE))
         del lacking[column]
         with pytest.raises(ValueError, match=f"a row of LiveCodeBench has no '{column}'"):
             read(lacking)
+    functional = json.dumps([{"input": "1", "output": "2", "testtype": "functional"}])
     for metadata in ("[]", "{", None):
-        with pytest.raises(ValueError, match="metadata: "):
-            read(row(json.dumps(PRIVATE), metadata=metadata))
+        with pytest.raises(ValueError, match="do not name one function"):
+            read_answer(row(functional, functional, metadata), "private_test_cases", 0)
     with pytest.raises(ValueError, match="public_test_cases: "):
         read(row(json.dumps(PRIVATE), public="{}"))
     with pytest.raises(ValueError, match="unknown shape"):

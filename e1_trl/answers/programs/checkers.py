@@ -39,7 +39,6 @@ def verdict(run: Run | None) -> Outcome:
     if run is None:
         return Outcome.UNGRADED
     if run.end is not End.EXITED:
-        said = run.stderr.decode(errors="replace").strip().splitlines()
-        logger.warning("a checker ended with %s, which grades nothing: %.200r", run.end, said[-1] if said else "")
+        logger.warning("a checker ended with %s, which grades nothing: %.200r", run.end, run.said)
         return Outcome.UNGRADED
     return Outcome.CORRECT if run.stdout.strip() == YES else Outcome.WRONG

@@ -20,7 +20,7 @@ INTEGER = re.compile(r"0|-?[1-9]\d{0,99}", re.ASCII)
 
 
 def read_suite(tests: Any, rule: Rule, call: str | None = None, checker: str | None = None) -> Suite:
-    """The suite in any of the shapes above, as a value or as its JSON.
+    """The suite in any of the shapes above.
 
     Args:
         tests: what a dataset has.
@@ -31,25 +31,21 @@ def read_suite(tests: Any, rule: Rule, call: str | None = None, checker: str | N
     Raises:
         ValueError: one line about what is wrong with it.
     """
+    listed = tests
     try:
-        value = json.loads(tests) if isinstance(tests, str) else tests
-        if isinstance(value, Mapping) and value.get("type") == "assert":
-            if call is None:
-                raise ValueError("assertions do not name the function that they test")
-            return Suite(tuple(_asserted(value["code"])), call.rpartition(".")[2], rule, checker)
-        if isinstance(value, Mapping):
-            name = value.get("fn_name") or None
-            if not isinstance(name, str | None):
-                raise TypeError(f"fn_name {str(name)[:40]!r} is no name")
-            pairs = list(zip(value["inputs"], value["outputs"], strict=True))
-            cases = tuple(_called(given, out) if name else _piped(given, out) for given, out in pairs)
-            return Suite(cases, name, rule, checker)
-        if isinstance(value, Sequence):
-            cases, name = _listed(value, call)
-            return Suite(cases, name, rule, checker)
+        match tests:
+            case {"type": "assert", "code": code}:
+                if call is None:
+                    raise ValueError("assertions do not name the function that they test")
+                return Suite(tuple(_asserted(code)), call.rpartition(".")[2], rule, checker)
+            case Mapping():
+                name = tests.get("fn_name") or None
+                kind = "function_call" if name else "stdin"
+                pairs = zip(tests["inputs"], tests["outputs"], strict=True)
+                listed = [{"type": kind, "fn_name": name, "input": given, "output": out} for given, out in pairs]
+        return Suite(*_listed(listed, call), rule, checker)
     except (KeyError, TypeError, AttributeError, RecursionError, SyntaxError) as error:
         raise ValueError(f"tests of an unknown shape ({type(error).__name__}: {error}): {str(tests)[:80]}") from error
-    raise ValueError(f"tests of an unknown shape: {str(tests)[:80]}")
 
 
 def _listed(tests: Sequence[Mapping[str, Any]], call: str | None) -> tuple[tuple[Case, ...], str | None]:
@@ -57,35 +53,24 @@ def _listed(tests: Sequence[Mapping[str, Any]], call: str | None) -> tuple[tuple
     kinds = {test.get("type", test.get("testtype", "stdin")) for test in tests}
     if len(kinds) > 1:
         raise ValueError(f"tests of several kinds: {', '.join(sorted(kinds))}")
-    if kinds == {"function_call"}:
-        names = {test["fn_name"] for test in tests}
-        if len(names) > 1:
-            raise ValueError(f"tests of several functions: {', '.join(sorted(names))}")
-        name = names.pop()
-        if not isinstance(name, str):
-            raise ValueError("calls of a function without a name")
-        return tuple(_called(test["input"], test["output"]) for test in tests), name
-    if kinds == {"functional"}:
-        named = {(test.get("metadata") or {}).get("func_name") or call for test in tests}
-        name = named.pop()
-        if name is None or named:
-            raise ValueError("functional tests do not name one function")
-        # One argument a line.
-        cases = (
-            Case(
-                arguments([json.loads(line) for line in test["input"].split("\n")]),
-                (as_json(json.loads(test["output"])),),
+    pairs = [(test["input"], test["output"]) for test in tests]
+    match kinds.pop() if kinds else "stdin":
+        case "stdin" | "stdin_stdout":
+            return tuple(Case(_lines(given), (_lines(out),)) for given, out in pairs), None
+        case "function_call":
+            names = {test["fn_name"] for test in tests}
+            cases = tuple(_called(given, out) for given, out in pairs)
+        case "functional":
+            names = {(test.get("metadata") or {}).get("func_name") or call for test in tests}
+            cases = tuple(
+                Case(arguments(list(map(json.loads, given.split("\n")))), (as_json(json.loads(out)),))  # one a line
+                for given, out in pairs
             )
-            for test in tests
-        )
-        return tuple(cases), name
-    if kinds <= {"stdin_stdout", "stdin"}:
-        return tuple(_piped(test["input"], test["output"]) for test in tests), None
-    raise ValueError(f"tests of an unknown kind: {', '.join(map(str, kinds))}")
-
-
-def _piped(given: Any, expected: Any) -> Case:
-    return Case(_lines(given), (_lines(expected),))
+        case kind:
+            raise ValueError(f"tests of an unknown kind: {kind}")
+    if len(names) != 1 or not isinstance(name := names.pop(), str):
+        raise ValueError("the tests do not name one function")
+    return cases, name
 
 
 def _lines(text: Any) -> str:
@@ -141,7 +126,9 @@ def _asserted(code: str) -> list[Case]:
                 found.append(Case(arguments(given, named), (as_json(ast.literal_eval(value)),)))
             case ast.Assign(targets=[ast.Name(("inputs" | "results") as name)], value=value):
                 lists[name] = ast.literal_eval(value)
-            case ast.Assert() if _calls_candidate(node):
+            case ast.Assert() if any(
+                isinstance(part, ast.Call) and getattr(part.func, "id", "") == "candidate" for part in ast.walk(node)
+            ):
                 raise ValueError(f"line {node.lineno}: an assertion that is not `candidate(...) == value`")
     if "inputs" in lists and "results" in lists:
         check_helper(tree)
@@ -164,29 +151,19 @@ def check_helper(tree: ast.Module) -> None:
     helpers = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     if len(names) != 1 or not names <= helpers.keys():
         raise ValueError("the tests have no helper that is given what candidate returns, and what is expected")
-    (name,) = names
-    out, expected = (argument.arg for argument in helpers[name].args.args[:2])
-    uses = [node for node in ast.walk(helpers[name]) if isinstance(node, ast.Name) and node.id == out]
-    known = [node for node in ast.walk(helpers[name]) if _compares(node, out, expected)]
-    changed = any(
-        isinstance(node, ast.Name) and node.id == expected and isinstance(node.ctx, ast.Store)
-        for node in ast.walk(helpers[name])
-    )
-    if len(uses) != len(known) or changed:
-        raise ValueError(f"line {helpers[name].lineno}: {name} compares otherwise than by == or allclose")
-
-
-def _compares(node: ast.AST, out: str, expected: str) -> bool:
-    match node:
-        case ast.Compare(left=ast.Name(a), ops=[ast.Eq()], comparators=[ast.Name(b)]):
-            return (a, b) == (out, expected)
-        case ast.Call(func=ast.Attribute(attr="allclose"), args=[ast.Name(a), ast.Name(b)]):
-            return (a, b) == (out, expected)
-    return False
-
-
-def _calls_candidate(node: ast.AST) -> bool:
-    return any(
-        isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id == "candidate"
-        for part in ast.walk(node)
-    )
+    helper = helpers[names.pop()]
+    out, expected = (argument.arg for argument in helper.args.args[:2])
+    uses = known = changes = 0
+    for node in ast.walk(helper):
+        match node:
+            case ast.Name(name) if name == out:
+                uses += 1
+            case ast.Name(name, ctx=ast.Store()) if name == expected:
+                changes += 1
+            case (
+                ast.Compare(left=ast.Name(a), ops=[ast.Eq()], comparators=[ast.Name(b)])
+                | ast.Call(func=ast.Attribute(attr="allclose"), args=[ast.Name(a), ast.Name(b)])
+            ) if (a, b) == (out, expected):
+                known += 1
+    if uses != known or changes:
+        raise ValueError(f"line {helper.lineno}: {helper.name} compares otherwise than by == or allclose")

@@ -91,11 +91,10 @@ class ProgramGrader(Grader):
         self.suites = Suites() if suites is None else suites
         self.limits = limits
         self.workers = workers
-        self._pool: ThreadPoolExecutor | None = None
         self._boxes: _Boxes | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_pool": None, "_boxes": None}
+        return {**self.__dict__, "_boxes": None}
 
     @property
     def version(self) -> str:
@@ -104,10 +103,9 @@ class ProgramGrader(Grader):
 
     def close(self) -> None:
         """Close the boxes. A later `grade` opens new ones."""
-        if self._pool is not None and self._boxes is not None:
-            self._pool.shutdown(cancel_futures=True)
+        if self._boxes is not None:
             self._boxes.close()
-            self._pool = self._boxes = None
+            self._boxes = None
 
     def grade(
         self,
@@ -126,11 +124,10 @@ class ProgramGrader(Grader):
             SandboxError: no isolation holds on this machine.
         """
         tasks = [(program(solution), name) for solution, (name,) in zip(solutions, references, strict=True)]
-        if self._pool is None or self._boxes is None:
+        if self._boxes is None:
             self._boxes = _Boxes(self.isolation or choose(), self.suites, self.workers)
-            self._pool = ThreadPoolExecutor(self.workers)
         futures = {
-            (source, name): self._pool.submit(self._boxes.grade, source, name, self.limits)
+            (source, name): self._boxes.pool.submit(self._boxes.grade, source, name, self.limits)
             for source, name in sorted(dict.fromkeys(tasks), key=lambda task: task[1])
             if source is not None
         }
@@ -144,17 +141,23 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
+class _Own(threading.local):
+    box: Box | None = None
+
+
 class _Boxes:
-    """A box for every thread that grades, opened when it first does."""
+    """Threads that grade, with a box for each, opened when it first does."""
 
     def __init__(self, isolation: Isolation, suites: Suites, workers: int):
         self.isolation = isolation
+        self.pool = ThreadPoolExecutor(workers)
         self._suite = lru_cache(workers)(lambda name: Suite.from_text(suites[name]))
         self._reading = threading.Lock()
-        self._own = threading.local()
+        self._own = _Own()
         self._all: list[Box] = []
 
     def close(self) -> None:
+        self.pool.shutdown(cancel_futures=True)
         for box in self._all:
             box.close()
 
@@ -203,20 +206,13 @@ class _Boxes:
         """One run; None if two boxes in a row broke, which no program should bring about."""
         for _ in range(2):
             try:
-                return self._box().run(program, stdin, limits, call)
+                if self._own.box is None:
+                    self._own.box = Box(self.isolation)
+                    self._all.append(self._own.box)
+                return self._own.box.run(program, stdin, limits, call)
             except SandboxError as error:
                 logger.warning("%s; another one is opened", error)
-                self._drop()
+                if self._own.box is not None:
+                    self._own.box.close()
+                    self._own.box = None
         return None
-
-    def _box(self) -> Box:
-        if getattr(self._own, "box", None) is None:
-            self._own.box = Box(self.isolation)
-            self._all.append(self._own.box)
-        return self._own.box
-
-    def _drop(self) -> None:
-        box, self._own.box = getattr(self._own, "box", None), None
-        if box is not None:
-            self._all.remove(box)
-            box.close()

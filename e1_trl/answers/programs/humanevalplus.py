@@ -77,8 +77,7 @@ def _by_reference(tree: ast.Module, name: str, box: Box, limits: Limits) -> tupl
         if run.end is End.EXITED and run.answer:
             cases.append(Case(given, (run.answer.decode(),)))
         elif run.end not in OVER_THE_LIMITS:
-            said = run.stderr.decode(errors="replace").strip().splitlines()
-            raise ValueError(f"the reference of {name} {run.end} with {given[:80]}: {said[-1] if said else ''}")
+            raise ValueError(f"the reference of {name} {run.end} with {given[:80]}: {run.said}")
     if len(cases) < len(inputs):
         left_out = len(inputs) - len(cases)
         logger.warning("%s: %d of %d tests are over the limits and left out", name, left_out, len(inputs))

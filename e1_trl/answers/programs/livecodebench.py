@@ -14,7 +14,6 @@ from datetime import date
 from typing import Any
 
 TESTS = ("public_test_cases", "private_test_cases")  # columns
-COLUMNS = (*TESTS, "metadata")
 RELEASES = tuple(f"v{number}" for number in range(1, 7))
 PAPERS_WINDOW = ("v5", "2024-08-01", "2025-02-01")  # release, first day, and the day after the last
 LARGEST = 2**30  # bytes of the unpacked tests of one problem; a file of hundreds of problems is about as large, packed
@@ -56,55 +55,52 @@ class Window:
 
 
 def tests_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The tests of a row, public ones first, each with the function that it calls, if any, as `read_suite` wants it.
+    """The tests of a row, public ones first, as `read_suite` wants them.
 
     Raises:
         ValueError: one line about what is wrong with the row.
     """
-    try:
-        public, private, metadata = (row[column] for column in COLUMNS)
-    except KeyError as error:
-        raise ValueError(f"a row of LiveCodeBench has no {error}; it has {', '.join(map(repr, row))}") from error
-    described = _json(metadata, "metadata")
-    if not isinstance(described, dict):
-        raise ValueError("metadata must be a JSON object")
-    name = described.get("func_name")
-    tests = [*_listed(public, "public_test_cases"), *_listed(private, "private_test_cases")]
-    return [{**test, "metadata": {"func_name": name}} for test in tests]
-
-
-def _listed(text: Any, column: str) -> list[dict[str, Any]]:
-    packed = isinstance(text, str) and not text.lstrip().startswith("[")
-    tests = _json(_unpacked(text, column) if packed else text, column)
-    if not isinstance(tests, list) or not all(isinstance(test, dict) for test in tests):
-        raise ValueError(f"{column}: this is no list of tests")
+    tests: list[dict[str, Any]] = []
+    for column in TESTS:
+        if column not in row:
+            raise ValueError(f"a row of LiveCodeBench has no {column!r}; it has {', '.join(map(repr, row))}")
+        try:
+            tests += _listed(row[column])
+        except ValueError as error:
+            raise ValueError(f"{column}: {error}") from error
     return tests
 
 
-def _json(text: Any, column: str) -> Any:
+def _listed(text: Any) -> list[dict[str, Any]]:
     if not isinstance(text, str):
-        raise ValueError(f"{column}: a text is wanted, not {type(text).__name__}")
+        raise ValueError(f"a text is wanted, not {type(text).__name__}")
+    if not text.lstrip().startswith("["):
+        text = _unpickled(_unpacked(text))
     try:
-        return json.loads(text)
+        tests = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{column}: this is no JSON ({error})") from error
+        raise ValueError(f"this is no JSON ({error})") from error
+    if not isinstance(tests, list) or not all(isinstance(test, dict) for test in tests):
+        raise ValueError("this is no list of tests")
+    return tests
 
 
-def _unpacked(text: str, column: str) -> str:
-    """The text that was pickled, compressed and written in base64."""
+def _unpacked(text: str) -> bytes:
+    """What was compressed and written in base64."""
     inflater = zlib.decompressobj()
     try:
         pickled = inflater.decompress(base64.b64decode(text, validate=True), LARGEST + 1)
     except (ValueError, zlib.error) as error:
-        raise ValueError(f"{column}: neither a list in JSON nor compressed and in base64 ({error})") from error
+        raise ValueError(f"neither a list in JSON nor compressed and in base64 ({error})") from error
     if len(pickled) > LARGEST:
-        raise ValueError(f"{column}: over {LARGEST} bytes when unpacked")
+        raise ValueError(f"over {LARGEST} bytes when unpacked")
     if not inflater.eof:
-        raise ValueError(f"{column}: cut off")
-    return _pickled_text(pickled, column)
+        raise ValueError("cut off")
+    return pickled
 
 
-def _pickled_text(pickled: bytes, column: str) -> str:
+def _unpickled(pickled: bytes) -> str:
+    """The one text that a pickle makes, which is read and never run."""
     texts: list[str] = []
     try:
         for instruction, argument, _ in pickletools.genops(pickled):
@@ -114,7 +110,7 @@ def _pickled_text(pickled: bytes, column: str) -> str:
                 raise ValueError(f"it holds the instruction {instruction.name}")
     except ValueError as error:
         said = " ".join(str(error).split())[:100]
-        raise ValueError(f"{column}: a pickle of something else than one text ({said})") from error
+        raise ValueError(f"a pickle of something else than one text ({said})") from error
     if len(texts) != 1:
-        raise ValueError(f"{column}: a pickle of {len(texts)} texts, not of one")
+        raise ValueError(f"a pickle of {len(texts)} texts, not of one")
     return texts[0]

@@ -23,7 +23,6 @@ from e1_trl.answers.programs.sandbox import isolation
 from e1_trl.answers.programs.sandbox.box import Box
 from e1_trl.answers.programs.sandbox.command import Isolation, SandboxError
 from e1_trl.answers.programs.sandbox.inside.restrictions import demand, libc
-from e1_trl.answers.programs.sandbox.isolation import SAFE
 
 PROGRAMS = [*exhausting.PROGRAMS, *escaping.PROGRAMS]
 PR_SET_CHILD_SUBREAPER = 36
@@ -91,7 +90,7 @@ def contain(boxes: int) -> Containment:
     Raises:
         SandboxError: a box leaks, or broke.
     """
-    isolations = tuple(kind for kind in SAFE if refused(kind) is None)
+    isolations = tuple(kind for kind in Isolation if refused(kind) is None)
     demand(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))  # what a box leaves comes to this process
     before = running()
     escaped: dict[str, list[str]] = {}

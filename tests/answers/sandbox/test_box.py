@@ -28,7 +28,7 @@ from e1_trl.answers.programs.sandbox.box import Box, End, Limits, Run
 from e1_trl.answers.programs.sandbox.command import ENVIRONMENT, START, Isolation, SandboxError, StartError, command
 
 
-@pytest.fixture(scope="module", params=isolation.SAFE)
+@pytest.fixture(scope="module", params=list(Isolation))
 def box(request: pytest.FixtureRequest) -> Iterator[Box]:
     why = refused(request.param)
     if why is not None:

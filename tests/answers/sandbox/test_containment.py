@@ -118,10 +118,11 @@ os._exit(0)
 THREADS = """
 import json, psutil, sys
 sys.path.append(sys.argv[1])
-from containment import SAFE, refused
+from containment import refused
 from e1_trl.answers.programs.sandbox.box import TASKS, Box, Limits, _tasks
+from e1_trl.answers.programs.sandbox.command import Isolation
 found = {}
-for kind in SAFE:
+for kind in Isolation:
     if refused(kind) is None:
         with Box(kind) as box:
             asked = _tasks() + 10 * TASKS

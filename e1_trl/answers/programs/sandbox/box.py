@@ -25,7 +25,6 @@ import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from e1_trl.answers.programs.sandbox.command import ENVIRONMENT, Isolation, SandboxError, StartError, command
@@ -70,6 +69,15 @@ class Run:
     stderr: bytes
     answer: bytes
     cpu: float
+
+    @property
+    def said(self) -> str:
+        """The last line on stderr."""
+        return _last_line(self.stderr)
+
+
+def _last_line(written: bytes) -> str:
+    return ["", *written.decode(errors="replace").strip().splitlines()][-1]
 
 
 class Box:
@@ -124,9 +132,7 @@ class Box:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -147,8 +153,7 @@ class Box:
         if pipe is None or pipe.closed:
             return ""
         os.set_blocking(pipe.fileno(), False)
-        lines = (pipe.read() or b"").decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else ""
+        return _last_line(pipe.read() or b"")
 
     def run(self, program: bytes, stdin: bytes, limits: Limits, call: str | None = None) -> Run:
         """Run a program once, by itself or to call one of its functions on `stdin`, which then is JSON.
@@ -224,9 +229,7 @@ class _Pipes:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for file in (*self.theirs, *self.outputs):
             file.close()
 

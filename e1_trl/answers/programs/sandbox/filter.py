@@ -36,82 +36,46 @@ UNKNOWN = b"".join(
 )
 
 DENIED_TO_PROGRAMS = ("fork", "vfork", "pidfd_open", "recvmsg")
-DENIED = (
-    # another program in this process
-    *("execve", "execveat"),
-    # other processes: to see, stop, read or write them
-    *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "process_mrelease", "kcmp", "tkill"),
-    *("pidfd_getfd", "pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "setpgid"),
-    *(
-        "setpriority",
-        "sched_setscheduler",
-        "sched_setattr",
-        "sched_setaffinity",
-        "ioprio_set",
-        "sched_setparam",
-        "sync",
-        "syncfs",
+# By what they reach.
+DENIED = {
+    "another program in this process": "execve execveat",
+    "other processes: to see, stop, read or write them": (
+        "ptrace process_vm_readv process_vm_writev process_madvise process_mrelease kcmp tkill pidfd_getfd "
+        "pidfd_send_signal rt_sigqueueinfo rt_tgsigqueueinfo setpgid setpriority sched_setscheduler sched_setattr "
+        "sched_setaffinity ioprio_set sched_setparam sync syncfs"
     ),
-    # namespaces, mounts, roots
-    *("unshare", "setns", "mount", "umount2", "pivot_root", "chroot", "open_tree", "move_mount", "fsopen", "fsconfig"),
-    *("fsmount", "fspick", "mount_setattr", "swapon", "swapoff", "quotactl", "quotactl_fd"),
-    # the network, and every socket but a pair, which asyncio needs
-    *("socket", "bind", "connect", "listen", "accept", "accept4", "sendmsg", "sendmmsg", "recvmmsg", "setsockopt"),
-    # memory and messages that outlive a process or are shared with others
-    *("memfd_create", "memfd_secret", "shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl"),
-    *("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink", "flock"),
-    # the file system, to which nothing can be written anyway
-    *("truncate", "unlink", "unlinkat", "rename", "renameat", "renameat2", "mkdir", "mkdirat", "rmdir", "creat"),
-    *(
-        "utime",
-        "utimes",
-        "utimensat",
-        "futimesat",
-        "setxattr",
-        "lsetxattr",
-        "fsetxattr",
-        "removexattr",
-        "lremovexattr",
-        "fremovexattr",
+    "namespaces, mounts, roots": (
+        "unshare setns mount umount2 pivot_root chroot open_tree move_mount fsopen fsconfig fsmount fspick "
+        "mount_setattr swapon swapoff quotactl quotactl_fd"
     ),
-    *("mknod", "mknodat", "chmod", "fchmod", "fchmodat", "chown", "fchown", "lchown", "fchownat", "link", "linkat"),
-    *(
-        "symlink",
-        "symlinkat",
-        "name_to_handle_at",
-        "open_by_handle_at",
-        "fanotify_init",
-        "inotify_init",
-        "inotify_init1",
+    "the network, and every socket but a pair, which asyncio needs": (
+        "socket bind connect listen accept accept4 sendmsg sendmmsg recvmmsg setsockopt"
     ),
-    # the cache of files, of which bits can be set and read
-    *("mincore", "fadvise64", "readahead", "preadv2", "pwritev2", "fsync", "fdatasync", "sync_file_range"),
-    # what is rarely used and often broken in the kernel
-    *(
-        "bpf",
-        "keyctl",
-        "add_key",
-        "request_key",
-        "io_uring_setup",
-        "io_uring_enter",
-        "io_uring_register",
-        "userfaultfd",
-        "splice",
-        "tee",
-        "vmsplice",
-        "copy_file_range",
-        "sendfile",
+    "memory and messages that outlive a process or are shared with others": (
+        "memfd_create memfd_secret shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl "
+        "mq_open mq_unlink flock"
     ),
-    # what the machine has few of, or is asked for once and for all
-    *("io_setup", "io_submit", "io_destroy", "io_getevents", "io_cancel", "timer_create", "membarrier", "seccomp"),
-    *("landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"),
-    *("set_mempolicy", "mbind", "migrate_pages", "move_pages"),
-    *("perf_event_open", "personality", "kexec_load", "kexec_file_load", "init_module", "finit_module"),
-    *("delete_module", "acct", "syslog", "iopl", "ioperm", "modify_ldt", "vhangup", "reboot", "sethostname"),
-    *("setdomainname", "settimeofday", "clock_settime", "adjtimex", "clock_adjtime", "lookup_dcookie", "uselib"),
-    *("setuid", "setgid", "setreuid", "setregid", "setresuid", "setresgid", "setgroups", "setfsuid", "setfsgid"),
-    *("capset",),
-)
+    "the file system, to which nothing can be written anyway": (
+        "truncate unlink unlinkat rename renameat renameat2 mkdir mkdirat rmdir creat utime utimes utimensat "
+        "futimesat setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr mknod mknodat chmod fchmod "
+        "fchmodat chown fchown lchown fchownat link linkat symlink symlinkat name_to_handle_at open_by_handle_at "
+        "fanotify_init inotify_init inotify_init1"
+    ),
+    "the cache of files, of which bits can be set and read": (
+        "mincore fadvise64 readahead preadv2 pwritev2 fsync fdatasync sync_file_range"
+    ),
+    "what is rarely used and often broken in the kernel": (
+        "bpf keyctl add_key request_key io_uring_setup io_uring_enter io_uring_register userfaultfd splice tee "
+        "vmsplice copy_file_range sendfile"
+    ),
+    "what the machine has few of, or is asked for once and for all": (
+        "io_setup io_submit io_destroy io_getevents io_cancel timer_create membarrier seccomp landlock_create_ruleset "
+        "landlock_add_rule landlock_restrict_self set_mempolicy mbind migrate_pages move_pages perf_event_open "
+        "personality kexec_load kexec_file_load init_module finit_module delete_module acct syslog iopl ioperm "
+        "modify_ldt vhangup reboot sethostname setdomainname settimeofday clock_settime adjtimex clock_adjtime "
+        "lookup_dcookie uselib setuid setgid setreuid setregid setresuid setresgid setgroups setfsuid setfsgid capset"
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -135,7 +99,7 @@ def compiled() -> Filters:
 
     denied, missing = seccomp.ERRNO(errno.EPERM), seccomp.ERRNO(errno.ENOSYS)
     box, program = seccomp.SyscallFilter(seccomp.ALLOW), seccomp.SyscallFilter(seccomp.ALLOW)
-    for filter, names in ((box, DENIED), (program, DENIED_TO_PROGRAMS)):
+    for filter, names in ((box, " ".join(DENIED.values()).split()), (program, DENIED_TO_PROGRAMS)):
         for name in names:
             if seccomp.resolve_syscall(seccomp.Arch.NATIVE, name) > 0:  # else this architecture does not have it
                 filter.add_rule(denied, name)
