@@ -120,7 +120,7 @@ sweep: install  ## every method on the miniature, and what one generation for al
 	experiments/nano/sweep.sh
 
 ablations: install  ## train and evaluate the ablations of the miniature, into docs/ (after `make train`; two hours)
-	$(PY) experiments/nano/ablations.py
+	experiments/nano/ablations.sh
 
 recipes: install  ## run every GPU recipe at reduced size on two CPU processes, into docs/ (those that have changed)
 	$(PY) -m tests.reduced $(ARGS)

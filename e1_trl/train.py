@@ -27,7 +27,7 @@ from e1_trl.answers.grade import Grader
 from e1_trl.answers.kinds import INSTRUCTION, make_grader
 from e1_trl.checkpoints import hub
 from e1_trl.plan.verdict import verdict
-from e1_trl.problems.prompts import shown
+from e1_trl.problems.prompts import last_question
 from e1_trl.provenance import FILE as PROVENANCE
 from e1_trl.provenance import Provenance
 from e1_trl.training.config import E1Config, E1ScriptArguments, Settled, settle
@@ -92,7 +92,7 @@ def prepare(
         if args.process_index == 0:
             print(said, flush=True)
     named = [script_args.dataset_name, *(each.path for each in mixture.datasets)]
-    first = shown(problems.train[0]["prompt"])
+    first = last_question(problems.train[0]["prompt"])
     return Recipe(
         args=args,
         model=model,

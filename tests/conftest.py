@@ -49,6 +49,14 @@ settings.load_profile("suite")
 
 
 @pytest.fixture
+def datasets_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are read for the first time."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+@pytest.fixture
 def sandbox() -> None:
     """Skips the test where this machine has no sandbox for programs."""
     from e1_trl.answers.programs.sandbox.command import SandboxError
@@ -63,10 +71,10 @@ def sandbox() -> None:
 @pytest.fixture(scope="session")
 def nano_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The nano problems, made afresh by their own script."""
-    from experiments.nano.make_base import BaseArguments, make_data
+    from experiments.nano.make_base import make_data
 
     output = tmp_path_factory.mktemp("nano")
-    make_data(BaseArguments(what="data", output=output))
+    make_data(output, seed=17)
     return output / "data"
 
 

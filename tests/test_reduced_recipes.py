@@ -16,8 +16,6 @@ from safetensors.torch import load, load_file, save_file
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from trl import DatasetMixtureConfig, ModelConfig, TrlParser
 
-from e1_trl.answers.programs.sandbox.command import SandboxError
-from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.budget import Budget
 from e1_trl.plan.architecture import KNOWN
 from e1_trl.plan.smoke.checks import largest_change
@@ -261,12 +259,8 @@ def test_the_recipe_with_a_server_is_sound_in_the_mode_that_its_case_has_not(
 @pytest.mark.distributed
 @pytest.mark.alone
 def test_a_recipe_of_programs_trains_under_zero3_with_a_tensor_parallel_engine_and_is_uploaded_once(
-    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+    tokenizer: PreTrainedTokenizerBase, sandbox: None, tmp_path: Path
 ) -> None:
-    try:
-        choose()
-    except SandboxError as error:
-        pytest.skip(str(error))
     case = Case("E1-Code-14B", "zero3")
     with serving_hub() as hub:
         output = trained(case, tokenizer, tmp_path / "run", hub)

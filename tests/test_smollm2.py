@@ -15,6 +15,8 @@ import pytest
 import yaml
 from conftest import DATA, ROOT
 
+from experiments.pretraining import main
+from experiments.smollm2 import make_base
 from experiments.smollm2.equations import Step, Worked, find, numbers_in, work_out
 from experiments.smollm2.make_base import TRAINED_AT, last_checkpoint
 from experiments.smollm2.problems import OVERLAP, Problem, clusters, content_words, hold_out, read
@@ -48,19 +50,14 @@ def test_the_document_makes_the_problems_from_what_it_names(tmp_path: Path) -> N
     ]
 
 
-@pytest.mark.slow
-def test_problems_that_are_not_there_are_one_line_that_says_how_to_make_them(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "experiments.smollm2.make_base", "--what", "data", "--output", str(tmp_path)],
-        cwd=ROOT,
-        env={**os.environ, "E1_TRL_DATA": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    said = f"no file {tmp_path}/math_train/mawps.jsonl: docs/smollm2.md says how to make it"
-    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith(f"experiments.smollm2: {said}")
-    assert "Traceback" not in done.stderr
+def test_problems_that_are_not_there_are_one_line_that_says_how_to_make_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(make_base, "DATA", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["make_base", "--what", "data", "--output", str(tmp_path)])
+    said = f"experiments.smollm2: no file {tmp_path}/math_train/mawps.jsonl: docs/smollm2.md says how to make it"
+    with pytest.raises(SystemExit, match=re.escape(said)):
+        main("smollm2", make_base.make_data, make_base.make_model)
 
 
 ALIKE = [
@@ -70,33 +67,17 @@ ALIKE = [
     ("Sam paid $1,250.50 for the old boat.", "Sam paid $ 3 for the old boat"),
     ("Eve ’s cat ate 3 mice in the barn.", "Joe's cat ate 7 mice in the barn."),
     ("Max ate 2 times as many sweets.", "His sister ate 12 times as many sweets."),
-    (
-        "Sam had 8 dollars. If he received another 7 dollars for his allowance, how many 3 dollar toys could he buy?",
-        "Paul had 4 dollars. If he received another 9 dollars for his allowance, how many 2 dollar toys could he buy?",
-    ),
     ("Oak trees grow in the old park. Workers plant 3 more.", "Elm trees grow in the old park. Workers plant 5 more."),
 ]
-OTHER = [
-    ("Tom has 5 apples. He eats 2.", "Tom has 5 apples. He buys 2."),
-    ("How many apples are there?", "How many pears are there?"),
-]
 
 
-def are_one_template(*texts: str) -> bool:
-    return len(clusters([Problem(text, "1") for text in texts])) == 1
+def test_problems_that_differ_in_names_and_numbers_are_one_template_and_in_what_happens_are_not() -> None:
+    def are_one_template(*texts: str) -> bool:
+        return len(clusters([Problem(text, "1") for text in texts])) == 1
 
-
-@pytest.mark.parametrize(("one", "other"), ALIKE)
-def test_problems_that_differ_in_names_and_numbers_are_one_template(one: str, other: str) -> None:
-    assert are_one_template(one, other)
-
-
-@pytest.mark.parametrize(("one", "other"), OTHER)
-def test_problems_that_differ_in_what_happens_are_not(one: str, other: str) -> None:
-    assert not are_one_template(one, other)
-
-
-def test_a_chain_of_problems_alike_is_one_template() -> None:
+    assert all(are_one_template(*pair) for pair in ALIKE)
+    assert not are_one_template("Tom has 5 apples. He eats 2.", "Tom has 5 apples. He buys 2.")
+    assert not are_one_template("How many apples are there?", "How many pears are there?")
     chain = ["a b c d e f g h i j", "b c d e f g h i j k", "c d e f g h i j k l"]
     assert are_one_template(*chain) and not are_one_template(chain[0], chain[2])
 
@@ -112,19 +93,13 @@ def overlapping(held: list[Problem], rest: list[Problem]) -> list[tuple[str, str
     ]
 
 
-def test_near_duplicates_land_on_one_side_at_any_seed() -> None:
+def test_near_duplicates_land_on_one_side_at_any_seed_and_in_any_order() -> None:
     problems = [Problem(text, "1") for pair in ALIKE[1:7] for text in pair]
     for seed in range(50):
         held, rest = hold_out(problems, 6, seed)
         assert len(held) == 6
         assert not overlapping(held, rest)
-
-
-def test_what_is_held_out_does_not_depend_on_the_order_of_the_problems() -> None:
-    problems = [
-        Problem(f"{name} {verb} {n} apples.", "1") for name in "AB" for verb in ("eats", "has") for n in range(3)
-    ]
-    assert hold_out(problems, 6, 17) == hold_out(problems[::-1], 6, 17)
+        assert (held, rest) == hold_out(problems[::-1], 6, seed)
 
 
 @pytest.mark.slow
@@ -234,29 +209,24 @@ def test_the_command_evaluates_what_it_trained_and_does_no_stage_twice(
     assert run_script(tmp_path, **variables) == [report]
 
 
-def test_the_command_resumes_a_failed_training_from_its_last_whole_checkpoint(tmp_path: Path) -> None:
+def test_the_command_resumes_a_failed_training(tmp_path: Path) -> None:
     (tmp_path / "broken").touch()
     assert [words[0] for words in run_script(tmp_path)] == ["python"]
     (tmp_path / "broken").unlink()
-    run_script(tmp_path)
+    assert "--resume_from_checkpoint" not in run_script(tmp_path)[2]
     stages = tmp_path / "runs" / "smollm2" / "stages"
     stages.write_text("".join(line for line in stages.open() if not line.startswith("training")))
-    for step in (5, 10, 15):
-        (tmp_path / "runs" / "smollm2" / "e1" / f"checkpoint-{step}").mkdir(parents=True)
-    for step in (5, 10):
-        (tmp_path / "runs" / "smollm2" / "e1" / f"checkpoint-{step}" / "trainer_state.json").touch()
+    checkpoint = tmp_path / "runs" / "smollm2" / "e1" / "checkpoint-5"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "trainer_state.json").touch()
     training, _ = run_script(tmp_path)
-    assert after("--resume_from_checkpoint", training) == "runs/smollm2/e1/checkpoint-10"
+    assert after("--resume_from_checkpoint", training) == "true"
 
 
-def test_hours_are_of_what_is_known_to_have_run() -> None:
+def test_hours_are_of_what_is_known_to_have_run_and_values_of_the_last_step() -> None:
     stages = "data began 10\ndata ended 15\ntraining began 20\ntraining began 100\ntraining failed 130\n"
     assert seconds(f"{stages}training began 200\ntraining ended 300\n") == ({"data": 5, "training": 130}, 1)
     assert seconds(f"{stages}training began 200\n") == ({"data": 5, "training": 30}, 2)
-
-
-def test_the_last_result_of_a_thought_is_of_its_last_step() -> None:
     assert last_value("10-6=4. 4*1.5=6. Wait, 4*1.5=6.</think>") == "6"
-    assert last_value("So 0.4+1.1=1.5") == "1.5"
     assert last_value("10-6=4. 4*5=") == "4"
     assert last_value("The numbers are 4 and 5.") is None

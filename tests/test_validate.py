@@ -20,6 +20,8 @@ from e1_trl.training.config import E1ScriptArguments
 from e1_trl.training.data import reader
 from e1_trl.training.validate import failing, main
 
+pytestmark = pytest.mark.usefixtures("sandbox", "datasets_cache")
+
 TESTS = json.dumps({"inputs": ["1\n", "20\n"], "outputs": ["YES", "NO"]})
 RIGHT = "print('YES' if int(input()) < 9 else 'NO')"
 ROWS: list[dict[str, Any]] = [
@@ -30,15 +32,6 @@ ROWS: list[dict[str, Any]] = [
     {"problem": "crashes", "tests": TESTS, "solutions": ["1 / 0"]},
     {"problem": "nobody knows", "tests": TESTS, "solutions": []},
 ]
-
-
-@pytest.fixture(autouse=True)
-def sandboxed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    try:
-        isolation.choose()
-    except SandboxError as error:
-        pytest.skip(str(error))
 
 
 def recipe(folder: Path, **fields: Any) -> str:

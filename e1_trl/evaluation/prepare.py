@@ -205,7 +205,7 @@ def _load_problems(
         name = str(arguments.dataset_name)
         rows = load_problems(name, arguments.dataset_split, arguments, arguments.dataset_config)
         benchmark = Path(name).name
-    names = rows["key" if "key" in rows.column_names else "problem_id"]  # the latter of a benchmark's programs
+    names = rows["key"]
     rows = rows.select_columns(["prompt", "answers"])  # all that matters
     template = json_object("chat_template_kwargs", arguments.chat_template_kwargs)
     prompt_ids = partial(tokenize, tokenizer, chat_template_kwargs=template)

@@ -10,7 +10,7 @@ from e1_trl.evaluation.forest import Forest
 from e1_trl.evaluation.grow import trees
 from e1_trl.evaluation.methods import METHODS
 from e1_trl.evaluation.store import Store
-from e1_trl.problems.prompts import compose, shown
+from e1_trl.problems.prompts import compose, last_question
 from e1_trl.rollout import ThinkingEnd
 
 # Answers, and tokens of answers, after which a part of the table ends, so that it stays a matter of megabytes.
@@ -40,7 +40,7 @@ def tabulate(forest: Forest, store: Store, alike: Mapping[str, Any]) -> Iterator
                     "problem": problem.index,
                     "problem_id": problem.problem_id,
                     "sample": tree.sample_index,
-                    "prompt": shown(compose(problem.prompt, cell.request)),
+                    "prompt": last_question(compose(problem.prompt, cell.request)),
                     "answers": problem.answers,
                     "text": decode(completion.token_ids.tolist()),
                     "solution": decode(completion.graded_ids, skip_special_tokens=True),

@@ -5,6 +5,7 @@ A benchmark names its grader. Imports no library until one is loaded, so that `-
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from e1_trl.answers.kinds import PROGRAMS, kind_of
@@ -85,41 +86,36 @@ def load_benchmark(
     if name not in BENCHMARKS:
         raise ValueError(f"unknown benchmark {name!r}; known are {', '.join(BENCHMARKS)}, or name a dataset_name")
     benchmark, folder = BENCHMARKS[name], arguments.local_benchmarks
-    arguments = replace(arguments, grader=benchmark.grader, exclude=None)  # its own, not those of what is trained on
-    if folder is not None:
-        patterns = (f"{name}*.jsonl", f"{name}*.jsonl.gz", f"{name}*.parquet")
-        files = sorted(file for pattern in patterns for file in folder.glob(pattern))
-        if len(files) != 1:
-            found = ", ".join(file.name for file in files) or "none"
-            raise ValueError(
-                f"benchmark {name}: {folder} must hold one file {name}*.jsonl or .parquet, it has: {found}"
-            )
+    place = benchmark.hub_id if folder is None else _file(folder, name)
+    # Its own, not those of what is trained on.
+    arguments = replace(arguments, grader=benchmark.grader, exclude=None, problem_column="problem", answer_column=None)
     if kind_of(benchmark.grader) is PROGRAMS:
         from e1_trl.problems.program_benchmarks import read_tasks
 
         days = Window(*window)
-        if folder is not None:
-            source = load_source(str(files[0]), "train")
-        elif name == "livecodebench":
-            source = load_source(benchmark.hub_id, benchmark.split, files=days.files)
-        else:
-            source = load_source(benchmark.hub_id, benchmark.split, benchmark.config)
-        return read_tasks(name, source, arguments, days)
+        files = days.files if name == "livecodebench" else None
+        return read_tasks(name, load_source(place, benchmark.split, benchmark.config, files), arguments, days)
     if folder is not None:
-        arguments = replace(arguments, problem_column="problem", answer_column=None)
-        return load_problems(str(files[0]), "train", arguments), name
-    columns = replace(arguments, problem_column=benchmark.problem_column, answer_column=benchmark.answer_column)
-    problems = load_problems(benchmark.hub_id, benchmark.split, columns, benchmark.config)
-    if benchmark.answer_after is not None:
-        problems = problems.map(_after, input_columns=["answers"], fn_kwargs={"mark": benchmark.answer_after})
-    if benchmark.all_required:
-        problems = problems.map(_together, input_columns=["answers"])
+        return load_problems(place, benchmark.split, arguments), name
+    arguments = replace(arguments, problem_column=benchmark.problem_column, answer_column=benchmark.answer_column)
+    problems = load_problems(place, benchmark.split, arguments, benchmark.config)
+    if benchmark.answer_after or benchmark.all_required:
+        settings = {"after": benchmark.answer_after, "all_required": benchmark.all_required}
+        problems = problems.map(_accepted, input_columns=["answers"], fn_kwargs=settings)
     return problems, name
 
 
-def _after(answers: list[str], mark: str) -> dict[str, list[str]]:
-    return {"answers": [answer.rpartition(mark)[2].strip() for answer in answers]}
+def _file(folder: Path, name: str) -> str:
+    """The one file of a benchmark in a folder."""
+    patterns = (f"{name}*.jsonl", f"{name}*.jsonl.gz", f"{name}*.parquet")
+    files = sorted(file for pattern in patterns for file in folder.glob(pattern))
+    if len(files) != 1:
+        found = ", ".join(file.name for file in files) or "none"
+        raise ValueError(f"benchmark {name}: {folder} must hold one file {name}*.jsonl or .parquet, it has: {found}")
+    return str(files[0])
 
 
-def _together(answers: list[str]) -> dict[str, list[str]]:
-    return {"answers": [", ".join(answers)]}
+def _accepted(answers: list[str], after: str | None, all_required: bool) -> dict[str, list[str]]:
+    if after:
+        answers = [answer.rpartition(after)[2].strip() for answer in answers]
+    return {"answers": [", ".join(answers)] if all_required else answers}

@@ -14,9 +14,9 @@ from datasets import Dataset, Features, List, Value, load_dataset
 from datasets.exceptions import DatasetGenerationError
 
 from e1_trl.answers.arguments import GradingArguments
-from e1_trl.answers.kinds import KINDS, Kind, kind_of
+from e1_trl.answers.kinds import KINDS, kind_of
 from e1_trl.problems.arguments import ProblemArguments
-from e1_trl.problems.prompts import Prompt, compose, shown
+from e1_trl.problems.prompts import Prompt, compose, last_question
 from e1_trl.problems.selection import exclude, identity, named_in
 
 logger = logging.getLogger(__name__)
@@ -88,29 +88,73 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
       name of their tests (`e1_trl.answers.programs.suites`), in place of the column that they came from.
     - `key` (str): what names the problem wherever it stands, `selection.identity` of its text.
 
-    Rows that cannot be used are dropped, with a warning that counts them and names the first three: the problem is
-    empty, or neither a text nor messages of text; the answer is empty, or neither a text, a number nor a list of them;
-    the tests are none, or cannot be read. Problems that `exclude` names are left out after that.
+    Rows are left out where the problem is empty, or neither a text nor messages of text, or where the kind of answer
+    cannot read the answer (`check_unusable`); then the problems that `exclude` names.
 
     Args:
         source: one split, loaded by `load_source`, `datasets` or `trl.get_dataset`.
         where: what messages call it.
-        arguments: columns, instruction and the share of rows that may be dropped.
-        need_answers: whether a row must have an answer. If not, `answers` may be empty, and the source needs no column
-            for it.
+        arguments: columns, instruction, the share of rows that may be left out, and how answers are read.
+        need_answers: whether a row must have an answer, and the source a column for it.
 
     Raises:
-        ValueError: a column is missing, more than `max_unusable` of the rows cannot be used, or all of them; or what
-            `exclude` names cannot be read.
+        ValueError: a column is missing, too many rows cannot be used, or what `exclude` names cannot be read.
         FileNotFoundError: there is no such file.
     """
     excluded = named_in(Path(arguments.exclude)) if arguments.exclude else frozenset()
+    problem_column, answer_column = _columns(source, where, arguments, need_answers)
+    problems = _read(source, where, arguments, problem_column, answer_column)
+    has_problem = [bool(problem) for problem in problems["problem"]]
+    has_answer = [bool(answers) or not need_answers for answers in problems["answers"]]
+    unusable = [row for row in range(len(problems)) if not (has_problem[row] and has_answer[row])]
+    faults = [
+        f"row {row}, "
+        + (_fault(source[row], answer_column, arguments) if has_problem[row] else _fault(source[row], problem_column))
+        for row in unusable[:3]
+    ]
+    wanted = f"a problem must be a text or messages, an answer {kind_of(arguments.grader).wanted}"
+    check_unusable(where, len(problems), len(unusable), faults, arguments.max_unusable, wanted)
+    if unusable:
+        problems = problems.select(sorted(set(range(len(problems))).difference(unusable)))
+    return exclude(problems, excluded, str(arguments.exclude))
+
+
+def check_unusable(where: str, total: int, unusable: int, faults: Sequence[str], share: float, wanted: str) -> None:
+    """Warn of rows that cannot be used and are left out, naming the first faults.
+
+    Raises:
+        ValueError: they are more than this share of all, or all.
+    """
+    said = f"{where}: {unusable} of {total} rows cannot be used ({'; '.join(faults)}{'; …' * (unusable > len(faults))})"
+    if unusable == total or unusable > share * total:
+        raise ValueError(f"{said}; max_unusable is {share:g}; {wanted}")
+    if unusable:
+        logger.warning("%s; they are left out", said)
+
+
+def _columns(source: Dataset, where: str, arguments: ProblemArguments, need_answers: bool) -> tuple[str, str | None]:
+    """The columns of problem and answer: the named ones, or the first of the usual ones that there are."""
+
+    def find(field: str, named: str | None, usual: tuple[str, ...]) -> str:
+        columns = source.column_names
+        for column in (named,) if named else usual:
+            if column in columns:
+                return column
+        missing = repr(named) if named else f"{', '.join(usual[:-1])} or {usual[-1]}"
+        raise ValueError(f"{where}: no column {missing}; the columns are {', '.join(columns)}; name one as {field}")
+
+    usual = kind_of(arguments.grader).columns
+    problem = find("problem_column", arguments.problem_column, PROBLEM_COLUMNS)
+    if need_answers or arguments.answer_column or set(usual) & set(source.column_names):
+        return problem, find("answer_column", arguments.answer_column, usual)
+    return problem, None
+
+
+def _read(
+    source: Dataset, where: str, arguments: ProblemArguments, problem_column: str, answer_column: str | None
+) -> Dataset:
+    """All rows, with our columns."""
     kind = kind_of(arguments.grader)
-    problem_column = _resolve(source, where, arguments.problem_column, "problem_column", PROBLEM_COLUMNS)
-    if need_answers or arguments.answer_column or set(kind.columns) & set(source.column_names):
-        answer_column = _resolve(source, where, arguments.answer_column, "answer_column", kind.columns)
-    else:
-        answer_column = None
     is_raw = problem_column == "prompt" and isinstance(source.features["prompt"], Value)
     features = {**source.features, **COLUMNS, **({"prompt": Value("string")} if is_raw else {})}
     replaced = [answer_column] if kind.kept is not None and answer_column not in (None, *COLUMNS) else []
@@ -131,59 +175,18 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
     problems = read() if arguments.grader in KINDS else read(load_from_cache_file=False)  # a module may have changed
     if kind.kept is not None and not all(kind.kept(name) for names in problems["answers"] for name in names):
         problems = read(load_from_cache_file=False)  # the cache has the names, and what they name is gone
-    asked = [bool(problem) for problem in problems["problem"]]
-    answered = [bool(answers) or not need_answers for answers in problems["answers"]]
-    usable = [row for row in range(len(problems)) if asked[row] and answered[row]]
-    if len(usable) < max(1, len(problems)):
-        unusable = sorted(set(range(len(problems))) - set(usable))
-        named = [
-            f"row {row}, "
-            + (
-                _wrong_answer(source[row], str(answer_column), kind, arguments)
-                if asked[row]
-                else _wrong(source[row], problem_column)
-            )
-            for row in unusable[:3]
-        ]
-        examples = "; ".join(named) + ("; …" if len(unusable) > len(named) else "")
-        if not usable or len(unusable) > arguments.max_unusable * len(problems):
-            raise ValueError(
-                f"{where}: only {len(usable)} of {len(problems)} rows can be used, max_unusable is "
-                f"{arguments.max_unusable:g} ({examples}); a problem must be a text or messages, an answer "
-                f"{kind.wanted}"
-            )
-        logger.warning(
-            "%s: dropped %d of %d rows without a problem or an answer that can be used (%s)",
-            where,
-            len(unusable),
-            len(problems),
-            examples,
-        )
-        problems = problems.select(usable)
-    return exclude(problems, excluded, str(arguments.exclude))
+    return problems
 
 
-def _wrong(row: dict[str, Any], column: str) -> str:
-    """What a row has where it should have a problem or an answer."""
-    return f"column {column!r}: {reprlib.repr(row[column])}"
-
-
-def _wrong_answer(row: dict[str, Any], column: str, kind: Kind, grading: GradingArguments) -> str:
+def _fault(row: dict[str, Any], column: str | None, grading: GradingArguments | None = None) -> str:
+    """What a row has where it should have a problem; or an answer, and why it cannot be graded."""
+    fault = f"column {column!r}: {reprlib.repr(row[str(column)])}"
     try:
-        kind.read(row, column, grading)
+        if grading is not None:
+            kind_of(grading.grader).read(row, str(column), grading)
     except ValueError as error:
-        return f"{_wrong(row, column)} ({error})"
-    return _wrong(row, column)
-
-
-def _resolve(source: Dataset, where: str, named: str | None, field: str, usual: tuple[str, ...]) -> str:
-    """The column that is named, or the first of the usual ones that there is."""
-    columns = source.column_names
-    found = next((column for column in ((named,) if named else usual) if column in columns), None)
-    if found is None:
-        missing = repr(named) if named else f"{', '.join(usual[:-1])} or {usual[-1]}"
-        raise ValueError(f"{where}: no column {missing}; the columns are {', '.join(columns)}; name one as {field}")
-    return found
+        fault += f" ({error})"
+    return fault
 
 
 # A module function with its settings in `fn_kwargs`, so that datasets can hash it and find its cache again.
@@ -199,18 +202,18 @@ def _to_problem(
 ) -> dict[str, Any]:
     """Our columns of a row; `problem` or `answers` is empty where it cannot be used."""
     kind, problem = kind_of(grading.grader), row[problem_column]
-    prompt = asked = _to_prompt(problem, is_raw)
+    prompt = request = _to_prompt(problem, is_raw)
     is_task = isinstance(problem, str) and not is_raw  # and says nothing of how it is to be answered
     if prompt and instruction is None and is_task:
-        asked = _to_prompt(kind.ask(problem, row, grading), is_raw)
+        request = _to_prompt(kind.ask(problem, row, grading), is_raw)
     elif prompt:
-        asked = compose(prompt, instruction or "")
+        request = compose(prompt, instruction or "")
     try:
         answers = [] if answer_column is None else kind.read(row, answer_column, grading)
     except ValueError:
         answers = []
-    text = shown(prompt) if prompt else ""
-    return {"problem": text, "prompt": asked, "answers": answers, "key": identity(text)}
+    text = last_question(prompt) if prompt else ""
+    return {"problem": text, "prompt": request, "answers": answers, "key": identity(text)}
 
 
 def _to_prompt(problem: Any, is_raw: bool) -> Prompt:

@@ -4,15 +4,16 @@ All tests of a problem are run, as in these benchmarks' own graders. Problems ar
 as they are, but for LiveCodeBench, which has a template.
 """
 
-import logging
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from datasets import Dataset, Features, List, Value
+from datasets import Dataset, Features
 from tqdm import tqdm
 
+from e1_trl.answers.kinds import PROGRAMS, Row
 from e1_trl.answers.programs.asking import STARTER, ask_program
 from e1_trl.answers.programs.humanevalplus import humaneval_suite
 from e1_trl.answers.programs.livecodebench import Window
@@ -22,25 +23,13 @@ from e1_trl.answers.programs.sandbox.command import SandboxError
 from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.answers.programs.suites import Suites
 from e1_trl.problems.arguments import ProblemArguments
-
-logger = logging.getLogger(__name__)
-
-Row = Mapping[str, Any]
+from e1_trl.problems.load import COLUMNS, check_unusable
+from e1_trl.problems.selection import identity
 
 ALL = 0  # tests
 # Of HumanEval+'s reference functions, whose results are what is expected: what is larger is left out on every machine,
 # whatever programs are allowed.
 REFERENCE_LIMITS = Limits(cpu=4.0, wall=120.0, memory=2**32, output=2**19)
-FEATURES = Features(
-    {
-        "problem": Value("string"),
-        "prompt": List({"role": Value("string"), "content": Value("string")}),
-        "answers": List(Value("string")),
-        "problem_id": Value("string"),
-        "source": Value("string"),
-        "fault": Value("string"),
-    }
-)
 # The authors' data preparation, of rows of Qwen/CodeElo and of newfacade/LeetCodeDataset.
 CODEFORCES = (
     "\n{description}\n\nInput Format:\n{input}\n\nOutput Format:\n{output}\n\nTags:\n{tags}\n\n"
@@ -52,17 +41,23 @@ SAMPLE_TESTS, OFFICIAL_TESTS = "sample-tests", "official-tests"  # which a repor
 
 @dataclass(frozen=True)
 class Task:
-    """A problem, how it is asked for, its suite as text, its name in the benchmark, and the header that it asks for.
+    """A problem, the text that asks for it, its suite as text, and its name in the benchmark.
 
-    `source` is what the tests are of, where that is not always the same.
+    `header` is that of the function to write, and `source` what the tests are of, where that is not always the same.
     """
 
     problem: str
-    asked: str
+    request: str
     suite: str
-    problem_id: str | None
+    name: str | None
     header: str = ""
     source: str = ""
+
+    def prompt(self, instruction: str | None) -> str:
+        """An instruction takes the place of what the benchmark adds to the problem, but for the header."""
+        if instruction is None:
+            return self.request
+        return " ".join(filter(None, ["\n\n".join(filter(None, [self.problem, self.header])), instruction]))
 
 
 def livecodebench(row: Row) -> Task:
@@ -75,12 +70,12 @@ def leetcode(row: Row) -> Task:
     if "query" in row:
         tests: Any = {"type": "assert", "code": row["test"]}
         problem, name = row["query"].strip(), row["task_id"]
-        asked = LEETCODE + problem
+        request = LEETCODE + problem
     else:
         tests, problem, name = row["tests"], str(row["question"]), row.get("problem_id")
-        asked = problem
+        request = problem
     suite = read_answer({"tests": tests, "entry_point": row["entry_point"].strip()}, "tests", ALL)
-    return Task(problem, asked, suite, name)
+    return Task(problem, request, suite, name)
 
 
 def codeforces(row: Row) -> Task:
@@ -90,8 +85,8 @@ def codeforces(row: Row) -> Task:
         ValueError: there is no statement, or the program would not read stdin.
     """
     tests: Any
-    if "question" in row:  # asked for already
-        problem = asked = str(row["question"])
+    if "question" in row:  # the whole request
+        problem = request = str(row["question"])
         tests, source = row["tests"], SAMPLE_TESTS
     else:
         if not row["description"]:
@@ -100,7 +95,7 @@ def codeforces(row: Row) -> Task:
             raise ValueError(f"input_mode is {row['input_mode']!r}, and programs read stdin here")
         problem = str(row["description"])
         is_open_r1 = "input_format" in row
-        asked = CODEFORCES.format(
+        request = CODEFORCES.format(
             description=problem,
             input=(row["input_format"] if is_open_r1 else row["input"]) or "",
             output=(row["output_format"] if is_open_r1 else row["output"]) or "",
@@ -116,7 +111,7 @@ def codeforces(row: Row) -> Task:
             tests, source = [{"input": given, "output": out} for given, out in pairs], SAMPLE_TESTS
     suite = read_answer({"tests": tests, "generated_checker": row.get("generated_checker")}, "tests", ALL)
     name = row.get("problem_id") or row.get("id")
-    return Task(problem, asked, suite, name and str(name).replace("/", ""), source=source)
+    return Task(problem, request, suite, name and str(name).replace("/", ""), source=source)
 
 
 def humanevalplus(row: Row, box: Box) -> Task:
@@ -134,7 +129,9 @@ READERS: dict[str, Callable[[Row], Task]] = {
 
 
 def read_tasks(name: str, source: Dataset, arguments: ProblemArguments, window: Window) -> tuple[Dataset, str]:
-    """The problems of a benchmark, as `make_problems` describes them, with the column `problem_id`; and their title.
+    """The problems of a benchmark, as `make_problems` describes them, and their title.
+
+    Their `key` is the benchmark's own name of them, if there is one.
 
     Raises:
         ValueError: rows cannot be used, more than `max_unusable` of them; or HumanEval+'s references cannot be run
@@ -143,69 +140,32 @@ def read_tasks(name: str, source: Dataset, arguments: ProblemArguments, window: 
     title = name
     if name == "livecodebench":
         since, until = window.since, window.until
-        source = source.filter(_is_between, input_columns=["contest_date"], fn_kwargs={"since": since, "until": until})
+        source = source.filter(lambda day: since <= str(day)[:10] < until, input_columns=["contest_date"])
         title += str(window)
     if len(source) == 0:
         raise ValueError(f"{title}: there are no problems")
-    if name in READERS:
-        tasks = source.map(
-            _read,
-            remove_columns=source.column_names,
-            features=FEATURES,
-            load_from_cache_file=False,  # it outlives changes of the functions here
-            fn_kwargs={"name": name, "instruction": arguments.instruction},
-            desc=f"Reading {name}",
-        )
-    else:
-        try:
-            with Box(choose()) as box:
-                read = partial(humanevalplus, box=box)
-                rows = [_columns(read, row, arguments.instruction) for row in tqdm(source, f"Reading {name}")]
-        except SandboxError as error:
-            raise ValueError(f"{error}; {name} runs reference programs") from error
-        tasks = Dataset.from_list(rows, features=FEATURES)
-    tasks = _usable(tasks, title, arguments.max_unusable)
-    # One name for all of them: the weakest tests decide.
-    sources = set(tasks["source"]) - {""}
-    return tasks.remove_columns("source"), "-".join([title, max(sources)] if sources else [title])
-
-
-def _is_between(day: Any, since: str, until: str) -> bool:
-    return since <= str(day)[:10] < until
-
-
-def _read(row: Row, name: str, instruction: str | None) -> dict[str, Any]:
-    return _columns(READERS[name], row, instruction)
-
-
-def _columns(read: Callable[[Row], Task], row: Row, instruction: str | None) -> dict[str, Any]:
-    """Our columns of a row; `fault` says what is wrong with it. An instruction takes the place of what the benchmark
-    adds to the problem."""
+    rows, faults, sources, suites = list[dict[str, Any]](), list[str](), {""}, Suites()
     try:
-        task = read(row)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        return {"problem": "", "prompt": [], "answers": [], "problem_id": None, "source": "", "fault": said}
-    asked = task.asked
-    if instruction is not None:
-        asked = " ".join(filter(None, ["\n\n".join(filter(None, [task.problem, task.header])), instruction]))
-    return {
-        "problem": task.problem,
-        "prompt": [{"role": "user", "content": asked}],
-        "answers": [Suites().add(task.suite)],
-        "problem_id": task.problem_id,
-        "source": task.source,
-        "fault": "",
-    }
-
-
-def _usable(tasks: Dataset, title: str, max_unusable: float) -> Dataset:
-    faults = {row: fault for row, fault in enumerate(tasks["fault"]) if fault}
-    if not faults:
-        return tasks.remove_columns("fault")
-    named = "; ".join(f"row {row}: {fault}" for row, fault in list(faults.items())[:3])
-    counted = f"{title}: {len(faults)} of {len(tasks)} rows cannot be used ({named})"
-    if len(faults) > max_unusable * len(tasks):
-        raise ValueError(f"{counted}; max_unusable is {max_unusable:g}")
-    logger.warning("%s; they are left out", counted)
-    return tasks.select([row for row in range(len(tasks)) if row not in faults]).remove_columns("fault")
+        with ExitStack() as opened:
+            read = READERS.get(name) or partial(humanevalplus, box=opened.enter_context(Box(choose())))
+            for number, row in enumerate(tqdm(source, f"Reading {name}")):
+                try:
+                    task = read(row)
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                    fault = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+                    faults.append(f"row {number}: {fault}")
+                    continue
+                rows.append(
+                    {
+                        "problem": task.problem,
+                        "prompt": [{"role": "user", "content": task.prompt(arguments.instruction)}],
+                        "answers": [suites.add(task.suite)],
+                        "key": str(task.name or identity(task.problem)),
+                    }
+                )
+                sources.add(task.source)
+    except SandboxError as error:
+        raise ValueError(f"{error}; {name} runs reference programs") from error
+    check_unusable(title, len(source), len(faults), faults[:3], arguments.max_unusable, PROGRAMS.wanted)
+    # One name for all of them: the weakest tests decide.
+    return Dataset.from_list(rows, features=Features(COLUMNS)), "-".join(filter(None, [title, max(sources)]))

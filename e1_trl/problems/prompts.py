@@ -24,14 +24,14 @@ def compose(prompt: Prompt, *additions: str) -> Prompt:
     Raises:
         ValueError: there is no user message in the conversation.
     """
-    content = " ".join([shown(prompt), *filter(None, additions)])
+    content = " ".join([last_question(prompt), *filter(None, additions)])
     if isinstance(prompt, str):
         return content
     last = _last_user_message(prompt)
     return [*prompt[:last], {**prompt[last], "content": content}, *prompt[last + 1 :]]
 
 
-def shown(prompt: Prompt) -> str:
+def last_question(prompt: Prompt) -> str:
     """What is asked, as a person reads it: the text, or the last user message.
 
     Raises:
@@ -90,39 +90,25 @@ def drop_long(
     Raises:
         ValueError: the tokenizer has no chat template, or every prompt is longer than `max_prompt_length` tokens.
     """
-    # Module functions with their settings in `fn_kwargs`, so that datasets can hash them and find its cache again.
+    # A module function with its settings in `fn_kwargs`, so that datasets can hash it and find its cache again.
     measured = problems.map(
         _measure,
         input_columns=["prompt"],
         fn_kwargs={"tokenizer": tokenizer, "chat_template_kwargs": dict(chat_template_kwargs)},
         desc="Measuring prompts",
     )
-    kept = measured.filter(
-        _is_short,
-        input_columns=["prompt_tokens"],
-        fn_kwargs={"max_prompt_length": max_prompt_length},
-        desc="Dropping long prompts",
-    )
-    if len(kept) == 0:
-        raise ValueError(
-            f"all {len(measured)} prompts are longer than max_prompt_length = {max_prompt_length} tokens; "
-            f"the shortest has {min(measured['prompt_tokens'])}"
-        )
-    if len(kept) < len(measured):
-        logger.warning(
-            "dropped %d of %d prompts: longer than max_prompt_length = %d tokens",
-            len(measured) - len(kept),
-            len(measured),
-            max_prompt_length,
-        )
-    return kept
+    lengths = measured["prompt_tokens"]
+    kept = [row for row, length in enumerate(lengths) if length <= max_prompt_length]
+    longer = f"longer than max_prompt_length = {max_prompt_length} tokens"
+    if not kept:
+        raise ValueError(f"all {len(measured)} prompts are {longer}; the shortest has {min(lengths)}")
+    if len(kept) == len(measured):
+        return measured
+    logger.warning("dropped %d of %d prompts: %s", len(measured) - len(kept), len(measured), longer)
+    return measured.select(kept)
 
 
 def _measure(
     prompt: Prompt, tokenizer: "PreTrainedTokenizerBase", chat_template_kwargs: dict[str, Any]
 ) -> dict[str, int]:
     return {"prompt_tokens": len(tokenize(tokenizer, prompt, chat_template_kwargs))}
-
-
-def _is_short(prompt_tokens: int, max_prompt_length: int) -> bool:
-    return prompt_tokens <= max_prompt_length

@@ -40,14 +40,16 @@ def decontaminate(problems: "Dataset", others: "Dataset", name: str) -> "Dataset
         ValueError: none is left.
     """
     known = {normalised(problem) for problem in others["problem"]}
-    kept = [row for row, problem in enumerate(problems["problem"]) if normalised(problem) not in known]
+    return _without(problems, [normalised(problem) in known for problem in problems["problem"]], f"occur in {name}")
+
+
+def _without(problems: "Dataset", named: list[bool], why: str) -> "Dataset":
+    kept = [row for row, is_named in enumerate(named) if not is_named]
     if not kept:
-        raise ValueError(f"all {len(problems)} training problems occur in {name}; train or evaluate on another dataset")
+        raise ValueError(f"all {len(problems)} problems {why}; train or evaluate on another dataset")
     if len(kept) == len(problems):
         return problems
-    logger.warning(
-        "dropped %d of %d training problems: they occur in %s", len(problems) - len(kept), len(problems), name
-    )
+    logger.warning("left out %d of %d problems: they %s", len(problems) - len(kept), len(problems), why)
     return problems.select(kept)
 
 
@@ -69,10 +71,8 @@ def named_in(file: Path) -> frozenset[str]:
         ValueError: a line is none of those.
     """
     if not file.is_file():
-        raise FileNotFoundError(
-            f"exclude: no file {file}; `e1 validate --config RECIPE` or `e1 exclude` writes it, and --exclude '' does "
-            "without"
-        )
+        written = "`e1 validate --config RECIPE` or `e1 exclude` writes it, and --exclude '' does without"
+        raise FileNotFoundError(f"exclude: no file {file}; {written}")
     named = set()
     for number, line in enumerate(file.read_text().splitlines(), start=1):
         try:
@@ -85,18 +85,7 @@ def named_in(file: Path) -> frozenset[str]:
 def exclude(problems: "Dataset", named: frozenset[str], where: str) -> "Dataset":
     """The problems whose `key` is not among those named, with a warning that counts the others.
 
-    Args:
-        problems: with the column `key`.
-        named: keys.
-        where: what messages call the place that they come from.
-
     Raises:
         ValueError: no problem is left.
     """
-    if not named:
-        return problems
-    kept = [row for row, key in enumerate(problems["key"]) if key not in named]
-    if not kept:
-        raise ValueError(f"{where} excludes all {len(problems)} problems")
-    logger.warning("left out %d of %d problems, which %s names", len(problems) - len(kept), len(problems), where)
-    return problems.select(kept)
+    return _without(problems, [key in named for key in problems["key"]], f"are named in {where}")

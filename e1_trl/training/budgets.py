@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from e1_trl.budget import Budget
-from e1_trl.problems.prompts import shown
+from e1_trl.problems.prompts import last_question
 from e1_trl.problems.selection import identity
 
 Generation = tuple[bool, int, int]  # whether it is trained on, the optimizer's step, its number within that
@@ -44,7 +44,7 @@ def draws(rows: Sequence[Mapping[str, Any]], first: int, generation: Generation,
 
 def key_of(row: Mapping[str, Any]) -> str:
     """What names the problem of a row: its column `key`, which `make_problems` gives it, or else its prompt."""
-    key: str = row.get("key") or identity(shown(row["prompt"]))
+    key: str = row.get("key") or identity(last_question(row["prompt"]))
     return key
 
 

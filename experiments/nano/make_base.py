@@ -13,20 +13,20 @@ examples. Its thinking is right but redundant, as that of R1-like models: every 
     python -m experiments.nano.make_base --what model    the base: about 20 minutes on two cores (`make base`)
 """
 
-import json
 import random
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from transformers import PreTrainedTokenizerFast
-from trl import TrlParser
+from experiments.pretraining import main, make_tokenizer, pretrain, rechecked, write_data
 
-from experiments.pretraining import PretrainingArguments, pretrain
-from experiments.pretraining import make_tokenizer as tokenizer_of
-
+SPLITS = {"test": 1024, "train": 8192}
+SHORTEST, LONGEST = 4, 8  # chains, in variables
+RESTATE = 0.5  # share of the solutions that restate some steps
+LAYERS = 3
 VARIABLES = "abcdefgh"
 WORDS = [*"0123456789", *VARIABLES, *"=+-;?", "Wait ", "\\boxed{", "}"]
-MAX_RECHECKS = 4
 
 
 @dataclass(frozen=True)
@@ -62,62 +62,42 @@ class Chain:
     def answer(self) -> str:
         return self.steps[-1][-2]
 
-    def thinking(self, rng: random.Random, recheck: float) -> str:
-        """The chain with each computed step rechecked while `rng` says so (with probability `recheck`)."""
-        text = self.steps[0]
-        for step in self.steps[1:]:
-            text += step
-            for _ in range(MAX_RECHECKS):
-                if rng.random() >= recheck:
-                    break
-                text += f"Wait {step}"
-        return text
+    def thinking(self, rng: random.Random) -> str:
+        """The chain, with computed steps rechecked."""
+        return self.steps[0] + rechecked(self.steps[1:], rng)
 
-    def solution(self, rng: random.Random, restate: float) -> str:
-        """The boxed answer; with probability `restate`, after a random number of the last steps."""
-        restated = rng.randint(1, len(self.steps)) if rng.random() < restate else 0
+    def solution(self, rng: random.Random) -> str:
+        """The boxed answer, half of the time after a random number of the last steps."""
+        restated = rng.randint(1, len(self.steps)) if rng.random() < RESTATE else 0
         return "".join(self.steps[len(self.steps) - restated :]) + f"\\boxed{{{self.answer}}}"
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
-    return tokenizer_of(WORDS, [word for word in WORDS if len(word) > 1])
+def problems(seed: int) -> Iterator[dict[str, str]]:
+    """Different problems with their answers."""
+    rng, seen = random.Random(f"problems-{seed}"), set[str]()
+    while True:
+        chain = Chain.sample(rng, SHORTEST, LONGEST)
+        if chain.problem not in seen:
+            seen.add(chain.problem)
+            yield {"problem": chain.problem, "answer": chain.answer}
 
 
-@dataclass
-class BaseArguments(PretrainingArguments):
-    """The language's numbers, too."""
-
-    output: Path = field(default=Path("runs/nano"), metadata={"help": "Folder that `data/` or `base/` is written to."})
-    min_variables: int = field(default=4, metadata={"help": "Shortest chain."})
-    max_variables: int = field(default=8, metadata={"help": "Longest chain."})
-    restate: float = field(default=0.5, metadata={"help": "Share of the solutions that restate some steps."})
+def make_data(output: Path, seed: int) -> None:
+    rows = problems(seed)
+    write_data(output, {split: islice(rows, size) for split, size in SPLITS.items()})
 
 
-def make_model(arguments: BaseArguments) -> None:
-    def example(rng: random.Random, growth: float) -> tuple[str, str, str]:
-        """Chains grow to full length with the training."""
-        longest = round(3 + growth * (arguments.max_variables - 3))
-        chain = Chain.sample(rng, min(arguments.min_variables, longest), longest)
-        return chain.problem, chain.thinking(rng, arguments.recheck), chain.solution(rng, arguments.restate)
-
-    pretrain(arguments, make_tokenizer(), example)
+def example(rng: random.Random, growth: float) -> tuple[str, str, str]:
+    """Chains grow to full length with the training."""
+    longest = round(3 + growth * (LONGEST - 3))
+    chain = Chain.sample(rng, min(SHORTEST, longest), longest)
+    return chain.problem, chain.thinking(rng), chain.solution(rng)
 
 
-def make_data(arguments: BaseArguments) -> None:
-    """Write `train.jsonl` and `test.jsonl`: 8,192 and 1,024 different problems, none in both."""
-    folder = arguments.output / "data"
-    folder.mkdir(parents=True, exist_ok=True)
-    rng, seen = random.Random(f"problems-{arguments.seed}"), set[str]()
-    for split, size in (("test", 1024), ("train", 8192)):
-        with (folder / f"{split}.jsonl").open("w") as file:
-            while size:
-                chain = Chain.sample(rng, arguments.min_variables, arguments.max_variables)
-                if chain.problem not in seen:
-                    seen.add(chain.problem)
-                    file.write(json.dumps({"problem": chain.problem, "answer": chain.answer}) + "\n")
-                    size -= 1
+def make_model(output: Path, seed: int) -> None:
+    tokenizer = make_tokenizer(WORDS, [word for word in WORDS if len(word) > 1])
+    pretrain(output, seed, LAYERS, tokenizer, example)
 
 
 if __name__ == "__main__":
-    (arguments,) = TrlParser(BaseArguments).parse_args_and_config()
-    {"data": make_data, "model": make_model}[arguments.what](arguments)
+    main("nano", make_data, make_model)

@@ -21,9 +21,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from experiments.pretraining import rechecked
+
 NAMES = "abcdeghk"
 DIGITS = range(2, 10)
-MAX_RECHECKS = 4
 CALLS = 5  # hidden tests of a function, at least
 DIFFERENT = 3  # results among them, at least
 TRIES = 60  # calls of which the tests are chosen
@@ -117,16 +118,9 @@ class Function:
         described = "".join(steps[position] for position in self.order)
         return f"Write f({ARGUMENTS[self.given]}). {described}Return {self.names[-1]}."
 
-    def thinking(self, rng: random.Random, recheck: float) -> str:
-        """The plan, with each step rechecked while `rng` says so (with probability `recheck`)."""
-        text = ""
-        for step in self.steps:
-            text += step
-            for _ in range(MAX_RECHECKS):
-                if rng.random() >= recheck:
-                    break
-                text += f"Wait {step}"
-        return text.rstrip()
+    def thinking(self, rng: random.Random) -> str:
+        """The plan, with steps rechecked."""
+        return rechecked(self.steps, rng).rstrip()
 
     @property
     def program(self) -> str:

@@ -7,52 +7,34 @@ mathematics. The functions are those of `experiments/nano_code/language.py`.
     python -m experiments.nano_code.make_base --what model    the base (`make base`)
 """
 
-import itertools
-import json
 import random
-from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
-from trl import TrlParser
-
 from experiments.nano_code.language import Function, problems, vocabulary
-from experiments.pretraining import PretrainingArguments, make_tokenizer, pretrain
+from experiments.pretraining import main, make_tokenizer, pretrain, write_data
 
 SPLITS = {"test": 512, "train": 8192}
+SHORTEST, LONGEST = 3, 6  # functions, in operations
+LAYERS = 4
 
 
-@dataclass
-class BaseArguments(PretrainingArguments):
-    """The language's numbers, too."""
-
-    output: Path = field(default=Path("runs/nano_code"), metadata={"help": "Folder for `data/` or `base/`."})
-    layers: int = field(default=4, metadata={"help": "Layers of the model."})
-    fewest: int = field(default=3, metadata={"help": "Operations of the shortest function."})
-    most: int = field(default=6, metadata={"help": "Operations of the longest function."})
-
-
-def make_model(arguments: BaseArguments) -> None:
-    def example(rng: random.Random, growth: float) -> tuple[str, str, str]:
-        """Functions grow to full length with the training."""
-        most = round(arguments.fewest + growth * (arguments.most - arguments.fewest))
-        function = Function.sample(rng, min(2, arguments.fewest), most)
-        return function.problem, function.thinking(rng, arguments.recheck), function.solution
-
-    words = vocabulary()
-    pretrain(arguments, make_tokenizer(words, words), example)
-
-
-def make_data(arguments: BaseArguments) -> None:
-    """Write `train.jsonl` and `test.jsonl`: different problems, none in both."""
-    folder = arguments.output / "data"
-    folder.mkdir(parents=True, exist_ok=True)
+def make_data(output: Path, seed: int) -> None:
     seen = set[str]()
-    for split, size in SPLITS.items():
-        rows = itertools.islice(problems(f"{split}-{arguments.seed}", arguments.fewest, arguments.most, seen), size)
-        with (folder / f"{split}.jsonl").open("w") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
+    rows = {split: problems(f"{split}-{seed}", SHORTEST, LONGEST, seen) for split in SPLITS}
+    write_data(output, {split: islice(rows[split], size) for split, size in SPLITS.items()})
+
+
+def example(rng: random.Random, growth: float) -> tuple[str, str, str]:
+    """Functions grow to full length with the training."""
+    function = Function.sample(rng, 2, round(SHORTEST + growth * (LONGEST - SHORTEST)))
+    return function.problem, function.thinking(rng), function.solution
+
+
+def make_model(output: Path, seed: int) -> None:
+    words = vocabulary()
+    pretrain(output, seed, LAYERS, make_tokenizer(words, words), example)
 
 
 if __name__ == "__main__":
-    (arguments,) = TrlParser(BaseArguments).parse_args_and_config()
-    {"data": make_data, "model": make_model}[arguments.what](arguments)
+    main("nano_code", make_data, make_model)

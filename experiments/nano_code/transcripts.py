@@ -1,9 +1,8 @@
 """Reads the answers of the miniature of programs: what forced and wrong ones lacked, which right ones are not.
 
-python -m experiments.nano_code.transcripts --document docs/results/nano_code-answers.md
+Called by `make results RECIPE=experiments/nano_code/recipe.yaml`, after the report.
 """
 
-import argparse
 import json
 import random
 import re
@@ -22,7 +21,7 @@ from e1_trl.report import samples
 from e1_trl.report.markdown import replace_section, table
 from experiments.nano_code.language import argument, made
 
-FOLDER = Path("runs/nano_code")
+FOLDER, DOCUMENT = Path("runs/nano_code"), Path("docs/results/nano_code-answers.md")
 MODELS = ("base", "e1")
 FRESH = 60  # inputs
 MOST = 3  # steps that are told apart
@@ -69,9 +68,6 @@ def misread(answers: pd.DataFrame, programs: dict[str, str]) -> tuple[int, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--document", type=Path, required=True, help="Markdown with the sections of this")
-    document = parser.parse_args().document
     problems = [json.loads(line) for line in (FOLDER / "data" / "test.jsonl").read_text().splitlines()]
     programs = {row["problem"]: row["solutions"][0] for row in problems}
     lines, failing, misreading = [], [], []
@@ -85,15 +81,15 @@ def main() -> None:
         failing.append(f"{wrong} of {right} of {model}")
         alike, wrong = misread(answers[answers["method"] == "unconstrained"], programs)
         misreading.append(f"{alike} of {wrong} of {model}")
-    header = ("model", "thinking budget", "whole plan", "one step missing", "two", "three or more")
-    replace_section(document, "forced", table(header, lines))
-    said = (
-        f"Different answers that passed their tests and fail on some of {FRESH} fresh inputs: {', '.join(failing)}.\n"
-    )
-    replace_section(document, "refuted", said)
-    said = f"Wrong answers without a budget that are the right program but for numerals: {', '.join(misreading)}.\n"
-    replace_section(document, "misread", said)
-    print(f"wrote {document}")
+    sections = {
+        "forced": table(("model", "thinking budget", "whole plan", "one step missing", "two", "three or more"), lines),
+        "refuted": f"Different answers that passed their tests and fail on some of {FRESH} fresh inputs: "
+        f"{', '.join(failing)}.\n",
+        "misread": f"Wrong answers without a budget that are the right program but for numerals: "
+        f"{', '.join(misreading)}.\n",
+    }
+    for name, text in sections.items():
+        replace_section(DOCUMENT, name, text)
 
 
 if __name__ == "__main__":

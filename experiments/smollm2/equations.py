@@ -5,6 +5,7 @@ gives its answer. Where another of that length or one step longer does, as 4/2 b
 read were right by accident when longer ones were not looked at.
 """
 
+import operator
 import random
 import re
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ from fractions import Fraction
 from experiments.smollm2.problems import Problem
 
 NUMBER = re.compile(r"(?<![\d.,/])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\d/]|[.,]\d)")
+OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 MOST_NUMBERS = 5  # in a problem
 MOST_STEPS = 3
 MOST_DECIMALS = 2  # more is a fraction in disguise, as 0.8333333
@@ -43,16 +45,19 @@ class Worked:
     @property
     def numbers(self) -> list[str]:
         """All numbers of the problem, as the steps write them."""
-        return [shown(value) for value in numbers_in(self.problem.text)]
+        return [as_digits(value) for value in numbers_in(self.problem.text)]
 
     @property
     def steps(self) -> list[str]:
         """Each step with its value: `7-3=4`."""
         values = numbers_in(self.problem.text)
         values += work_out(self.equation, values)
-        written = (f"{shown(values[step.left])}{step.operation}{shown(values[step.right])}" for step in self.equation)
-        results = values[-len(self.equation) :]
-        return [f"{operation}={shown(result)}" for operation, result in zip(written, results, strict=True)]
+        written = [as_digits(value) for value in values]
+        results = written[-len(self.equation) :]
+        return [
+            f"{written[step.left]}{step.operation}{written[step.right]}={result}"
+            for step, result in zip(self.equation, results, strict=True)
+        ]
 
     @property
     def answer(self) -> str:
@@ -66,7 +71,7 @@ class Worked:
             text = NUMBER.sub(lambda found: _other(found[0], rng), self.problem.text)
             after = work_out(self.equation, numbers_in(text))
             if all(new > 0 and _decimals(new) <= _decimals(old) for new, old in zip(after, before, strict=True)):
-                return Worked(Problem(text, shown(after[-1])), self.equation)
+                return Worked(Problem(text, as_digits(after[-1])), self.equation)
         return self
 
 
@@ -93,10 +98,10 @@ def find(problem: Problem) -> Worked | None:
 def _equations(values: Sequence[Fraction], unused: Sequence[int], steps: int, answer: Fraction) -> Iterator[Equation]:
     """All that give the answer in so many steps, of values that are each used once; every value positive and even."""
     for one, other in ((one, other) for one in unused for other in unused if one != other):
-        for operation in "+-*/":
+        for operation in OPERATIONS:
             if operation == "/" and not values[other]:
                 continue
-            step, value = Step(one, operation, other), _apply(values[one], operation, values[other])
+            step, value = Step(one, operation, other), OPERATIONS[operation](values[one], values[other])
             if value <= 0 or _decimals(value) > MOST_DECIMALS:
                 continue
             if steps == 1 and value == answer:
@@ -112,23 +117,11 @@ def work_out(equation: Equation, numbers: Sequence[Fraction]) -> list[Fraction]:
     """The value of each step."""
     values = list(numbers)
     for step in equation:
-        values.append(_apply(values[step.left], step.operation, values[step.right]))
+        values.append(OPERATIONS[step.operation](values[step.left], values[step.right]))
     return values[len(numbers) :]
 
 
-def _apply(left: Fraction, operation: str, right: Fraction) -> Fraction:
-    match operation:
-        case "+":
-            return left + right
-        case "-":
-            return left - right
-        case "*":
-            return left * right
-        case _:
-            return left / right
-
-
-def shown(value: Fraction) -> str:
+def as_digits(value: Fraction) -> str:
     """A number as digits, of at most `MOST_DECIMALS` decimals."""
     return f"{float(value):.{_decimals(value)}f}"
 

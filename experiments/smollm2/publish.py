@@ -1,11 +1,8 @@
 """Publishes what `e1 report` knows nothing of: points over the base, what right answers stand on, transcripts, hours.
 
-    python -m experiments.smollm2.publish --document docs/smollm2.md --results docs/results/smollm2.json
-
-Called by `make results RECIPE=experiments/smollm2/recipe.yaml`, after the report.
+Called by `make results RECIPE=experiments/smollm2/recipe.yaml`, after the report, whose JSON gets the field `hours`.
 """
 
-import argparse
 import json
 import re
 from pathlib import Path
@@ -19,13 +16,13 @@ from e1_trl.report import samples
 from e1_trl.report.markdown import replace_section, table
 from experiments.smollm2.make_base import TRAINED_AT
 
-RUN = Path("runs/smollm2")
+RUN, DOCUMENT, RESULTS = Path("runs/smollm2"), Path("docs/smollm2.md"), Path("docs/results/smollm2.json")
 METHODS = ("separate", "unconstrained")  # which the prose is about; the others stand in the tables
 OURS = "smollm2-"  # before the name of every model here
 BASE = f"{OURS}base"
 READ = ("base", "e1")  # whose answers are shown
 PROBLEMS, IN_DOCUMENT = 5, 1  # the first; the order is random
-ANSWERS = "smollm2-answers.md"  # beside the results
+ANSWERS = RESULTS.with_name("smollm2-answers.md")
 AIMED_AT = {
     "12+20": "not lower",
     "24+20": "at least +10, outside the interval",
@@ -56,26 +53,23 @@ def seconds(stages: str) -> tuple[dict[str, int], int]:
 def marks(differences: list[dict[str, Any]]) -> str:
     """Accuracy of each trained model less its base's, paired, in points, beside what was aimed at; a Markdown table."""
     rows = []
-    for found in differences:
-        is_pair = found["minus_model"] == BASE != found["model"] and found["minus_method"] == found["method"]
-        if not is_pair or found["method"] not in METHODS:
+    for pair in differences:
+        is_ours = pair["minus_model"] == BASE != pair["model"] and pair["minus_method"] == pair["method"]
+        if not is_ours or pair["method"] not in METHODS:
             continue
-        spent = found["mean_tokens"] / found["minus_mean_tokens"] - 1
-        budget = (
-            "none" if found["thinking_budget"] is None else f"{found['thinking_budget']}+{found['solution_budget']}"
-        )
-        points = [f"{100 * found[name]:+.1f}" for name in ("difference", "ci_low", "ci_high")]
-        interval = f"{points[1]} to {points[2]}"
-        rows.append((found["model"], budget, points[0], interval, f"{spent:+.0%}", AIMED_AT.get(budget, "")))
+        spent = pair["mean_tokens"] / pair["minus_mean_tokens"] - 1
+        parts = (pair["thinking_budget"], pair["solution_budget"])
+        budget = "none" if parts[0] is None else f"{parts[0]}+{parts[1]}"
+        points, low, high = (f"{100 * pair[name]:+.1f}" for name in ("difference", "ci_low", "ci_high"))
+        rows.append((pair["model"], budget, points, f"{low} to {high}", f"{spent:+.0%}", AIMED_AT.get(budget, "")))
     return table(("model", "budget", "points over the base", "95% interval", "tokens", "aimed at"), rows)
 
 
-def text(answer: Any, tokenizer: PreTrainedTokenizerBase) -> str:
+def as_text(answer: Any, tokenizer: PreTrainedTokenizerBase) -> str:
     """An answer with ‖ around what was forced."""
     ids, thought, forced = list(answer.token_ids), answer.thinking_tokens, answer.forced_tokens
     parts = [ids[:thought], ids[thought : thought + forced], ids[thought + forced :]]
-    shown = [tokenizer.decode(part, skip_special_tokens=True) for part in parts]
-    return "‖".join(shown) if forced else "".join(shown)
+    return ("‖" if forced else "").join(tokenizer.decode(part, skip_special_tokens=True) for part in parts)
 
 
 def last_value(thinking: str) -> str | None:
@@ -86,18 +80,15 @@ def last_value(thinking: str) -> str | None:
 def computed(answers: dict[str, pd.DataFrame], tokenizer: PreTrainedTokenizerBase) -> list[tuple[str, str, str, str]]:
     """Of each model at each budget: how many answers are right, and how many of their boxes were computed before."""
     rows = []
-    for model, found in answers.items():
-        right = found[(found["outcome"] == "correct") & found["method"].isin(METHODS)]
+    for model, table_of in answers.items():
+        right = table_of[(table_of["outcome"] == "correct") & table_of["method"].isin(METHODS)]
         for (thinking, solution), ours in right.groupby(["thinking_budget", "solution_budget"], dropna=False):
             budget = "unlimited" if pd.isna(thinking) else f"{thinking:.0f}+{solution:.0f}"
-            values = [
-                last_value(tokenizer.decode(answer.token_ids[: answer.thinking_tokens])) for answer in ours.itertuples()
-            ]
-            same = [
-                value is not None and float(value) == float(answer)
-                for value, answer in zip(values, ours["answer"], strict=True)
-            ]
-            rows.append((model, budget, str(len(same)), str(sum(same))))
+            same = 0
+            for row in ours.itertuples():
+                value = last_value(tokenizer.decode(row.token_ids[: row.thinking_tokens]))
+                same += value is not None and float(value) == float(row.answer)
+            rows.append((model, budget, str(len(ours)), str(same)))
     return rows
 
 
@@ -106,47 +97,38 @@ def transcripts(answers: dict[str, pd.DataFrame], tokenizer: PreTrainedTokenizer
     parts = []
     for problem in range(problems):
         lines = []
-        for model, found in answers.items():
-            ours = found[found["problem"] == problem]
+        for model, every in answers.items():
+            ours = every[every["problem"] == problem]
             at_budget = ours[(ours["method"] == "separate") & (ours["thinking_budget"] == TRAINED_AT)]
-            for name, row in (("budget", at_budget), ("unlimited", ours[ours["method"] == "unconstrained"])):
-                answer = next(row.itertuples())
-                lines.append(f"{model}, {name}: {answer.outcome}\n{text(answer, tokenizer).strip()}\n")
-        expected = ", ".join(answer.answers)
-        said = "\n".join(lines)
-        parts.append(f"**{answer.prompt}** Expected: {expected}.\n\n```\n{said}```\n")
+            for name, rows in (("budget", at_budget), ("unlimited", ours[ours["method"] == "unconstrained"])):
+                answer = next(rows.itertuples())
+                lines.append(f"{model}, {name}: {answer.outcome}\n{as_text(answer, tokenizer).strip()}\n")
+        block = "\n".join(lines)
+        parts.append(f"**{answer.prompt}** Expected: {', '.join(answer.answers)}.\n\n```\n{block}```\n")
     return "\n".join(parts)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--document", type=Path, required=True, help="Markdown with the section transcripts")
-    parser.add_argument(
-        "--results",
-        type=Path,
-        required=True,
-        help=f"JSON of the report, which gets the hours, beside {ANSWERS}",
-    )
-    arguments = parser.parse_args()
     took, killed = seconds((RUN / "stages").read_text())
     hours = {name: round(time / HOUR, 2) for name, time in took.items()}
     hours["all"] = round(sum(time for name, time in took.items() if "-seed" not in name) / HOUR, 2)
-    results = {**json.loads(arguments.results.read_text()), "hours": hours, "killed": killed}
-    content = json.dumps(results, indent=1) + "\n"
-    write_atomically(arguments.results, lambda path: path.write_text(content))
-    said = table(("stage", "hours"), [(name, f"{time:.2f}") for name, time in hours.items()])
-    details = arguments.results.with_name(ANSWERS)
-    replace_section(details, "hours", said + (f"\nKilled {killed} times, which is not counted.\n" if killed else ""))
-    replace_section(details, "marks", marks(results["differences"]))
+    results = {**json.loads(RESULTS.read_text()), "hours": hours, "killed": killed}
+    write_atomically(RESULTS, lambda path: path.write_text(json.dumps(results, indent=1) + "\n"))
     tokenizer = AutoTokenizer.from_pretrained(RUN / "base")
     names = dict.fromkeys(row["model"].removeprefix(OURS) for row in results["rows"])
     answers = {name: samples.read(RUN / "evaluation" / name) for name in names}
-    header = ("model", "budget", "right answers", "whose box is the thinking's last result")
-    replace_section(details, "computed", table(header, computed(answers, tokenizer)))
     read = {model: answers[model] for model in READ}
-    replace_section(details, "transcripts", transcripts(read, tokenizer, PROBLEMS))
-    replace_section(arguments.document, "transcripts", transcripts(read, tokenizer, IN_DOCUMENT))
-    print(f"wrote {arguments.document}, {details} and {arguments.results}")
+    cost = table(("stage", "hours"), [(name, f"{time:.2f}") for name, time in hours.items()])
+    header = ("model", "budget", "right answers", "whose box is the thinking's last result")
+    sections = {
+        "hours": cost + (f"\nKilled {killed} times, which is not counted.\n" if killed else ""),
+        "marks": marks(results["differences"]),
+        "computed": table(header, computed(answers, tokenizer)),
+        "transcripts": transcripts(read, tokenizer, PROBLEMS),
+    }
+    for name, text in sections.items():
+        replace_section(ANSWERS, name, text)
+    replace_section(DOCUMENT, "transcripts", transcripts(read, tokenizer, IN_DOCUMENT))
 
 
 if __name__ == "__main__":

@@ -12,4 +12,4 @@ done
 e1 report "${evaluations[@]}" --output docs/results --name smollm2 --document docs/smollm2.md --section smollm2 \
     --rows "${rows[@]}"
 e1 curve runs/smollm2/e1 --output docs/results --name smollm2-training
-python -m experiments.smollm2.publish --document docs/smollm2.md --results docs/results/smollm2.json
+python -m experiments.smollm2.publish

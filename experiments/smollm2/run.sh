@@ -23,10 +23,9 @@ stage() {
 
 train() {
     # The state is what a checkpoint writes last: one without it was being written.
-    local last
-    last=$(ls $run/$name/checkpoint-*/trainer_state.json 2>/dev/null | sort -V | tail -n 1) || true
-    e1 train --config experiments/smollm2/recipe.yaml --output_dir $run/$name ${SEED:+--seed "$SEED"} \
-        ${last:+--resume_from_checkpoint "$(dirname "$last")"} "$@"
+    local resume=()
+    ! compgen -G "$run/$name/checkpoint-*/trainer_state.json" > /dev/null || resume=(--resume_from_checkpoint true)
+    e1 train --config experiments/smollm2/recipe.yaml --output_dir $run/$name ${SEED:+--seed "$SEED"} "${resume[@]}" "$@"
 }
 
 stage data python -m experiments.smollm2.make_base --what data

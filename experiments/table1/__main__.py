@@ -15,38 +15,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import pandas as pd
-
 from e1_trl.atomic import StoreError, write_atomically
 from e1_trl.evaluation.arguments import Model
 from e1_trl.provenance import Provenance
 from e1_trl.report import document, pictures, samples
 from e1_trl.report.rows import Row, summarize
-from experiments.table1 import elo
-from experiments.table1.document import NAMES, Cell, Line, as_markdown
-from experiments.table1.ratings import Standings
+from experiments.table1.document import NAMES, Line, Number, as_markdown
+from experiments.table1.ratings import Rating, Standings, rate
 
 BUDGETS = ("1024+1024", "2048+1024", "3072+1024", "4096+1024")
 METHODS = ("separate", "unconstrained")
 
 
-def measured(rows: Mapping[str, Sequence[Row]], ratings: Sequence[elo.Rating]) -> list[Line]:
+def measured(rows: Mapping[str, Sequence[Row]], ratings: Sequence[Rating]) -> list[Line]:
     """What was measured here: by benchmark, and the ratings on Codeforces if there are standings."""
-    cells: dict[tuple[str, str], dict[str, Cell]] = {}
-    for benchmark, found in rows.items():
-        for row in (row for row in found if row.method in METHODS):
-            cell = Cell(100 * row.accuracy, 100 * row.ci_low, 100 * row.ci_high)
-            cells.setdefault((row.model, str(row.budget)), {})[benchmark] = cell
+    lines: dict[tuple[str, str], dict[str, Number]] = {}
+    for benchmark, ours in rows.items():
+        for row in (row for row in ours if row.method in METHODS):
+            number = Number(100 * row.accuracy, 100 * row.ci_low, 100 * row.ci_high)
+            lines.setdefault((row.model, str(row.budget)), {})[benchmark] = number
     for rating in (rating for rating in ratings if rating.method in METHODS):
         mean = rating.rating
-        cells[rating.model, rating.budget]["codeforces"] = Cell(mean.mean, mean.low, mean.high, rating.percentile)
-    return [Line(model, budget, found, "here") for (model, budget), found in cells.items()]
+        lines[rating.model, rating.budget]["codeforces"] = Number(mean.mean, mean.low, mean.high, rating.percentile)
+    return [Line(model, budget, numbers, "here") for (model, budget), numbers in lines.items()]
 
 
-def notes(rows: Mapping[str, Sequence[Row]], ratings: Sequence[elo.Rating]) -> list[str]:
+def notes(rows: Mapping[str, Sequence[Row]], ratings: Sequence[Rating]) -> list[str]:
     """What has to be said of the table."""
-    asked = "; ".join(f"{NAMES[name]}: {found[0].benchmark}, {document.size(found)}" for name, found in rows.items())
-    said = [f"Rows from here are of {asked}; in brackets 95% intervals, over problems."]
+    sizes = "; ".join(f"{NAMES[name]}: {ours[0].benchmark}, {document.size(ours)}" for name, ours in rows.items())
+    said = [f"Rows from here are of {sizes}; in brackets 95% intervals, over problems."]
     if "codeforces" in rows and not ratings:
         said.append("Codeforces is the share solved in one attempt here, and a rating with its percentile elsewhere.")
     elif ratings:
@@ -73,11 +70,6 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[str]]
     return arguments, shared
 
 
-def read(folder: Path, models: Sequence[str]) -> pd.DataFrame:
-    """The answers of all models on one benchmark."""
-    return samples.join([samples.read(folder / Model.parse(model).folder, samples.FIGURES) for model in models])
-
-
 def evaluate(arguments: argparse.Namespace, shared: Sequence[str]) -> None:
     """Evaluate every model on every benchmark, as far as that is missing."""
     for benchmark in arguments.benchmarks:
@@ -96,17 +88,21 @@ def write(arguments: argparse.Namespace) -> str:
         StoreError, ValueError, OSError: one line about what is missing.
     """
     standings = None if arguments.standings is None else Standings.read(arguments.standings)
-    answers = {name: read(arguments.output / name, arguments.models) for name in arguments.benchmarks}
+    folders = [Model.parse(model).folder for model in arguments.models]
+    answers = {
+        name: samples.join([samples.read(arguments.output / name / folder, samples.FIGURES) for folder in folders])
+        for name in arguments.benchmarks
+    }
     rows = {name: [each.row for each in summarize(table)] for name, table in answers.items()}
-    ratings = elo.rate(answers["codeforces"], standings) if standings and "codeforces" in answers else []
-    lines = measured(rows, ratings)
-    provenance = Provenance.here(row.seed for found in rows.values() for row in found)
-    said = notes(rows, ratings)
-    record = {"provenance": asdict(provenance), "notes": said, "lines": [asdict(line) for line in lines]}
-    content = json.dumps(record, indent=1) + "\n"
+    ratings = rate(answers["codeforces"], standings) if standings and "codeforces" in answers else []
+    lines, said = measured(rows, ratings), notes(rows, ratings)
+    provenance = asdict(Provenance.here(row.seed for ours in rows.values() for row in ours))
+    record = {"provenance": provenance, "notes": said, "lines": [asdict(line) for line in lines]}
     text = as_markdown(lines, said)
     write_atomically(arguments.output / "table1.md", lambda path: path.write_text(text))
-    write_atomically(arguments.output / "table1.json", lambda path: path.write_text(content))
+    write_atomically(
+        arguments.output / "table1.json", lambda path: path.write_text(json.dumps(record, indent=1) + "\n")
+    )
     if "livecodebench" in rows:
         pictures.save(pictures.over_tokens(rows["livecodebench"]), arguments.output / "figure5.png")
     return text
@@ -117,7 +113,7 @@ def main(argv: list[str] | None = None) -> None:
     arguments, shared = parse(argv)
     try:
         if arguments.standings is not None:
-            Standings.read(arguments.standings)
+            Standings.read(arguments.standings)  # before hours of evaluation
         evaluate(arguments, shared)
         print(write(arguments))
     except (StoreError, ValueError, OSError) as error:

@@ -30,8 +30,8 @@ BUDGETS = ("512+1024", "1024+1024", "2048+1024", "3072+1024", "4096+1024", "unli
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One number of the table, with its 95% interval where it is ours; in percent, or a rating."""
+class Number:
+    """In percent, or a rating; with its 95% interval where it is ours."""
 
     value: float
     low: float | None = None
@@ -39,12 +39,11 @@ class Cell:
     percentile: float | None = None
 
     def __str__(self) -> str:
-        is_rating = self.percentile is not None
-        digits = 0 if is_rating else 1
+        digits = 1 if self.percentile is None else 0
         text = f"{self.value:.{digits}f}"
         if self.low is not None:
             text += f" ({self.low:.{digits}f}–{self.high:.{digits}f})"
-        return text + (f", {self.percentile:.1f}th" if is_rating else "")
+        return text + ("" if self.percentile is None else f", {self.percentile:.1f}th")
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Line:
 
     model: str
     budget: str
-    cells: Mapping[str, Cell]
+    cells: Mapping[str, Number]
     source: str
 
 
@@ -61,9 +60,9 @@ def published() -> list[Line]:
     """What others say in Table 1, and of programs elsewhere."""
     lines = []
     for entry in yaml.safe_load(PUBLISHED.read_text())["table1"]:
-        cells = {name: Cell(entry[name]) for name in NAMES if name in entry}
+        cells = {name: Number(entry[name]) for name in NAMES if name in entry}
         if "percentile" in entry:
-            cells["codeforces"] = Cell(entry["codeforces"], percentile=entry["percentile"])
+            cells["codeforces"] = Number(entry["codeforces"], percentile=entry["percentile"])
         lines.append(Line(entry["model"], entry["budget"], cells, entry["source"]))
     return lines
 
@@ -82,7 +81,7 @@ def read(file: Path) -> tuple[list[Line], list[str]]:
     """Our lines, and what has to be said of them, from the JSON beside the table."""
     content = json.loads(file.read_text())
     lines = [
-        Line(**{**line, "cells": {name: Cell(**cell) for name, cell in line["cells"].items()}})
+        Line(**{**line, "cells": {name: Number(**cell) for name, cell in line["cells"].items()}})
         for line in content["lines"]
     ]
     return lines, content["notes"]
@@ -90,19 +89,21 @@ def read(file: Path) -> tuple[list[Line], list[str]]:
 
 def expected() -> str:
     """What a run of each recipe should show at each budget, as a Markdown table: percent right, in brackets tokens."""
-    found: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = {}
-    for entry in (entry for entries in yaml.safe_load(PUBLISHED.read_text()).values() for entry in entries):
+    entries: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = {}
+    for entry in (entry for section in yaml.safe_load(PUBLISHED.read_text()).values() for entry in section):
         for benchmark in (name for name in EXPECTED if name in entry and "recipe" in entry):
-            found.setdefault((entry["recipe"], benchmark, entry["model"]), {})[entry["budget"]] = entry
+            entries.setdefault((entry["recipe"], benchmark, entry["model"]), {})[entry["budget"]] = entry
     rows = []
-    for (recipe, benchmark, model), by_budget in sorted(found.items(), key=lambda item: item[0][:2]):
-        cells = [_cell(by_budget[budget], benchmark) if budget in by_budget else "" for budget in BUDGETS]
+    for (recipe, benchmark, model), by_budget in sorted(entries.items(), key=lambda item: item[0][:2]):
+        numbers = [_percent(by_budget.get(budget), benchmark) for budget in BUDGETS]
         sources = dict.fromkeys(entry["source"] for entry in by_budget.values())
-        rows.append((recipe, EXPECTED[benchmark], model, *cells, "; ".join(sources)))
+        rows.append((recipe, EXPECTED[benchmark], model, *numbers, "; ".join(sources)))
     return table(("recipe", "benchmark", "model", *BUDGETS, "source"), rows)
 
 
-def _cell(entry: Mapping[str, Any], benchmark: str) -> str:
+def _percent(entry: Mapping[str, Any] | None, benchmark: str) -> str:
+    if entry is None:
+        return ""
     tokens = entry.get("tokens", {}).get(benchmark)
     text = f"{entry[benchmark]:.1f}" + (f" ({tokens:,})" if tokens else "")
     return f"{text}, pass@16 {entry['pass16']}" if "pass16" in entry else text

@@ -7,7 +7,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import datasets
 import pytest
 from conftest import DATA
 from hub_stub import serving_hub
@@ -17,10 +16,7 @@ from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import BENCHMARKS, Benchmark, load_benchmark
 from e1_trl.problems.selection import identity
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+pytestmark = pytest.mark.usefixtures("datasets_cache")
 
 
 def write(folder: Path, name: str, **columns: object) -> None:
@@ -30,12 +26,16 @@ def write(folder: Path, name: str, **columns: object) -> None:
 def test_a_local_benchmark_is_found_by_the_beginning_of_its_name(tmp_path: Path) -> None:
     write(tmp_path, "minerva272.jsonl", answer="2")
     write(tmp_path, "math500.jsonl", answer="2", answers=["2", "two"], solution="It is 2.")
-    # The columns are those of the dataset that is trained on, not of the benchmark.
-    arguments = ProblemArguments(problem_column="question", answer_column="final", local_benchmarks=tmp_path)
+    # The columns, the grader and the problems left out are those of the dataset that is trained on.
+    (tmp_path / "excluded.jsonl").write_text(json.dumps({"id": identity("1 + 1?")}) + "\n")
+    other = {"problem_column": "question", "answer_column": "final", "exclude": str(tmp_path / "excluded.jsonl")}
+    arguments = ProblemArguments(grader="programs", local_benchmarks=tmp_path, **other)
     assert load_benchmark("minerva", arguments)[0]["answers"][:] == [["2"]]
     (row,) = load_benchmark("math500", arguments)[0]
     assert row["answers"] == ["2", "two"]
     assert row["prompt"] == [{"role": "user", "content": f"1 + 1? {INSTRUCTION}"}]
+    (row,) = load_benchmark("math500", replace(arguments, instruction="Box it."))[0]
+    assert row["prompt"][0]["content"] == "1 + 1? Box it."
 
 
 @pytest.mark.slow
@@ -52,21 +52,6 @@ def test_a_benchmark_comes_from_the_hub_where_no_folder_is_named(tmp_path: Path)
     assert done.stdout == "[['2']]\n"
 
 
-def test_a_benchmark_is_mathematics_and_whole_whatever_is_trained_on(tmp_path: Path) -> None:
-    write(tmp_path, "amc.jsonl", answer="2")
-    (tmp_path / "excluded.jsonl").write_text(json.dumps({"id": identity("1 + 1?")}) + "\n")
-    programs = ProblemArguments(
-        grader="programs", exclude=str(tmp_path / "excluded.jsonl"), local_benchmarks=tmp_path, instruction=""
-    )
-    assert load_benchmark("amc", programs)[0]["answers"][:] == [["2"]]
-
-
-def test_the_instruction_of_the_run_is_the_benchmarks_too(tmp_path: Path) -> None:
-    write(tmp_path, "amc.jsonl", answer="2")
-    (row,) = load_benchmark("amc", ProblemArguments(instruction="Box it.", local_benchmarks=tmp_path))[0]
-    assert row["prompt"][0]["content"] == "1 + 1? Box it."
-
-
 def test_a_benchmark_knows_its_columns_and_where_the_answer_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,13 +63,9 @@ def test_a_benchmark_knows_its_columns_and_where_the_answer_stands(
 
 
 def test_several_required_answers_are_one_and_not_alternatives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, "rows.jsonl", final_answer=["$(0, 2)$", "$(0, -2)$"])
-    there = str(tmp_path / "rows.jsonl")
-    monkeypatch.setitem(
-        BENCHMARKS,
-        "olympiadbench",
-        replace(BENCHMARKS["olympiadbench"], hub_id=there, split="train", problem_column="problem"),
-    )
+    write(tmp_path, "rows.jsonl", question="1 + 1?", final_answer=["$(0, 2)$", "$(0, -2)$"])
+    there = replace(BENCHMARKS["olympiadbench"], hub_id=str(tmp_path / "rows.jsonl"))
+    monkeypatch.setitem(BENCHMARKS, "olympiadbench", there)
     (row,) = load_benchmark("olympiadbench", ProblemArguments())[0]
     assert row["answers"] == ["$(0, 2)$, $(0, -2)$"]
 
@@ -97,13 +78,10 @@ def test_a_folder_without_or_with_two_files_of_the_benchmark_is_an_error(tmp_pat
     write(tmp_path, "amc23.jsonl", answer="2")
     with pytest.raises(ValueError, match=r"it has: amc22.jsonl, amc23.jsonl$"):
         load_benchmark("amc", arguments)
-
-
-def test_an_unknown_benchmark_is_named_with_those_there_are() -> None:
     with pytest.raises(
         ValueError, match=r"^unknown benchmark 'aime'; known are aime2024, .*, leetcode, or name a data"
     ):
-        load_benchmark("aime", ProblemArguments())
+        load_benchmark("aime", arguments)
 
 
 def test_the_papers_benchmarks_are_sampled_as_in_the_paper() -> None:

@@ -44,7 +44,6 @@ def row(private: Any, public: Any = None, metadata: Any = "{}") -> dict[str, Any
         "\n " + json.dumps(PRIVATE),
         *(packed(json.dumps(PRIVATE), protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)),
         *(packed(json.dumps(PRIVATE, ensure_ascii=False), protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)),
-        packed(json.dumps(PRIVATE) + " " * 10**6),
     ],
 )
 def test_the_public_tests_come_first_and_the_hidden_ones_in_either_encoding(private: str) -> None:
@@ -100,19 +99,14 @@ def test_what_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     ("private", "message"),
     [
         ("not base64!", "neither a list in JSON nor compressed"),
-        ("", "cut off"),
         ("Zm9v", "neither a list in JSON nor compressed"),
         (packed(json.dumps(PRIVATE))[:-8], "cut off"),
-        ("[1, 2", "no JSON"),
         ("[" * 10**5, "no JSON"),
         ("[1]", "no list of tests"),
         (3, "a text is wanted, not int"),
-        (None, "a text is wanted, not NoneType"),
         (packed("not JSON"), "no JSON"),
-        (packed("3"), "no list of tests"),
         (packed(3), "a pickle of something else"),
         (packed(b"[]", 4), "a pickle of something else"),
-        (packed(["[]", "[]"]), "a pickle of something else"),
         (armoured(b""), "a pickle of something else"),
         (armoured(b"."), "a pickle of 0 texts"),
         (armoured(b"X\x02\x00\x00\x00[]X\x02\x00\x00\x00[]."), "a pickle of 2 texts"),

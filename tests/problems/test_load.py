@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 from conftest import DATA
 from datasets import Dataset
@@ -19,6 +18,8 @@ from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems, load_source, make_problems
 from e1_trl.problems.selection import decontaminate, identity
 
+pytestmark = pytest.mark.usefixtures("datasets_cache")
+
 ROWS = [
     {"problem": "What is 1 + 1?", "answer": "2", "source": "us"},
     {"problem": "What is 2 + 2?", "answer": " 4 ", "source": "us"},
@@ -26,11 +27,6 @@ ROWS = [
 PLAIN = ProblemArguments(instruction="")
 ASKED = {"role": "user", "content": "What is 1 + 1?"}
 SYSTEM = {"role": "system", "content": "Be brief."}
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> str:
@@ -66,11 +62,6 @@ def test_every_kind_of_file_gives_the_same_problems(tmp_path: Path) -> None:
         ]
 
 
-def test_a_slice_of_a_split_is_a_split(tmp_path: Path) -> None:
-    file = write(tmp_path / "rows.jsonl", ROWS)
-    assert load_problems(file, "train[1:]", PLAIN)["problem"][:] == ["What is 2 + 2?"]
-
-
 @pytest.mark.parametrize(
     ("answers", "accepted"),
     [
@@ -82,11 +73,8 @@ def test_a_slice_of_a_split_is_a_split(tmp_path: Path) -> None:
         (["So it is $\\boxed{2}$.", "$3$"], [["So it is $\\boxed{2}$."], ["$3$"]]),
     ],
 )
-@pytest.mark.parametrize("column", ["answers", "answer", "solution"])
-def test_answers_may_be_texts_numbers_or_lists(
-    tmp_path: Path, column: str, answers: list[Any], accepted: list[list[str]]
-) -> None:
-    file = write(tmp_path / "rows.jsonl", [{"problem": "?", column: answer} for answer in answers])
+def test_answers_may_be_texts_numbers_or_lists(tmp_path: Path, answers: list[Any], accepted: list[list[str]]) -> None:
+    file = write(tmp_path / "rows.jsonl", [{"problem": "?", "answer": answer} for answer in answers])
     assert load_problems(file, "train", PLAIN)["answers"][:] == accepted
 
 
@@ -110,26 +98,26 @@ def test_named_columns_win_and_all_others_stay_as_they_are() -> None:
     assert row == {**source, **ours, "key": identity("1 + 1?")}
 
 
-def test_a_text_is_asked_with_the_instruction_and_a_conversation_as_it_is() -> None:
-    (text,) = make([{"problem": "What is 1 + 1?", "answer": "2"}])
-    assert text["prompt"] == [{"role": "user", "content": f"What is 1 + 1? {INSTRUCTION}"}]
-    conversation = [SYSTEM, {"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}, ASKED]
-    (turns,) = make([{"prompt": conversation, "solution": "2"}])
-    assert (turns["prompt"], turns["problem"], turns["solution"]) == (conversation, "What is 1 + 1?", "2")
+TURNS = [SYSTEM, {"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}, ASKED]
+QUESTION = ASKED["content"]
 
 
-def test_a_text_in_the_column_prompt_stays_a_text_as_in_trl() -> None:
-    rows = make([{"prompt": text, "solution": "2"} for text in ("1 + 1?", " ", "2?")], max_unusable=0.5)
-    assert rows["prompt"][:] == rows["problem"][:] == ["1 + 1?", "2?"]
-
-
-def test_an_instruction_that_is_given_is_always_added() -> None:
-    asked = {"role": "user", "content": "What is 1 + 1? Box it."}
-    (text,) = make([{"problem": "What is 1 + 1?", "answer": "2"}], instruction="Box it.")
-    (raw,) = make([{"prompt": "What is 1 + 1?", "answer": "2"}], instruction="Box it.")
-    (turns,) = make([{"prompt": [SYSTEM, ASKED], "answer": "2"}], instruction="Box it.")
-    assert (text["prompt"], turns["prompt"]) == ([asked], [SYSTEM, asked])
-    assert (raw["prompt"], raw["problem"]) == (asked["content"], "What is 1 + 1?")
+@pytest.mark.parametrize(
+    ("row", "instruction", "prompt"),
+    [
+        ({"problem": QUESTION}, None, [{"role": "user", "content": f"{QUESTION} {INSTRUCTION}"}]),
+        ({"problem": QUESTION}, "Box it.", [{"role": "user", "content": f"{QUESTION} Box it."}]),
+        ({"prompt": TURNS}, None, TURNS),
+        ({"prompt": TURNS}, "Box it.", [*TURNS[:-1], {"role": "user", "content": f"{QUESTION} Box it."}]),
+        ({"prompt": QUESTION}, None, QUESTION),  # a text, as in TRL
+        ({"prompt": QUESTION}, "Box it.", f"{QUESTION} Box it."),
+    ],
+)
+def test_a_problem_is_asked_for_its_answer_and_a_prompt_only_if_the_recipe_says_so(
+    row: dict[str, Any], instruction: str | None, prompt: Any
+) -> None:
+    (made,) = make([{**row, "solution": "2"}], instruction=instruction)
+    assert (made["prompt"], made["problem"], made["key"]) == (prompt, QUESTION, identity(QUESTION))
 
 
 def test_answers_are_not_needed_where_nothing_grades_them() -> None:
@@ -141,79 +129,65 @@ def test_answers_are_not_needed_where_nothing_grades_them() -> None:
         make([{"prompt": "?"}], need_answers=False, answer_column="gold")
 
 
-def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=rf"^no file {re.escape(str(tmp_path))}/none.jsonl"):
-        load_source(str(tmp_path / "none.jsonl"), "train")
-
-
 @pytest.mark.parametrize(
     ("fields", "missing"),
     [
-        ({"problem_column": "text"}, "no column 'text'; the columns are id, solution; name one as problem_column"),
-        ({}, "no column prompt, problem or question; the columns are id, solution; name one as problem_column"),
-        (
-            {"problem_column": "id", "answer_column": "gold"},
-            "no column 'gold'; the columns are id, solution; name one as answer_column",
-        ),
+        ({"problem_column": "text"}, "'text'; the columns are id, solution; name one as problem_column"),
+        ({}, "prompt, problem or question; the columns are id, solution; name one as problem_column"),
+        ({"problem_column": "id", "answer_column": "gold"}, "'gold'; .* are id, solution; name one as answer_column"),
     ],
 )
 def test_missing_column_is_named_with_those_there_are(fields: dict[str, str], missing: str) -> None:
-    with pytest.raises(ValueError, match=f"^rows: {missing}$"):
+    with pytest.raises(ValueError, match=f"^rows: no column {missing}$"):
         make([{"id": "1", "solution": "2"}], **fields)
 
 
-@pytest.mark.parametrize("content", ["", "\n", '{"problem": "1 +'])
-def test_file_without_rows_is_named(tmp_path: Path, content: str) -> None:
-    (tmp_path / "rows.jsonl").write_text(content)
-    with pytest.raises(ValueError, match=r"rows.jsonl, split train: .*; it must hold at least one row"):
-        load_source(str(tmp_path / "rows.jsonl"), "train")
-
-
-def test_unknown_split_is_named_with_those_there_are(tmp_path: Path) -> None:
-    write(tmp_path / "train.jsonl", ROWS)
+def test_what_holds_no_rows_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "folder" / "train.jsonl"
+    file.parent.mkdir()
+    with pytest.raises(FileNotFoundError, match=rf"^no file {re.escape(str(file))}"):
+        load_source(str(file), "train")
+    for content in ("", "\n", '{"problem": "1 +'):
+        file.write_text(content)
+        with pytest.raises(ValueError, match=r"train.jsonl, split train: .*; it must hold at least one row"):
+            load_source(str(file), "train")
+    write(file, ROWS)
     with pytest.raises(ValueError, match=r"split test: .*\['train'\]"):
-        load_source(str(tmp_path), "test")
+        load_source(str(file.parent), "test")
 
 
-@pytest.mark.parametrize("split", ["train", "test", "test[:2]"])
-def test_a_file_is_any_one_split(split: str, tmp_path: Path) -> None:
-    assert load_source(write(tmp_path / "rows.jsonl", ROWS), split).num_rows == len(ROWS)
+@pytest.mark.parametrize(("split", "count"), [("train", 2), ("test", 2), ("test[1:]", 1)])
+def test_a_file_is_any_one_split_or_a_slice_of_it(split: str, count: int, tmp_path: Path) -> None:
+    assert load_source(write(tmp_path / "rows.jsonl", ROWS), split).to_list() == ROWS[-count:]
 
 
-def test_rows_that_cannot_be_used_are_dropped_and_the_first_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rows_that_cannot_be_used_are_left_out_and_the_first_named(caplog: pytest.LogCaptureFixture) -> None:
     rows = [{"problem": f"{i} + 1?", "answer": "" if i % 150 == 10 else str(i + 1)} for i in range(900)]
-    file = write(tmp_path / "rows.jsonl", [*rows, *({"problem": "?", "answer": "1"} for _ in range(100))])
     with caplog.at_level(logging.WARNING):
-        problems = load_problems(file, "train", PLAIN)
-    assert len(problems) == 994
+        problems = make(rows)
+    assert len(problems) == 894
     assert problems[10]["answers"] == ["12"]
     assert caplog.messages == [
-        f"{file}, split train: dropped 6 of 1000 rows without a problem or an answer that can be used "
-        "(row 10, column 'answer': ''; row 160, column 'answer': ''; row 310, column 'answer': ''; …)"
+        "rows: 6 of 900 rows cannot be used (row 10, column 'answer': ''; row 160, column 'answer': ''; "
+        "row 310, column 'answer': ''; …); they are left out"
     ]
 
 
 def test_more_rows_that_cannot_be_used_than_allowed_are_an_error() -> None:
     rows = [{"problem": "?", "answer": "1"}, {"problem": None, "answer": "1"}, {"problem": "?", "answer": None}]
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=r"^rows: 2 of 3 rows .*'problem': None; row 2, column 'answer': None\); max"):
         make(rows)
-    assert str(error.value) == (
-        "rows: only 1 of 3 rows can be used, max_unusable is 0.01 (row 1, column 'problem': None; "
-        "row 2, column 'answer': None); a problem must be a text or messages, an answer a text, a number, or a list "
-        "of them, none of them empty"
-    )
     assert len(make(rows, max_unusable=0.7)) == 1
-    with pytest.raises(ValueError, match="only 0 of 2 rows can be used"):
+    with pytest.raises(ValueError, match="2 of 2 rows cannot be used"):
         make(rows[1:], max_unusable=1.0)
 
 
 @pytest.mark.parametrize(
     ("usable", "unusable"),
     [
-        *(({"problem": "?", "answer": "1"}, {"problem": problem, "answer": "1"}) for problem in ("", "  ", None)),
-        *(({"problem": "?", "answer": "1"}, {"problem": "?", "answer": answer}) for answer in ("", "  ", None)),
+        *(({"problem": "?", "answer": "1"}, {"problem": problem, "answer": "1"}) for problem in ("  ", None)),
+        *(({"problem": "?", "answer": "1"}, {"problem": "?", "answer": answer}) for answer in ("  ", None)),
+        ({"prompt": "?", "answer": "1"}, {"prompt": " ", "answer": "1"}),
         *(
             ({"problem": "?", "answer": ["1"]}, {"problem": "?", "answer": answer})
             for answer in ([], ["1", ""], ["1", None], None)
@@ -231,26 +205,23 @@ def test_a_row_without_problem_or_answer_cannot_be_used(usable: dict[str, Any], 
 
 @pytest.mark.parametrize(("column", "value"), [("problem", 3), ("answer", True)])
 def test_a_column_of_another_kind_is_an_error(column: str, value: object) -> None:
-    with pytest.raises(ValueError, match=f"only 0 of 1 rows can be used.*column '{column}': {value}"):
+    with pytest.raises(ValueError, match=f"1 of 1 rows cannot be used.*column '{column}': {value}"):
         make([{"problem": "?", "answer": "1"} | {column: value}])
 
 
-def asked(*texts: str) -> Dataset:
+def of(*texts: str) -> Dataset:
     return make([{"problem": text, "answer": "1"} for text in texts])
 
 
 def test_problems_that_are_evaluated_on_are_not_trained_on(caplog: pytest.LogCaptureFixture) -> None:
-    problems = asked("Find $x_1$ if $2 - x_1 \\leqslant 1.5$.", "Find $x_1$ if $2 + x_1 \\le 1.5$.", "Find 1.5!", "15!")
-    others = asked("find \\( x_{1} \\), if\n\\[ 2-x_{1} \\leq 1.5 \\]", "15")
+    problems = of("Find $x_1$ if $2 - x_1 \\leqslant 1.5$.", "Find $x_1$ if $2 + x_1 \\le 1.5$.", "Find 1.5!", "15!")
+    others = of("find \\( x_{1} \\), if\n\\[ 2-x_{1} \\leq 1.5 \\]", "15")
     with caplog.at_level(logging.WARNING):
         left = decontaminate(problems, others, "math500")
     assert left["problem"][:] == problems["problem"][1:]
-    assert caplog.messages == ["dropped 1 of 4 training problems: they occur in math500"]
-
-
-def test_nothing_left_to_train_on_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"^all 1 training problems occur in math500"):
-        decontaminate(asked("1 + 1?"), asked("1+1?", "2+2?"), "math500")
+    assert caplog.messages == ["left out 1 of 4 problems: they occur in math500"]
+    with pytest.raises(ValueError, match=r"^all 1 problems occur in math500"):
+        decontaminate(of("1 + 1?"), of("1+1?", "2+2?"), "math500")
 
 
 @pytest.mark.slow

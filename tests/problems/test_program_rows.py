@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 from datasets import Dataset
 
@@ -15,16 +14,14 @@ from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems, make_problems
 from e1_trl.problems.selection import exclude, identity, named_in
 
+pytestmark = pytest.mark.usefixtures("datasets_cache")
+
 PIPED = {"inputs": ["1\n2\n", "5\n6\n"], "outputs": ["3\n", "11\n"]}
 TACO = {"problem": "Add two numbers.", "tests": json.dumps(PIPED), "solutions": ["print(int(input()) + int(input()))"]}
 LISTED = {"problem": "Double it.", "tests": json.dumps([{"type": "stdin_stdout", "input": "1", "output": "2"}])}
 CALL = {"input": "1\n2", "output": "3", "testtype": "functional", "metadata": {"func_name": "add"}}
+UNNAMED = json.dumps([{key: value for key, value in CALL.items() if key != "metadata"}])
 LIVE = {"problem": "Add.", "tests": json.dumps([CALL]), "starter_code": "def add(a, b):"}
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
 def make(rows: list[dict[str, Any]], **fields: Any) -> Dataset:
@@ -35,7 +32,7 @@ def suite_of(problem: dict[str, Any]) -> Suite:
     return Suite.from_text(Suites()[problem["answers"][0]])
 
 
-def asked(row: dict[str, Any], **fields: Any) -> str:
+def request(row: dict[str, Any], **fields: Any) -> str:
     (problem,) = make([row], **fields)
     (message,) = problem["prompt"]
     assert message["role"] == "user" and problem["problem"] == row["problem"]
@@ -45,61 +42,35 @@ def asked(row: dict[str, Any], **fields: Any) -> str:
 def test_tests_become_the_accepted_answer_and_their_column_goes() -> None:
     problems = make([TACO, {**LISTED, "solutions": None}])
     assert sorted(problems.column_names) == ["answers", "key", "problem", "prompt", "solutions"]
-    suites = [suite_of(problem) for problem in problems]
-    assert [(len(suite.cases), suite.call, suite.rule) for suite in suites] == [
-        (2, None, Rule.TOLERANT),
-        (1, None, Rule.TOLERANT),
-    ]
-    (live,) = make([LIVE])
-    assert suite_of(live).rule is Rule.EXACT
+    suites = [(len(suite.cases), suite.call, suite.rule) for suite in map(suite_of, problems)]
+    assert suites == [(2, None, Rule.TOLERANT), (1, None, Rule.TOLERANT)]
+    for column, tests in (
+        ({"metadata": json.dumps({"func_name": "add"})}, UNNAMED),
+        ({"entry_point": "add"}, UNNAMED),
+        ({"entry_point": "S().add"}, '{"type": "assert", "code": "assert candidate(1) == 2"}'),
+    ):
+        (problem,) = make([{"problem": "Add.", "tests": tests, **column}])
+        assert suite_of(problem).call == "add"
 
 
 def test_fifteen_tests_with_the_longest_inputs_are_kept() -> None:
-    many = {"inputs": [str(10**n) for n in range(40)], "outputs": ["0"] * 40}
-    (problem,) = make([{"problem": "Zero.", "tests": json.dumps(many)}])
-    kept = suite_of(problem).cases
-    assert [case.input for case in kept] == [str(10**n) for n in range(25, 40)]
-    (problem,) = make([{"problem": "Zero.", "tests": json.dumps(many)}], max_tests=0)
+    many = {"problem": "Zero.", "tests": json.dumps({"inputs": [str(10**n) for n in range(40)], "outputs": ["0"] * 40})}
+    (problem,) = make([many])
+    assert [case.input for case in suite_of(problem).cases] == [str(10**n) for n in range(25, 40)]
+    (problem,) = make([many], max_tests=0)
     assert len(suite_of(problem).cases) == 40
     with pytest.raises(ValueError, match="max_tests is -1; it must be"):
         ProblemArguments(max_tests=-1)
 
 
-def test_livecodebenchs_own_rows_and_checkers_are_read() -> None:
-    public, private = ([{**CALL, "input": f"{n}\n2"}] for n in (1, 30))
-    row = {"problem": "Add.", "public_test_cases": json.dumps(public), "private_test_cases": json.dumps(private)}
-    row |= {"metadata": json.dumps({"func_name": "add"}), "starter_code": "def add(a, b):"}
-    (problem,) = make([row], answer_column="private_test_cases")
-    suite = suite_of(problem)
-    assert (len(suite.cases), suite.call, suite.rule) == (2, "add", Rule.EXACT)
-    (problem,) = make([{**LISTED, "generated_checker": "print(1)"}])
-    assert suite_of(problem).checker == "print(1)"
-
-
-def test_the_function_is_named_by_the_columns_where_the_tests_do_not() -> None:
-    unnamed = {key: value for key, value in CALL.items() if key != "metadata"}
-    rows: list[dict[str, Any]] = [
-        {"problem": "Add.", "tests": json.dumps([unnamed]), "metadata": json.dumps({"func_name": "add"})},
-        {"problem": "Add.", "tests": json.dumps([unnamed]), "entry_point": "add"},
-        {
-            "problem": "Add.",
-            "tests": '{"type": "assert", "code": "assert candidate(1) == 2"}',
-            "entry_point": "S().add",
-        },
-    ]
-    for row in rows:
-        (problem,) = make([row])
-        assert suite_of(problem).call == "add"
-
-
 def test_both_ways_of_asking_are_those_of_their_sources() -> None:
-    request = "Please place the solution code in the following format:\n```python\n# Your solution code here\n```"
-    assert asked(TACO) == f"Add two numbers.\n\nWrite Python code to solve the problem. {request}"
-    assert asked(LIVE) == (
+    end = "Please place the solution code in the following format:\n```python\n# Your solution code here\n```"
+    assert request(TACO) == f"Add two numbers.\n\nWrite Python code to solve the problem. {end}"
+    assert request(LIVE) == (
         "Add.\n\nSolve the problem starting with the provided function header.\n\nFunction header:\n```\n"
-        f"def add(a, b):\n```\n\n{request}"
+        f"def add(a, b):\n```\n\n{end}"
     )
-    assert asked(TACO, program_prompt="deepcoder") == "Add two numbers."
+    assert request(TACO, program_prompt="deepcoder") == "Add two numbers."
     called = (
         "You will use the following starter code to write the solution to the problem and enclose your code within "
         "delimiters.\n```python\ndef add(a, b):\n```"
@@ -110,18 +81,22 @@ def test_both_ways_of_asking_are_those_of_their_sources() -> None:
         "reads the inputs, runs the algorithm and writes output to STDOUT.\n```python\n# YOUR CODE HERE\n```"
     )
     for starter, form in (("def add(a, b):", called), ("", piped)):
-        assert asked({**LIVE, "starter_code": starter}, program_prompt="deepcoder") == (
+        assert request({**LIVE, "starter_code": starter}, program_prompt="deepcoder") == (
             "You are an expert Python programmer. You will be given a question (problem specification) and will "
             "generate a correct Python program that matches the specification and passes all tests.\n\n"
             f"Add.### Format: {form}\n\n### Answer: (use the provided format with backticks)\n\n"
         )
-    assert asked(TACO, instruction="") == "Add two numbers."
-    assert asked(TACO, instruction="In Python.") == "Add two numbers. In Python."
-
-
-def test_braces_in_a_problem_are_no_placeholders() -> None:
+    assert request(TACO, instruction="") == "Add two numbers."
+    assert request(TACO, instruction="In Python.") == "Add two numbers. In Python."
     for style in ("acereason", "deepcoder"):
-        assert "{x} {starter}" in asked({**LIVE, "problem": "{x} {starter}"}, program_prompt=style)
+        assert "{x} {starter}" in request({**LIVE, "problem": "{x} {starter}"}, program_prompt=style)
+    with pytest.raises(ValueError, match="program_prompt is 'other'; it must be acereason or deepcoder"):
+        ProblemArguments(program_prompt="other")
+
+
+def test_programs_never_run_without_a_sandbox() -> None:
+    with pytest.raises(ValueError, match=r"in a sandbox or not at all; leave it out.*Landlock"):
+        ProblemArguments(run_programs_unprotected=True)
 
 
 @pytest.mark.parametrize(
@@ -129,9 +104,6 @@ def test_braces_in_a_problem_are_no_placeholders() -> None:
     [
         ("no JSON", "no JSON"),
         ('{"inputs": [], "outputs": []}', "there are no tests"),
-        ('{"inputs": ["1"], "outputs": []}', "shorter"),
-        ('[{"type": "sql", "input": "", "output": ""}]', "unknown kind"),
-        ("7", "unknown shape"),
         (json.dumps({"inputs": [{"a": "x" * 10**6}], "outputs": ["1"]}), "is no text"),
         (json.dumps([{"type": "x" * 10**6, "input": "", "output": ""}]), "unknown kind"),
         ("[" * 100_000, "no JSON"),
@@ -142,9 +114,9 @@ def test_rows_whose_tests_cannot_be_read_are_dropped_with_the_reason(
 ) -> None:
     problems = make([{**TACO, "tests": tests}, TACO], max_unusable=0.5)
     assert len(problems) == 1
-    assert "dropped 1 of 2 rows" in caplog.text and reason in caplog.text
+    assert "1 of 2 rows cannot be used" in caplog.text and reason in caplog.text
     assert max(map(len, caplog.text.splitlines())) < 1000
-    with pytest.raises(ValueError, match="only 1 of 2 rows can be used") as error:
+    with pytest.raises(ValueError, match="1 of 2 rows cannot be used") as error:
         make([{**TACO, "tests": tests}, TACO])
     assert reason in str(error.value) and "tests of a known shape" in str(error.value)
 
@@ -156,7 +128,7 @@ def test_a_file_names_what_is_left_out_wherever_it_stands(tmp_path: Path, caplog
     assert make(rows, exclude=str(named))["problem"] == ["Double it."]
     assert "left out 1 of 2 problems" in caplog.text
     assert len(make(rows, exclude="")) == 2
-    with pytest.raises(ValueError, match="excludes all 1 problems"):
+    with pytest.raises(ValueError, match="all 1 problems are named in"):
         exclude(make(rows[1:]), named_in(named), str(named))
     with pytest.raises(FileNotFoundError, match="`e1 validate --config RECIPE` or `e1 exclude` writes it"):
         make(rows, exclude=str(tmp_path / "none.jsonl"))
@@ -181,28 +153,13 @@ def test_a_table_holds_names_and_suites_that_are_gone_are_read_again(tmp_path: P
     assert [len(suite_of(row).cases[-1].input) for row in again] == [4, 10_002]
 
 
-@pytest.mark.parametrize(
-    ("solutions", "found"),
-    [
-        (["a", " ", "b"], ["a", "b"]),
-        ("print(1)", ["print(1)"]),
-        (json.dumps(["a", "b"]), ["a", "b"]),
-        (None, []),
-        ([], []),
-    ],
-)
-def test_known_solutions_are_a_text_or_a_list(solutions: Any, found: list[str]) -> None:
-    assert references({"solutions": solutions}, "solutions") == found
-    assert references({}, "solutions") == []
-
-
-def test_a_solution_stands_in_one_block() -> None:
+def test_known_solutions_are_a_text_or_a_list_and_stand_in_one_block() -> None:
+    for solutions in (["a", " ", "b"], json.dumps(["a", "b"])):
+        assert references({"solutions": solutions}, "solutions") == ["a", "b"]
+    assert references({"solutions": "print(1)"}, "solutions") == ["print(1)"]
+    for row in ({"solutions": None}, {"solutions": []}, {}):
+        assert references(row, "solutions") == []
     assert in_block("print(1)") == "```python\nprint(1)\n```"
     assert in_block("x = '````'") == "`````python\nx = '````'\n`````"
     fenced = "Here:\n```python\nprint(1)\n```"
     assert in_block(fenced) == fenced
-
-
-def test_an_unknown_prompt_is_refused() -> None:
-    with pytest.raises(ValueError, match="program_prompt is 'other'; it must be acereason or deepcoder"):
-        ProblemArguments(program_prompt="other")

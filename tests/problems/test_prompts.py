@@ -3,7 +3,6 @@
 import logging
 from pathlib import Path
 
-import datasets
 import pytest
 from conftest import BASE, DATA
 from datasets import Dataset
@@ -12,17 +11,14 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
-from e1_trl.problems.prompts import compose, drop_long, shown, tokenize
+from e1_trl.problems.prompts import compose, drop_long, last_question, tokenize
+
+pytestmark = pytest.mark.usefixtures("datasets_cache")
 
 TEMPLATE = (
     "{% for message in messages %}user {{ message['content'] }} end{% endfor %}"
     "{% if add_generation_prompt %} assistant{% if thinking %} think{% endif %}{% endif %}"
 )
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
 @pytest.fixture
@@ -45,24 +41,21 @@ def test_additions_follow_the_last_user_message_each_after_a_space() -> None:
     assert compose([user], "", "Be quick.") == [{"role": "user", "content": "user Be quick."}]
     conversation = [system, user, assistant, user, assistant]
     assert compose(conversation, "") == compose(conversation) == conversation
-    asked = {"role": "user", "content": "user Box it."}
-    assert compose(conversation, "Box it.") == [system, user, assistant, asked, assistant]
+    last = {"role": "user", "content": "user Box it."}
+    assert compose(conversation, "Box it.") == [system, user, assistant, last, assistant]
     assert user["content"] == "user"
 
 
 def test_a_text_is_composed_shown_and_tokenized_as_it_is(tokenizer: PreTrainedTokenizerFast) -> None:
-    assert compose("1 + 1?", "", "Be quick.") == shown("1 + 1? Be quick.") == "1 + 1? Be quick."
+    assert compose("1 + 1?", "", "Be quick.") == last_question("1 + 1? Be quick.") == "1 + 1? Be quick."
     user, assistant = ({"role": role, "content": role} for role in ("user", "assistant"))
-    assert shown(compose([user, assistant], "Box it.")) == "user Box it."
+    assert last_question(compose([user, assistant], "Box it.")) == "user Box it."
     tokenizer.chat_template = None
     assert tokenize(tokenizer, "one two", {"thinking": True}) == tokenizer("one two")["input_ids"]
     texts = Dataset.from_dict({"prompt": ["one", "one two three"]})
     assert drop_long(texts, tokenizer, 2, {}).to_list() == [{"prompt": "one", "prompt_tokens": 1}]
-
-
-def test_a_conversation_without_a_user_message_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^no user message in the conversation \[{'role': 'system'"):
-        compose([{"role": "system", "content": "Be brief."}], "Box it.")
+    with pytest.raises(ValueError, match=r"^no user message in the conversation \[{'role': 'assistant'"):
+        compose([assistant], "Box it.")
 
 
 def test_lengths_count_what_the_chat_template_adds(problems: Dataset, tokenizer: PreTrainedTokenizerFast) -> None:
@@ -79,16 +72,10 @@ def test_long_prompts_are_dropped_and_counted(
         ]
         assert drop_long(problems, tokenizer, 6, {})["prompt_tokens"][:] == [4, 5, 6]
     assert caplog.messages == ["dropped 1 of 3 prompts: longer than max_prompt_length = 5 tokens"]
-
-
-def test_dropping_every_prompt_is_an_error(problems: Dataset, tokenizer: PreTrainedTokenizerFast) -> None:
     with pytest.raises(
         ValueError, match=r"^all 3 prompts are longer than max_prompt_length = 3 tokens; the shortest has 4$"
     ):
         drop_long(problems, tokenizer, 3, {})
-
-
-def test_tokenizer_must_have_a_chat_template(problems: Dataset, tokenizer: PreTrainedTokenizerFast) -> None:
     tokenizer.chat_template = None
     with pytest.raises(ValueError, match=r"^the tokenizer .* has no chat template"):
         drop_long(problems, tokenizer, 9, {})
@@ -106,7 +93,7 @@ def test_prompts_are_measured_once_and_found_again(tmp_path: Path) -> None:
     assert first.cache_files == again.cache_files != []
 
 
-def test_template_arguments_reach_a_real_template() -> None:
+def test_a_real_template_takes_its_arguments_and_is_measured() -> None:
     path = DATA / "tokenizers" / "qwen3"
     if not path.exists():
         pytest.skip(f"{path} is not on this machine")
@@ -116,14 +103,3 @@ def test_template_arguments_reach_a_real_template() -> None:
     assert not_thinking == [*thinking, *qwen("<think>\n\n</think>\n\n")["input_ids"]]
     one = Dataset.from_dict({"prompt": [messages]})
     assert drop_long(one, qwen, 99, {"enable_thinking": False})["prompt_tokens"][:] == [len(not_thinking)]
-
-
-def test_real_prompts_are_measured_with_a_real_tokenizer() -> None:
-    path, tokenizer_path = DATA / "math_eval" / "aime2024.jsonl", DATA / "tokenizers" / "qwen3"
-    if not path.exists() or not tokenizer_path.exists():
-        pytest.skip(f"{path} or {tokenizer_path} is not on this machine")
-    qwen = PreTrainedTokenizerFast.from_pretrained(tokenizer_path)
-    prompts = drop_long(load_problems(str(path), "train", ProblemArguments()), qwen, 2048, {})
-    text = qwen.apply_chat_template(prompts[0]["prompt"], add_generation_prompt=True, tokenize=False)
-    assert "within \\boxed{}.<|im_end|>" in text
-    assert prompts[0]["prompt_tokens"] == len(qwen(text)["input_ids"])

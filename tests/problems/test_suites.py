@@ -33,21 +33,18 @@ CALLS: dict[str, Any] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_programs_on_stdin(shape: str) -> None:
-    suite = read_suite(SHAPES[shape], Rule.EXACT)
-    assert suite.call is None
-    assert [(case.input.strip(), [text.strip() for text in case.expected]) for case in suite.cases] == [
-        ("1", ["2"]),
-        ("2", ["3"]),
-    ]
+    suite = read_suite(SHAPES[shape], Rule.EXACT, checker="print(1)")
+    assert (suite.call, suite.checker) == (None, "print(1)")
+    cases = [(case.input.strip(), [text.strip() for text in case.expected]) for case in suite.cases]
+    assert cases == [("1", ["2"]), ("2", ["3"])]
 
 
 @pytest.mark.parametrize("shape", CALLS)
 def test_functions_with_arguments(shape: str) -> None:
     suite = read_suite(CALLS[shape], Rule.EXACT)
     (case,) = suite.cases
-    assert suite.call == "f"
+    assert (suite.call, suite.checker) == ("f", None)
     assert json.loads(case.input) == {"positional": [1, [2]], "named": {"dict": []}}
-    assert "3" in case.expected
     assert suite.accepts(case, b"", b"3") and not suite.accepts(case, b"3", b"4")
 
 
@@ -74,16 +71,13 @@ def test_assertions_are_read_and_never_run() -> None:
         ({"inputs": [], "outputs": []}, "no tests"),
         ({"inputs": ["1"], "outputs": []}, "."),
         ({"inputs": ["1"]}, "unknown shape"),
-        ({}, "unknown shape"),
         (3, "unknown shape"),
-        ([3], "unknown shape"),
         ([{"input": "1"}], "unknown shape"),
         ([{"input": 1, "output": "1"}], "unknown shape"),
         ([{"type": "interactive", "input": "1", "output": "1"}], "unknown kind: interactive"),
         ([{"type": "stdin_stdout", "input": "1", "output": "1"}, {"type": "function_call"}], "several kinds"),
         ([{"testtype": "functional", "input": "1", "output": "1", "metadata": {}}], "do not name one function"),
         ({"type": "assert", "code": "def check(candidate): assert candidate(1) == open('x')"}, "."),
-        ({"type": "assert", "code": "def check(candidate): assert candidate(open('x')) == 0"}, "."),
         ({"type": "assert", "code": "def check("}, "unknown shape"),
         ({"type": "assert", "code": "pass"}, "no tests"),
         ({"type": "assert", "code": "def check(candidate):\n    assert not candidate(1)"}, "line 2: an assertion"),
@@ -99,12 +93,6 @@ def test_what_is_no_suite_is_one_line(tests: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:
         read_suite(tests, Rule.EXACT, call="f" if isinstance(tests, dict) else None)
     assert "\n" not in str(error.value)
-
-
-def test_every_shape_takes_a_checker() -> None:
-    for tests in (*SHAPES.values(), *CALLS.values()):
-        assert read_suite(tests, Rule.EXACT, checker="print(1)").checker == "print(1)"
-        assert read_suite(tests, Rule.EXACT).checker is None
 
 
 def called(given: list[Any], returns: Any) -> tuple[Any, list[Any]]:
@@ -134,24 +122,20 @@ def check(candidate):
 PLAIN = "same = out == exp; assert same or np.allclose(out, exp, atol=atol)"
 
 
-def test_a_helper_that_compares_by_value_is_read() -> None:
-    code = HELPED.format(compares=PLAIN, compared="candidate(*inp)")
-    assert len(read_suite({"type": "assert", "code": code}, Rule.TOLERANT, "f").cases) == 2
-
-
 @pytest.mark.parametrize(
     ("compares", "compared"),
     [
         ("assert set(out) == set(exp)", "candidate(*inp)"),
         ("assert exp == (out is not None)", "candidate(*inp)"),
-        ("assert sorted(out) == exp", "candidate(*inp)"),
         ("assert out != exp", "candidate(*inp)"),
         ("exp = set(exp); assert out == exp", "candidate(*inp)"),
         (PLAIN, "set(candidate(*inp))"),
         (PLAIN, "len(str(candidate(*inp)))"),
     ],
 )
-def test_a_helper_that_compares_otherwise_is_refused(compares: str, compared: str) -> None:
+def test_a_helper_must_compare_by_value(compares: str, compared: str) -> None:
+    code = HELPED.format(compares=PLAIN, compared="candidate(*inp)")
+    assert len(read_suite({"type": "assert", "code": code}, Rule.TOLERANT, "f").cases) == 2
     code = HELPED.format(compares=compares, compared=compared)
     for tests in (code, code.replace("def assertion", "def other")):
         with pytest.raises(ValueError, match=r"compares otherwise|no helper") as error:

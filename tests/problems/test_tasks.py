@@ -9,31 +9,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 from conftest import DATA
 
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.answers.kinds import make_grader
 from e1_trl.answers.programs.livecodebench import Window
-from e1_trl.answers.programs.sandbox.command import SandboxError
-from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.answers.programs.suites import Suites
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import load_benchmark
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+pytestmark = pytest.mark.usefixtures("datasets_cache")
 
 
 @pytest.fixture
-def grader() -> Iterator[Grader]:
-    try:
-        choose()
-    except SandboxError as error:
-        pytest.skip(str(error))
+def grader(sandbox: None) -> Iterator[Grader]:
     with make_grader(ProblemArguments(grader="programs"), 2) as opened:
         yield opened
 
@@ -50,15 +40,14 @@ def packed(tests: list[dict[str, str]]) -> str:
 
 
 def livecodebench_row(name: str, day: str, **more: Any) -> dict[str, Any]:
+    hidden = [{"input": f"{i}\n", "output": f"{2 * i}\n", "testtype": "stdin"} for i in range(40)]
     return {
         "question_id": name,
         "question_content": f"Double a number ({name}).",
         "contest_date": f"{day}T00:00:00",
         "starter_code": "",
         "public_test_cases": json.dumps([{"input": "2\n", "output": "4\n", "testtype": "stdin"}]),
-        "private_test_cases": packed(
-            [{"input": f"{i}\n", "output": f"{2 * i}\n", "testtype": "stdin"} for i in range(40)]
-        ),
+        "private_test_cases": packed(hidden),
         "metadata": "{}",
         **more,
     }
@@ -81,13 +70,10 @@ def test_livecodebench_has_a_window_a_template_and_all_its_tests(tmp_path: Path,
     rows = [livecodebench_row(f"on {day}", day, **(METHOD if day == "2025-01-31" else {})) for day in days]
     arguments = written(tmp_path, "livecodebench", *rows)
     problems, title = load_benchmark("livecodebench", arguments)
-    assert (title, problems["problem_id"][:]) == ("livecodebench", ["on 2024-08-01", "on 2025-01-31"])
+    assert (title, problems["key"][:]) == ("livecodebench", ["on 2024-08-01", "on 2025-01-31"])
     assert [len(json.loads(Suites()[name])["cases"]) for (name,) in problems["answers"]] == [41, 2]
     stdin, method = (prompt[0]["content"] for prompt in problems["prompt"])
-    assert (
-        "Double a number (on 2024-08-01).### Format: Read the inputs from stdin" in stdin
-        and "# YOUR CODE HERE" in stdin
-    )
+    assert "Double a number (on 2024-08-01).### Format: Read the inputs from stdin" in stdin
     assert "### Format: You will use the following starter code" in method and "def double(self, n" in method
     right = [block("print(2 * int(input()))"), block("class Solution:\n    def double(self, n): return 2 * n")]
     wrong = [
@@ -98,7 +84,7 @@ def test_livecodebench_has_a_window_a_template_and_all_its_tests(tmp_path: Path,
         assert [grade.outcome for grade in grader.grade(solutions, problems["answers"][:])] == [outcome] * 2
 
     other, title = load_benchmark("livecodebench", arguments, ["v6", "2025-02-01", "2025-05-01"])
-    assert (title, other["problem_id"][:]) == ("livecodebench-v6-2025-02-01-2025-05-01", ["on 2025-02-01"])
+    assert (title, other["key"][:]) == ("livecodebench-v6-2025-02-01-2025-05-01", ["on 2025-02-01"])
     with pytest.raises(ValueError, match="there are no problems"):
         load_benchmark("livecodebench", arguments, ["v6", "2026-01-01", "2026-02-01"])
 
@@ -112,8 +98,6 @@ def test_a_window_names_its_files_and_refuses_what_is_none() -> None:
         Window("v5", "20240801")
     with pytest.raises(ValueError, match="are none"):
         Window("v5", "2025-02-01", "2025-02-01")
-    with pytest.raises(ValueError, match="isoformat"):
-        Window("v5", "yesterday", "2025-02-01")
 
 
 SUM = {
@@ -150,13 +134,14 @@ def test_codeforces_says_when_only_the_samples_are_there_and_uses_the_official_t
     tmp_path: Path, grader: Grader
 ) -> None:
     problems, title = load_benchmark("codeforces", written(tmp_path, "codeforces", SUM))
-    assert (title, problems["problem_id"][:]) == ("codeforces-sample-tests", ["1A"])
-    asked = problems["prompt"][0][0]["content"]
+    assert (title, problems["key"][:]) == ("codeforces-sample-tests", ["1A"])
     assert problems["problem"][0] == "Add two numbers."
-    assert asked.endswith("Tags:\n['math']\n\nTime Limit: 1000 ms\nMemory Limit: 256 MB\n")
+    assert problems["prompt"][0][0]["content"].endswith(
+        "Tags:\n['math']\n\nTime Limit: 1000 ms\nMemory Limit: 256 MB\n"
+    )
 
     problems, title = load_benchmark("codeforces", written(tmp_path, "codeforces", OFFICIAL))
-    assert (title, problems["problem_id"][:]) == ("codeforces-official-tests", ["1B"])
+    assert (title, problems["key"][:]) == ("codeforces-official-tests", ["1B"])
     assert "Time Limit: 1500 ms" in problems["prompt"][0][0]["content"]
     solutions = [block("print(input())"), block("print(1)"), block("print(4)")]
     grades = grader.grade(solutions, problems["answers"][:] * 3)
@@ -181,7 +166,7 @@ def test_leetcode_is_read_as_it_lies_on_the_hub(tmp_path: Path, grader: Grader) 
         "test": "def check(candidate):\n    assert candidate(n = 2) == 4\n    assert candidate(n = 5) == 10\n",
     }
     problems, title = load_benchmark("leetcode", written(tmp_path, "leetcode", row))
-    assert (title, problems["problem_id"][:]) == ("leetcode", ["doubling"])
+    assert (title, problems["key"][:]) == ("leetcode", ["doubling"])
     assert problems["prompt"][0][0]["content"].startswith("Please solve the programming task below")
     assert problems["problem"][0].startswith("Double it.")
     solutions = [block("class Solution:\n    def double(self, n): return 2 * n"), block("def double(n): return 4")]
@@ -189,41 +174,36 @@ def test_leetcode_is_read_as_it_lies_on_the_hub(tmp_path: Path, grader: Grader) 
     assert [grade.outcome for grade in grades] == [Outcome.CORRECT, Outcome.WRONG]
 
 
-def test_an_instruction_takes_the_place_of_what_a_benchmark_adds(tmp_path: Path) -> None:
-    arguments = written(tmp_path, "livecodebench", livecodebench_row("doubling", "2024-09-01"))
-    for instruction, asked in (("Go.", "Double a number (doubling). Go."), ("", "Double a number (doubling).")):
-        problems, _ = load_benchmark("livecodebench", replace(arguments, instruction=instruction))
-        assert problems["prompt"][0][0]["content"] == asked
-    assert problems["problem"][:] == ["Double a number (doubling)."]
-    arguments = written(tmp_path, "livecodebench", livecodebench_row("doubling", "2024-09-01", **METHOD))
-    problems, _ = load_benchmark("livecodebench", replace(arguments, instruction="Go."))
-    asked = problems["prompt"][0][0]["content"]
-    assert "def double(self, n: int)" in asked and asked.endswith("Go.") and "###" not in asked
+@pytest.mark.parametrize(
+    ("more", "instruction", "wanted"),
+    [
+        ({}, "Go.", "Double a number (doubling). Go."),
+        ({}, "", "Double a number (doubling)."),
+        (METHOD, "Go.", f"Double a number (doubling).\n\n{METHOD['starter_code']} Go."),
+    ],
+)
+def test_an_instruction_takes_the_place_of_what_a_benchmark_adds(
+    more: dict[str, str], instruction: str, wanted: str, tmp_path: Path
+) -> None:
+    arguments = written(tmp_path, "livecodebench", livecodebench_row("doubling", "2024-09-01", **more))
+    (problem,) = load_benchmark("livecodebench", replace(arguments, instruction=instruction))[0]
+    assert (problem["problem"], problem["prompt"][0]["content"]) == ("Double a number (doubling).", wanted)
 
 
-def test_rows_that_cannot_be_used_are_counted_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    broken = {**SUM, "examples": []}
+def test_rows_that_cannot_be_used_are_counted_and_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^codeforces: 1 of 2 rows cannot be used \(row 1: .*no tests.*max_un"):
-        load_benchmark("codeforces", written(tmp_path, "codeforces", SUM, broken))
-    many = written(tmp_path, "codeforces", *[SUM] * 150, broken)
-    assert len(load_benchmark("codeforces", many)[0]) == 150
-    assert "row 150" in caplog.text and "left out" in caplog.text
+        load_benchmark("codeforces", written(tmp_path, "codeforces", SUM, {**SUM, "examples": []}))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "count", "title"),
-    [
-        ("codeforces", 408, "codeforces-sample-tests"),
-        ("leetcode", 200, "leetcode"),
-        ("humanevalplus", 164, "humanevalplus"),
-    ],
+    [("codeforces", 408, "codeforces-sample-tests"), ("leetcode", 200, "leetcode"), ("humanevalplus", 164, None)],
 )
-def test_real_benchmarks_of_programs_load(name: str, count: int, title: str, grader: Grader) -> None:
+def test_real_benchmarks_of_programs_load(name: str, count: int, title: str | None, sandbox: None) -> None:
     folder = DATA / "code"
     if not folder.exists():
         pytest.skip(f"{folder} is absent: real problems are not part of the project")
-    problems, said = load_benchmark(name, ProblemArguments(local_benchmarks=folder, grading_time_limit=1.0))
-    assert (len(problems), said) == (count, title)
-    assert all(len(answers) == 1 for answers in problems["answers"])
-    assert len(set(problems["problem_id"])) == count or name == "leetcode"
+    problems, said = load_benchmark(name, ProblemArguments(local_benchmarks=folder))
+    assert (len(problems), said) == (count, title or name)
+    assert len(set(problems["key"])) == count or name == "leetcode"  # whose rows repeat problems

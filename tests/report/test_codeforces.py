@@ -1,42 +1,69 @@
-"""Fetching contests, from a server that answers as Codeforces does."""
+"""Fetching contests, from what answers as Codeforces does."""
 
 import json
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+import httpx
 import pytest
-from contests import NO_POINTS, POINTS, Stub, answers, quarters
+from contests import NO_POINTS, POINTS, answers, quarters
 
-from experiments.table1.elo import TRIES, main, parse
+from experiments.table1 import elo
 from experiments.table1.ratings import Contest, Standings
 
+METHODS = ("contest.standings", "contest.ratingChanges")
+PEOPLE = quarters((3, 0), (2, 0), (1, 0))
+
+
+class Codeforces:
+    """Its API, as far as two methods go; `faults` are what it answers first, `requests` what it was asked."""
+
+    def __init__(self) -> None:
+        self.contests: dict[int, Any] = {
+            5: answers(5, NO_POINTS, PEOPLE[:200]),
+            1971: answers(1971, POINTS, PEOPLE[:201]),
+            1972: answers(1972, NO_POINTS, PEOPLE),
+        }
+        self.faults: dict[tuple[str, int], list[tuple[int, str]]] = {}
+        self.requests: list[tuple[str, int]] = []
+        self.delays: list[float] = []
+
+    def get(self, url: str, params: dict[str, int], **_: object) -> httpx.Response:
+        method, number = url.removeprefix("https://codeforces.com/api/"), params["contestId"]
+        assert list(params) == ["contestId"], "others are refused"
+        self.requests.append((method, number))
+        if faults := self.faults.get((method, number)):
+            status, text = faults.pop(0)
+            return httpx.Response(status, text=text)
+        if number not in self.contests:
+            comment = f"contestId: Contest with id {number} not found"
+            return httpx.Response(400, json={"status": "FAILED", "comment": comment})
+        return httpx.Response(200, json={"status": "OK", "result": self.contests[number][METHODS.index(method)]})
+
 
 @pytest.fixture
-def codeforces() -> Iterator[Stub]:
-    stub = Stub()
-    people = quarters((3, 0), (2, 0), (1, 0))
-    stub.contests = {
-        5: answers(5, NO_POINTS, people[:200]),
-        1971: answers(1971, POINTS, people[:201]),
-        1972: answers(1972, NO_POINTS, people),
-    }
-    threading.Thread(target=stub.serve_forever, daemon=True).start()
-    yield stub
-    stub.shutdown()
-    stub.server_close()
+def codeforces(monkeypatch: pytest.MonkeyPatch) -> Codeforces:
+    site = Codeforces()
+    monkeypatch.setattr(elo.httpx, "get", site.get)
+    monkeypatch.setattr(elo, "sleep", site.delays.append)
+    return site
 
 
 @pytest.fixture
-def population(tmp_path: Path) -> Path:
-    file = tmp_path / "ratings.json"
-    file.write_text(json.dumps({"500": 1, "900": 2, "1000": 1}))
-    return file
+def fetched(tmp_path: Path) -> Callable[..., dict[int, Contest]]:
+    """Fetch the contests of problems into one file; what it has then."""
 
+    def fetch(*problems: str, population: str | None = '{"500": 1, "900": 2}') -> dict[int, Contest]:
+        (tmp_path / "problems.jsonl").write_text("".join(f"{problem}\n" for problem in problems))
+        words = [str(tmp_path / "made" / "standings.json"), "--problems", str(tmp_path / "problems.jsonl")]
+        if population is not None:
+            (tmp_path / "ratings.json").write_text(population)
+            words += ["--population", str(tmp_path / "ratings.json")]
+        elo.main(words)
+        return Standings.read(Path(words[0])).contests
 
-def fetched(stub: Stub, file: Path, *more: object, delay: float = 0) -> None:
-    main([str(file), "--api", stub.api, "--delay", str(delay), *map(str, more)])
+    return fetch
 
 
 def of(*contests: int) -> list[tuple[str, int]]:
@@ -44,89 +71,57 @@ def of(*contests: int) -> list[tuple[str, int]]:
 
 
 def test_what_the_file_has_is_not_fetched_again(
-    codeforces: Stub, population: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    codeforces: Codeforces, fetched: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "made" / "standings.json"
-    fetched(codeforces, file, "--contests", 1971, 5, 7, 1971, "--population", population)
+    first = fetched('{"problem_id": "1971B1", "id": "\u2028"}', "", '{"id": "5/A"}', '{"id": "7A"}', '{"id": "1971C"}')
+    assert codeforces.requests == [*of(1971, 5), ("contest.ratingChanges", 7)] and set(codeforces.delays) == {2.0}
     printed = capsys.readouterr()
-    assert codeforces.requests == [*of(1971, 5), ("contest.ratingChanges", 7)]
     assert "contest 5 is left out: it has no more than 200 rated participants" in printed.err
     assert "contest 7 is left out: contestId: Contest with id 7 not found" in printed.err
-    assert "1971" not in printed.err and "has 1 contests" in printed.out
-    first = Standings.read(file)
-    assert set(first.contests) == {1971} and first.source == codeforces.api
-    assert first.contests[1971] == Contest.of(*codeforces.contests[1971])
-
+    assert first == {1971: Contest.of(*codeforces.contests[1971])}
     codeforces.requests.clear()
-    problems = tmp_path / "problems.jsonl"
-    problems.write_text('{"problem_id": "1971B1"}\n{"id": "1972/A"}\n{"problem_id": "1972B", "id": "x"}\n')
-    fetched(codeforces, file, "--problems", problems)
+    assert set(fetched('{"id": "1971A"}', '{"id": "1972/A"}', population=None)) == {1971, 1972}
     assert codeforces.requests == of(1972)
-    found = Standings.read(file)
-    assert set(found.contests) == {1971, 1972} and found.population == first.population == {500: 1, 900: 2, 1000: 1}
-    population.write_text('{"1500": 4}')
-    fetched(codeforces, file, "--problems", problems, "--population", population)
-    assert codeforces.requests == of(1972)
-    again = Standings.read(file)
-    assert again.contests == found.contests and again.population == {1500: 4}
 
 
-def test_a_failing_request_is_made_again_and_a_refused_one_is_not(
-    codeforces: Stub, population: Path, tmp_path: Path
+def test_a_failing_request_is_made_again_and_stopped_in_the_middle_it_resumes_there(
+    codeforces: Codeforces, fetched: Any
 ) -> None:
-    limit, down = (json.dumps({"status": "FAILED", "comment": text}) for text in ("Call limit exceeded", "down"))
+    limit = json.dumps({"status": "FAILED", "comment": "Call limit exceeded"})
     codeforces.faults = {
         ("contest.ratingChanges", 1971): [(503, "<html>wait</html>"), (400, limit)],
-        ("contest.standings", 1971): [(200, "<html>checking your browser</html>"), (503, down)],
+        ("contest.standings", 1971): [(200, "<html>checking your browser</html>")],
+        ("contest.standings", 1972): [(503, "")] * elo.TRIES,
     }
-    fetched(codeforces, tmp_path / "a.json", "--contests", 1971, 8, "--population", population)
-    changes, standings, unknown = ("contest.ratingChanges", 1971), ("contest.standings", 1971), 8
-    assert codeforces.requests == [changes] * 3 + [standings] * 3 + [("contest.ratingChanges", unknown)]
-    assert set(Standings.read(tmp_path / "a.json").contests) == {1971}
-
-
-def test_requests_keep_their_distance(codeforces: Stub, population: Path, tmp_path: Path) -> None:
-    fetched(codeforces, tmp_path / "a.json", "--contests", 1971, 1972, "--population", population, delay=0.1)
-    assert len(codeforces.times) == 4 and min(np.diff(codeforces.times)) > 0.1
-    assert parse(["x", "--contests", "1"]).delay == 2
-
-
-def test_stopped_in_the_middle_it_resumes_there(codeforces: Stub, population: Path, tmp_path: Path) -> None:
-    file = tmp_path / "standings.json"
-    codeforces.faults = {("contest.standings", 1972): [(503, "")] * TRIES}
-    with pytest.raises(
-        SystemExit, match=r"^experiments.table1.elo: .*has not answered about contest 1972, 5 times: HTTP 503$"
-    ):
-        fetched(codeforces, file, "--contests", 1971, 1972, "--population", population)
-    assert set(Standings.read(file).contests) == {1971}
+    problems = ('{"id": "1971A"}', '{"id": "1972A"}')
+    with pytest.raises(SystemExit, match=r"^experiments.table1.elo: .*answered about contest 1972, 5 times: HTTP 503$"):
+        fetched(*problems)
+    changes, standings = of(1971)
+    assert codeforces.requests[:5] == [changes] * 3 + [standings] * 2
+    assert codeforces.delays[:5] == [2, 4, 8, 2, 4]
     codeforces.requests.clear()
-    fetched(codeforces, file, "--contests", 1971, 1972)
-    assert codeforces.requests == of(1972) and set(Standings.read(file).contests) == {1971, 1972}
+    assert set(fetched(*problems, population=None)) == {1971, 1972} and codeforces.requests == of(1972)
 
 
-def test_what_keeps_it_from_fetching_is_said_in_a_line(codeforces: Stub, population: Path, tmp_path: Path) -> None:
-    file, other = tmp_path / "standings.json", tmp_path / "other"
-    with pytest.raises(SystemExit, match=r"^experiments.table1.elo: .*is a new file, and needs .* --population$"):
-        fetched(codeforces, file, "--contests", 1971)
-    for text in ("[1, 2]", '{"a": 1}', "", '{"1500": 0}'):
-        other.write_text(text)
-        with pytest.raises(
-            SystemExit, match=r"^experiments.table1.elo: .*other (is no object of counts|counts nobody).*$"
-        ):
-            fetched(codeforces, file, "--contests", 1971, "--population", other)
-    other.write_text('{"id": "1971A"}\n{"name": "1971B"}\n')
-    with pytest.raises(
-        SystemExit, match=r"^experiments.table1.elo: .*other, row 2: .*a row has problem_id or id, as 1971A$"
-    ):
-        fetched(codeforces, file, "--problems", other, "--population", population)
-    assert not file.exists() and not codeforces.requests
-    Standings("https://example.org", {1: 1}).write(file)
-    with pytest.raises(
-        SystemExit, match=r"^experiments.table1.elo: .* is from https://example.org, not from http://127.*$"
-    ):
-        fetched(codeforces, file, "--contests", 1971)
-    codeforces.contests[1971][0]["result"] = []
-    with pytest.raises(
-        SystemExit, match=r"^experiments.table1.elo: .* on contest 1971: an answer of another shape .*$"
-    ):
-        fetched(codeforces, tmp_path / "new.json", "--contests", 1971, "--population", population)
+@pytest.mark.parametrize(
+    ("problem", "population", "message"),
+    [
+        ('{"id": "1971A"}', None, "needs the ratings of all people; name them as --population"),
+        ('{"id": "1971A"}', '{"1500": 0}', "needs the ratings of all people"),
+        ('{"id": "1971A"}', "[1, 2]", "."),
+        ('{"name": "1971B"}', "{}", "'None' is no problem of Codeforces"),
+    ],
+)
+def test_what_keeps_it_from_fetching_is_said_in_a_line(
+    codeforces: Codeforces, fetched: Any, problem: str, population: str | None, message: str
+) -> None:
+    with pytest.raises(SystemExit, match=f"^experiments.table1.elo: .*{message}.*$"):
+        fetched(problem, population=population)
+    assert not codeforces.requests
+
+
+def test_an_answer_of_another_shape_is_said_in_a_line(codeforces: Codeforces, fetched: Any) -> None:
+    for wrong in ([], {"problems": [], "rows": [{}]}, {"rows": None}):
+        codeforces.contests[1971] = (wrong, [])
+        with pytest.raises(SystemExit, match=r"^experiments.table1.elo: .* on contest 1971: an answer of another"):
+            fetched('{"id": "1971A"}')

@@ -95,7 +95,7 @@ def test_an_evaluation_names_problems_as_the_training_does_whatever_is_added_to_
     excluded(tmp_path / "exclude", "8+8", stored(tmp_path / "one", answered(8, "rw", "ww", "rw", "rw")))
     dry_run(data, "--exclude", tmp_path / "exclude", "--output_dir", tmp_path / "run")
     assert "training         3 prompts" in capsys.readouterr().out
-    assert f"left out 1 of 4 problems, which {tmp_path / 'exclude'} names" in caplog.text
+    assert f"left out 1 of 4 problems: they are named in {tmp_path / 'exclude'}" in caplog.text
 
 
 def test_a_recipe_of_before_is_refused_with_the_command_to_run(tmp_path: Path) -> None:

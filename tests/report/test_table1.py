@@ -67,7 +67,7 @@ def test_models_stand_beside_the_published_rows(evaluated: Path) -> None:
 
 def test_with_standings_codeforces_is_a_rating(evaluated: Path) -> None:
     file = evaluated / "standings.json"
-    Standings("made up", {900: 50, 1100: 50}, {1: WITH_POINTS}).write(file)
+    Standings({900: 50, 1100: 50}, {1: WITH_POINTS}).write(file)
     words = ["--models", "base", "e1", "--output", str(evaluated), "--benchmarks", "codeforces"]
     table1.write(table1.parse([*words, "--standings", str(file)])[0])
     text = (evaluated / "table1.md").read_text()

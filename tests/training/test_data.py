@@ -102,7 +102,7 @@ def test_what_is_evaluated_on_while_training_is_not_trained_on(
     trained = load(recipe, DatasetMixtureConfig(), config(eval_budgets=["8+8"]), tokenizer)
     assert trained.train["problem"] == ["a=2;a?", "a=3;a?"]
     assert trained.evaluation is not None and trained.evaluation["problem"] == ["a=0;a?"]
-    assert "dropped 1 of 3 training problems: they occur in aime2024" in caplog.text
+    assert "left out 1 of 3 problems: they occur in aime2024" in caplog.text
 
 
 def test_trls_mixtures_and_its_datasets_with_a_gold_solution_are_read(

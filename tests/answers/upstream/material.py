@@ -13,7 +13,6 @@ from upstream.problems import Kind, Problem
 from e1_trl.answers.programs.formats import read_suite
 from e1_trl.answers.programs.sandbox.box import Box
 from e1_trl.answers.programs.suite import Rule, Suite
-from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.program_benchmarks import humanevalplus
 
 ROOT = "find_zero"  # its answers are compared by what a polynomial is there:
@@ -36,7 +35,7 @@ class Material:
         return [json.loads(case.expected[0], parse_int=len) for case in self.suite.cases]
 
 
-def humaneval(file: Path, box: Box, arguments: ProblemArguments) -> Iterator[Material]:
+def humaneval(file: Path, box: Box) -> Iterator[Material]:
     """For EvalPlus."""
     with gzip.open(file, "rt") as lines:
         rows = [json.loads(line) for line in lines]
@@ -49,7 +48,7 @@ def humaneval(file: Path, box: Box, arguments: ProblemArguments) -> Iterator[Mat
                     theirs["inputs"] = ast.unparse(value)
                 case ast.Call(func=ast.Name("assertion"), args=[_, _, ast.Constant(float(number))]):
                     theirs["atol"] = number
-        suite = Suite.from_text(humanevalplus(row, box, arguments).suite)
+        suite = Suite.from_text(humanevalplus(row, box).suite)
         yield Material(row["task_id"], call, reference, suite, theirs)
 
 

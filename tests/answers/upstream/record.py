@@ -76,7 +76,7 @@ def main() -> None:
         recorded["EvalPlus"] = {**about, "verdicts": verdicts}
         if given.humanevalplus:
             with Box(choose()) as box:
-                problems = humaneval(given.humanevalplus, box, ProblemArguments(grader="programs"))
+                problems = humaneval(given.humanevalplus, box)
                 recorded["HumanEval+"] = beside(problems, lambda problem, programs: told(process, problem, programs))
     write(recorded)
 
