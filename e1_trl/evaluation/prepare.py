@@ -212,7 +212,7 @@ def _load_problems(
     problems = [
         Problem(
             index=index,
-            problem_id=None if name is None else str(name),
+            problem_id=name,
             prompt=row["prompt"],
             answers=row["answers"],
             prompts=Prompts(row["prompt"], prompt_ids),
