@@ -7,6 +7,7 @@ shows what would be trained on. Recipe, budget, data, rewards and context length
 what is wrong is said in one line.
 """
 
+import contextlib
 import logging
 import os
 import sys
@@ -17,7 +18,6 @@ from typing import Any
 
 import torch
 import yaml
-from datasets import Dataset
 from transformers import TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
@@ -30,13 +30,13 @@ from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import last_question
 from e1_trl.provenance import FILE as PROVENANCE
 from e1_trl.provenance import Provenance
-from e1_trl.training.config import E1Config, E1ScriptArguments, Settled, settle
-from e1_trl.training.data import Problems, check_columns, check_size, load
+from e1_trl.training.config import E1Config, E1ScriptArguments, ModelFacts
+from e1_trl.training.data import Problems, load
 from e1_trl.training.dry_run import describe
 from e1_trl.training.recipe_as_run import resolved
 from e1_trl.training.rewards import Accuracy, Reward, make_rewards
 from e1_trl.training.trainer import E1Trainer
-from e1_trl.training.validation import BudgetEvaluation
+from e1_trl.training.validation import Validation
 
 MAX_GRADING_WORKERS = 8
 OTHERS_WAIT = 30  # seconds
@@ -48,7 +48,7 @@ class Recipe:
 
     args: E1Config
     model: ModelConfig
-    settled: Settled
+    facts: ModelFacts
     problems: Problems
     grader: Grader
     rewards: list[Reward]
@@ -77,13 +77,9 @@ def prepare(
         "dtype": model.dtype,
         **(args.model_init_kwargs or {}),
     }
-    settled = settle(args, model.model_name_or_path)
+    facts = ModelFacts.of(args, model.model_name_or_path)
     with args.main_process_first(desc="preparing the prompts"):
-        problems = load(script_args, mixture, args, settled.tokenizer)
-    for dataset in (problems.train, problems.evaluation):
-        if dataset is not None:
-            check_columns(dataset, rewards, args)
-    check_size(problems.train, args)
+        problems = load(script_args, mixture, args, facts.tokenizer, rewards)
     if args.push_to_hub and args.process_index == 0:
         hub.reserve(args.hub_model_id or Path(args.output_dir).resolve().name, args.hub_private_repo, args.hub_revision)
     if torch.cuda.is_available():
@@ -92,55 +88,41 @@ def prepare(
         if args.process_index == 0:
             print(said, flush=True)
     named = [script_args.dataset_name, *(each.path for each in mixture.datasets)]
-    first = last_question(problems.train[0]["prompt"])
+    asks = last_question(problems.train[0]["prompt"]).endswith(INSTRUCTION)
     return Recipe(
         args=args,
         model=model,
-        settled=settled,
+        facts=facts,
         problems=problems,
         grader=grader,
         rewards=rewards,
         checkpoint=checkpoint,
         datasets=tuple(name for name in named if name and not Path(name).exists()),  # the Hub refuses others
-        instruction=script_args.instruction or (INSTRUCTION if first.endswith(INSTRUCTION) else ""),
+        instruction=script_args.instruction or INSTRUCTION * asks,
     )
 
 
 def find_checkpoint(args: E1Config) -> str | None:
-    """The folder to resume from, if the recipe asks for that.
+    """The folder to resume from, if the recipe asks for that: one named, or the last of `output_dir`, that is whole.
 
     Raises:
-        ValueError: there is no whole checkpoint.
+        ValueError: there is none.
     """
-    # The parser knows only texts; `true` is the last checkpoint in `output_dir`, as in any Trainer, that is whole.
-    named = str(args.resume_from_checkpoint)
+    named = str(args.resume_from_checkpoint)  # the parser knows only texts
     if named.lower() in ("none", "false"):
         return None
-    if named.lower() != "true":
-        if not whole(Path(named)):
-            raise ValueError(f"{named} holds no whole checkpoint (no {TRAINER_STATE_NAME}); resume from another one")
-        return named
-    folders = Path(args.output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*")
-    found = [folder for folder in folders if folder.name.rpartition("-")[2].isdecimal() and whole(folder)]
-    if not found:
-        raise ValueError(f"there is no whole checkpoint in {args.output_dir} to resume from")
-    return str(max(found, key=lambda folder: int(folder.name.rpartition("-")[2])))
-
-
-def whole(checkpoint: Path) -> bool:
-    """Whether a run had time to write all of a checkpoint, of which the trainer's state is the last."""
-    try:
-        TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-    except (OSError, ValueError, TypeError):  # the last of another version's
-        return False
-    return True
-
-
-def lean(problems: Dataset, rewards: list[Reward]) -> Dataset:
-    """The problems without the columns that no reward looks at, which every process would read at every step."""
-    if not all(isinstance(reward, Accuracy) for reward in rewards):
-        return problems
-    return problems.select_columns(["prompt", "answers", "key", "prompt_tokens"])
+    folders = [Path(named)]
+    if is_last := named.lower() == "true":
+        numbered = Path(args.output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*")
+        steps = {folder: folder.name.rpartition("-")[2] for folder in numbered}
+        folders = sorted((folder for folder in steps if steps[folder].isdecimal()), key=lambda each: int(steps[each]))
+    for folder in reversed(folders):
+        # The trainer's state is the last that a run writes, and may be another version's.
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))
+            return str(folder)
+    where = args.output_dir if is_last else named
+    raise ValueError(f"{where} holds no whole checkpoint (with {TRAINER_STATE_NAME}) to resume from; name another one")
 
 
 def train(recipe: Recipe, written: dict[str, Any]) -> None:
@@ -149,29 +131,33 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
     Raises:
         SystemExit: the upload failed; one line, which says where the model is.
     """
-    args, evaluation = recipe.args, recipe.problems.evaluation
+    args, problems, evaluation = recipe.args, recipe.problems.train, recipe.problems.evaluation
     output = Path(args.output_dir)
     if args.push_to_hub and args.log_completions and args.process_index == 0:
         hub.keep_from_the_hub(output)
+    conversations = not isinstance(problems[0]["prompt"], str)
+    if all(isinstance(reward, Accuracy) for reward in recipe.rewards):
+        # Every process would read columns that no reward looks at, at every step.
+        problems = problems.select_columns(["prompt", "answers", "key", "prompt_tokens"])
     with recipe.grader:
         trainer = E1Trainer(
             model=recipe.model.model_name_or_path,
             reward_funcs=recipe.rewards,
             args=args,
-            train_dataset=lean(recipe.problems.train, recipe.rewards),
+            train_dataset=problems,
             eval_dataset=evaluation if args.eval_strategy != "no" else None,
-            processing_class=recipe.settled.tokenizer,
+            processing_class=recipe.facts.tokenizer,
             quantization_config=get_quantization_config(recipe.model),
             peft_config=get_peft_config(recipe.model),
         )
         if args.eval_budgets and evaluation is not None:
             budgets, samples = args.evaluation_budgets, args.eval_samples
-            trainer.add_callback(BudgetEvaluation(trainer, evaluation, budgets, recipe.grader, samples))
+            trainer.add_callback(Validation(trainer, evaluation, budgets, recipe.grader, samples))
         origin = replace(
             trainer.details.origin,
             datasets=recipe.datasets,
             instruction=recipe.instruction,
-            conversations=not isinstance(recipe.problems.train[0]["prompt"], str),
+            conversations=conversations,
             chat_template_kwargs=args.chat_template_kwargs or {},
         )
         pinned = {} if origin.commit is None else {"model_revision": origin.commit}
@@ -212,7 +198,7 @@ def main(argv: list[str] | None = None) -> None:
     if script_args.dry_run:
         with recipe.grader:
             if args.process_index == 0:
-                print(describe(args, script_args.grader, recipe.settled, recipe.problems, recipe.grader))
+                print(describe(args, script_args.grader, recipe.facts, recipe.problems, recipe.grader))
         return
     records = (script_args, args, model, mixture)
     train(recipe, resolved(sys.argv[1:] if argv is None else argv, records))

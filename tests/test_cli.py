@@ -69,13 +69,8 @@ def test_help_imports_nothing_heavy(arguments: list[str], unwanted: set[str]) ->
 def test_the_help_of_training_lists_every_field_of_ours_and_says_where_trls_are() -> None:
     printed = e1("train", "--help").stdout
     assert all(f"  --{name} " in printed for name in ("thinking_budget", "max_prompt_length", "dry_run", "exclude"))
-    assert "--learning_rate" not in printed and printed.splitlines()[-1].endswith("e1 train --help_all lists them.")
-
-
-@pytest.mark.slow
-def test_all_fields_of_a_recipe_are_listed_on_request() -> None:
-    listed = e1("train", "--help_all").stdout
-    assert all(f"--{name} " in listed for name in ("learning_rate", "num_generations", "thinking_budget", "exclude"))
+    assert "--learning_rate" not in printed
+    assert printed.splitlines()[-1] == "All other fields are TRL's: python -m e1_trl.train --help lists them."
 
 
 def test_an_unknown_command_is_named_in_one_line() -> None:
@@ -119,32 +114,27 @@ def test_an_unknown_recipe_or_accelerate_configuration_is_one_line_with_the_know
     assert done.stderr == f"e1 train: {text} is no recipe, which is a YAML file of lines `field: value`\n"
 
 
-@pytest.fixture
-def recipe(tmp_path: Path) -> Path:
-    file = tmp_path / "own.yaml"
-    file.write_text("accelerate_config: zero2\nmax_steps: 3\n")
-    return file
-
-
-def test_a_recipe_says_how_it_is_launched(recipe: Path) -> None:
-    assert command(["--config", str(recipe), "--max_steps", "1", "--reward_funcs", "accuracy", "format"]) == [
-        *LAUNCH,
-        *("--config_file", str(ROOT / "accelerate_configs" / "zero2.yaml")),
-        *("-m", "e1_trl.train", "--config", str(recipe)),
-        *("--max_steps", "1", "--reward_funcs", "accuracy", "format"),
-    ]
-
-
-def test_the_command_line_wins_over_the_recipe(recipe: Path) -> None:
-    line = command([f"--config={recipe}", "--num_processes", "4", "--accelerate_config=zero3"])
-    config_file = str(ROOT / "accelerate_configs" / "zero3.yaml")
-    launcher = [*LAUNCH, "--config_file", config_file, "--num_processes", "4"]
-    assert line == [*launcher, "-m", "e1_trl.train", "--config", str(recipe)]
-
-
-def test_what_names_no_accelerate_configuration_is_launched_on_what_accelerate_finds(recipe: Path) -> None:
-    recipe.write_text("max_steps: 3\n")
-    assert command(["--config", str(recipe)]) == [*LAUNCH, "-m", "e1_trl.train", "--config", str(recipe)]
+@pytest.mark.parametrize(
+    ("written", "given", "launched"),
+    [
+        ("zero2", [], ["--config_file", "zero2"]),
+        (
+            "zero2",
+            ["--num_processes", "4", "--accelerate_config=zero3"],
+            ["--config_file", "zero3", "--num_processes", "4"],
+        ),
+        (None, [], []),  # what Accelerate finds
+    ],
+)
+def test_a_recipe_says_how_it_is_launched_and_the_command_line_wins(
+    written: str | None, given: list[str], launched: list[str], tmp_path: Path
+) -> None:
+    recipe = tmp_path / "own.yaml"
+    recipe.write_text("max_steps: 3\n" if written is None else f"accelerate_config: {written}\n")
+    overrides = ["--max_steps", "1", "--reward_funcs", "accuracy", "format"]
+    options = [str(resource("accelerate_configs", word)) if word[:4] == "zero" else word for word in launched]
+    line = [*LAUNCH, *options, "-m", "e1_trl.train", "--config", str(recipe), *overrides]
+    assert command([f"--config={recipe}", *given, *overrides]) == line
     assert command(["--max_steps", "3"]) == [*LAUNCH, "-m", "e1_trl.train", "--max_steps", "3"]
 
 

@@ -17,8 +17,8 @@ from e1_trl.answers.programs.sandbox.command import SandboxError
 from e1_trl.problems.selection import identity
 from e1_trl.train import main as train
 from e1_trl.training.config import E1ScriptArguments
-from e1_trl.training.data import reader
-from e1_trl.training.validate import failing, main
+from e1_trl.training.data import read_split
+from e1_trl.training.validate import main, outcomes_of
 
 pytestmark = pytest.mark.usefixtures("sandbox", "datasets_cache")
 
@@ -99,7 +99,7 @@ def test_sets_with_different_columns_are_mixed_as_the_recipes_mix_deepcoders(
     asked = {name: code[name] for name in ("grader", "problem_column", "answer_column", "program_prompt", "datasets")}
     parser = TrlParser((E1ScriptArguments, DatasetMixtureConfig))
     script_args, mixture = parser.parse_dict({**asked, "datasets": files})
-    problems = reader(script_args, mixture, 0, True)("train")
+    problems = read_split(script_args, mixture, 0, True, "train")
     prompts = [message["content"] for (message,) in problems["prompt"]]
     assert prompts[:6] == [row["problem"] for row in ROWS]
     for prompt, starter in zip(prompts[6:], ("def f(x):", "# YOUR CODE HERE"), strict=True):
@@ -124,7 +124,7 @@ def test_a_failing_grader_leaves_no_problem_out() -> None:
     rows = [{"solutions": ["a", "b"], "answers": ["tests"]} for _ in range(4)]
     wrong, right, failed = Outcome.WRONG, Outcome.CORRECT, Outcome.UNGRADED
     grader = Answering([failed, failed, wrong, right], [wrong, right, failed])
-    (outcomes,) = failing(datasets.Dataset.from_list(rows), "solutions", 3, grader)  # type: ignore[arg-type]
+    outcomes = outcomes_of(datasets.Dataset.from_list(rows), "solutions", 3, grader)  # type: ignore[arg-type]
     assert outcomes == [failed, right, failed, right] and not grader.calls
 
 
@@ -136,17 +136,13 @@ def test_a_failing_grader_leaves_no_problem_out() -> None:
         ({"dataset_name": "nowhere.jsonl"}, "no file nowhere.jsonl"),
         ({"tried": 0}, "tried is 0; at least one solution must be"),
         ({"grader": "poems"}, "grader is 'poems'; it must be mathematics or programs"),
+        ({"solution_column": "known"}, "there is no column 'known' of solutions; the columns are"),
     ],
 )
 def test_what_cannot_be_validated_is_one_line(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(SystemExit, match=message) as error:
         main(["--config", recipe(tmp_path, **fields)])
     assert str(error.value).startswith("e1 validate: ") and "\n" not in str(error.value)
-
-
-def test_a_missing_column_of_solutions_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="there is no column 'answers_known' of solutions; the columns are"):
-        main(["--config", recipe(tmp_path), "--solution_column", "answers_known"])
 
 
 def test_a_machine_without_a_sandbox_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 Knows nothing about engines or trainers: the trainer makes a `Draw` of every rollout, and asks for its budget.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,30 +16,12 @@ Generation = tuple[bool, int, int]  # whether it is trained on, the optimizer's 
 
 @dataclass(frozen=True)
 class Draw:
-    """A rollout that is to have a budget. Everything random must follow from it, so that a resumed run draws the same.
+    """A rollout that is to have a budget: all that chance may follow from, so that a resumed run draws the same."""
 
-    Attributes:
-        seed: the recipe's.
-        generation: the name of its generation.
-        key: of its problem (`e1_trl.problems.selection.identity`).
-        row: its place among the rollouts of all processes in the generation.
-    """
-
-    seed: int
+    seed: int  # the recipe's
     generation: Generation
-    key: str
-    row: int
-
-
-def draws(rows: Sequence[Mapping[str, Any]], first: int, generation: Generation, seed: int) -> list[Draw]:
-    """What the rollouts of these rows of a dataset are.
-
-    Args:
-        rows: of this process, one for each rollout.
-        first: how many rollouts other processes have before them.
-        generation, seed: as in `Draw`.
-    """
-    return [Draw(seed, generation, key_of(row), first + at) for at, row in enumerate(rows)]
+    key: str  # of its problem
+    row: int  # its place among the rollouts of all processes in the generation
 
 
 def key_of(row: Mapping[str, Any]) -> str:

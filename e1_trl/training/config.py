@@ -1,10 +1,11 @@
 """What a training can be told: `E1Config`, GRPO's configuration plus the budget; `E1ScriptArguments`, a recipe's rest.
 
-`settle` says what a configuration comes to with one model. Knows nothing about data, rewards or a loaded model.
+`ModelFacts` are what a configuration comes to with one model. Knows nothing about data, rewards or a loaded model.
 """
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Self
 
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.integrations import get_available_reporting_integrations
@@ -32,14 +33,6 @@ UNUSED = (
 COLOCATED = ("vllm_enable_sleep_mode", "vllm_gpu_memory_utilization", "vllm_model_impl", "vllm_tensor_parallel_size")
 
 
-@dataclass(frozen=True)
-class Lengths:
-    """In tokens: the longest completion, and the longest sequence that the engine takes."""
-
-    completion: int
-    context: int
-
-
 @dataclass
 class E1Config(BudgetedTraining, GRPOConfig):
     """GRPO's configuration plus the training budget `(t*, s*)` (arXiv 2505.05315, section 3.2).
@@ -47,15 +40,11 @@ class E1Config(BudgetedTraining, GRPOConfig):
     The fields of `BudgetArguments` and `BudgetedTraining` say themselves what they are. More of some, and of TRL's:
 
     Parameters:
-        max_prompt_length (`int`, defaults to 1024):
-            The engine is sized for it, in tokens; longer prompts are dropped before the model is loaded.
         eval_budgets (`list[str]`, defaults to `[]`):
             Evaluated as `eval_strategy` says, or every `eval_steps` steps (10). The engine's context is sized for them,
             too. `metric_for_best_model` may name an accuracy, such as `"eval_budget/512+1024/accuracy"`.
         num_completions_to_print (`int`, *optional*):
             At each table of completions: rollouts printed as text, in the place of TRL's table; two if unset.
-        max_completion_length (`int`, *optional*):
-            In tokens, from the budget. Where it is set, as in a recipe written for TRL, the budget must not exceed it.
         vllm_importance_sampling_mode (`str`, defaults to `"token_truncate"`):
             TRL's default weighs a completion by the product of its tokens' ratios and drops it beyond a bound. Over
             thousands of tokens that product is mostly rounding, so here each token has its own.
@@ -143,8 +132,8 @@ class E1Config(BudgetedTraining, GRPOConfig):
         """The budgets of `eval_budgets`."""
         return [Budget.parse(text) for text in self.eval_budgets]
 
-    def lengths(self, marker: Marker, model_context: int) -> Lengths:
-        """The lengths that follow from the budget, for a model that takes sequences of `model_context` tokens.
+    def fit(self, marker: Marker, model_context: int) -> tuple[Close, int]:
+        """The close of the thinking, and the longest completion in tokens, of a model for `model_context` tokens.
 
         With a limited budget the engine is not asked for more than prompt and budget need.
 
@@ -158,50 +147,41 @@ class E1Config(BudgetedTraining, GRPOConfig):
             model_context if tokens is None else self.max_prompt_length + tokens
             for tokens in (budget.completion_tokens(forced) for budget in budgets)
         ]
-        context = self.vllm_max_model_length or min(max(needed), model_context)
+        close = Close(marker, self.vllm_max_model_length or min(max(needed), model_context))
         for budget in budgets:
-            budget.thinking_limit(self.max_prompt_length, Close(marker, context))
-        longest = largest.completion_tokens(forced) or context - self.max_prompt_length
+            budget.thinking_limit(self.max_prompt_length, close)
+        longest = largest.completion_tokens(forced) or close.context - self.max_prompt_length
         if self.max_completion_length is not None and self.max_completion_length < longest:
             raise ValueError(
                 f"max_completion_length is {self.max_completion_length}, but the budget {largest} with {forced} "
                 f"forced tokens makes completions of up to {longest} tokens; lower the budget, or leave it unset"
             )
-        return Lengths(completion=self.max_completion_length or longest, context=context)
+        return close, self.max_completion_length or longest
 
 
 @dataclass(frozen=True)
-class Settled:
-    """What a configuration comes to with one model, known before its weights are loaded.
-
-    `completion` is the longest one, in tokens.
-    """
+class ModelFacts:
+    """What a configuration comes to with one model, before its weights are loaded; `completion` is the longest one."""
 
     tokenizer: PreTrainedTokenizerBase
     close: Close
-    completion: int
+    completion: int  # tokens
 
+    @classmethod
+    def of(cls, args: E1Config, model: str | PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None) -> Self:
+        """Read a model's configuration, and its tokenizer if none is given, and fit the budget into them.
 
-def settle(args: E1Config, model: str | PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None) -> Settled:
-    """Read tokenizer and model configuration, and fit the budget into them.
-
-    Args:
-        args: the configuration; `model_init_kwargs` names the revision.
-        model: a Hub id, a folder or a loaded model.
-        tokenizer: the model's own if `None`.
-
-    Raises:
-        ValueError: marker, budget and model do not fit together.
-        OSError: there is no such model.
-    """
-    name = model if isinstance(model, str) else model.name_or_path
-    hub = {"revision": (args.model_init_kwargs or {}).get("revision"), "trust_remote_code": args.trust_remote_code}
-    if tokenizer is None:
-        tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left", truncation_side="left", **hub)
-    config = AutoConfig.from_pretrained(name, **hub) if isinstance(model, str) else model.config
-    marker = Marker.from_tokenizer(tokenizer, args.marker, args.forced_text)
-    lengths = args.lengths(marker, config.get_text_config().max_position_embeddings)
-    return Settled(tokenizer, Close(marker, lengths.context), lengths.completion)
+        Raises:
+            ValueError: marker, budget and model do not fit together.
+            OSError: there is no such model.
+        """
+        name = model if isinstance(model, str) else model.name_or_path
+        hub = {"revision": (args.model_init_kwargs or {}).get("revision"), "trust_remote_code": args.trust_remote_code}
+        if tokenizer is None:
+            tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left", truncation_side="left", **hub)
+        config = AutoConfig.from_pretrained(name, **hub) if isinstance(model, str) else model.config
+        marker = Marker.from_tokenizer(tokenizer, args.marker, args.forced_text)
+        return cls(tokenizer, *args.fit(marker, config.get_text_config().max_position_embeddings))
 
 
 @dataclass

@@ -5,7 +5,7 @@ import math
 from e1_trl.answers.grade import Grader
 from e1_trl.answers.kinds import kind_of
 from e1_trl.problems.prompts import tokenize
-from e1_trl.training.config import E1Config, Settled
+from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.data import Problems
 
 
@@ -19,17 +19,12 @@ def steps_of(args: E1Config, prompts: int) -> int:
     return math.ceil(args.num_train_epochs * steps_per_epoch)
 
 
-def describe(args: E1Config, kind: str, settled: Settled, problems: Problems, grader: Grader) -> str:
+def describe(args: E1Config, kind: str, facts: ModelFacts, problems: Problems, grader: Grader) -> str:
     """The first prompt, the marker, the budgets, a gold answer graded right and wrong, and the size of the training.
 
-    Args:
-        args: the configuration.
-        kind: the name of what answers are.
-        settled: what it comes to with the model.
-        problems: what is trained and evaluated on.
-        grader: grades as the accuracy reward does.
+    `kind` names what answers are; `grader` grades as the accuracy reward does.
     """
-    tokenizer, marker = settled.tokenizer, settled.close.marker
+    tokenizer, marker = facts.tokenizer, facts.close.marker
     first = problems.train[0]
     ids = tokenize(tokenizer, first["prompt"], args.chat_template_kwargs or {})
     rollouts = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
@@ -44,8 +39,8 @@ def describe(args: E1Config, kind: str, settled: Settled, problems: Problems, gr
             f"marker           {marker.text!r} = {list(marker.ids)}",
             f"forced text      {tokenizer.decode(marker.forced_ids)!r} = {list(marker.forced_ids)}, "
             + (f"closed by the first {marker.close_tokens}" if marker.close_tokens else "which holds no marker"),
-            f"budget           {args.budgets} tokens: completions of up to {settled.completion}",
-            f"context          {settled.close.context} tokens, of which prompts take up to {args.max_prompt_length}",
+            f"budget           {args.budgets} tokens: completions of up to {facts.completion}",
+            f"context          {facts.close.context} tokens, of which prompts take up to {args.max_prompt_length}",
             *kind_of(kind).show(first, grader),
             f"training         {len(problems.train)} prompts, {steps_of(args, len(problems.train))} steps",
             f"a step           {rollouts} rollouts: {args.per_device_train_batch_size} per device x "

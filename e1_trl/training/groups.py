@@ -34,7 +34,7 @@ class Group:
 class GroupReward:
     """A reward that a rollout has beside the others of its group, as for being the shortest that is right.
 
-    A subclass is named in a recipe like any reward: by the dotted path to what makes it.
+    A recipe names a subclass with its arguments, if it takes any: `{name: my_rewards.Shortest}`.
     """
 
     def of(self, group: Group) -> Sequence[float]:
@@ -46,24 +46,6 @@ class GroupReward:
         return [0.0] * len(thinking_tokens)
 
 
-def gathered(rows: Sequence[Mapping[str, Any]], correct: Sequence[float], size: int) -> list[Group]:
-    """The groups of a generation. A collective operation.
-
-    Args:
-        rows: of this process, with the columns that a rollout adds.
-        correct: of all processes, 1, 0, or NaN where it is not known.
-        size: rollouts of a group.
-    """
-    own = [(key_of(row), row["thinking_tokens"], row["solution_tokens"]) for row in rows]
-    keys, thinking, solution = zip(*gather_object(own), strict=True)
-    known = [None if math.isnan(right) else bool(right) for right in correct]
-    tokens = [sum(parts) for parts in zip(thinking, solution, strict=True)]
-    return [
-        Group(keys[start], known[start:end], list(thinking[start:end]), tokens[start:end])
-        for start, end in ((start, start + size) for start in range(0, len(known), size))
-    ]
-
-
 def reward_groups(
     rewards: Sequence[Reward], scores: torch.Tensor, rows: Sequence[Mapping[str, Any]], size: int
 ) -> None:
@@ -72,13 +54,19 @@ def reward_groups(
     Args:
         rewards: the recipe's.
         scores: what they gave, of the rollouts of all processes × rewards.
-        rows, size: as in `gathered`.
+        rows: of this process, with the columns that a rollout adds.
+        size: rollouts of a group.
     """
     of_groups = {column: reward for column, reward in enumerate(rewards) if isinstance(reward, GroupReward)}
     if not of_groups:
         return
+    own = [(key_of(row), row["thinking_tokens"], row["thinking_tokens"] + row["solution_tokens"]) for row in rows]
+    keys, thinking, tokens = map(list, zip(*gather_object(own), strict=True))
     graded = [column for column, reward in enumerate(rewards) if isinstance(reward, Accuracy)]
-    correct = scores[:, graded[0]].tolist() if graded else [math.nan] * len(scores)
-    groups = gathered(rows, correct, size)
-    for column, reward in of_groups.items():
-        scores[:, column] = torch.tensor([given for group in groups for given in reward.of(group)])
+    known = scores[:, graded[0]].tolist() if graded else [math.nan] * len(scores)
+    correct = [None if math.isnan(each) else bool(each) for each in known]
+    for start in range(0, len(keys), size):
+        part = slice(start, start + size)
+        group = Group(keys[start], correct[part], thinking[part], tokens[part])
+        for column, reward in of_groups.items():
+            scores[part, column] = torch.tensor(reward.of(group))

@@ -5,14 +5,12 @@ Knows nothing about training: of a recipe it reads the key `accelerate_config` o
 
 import argparse
 import logging
-import os
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from importlib.util import find_spec
-from pathlib import Path
 
 import yaml
 
@@ -22,24 +20,16 @@ from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
 LAUNCHER = (sys.executable, "-m", "accelerate.commands.launch")
 
 
-def _configured(recipe: Path) -> str | None:
-    """The Accelerate configuration that a recipe names."""
-    settings = yaml.safe_load(recipe.read_text())
-    if not isinstance(settings, dict):
-        raise ValueError(f"{recipe} is no recipe, which is a YAML file of lines `field: value`")
-    return settings.get("accelerate_config")
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="e1 train",
         usage="e1 train [--config RECIPE] [--accelerate_config NAME] [--num_processes N] [--FIELD VALUE ...]",
         description="Train a recipe through `accelerate launch`; any field of it can be overridden on the line.",
+        epilog="All other fields are TRL's: python -m e1_trl.train --help lists them.",
         add_help=False,
         allow_abbrev=False,
     )
     parser.add_argument("-h", "--help", action="store_true", help="list these options and our own fields of a recipe")
-    parser.add_argument("--help_all", action="store_true", help="list TRL's and Transformers' fields as well")
     parser.add_argument("--config", metavar="RECIPE", help=f"a file, or one of {', '.join(shipped('recipes'))}")
     parser.add_argument(
         "--accelerate_config",
@@ -51,7 +41,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def command(argv: list[str]) -> list[str]:
+def print_help() -> None:
+    """Print our options, and our own fields of a recipe."""
+    parser = _parser()
+    group = parser.add_argument_group("our own fields of a recipe")
+    for field in (*fields(BudgetedTraining), *fields(RecipeArguments)):
+        if field.name != "accelerate_config":  # which is an option of the launcher
+            default = "" if field.default in (None, MISSING) else f" ({field.default})"
+            described = f"{field.metadata['help']}{default}".replace("%", "%%")
+            group.add_argument(f"--{field.name}", metavar="VALUE", help=described)
+    parser.print_help()
+
+
+def command(argv: Sequence[str]) -> list[str]:
     """The command line that trains: Python, `accelerate launch` with its options, `e1_trl.train` with its own.
 
     Raises:
@@ -59,26 +61,20 @@ def command(argv: list[str]) -> list[str]:
         OSError, yaml.YAMLError: a recipe that cannot be read.
     """
     options, overrides = _parser().parse_known_args(argv)
-    recipe = None if options.config is None else resource("recipes", options.config)
-    accelerate_config = options.accelerate_config or (recipe and _configured(recipe))
+    accelerate_config, recipe = options.accelerate_config, []
+    if options.config is not None:
+        file = resource("recipes", options.config)
+        settings = yaml.safe_load(file.read_text())
+        if not isinstance(settings, dict):
+            raise ValueError(f"{file} is no recipe, which is a YAML file of lines `field: value`")
+        accelerate_config = accelerate_config or settings.get("accelerate_config")
+        recipe = ["--config", str(file)]
     launch = [*LAUNCHER]
     if accelerate_config:
         launch += ["--config_file", str(resource("accelerate_configs", accelerate_config))]
     if options.num_processes is not None:
         launch += ["--num_processes", str(options.num_processes)]
-    return [*launch, "-m", "e1_trl.train", *([] if recipe is None else ["--config", str(recipe)]), *overrides]
-
-
-def _own_fields() -> str:
-    """What our own fields of a recipe are, as `--help` lists them."""
-    parser = argparse.ArgumentParser(usage=argparse.SUPPRESS, add_help=False)
-    group = parser.add_argument_group("our own fields of a recipe")
-    for field in (*fields(BudgetedTraining), *fields(RecipeArguments)):
-        if field.name != "accelerate_config":  # which is an option of the launcher
-            default = "" if field.default in (None, MISSING) else f" ({field.default})"
-            described = f"{field.metadata['help']}{default}".replace("%", "%%")
-            group.add_argument(f"--{field.name}", metavar="VALUE", help=described)
-    return parser.format_help()
+    return [*launch, "-m", "e1_trl.train", *recipe, *overrides]
 
 
 def _launch(words: Sequence[str]) -> None:
@@ -93,32 +89,25 @@ def _launch(words: Sequence[str]) -> None:
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     try:
         launch_command(launch_command_parser().parse_args(words))
+        return
     except subprocess.CalledProcessError as error:
         rank, status = 0, error.returncode
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         status = failure.exitcode
-    else:
-        return
-    if status < 0:
-        name = {known.value: known.name for known in signal.Signals}.get(-status, f"signal {-status}")
-        sys.exit(f"e1 train: process {rank} was killed by {name}" + ", as where memory runs out" * (name == "SIGKILL"))
-    sys.exit(status)
+    if status >= 0:
+        sys.exit(status)
+    name = signal.Signals(-status).name
+    sys.exit(f"e1 train: process {rank} was killed by {name}" + ", as where memory runs out" * (name == "SIGKILL"))
 
 
 def main(argv: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if argv is None else argv
-    options = _parser().parse_known_args(arguments)[0]
-    if not arguments or options.help or options.help_all:
-        _parser().print_help()
-    if not arguments or options.help:
-        print(f"\n{_own_fields()}\nAll others are TRL's: e1 train --help_all lists them.")
+    if not arguments or _parser().parse_known_args(arguments)[0].help:
+        print_help()
         return
     if find_spec("trl") is None or find_spec("accelerate") is None:
         sys.exit("e1 train: TRL is not installed; pip install 'e1-trl[train]' brings it, 'e1-trl[gpu]' also vLLM")
-    if options.help_all:
-        print("\nFields of a recipe:\n", flush=True)
-        os.execv(sys.executable, [sys.executable, "-m", "e1_trl.train", "--help"])
     try:
         line = command(arguments)
     except (ValueError, OSError, yaml.YAMLError) as error:

@@ -6,6 +6,7 @@ Everything that is logged goes to `report_to` and `trainer_state.json` as well; 
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerState
@@ -14,16 +15,8 @@ from e1_trl.rollout import Completion, ThinkingEnd
 
 SHOWN = 600  # characters of a prompt, a thinking or a solution
 ENDS = (ThinkingEnd.FORCED, ThinkingEnd.CLOSED, ThinkingEnd.EOS)
-
 ACCURACIES = ("rewards/accuracy/mean", "rewards/accuracy_reward/mean")
-
-
-def duration(seconds: float) -> str:
-    """Seconds as a person would say them, such as `40 s`, `12 min` or `3 h 05 min`."""
-    minutes = round(seconds / 60)
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+BUDGET = "eval_budget/"  # of what a validation logs
 
 
 def summary(logs: Mapping[str, float], prefix: str = "") -> list[str]:
@@ -43,19 +36,15 @@ def summary(logs: Mapping[str, float], prefix: str = "") -> list[str]:
     ]
 
 
-def budget_summaries(logs: Mapping[str, float]) -> list[list[str]]:
-    """The parts of a line for each budget that `BudgetEvaluation` has logged."""
-    budgets = dict.fromkeys(name.split("/")[1] for name in logs if name.startswith("eval_budget/"))
+def budget_summary(logs: Mapping[str, float], budget: str) -> list[str]:
+    """The same of a validation at a budget; there is no accuracy where the grader failed on everything."""
+    start = f"{BUDGET}{budget}/"
+    log = {name.removeprefix(start): value for name, value in logs.items() if name.startswith(start)}
     return [
-        [
-            f"budget {budget}",
-            # There is none where the grader failed on everything.
-            *([] if (right := logs.get(f"eval_budget/{budget}/accuracy")) is None else [f"accuracy {right:.1%}"]),
-            f"forced {logs[f'eval_budget/{budget}/forced_ratio']:.0%}",
-            f"tokens {logs[f'eval_budget/{budget}/thinking_tokens']:.0f} + "
-            f"{logs[f'eval_budget/{budget}/solution_tokens']:.0f}",
-        ]
-        for budget in budgets
+        f"budget {budget}",
+        *([f"accuracy {log['accuracy']:.1%}"] if "accuracy" in log else []),
+        f"forced {log['forced_ratio']:.0%}",
+        f"tokens {log['thinking_tokens']:.0f} + {log['solution_tokens']:.0f}",
     ]
 
 
@@ -73,27 +62,26 @@ def transcripts(
         rewards: of each.
         count: how many to show; two if unset.
     """
+
+    def text(ids: list[int]) -> str:
+        decoded = tokenizer.decode(ids)
+        return decoded if len(decoded) <= SHOWN else f"{decoded[: SHOWN // 2]} […] {decoded[-SHOWN // 2 :]}"
+
     ends = [completion.thinking_end for _, completion in rollouts]
     order = sorted(range(len(ends)), key=lambda at: (ends[:at].count(ends[at]), ENDS.index(ends[at])))
-    return "\n".join(
-        f"--- thinking {ends[at]} after {completion.thinking_tokens} tokens, solution of {completion.solution_tokens}"
-        f"{' and cut' * completion.truncated}, reward {rewards[at]:.3f}\n{_shortened(tokenizer, prompt)}\n"
-        + "‖".join(_shortened(tokenizer, part) for part in _parts(completion))
-        for at in order[: 2 if count is None else count]
-        for prompt, completion in [rollouts[at]]
-    )
-
-
-def _parts(completion: Completion) -> list[list[int]]:
-    """Thinking, forced tokens and solution; all of it in one, where nothing was forced."""
-    ids, thought = completion.token_ids.tolist(), completion.thinking_tokens
-    close = thought + completion.forced_tokens
-    return [ids[:thought], ids[thought:close], ids[close:]] if completion.forced_tokens else [ids]
-
-
-def _shortened(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:
-    text = tokenizer.decode(ids)
-    return text if len(text) <= SHOWN else f"{text[: SHOWN // 2]} […] {text[-SHOWN // 2 :]}"
+    shown = []
+    for at in order[: 2 if count is None else count]:
+        prompt, completion = rollouts[at]
+        ids, thought = completion.token_ids.tolist(), completion.thinking_tokens
+        close = thought + completion.forced_tokens
+        parts = [ids[:thought], ids[thought:close], ids[close:]] if completion.forced_tokens else [ids]
+        shown += [
+            f"--- thinking {ends[at]} after {thought} tokens, solution of {completion.solution_tokens}"
+            f"{' and cut' * completion.truncated}, reward {rewards[at]:.3f}",
+            text(prompt),
+            "‖".join(map(text, parts)),
+        ]
+    return "\n".join(shown)
 
 
 class Once(logging.Filter):
@@ -104,11 +92,9 @@ class Once(logging.Filter):
         self._seen: set[str] = set()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the message is new."""
-        message = record.getMessage()
-        is_new = message not in self._seen
-        self._seen.add(message)
-        return is_new
+        before = len(self._seen)
+        self._seen.add(record.getMessage())
+        return len(self._seen) > before
 
 
 class Progress(TrainerCallback):
@@ -135,14 +121,19 @@ class Progress(TrainerCallback):
             return
         step = f"step {state.global_step}/{state.max_steps}"
         if "train_runtime" in logs:  # which may hold the metrics of steps that no line was about, too
-            print(f"trained {len(self._steps)} steps in {duration(logs['train_runtime'])}", flush=True)
+            print(f"trained {len(self._steps)} steps in {_duration(logs['train_runtime'])}", flush=True)
         elif "reward" in logs:
             recent = self._steps[self._shown :]
             self._shown = len(self._steps)
             left = (state.max_steps - state.global_step) * sum(self._steps) / len(self._steps)
-            pace = [f"{sum(recent) / len(recent):.1f} s/step", f"{duration(left)} left"]
+            pace = [f"{sum(recent) / len(recent):.1f} s/step", f"{_duration(left)} left"]
             print(" | ".join([step, *summary(logs), *pace]), flush=True)
         elif "eval_reward" in logs:
             print(" | ".join([step, "evaluation", *summary(logs, "eval_")]), flush=True)
-        for parts in budget_summaries(logs):
-            print(" | ".join([step, *parts]), flush=True)
+        for budget in dict.fromkeys(name.split("/")[1] for name in logs if name.startswith(BUDGET)):
+            print(" | ".join([step, *budget_summary(logs, budget)]), flush=True)
+
+
+def _duration(seconds: float) -> str:
+    """Hours, minutes and seconds, as `3:05:00`."""
+    return str(timedelta(seconds=round(seconds)))

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,10 @@ def resolved(argv: Sequence[str], parsed: Iterable[Any]) -> dict[str, Any]:
         argv: the command line, as `TrlParser` has read it.
         parsed: what it has made of it.
     """
-    words = [word.partition("=") for word in argv if word.startswith("--")]
-    named = [name.removeprefix("--").replace("-", "_") for name, _, _ in words]
-    written = [value for name, _, value in words if name == "--config" and value]
-    written += [after for word, after in pairwise(argv) if word == "--config"]
-    recipe: dict[str, Any] = yaml.safe_load(Path(written[-1]).read_text()) if written else {}
+    recipe: dict[str, Any] = {}
+    if "--config" in argv:
+        recipe = yaml.safe_load(Path(argv[argv.index("--config") + 1]).read_text())
+    named = [word.partition("=")[0].removeprefix("--").replace("-", "_") for word in argv if word.startswith("--")]
     for record in parsed:
         for name in named:
             field = name if hasattr(record, name) else name.removeprefix("no_")
@@ -37,7 +35,7 @@ def secrets_in(value: Any) -> list[str]:
     """The names of fields, at any depth, that hold a secret."""
     if isinstance(value, dict):
         own = [str(name) for name, held in value.items() if name in SECRETS and isinstance(held, str)]
-        return own + [name for held in value.values() for name in secrets_in(held)]
+        return own + secrets_in(list(value.values()))
     return [name for held in value for name in secrets_in(held)] if isinstance(value, list) else []
 
 

@@ -84,8 +84,6 @@ TRLS_REWARDS: dict[str, Reward] = {
     "think_format_reward": think_format_reward,
     "get_soft_overlong_punishment": get_soft_overlong_punishment(max_completion_len=1280, soft_punish_cache=256),
 }
-
-
 # TRL's that take arguments; what makes one has its own name.
 TRLS_FACTORIES: dict[str, Callable[..., Reward]] = {
     factory.__name__: factory
@@ -113,7 +111,18 @@ def make_rewards(
             f"reward_weights has {len(weights)} values for the {len(specs)} rewards {', '.join(map(str, specs))}"
         )
     known: dict[str, Reward] = {"accuracy": Accuracy(grader), "format": format_reward, **TRLS_REWARDS}
-    return [_named(spec, known) if isinstance(spec, str) else _made(spec) for spec in specs]
+    rewards = []
+    for spec in specs:
+        if isinstance(spec, str):
+            rewards.append(_named(spec, known))
+            continue
+        arguments = {field: value for field, value in spec.items() if field != "name"}
+        factory = _named(str(spec.get("name")), TRLS_FACTORIES)
+        try:
+            rewards.append(factory(**arguments))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"the reward {spec.get('name')} cannot be made with {arguments}: {error}") from error
+    return rewards
 
 
 def _named(name: str, known: Mapping[str, Any]) -> Any:
@@ -129,16 +138,6 @@ def _named(name: str, known: Mapping[str, Any]) -> Any:
         return getattr(import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"the reward {name!r} cannot be imported: {error}") from error
-
-
-def _made(spec: Mapping[str, Any]) -> Reward:
-    arguments = {field: value for field, value in spec.items() if field != "name"}
-    factory = _named(str(spec.get("name")), TRLS_FACTORIES)
-    try:
-        reward: Reward = factory(**arguments)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"the reward {spec.get('name')} cannot be made with {arguments}: {error}") from error
-    return reward
 
 
 def sees_all(reward: Reward) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import is_peft_model
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, ProgressCallback
 from trl import GRPOTrainer
 from trl.extras.profiling import profiling_context
@@ -27,9 +27,9 @@ from e1_trl.checkpoints.origin import Origin
 from e1_trl.engines.colocated import make_training_engine
 from e1_trl.engines.starting import starting
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
-from e1_trl.training.budgets import Generation, draws
-from e1_trl.training.config import E1Config, settle
-from e1_trl.training.data import AnyDataset, check_columns, check_size, keep_short
+from e1_trl.training.budgets import Draw, Generation, key_of
+from e1_trl.training.config import E1Config, ModelFacts
+from e1_trl.training.data import check_size, checked
 from e1_trl.training.groups import reward_groups
 from e1_trl.training.logprob_gap import LogprobGap, warn_beforehand
 from e1_trl.training.master_weights import MasterWeights
@@ -42,10 +42,11 @@ logger = logging.getLogger(__name__)
 class E1Trainer(GRPOTrainer):
     """GRPO in which every completion is sampled under the separate budgets of Elastic Reasoning.
 
-    Takes what `GRPOTrainer` takes, except `rollout_func`, `tools` and `environment_factory`; prompts longer than
-    `max_prompt_length` are dropped, with a count. Reward functions receive, besides the dataset's columns, one value
-    per completion of `solution_text` (what follows the close, which is what is graded; "" if there is none),
-    `thinking_end` (`"closed"`, `"forced"` or `"eos"`), `thinking_tokens`, `solution_tokens` and `solution_truncated`.
+    Takes what `GRPOTrainer` takes, except `rollout_func`, `tools`, `environment_factory` and datasets that are not
+    loaded; prompts longer than `max_prompt_length` are dropped, with a count. Reward functions receive, besides the
+    dataset's columns, one value per completion of `solution_text` (what follows the close, which is what is graded; ""
+    if there is none), `thinking_end` (`"closed"`, `"forced"` or `"eos"`), `thinking_tokens`, `solution_tokens` and
+    `solution_truncated`.
 
     `details` are for the model card; the training script adds what it knows.
 
@@ -61,14 +62,14 @@ class E1Trainer(GRPOTrainer):
         model: str | PreTrainedModel,
         reward_funcs: Reward | list[Reward],
         args: E1Config,
-        train_dataset: Dataset | IterableDataset,
-        eval_dataset: Dataset | IterableDataset | dict[str, Dataset | IterableDataset] | None = None,
+        train_dataset: Dataset,
+        eval_dataset: Dataset | None = None,
         processing_class: PreTrainedTokenizerBase | None = None,
         **kwargs: Any,
     ):
         if own := {"rollout_func", "tools", "environment_factory"} & kwargs.keys():
             raise ValueError(f"E1Trainer makes its own rollouts; it does not take {sorted(own)}")
-        settled = settle(args, model, processing_class)
+        facts = ModelFacts.of(args, model, processing_class)
         rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
         if whole := [
             reward if isinstance(reward, str) else get_callable_name(reward) for reward in rewards if sees_all(reward)
@@ -77,22 +78,13 @@ class E1Trainer(GRPOTrainer):
                 "the rewards %s see the whole completion, thinking included; `solution_text` is only what is graded",
                 ", ".join(whole),
             )
-
-        def prepared(dataset: AnyDataset) -> AnyDataset:
-            check_columns(dataset, rewards, args)
-            return keep_short(dataset, settled.tokenizer, args)
-
         with args.main_process_first(desc="checking the prompts"):
-            train_dataset = prepared(train_dataset)
-            check_size(train_dataset, args)
-            if isinstance(eval_dataset, dict):
-                eval_dataset = {name: prepared(dataset) for name, dataset in eval_dataset.items()}
-            elif eval_dataset is not None:
-                eval_dataset = prepared(eval_dataset)
-
+            train_dataset = check_size(checked(train_dataset, rewards, args, facts.tokenizer), args)
+            if eval_dataset is not None:
+                eval_dataset = checked(eval_dataset, rewards, args, facts.tokenizer)
         args = copy.copy(args)
-        args.max_completion_length = settled.completion
-        args.vllm_max_model_length = settled.close.context
+        args.max_completion_length = facts.completion
+        args.vllm_max_model_length = facts.close.context
         revision = (args.model_init_kwargs or {}).get("revision")
         with starting(revision if args.vllm_mode == "colocate" else None, args.world_size):
             super().__init__(
@@ -101,12 +93,12 @@ class E1Trainer(GRPOTrainer):
                 args=args,
                 train_dataset=train_dataset,
                 eval_dataset=eval_dataset,
-                processing_class=settled.tokenizer,
+                processing_class=facts.tokenizer,
                 rollout_func=E1Trainer.rollout,
                 **kwargs,
             )
         warn_beforehand(args.top_p, self.model)
-        self.close = settled.close
+        self.close = facts.close
         origin = Origin.of(model if isinstance(model, str) else model.name_or_path, revision)
         self.details = Details(Trained.of(self.close.marker, args.forced_text, args.budgets.largest), origin)
         self._table_step: int | None = None  # when a table of completions was last logged
@@ -115,7 +107,7 @@ class E1Trainer(GRPOTrainer):
         self._rollouts: list[tuple[list[int], Completion]] = []  # of these
         self._rewards: list[float] = []  # of these
         self._gap = LogprobGap()
-        self.budget_evaluation: Callable[[], dict[str, float]] | None = None
+        self.validation: Callable[[], dict[str, float]] | None = None
         for callback in (PrinterCallback, ProgressCallback):
             self.remove_callback(callback)
         self.add_callback(Progress())
@@ -134,9 +126,11 @@ class E1Trainer(GRPOTrainer):
         prompt_ids, _, _ = trainer._tokenize_prompts(prompts)
         with profiling_context(trainer, "vLLM.generate"):  # as TRL names it; validation is not a part of it
             generation = trainer._next_generation(trainer.model.training)
-            rows, first = trainer._rows, trainer.accelerator.process_index * len(prompts)
-            each = draws(rows, first, generation, trainer.args.seed)
-            budgets = [trainer.args.budgets.at(draw) for draw in each]
+            first = trainer.accelerator.process_index * len(prompts)
+            budgets = [
+                trainer.args.budgets.at(Draw(trainer.args.seed, generation, key_of(row), first + at))
+                for at, row in enumerate(trainer._rows)
+            ]
             completions = trainer._complete(prompt_ids, budgets, generation)
         trainer._rollouts = list(zip(prompt_ids, completions, strict=True))
 
@@ -186,10 +180,10 @@ class E1Trainer(GRPOTrainer):
             print(transcripts(self.processing_class, self._rollouts, self._rewards, count), flush=True)
 
     def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
-        """What a `BudgetEvaluation` measures if there is one, and TRL's evaluation at the training budget if not."""
-        if self.budget_evaluation is None:
+        """What a `Validation` measures if there is one, and TRL's evaluation at the training budget if not."""
+        if self.validation is None:
             return super().evaluate(*arguments, **options)
-        metrics = self.budget_evaluation()
+        metrics = self.validation()
         self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 

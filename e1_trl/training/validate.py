@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,17 +24,16 @@ from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.answers.kinds import PROGRAMS, kind_of, make_grader
 from e1_trl.answers.programs.rows import SOLUTIONS, in_block, references
 from e1_trl.atomic import StoreError, write_atomically
-from e1_trl.problems.selection import identity
 from e1_trl.recipes import resource
 from e1_trl.training.config import E1ScriptArguments
-from e1_trl.training.data import reader
+from e1_trl.training.data import read_split
 
-BATCH = 64  # problems between two movements of the progress bar
+BATCH = 64  # problems
 
 
 @dataclass
-class ValidationArguments:
-    """What validation is told besides the recipe."""
+class ValidateArguments:
+    """What the command is told besides the recipe."""
 
     solution_column: str = field(default=SOLUTIONS, metadata={"help": "Column of known solutions, a text or a list."})
     tried: int = field(
@@ -42,78 +41,70 @@ class ValidationArguments:
     )
     output: str | None = field(default=None, metadata={"help": "File to write; unset: the recipe's `exclude`."})
 
-    def __post_init__(self) -> None:
-        if self.tried < 1:
-            raise ValueError(f"tried is {self.tried}; at least one solution must be")
 
-
-def failing(problems: Dataset, solution_column: str, tried: int, grader: Grader) -> Iterator[list[Outcome | None]]:
-    """For each batch of problems, how their first `tried` solutions ended; None where there is none.
+def outcomes_of(problems: Dataset, solution_column: str, tried: int, grader: Grader) -> list[Outcome | None]:
+    """How the first `tried` solutions of each problem ended; None where there is none.
 
     That is: correct if one is, ungraded if the grader failed on one, which is no reason to leave a problem out, and
     else how the last one ended.
     """
-    for start in range(0, len(problems), BATCH):
-        rows = problems.select(range(start, min(start + BATCH, len(problems)))).to_list()
+    ended: list[Outcome | None] = []
+    for batch in tqdm(problems.iter(BATCH), "Trying known solutions", -(-len(problems) // BATCH), unit="batch"):
+        rows = [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
         known = [references(row, solution_column)[:tried] for row in rows]
         outcomes: list[Outcome | None] = [None] * len(rows)
         for turn in range(tried):
-            open_ = [i for i, found in enumerate(known) if len(found) > turn and outcomes[i] is not Outcome.CORRECT]
-            if not open_:
+            left = [i for i, each in enumerate(known) if len(each) > turn and outcomes[i] is not Outcome.CORRECT]
+            if not left:
                 break
-            grades = grader.grade([in_block(known[i][turn]) for i in open_], [rows[i]["answers"] for i in open_])
-            for i, grade in zip(open_, grades, strict=True):
+            grades = grader.grade([in_block(known[i][turn]) for i in left], [rows[i]["answers"] for i in left])
+            for i, grade in zip(left, grades, strict=True):
                 if outcomes[i] is not Outcome.UNGRADED or grade.correct:
                     outcomes[i] = grade.outcome
-        yield outcomes
+        ended += outcomes
+    return ended
 
 
-def validate(
-    script_args: E1ScriptArguments, mixture: DatasetMixtureConfig, arguments: ValidationArguments
-) -> dict[str, int]:
-    """Try every problem, write those that fail, and say how many ended how.
+def validate(script_args: E1ScriptArguments, mixture: DatasetMixtureConfig, arguments: ValidateArguments) -> None:
+    """Try every problem, write those that fail, and print how many ended how.
 
     Raises:
         ValueError, OSError, StoreError: one line about what is wrong with the recipe, its dataset or this machine.
     """
-    output = arguments.output or script_args.exclude
+    output, column = arguments.output or script_args.exclude, arguments.solution_column
     if kind_of(script_args.grader) is not PROGRAMS:
         raise ValueError(
             f"the recipe's grader is {script_args.grader!r}; only programs bring solutions that can be run"
         )
+    if arguments.tried < 1:
+        raise ValueError(f"tried is {arguments.tried}; at least one solution must be")
     if not output:
         raise ValueError("neither the recipe's `exclude` nor `output` names a file to write")
     script_args.exclude = None
     with make_grader(script_args, len(os.sched_getaffinity(0))) as grader:
-        problems = reader(script_args, mixture, 0, True)(script_args.dataset_train_split)
-        if arguments.solution_column not in problems.column_names:
+        problems = read_split(script_args, mixture, 0, True, script_args.dataset_train_split)
+        if column not in problems.column_names:
             raise ValueError(
-                f"there is no column {arguments.solution_column!r} of solutions; the columns are "
-                f"{', '.join(problems.column_names)}; name one as solution_column"
+                f"there is no column {column!r} of solutions; the columns are {', '.join(problems.column_names)}; name "
+                "one as solution_column"
             )
-        outcomes: list[Outcome | None] = []
-        with tqdm(total=len(problems), desc="Trying known solutions", unit="problem") as bar:
-            for batch in failing(problems, arguments.solution_column, arguments.tried, grader):
-                outcomes += batch
-                bar.update(len(batch))
-    kept = (None, Outcome.CORRECT, Outcome.UNGRADED)
+        outcomes = outcomes_of(problems, column, arguments.tried, grader)
     lines = [
-        json.dumps({"id": identity(problem), "outcome": outcome, "problem": problem.strip()[:80]})
-        for problem, outcome in zip(problems["problem"], outcomes, strict=True)
-        if outcome not in kept
+        json.dumps({"id": key, "outcome": outcome, "problem": problem.strip()[:80]}) + "\n"
+        for key, problem, outcome in zip(problems["key"], problems["problem"], outcomes, strict=True)
+        if outcome not in (None, Outcome.CORRECT, Outcome.UNGRADED)
     ]
     Path(output).parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(Path(output), lambda file: file.write_text("".join(line + "\n" for line in lines)))
+    write_atomically(Path(output), lambda file: file.write_text("".join(lines)))
     counts = Counter("no solution" if outcome is None else str(outcome) for outcome in outcomes)
     print(f"{len(lines)} of {len(problems)} problems fail; wrote {output}")
     print(", ".join(f"{name} {count}" for name, count in counts.most_common()))
-    return dict(counts)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Validate the recipe that the arguments (unset: the command line's) name."""
     words = list(sys.argv[1:] if argv is None else argv)
-    parser = TrlParser((E1ScriptArguments, DatasetMixtureConfig, ValidationArguments))
+    parser = TrlParser((E1ScriptArguments, DatasetMixtureConfig, ValidateArguments))
     try:
         if "--config" in words[:-1]:
             at = words.index("--config") + 1

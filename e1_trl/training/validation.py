@@ -3,13 +3,14 @@
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 
-from e1_trl.answers.grade import Grade, Grader, Outcome
+from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.budget import Budget
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.trainer import E1Trainer
@@ -19,21 +20,9 @@ logger = logging.getLogger(__name__)
 PREFIX = "eval_budget/"  # of what is logged
 
 
-def share(count: int, process: int, processes: int) -> list[int]:
-    """The indices of `count` prompts that one of several processes answers.
-
-    All take equally many, since tensor-parallel groups run together: some indices may come twice, none is left out.
-    """
-    return [min(index, count - 1) for index in range(process, -(-count // processes) * processes, processes)]
-
-
-def verdict(grade: Grade) -> bool | None:
-    """Whether an answer is right; None if its grader failed."""
-    return None if grade.outcome is Outcome.UNGRADED else grade.correct
-
-
-class BudgetEvaluation(TrainerCallback):
-    """What the trainer evaluates once `trainer.add_callback(BudgetEvaluation(trainer, ...))` is called.
+@dataclass(eq=False)
+class Validation(TrainerCallback):
+    """What the trainer evaluates once `trainer.add_callback(Validation(trainer, ...))` is called.
 
     Answers all prompts at every budget, with the training's temperature and top_p, and logs
     `eval_budget/<budget>/accuracy`, which `metric_for_best_model` may name, `thinking_tokens` and `solution_tokens`
@@ -41,28 +30,22 @@ class BudgetEvaluation(TrainerCallback):
     `eval_strategy` says, before the first step and after the last, but not again at the step of the checkpoint that a
     run resumes from.
 
-    Args:
+    Attributes:
         trainer: whose engine and weights are used.
-        prompts: the columns `prompt`, `answers`, and `prompt_tokens`, as `e1_trl.training.data.load` makes them.
+        prompts: the columns `prompt` and `answers`, as `e1_trl.training.data.load` makes them.
         budgets: budgets that fit the engine's context.
         grader: grades the solutions.
         samples: answers to each prompt at each budget, whose accuracies are averaged.
-
-    Raises:
-        ValueError: a budget does not fit the engine's context.
     """
 
-    def __init__(
-        self, trainer: E1Trainer, prompts: Dataset, budgets: Sequence[Budget], grader: Grader, samples: int = 1
-    ):
-        for budget in budgets:
-            budget.thinking_limit(max(prompts["prompt_tokens"]), trainer.close)
-        self.trainer = trainer
-        self.prompts = prompts
-        self.budgets = budgets
-        self.grader = grader
-        self.samples = samples
-        trainer.budget_evaluation = self.evaluate
+    trainer: E1Trainer
+    prompts: Dataset
+    budgets: Sequence[Budget]
+    grader: Grader
+    samples: int = 1
+
+    def __post_init__(self) -> None:
+        self.trainer.validation = self.evaluate
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         at_this_step = (entry for entry in state.log_history if entry["step"] == state.global_step)
@@ -74,23 +57,30 @@ class BudgetEvaluation(TrainerCallback):
             control.should_evaluate = True
 
     def evaluate(self) -> dict[str, float]:
-        """Answer and grade at the weights of now. Every process takes its part of the prompts.
+        """Answer and grade at the weights of now. Every process takes its part of the prompts, some of them twice.
 
         Returns:
             What is logged, and NaN for an accuracy that is not, since nothing could be graded: no checkpoint is best.
         """
         trainer, accelerator = self.trainer, self.trainer.accelerator
-        answers = len(self.prompts) * self.samples
-        own = share(answers, accelerator.process_index, accelerator.num_processes)
-        prompts = self.prompts.select([index // self.samples for index in own])
+        answers = list(range(len(self.prompts) * self.samples))
+        # All take equally many, since tensor-parallel groups run together.
+        with accelerator.split_between_processes(answers, apply_padding=True) as own:
+            prompts = self.prompts.select([index // self.samples for index in own])
         logs: dict[str, float] = {}
         for budget in self.budgets:
             completions = trainer.complete(list(prompts["prompt"]), budget)
             grades = self.grader.grade(trainer.solution_texts(completions), list(prompts["answers"]))
             rows = gather_object(
                 [
-                    (index, verdict(grade), c.thinking_tokens, c.solution_tokens, c.thinking_end is ThinkingEnd.FORCED)
-                    for index, grade, c in zip(own, grades, completions, strict=True)
+                    (
+                        index,
+                        None if grade.outcome is Outcome.UNGRADED else grade.correct,
+                        completion.thinking_tokens,
+                        completion.solution_tokens,
+                        completion.thinking_end is ThinkingEnd.FORCED,
+                    )
+                    for index, grade, completion in zip(own, grades, completions, strict=True)
                 ]
             )
             unique = list({row[0]: row[1:] for row in rows}.values())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import BASE
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from trl import DatasetMixtureConfig
 from trl.rewards import accuracy_reward
@@ -16,9 +16,11 @@ from trl.scripts.utils import DatasetConfig
 
 from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.training.config import E1Config, E1ScriptArguments
-from e1_trl.training.data import check_columns, keep_short, load
+from e1_trl.training.data import Problems, checked, load
 from e1_trl.training.rewards import Accuracy, format_reward
 from e1_trl.training.trainer import E1Trainer
+
+ACCURACY = Accuracy(MathematicsGrader(time_limit=1.0, workers=1))
 
 
 def config(**fields: Any) -> E1Config:
@@ -29,6 +31,17 @@ def config(**fields: Any) -> E1Config:
 @pytest.fixture(scope="module")
 def tokenizer() -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(BASE)
+
+
+def loaded(
+    tokenizer: PreTrainedTokenizerBase,
+    args: E1Config | None = None,
+    mixture: DatasetMixtureConfig | None = None,
+    **fields: Any,
+) -> Problems:
+    """The problems of a recipe with these fields."""
+    recipe = E1ScriptArguments(**{"instruction": "", **fields})
+    return load(recipe, mixture or DatasetMixtureConfig(), args or config(), tokenizer, [])
 
 
 def sums(*problems: str) -> Dataset:
@@ -42,48 +55,44 @@ def write(file: Path, *rows: dict[str, Any]) -> str:
     return str(file)
 
 
-@pytest.mark.parametrize("column", ["solution_text", "thinking_end", "solution_tokens"])
-def test_a_column_with_the_name_of_a_rollouts_is_refused_before_the_model_loads(column: str) -> None:
-    dataset = sums("a=3;a?").add_column(column, ["x"])
-    with pytest.raises(ValueError, match=f"the dataset's column '{column}' is also one of the rollout's; rename it"):
-        E1Trainer(str(BASE), [format_reward], config(thinking_budget=8, solution_budget=8), dataset)
-
-
-def test_a_reward_without_its_column_is_refused_before_the_model_loads() -> None:
-    dataset = sums("a=3;a?")
-    with pytest.raises(ValueError, match=r"the reward accuracy_reward takes 'solution', which is no column .*answers"):
-        E1Trainer(str(BASE), [accuracy_reward], config(thinking_budget=8, solution_budget=8), dataset)
-    accuracy = Accuracy(MathematicsGrader(time_limit=1.0, workers=1))
-    check_columns(dataset, [accuracy, format_reward], config())
-    with pytest.raises(ValueError, match="the reward accuracy_reward takes 'solution'"):
-        check_columns(dataset, [partial(accuracy_reward)], config())
-    with pytest.raises(ValueError, match="the reward accuracy takes 'answers'"):
-        check_columns(dataset, [accuracy], config(remove_unused_columns=True))
-
-
-def test_fewer_prompts_than_a_generation_takes_are_refused_and_a_reward_model_sees_all(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize(
+    ("columns", "rewards", "fields", "message"),
+    [
+        (["solution_text"], [], {}, "the dataset's column 'solution_text' is also one of the rollout's; rename it"),
+        (["thinking_end"], [], {}, "the dataset's column 'thinking_end' is also one of the rollout's; rename it"),
+        (["images"], [], {}, "column 'images'; budgeted rollouts take text only"),
+        ([], [accuracy_reward], {}, "the reward accuracy_reward takes 'solution', which is no column .*answers"),
+        ([], [partial(accuracy_reward)], {}, "the reward accuracy_reward takes 'solution'"),
+        ([], [ACCURACY], {"remove_unused_columns": True}, "the reward accuracy takes 'answers'"),
+    ],
+)
+def test_columns_that_rewards_cannot_work_with_are_refused(
+    columns: list[str], rewards: list[Any], fields: dict[str, Any], message: str, tokenizer: PreTrainedTokenizerBase
 ) -> None:
+    dataset = sums("a=3;a?")
+    for column in columns:
+        dataset = dataset.add_column(column, ["x"])
+    with pytest.raises(ValueError, match=message):
+        checked(dataset, rewards, config(**fields), tokenizer)
+
+
+def test_a_trainer_refuses_a_dataset_before_its_model_loads(caplog: pytest.LogCaptureFixture) -> None:
     args = config(thinking_budget=8, solution_budget=8, per_device_train_batch_size=32, num_generations=8)
-    with pytest.raises(ValueError, match="1 prompts are too few to train on: one generation takes 4"):
-        E1Trainer(str(BASE), torch.nn.Linear(1, 1), args, sums("a=3;a?"))
+    for dataset, message in (
+        (sums("a=3;a?"), "1 prompts are too few to train on: one generation takes 4"),
+        (sums("a=3;a?").add_column("solution_tokens", [1]), "column 'solution_tokens' is also one of the rollout's"),
+        (sums("a=3;a?").to_iterable_dataset(), "give a loaded Dataset, not a IterableDataset"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            E1Trainer(str(BASE), torch.nn.Linear(1, 1), args, dataset)
     assert "the rewards Linear see the whole completion" in caplog.text
 
 
-def test_pictures_are_refused() -> None:
-    with pytest.raises(ValueError, match="column 'images'; budgeted rollouts take text only"):
-        check_columns(sums("a=3;a?").add_column("images", [["x"]]), [], config())
-
-
-def test_long_prompts_are_dropped_of_a_stream_too_and_what_is_measured_stays(
-    tokenizer: PreTrainedTokenizerBase,
-) -> None:
-    args = config(max_prompt_length=12)
+def test_long_prompts_are_dropped_and_what_is_measured_stays(tokenizer: PreTrainedTokenizerBase) -> None:
     messages = sums("a=3;a?", "a=3;b=a+4;c=b-5;c?")
-    stream = keep_short(messages.to_iterable_dataset(), tokenizer, args)
-    assert isinstance(stream, IterableDataset) and len(list(stream)) == 1
-    kept = keep_short(messages, tokenizer, args)
-    assert kept["prompt"][:] == messages["prompt"][:1] and keep_short(kept, tokenizer, args) is kept
+    kept = checked(messages, [ACCURACY, format_reward], config(max_prompt_length=12), tokenizer)
+    assert kept["prompt"][:] == messages["prompt"][:1]
+    assert checked(kept, [], config(max_prompt_length=1), tokenizer) is kept
 
 
 def test_what_is_evaluated_on_while_training_is_not_trained_on(
@@ -94,12 +103,10 @@ def test_what_is_evaluated_on_while_training_is_not_trained_on(
     write(tmp_path / "data" / "train.jsonl", *rows)
     write(tmp_path / "data" / "test.jsonl", rows[0])
     write(tmp_path / "aime2024.jsonl", rows[1])
-    recipe = E1ScriptArguments(
-        dataset_name=str(tmp_path / "data"), instruction="", decontaminate=["aime2024"], local_benchmarks=tmp_path
-    )
-    trained = load(recipe, DatasetMixtureConfig(), config(), tokenizer)
+    recipe = {"dataset_name": str(tmp_path / "data"), "decontaminate": ["aime2024"], "local_benchmarks": tmp_path}
+    trained = loaded(tokenizer, **recipe)
     assert (trained.train["problem"], trained.evaluation) == (["a=0;a?", "a=2;a?", "a=3;a?"], None)
-    trained = load(recipe, DatasetMixtureConfig(), config(eval_budgets=["8+8"]), tokenizer)
+    trained = loaded(tokenizer, config(eval_budgets=["8+8"]), **recipe)
     assert trained.train["problem"] == ["a=2;a?", "a=3;a?"]
     assert trained.evaluation is not None and trained.evaluation["problem"] == ["a=0;a?"]
     assert "left out 1 of 3 problems: they occur in aime2024" in caplog.text
@@ -117,11 +124,12 @@ def test_trls_mixtures_and_its_datasets_with_a_gold_solution_are_read(
         datasets=[{"path": "json", "data_files": first}, {"path": "json", "data_files": second}], test_split_size=0.5
     )
     args = config(eval_strategy="steps", eval_steps=1)
-    problems = load(E1ScriptArguments(), mixture, args, tokenizer)
+    problems = loaded(tokenizer, args, mixture)
     for _ in range(3):  # as every process of a run does
-        assert load(E1ScriptArguments(), mixture, args, tokenizer).train["problem"] == problems.train["problem"]
+        assert loaded(tokenizer, args, mixture).train["problem"] == problems.train["problem"]
     assert problems.evaluation is not None
-    assert (len(problems.train), len(problems.evaluation)) == (3, 3)
+    asked = {*problems.train["problem"], *problems.evaluation["problem"]}
+    assert (len(problems.train), len(problems.evaluation), len(asked)) == (3, 3, 6)
     row = problems.train[0]
     assert row["answers"] == [row["solution"]]
     assert [message["role"] for message in row["prompt"]] == ["system", "user"]
@@ -143,7 +151,7 @@ def test_what_a_recipe_says_wrongly_about_its_data_is_named(
     fields: dict[str, Any], mixed: dict[str, Any], message: str, tokenizer: PreTrainedTokenizerBase
 ) -> None:
     with pytest.raises((ValueError, OSError), match=message) as error:
-        load(E1ScriptArguments(**fields), DatasetMixtureConfig(**mixed), config(), tokenizer)
+        loaded(tokenizer, mixture=DatasetMixtureConfig(**mixed), **fields)
     assert "\n" not in str(error.value)
 
 
@@ -151,12 +159,12 @@ def test_a_file_is_trained_on_and_evaluated_on_in_slices_or_not_at_all(
     tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     rows = [{"problem": f"a={n};a?", "answer": str(n)} for n in range(4)]
-    file, mixture, args = write(tmp_path / "rows.jsonl", *rows), DatasetMixtureConfig(), config(eval_budgets=["8+8"])
+    file, args = write(tmp_path / "rows.jsonl", *rows), config(eval_budgets=["8+8"])
     with pytest.raises(ValueError, match=r"rows.jsonl is one file, .*set eval_benchmark, or slices of it") as error:
-        load(E1ScriptArguments(dataset_name=file, instruction=""), mixture, args, tokenizer)
+        loaded(tokenizer, args, dataset_name=file)
     assert "\n" not in str(error.value)
     slices = {"dataset_train_split": "train[1:]", "dataset_test_split": "train[:1]"}
-    problems = load(E1ScriptArguments(dataset_name=file, instruction="", **slices), mixture, args, tokenizer)
+    problems = loaded(tokenizer, args, dataset_name=file, **slices)
     assert problems.evaluation is not None
     assert (len(problems.train), len(problems.evaluation)) == (3, 1)
 
@@ -165,27 +173,21 @@ def test_a_reward_that_needs_no_answer_is_trained_on_problems_without(
     tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     name = write(tmp_path / "prompts.jsonl", {"prompt": "a=3;a?"})
-    recipe = E1ScriptArguments(dataset_name=name, reward_funcs=["think_format_reward"], instruction="")
-    assert len(load(recipe, DatasetMixtureConfig(), config(), tokenizer).train) == 1
+    assert len(loaded(tokenizer, dataset_name=name, reward_funcs=["think_format_reward"]).train) == 1
     with pytest.raises(ValueError, match="answer_column"):
-        load(E1ScriptArguments(dataset_name=name), DatasetMixtureConfig(), config(), tokenizer)
+        loaded(tokenizer, dataset_name=name)
 
 
-def test_a_programs_recipe_with_what_only_mathematics_has_is_refused(
+def test_programs_are_not_evaluated_on_a_benchmark_of_mathematics(
     tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match="the reward format looks for a box"):
-        E1ScriptArguments(grader="programs", reward_funcs=["accuracy", "format"])
-    named = {"grader": "programs", "dataset_name": write(tmp_path / "rows.jsonl", {"problem": "a", "tests": "[]"})}
-    arguments = E1ScriptArguments(**named, eval_benchmark="math500")
-    args = config(thinking_budget=8, solution_budget=8, eval_budgets=["8+8"], eval_steps=1)
+    name = write(tmp_path / "rows.jsonl", {"problem": "a", "tests": "[]"})
     with pytest.raises(ValueError, match="eval_benchmark math500 asks for mathematics"):
-        load(arguments, DatasetMixtureConfig(), args, tokenizer)
+        loaded(tokenizer, config(eval_budgets=["8+8"]), grader="programs", dataset_name=name, eval_benchmark="math500")
 
 
 def test_what_exclude_names_is_read_before_any_data(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     missing = str(tmp_path / "none.jsonl")
-    for named in ({"dataset_name": "nobody/nothing"}, {}):
-        mixture = DatasetMixtureConfig(datasets=[] if named else [DatasetConfig(path="nobody/nothing")])
+    for name, datasets in (("nobody/nothing", []), (None, [DatasetConfig(path="nobody/nothing")])):
         with pytest.raises(FileNotFoundError, match="exclude: no file"):
-            load(E1ScriptArguments(**named, exclude=missing), mixture, config(), tokenizer)
+            loaded(tokenizer, mixture=DatasetMixtureConfig(datasets=datasets), dataset_name=name, exclude=missing)

@@ -25,13 +25,15 @@ def dry_run(*options: object) -> None:
 def test_a_dry_run_shows_what_would_be_trained_on_and_loads_no_model(
     nano_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = (nano_data / "train.jsonl").read_text().splitlines()
-    (tmp_path / "hundred.jsonl").write_text("\n".join([*rows[:100], '{"problem": "", "answer": "3"}']))
+    rows = [json.loads(row) for row in (nano_data / "train.jsonl").read_text().splitlines()[:100]]
+    # A gold answer that holds a box is graded by what is in it.
+    first, answer = rows[0]["problem"], rows[0]["answer"]
+    rows = [{**rows[0], "answer": f"So it is $\\boxed{{{answer}}}$."}, *rows[1:], {"problem": "", "answer": "3"}]
+    (tmp_path / "hundred.jsonl").write_text("\n".join(map(json.dumps, rows)))
     dry_run(
         "--dataset_name", tmp_path / "hundred.jsonl", "--output_dir", tmp_path / "run", "--forced_text", "</think>a"
     )
     printed = capsys.readouterr().out
-    first = rows[0].split('"')[3]
     for line in (
         f"<|user|>{first}<|assistant|><think>",
         "marker           '</think>' = [5]",
@@ -43,24 +45,13 @@ def test_a_dry_run_shows_what_would_be_trained_on_and_loads_no_model(
         "a generation     64 prompts x 8 rollouts, for 1 steps",
     ):
         assert line in printed, printed
-    answer = rows[0].split('"')[7]
-    assert rf"gold answer      ['{answer}']: \boxed{{{answer}}} is correct; \boxed{{{answer}1}} is wrong" in printed
+    assert rf"\boxed{{{answer}}} is correct; \boxed{{{answer}1}} is wrong" in printed
     assert not (tmp_path / "run").exists()
-
-
-def test_a_gold_answer_that_holds_a_box_is_graded_by_what_is_in_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = [{"problem": f"a={n};a?", "answer": f"So it is $\\boxed{{{n}}}$."} for n in range(2, 80)]
-    (tmp_path / "boxes.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    dry_run("--dataset_name", tmp_path / "boxes.jsonl", "--output_dir", tmp_path / "run")
-    assert r"\boxed{2} is correct; \boxed{21} is wrong" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("fields", "prompts", "steps"),
     [
-        ({"num_train_epochs": 2}, 100, 50),
         ({"num_train_epochs": 0.5}, 100, 13),
         ({"num_train_epochs": 1.5}, 100, 38),
         ({"num_train_epochs": 1, "num_iterations": 2}, 103, 50),
@@ -94,7 +85,7 @@ def test_the_number_of_steps_is_what_the_trainer_makes_of_the_dataset(
         (("--reward_funcs", "acuracy"), "unknown reward 'acuracy'"),
         (
             ("--resume_from_checkpoint", "true", "--output_dir", "absent"),
-            "there is no whole checkpoint in absent to resume",
+            "absent holds no whole checkpoint .with trainer_state.json. to resume from",
         ),
         (("--thinking_budget", 2000), "a prompt of 64 tokens with budget 2000.32 and 1 forced tokens does not fit"),
         (("--eval_benchmark", "aime", "--eval_budgets", "8+8"), "unknown benchmark 'aime'"),
@@ -112,7 +103,7 @@ def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
     args = E1Config(str(tmp_path), report_to="none", use_cpu=True, bf16=False, resume_from_checkpoint="true")
     for step in (2, 10, 11, "10-best", 12):
         (tmp_path / f"checkpoint-{step}").mkdir()
-    with pytest.raises(ValueError, match=f"^there is no whole checkpoint in {tmp_path} to resume from$"):
+    with pytest.raises(ValueError, match=f"^{tmp_path} holds no whole checkpoint .* to resume from"):
         find_checkpoint(args)
     for step in (2, 10, "10-best"):
         TrainerState(global_step=10).save_to_json(str(tmp_path / f"checkpoint-{step}" / "trainer_state.json"))
@@ -120,7 +111,7 @@ def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-11" / "trainer_state.json").write_text('{"epoch": 0.1, "glob')  # killed while it wrote
     assert find_checkpoint(args) == str(tmp_path / "checkpoint-10")
     args.resume_from_checkpoint = str(tmp_path / "checkpoint-11")
-    with pytest.raises(ValueError, match=r"checkpoint-11 holds no whole checkpoint \(no trainer_state.json\)"):
+    with pytest.raises(ValueError, match=r"checkpoint-11 holds no whole checkpoint \(with trainer_state.json\)"):
         find_checkpoint(args)
     args.resume_from_checkpoint = "false"
     assert find_checkpoint(args) is None

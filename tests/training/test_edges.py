@@ -27,7 +27,7 @@ from e1_trl.problems.load import load_problems
 from e1_trl.training.config import E1Config
 from e1_trl.training.rewards import Accuracy
 from e1_trl.training.trainer import E1Trainer
-from e1_trl.training.validation import BudgetEvaluation
+from e1_trl.training.validation import Validation
 
 class Failing:
     faults = (Outcome.UNGRADED,)
@@ -74,7 +74,7 @@ best = dict(metric_for_best_model="eval_budget/16+16/accuracy", load_best_model_
 trained = trainer("experiments/nano/base", data, output, max_steps=1, eval_strategy="steps", eval_steps=1, **best,
     save_steps=1)
 prompts = trained.train_dataset.select(range(2))
-trained.add_callback(BudgetEvaluation(trained, prompts, [Budget(16, 16)], Failing()))
+trained.add_callback(Validation(trained, prompts, [Budget(16, 16)], Failing()))
 trained.train()
 trained.save_state()
 """

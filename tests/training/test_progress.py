@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, TrainerControl, TrainerState
 
 from e1_trl.rollout import Completion, ThinkingEnd
 from e1_trl.training import progress
-from e1_trl.training.progress import Once, Progress, budget_summaries, duration, summary, transcripts
+from e1_trl.training.progress import Once, Progress, summary, transcripts
 
 STEP = {
     "loss": 0.1,
@@ -45,7 +45,7 @@ def shown(capsys: pytest.CaptureFixture[str], logs: dict[str, Any], main: bool =
 def test_a_step_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(capsys, STEP) == (
         "step 2/10 | reward 0.420 | accuracy 40.0% | closed 60% forced 35% cut 15% | tokens 45 + 15 | 0.0 s/step | "
-        "0 s left\n"
+        "0:00:00 left\n"
     )
     assert shown(capsys, STEP, main=False) == ""
 
@@ -62,18 +62,13 @@ def test_evaluations_and_the_end_have_lines_of_their_own(capsys: pytest.CaptureF
     assert shown(capsys, evaluation).startswith("step 2/10 | evaluation | reward 0.420 | accuracy 40.0% |")
     numbers = {"accuracy": 0.5, "forced_ratio": 1.0, "thinking_tokens": 16.0, "solution_tokens": 9.6}
     logs = {f"eval_budget/{budget}/{name}": value for budget in ("8+8", "16+16") for name, value in numbers.items()}
-    assert shown(capsys, logs) == "".join(
-        f"step 2/10 | budget {budget} | accuracy 50.0% | forced 100% | tokens 16 + 10\n" for budget in ("8+8", "16+16")
-    )
-    assert budget_summaries(STEP) == []
+    del logs["eval_budget/16+16/accuracy"]  # the grader failed on everything
+    first, second = shown(capsys, logs).splitlines()
+    assert first == "step 2/10 | budget 8+8 | accuracy 50.0% | forced 100% | tokens 16 + 10"
+    assert second == "step 2/10 | budget 16+16 | forced 100% | tokens 16 + 10"
     # TRL adds the metrics of the last steps to it where logging_steps does not divide their number.
     for last in ({}, STEP):
-        assert shown(capsys, {"train_runtime": 601.0, **last}) == "trained 2 steps in 10 min\n"
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(9.4, "9 s"), (700, "12 min"), (11_090, "3 h 05 min")])
-def test_durations_are_said_shortly(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+        assert shown(capsys, {"train_runtime": 601.0, **last}) == "trained 2 steps in 0:10:01\n"
 
 
 def test_a_repeated_warning_passes_once() -> None:
