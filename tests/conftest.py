@@ -216,6 +216,12 @@ def train(nano_data: Path, tmp_path: Path) -> Train:
     return run
 
 
+def outside_a_group() -> dict[str, str]:
+    """The environment, without what an engine in this process has set for processes of its own group."""
+    group = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+    return {name: value for name, value in os.environ.items() if name not in group}
+
+
 def launch(
     *options: object,
     output: Path,
@@ -246,9 +252,7 @@ def launch(
         *("--per_device_train_batch_size", 16, "--gradient_accumulation_steps", 2),
         *options,
     ]
-    # An engine in this process has set those of its own group.
-    group = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
-    environment = {name: value for name, value in os.environ.items() if name not in group}
+    environment = outside_a_group()
     if compiled:
         environment["TORCH_COMPILE_DISABLE"] = "0"
     if not launched:

@@ -1,26 +1,22 @@
 """The programs that a user sees first, run as they stand: `example.py`, and the library example of docs/training.md."""
 
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, outside_a_group
 
 pytestmark = pytest.mark.engine
 
-# Without what an engine in the test process has left for processes of its own group.
-GROUP = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in GROUP}
 LIBRARY_EXAMPLE = re.compile(r"<!-- library example -->\n+```python\n(.*?)```", re.DOTALL)
 
 
 def printed(program: str, folder: Path) -> str:
     (folder / "experiments").symlink_to(ROOT / "experiments")
     (folder / "program.py").write_text(program)
-    command, environment = [sys.executable, "program.py"], {**ENVIRONMENT, "PYTHONPATH": str(ROOT)}
+    command, environment = [sys.executable, "program.py"], {**outside_a_group(), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-5000:]
     return done.stdout

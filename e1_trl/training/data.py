@@ -137,9 +137,7 @@ def checked(dataset: Dataset, rewards: Sequence[Reward], args: E1Config, tokeniz
             for a reward; or as `drop_long` raises it.
     """
     if not isinstance(dataset, Dataset):
-        raise ValueError(
-            f"prompts are checked before training, in a loaded Dataset; this is a {type(dataset).__name__}"
-        )
+        raise ValueError(f"prompts are checked before training; give a loaded Dataset, not {type(dataset).__name__}")
     columns = set(dataset.column_names)
     if clash := sorted(columns & ROLLOUT_COLUMNS):
         raise ValueError(f"the dataset's column {clash[0]!r} is also one of the rollout's; rename it")

@@ -115,11 +115,6 @@ def test_completions_that_would_be_uploaded_with_the_model_are_refused(tmp_path:
         config(output_dir=str(tmp_path), push_to_hub=True)
 
 
-def test_importance_weights_are_a_tokens_own_where_trls_are_a_completions() -> None:
-    assert config().vllm_importance_sampling_mode == "token_truncate"
-    assert config(vllm_importance_sampling_mode="sequence_mask").vllm_importance_sampling_mode == "sequence_mask"
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -81,7 +81,7 @@ def test_a_trainer_refuses_a_dataset_before_its_model_loads(caplog: pytest.LogCa
     for dataset, message in (
         (sums("a=3;a?"), "1 prompts are too few to train on: one generation takes 4"),
         (sums("a=3;a?").add_column("solution_tokens", [1]), "column 'solution_tokens' is also one of the rollout's"),
-        (sums("a=3;a?").to_iterable_dataset(), "give a loaded Dataset, not a IterableDataset"),
+        (sums("a=3;a?").to_iterable_dataset(), "give a loaded Dataset, not IterableDataset"),
     ):
         with pytest.raises(ValueError, match=message):
             E1Trainer(str(BASE), torch.nn.Linear(1, 1), args, dataset)

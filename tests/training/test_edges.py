@@ -1,19 +1,16 @@
 """Trainings that go wrong, or start from something uncommon: each a process with a real engine."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from conftest import BASE, ROOT, kill, launch, printed
+from conftest import BASE, ROOT, kill, launch, outside_a_group, printed
 from hub_stub import serving_hub
 
 pytestmark = [pytest.mark.engine, pytest.mark.distributed]
-
-GROUP = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 TRAINER = """
 import json, sys
@@ -46,11 +43,10 @@ def trainer(model, data, output, peft=None, **more):
 
 def run(script: str, *arguments: object, **environment: str) -> str:
     """What a script prints that begins with a trainer on its way."""
-    given = {name: value for name, value in os.environ.items() if name not in GROUP}
     done = subprocess.run(
         [sys.executable, "-c", TRAINER + script, *map(str, arguments)],
         cwd=ROOT,
-        env={**given, **environment},
+        env={**outside_a_group(), **environment},
         capture_output=True,
         text=True,
     )

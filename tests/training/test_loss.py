@@ -12,7 +12,6 @@ import pytest
 import torch
 from conftest import BASE
 from trl.generation.vllm_generation import VLLMGeneration
-from trl.rewards import accuracy_reward
 
 from e1_trl.answers.grade import Grade, Outcome
 from e1_trl.answers.mathematics.grader import MathematicsGrader
@@ -23,6 +22,7 @@ from e1_trl.problems.load import load_problems
 from e1_trl.rollout import Completion, ThinkingEnd
 from e1_trl.training.budgets import Budgets, Draw
 from e1_trl.training.config import E1Config
+from e1_trl.training.groups import Group, GroupReward
 from e1_trl.training.rewards import Accuracy, format_reward, make_rewards
 from e1_trl.training.trainer import E1Trainer
 
@@ -153,23 +153,6 @@ def patch(monkeypatch: pytest.MonkeyPatch, trainer: E1Trainer, completion: Compl
         monkeypatch.setattr(trainer, "reward_weights", torch.ones(len(rewards)))
 
 
-def test_trls_accuracy_reward_grades_against_the_datasets_solution(
-    trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rewarded: list[list[float]] = []
-
-    def watched(completions: list[Any], solution: list[str], **_: Any) -> list[float]:
-        rewarded.append(accuracy_reward(completions, solution))
-        return rewarded[-1]
-
-    completion = recorded(trainer, ["9", "</think>"], [], [r"\boxed{", "9", "}", "<|end|>"])
-    patch(monkeypatch, trainer, completion, watched=watched)
-    prompt = trainer.train_dataset[0]["prompt"]
-    trainer._generate_and_score_completions([{"prompt": prompt, "solution": "$7$"}] * 8)
-    trainer._generate_and_score_completions([{"prompt": prompt, "solution": "$9$"}] * 8)
-    assert rewarded == [[0.0] * 8, [1.0] * 8]
-
-
 def test_a_reward_sees_the_forced_tokens_that_open_the_box(trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     completion = recorded(trainer, ["9"], ["</think>", r"\boxed{"], ["9", "}", "<|end|>"])
     patch(monkeypatch, trainer, completion)
@@ -220,6 +203,25 @@ def test_what_the_grader_failed_on_is_in_no_mean_and_moves_nothing(
     assert (logged["reward"], logged["rewards/accuracy/mean"]) == ([1.5], [0.5])
     assert sum(logged["grading/ungraded"]) / len(logged["grading/ungraded"]) == 0.5
     assert sum(logged["reward/closed"]) / len(logged["reward/closed"]) == 1.5
+
+
+def test_a_reward_of_groups_sees_the_groups_of_a_generation(
+    trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups: list[Group] = []
+
+    class First(GroupReward):
+        def of(self, group: Group) -> list[float]:
+            groups.append(group)
+            return [4.0] + [0.0] * 7
+
+    completion = recorded(trainer, ["9", "</think>"], [], [r"\boxed{", "9", "}", "<|end|>"])
+    patch(monkeypatch, trainer, completion, accuracy=Accuracy(Failing()), first=First())  # type: ignore[arg-type]
+    row = {"prompt": trainer.train_dataset[0]["prompt"], "answers": ["9"]}
+    batch = trainer._generate_and_score_completions([{**row, "key": str(at // 8)} for at in range(16)])
+    correct = [True, None, False, None] * 2
+    assert groups == [Group(key, correct, [2] * 8, [6] * 8) for key in ("0", "1")]
+    assert [at for at, value in enumerate(batch["advantages"].tolist()) if value > 0] == [0, 8]
 
 
 @pytest.fixture

@@ -54,85 +54,57 @@ def test_accuracy_grades_the_solution_and_logs_what_went_wrong(grader: Mathemati
     assert call.extra == {"outcome": ["correct", "wrong", "unboxed", "unboxed", "unparseable", "unevaluated"]}
 
 
-def test_hostile_answers_are_wrong_and_counted() -> None:
-    call = Call(solution_text=[r"\boxed{9^{9^{9^{9}}}}"] * 2, answers=[["2"]] * 2)
-    with MathematicsGrader(time_limit=1, workers=1) as grader:
-        assert Accuracy(grader)(**call.arguments) == [0.0, 0.0]
-    assert call.metrics["grading/timed_out"] == [1.0, 1.0]
-
-
-def test_format_wants_one_box_in_a_solution_that_ended_by_itself() -> None:
-    call = Call(
-        solution_text=[r"\boxed{2}", r"\boxed{2}", "2", r"\boxed{2}, \boxed{2}", r"\boxed{2}", ""],
-        thinking_end=["closed", "forced", "closed", "closed", "closed", "eos"],
-        solution_truncated=[False, False, False, False, True, False],
-    )
-    assert format_reward(**call.arguments) == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
-
-
 @pytest.mark.parametrize(
-    ("solution", "reward"),
+    ("solution", "end", "truncated", "reward"),
     [
-        (r"\fbox{2}", 1.0),
-        (r"\boxed {2}", 1.0),
-        (r"\boxed{", 0.0),
-        (r"\boxed{x", 0.0),
-        (r"\boxed{}", 0.0),
-        (r"\boxed{2} and \fbox{3}", 0.0),
-        (r"\boxed{\fbox{2}}", 0.0),
+        (r"\boxed{2}", "closed", False, 1.0),
+        (r"\fbox{2}", "forced", False, 1.0),
+        (r"\boxed {2}", "closed", False, 1.0),
+        (r"\boxed{2}", "closed", True, 0.0),
+        ("2", "closed", False, 0.0),
+        ("", "eos", False, 0.0),
+        (r"\boxed{", "closed", False, 0.0),
+        (r"\boxed{x", "closed", False, 0.0),
+        (r"\boxed{}", "closed", False, 0.0),
+        (r"\boxed{2} and \fbox{3}", "closed", False, 0.0),
+        (r"\boxed{\fbox{2}}", "closed", False, 0.0),
     ],
 )
-def test_format_wants_a_closed_box_with_something_in_it(solution: str, reward: float) -> None:
-    call = Call(solution_text=[solution], thinking_end=["closed"], solution_truncated=[False])
+def test_format_wants_one_closed_box_with_something_in_it_in_a_solution_that_ended_by_itself(
+    solution: str, end: str, truncated: bool, reward: float
+) -> None:
+    call = Call(solution_text=[solution], thinking_end=[end], solution_truncated=[truncated])
     assert format_reward(**call.arguments) == [reward]
 
 
-def test_rewards_are_made_by_name_in_order(grader: MathematicsGrader) -> None:
+def test_rewards_are_made_by_name_in_order_and_trls_and_models_see_all(grader: MathematicsGrader) -> None:
     rewards = make_rewards(["format", "accuracy", "accuracy_reward"], None, grader)
     assert [reward.__name__ for reward in rewards] == ["format", "accuracy", "accuracy_reward"]  # type: ignore[union-attr]
     assert [sees_all(reward) for reward in rewards] == [False, False, True]
-
-
-def test_reward_models_and_trls_functions_under_settings_see_all() -> None:
     assert sees_all("org/reward-model") and sees_all(torch.nn.Linear(1, 1))
     assert sees_all(partial(TRLS_REWARDS["accuracy_reward"]))  # type: ignore[arg-type]
     assert not sees_all(partial(format_reward))
 
 
-def test_a_dotted_name_is_a_function_of_ones_own_in_the_working_directory(
-    grader: MathematicsGrader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "my_rewards.py").write_text("def brevity(solution_text, **_): return [-len(t) for t in solution_text]")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    (reward,) = make_rewards(["my_rewards.brevity"], [1.0], grader)
-    assert reward(**Call(solution_text=["ab", ""]).arguments) == [-2, 0]  # type: ignore[operator]
-    assert not sees_all(reward)
-    with pytest.raises(ValueError, match=r"the reward 'my_rewards\.length' cannot be imported: .*length"):
-        make_rewards(["my_rewards.length"], None, grader)
-
-
-def test_unknown_rewards_and_wrong_weights_are_named(grader: MathematicsGrader) -> None:
-    with pytest.raises(ValueError, match=r"^unknown reward 'acuracy'; available are accuracy, format, accuracy_reward"):
-        make_rewards(["accuracy", "acuracy"], None, grader)
-    with pytest.raises(ValueError, match="reward_weights has 2 values for the 1 rewards accuracy"):
-        make_rewards(["accuracy"], [1.0, 2.0], grader)
-
-
-def test_a_reward_takes_arguments_from_the_recipe_as_trls_factories_do(
+def test_a_reward_is_one_of_ones_own_and_takes_arguments_from_the_recipe_as_trls_factories_do(
     grader: MathematicsGrader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine.py").write_text(
-        "def upto(n): return lambda thinking_tokens, **_: [t <= n for t in thinking_tokens]"
+        "def brevity(solution_text, **_): return [-len(t) for t in solution_text]\n"
+        "def upto(n): return lambda thinking_tokens, **_: [t <= n for t in thinking_tokens]\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     punished = {"name": "get_soft_overlong_punishment", "max_completion_len": 4, "soft_punish_cache": 2}
-    overlong, upto = make_rewards([punished, {"name": "mine.upto", "n": 8}], None, grader)
+    specs = ["mine.brevity", punished, {"name": "mine.upto", "n": 8}]
+    brevity, overlong, upto = make_rewards(specs, [1.0, 1.0, 1.0], grader)
+    assert brevity(**Call(solution_text=["ab", ""]).arguments) == [-2, 0]  # type: ignore[operator]
     assert overlong(completion_ids=[[1] * 2, [1] * 3, [1] * 5]) == [0, -0.5, -1]  # type: ignore[operator]
     assert upto(thinking_tokens=[8, 9]) == [True, False]  # type: ignore[operator]
-    assert (sees_all(overlong), sees_all(upto)) == (True, False)
+    assert [sees_all(reward) for reward in (brevity, overlong, upto)] == [False, True, False]
     for spec, message in (
+        ("acuracy", "^unknown reward 'acuracy'; available are accuracy, format, accuracy_reward"),
+        ("mine.length", r"the reward 'mine\.length' cannot be imported: .*length"),
         ({"name": "accuracy", "strict": True}, "unknown reward 'accuracy'; available are get_cosine_scaled_reward, "),
         ({"max_len": 8}, "unknown reward 'None'"),
         ({"name": "mine.upto"}, r"the reward mine.upto cannot be made with {}: .*'n'"),
@@ -141,3 +113,5 @@ def test_a_reward_takes_arguments_from_the_recipe_as_trls_factories_do(
         with pytest.raises(ValueError, match=message) as error:
             make_rewards([spec], None, grader)
         assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match="reward_weights has 2 values for the 1 rewards accuracy"):
+        make_rewards(["accuracy"], [1.0, 2.0], grader)

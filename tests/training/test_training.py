@@ -105,17 +105,6 @@ def test_lora_trains_and_reaches_the_engine(train: Train, tmp_path: Path) -> Non
         merge([str(merged), "--output", str(tmp_path / "again")])
 
 
-def test_two_trainings_that_start_together_do_not_take_the_same_port(nano_data: Path, tmp_path: Path) -> None:
-    options = {"data": nano_data, "launched": False}
-    runs = [launch("--max_steps", 1, output=tmp_path / name, **options) for name in ("one", "other")]
-    try:
-        codes = [run.wait() for run in runs]
-    finally:
-        for run in runs:
-            kill(run)
-    assert codes == [0, 0], [printed(tmp_path / name)[-2000:] for name in ("one", "other")]
-
-
 def test_a_tied_output_head_reaches_the_engine(train: Train, tmp_path: Path) -> None:
     tied = tmp_path / "tied"
     model = AutoModelForCausalLM.from_pretrained(BASE, tie_word_embeddings=True)
@@ -245,22 +234,32 @@ def test_a_killed_run_resumes_from_its_checkpoint_followed_at_several_budgets(
 
 
 def test_another_seed_draws_other_rollouts_and_a_resumed_run_those_it_would_have_drawn(
-    train: Train, nano_data: Path, tmp_path: Path
+    nano_data: Path, tmp_path: Path
 ) -> None:
     problem = tmp_path / "problem"  # one, so that the order of problems, which follows from the seed, too, is no matter
     problem.mkdir()
     (problem / "train.jsonl").write_text((nano_data / "train.jsonl").read_text().splitlines(keepends=True)[0] * 64)
+    at = ("--learning_rate", 0, "--save_strategy", "steps", "--save_steps", 1)
+    tables = ("--log_completions", "true", "--completions_steps", 1, "--num_completions_to_print", 1)
 
-    def drawn(name: str, *options: object) -> list[list[str]]:
-        at = ("--dataset_name", problem, "--learning_rate", 0, "--save_strategy", "steps", "--save_steps", 1)
-        tables = ("--log_completions", "true", "--completions_steps", 1, "--num_completions_to_print", 1)
-        train(*at, *tables, *options, output=tmp_path / name, launched=False)
-        files = sorted((tmp_path / name / "completions").glob("*.parquet"))
-        return [sorted(messages[0]["content"] for messages in pd.read_parquet(file)["completion"]) for file in files]
+    def drawn(runs: dict[str, tuple[object, ...]]) -> list[list[list[str]]]:
+        """The rollouts of each step of trainings that start together, which must not take the same port."""
+        outputs = [tmp_path / name for name in runs]
+        each = zip(runs.values(), outputs, strict=True)
+        started = [launch(*at, *tables, *more, output=to, data=problem, launched=False) for more, to in each]
+        try:
+            assert [run.wait() for run in started] == [0] * len(runs), [printed(to)[-2000:] for to in outputs]
+        finally:
+            for run in started:
+                kill(run)
+        files = [sorted((to / "completions").glob("*.parquet")) for to in outputs]
+        return [
+            [sorted(row[0]["content"] for row in pd.read_parquet(file)["completion"]) for file in run] for run in files
+        ]
 
-    whole = drawn("whole", "--max_steps", 2)
-    (other,) = drawn("other", "--max_steps", 1, "--seed", 43)
-    (rest,) = drawn("rest", "--max_steps", 2, "--resume_from_checkpoint", tmp_path / "whole" / "checkpoint-1")
+    resumes = ("--max_steps", 2, "--resume_from_checkpoint", tmp_path / "whole" / "checkpoint-1")
+    whole, (other,) = drawn({"whole": ("--max_steps", 2), "other": ("--max_steps", 1, "--seed", 43)})
+    ((rest,),) = drawn({"rest": resumes})
     assert len(whole[0]) == len(other) == len(rest) == 32
     assert whole[0] != other and whole[0] != whole[1] == rest
 
@@ -272,18 +271,3 @@ def whole_checkpoints(output: Path) -> list[int]:
         with contextlib.suppress(ValueError):
             found.append(json.loads(state.read_text())["global_step"])
     return found
-
-
-def test_the_entry_point_refuses_a_bad_recipe_in_one_line_whatever_the_number_of_processes(
-    nano_data: Path, tmp_path: Path
-) -> None:
-    options = ("--thinking_budget", 2000, "--ddp_backend", "gloo")
-    process = launch(*options, output=tmp_path / "run", data=nano_data, accelerate_config="cpu_zero3")
-    try:
-        assert process.wait(timeout=300) != 0
-    finally:
-        kill(process)
-    text = printed(tmp_path / "run")
-    line = "e1_trl.train: a prompt of 64 tokens with budget 2000+32 and 1 forced tokens does not fit"
-    assert text.count(line) == 1
-    assert "Loading weights" not in text

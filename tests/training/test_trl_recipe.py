@@ -1,20 +1,15 @@
 """A recipe that was written for TRL's `trl grpo`, trained here with nothing added but two budgets."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import BASE, ROOT
+from conftest import BASE, ROOT, outside_a_group
 
 pytestmark = [pytest.mark.engine, pytest.mark.distributed]
-
-# Without what an engine in the test process has left for processes of its own group.
-GROUP = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in GROUP}
 
 RECIPE = """\
 model_name_or_path: model
@@ -57,28 +52,19 @@ def test_it_trains_with_trls_rewards_and_ones_own_under_the_budgets(nano_data: P
     problems = [json.loads(line) for line in (nano_data / "train.jsonl").read_text().splitlines()[:64]]
     with (tmp_path / "sums.jsonl").open("w") as file:
         for problem in problems:
-            row = {
-                "prompt": [{"role": "user", "content": problem["problem"]}],
-                "solution": f"${problem['answer']}$",
-            }
+            prompt = [{"role": "user", "content": problem["problem"]}]
+            row = {"prompt": prompt, "solution": f"${problem['answer']}$"}
             file.write(json.dumps(row) + "\n")
     (tmp_path / "my_rewards.py").write_text(
         "def brevity(completions, thinking_tokens, **_):\n    return [-tokens / 64 for tokens in thinking_tokens]\n"
     )
     (tmp_path / "recipe.yaml").write_text(RECIPE + BUDGETS)
-    launch = [sys.executable, "-m", "accelerate.commands.launch"]
+    launcher = [sys.executable, "-m", "accelerate.commands.launch"]
+    launcher += ["--config_file", str(ROOT / "accelerate_configs" / "cpu.yaml")]
     done = subprocess.run(
-        [
-            *launch,
-            "--config_file",
-            ROOT / "accelerate_configs" / "cpu.yaml",
-            "-m",
-            "e1_trl.train",
-            "--config",
-            "recipe.yaml",
-        ],
+        [*launcher, "-m", "e1_trl.train", "--config", "recipe.yaml"],
         cwd=tmp_path,
-        env={**ENVIRONMENT, "PYTHONPATH": str(ROOT)},
+        env={**outside_a_group(), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
