@@ -26,6 +26,7 @@ from trl import DatasetMixtureConfig, ModelConfig, TrlParser, get_peft_config, g
 from e1_trl.answers.grade import Grader
 from e1_trl.answers.kinds import INSTRUCTION, make_grader
 from e1_trl.checkpoints import hub
+from e1_trl.checkpoints.origin import Origin
 from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import last_question
 from e1_trl.provenance import FILE as PROVENANCE
@@ -53,8 +54,7 @@ class Recipe:
     grader: Grader
     rewards: list[Reward]
     checkpoint: str | None  # to resume from
-    datasets: tuple[str, ...]  # on the Hub, for the model card
-    instruction: str  # that follows every problem, for the card, too
+    origin: Origin  # for the model card
 
 
 def prepare(
@@ -87,19 +87,16 @@ def prepare(
         said = verdict(args, model, memory, script_args.skip_memory_check)
         if args.process_index == 0:
             print(said, flush=True)
-    named = [script_args.dataset_name, *(each.path for each in mixture.datasets)]
-    asks = last_question(problems.train[0]["prompt"]).endswith(INSTRUCTION)
-    return Recipe(
-        args=args,
-        model=model,
-        facts=facts,
-        problems=problems,
-        grader=grader,
-        rewards=rewards,
-        checkpoint=checkpoint,
+    named, first = [script_args.dataset_name, *(each.path for each in mixture.datasets)], problems.train[0]["prompt"]
+    origin = Origin.of(
+        model.model_name_or_path,
+        args.model_init_kwargs["revision"],
         datasets=tuple(name for name in named if name and not Path(name).exists()),  # the Hub refuses others
-        instruction=script_args.instruction or INSTRUCTION * asks,
+        conversations=not isinstance(first, str),
+        instruction=script_args.instruction or INSTRUCTION * last_question(first).endswith(INSTRUCTION),
+        chat_template_kwargs=args.chat_template_kwargs or {},
     )
+    return Recipe(args, model, facts, problems, grader, rewards, checkpoint, origin)
 
 
 def find_checkpoint(args: E1Config) -> str | None:
@@ -135,7 +132,6 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
     output = Path(args.output_dir)
     if args.push_to_hub and args.log_completions and args.process_index == 0:
         hub.keep_from_the_hub(output)
-    conversations = not isinstance(problems[0]["prompt"], str)
     if all(isinstance(reward, Accuracy) for reward in recipe.rewards):
         # Every process would read columns that no reward looks at, at every step.
         problems = problems.select_columns(["prompt", "answers", "key", "prompt_tokens"])
@@ -153,15 +149,8 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
         if args.eval_budgets and evaluation is not None:
             budgets, samples = args.evaluation_budgets, args.eval_samples
             trainer.add_callback(Validation(trainer, evaluation, budgets, recipe.grader, samples))
-        origin = replace(
-            trainer.details.origin,
-            datasets=recipe.datasets,
-            instruction=recipe.instruction,
-            conversations=conversations,
-            chat_template_kwargs=args.chat_template_kwargs or {},
-        )
-        pinned = {} if origin.commit is None else {"model_revision": origin.commit}
-        trainer.details = replace(trainer.details, origin=origin, recipe={**written, **pinned})
+        pinned = {} if recipe.origin.commit is None else {"model_revision": recipe.origin.commit}
+        trainer.details = replace(trainer.details, origin=recipe.origin, recipe={**written, **pinned})
         trainer.create_model_card()  # before PEFT saves one of its own
         resumed = recipe.checkpoint is not None and (output / PROVENANCE).exists()
         if trainer.is_world_process_zero() and not resumed:  # which may train nothing, and only upload

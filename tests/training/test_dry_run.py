@@ -81,13 +81,11 @@ def test_the_number_of_steps_is_what_the_trainer_makes_of_the_dataset(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--dataset_name", "missing.jsonl"), "no file missing.jsonl"),
         (("--reward_funcs", "acuracy"), "unknown reward 'acuracy'"),
         (
             ("--resume_from_checkpoint", "true", "--output_dir", "absent"),
             "absent holds no whole checkpoint .with trainer_state.json. to resume from",
         ),
-        (("--thinking_budget", 2000), "a prompt of 64 tokens with budget 2000.32 and 1 forced tokens does not fit"),
         (("--eval_benchmark", "aime", "--eval_budgets", "8+8"), "unknown benchmark 'aime'"),
     ],
 )
