@@ -40,9 +40,6 @@ class E1Config(BudgetedTraining, GRPOConfig):
     The fields of `BudgetArguments` and `BudgetedTraining` say themselves what they are. More of some, and of TRL's:
 
     Parameters:
-        eval_budgets (`list[str]`, defaults to `[]`):
-            Evaluated as `eval_strategy` says, or every `eval_steps` steps (10). The engine's context is sized for them,
-            too. `metric_for_best_model` may name an accuracy, such as `"eval_budget/512+1024/accuracy"`.
         num_completions_to_print (`int`, *optional*):
             At each table of completions: rollouts printed as text, in the place of TRL's table; two if unset.
         vllm_importance_sampling_mode (`str`, defaults to `"token_truncate"`):
@@ -52,9 +49,6 @@ class E1Config(BudgetedTraining, GRPOConfig):
             From the Accelerate configuration. Under ZeRO, gradients are accumulated and reduced in fp32 unless
             `data_types` and `communication_data_type` of its DeepSpeed configuration say otherwise; DeepSpeed's own
             default is what the model computes in.
-        hub_strategy (`str`, defaults to `"end"`):
-            With `push_to_hub`: the model is uploaded once, when the training has ended. With Transformers' default,
-            `"every_save"`, at every checkpoint, too.
 
     Raises:
         ValueError: a field contradicts another or has no effect on budgeted rollouts, or a logger is not installed.
@@ -68,7 +62,8 @@ class E1Config(BudgetedTraining, GRPOConfig):
         metadata={"help": "token_truncate, token_mask, sequence_truncate or sequence_mask; see TRL."},
     )
     hub_strategy: HubStrategy | str = field(
-        default="end", metadata={"help": "When to upload with `push_to_hub`: end, or every_save and others."}
+        default="end",
+        metadata={"help": "When to upload with `push_to_hub`: end (once), every_save and others."},
     )
     use_vllm: bool = field(default=True, metadata={"help": "Must be true: rollouts are budgeted inside vLLM."})
 

@@ -18,7 +18,6 @@ from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, ProgressCallback
 from trl import GRPOTrainer
 from trl.extras.profiling import profiling_context
-from trl.trainer.utils import get_callable_name
 
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import Trained
@@ -71,13 +70,6 @@ class E1Trainer(GRPOTrainer):
             raise ValueError(f"E1Trainer makes its own rollouts; it does not take {sorted(own)}")
         facts = ModelFacts.of(args, model, processing_class)
         rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
-        if whole := [
-            reward if isinstance(reward, str) else get_callable_name(reward) for reward in rewards if sees_all(reward)
-        ]:
-            logger.warning(
-                "the rewards %s see the whole completion, thinking included; `solution_text` is only what is graded",
-                ", ".join(whole),
-            )
         with args.main_process_first(desc="checking the prompts"):
             train_dataset = check_size(checked(train_dataset, rewards, args, facts.tokenizer), args)
             if eval_dataset is not None:
@@ -96,6 +88,11 @@ class E1Trainer(GRPOTrainer):
                 processing_class=facts.tokenizer,
                 rollout_func=E1Trainer.rollout,
                 **kwargs,
+            )
+        if whole := [name for name, each in zip(self.reward_func_names, rewards, strict=True) if sees_all(each)]:
+            logger.warning(
+                "the rewards %s see the whole completion, thinking included; `solution_text` is only what is graded",
+                ", ".join(whole),
             )
         warn_beforehand(args.top_p, self.model)
         self.close = facts.close
