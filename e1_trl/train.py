@@ -88,9 +88,8 @@ def prepare(
         if args.process_index == 0:
             print(said, flush=True)
     named, first = [script_args.dataset_name, *(each.path for each in mixture.datasets)], problems.train[0]["prompt"]
-    origin = Origin.of(
-        model.model_name_or_path,
-        args.model_init_kwargs["revision"],
+    origin = replace(
+        Origin.of(model.model_name_or_path, args.model_init_kwargs["revision"]),
         datasets=tuple(name for name in named if name and not Path(name).exists()),  # the Hub refuses others
         conversations=not isinstance(first, str),
         instruction=script_args.instruction or INSTRUCTION * last_question(first).endswith(INSTRUCTION),
