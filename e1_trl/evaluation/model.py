@@ -26,12 +26,11 @@ class Weights:
     def __post_init__(self) -> None:
         if find_spec("vllm") is None:
             raise ValueError("vLLM is not installed; pip install 'e1-trl[vllm]' brings it, or name a base_url")
-        if own := sorted(self._engine_args.keys() & {*self._options(0, 0), "model", "max_num_seqs", "enable_lora"}):
-            raise ValueError(f"engine_args sets {', '.join(own)}, for which there are fields of their own")
+        self.options(context=0, seed=0)
 
     def facts(self) -> dict[str, Any]:
         """What a manifest says of it."""
-        engine = {"dtype": self.arguments.dtype, **self._engine_args}
+        engine = {"dtype": self.arguments.dtype, **json_object("engine_args", self.arguments.engine_args)}
         return {"model": self.checkpoint.fingerprint(), "engine": engine}
 
     def start(self, close: Close, rank: int, stored: int) -> Engine:
@@ -51,11 +50,8 @@ class Weights:
 
     def options(self, context: int, seed: int) -> dict[str, Any]:
         """The arguments of `vllm.LLM`; `context` in tokens."""
-        return {**self._options(context, seed), **self._engine_args}
-
-    def _options(self, context: int, seed: int) -> dict[str, Any]:
         arguments, checkpoint, tokenizer = self.arguments, self.checkpoint, self.checkpoint.tokenizer
-        return {
+        own = {
             "revision": checkpoint.model_revision,
             "tokenizer": tokenizer["pretrained_model_name_or_path"],
             "tokenizer_revision": tokenizer["revision"],
@@ -68,10 +64,10 @@ class Weights:
             "seed": seed,
             **({"max_lora_rank": checkpoint.max_rank} if checkpoint.adapter else {}),
         }
-
-    @property
-    def _engine_args(self) -> dict[str, Any]:
-        return json_object("engine_args", self.arguments.engine_args)
+        more = json_object("engine_args", arguments.engine_args)
+        if twice := sorted(more.keys() & {*own, "model", "max_num_seqs", "enable_lora"}):
+            raise ValueError(f"engine_args sets {', '.join(twice)}, for which there are fields of their own")
+        return {**own, **more}
 
 
 @dataclass(frozen=True)
