@@ -35,10 +35,9 @@ def test_an_unknown_argument_is_named(capsys: pytest.CaptureFixture[str]) -> Non
     assert "--model" in capsys.readouterr().err
 
 
-def test_models_and_revisions_have_folders_of_their_own() -> None:
-    names = [("a/e1", None), ("b/e1", None), ("b/e1", "v1"), ("b/e1", "refs/pr/1"), ("runs/x/e1", None), ("e1", None)]
-    assert len({slug(*name) for name in names}) == len(names)
-    assert all("/" not in slug(*name) for name in names)
+def test_a_folder_is_named_after_model_revision_and_problems_or_by_the_command() -> None:
+    assert len({slug("b/e1", revision) for revision in (None, "v1", "refs/pr/1")}) == 3
+    assert "/" not in slug("b/e1", "refs/pr/1")
     folder = parse([*NEEDED, "--benchmark", "amc", "--revision", "v1"]).folder
     assert folder == Path("runs/evaluations/someone--model@v1-amc")
     assert parse([*NEEDED, "--benchmark", "amc", "--output", "here"]).folder == Path("here")
