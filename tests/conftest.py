@@ -17,7 +17,7 @@ import openai
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
-from warm import Program, Server
+from warm import Program
 
 from e1_trl.plan.smoke.training import kill_tree
 
@@ -107,12 +107,9 @@ def evaluation(data: Path, output: Path, *more: object) -> list[str]:
     return [sys.executable, "-m", "e1_trl.evaluation", *options(data, output, *more)]
 
 
-WARM = Server()
-
-
 def started(data: Path, output: Path, log: Path, *more: object) -> Program:
     """An evaluation of the nano base that runs, in a process group of its own, and prints into the file."""
-    return WARM.start("e1_trl.evaluation.__main__", options(data, output, *more), ROOT, log, os.environ)
+    return Program("e1_trl.evaluation.__main__", options(data, output, *more), ROOT, log, os.environ)
 
 
 def evaluated(data: Path, output: Path, *more: object) -> None:
@@ -258,7 +255,7 @@ def launch(
     if not launched:
         log_file = output.with_suffix(".log")
         environment |= {"ACCELERATE_USE_CPU": "true"}  # what the launcher makes of the configuration
-        return WARM.start("e1_trl.train", [str(part) for part in recipe], ROOT, log_file, environment)
+        return Program("e1_trl.train", [str(part) for part in recipe], ROOT, log_file, environment)
     with output.with_suffix(".log").open("a") as log:
         return subprocess.Popen(
             [str(part) for part in [*command, *recipe]],

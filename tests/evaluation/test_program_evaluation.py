@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import CODE_BASE, ROOT, WARM, kill, results, segments
+from conftest import CODE_BASE, ROOT, kill, results, segments
 from warm import Program
 
 from e1_trl.report import samples
@@ -38,7 +38,7 @@ def started(output: Path, *more: object) -> Program:
     fixed = ["--model", CODE_BASE, "--enforce_eager", "true", "--temperature", 0, "--output", output]
     fixed += ["--methods", "separate", "unconstrained", "--grading_time_limit", 1]
     words = [str(word) for word in [*fixed, *more]]
-    return WARM.start("e1_trl.evaluation.__main__", words, ROOT, output.with_suffix(".log"), os.environ)
+    return Program("e1_trl.evaluation.__main__", words, ROOT, output.with_suffix(".log"), os.environ)
 
 
 def evaluated(output: Path, *more: object) -> None:
