@@ -1,7 +1,7 @@
 """A stub of the Hub on this machine: as much of its interface as making a repository, uploading and loading take.
 
-It keeps repositories as the real one does, commit by commit and branch by branch, and large files apart (LFS). Models
-and datasets have one space of names. Nothing of it is kept when it ends.
+It keeps repositories as the real one does, commit by commit and branch by branch, but takes large files as it takes
+small ones. Models and datasets have one space of names. Nothing of it is kept when it ends.
 """
 
 import base64
@@ -22,7 +22,6 @@ import yaml
 
 WRITER, READER = "hf_writer", "hf_reader"  # tokens
 OWNERS = ("someone", "org")  # who owns what the writer may write to
-LARGE = (".safetensors", ".bin", ".pt", ".png")
 
 
 @dataclass
@@ -51,7 +50,7 @@ class Repository:
 class Hub(ThreadingHTTPServer):
     """The server; `repositories` by id.
 
-    Uploads of large files wait while it is `stalled`, as over a line that is down, and are refused while it is `full`.
+    Commits wait while it is `stalled`, as over a line that is down, and are refused while it is `full`.
     """
 
     daemon_threads = True
@@ -59,7 +58,6 @@ class Hub(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.repositories: dict[str, Repository] = {}
-        self.large: dict[str, bytes] = {}  # by SHA-256
         self.uploading = threading.Event()
         self.stalled = self.full = False
 
@@ -104,17 +102,6 @@ class Handler(BaseHTTPRequestHandler):
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._write(self._parts)
 
-    def do_PUT(self) -> None:
-        self.server.uploading.set()
-        while self.server.stalled:
-            threading.Event().wait(0.1)
-        content = self.rfile.read(int(self.headers["Content-Length"]))
-        oid = hashlib.sha256(content).hexdigest()
-        if self.server.full or not self.path.endswith(oid):
-            return self._refuse(400)
-        self.server.large[oid] = content
-        return self._answer({})
-
     @property
     def _parts(self) -> list[str]:
         return [unquote(part) for part in urlsplit(self.path).path.split("/")[1:]]
@@ -140,16 +127,14 @@ class Handler(BaseHTTPRequestHandler):
         files = [self._described(path, content) for path, content in sorted(commit.files.items())]
         if action == "tree":
             inside = [each for each in files if each["path"].startswith("/".join([*filter(None, path), ""]))]
-            return self._answer([{"type": "file", **each} for each in inside])
-        siblings = [{"rfilename": each["path"], "blobId": each["oid"], **each} for each in files]
+            return self._answer(inside)
+        siblings = [{"rfilename": path} for path in commit.files]
         return self._answer({"id": name, "modelId": name, "sha": commit.id, "private": False, "siblings": siblings})
 
     @staticmethod
     def _described(path: str, content: bytes) -> dict[str, Any]:
-        blob, sha256 = hashlib.sha1(b"blob %d\0" % len(content) + content), hashlib.sha256(content).hexdigest()
-        lfs = {"lfs": {"oid": sha256, "sha256": sha256, "size": len(content), "pointerSize": 130}}
-        found = {"path": path, "size": len(content), "oid": blob.hexdigest()}
-        return {**found, **(lfs if path.endswith(LARGE) else {})}
+        blob = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+        return {"type": "file", "path": path, "size": len(content), "oid": blob}
 
     def _file(self, commit: Commit, path: str) -> None:
         if path not in commit.files:
@@ -166,8 +151,6 @@ class Handler(BaseHTTPRequestHandler):
             return self._refuse(403 if self._token else 401)
         if parts == ["api", "repos", "create"]:
             return self._create(json.loads(body))
-        if parts[2:] == ["info", "lfs", "objects", "batch"]:
-            return self._batch(json.loads(body)["objects"])
         name, action, revision = "/".join(parts[2:4]), parts[4], "/".join(parts[5:])
         branches = self.server.repositories[name].branches
         if action == "branch":
@@ -179,8 +162,13 @@ class Handler(BaseHTTPRequestHandler):
             return self._refuse(404, "RevisionNotFound")
         if action == "preupload":
             paths = [file["path"] for file in json.loads(body)["files"]]
-            modes = [{"path": path, "uploadMode": "lfs" if path.endswith(LARGE) else "regular"} for path in paths]
-            return self._answer({"files": [{**mode, "shouldIgnore": False} for mode in modes]})
+            modes = [{"path": path, "uploadMode": "regular", "shouldIgnore": False} for path in paths]
+            return self._answer({"files": modes})
+        self.server.uploading.set()
+        while self.server.stalled:
+            threading.Event().wait(0.1)
+        if self.server.full:
+            return self._refuse(400)
         return self._commit(name, branches[revision], [json.loads(line) for line in body.splitlines()])
 
     def _create(self, asked: dict[str, Any]) -> None:
@@ -190,12 +178,6 @@ class Handler(BaseHTTPRequestHandler):
         there = name in self.server.repositories
         self.server.repositories.setdefault(name, Repository(private=asked.get("visibility") == "private"))
         return self._answer({"url": f"{self.server.address}/{name}", "name": name}, 409 if there else 200)
-
-    def _batch(self, objects: list[dict[str, Any]]) -> None:
-        for each in objects:
-            if each["oid"] not in self.server.large:
-                each["actions"] = {"upload": {"href": f"{self.server.address}/lfs/{each['oid']}"}}
-        self._answer({"transfer": "basic", "objects": objects})
 
     def _commit(self, name: str, commits: list[Commit], lines: list[dict[str, Any]]) -> None:
         files, changed, message = dict(commits[-1].files), set[str](), ""
@@ -207,8 +189,6 @@ class Handler(BaseHTTPRequestHandler):
             changed.add(value["path"])
             if line["key"] == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
-            elif line["key"] == "lfsFile":
-                files[value["path"]] = self.server.large[value["oid"]]
             elif line["key"] == "deletedFile":
                 del files[value["path"]]
         if "README.md" in files and (found := faults(files["README.md"].decode())):
