@@ -28,8 +28,7 @@ class Checkpoint:
     Attributes:
         model: folder or Hub id of the weights; of an adapter, those of its base.
         revision: branch, tag or commit on the Hub of what was named: the model or the adapter.
-        adapter: folder or Hub id of the adapter.
-        rank: of the adapter.
+        adapter, rank: folder or Hub id of the adapter, and its rank.
     """
 
     model: str
@@ -60,8 +59,7 @@ class Checkpoint:
     @property
     def tokenizer(self) -> dict[str, str | None]:
         """Where the tokenizer lies, as arguments of `from_pretrained`: with an adapter, or else with its base."""
-        own = self.adapter is not None and has_file(self.adapter, "tokenizer_config.json", revision=self.revision)
-        if own:
+        if self.adapter is not None and has_file(self.adapter, "tokenizer_config.json", revision=self.revision):
             return {"pretrained_model_name_or_path": self.adapter, "revision": self.revision}
         return {"pretrained_model_name_or_path": self.model, "revision": self.model_revision}
 

@@ -13,7 +13,7 @@ from huggingface_hub.errors import (
 )
 
 from e1_trl.checkpoints.budget_file import FILE as BUDGET
-from e1_trl.checkpoints.model_card import DETAILS, EVAL_RESULTS, MEASURED, README
+from e1_trl.checkpoints.model_card import DETAILS, MEASURED, README
 
 ERRORS = (HfHubHTTPError, httpx.HTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled, HFValidationError)
 WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf", ".safetensors.index.json", ".bin.index.json", "adapter_config.json")
@@ -92,7 +92,7 @@ def push(folder: Path, repository: str, revision: str | None, card_only: bool = 
                 folder_path=folder,
                 revision=revision,
                 commit_message="Model card" if card_only else "End of training",
-                allow_patterns=[README, BUDGET, f"{DETAILS}/*", f"{EVAL_RESULTS}*"] if card_only else None,
+                allow_patterns=[README, BUDGET, f"{DETAILS}/*", *OLD_NUMBERS] if card_only else None,
                 ignore_patterns=["_*", "checkpoint-*"],  # as Transformers does
                 delete_patterns=OLD_NUMBERS if card_only else OLD_NUMBERS + OLD_WEIGHTS,
             )

@@ -37,8 +37,8 @@ from e1_trl.provenance import Provenance
 
 README, DETAILS = "README.md", "e1"
 OTHERS = f"_{README}"  # what starts with _ no training uploads
-RESULTS, EVAL_RESULTS = f"{DETAILS}/results-", ".eval_results/e1-"  # what the paths of what was measured begin with
-MEASURED = (RESULTS, EVAL_RESULTS)
+RESULTS = f"{DETAILS}/results-"  # what the paths of what was measured begin with,
+MEASURED = (RESULTS, ".eval_results/e1-")  # also in folders of earlier versions
 RECIPE, VERSIONS = f"{DETAILS}/recipe.yaml", f"{DETAILS}/versions.txt"
 TEMPLATE = Path(__file__).with_name("card.jinja")
 YOURS = re.compile(r"<!-- yours -->\n(.*?)<!-- /yours -->", re.DOTALL)

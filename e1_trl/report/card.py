@@ -3,8 +3,7 @@
     e1 card runs/E1-Math-1.5B --results runs/evaluations/*E1-Math-1.5B* --push ORG/E1-Math-1.5B
 
 The card gets the accuracy at every budget, as a table and a picture for each evaluation, and `budget.json` the same for
-programs; `.eval_results` has it as the Hub reads it. Numbers of other weights than those in the folder are refused, and
-so is a repository that holds others.
+programs. Numbers of other weights than those in the folder are refused, and so is a repository that holds others.
 """
 
 import argparse
@@ -12,17 +11,14 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from e1_trl.atomic import StoreError, write_atomically
+from e1_trl.atomic import StoreError
 
 if TYPE_CHECKING:
-    from e1_trl.problems.benchmarks import Benchmark
-    from e1_trl.report.conditions import Conditions
+    from e1_trl.checkpoints.budget_file import Point
     from e1_trl.report.document import Report
-    from e1_trl.report.rows import Row
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
@@ -48,7 +44,7 @@ def card(arguments: argparse.Namespace) -> None:
     """
     # Libraries of seconds: not for reading the command line.
     from e1_trl.checkpoints import hub, model_card
-    from e1_trl.checkpoints.budget_file import FILE, Point, Trained
+    from e1_trl.checkpoints.budget_file import FILE, Trained
     from e1_trl.checkpoints.origin import Origin
     from e1_trl.report import document
 
@@ -58,13 +54,11 @@ def card(arguments: argparse.Namespace) -> None:
     if arguments.push:
         hub.check_weights(folder, arguments.push, arguments.revision)
     if reports:
-        rows = [row for report in reports.values() for row in own_rows(report) or report.rows]
-        curve = tuple(Point(**{each.name: getattr(row, each.name) for each in fields(Point)}) for row in rows)
+        curve = tuple(point for report in reports.values() for point in points(report))
         replace(trained, curve=curve).write(folder)
         model_card.remove_measured(folder)
         for benchmark, report in reports.items():
             document.write(report, folder / model_card.DETAILS, Path(f"{model_card.RESULTS}{benchmark}").name)
-            write_eval_results(report, benchmark, folder)
     model_card.write(folder, name, arguments.revision)
     print(f"wrote {folder / model_card.README}")
     if arguments.push:
@@ -99,57 +93,13 @@ def measured(folder: Path, results: Sequence[Path], name: str) -> "dict[str, Rep
     return reports
 
 
-def own_rows(report: "Report") -> "list[Row]":
-    """Those of separate budgets, as the model was trained, and without a budget; the others are not in the card."""
+def points(report: "Report") -> "list[Point]":
+    """What is in the card: separate budgets, as the model was trained, and no budget; all there is where neither is."""
+    from e1_trl.checkpoints.budget_file import Point
     from e1_trl.report.rows import REFERENCE
 
-    return [row for row in report.rows if row.method in (REFERENCE, "unconstrained")]
-
-
-def write_eval_results(report: "Report", benchmark: str, folder: Path) -> None:
-    """Write `.eval_results/*.yaml`, a file for each budget, of a benchmark that lies on the Hub.
-
-    Only of what was asked whole, and sampled as the benchmark says. Every file has notes that name the budget: without
-    them a number stands as the model's, whatever its budget.
-    """
-    import yaml
-    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
-
-    from e1_trl.checkpoints.model_card import EVAL_RESULTS
-    from e1_trl.problems.benchmarks import BENCHMARKS
-
-    if benchmark not in BENCHMARKS:
-        return
-    rows = own_rows(report)
-    whole = [row for row in rows if _as_the_benchmark(row, report.conditions[0].conditions, BENCHMARKS[benchmark])]
-    if len(whole) < len(rows):
-        print(
-            f"no .eval_results of {benchmark}: that needs all its problems from the Hub, with its own instruction, "
-            "samples, temperature and top_p"
-        )
-    for row in whole:
-        how = f"{row.budget} tokens of thinking+solution ({row.method})"
-        entry = EvalResultEntry(
-            dataset_id=BENCHMARKS[benchmark].hub_id,
-            task_id=benchmark,
-            value=round(100 * row.accuracy, 2),
-            notes=f"{how}, avg@{row.samples}, {row.problems} problems",
-        )
-        text = yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False)
-        file = folder / f"{EVAL_RESULTS}{benchmark}_{row.method}_{row.budget}.yaml"
-        file.parent.mkdir(exist_ok=True)
-        write_atomically(file, partial(Path.write_text, data=text))
-
-
-def _as_the_benchmark(row: "Row", conditions: "Conditions", benchmark: "Benchmark") -> bool:
-    """Whether a row is of all problems of the Hub's dataset, asked and sampled as the benchmark has it."""
-    sampling = (conditions.temperature, conditions.top_p, conditions.top_k, conditions.min_p)
-    return (
-        not conditions.local
-        and conditions.instruction is None
-        and (row.problems, row.samples) == (conditions.problems, benchmark.samples)
-        and sampling == (benchmark.temperature, benchmark.top_p, 0, 0)
-    )
+    rows = [row for row in report.rows if row.method in (REFERENCE, "unconstrained")] or report.rows
+    return [Point(**{each.name: getattr(row, each.name) for each in fields(Point)}) for row in rows]
 
 
 def main(argv: list[str] | None = None) -> None:
