@@ -46,12 +46,9 @@ def one_line(error: BaseException) -> str:
 
 
 def reserve(name: str, private: bool | None, revision: str | None) -> str:
-    """Make a repository for a model, and the branch in it, unless they are there; its id.
+    """Make a repository for a model, and the branch `revision` in it, unless they are there; its id.
 
-    Args:
-        name: of the repository, with or without who owns it.
-        private: whether only they see it; None: what they have set.
-        revision: the branch; None: main.
+    `name` is with or without who owns it, and `private` whether only they see it; None: what they have set.
 
     Raises:
         ValueError: one line: no token, no permission, no Hub, or another model is there.

@@ -90,13 +90,10 @@ def remove_measured(folder: Path) -> None:
 
 
 def write(folder: Path, name: str, revision: str | None = None, tags: Sequence[str] = ()) -> None:
-    """Write the card of the model in a folder. A README.md without the lines for your own words is kept as _README.md.
+    """Write the card of the model in a folder, under its Hub id, or what it is called on this machine.
 
-    Args:
-        folder: of the model, with the files that the module's description names.
-        name: its Hub id, or what it is called on this machine.
-        revision: branch on the Hub that the model is on; None: main.
-        tags: more of them.
+    `revision` is its branch on the Hub (None: main). A README.md without the lines for your own words is kept as
+    _README.md.
 
     Raises:
         ValueError: the folder has not what a training with e1_trl leaves.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import huggingface_hub
 import pytest
-from hub_stub import READER, Commit, Hub, serving_hub
+from hub_stub import READER, Hub, serving_hub
 
 from e1_trl.checkpoints.hub import check_weights, push, reserve
 
@@ -48,14 +48,12 @@ def test_what_keeps_an_upload_from_working_is_said_in_one_line(hub: Hub, monkeyp
 
 
 def test_a_repository_that_holds_another_model_is_refused_and_ones_own_is_not(hub: Hub) -> None:
-    reserve("e1", None, None)
-    commits = hub.repositories["someone/e1"].branches["main"]
-    commits.append(Commit("1" * 40, "", {"model-00001-of-00002.safetensors": b"x", "README.md": b""}, set()))
+    hub.add("someone/e1", {"model-00001-of-00002.safetensors": b"x", "README.md": b""})
     for revision in (None, "run-2"):  # a new branch begins as main is
         with pytest.raises(ValueError, match=r"holds another model \(model-00001-of-00002.safetensors\)"):
             reserve("e1", None, revision)
     assert set(hub.repositories["someone/e1"].branches) == {"main"}
-    commits.append(Commit("2" * 40, "", {"model.safetensors": b"x", "budget.json": b""}, set()))
+    hub.add("someone/e1", {"model.safetensors": b"x", "budget.json": b""})
     reserve("e1", None, None)
 
 
@@ -78,15 +76,13 @@ def test_what_an_earlier_model_left_goes_as_the_next_is_uploaded(hub: Hub, tmp_p
 
 
 def test_a_card_goes_only_to_where_its_weights_are(hub: Hub, tmp_path: Path) -> None:
-    reserve("e1", None, None)
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     (tmp_path / "README.md").write_text("---\ntags: [a]\n---\n")
     (tmp_path / "trainer_state.json").write_text("{}")
     (tmp_path / "e1").mkdir()
     (tmp_path / "e1" / "results-new.md").write_text("")
-    commits = hub.repositories["someone/e1"].branches["main"]
     for there in ({}, {"model.safetensors": b"others"}, {"model.safetensors": b"weights", "more.bin": b""}):
-        commits.append(Commit(str(len(commits)) * 40, "", there, set()))
+        hub.add("someone/e1", there)
         with pytest.raises(ValueError, match="holds other weights"):
             check_weights(tmp_path, "someone/e1", None)
     old = {
@@ -96,10 +92,11 @@ def test_a_card_goes_only_to_where_its_weights_are(hub: Hub, tmp_path: Path) -> 
         "e1/results-old.md": b"",
         "config.json": b"{}",
     }
-    commits.append(Commit("9" * 40, "", old, set()))
+    hub.add("someone/e1", old)
     check_weights(tmp_path, "someone/e1", None)
     push(tmp_path, "someone/e1", None, card_only=True)
-    assert hub.commits("someone/e1")[-1].changed == {"README.md", "e1/results-new.md", "e1/results-old.md"}
-    assert set(commits[-1].files) == {*old, "README.md", "e1/results-new.md"} - {"e1/results-old.md"}
+    last = hub.commits("someone/e1")[-1]
+    assert last.changed == {"README.md", "e1/results-new.md", "e1/results-old.md"}
+    assert set(last.files) == {*old, "README.md", "e1/results-new.md"} - {"e1/results-old.md"}
     with pytest.raises(ValueError, match="cannot be compared"):
         check_weights(tmp_path, "someone/other", None)
