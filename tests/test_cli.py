@@ -180,6 +180,7 @@ def test_a_dry_run_goes_through_the_launcher(nano_data: Path, tmp_path: Path) ->
 
 @pytest.mark.distributed
 @pytest.mark.parametrize("accelerate_config", ["cpu", "cpu_zero3"])
+@pytest.mark.slow
 def test_a_recipe_that_is_refused_is_one_line_and_the_launcher_adds_none(
     accelerate_config: str, nano_data: Path, tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ class Spread:
             engine.serve(each[place :: len(self.engines)], follow)
 
 
+@pytest.mark.slow
 def test_the_rollouts_of_a_group_that_several_engines_share_are_no_copies(alike: tuple[str, str]) -> None:
     tokenizer = AutoTokenizer.from_pretrained(BASE)
     close = Close(Marker.from_tokenizer(tokenizer), SERVED_CONTEXT)
@@ -62,6 +63,7 @@ def test_the_rollouts_of_a_group_that_several_engines_share_are_no_copies(alike:
     assert sum(next_one == one for next_one, one in zip(group(2, *alike), first, strict=True)) < 2
 
 
+@pytest.mark.slow
 def test_what_an_evaluation_adds_after_its_server_was_restarted_is_no_copy_but_what_it_would_have_drawn(
     alike: tuple[str, str], nano_data: Path, tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ KILLS = 6
 @pytest.mark.engine
 @pytest.mark.distributed
 @pytest.mark.timeout(1500)
+@pytest.mark.slow
 def test_killed_at_random_moments_it_resumes_and_ends_the_same(
     server: openai.OpenAI, nano_data: Path, tmp_path: Path
 ) -> None:
@@ -131,6 +132,7 @@ def test_the_command_says_what_is_wrong_in_one_line(nano_data: Path, tmp_path: P
 
 
 @pytest.mark.distributed
+@pytest.mark.slow
 def test_a_lora_adapter_is_evaluated_with_its_base(nano_data: Path, tmp_path: Path) -> None:
     torch.manual_seed(0)
     adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(BASE), LoraConfig(r=4, target_modules="all-linear"))

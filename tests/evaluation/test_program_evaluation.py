@@ -45,6 +45,7 @@ def evaluated(output: Path, *more: object) -> None:
     assert started(output, *more).wait() == 0, output.with_suffix(".log").read_text()[-5000:]
 
 
+@pytest.mark.slow
 def test_programs_have_the_same_table_as_answers_and_a_killed_run_the_same_as_one_that_was_not(
     functions: list[dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ def run(script: str, *arguments: object, **environment: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_training_whose_weights_are_no_numbers_any_more_ends(nano_data: Path, tmp_path: Path) -> None:
     steps = ("--max_steps", 4, "--warmup_steps", 0, "--lr_scheduler_type", "constant")
     process = launch(*(*steps, "--learning_rate", 1e20), output=tmp_path / "run", data=nano_data, launched=False)

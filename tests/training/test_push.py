@@ -100,6 +100,7 @@ def test_a_trained_model_is_uploaded_once_and_evaluated_from_there_at_its_own_bu
     assert json.loads((output / "run.json").read_text())["model"] == commit.id
 
 
+@pytest.mark.slow
 def test_an_adapter_is_uploaded_with_its_base_named_after_an_upload_that_was_killed(
     train: Train, hub: Hub, texts: Path, tmp_path: Path
 ) -> None:
@@ -142,6 +143,7 @@ def test_an_adapter_is_uploaded_with_its_base_named_after_an_upload_that_was_kil
     assert f"model_revision: {hub.repositories['org/base'].at('main').id}" in last["e1/recipe.yaml"].decode()
 
 
+@pytest.mark.slow
 def test_what_is_saved_on_the_way_is_uploaded_if_asked_and_the_finished_model_last(
     train: Train, hub: Hub, texts: Path, tmp_path: Path
 ) -> None:

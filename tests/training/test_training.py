@@ -233,6 +233,7 @@ def test_a_killed_run_resumes_from_its_checkpoint_followed_at_several_budgets(
     assert all(torch.equal(saved[name], best[name]) for name in best)
 
 
+@pytest.mark.slow
 def test_another_seed_draws_other_rollouts_and_a_resumed_run_those_it_would_have_drawn(
     nano_data: Path, tmp_path: Path
 ) -> None:
