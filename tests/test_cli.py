@@ -44,7 +44,7 @@ def test_help_names_every_command_in_a_line() -> None:
     [
         (["--help"], {"yaml", "numpy", "transformers", "datasets", "torch", "vllm", "trl", "matplotlib"}),
         (["eval", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "matplotlib", "scipy"}),
-        (["report", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed"}),
+        (["report", "--help"], {"torch", "vllm", "trl", "transformers", "pandas", "matplotlib", "scipy", "sympy"}),
         (["curve", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed"}),
         (["card", "--help"], {"transformers", "torch", "vllm", "trl", "accelerate", "deepspeed", "matplotlib"}),
         (["merge", "--help"], {"transformers", "torch", "vllm", "trl", "accelerate", "deepspeed", "matplotlib"}),

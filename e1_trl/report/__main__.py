@@ -43,15 +43,19 @@ def report(arguments: argparse.Namespace) -> None:
         StoreError, ValueError, OSError: one line about what is wrong.
     """
     # Libraries of seconds: not for reading the command line.
+    from e1_trl.answers.arguments import GradingArguments
+    from e1_trl.answers.kinds import make_grader
     from e1_trl.report import document, samples
     from e1_trl.report.markdown import around_section, replace_section
 
     if arguments.document is not None:
-        around_section(arguments.document, arguments.section)
-    if arguments.regrade:
-        regrade(arguments)
-    answers = samples.join([samples.read(folder, samples.FIGURES) for folder in arguments.folders])
-    made = document.Report.of(answers)
+        around_section(arguments.document, arguments.section)  # raises before anything is written
+    for folder in arguments.folders if arguments.regrade else ():
+        kind = str(samples.read(folder, ["grader"])["grader"].iloc[0])
+        grading = GradingArguments(grader=kind, grading_time_limit=arguments.grading_time_limit)
+        with make_grader(grading, arguments.grading_workers) as grader:
+            samples.regrade(folder, grader)
+    made = document.Report.of(samples.join([samples.read(folder, samples.FIGURES) for folder in arguments.folders]))
     shown = document.chosen(made.rows, arguments.rows) if arguments.rows else made.rows
     output = arguments.output or arguments.folders[0]
     files = document.write(made, output, arguments.name)
@@ -59,23 +63,6 @@ def report(arguments: argparse.Namespace) -> None:
         replace_section(arguments.document, arguments.section, document.accuracies(shown))
     document.show(made.rows)
     print(f"wrote {', '.join(file.name for file in files)} to {output}")
-
-
-def regrade(arguments: argparse.Namespace) -> None:
-    """Grade the answers of all folders anew.
-
-    Raises:
-        ValueError: they are programs, and their tests or a sandbox are not on this machine.
-    """
-    from e1_trl.answers.arguments import GradingArguments
-    from e1_trl.answers.kinds import make_grader
-    from e1_trl.report import samples
-
-    for folder in arguments.folders:
-        kind = str(samples.read(folder, ["grader"])["grader"].iloc[0])
-        told = GradingArguments(grader=kind, grading_time_limit=arguments.grading_time_limit)
-        with make_grader(told, arguments.grading_workers) as grader:
-            samples.regrade(folder, grader)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -79,23 +79,19 @@ class Shared:
 
 def shared(table: pd.DataFrame) -> list[Shared]:
     """The conditions of a table of answers, in the order of its models."""
-    found: dict[str, list[str]] = {}
-    for model, text in table[["model", "conditions"]].drop_duplicates().itertuples(index=False):
-        found.setdefault(text, []).append(model)
-    return [Shared(models, Conditions.from_text(text)) for text, models in found.items()]
+    distinct = table[["model", "conditions"]].drop_duplicates().astype(str)
+    groups = distinct.groupby("conditions", sort=False)["model"]
+    return [Shared(models.tolist(), Conditions.from_text(str(text))) for text, models in groups]
 
 
 def as_markdown(found: Sequence[Shared]) -> str:
     """What all share, in one line; and in one for each group of models what is its own."""
-    first = found[0].conditions
-    own = {name for each in found for name in first.unlike(each.conditions)}
-    common = [
-        each.name for each in fields(first) if each.name not in own and getattr(first, each.name) not in (None, {})
-    ]
-    lines = [f"Asked and sampled with {first.said(common)}.\n"]
-    if own:
-        lines.append("**Not alike**, which the differences below include:\n")
-        differing = [each.name for each in fields(first) if each.name in own]
-        lines += [f"- {', '.join(each.models)}: {each.conditions.said(differing)}" for each in found]
-        lines.append("")
-    return "\n".join(lines)
+    first, names = found[0].conditions, [each.name for each in fields(Conditions)]
+    unlike = {name for each in found for name in first.unlike(each.conditions)}
+    common = (name for name in names if name not in unlike and getattr(first, name) not in (None, {}))
+    text = f"Asked and sampled with {first.said(common)}.\n"
+    if unlike:
+        own = [name for name in names if name in unlike]
+        text += "\n**Not alike**, which the differences below include:\n\n"
+        text += "".join(f"- {', '.join(each.models)}: {each.conditions.said(own)}\n" for each in found)
+    return text

@@ -44,69 +44,58 @@ class Difference:
     def budget(self) -> Budget:
         return Budget(self.thinking_budget, self.solution_budget)
 
-
-def difference(one: Measured, other: Measured) -> Difference | None:
-    """Accuracy of `one` minus that of `other`; `None` if they do not answer the same problems as often."""
-    if one.asked != other.asked:
-        return None
-    estimate = statistics.difference(one.point.correct - other.point.correct)
-    return _difference(one, other, Alike.BUDGET, other.row.mean_tokens, estimate)
-
-
-def _difference(
-    one: Measured, minus: Measured, alike: Alike, minus_mean_tokens: float, estimate: statistics.Estimate
-) -> Difference:
-    return Difference(
-        model=one.row.model,
-        method=one.row.method,
-        minus_model=minus.row.model,
-        minus_method=minus.row.method,
-        benchmark=one.row.benchmark,
-        alike=alike,
-        thinking_budget=one.row.thinking_budget,
-        solution_budget=one.row.solution_budget,
-        mean_tokens=one.row.mean_tokens,
-        minus_mean_tokens=minus_mean_tokens,
-        difference=estimate.mean,
-        ci_low=estimate.low,
-        ci_high=estimate.high,
-        unlike=one.conditions.unlike(minus.conditions),
-    )
+    @classmethod
+    def of(cls, one: Measured, minus: Measured, at_tokens: statistics.Values | None = None) -> "Difference":
+        """At the same budget; or at the same tokens, with what is left of each of the one's answers there."""
+        row = one.row
+        values = one.scores.correct - minus.scores.correct if at_tokens is None else at_tokens
+        estimate = statistics.difference(values)
+        return cls(
+            model=row.model,
+            method=row.method,
+            minus_model=minus.row.model,
+            minus_method=minus.row.method,
+            benchmark=row.benchmark,
+            alike=Alike.BUDGET if at_tokens is None else Alike.TOKENS,
+            thinking_budget=row.thinking_budget,
+            solution_budget=row.solution_budget,
+            mean_tokens=row.mean_tokens,
+            minus_mean_tokens=minus.row.mean_tokens if at_tokens is None else row.mean_tokens,
+            difference=estimate.mean,
+            ci_low=estimate.low,
+            ci_high=estimate.high,
+            unlike=one.conditions.unlike(minus.conditions),
+        )
 
 
 def between(measured: Sequence[Measured], model: str, minus_model: str) -> list[Difference]:
-    """One model against another, by the same method at the same budget; mixed models against separate budgeting."""
+    """One model against another, by the same method at the same budget; mixed models against separate budgeting.
+
+    Only what answers the same problems as often is compared, here and below.
+    """
     others = {(other.row.method, other.row.budget): other for other in measured if other.row.model == minus_model}
-    pairs = [
-        (one, others.get((REFERENCE if one.row.method == MIXED else one.row.method, one.row.budget)))
-        for one in measured
-        if one.row.model == model
-    ]
-    return [found for one, other in pairs if other is not None and (found := difference(one, other)) is not None]
-
-
-def _over_reference(measured: Sequence[Measured], model: str) -> list[Difference]:
-    """Every method of a model against separate budgeting, at the same budget and at as many tokens used."""
-    own = [each for each in measured if each.row.model == model]
-    reference = [each for each in own if each.row.method == REFERENCE]
     found = []
-    for one in own:
-        if one.row.method == REFERENCE:
-            continue
-        same = [other for other in reference if other.row.budget == one.row.budget]
-        found += [paired for other in same if (paired := difference(one, other)) is not None]
-        line = [other for other in reference if other.asked == one.asked]
-        values = statistics.minus_interpolated(one.point, [other.point for other in line])
-        if values is not None:
-            estimate = statistics.difference(values)
-            found.append(_difference(one, line[0], Alike.TOKENS, one.row.mean_tokens, estimate))
+    for one in (each for each in measured if each.row.model == model):
+        other = others.get((REFERENCE if one.row.method == MIXED else one.row.method, one.row.budget))
+        if other is not None and other.asked == one.asked:
+            found.append(Difference.of(one, other))
     return found
+
+
+def _over_reference(measured: Sequence[Measured], one: Measured) -> list[Difference]:
+    """A row against separate budgeting of its model, at the same budget and at as many tokens used."""
+    separate = [each for each in measured if (each.row.model, each.row.method) == (one.row.model, REFERENCE)]
+    line = [other for other in separate if other.asked == one.asked]
+    found = [Difference.of(one, other) for other in line if other.row.budget == one.row.budget]
+    at_tokens = statistics.minus_interpolated(one.scores, [other.scores for other in line])
+    return found if at_tokens is None else [*found, Difference.of(one, line[0], at_tokens)]
 
 
 def differences(measured: Sequence[Measured]) -> list[Difference]:
     """Every method against separate budgeting of the same model, and every model against those before it."""
     models = list(dict.fromkeys(each.row.model for each in measured))
+    methods = [each for model in models for each in measured if each.row.model == model]
     return [
-        *(found for model in models for found in _over_reference(measured, model)),
+        *(found for one in methods if one.row.method != REFERENCE for found in _over_reference(measured, one)),
         *(found for minus, model in combinations(models, 2) for found in between(measured, model, minus)),
     ]

@@ -5,14 +5,15 @@ Says what `rows` computed, and computes nothing.
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 from rich.console import Console
-from rich.table import Table
+from rich.markdown import Markdown
 
 from e1_trl.atomic import write_atomically
 from e1_trl.provenance import Provenance
@@ -21,9 +22,44 @@ from e1_trl.report.conditions import Shared
 from e1_trl.report.differences import Alike, Difference, differences
 from e1_trl.report.markdown import table
 from e1_trl.report.rows import REFERENCE, Line, Row, lines, summarize
-from e1_trl.report.statistics import Fit
 
 WIDTH = 140  # of the table where it goes into a file
+PICTURES = {
+    "budget": "Accuracy over the thinking budget",
+    "tokens": "Accuracy over the mean tokens used, per method",
+    "allocation": "Tokens of thinking and solution per budget",
+}
+INTRODUCTION = (
+    "Accuracy is the mean over all of them (avg@k); intervals are 95% and over problems. Budgets are "
+    'thinking+solution, tokens are means of what was sampled (with the "Wait" that s1 puts in); those forced after the '
+    "thinking are counted apart. Forced and cut off are shares of the answers.\n"
+)
+LEFT_OUT = (
+    "**Problems were left out**, because their prompts are longer than max_prompt_length: no accuracy counts them.\n"
+)
+OF_MATHEMATICS = (
+    "Unevaluated: arithmetic where a number is asked for. Unparseable: no answer that can be read. Censored: cut off "
+    "or ended before an answer. Unboxed: read without a box, after the text that s1 forces; rows of boxes only do not "
+    "count these as right.\n"
+)
+OF_PROGRAMS = (
+    "A program is right that passes all tests; of others, the first test that fails decides. Censored: cut off or "
+    "ended before there was a program. No program: none stood there all the same. Ungraded: the grader failed, which "
+    "counts as not right.\n"
+)
+NO_MAJORITY = "There is no majority of programs: two that are right need not be the same.\n"
+AT_THE_SAME_BUDGET = (
+    "Paired differences of accuracy, in points. The same budget is not the same number of tokens: both are given.\n"
+)
+AT_THE_SAME_TOKENS = (
+    "Paired differences of accuracy, in points, to separate budgeting where it would use as many tokens: on the line "
+    "through its rows, over the logarithm of the tokens. Rows beyond that line are left out.\n"
+)
+OVER_ALL_BUDGETS = (
+    "Area: the mean accuracy over the logarithm of the budget. Per doubling: points of accuracy gained with each "
+    "doubling of the tokens used, by least squares, where three budgets or more used different numbers, from one to "
+    "its double at least.\n"
+)
 
 
 @dataclass(frozen=True)
@@ -57,39 +93,26 @@ def write(report: Report, folder: Path, name: str | None = None) -> list[Path]:
         StoreError: they cannot be written, as on a full disk.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    prefix = "" if name is None else f"{name}-"
-    drawn = draw(report.rows)
-    images = {title: f"{prefix}{title}.png" for title in drawn}
-    document, results = (
-        folder / f"{name or stem}{suffix}" for stem, suffix in (("report", ".md"), ("results", ".json"))
-    )
-    text = as_markdown(report, images)
-    content = json.dumps(asdict(report), indent=1, allow_nan=False) + "\n"
-    write_atomically(document, lambda path: path.write_text(text))
-    write_atomically(results, lambda path: path.write_text(content))
-    for title, figure in drawn.items():
-        pictures.save(figure, folder / images[title])
-    return [document, results, *(folder / image for image in images.values())]
-
-
-def _named(texts: Iterable[str]) -> str:
-    return " and ".join(dict.fromkeys(texts))
-
-
-def draw(rows: Sequence[Row]) -> dict[str, Figure]:
-    """The pictures of a report by name."""
-    figures: dict[str, Callable[[Sequence[Row]], Figure]] = {"tokens": pictures.over_tokens}
-    if any(row.method == REFERENCE for row in rows):
-        figures = {"budget": pictures.over_budget, **figures, "allocation": pictures.allocation}
-    return {name: figure(rows) for name, figure in figures.items()}
+    figures = {"tokens": pictures.over_tokens(report.rows)}
+    if any(row.method == REFERENCE for row in report.rows):
+        budget, allocation = pictures.over_budget({"": report.rows}), pictures.allocation(report.rows)
+        figures = {"budget": budget, **figures, "allocation": allocation}
+    images = {picture: f"{f'{name}-' if name else ''}{picture}.png" for picture in figures}
+    texts = {
+        f"{name or 'report'}.md": as_markdown(report, images),
+        f"{name or 'results'}.json": json.dumps(asdict(report), indent=1, allow_nan=False) + "\n",
+    }
+    for file, text in texts.items():
+        write_atomically(folder / file, partial(Path.write_text, data=text))
+    for picture, figure in figures.items():
+        pictures.save(figure, folder / images[picture])
+    return [folder / file for file in (*texts, *images.values())]
 
 
 def show(rows: Sequence[Row]) -> None:
     """Print the table of rows, at full width where it goes into a file."""
-    result = Table(*_cells(rows[0], rows), title=f"{rows[0].benchmark}: {size(rows)}")
-    for row in rows:
-        result.add_row(*_cells(row, rows).values())
-    Console(width=None if sys.stdout.isatty() else WIDTH).print(result)
+    text = f"**{rows[0].benchmark}**: {size(rows)}\n\n{accuracies(rows)}"
+    Console(width=None if sys.stdout.isatty() else WIDTH).print(Markdown(text))
 
 
 def size(rows: Sequence[Row]) -> str:
@@ -99,29 +122,6 @@ def size(rows: Sequence[Row]) -> str:
     return f"{' or '.join(map(str, problems))} problems, {' or '.join(map(str, samples))} sample{plural} each"
 
 
-def accuracies(rows: Sequence[Row]) -> str:
-    """The rows as a Markdown table."""
-    return table(list(_cells(rows[0], rows)), [list(_cells(row, rows).values()) for row in rows])
-
-
-def _cells(row: Row, rows: Sequence[Row]) -> dict[str, str]:
-    """A row of the table of all of them, by column."""
-    return {
-        "model": row.model,
-        "method": row.method,
-        "budget": str(row.budget) + (f", {row.response_limit} at most" if row.response_limit else ""),
-        "accuracy": f"{row.accuracy:.1%}",
-        "95% interval": f"{row.ci_low:.1%} – {row.ci_high:.1%}",
-        "tokens": f"{row.mean_tokens:.1f}",
-        "thinking": f"{row.mean_thinking_tokens:.1f}",
-        "solution": f"{row.mean_solution_tokens:.1f}",
-        "forced tokens": f"{row.mean_forced_tokens:.1f}",
-        "forced": f"{row.forced_ratio:.0%}",
-        "cut off": f"{row.truncated_ratio:.0%}",
-        **({"left out": str(row.left_out)} if any(each.left_out for each in rows) else {}),
-    }
-
-
 def chosen(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
     """The rows that are named, each as "MODEL METHOD BUDGET", in the order of the names.
 
@@ -129,78 +129,86 @@ def chosen(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
         ValueError: a row does not exist.
     """
     by_name = {f"{row.model} {row.method} {row.budget}": row for row in rows}
-    for name in names:
-        if name not in by_name:
-            raise ValueError(f"there is no row {name!r}; there are {', '.join(map(repr, by_name))}")
-    return [by_name[name] for name in names]
+    try:
+        return [by_name[name] for name in names]
+    except KeyError as error:
+        raise ValueError(f"there is no row {error}; there are {', '.join(map(repr, by_name))}") from error
 
 
 def as_markdown(report: Report, images: dict[str, str]) -> str:
     """The report: all tables, and the pictures by the names of their files."""
-    rows = report.rows
+    rows, programs = report.rows, bool(report.rows[0].faults)
+    commits, graders = (dict.fromkeys(getattr(row, name) for row in rows) for name in ("commit", "graded_by"))
+    methods = [each for each in report.differences if each.model == each.minus_model]
+    at_budget, at_tokens = ([each for each in methods if each.alike is alike] for alike in Alike)
+    models = [each for each in report.differences if each.model != each.minus_model]
     parts = [
         f"# {', '.join(pictures.models_of(rows))} on {rows[0].benchmark}\n",
-        f"{size(rows)}. Accuracy is the mean over all of them (avg@k); intervals are 95% and over problems. "
-        'Budgets are thinking+solution, tokens are means of what was sampled (with the "Wait" that s1 puts in); those '
-        "forced after the thinking are counted apart. Forced and cut off are shares of the answers.\n",
+        f"{size(rows)}. {INTRODUCTION}",
         *([LEFT_OUT] if any(row.left_out for row in rows) else []),
-        f"Made at {report.provenance}. Sampled at {_named(row.commit for row in rows)}; graded by "
-        f"{_named(row.graded_by for row in rows)}.\n",
+        f"Made at {report.provenance}. Sampled at {' and '.join(commits)}; graded by {' and '.join(graders)}.\n",
         conditions.as_markdown(report.conditions),
         accuracies(rows),
-        *(f"![{ALTERNATIVES[title]}]({image})\n" for title, image in images.items()),
+        *(f"![{PICTURES[picture]}]({image})\n" for picture, image in images.items()),
         "## Outcomes\n",
-        OF_PROGRAMS if rows[0].faults else OF_MATHEMATICS,
+        OF_PROGRAMS if programs else OF_MATHEMATICS,
         outcomes(rows),
     ]
     if any(row.samples > 1 for row in rows):
-        parts += ["## Several samples\n", *([NO_MAJORITY] if rows[0].faults else []), several_samples(rows)]
-    for heading, alike in (
-        ("Methods against separate budgeting, at the same budget", Alike.BUDGET),
-        ("Methods against separate budgeting, at the same tokens used", Alike.TOKENS),
+        parts += ["## Several samples\n", *([NO_MAJORITY] if programs else []), several_samples(rows)]
+    for title, explanation, found in (
+        ("Methods against separate budgeting, at the same budget", AT_THE_SAME_BUDGET, at_budget),
+        ("Methods against separate budgeting, at the same tokens used", AT_THE_SAME_TOKENS, at_tokens),
+        ("Models against each other", AT_THE_SAME_BUDGET, models),
     ):
-        methods = [each for each in report.differences if each.model == each.minus_model and each.alike is alike]
-        if methods:
-            parts += [f"## {heading}\n", EXPLANATIONS[alike], paired(methods)]
-    models = [each for each in report.differences if each.model != each.minus_model]
-    if models:
-        parts += ["## Models against each other\n", EXPLANATIONS[Alike.BUDGET], paired(models)]
+        if found:
+            parts += [f"## {title}\n", explanation, paired(found)]
     if report.lines:
-        parts += [
-            "## Over all budgets\n",
-            "Area: the mean accuracy over the logarithm of the budget. Per doubling: points of accuracy gained with "
-            "each doubling of the tokens used, by least squares, where three budgets or more used different numbers, "
-            "from one to its double at least.\n",
-            areas(report.lines),
-        ]
+        parts += ["## Over all budgets\n", OVER_ALL_BUDGETS, areas(report.lines)]
     return "\n".join(parts)
 
 
-LEFT_OUT = (
-    "**Problems were left out**, because their prompts are longer than max_prompt_length: no accuracy counts them.\n"
-)
-OF_MATHEMATICS = (
-    "Unevaluated: arithmetic where a number is asked for. Unparseable: no answer that can be read. Censored: cut off "
-    "or ended before an answer. Unboxed: read without a box, after the text that s1 forces; rows of boxes only do not "
-    "count these as right.\n"
-)
-OF_PROGRAMS = (
-    "A program is right that passes all tests; of others, the first test that fails decides. Censored: cut off or "
-    "ended before there was a program. No program: none stood there all the same. Ungraded: the grader failed, which "
-    "counts as not right.\n"
-)
-NO_MAJORITY = "There is no majority of programs: two that are right need not be the same.\n"
-ALTERNATIVES = {
-    "budget": "Accuracy over the thinking budget",
-    "tokens": "Accuracy over the mean tokens used, per method",
-    "allocation": "Tokens of thinking and solution per budget",
-}
-EXPLANATIONS = {
-    Alike.BUDGET: "Paired differences of accuracy, in points. The same budget is not the same number of tokens: both "
-    "are given.\n",
-    Alike.TOKENS: "Paired differences of accuracy, in points, to separate budgeting where it would use as many tokens: "
-    "on the line through its rows, over the logarithm of the tokens. Rows beyond that line are left out.\n",
-}
+Column = tuple[str, Callable[[Any], str]]  # its header, and what it says of a row, a difference or a line
+NAMED: list[Column] = [
+    ("model", lambda row: row.model),
+    ("method", lambda row: row.method),
+    ("budget", lambda row: str(row.budget)),
+]
+
+
+def _table(records: Sequence[Any], columns: Sequence[Column]) -> str:
+    return table([header for header, _ in columns], ([text(each) for _, text in columns] for each in records))
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:+.1f}"
+
+
+def _interval(of: Any, text: Callable[[float], str] = _share) -> str:
+    return f"{text(of.ci_low)} – {text(of.ci_high)}"
+
+
+def accuracies(rows: Sequence[Row]) -> str:
+    """The rows as a Markdown table."""
+    columns: list[Column] = [
+        *NAMED[:2],
+        ("budget", lambda row: f"{row.budget}{f', {row.response_limit} at most' if row.response_limit else ''}"),
+        ("accuracy", lambda row: _share(row.accuracy)),
+        ("95% interval", _interval),
+        ("tokens", lambda row: f"{row.mean_tokens:.1f}"),
+        ("thinking", lambda row: f"{row.mean_thinking_tokens:.1f}"),
+        ("solution", lambda row: f"{row.mean_solution_tokens:.1f}"),
+        ("forced tokens", lambda row: f"{row.mean_forced_tokens:.1f}"),
+        ("forced", lambda row: f"{row.forced_ratio:.0%}"),
+        ("cut off", lambda row: f"{row.truncated_ratio:.0%}"),
+    ]
+    if any(row.left_out for row in rows):
+        columns.append(("left out", lambda row: str(row.left_out)))
+    return _table(rows, columns)
 
 
 def outcomes(rows: Sequence[Row]) -> str:
@@ -208,86 +216,58 @@ def outcomes(rows: Sequence[Row]) -> str:
 
     def shares(row: Row) -> dict[str, float | None]:
         own = {"unevaluated": row.unevaluated, "unparseable": row.unparseable}
-        faults = {name.replace("_", " "): share for name, share in row.faults.items()}
         return {
             "right": row.accuracy,
             "wrong": row.wrong,
-            **(faults or own),
+            **({name.replace("_", " "): share for name, share in row.faults.items()} or own),
             "censored": row.censored,
             "truncated": row.truncated_ratio,
-            **({} if faults else {"unboxed": row.unboxed}),
+            **({} if row.faults else {"unboxed": row.unboxed}),
             "right if forced": row.accuracy_forced,
             "right if closed": row.accuracy_closed,
         }
 
-    return table(
-        ("model", "method", "budget", *shares(rows[0])),
-        (
-            (
-                row.model,
-                row.method,
-                str(row.budget),
-                *("" if share is None else f"{share:.1%}" for share in shares(row).values()),
-            )
-            for row in rows
-        ),
-    )
+    columns = [(name, lambda row, name=name: _share(shares(row)[name])) for name in shares(rows[0])]
+    return _table(rows, [*NAMED, *columns])
 
 
 def several_samples(rows: Sequence[Row]) -> str:
     """pass@k and maj@k as a Markdown table; of programs there is no maj@k."""
-    majority = all(row.maj_at_k is not None for row in rows)
     ks = sorted({k for row in rows for k in row.pass_at_k if k != "1"}, key=int)
-    return table(
-        ("model", "method", "budget", "k", *(f"pass@{k}" for k in ks), *(["maj@k"] if majority else [])),
-        (
-            (
-                row.model,
-                row.method,
-                str(row.budget),
-                str(row.samples),
-                *(f"{row.pass_at_k[k]:.1%}" if k in row.pass_at_k else "" for k in ks),
-                *([f"{row.maj_at_k:.1%}"] if majority else []),
-            )
-            for row in rows
-        ),
-    )
+
+    def pass_at(k: str) -> Column:
+        return f"pass@{k}", lambda row: _share(row.pass_at_k.get(k))
+
+    columns = [*NAMED, ("k", lambda row: str(row.samples)), *map(pass_at, ks)]
+    if all(row.maj_at_k is not None for row in rows):
+        columns.append(("maj@k", lambda row: _share(row.maj_at_k)))
+    return _table(rows, columns)
 
 
 def paired(found: Sequence[Difference]) -> str:
     """Differences of accuracy as a Markdown table, with what else is not alike where anything is."""
-    unlike = any(each.unlike for each in found)
-    return table(
-        ("of", "minus", "budget", "tokens", "minus", "difference", "95% interval", *(["not alike"] if unlike else [])),
-        (
-            (
-                f"{each.model}, {each.method}",
-                f"{each.minus_model}, {each.minus_method}",
-                str(each.budget),
-                f"{each.mean_tokens:.1f}",
-                f"{each.minus_mean_tokens:.1f}",
-                f"{100 * each.difference:+.1f}",
-                f"{100 * each.ci_low:+.1f} – {100 * each.ci_high:+.1f}",
-                *([", ".join(each.unlike).replace("_", " ")] if unlike else []),
-            )
-            for each in found
-        ),
-    )
+    columns: list[Column] = [
+        ("of", lambda each: f"{each.model}, {each.method}"),
+        ("minus", lambda each: f"{each.minus_model}, {each.minus_method}"),
+        ("budget", lambda each: str(each.budget)),
+        ("tokens", lambda each: f"{each.mean_tokens:.1f}"),
+        ("minus", lambda each: f"{each.minus_mean_tokens:.1f}"),
+        ("difference", lambda each: _points(each.difference)),
+        ("95% interval", lambda each: _interval(each, _points)),
+    ]
+    if any(each.unlike for each in found):
+        columns.append(("not alike", lambda each: ", ".join(each.unlike).replace("_", " ")))
+    return _table(found, columns)
 
 
 def areas(found: Sequence[Line]) -> str:
     """Areas and fits as a Markdown table."""
-    return table(
-        ("model", "method", "area", "95% interval", "per doubling", "95% interval", "R²"),
-        (
-            (each.model, each.method, f"{each.area:.1%}", f"{each.ci_low:.1%} – {each.ci_high:.1%}", *_fit(each.fit))
-            for each in found
-        ),
-    )
-
-
-def _fit(fit: Fit | None) -> tuple[str, str, str]:
-    if fit is None:
-        return "", "", ""
-    interval = f"{100 * fit.ci_low:+.1f} – {100 * fit.ci_high:+.1f}"
-    return f"{100 * fit.per_doubling:+.1f}", interval, f"{fit.r_squared:.2f}"
+    columns: list[Column] = [
+        *NAMED[:2],
+        ("area", lambda line: _share(line.area)),
+        ("95% interval", _interval),
+        ("per doubling", lambda line: _points(line.fit.per_doubling) if line.fit else ""),
+        ("95% interval", lambda line: _interval(line.fit, _points) if line.fit else ""),
+        ("R²", lambda line: f"{line.fit.r_squared:.2f}" if line.fit else ""),
+    ]
+    return _table(found, columns)

@@ -43,30 +43,22 @@ def rates(answers: "pd.DataFrame", budget: Budget) -> "pd.DataFrame":
 
     A rate is the share of right answers among those that were graded; a problem without any has none.
 
-    Args:
-        answers: with `COLUMNS`.
-        budget: that of the training.
-
     Raises:
-        ValueError: one line about why the answers tell no rates.
+        ValueError: one line about why the answers, with `COLUMNS`, tell no rates.
     """
-    import pandas as pd
-
     from e1_trl.answers.grade import Outcome
+    from e1_trl.report import samples
     from e1_trl.report.rows import REFERENCE
 
     separate = answers[answers["method"] == REFERENCE]
-    cells = {
-        str(Budget(*(None if pd.isna(part) else int(part) for part in parts))): cell
-        for parts, cell in separate.groupby(["thinking_budget", "solution_budget"], sort=False, dropna=False)
-    }
-    if str(budget) not in cells:
+    by_budget = separate.groupby(["thinking_budget", "solution_budget"], sort=False, dropna=False)
+    own = {str(samples.budget_of(found.iloc[0])): found for _, found in by_budget}
+    if str(budget) not in own:
         raise ValueError(
-            f"there are no answers of {REFERENCE} {budget}, only under {', '.join(cells) or 'other methods'}; the "
+            f"there are no answers of {REFERENCE} {budget}, only under {', '.join(own) or 'other methods'}; the "
             f"`e1 eval` that sampled them adds some with --methods {REFERENCE} --budgets {budget}"
         )
-    cell = cells[str(budget)]
-    graded = cell[cell["outcome"] != Outcome.UNGRADED]
+    graded = own[str(budget)][lambda found: found["outcome"] != Outcome.UNGRADED]
     if not graded["problem_id"].fillna("").str.fullmatch(KEY).all():
         raise ValueError(
             "the answers do not say which problems they are to; the `e1 eval` of a dataset_name that sampled them, run "
@@ -97,11 +89,10 @@ def exclude(folders: list[Path], budget: Budget, output: Path) -> None:
     if len(idle) == len(solved):
         raise ValueError(f"{counts}, so none is left to train on; evaluate with more --samples, or on other problems")
     lines = [
-        json.dumps({"id": key, "problem": prompt.strip()[:80], "rate": rate})
-        for key, prompt, rate in idle.itertuples(name=None)
+        json.dumps({"id": id, "problem": row.prompt.strip()[:80], "rate": row.rate}) for id, row in idle.iterrows()
     ]
     output.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(output, lambda file: file.write_text("".join(line + "\n" for line in lines)))
+    write_atomically(output, lambda file: file.write_text("\n".join([*lines, ""])))
     for each in shared(answers):
         print(f"{', '.join(each.models)}: {each.conditions.said(SAMPLED)}")
     print(f"{counts}; wrote {output}")

@@ -14,7 +14,8 @@ from e1_trl.atomic import write_atomically
 from e1_trl.report.rows import MIXED, REFERENCE, Row
 
 UNCONSTRAINED = "unconstrained"
-PANEL = (3.6, 3.4)  # inches
+ALONE = (6.0, 4.0)  # inches
+PANEL = (3.6, 3.4)
 PANELS_A_LINE = 4
 MARKERS = "os^Dv"
 
@@ -32,19 +33,13 @@ def models_of(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(row.model for row in rows))
 
 
-def over_budget(rows: Sequence[Row]) -> Figure:
-    """Accuracy of separate budgeting over the thinking budget, a line per model; dotted: unconstrained."""
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axis = figure.subplots()
-    _draw_over_budget(axis, rows)
-    axis.set_ylabel("accuracy")
-    axis.set_ylim(bottom=0)
-    return figure
+def over_budget(panels: Mapping[str, Sequence[Row]]) -> Figure:
+    """Accuracy of separate budgeting over the thinking budget: a panel a group of rows by its title, a line per model.
 
-
-def panels_over_budget(panels: Mapping[str, Sequence[Row]]) -> Figure:
-    """`over_budget` of several groups of rows, a panel each, by title."""
-    figure = Figure(figsize=(PANEL[0] * len(panels), PANEL[1]), layout="constrained")
+    Dotted: unconstrained.
+    """
+    size = ALONE if len(panels) == 1 else (PANEL[0] * len(panels), PANEL[1])
+    figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axis, (title, rows) in zip(axes, panels.items(), strict=True):
         _draw_over_budget(axis, rows)
@@ -62,7 +57,7 @@ def _draw_over_budget(axis: Axes, rows: Sequence[Row]) -> None:
         own = [(x, row) for x, row in bounded if row.model == model]
         for solution in dict.fromkeys(row.solution_budget for _, row in own):
             line = [(x, row) for x, row in own if row.solution_budget == solution]
-            _draw(axis, line, f"C{i}", MARKERS[i % 5], f"{model}, {solution} to answer" if several else model)
+            _draw(axis, line, i, f"{model}, {solution} to answer" if several else model)
         for row in rows:
             if row.model == model and row.method == UNCONSTRAINED:
                 axis.axhline(row.accuracy, color=f"C{i}", linestyle=":")
@@ -92,8 +87,7 @@ def over_tokens(rows: Sequence[Row]) -> Figure:
         for i, model in enumerate(models_of(rows)):
             for shown in dict.fromkeys((method, REFERENCE)):
                 points = [(row.mean_tokens, row) for row in rows if (row.model, row.method) == (model, shown)]
-                label = model if shown == method else None
-                _draw(axis, points, f"C{i}", MARKERS[i % 5], label, pale=shown != method)
+                _draw(axis, points, i, model if shown == method else None)
         axis.set_title(method)
         axis.set_xscale("log", base=2, subs=[1.5])
         axis.xaxis.set_major_formatter("{x:g}")
@@ -106,19 +100,16 @@ def over_tokens(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def _draw(
-    axis: Axes, points: Sequence[tuple[float, Row]], color: str, marker: str, label: str | None, pale: bool = False
-) -> None:
-    """Points by increasing x, joined, with their intervals; pale ones without."""
-    points = sorted(points, key=lambda point: point[0])
+def _draw(axis: Axes, points: Sequence[tuple[float, Row]], model: int, label: str | None) -> None:
+    """Points by increasing x, joined, with their intervals, in the color of a model; pale and alone without a label."""
     if not points:
         return
-    x, rows = [x for x, _ in points], [row for _, row in points]
-    accuracies = [row.accuracy for row in rows]
-    if pale:
+    x, rows = zip(*sorted(points, key=lambda point: point[0]), strict=True)
+    color, accuracies = f"C{model}", [row.accuracy for row in rows]
+    if label is None:
         axis.plot(x, accuracies, "-", color=color, alpha=0.25, zorder=1)
         return
-    axis.plot(x, accuracies, f"{marker}-", color=color, label=label, markersize=4)
+    axis.plot(x, accuracies, f"{MARKERS[model % len(MARKERS)]}-", color=color, label=label, markersize=4)
     low, high = [row.ci_low for row in rows], [row.ci_high for row in rows]
     if len(rows) == 1:
         axis.vlines(x, low, high, color=color, alpha=0.4)

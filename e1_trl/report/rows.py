@@ -3,39 +3,35 @@
 Every number that is printed or drawn anywhere has its one definition here.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import groupby
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.kinds import kind_of
-from e1_trl.checkpoints.budget_file import Point
+from e1_trl.budget import Budget
 from e1_trl.report import statistics
 from e1_trl.report.conditions import Conditions
-from e1_trl.report.samples import CELL, texts
+from e1_trl.report.samples import ROW, budget_of, texts
 from e1_trl.rollout import ThinkingEnd
 
 REFERENCE = "separate"  # the method that others are compared with
 MIXED = "mixed"  # separate budgeting whose thinking is another model's
 BOXES_ONLY = "boxes only"  # after the name of a method: its answers that were read without a box are none
-UNANSWERED_ENDS = (ThinkingEnd.EOS, ThinkingEnd.CUT)
 
 
 @dataclass(frozen=True)
-class Row(Point):
-    """One method at one budget, of one model on one benchmark, with everything that is known of it. Means in tokens.
+class Row:
+    """One method at one budget, of one model on one benchmark, with everything that is known of it.
 
-    `accuracy` is avg@k and `maj_at_k` is at k = `samples`; `pass_at_k` holds k = 1, 2, 4, … and `samples`. Tokens are
-    those sampled and, as thinking, the "Wait" that s1 puts in; those forced after the thinking, close and words, are
-    `mean_forced_tokens`. `left_out` problems were asked for and are too long for `max_prompt_length`; `response_limit`
-    is the longest completion where the budget is unlimited, `None` where that is what the context leaves. Ratios and
-    shares are of all answers:
+    `accuracy` is avg@k, between the ends of its 95% interval; `maj_at_k` is at k = `samples`, and `pass_at_k` holds
+    k = 1, 2, 4, … and `samples`. Budgets (`None`: unlimited) and means are in tokens: those sampled and, as thinking,
+    the "Wait" that s1 puts in; those forced after the thinking, close and words, are `mean_forced_tokens`. `left_out`
+    problems were asked for and are too long for `max_prompt_length`; `response_limit` is the longest completion where
+    the budget is unlimited, `None` where that is what the context leaves. Ratios and shares are of all answers:
 
     - `closed_ratio`, `forced_ratio`, `eos_ratio` and `cut_ratio`, how the thinking ended, add up to 1;
     - `accuracy`, `wrong`, `unevaluated`, `unparseable`, `censored` (cut off or ended before there was an answer) and,
@@ -48,6 +44,17 @@ class Row(Point):
     `seed` is that of the sampling, `commit` the one that finished it, `graded_by` what graded it.
     """
 
+    benchmark: str
+    method: str
+    thinking_budget: int | None
+    solution_budget: int | None
+    problems: int
+    samples: int
+    accuracy: float
+    ci_low: float
+    ci_high: float
+    mean_tokens: float
+    forced_ratio: float
     model: str
     pass_at_k: dict[str, float]
     maj_at_k: float | None
@@ -72,6 +79,10 @@ class Row(Point):
     graded_by: str
     faults: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.thinking_budget, self.solution_budget)
+
 
 @dataclass(frozen=True)
 class Line:
@@ -88,44 +99,24 @@ class Line:
 
 @dataclass(frozen=True)
 class Measured:
-    """A row together with the answers that it was computed from."""
+    """A row, and what of the answers behind it is compared, in the order of problems and samples.
+
+    `asked` names these, and the accepted answers.
+    """
 
     row: Row
-    answers: pd.DataFrame  # in the order of problems and samples
-
-    @cached_property
-    def point(self) -> statistics.Point:
-        tokens = self.answers["thinking_tokens"] + self.answers["solution_tokens"]
-        return statistics.Point(_matrix(self.answers, _correct(self.answers)), _matrix(self.answers, tokens))
-
-    @cached_property
-    def conditions(self) -> Conditions:
-        return Conditions.from_text(self.answers["conditions"].iloc[0])
-
-    @cached_property
-    def asked(self) -> list[Any]:
-        """What the answers are answers to: problem, sample and accepted answers."""
-        columns = (self.answers[name] for name in ("problem", "sample", "answers"))
-        return [(problem, sample, *accepted) for problem, sample, accepted in zip(*columns, strict=True)]
-
-
-def _correct(answers: pd.DataFrame) -> "pd.Series[bool]":
-    return answers["outcome"] == Outcome.CORRECT
-
-
-def _matrix(answers: pd.DataFrame, column: Iterable[Any]) -> NDArray[np.float64]:
-    """A column of ordered answers as problems × samples."""
-    return np.asarray(column, dtype=float).reshape(answers["problem"].nunique(), -1)
+    scores: statistics.Scores
+    asked: list[tuple[Any, ...]]
+    conditions: Conditions
 
 
 def summarize(table: pd.DataFrame) -> list[Measured]:
     """The rows of a table of graded answers, in the order in which they were asked for; strictly read ones beside."""
     found = []
-    for _, answers in table.groupby(CELL, sort=False, dropna=False):
-        ordered = answers.sort_values(["problem", "sample"])
-        found.append(_measure(ordered))
-        if ordered["unboxed"].any():
-            found.append(_measure(_boxes_only(ordered)))
+    for _, answers in table.groupby(ROW, sort=False, dropna=False):
+        found.append(_measure(answers))
+        if answers["unboxed"].any():
+            found.append(_measure(_boxes_only(answers)))
     return found
 
 
@@ -141,79 +132,80 @@ def _boxes_only(answers: pd.DataFrame) -> pd.DataFrame:
 
 
 def _measure(answers: pd.DataFrame) -> Measured:
-    first = answers.iloc[0]
-    outcome, end = answers["outcome"], answers["thinking_end"]
-    right = _correct(answers)
-    correct = _matrix(answers, right)
-    estimate = statistics.accuracy(correct)
-    problems, samples = correct.shape
-    budgets = [_optional(first[name]) for name in ("thinking_budget", "solution_budget")]
-    given = np.array(texts(answers["value"]), dtype=object).reshape(problems, samples)
-    ks = [*(2**i for i in range((samples - 1).bit_length())), samples]
-    thinking, solution = answers["thinking_tokens"], answers["solution_tokens"]
-    closed, forced = end == ThinkingEnd.CLOSED, end == ThinkingEnd.FORCED
-    told = outcome.isin([Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED])
+    answers = answers.sort_values(["problem", "sample"])
+    first, outcome, end = answers.iloc[0], answers["outcome"], answers["thinking_end"]
+    kind, conditions, budget = kind_of(first["grader"]), Conditions.from_text(first["conditions"]), budget_of(first)
+    right, closed, forced = outcome == Outcome.CORRECT, end == ThinkingEnd.CLOSED, end == ThinkingEnd.FORCED
     unanswered = outcome.isin([Outcome.UNBOXED, Outcome.NO_PROGRAM])
-    censored = unanswered & (answers["truncated"] | end.isin(UNANSWERED_ENDS))
-    kind = kind_of(first["grader"])
-    other = ~told & ~censored
+    censored = unanswered & (answers["truncated"] | end.isin([ThinkingEnd.EOS, ThinkingEnd.CUT]))
+    other = ~censored & ~outcome.isin([Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED])
+    tokens = answers["thinking_tokens"] + answers["solution_tokens"]
+    problems = answers["problem"].nunique()
+    samples = len(answers) // problems
+    shape = (problems, samples)
+    scores = statistics.Scores(*(np.asarray(column, dtype=float).reshape(shape) for column in (right, tokens)))
+    accuracy = statistics.accuracy(scores.correct)
+    values = np.array(texts(answers["value"]), dtype=object).reshape(shape).tolist()
+    ks = [*(2**i for i in range((samples - 1).bit_length())), samples]
     row = Row(
-        model=first["model"],
-        method=first["method"],
         benchmark=first["benchmark"],
-        thinking_budget=budgets[0],
-        solution_budget=budgets[1],
+        method=first["method"],
+        thinking_budget=budget.thinking,
+        solution_budget=budget.solution,
         problems=problems,
         samples=samples,
-        accuracy=estimate.mean,
-        ci_low=estimate.low,
-        ci_high=estimate.high,
-        pass_at_k={str(k): statistics.pass_at_k(correct, k) for k in ks},
-        maj_at_k=statistics.maj_at_k(correct, given.tolist()) if kind.votes else None,
-        mean_tokens=float((thinking + solution).mean()),
-        mean_thinking_tokens=float(thinking.mean()),
-        mean_solution_tokens=float(solution.mean()),
-        mean_forced_tokens=float(answers["forced_tokens"].mean()),
-        response_limit=Conditions.from_text(first["conditions"]).response if None in budgets else None,
+        accuracy=accuracy.mean,
+        ci_low=accuracy.low,
+        ci_high=accuracy.high,
+        mean_tokens=_mean(tokens),
+        forced_ratio=_mean(forced),
+        model=first["model"],
+        pass_at_k={str(k): statistics.pass_at_k(scores.correct, k) for k in ks},
+        maj_at_k=statistics.maj_at_k(scores.correct, values) if kind.votes else None,
+        mean_thinking_tokens=_mean(answers["thinking_tokens"]),
+        mean_solution_tokens=_mean(answers["solution_tokens"]),
+        mean_forced_tokens=_mean(answers["forced_tokens"]),
+        response_limit=conditions.response if None in (budget.thinking, budget.solution) else None,
         left_out=int(first["asked_problems"]) - problems,
-        closed_ratio=float(closed.mean()),
-        forced_ratio=float(forced.mean()),
-        eos_ratio=float((end == ThinkingEnd.EOS).mean()),
-        cut_ratio=float((end == ThinkingEnd.CUT).mean()),
-        truncated_ratio=float(answers["truncated"].mean()),
-        accuracy_forced=float(right[forced].mean()) if forced.any() else None,
-        accuracy_closed=float(right[closed].mean()) if closed.any() else None,
-        wrong=float((outcome == Outcome.WRONG).mean()),
-        unevaluated=float((outcome == Outcome.UNEVALUATED).mean()),
-        unparseable=0.0 if kind.faults else float(other.mean()),
-        censored=float(censored.mean()),
-        unboxed=float(answers["unboxed"].mean()),
+        closed_ratio=_mean(closed),
+        eos_ratio=_mean(end == ThinkingEnd.EOS),
+        cut_ratio=_mean(end == ThinkingEnd.CUT),
+        truncated_ratio=_mean(answers["truncated"]),
+        accuracy_forced=_mean(right[forced]) if forced.any() else None,
+        accuracy_closed=_mean(right[closed]) if closed.any() else None,
+        wrong=_mean(outcome == Outcome.WRONG),
+        unevaluated=_mean(outcome == Outcome.UNEVALUATED),
+        unparseable=0.0 if kind.faults else _mean(other),
+        censored=_mean(censored),
+        unboxed=_mean(answers["unboxed"]),
         seed=int(first["seed"]),
         commit=first["commit"],
         graded_by=first["graded_by"],
-        faults={str(fault): float((other & (outcome == fault)).mean()) for fault in kind.faults},
+        faults={str(fault): _mean(other & (outcome == fault)) for fault in kind.faults},
     )
-    return Measured(row, answers)
+    asked = [
+        (*place, *accepted) for *place, accepted in answers[["problem", "sample", "answers"]].itertuples(index=False)
+    ]
+    return Measured(row, scores, asked, conditions)
 
 
-def _optional(budget: Any) -> int | None:
-    return None if pd.isna(budget) else int(budget)
+def _mean(column: "pd.Series[Any]") -> float:
+    return float(column.mean())
 
 
 def lines(measured: Sequence[Measured]) -> list[Line]:
     """Every method of every model that has three limited budgets or more."""
+    by_method: dict[tuple[str, str, str], list[tuple[int, Measured]]] = {}
+    for each in measured:
+        if (total := each.row.budget.completion_tokens(0)) is not None:
+            name = (each.row.model, each.row.method, each.row.benchmark)
+            by_method.setdefault(name, []).append((total, each))
     found = []
-    limited = [(total, each) for each in measured if (total := each.row.budget.completion_tokens(0)) is not None]
-    limited.sort(key=lambda pair: (_line(pair[1].row), pair[0]))
-    for (model, method, benchmark), group in groupby(limited, key=lambda pair: _line(pair[1].row)):
-        budgets, line = zip(*group, strict=True)
+    for name in sorted(by_method):
+        budgets, line = zip(*sorted(by_method[name], key=lambda pair: pair[0]), strict=True)
         if len(set(budgets)) < 3 or any(each.asked != line[0].asked for each in line):
             continue
-        area = statistics.area(np.stack([each.point.correct for each in line]), budgets)
-        fit = statistics.log_fit([each.point for each in line])
-        found.append(Line(model, method, benchmark, area.mean, area.low, area.high, fit))
+        area = statistics.area(np.stack([each.scores.correct for each in line]), budgets)
+        fit = statistics.log_fit([each.scores for each in line])
+        found.append(Line(*name, area.mean, area.low, area.high, fit))
     return found
-
-
-def _line(row: Row) -> tuple[str, str, str]:
-    return row.model, row.method, row.benchmark

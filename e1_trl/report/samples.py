@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pandas as pd
 import pyarrow as pa
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from e1_trl.atomic import StoreError, write_atomically
+from e1_trl.budget import Budget
 
 if TYPE_CHECKING:
     from e1_trl.answers.grade import Grade, Grader
@@ -63,7 +64,7 @@ GRADED = [
 ]
 SCHEMA = pa.schema([*ASKED, *TEXTS, *SPENT, *GRADED])
 FIGURES = [field.name for field in (*ASKED, *SPENT, *GRADED)]  # all that statistics are made of
-CELL = ["model", "benchmark", "method", "thinking_budget", "solution_budget"]  # of the rows of a report
+ROW = ["model", "benchmark", "method", "thinking_budget", "solution_budget"]  # what a row of a report has its own of
 
 
 def read(folder: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
@@ -76,9 +77,10 @@ def read(folder: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
     try:
         written = pq.read_schema(file)
         if not written.equals(SCHEMA):
+            other = ", ".join(sorted({*written.names} ^ {*SCHEMA.names})) or "types of columns"
             raise StoreError(
-                f"{file} has the layout of another version of e1_trl ({_deviation(written)}); the `e1 eval` that made "
-                "it makes it anew, and samples nothing; or report on it with that version"
+                f"{file} has the layout of another version of e1_trl, which differs in {other}; the `e1 eval` that "
+                "made it makes it anew, and samples nothing; or report on it with that version"
             )
         table = pq.read_table(file, columns=columns, schema=SCHEMA, page_checksum_verification=True)
     except FileNotFoundError as error:
@@ -93,14 +95,6 @@ def read(folder: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
 
 def _as_pandas(table: pa.Table) -> pd.DataFrame:
     return table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
-
-
-def _deviation(written: pa.Schema) -> str:
-    missing = [name for name in SCHEMA.names if name not in written.names]
-    unknown = [name for name in written.names if name not in SCHEMA.names]
-    other = [name for name in SCHEMA.names if name in written.names and written.field(name) != SCHEMA.field(name)]
-    named = {"missing": missing, "unknown": unknown, "of another type": other}
-    return "; ".join(f"{what}: {', '.join(names)}" for what, names in named.items() if names) or "another order"
 
 
 def write(parts: pd.DataFrame | Iterable[pd.DataFrame], folder: Path) -> None:
@@ -150,15 +144,10 @@ def graded(
 
 
 def grade(table: pd.DataFrame, grader: "Grader", known: Known | None = None) -> pd.DataFrame:
-    """Answers with the columns of `GRADED` filled in or replaced.
-
-    Args:
-        table: the answers.
-        grader: of their kind.
-        known: has the grades of answers that need none, and is given those that are new.
-    """
+    """Answers with the columns of `GRADED` filled in or replaced; `known` has the grades of those that need none."""
     version, columns = grader.version, (table["answers"].map(list), table["solution"], texts(table["free_text"]))
-    keys = [_key(version, *answer) for answer in zip(*columns, strict=True)]
+    facts = [json.dumps([version, *answer]) for answer in zip(*columns, strict=True)]
+    keys = [hashlib.sha256(each.encode()).hexdigest() for each in facts]
     grades = {} if known is None else known.grades(set(keys))
     new = {key: position for position, key in enumerate(keys) if key not in grades}
     if new:
@@ -178,8 +167,10 @@ def grade(table: pd.DataFrame, grader: "Grader", known: Known | None = None) -> 
     )
 
 
-def _key(*facts: object) -> str:
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+def budget_of(answer: "pd.Series[Any]") -> Budget:
+    """The budget of an answer."""
+    parts = (answer["thinking_budget"], answer["solution_budget"])
+    return Budget(*(None if pd.isna(part) else int(part) for part in parts))
 
 
 def texts(column: "pd.Series[str]") -> list[str | None]:
@@ -196,7 +187,7 @@ def join(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     table = pd.concat(tables, ignore_index=True)
     if len(benchmarks := table["benchmark"].unique()) > 1:
         raise ValueError(f"a report is on one benchmark, and these answers are of {', '.join(benchmarks)}")
-    twice = table[table.duplicated([*CELL, "problem", "sample"])]
+    twice = table[table.duplicated([*ROW, "problem", "sample"])]
     if len(twice):
         first = twice.iloc[0]
         raise ValueError(

@@ -105,7 +105,7 @@ def area(line: NDArray[np.float64], budgets: Sequence[int]) -> Estimate:
 
 
 @dataclass(frozen=True)
-class Point:
+class Scores:
     """One method at one budget: whether its answers are right, and the tokens that each took (problems × samples)."""
 
     correct: Values
@@ -125,7 +125,7 @@ def apart(tokens: Sequence[float]) -> list[int]:
     return found
 
 
-def minus_interpolated(point: Point, line: Sequence[Point]) -> Values | None:
+def minus_interpolated(point: Scores, line: Sequence[Scores]) -> Values | None:
     """Accuracy of a point minus that of a line at as many mean tokens; `None` where the line does not reach.
 
     The line is linear in the logarithm of the tokens between the points of `line`, which answer the same problems and
@@ -157,7 +157,7 @@ class Fit:
     r_squared: float
 
 
-def log_fit(line: Sequence[Point]) -> Fit | None:
+def log_fit(line: Sequence[Scores]) -> Fit | None:
     """Least squares of accuracy on log2 of the mean tokens, one point per budget, which answer the same problems.
 
     The interval is the bootstrap's over problems, since the points share problems and samples. `None` if fewer than

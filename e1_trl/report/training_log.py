@@ -34,7 +34,7 @@ PANELS = {
     ),
     "log-probability gap (nats)": ("sampling/sampling_logp_difference/mean",),
 }
-NOT_DRAWN = ("step", "step_time", "entropy", "grad_norm")
+NAMES = ("step", "step_time", "entropy", "grad_norm", *(name for panel in PANELS.values() for name in panel))
 VALIDATION = "eval_budget/"
 PANEL = (4.0, 3.2)  # inches
 
@@ -47,53 +47,45 @@ class TrainingLog:
     steps: list[Entry]
     validation: list[Entry]
 
+    @classmethod
+    def read(cls, run: Path) -> "TrainingLog":
+        """The log of a finished run.
 
-def read_log(run: Path) -> TrainingLog:
-    """The log of a finished run.
+        Raises:
+            ValueError: the run has no `trainer_state.json` or no provenance, or no step was logged in it.
+        """
+        file = run / "trainer_state.json"
+        if not file.exists():
+            raise ValueError(f"there is no {file}: it is written when the training ends")
+        history = json.loads(file.read_text())["log_history"]
+        # Only a step has a loss: metrics of steps that were not logged are left in the summary of the run, too.
+        steps = [{name: entry.get(name) for name in NAMES} for entry in history if "loss" in entry]
+        if not steps:
+            raise ValueError(f"{file} logs no step; train with logging_steps: 1")
+        chosen = [{name: entry[name] for name in entry if name.startswith(VALIDATION)} for entry in history]
+        validation = [{"step": entry["step"], **own} for entry, own in zip(history, chosen, strict=True) if own]
+        return cls(Provenance.read(run), steps, validation)
 
-    Raises:
-        ValueError: the run has no `trainer_state.json` or no provenance, or no step was logged in it.
-    """
-    file = run / "trainer_state.json"
-    if not file.exists():
-        raise ValueError(f"there is no {file}: it is written when the training ends")
-    history = json.loads(file.read_text())["log_history"]
-    names = [*NOT_DRAWN, *(name for panel in PANELS.values() for name in panel)]
-    # Only a step has a loss: metrics of steps that were not logged are left in the summary of the run, too.
-    steps = [{name: entry.get(name) for name in names} for entry in history if "loss" in entry]
-    if not steps:
-        raise ValueError(f"{file} logs no step; train with logging_steps: 1")
-    validation = [
-        {name: value for name, value in entry.items() if name == "step" or name.startswith(VALIDATION)}
-        for entry in history
-        if any(name.startswith(VALIDATION) for name in entry)
-    ]
-    return TrainingLog(Provenance.read(run), steps, validation)
+    def draw(self) -> "Figure":
+        """One panel per group of metrics, over the steps; a last one for validation at several budgets, if any."""
+        from matplotlib.figure import Figure
 
-
-def draw(log: TrainingLog) -> "Figure":
-    """One panel per group of metrics, over the steps; a last one for validation at several budgets, if there is any."""
-    from matplotlib.figure import Figure
-
-    panels: list[tuple[str, Sequence[str], list[Entry]]] = [(*panel, log.steps) for panel in PANELS.items()]
-    if log.validation:
-        accuracies = [name for name in log.validation[0] if name.endswith("/accuracy")]
-        panels.append(("validation accuracy at budget", accuracies, log.validation))
-    figure = Figure(figsize=(PANEL[0] * len(panels), PANEL[1]), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axis, (title, names, entries) in zip(axes, panels, strict=True):
-        for name in names:
-            points = [(entry["step"], value) for entry in entries if (value := entry.get(name)) is not None]
-            if points:
-                axis.plot(*zip(*points, strict=True), label=_label(name))
-        axis.set(xlabel="step", title=title)
-        if axis.lines:
-            axis.legend(fontsize="small")
-    return figure
-
-
-def _label(name: str) -> str:
-    return name.removeprefix(VALIDATION).removesuffix("/accuracy")
+        panels: list[tuple[str, Sequence[str], list[Entry]]] = [(*panel, self.steps) for panel in PANELS.items()]
+        if self.validation:
+            accuracies = [name for name in self.validation[0] if name.endswith("/accuracy")]
+            panels.append(("validation accuracy at budget", accuracies, self.validation))
+        figure = Figure(figsize=(PANEL[0] * len(panels), PANEL[1]), layout="constrained")
+        axes = figure.subplots(1, len(panels), squeeze=False)[0]
+        for axis, (title, names, entries) in zip(axes, panels, strict=True):
+            for name in names:
+                points = [(entry["step"], value) for entry in entries if (value := entry.get(name)) is not None]
+                if points:
+                    label = name.removeprefix(VALIDATION).removesuffix("/accuracy")
+                    axis.plot(*zip(*points, strict=True), label=label)
+            axis.set(xlabel="step", title=title)
+            if axis.lines:
+                axis.legend(fontsize="small")
+        return figure
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
@@ -107,13 +99,13 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> None:
     arguments = parse(argv)
+    results, picture = (arguments.output / f"{arguments.name}{suffix}" for suffix in (".json", ".png"))
     try:
-        log = read_log(arguments.run)
+        log = TrainingLog.read(arguments.run)
         arguments.output.mkdir(parents=True, exist_ok=True)
         text = json.dumps(asdict(log), indent=1) + "\n"
-        results, picture = (arguments.output / f"{arguments.name}{suffix}" for suffix in (".json", ".png"))
         write_atomically(results, lambda path: path.write_text(text))
-        write_atomically(picture, lambda path: draw(log).savefig(path, dpi=150, format="png"))
+        write_atomically(picture, lambda path: log.draw().savefig(path, dpi=150, format="png"))
     except (StoreError, ValueError, OSError) as error:
         sys.exit(f"e1 curve: {error}")
     reward = f"reward {log.steps[0]['reward']:.3f} to {log.steps[-1]['reward']:.3f}"

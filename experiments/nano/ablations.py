@@ -101,7 +101,7 @@ def report(output: Path, prose: Path) -> None:
     write_atomically(output / "ablations.md", lambda path: path.write_text(text))
     allocated = [row for row in panels.pop("token_allocation") if row.method == REFERENCE]
     over_budget = {name.replace("_", " "): ours for name, ours in panels.items()}
-    pictures.save(pictures.panels_over_budget(over_budget), output / "ablations.png")
+    pictures.save(pictures.over_budget(over_budget), output / "ablations.png")
     pictures.save(pictures.allocation(allocated), output / "allocation.png")
 
 

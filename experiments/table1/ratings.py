@@ -189,7 +189,7 @@ def rate(answers: pd.DataFrame, standings: Standings) -> list[Rating]:
         ValueError: a problem is none of Codeforces or there twice, or the standings have none of the contests.
     """
     ratings = []
-    for (model, _, method, *budget), group in answers.groupby(samples.CELL, sort=False, dropna=False):
+    for (model, _, method, *budget), group in answers.groupby(samples.ROW, sort=False, dropna=False):
         tried = attempts_in(group)
         contests = [standings.contests[number] for number in tried if number in standings.contests]
         if not contests:

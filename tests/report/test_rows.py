@@ -10,8 +10,8 @@ from fabricated import CONDITIONS, cell, right
 from e1_trl.answers.grade import PROGRAM_FAULTS, Outcome
 from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.report import samples
-from e1_trl.report.differences import Alike, between, differences
-from e1_trl.report.rows import Row, lines, summarize
+from e1_trl.report.differences import Alike, Difference, between, differences
+from e1_trl.report.rows import Measured, Row, lines, summarize
 
 
 def row_of(table: pd.DataFrame) -> Row:
@@ -19,17 +19,33 @@ def row_of(table: pd.DataFrame) -> Row:
     return measured.row
 
 
-def test_the_shares_of_all_outcomes_and_ends_add_up_to_one() -> None:
+def measured(*cells: pd.DataFrame) -> list[Measured]:
+    return summarize(pd.concat(cells))
+
+
+def differing(*cells: pd.DataFrame) -> list[Difference]:
+    return differences(measured(*cells))
+
+
+@pytest.mark.parametrize("grader", ["mathematics", "programs"])
+def test_the_shares_of_all_outcomes_and_ends_add_up_to_one(grader: str) -> None:
     rng = np.random.default_rng(0)
-    outcomes, ends = [outcome.value for outcome in Outcome], ["closed", "forced", "eos", "cut"]
+    own = (Outcome.CORRECT, Outcome.WRONG, *PROGRAM_FAULTS) if grader == "programs" else Outcome
+    outcomes, ends = [outcome.value for outcome in own], ["closed", "forced", "eos", "cut"]
     for _ in range(20):
-        table = cell(right(3, 40), 16)
+        table = cell(right(3, 40), 16).assign(grader=grader)
         table["outcome"], table["thinking_end"] = rng.choice(outcomes, 40), rng.choice(ends, 40)
         table["truncated"] = rng.random(40) < 0.5
         row = row_of(table)
-        assert row.accuracy + row.wrong + row.unevaluated + row.unparseable + row.censored == pytest.approx(1)
+        shares = [row.accuracy, row.wrong, row.unevaluated, row.unparseable, row.censored, *row.faults.values()]
+        assert sum(shares) == pytest.approx(1)
         assert row.closed_ratio + row.forced_ratio + row.eos_ratio + row.cut_ratio == pytest.approx(1)
         assert row.accuracy == (table["outcome"] == "correct").mean()
+        if grader == "programs":
+            assert set(row.faults) == {fault.value for fault in PROGRAM_FAULTS}
+            ended = table["truncated"] | table["thinking_end"].isin(["eos", "cut"])
+            assert row.censored == ((table["outcome"] == "no_program") & ended).mean()
+            assert row.unparseable == 0 and row.maj_at_k is None
 
 
 @pytest.mark.parametrize(
@@ -52,36 +68,17 @@ def test_every_outcome_counts_as_what_it_is(outcome: Outcome, truncated: bool, e
     assert getattr(row, share) == 1
 
 
-def test_of_programs_every_fault_has_its_share_and_there_is_no_majority() -> None:
-    rng = np.random.default_rng(0)
-    outcomes = [outcome.value for outcome in (Outcome.CORRECT, Outcome.WRONG, *PROGRAM_FAULTS)]
-    for _ in range(20):
-        table = cell(right(3, 40), 16).assign(grader="programs")
-        table["outcome"], table["thinking_end"] = rng.choice(outcomes, 40), rng.choice(["closed", "eos", "cut"], 40)
-        table["truncated"] = rng.random(40) < 0.5
-        row = row_of(table)
-        assert row.accuracy + row.wrong + row.censored + sum(row.faults.values()) == pytest.approx(1)
-        assert list(row.faults) == list(PROGRAM_FAULTS) and row.maj_at_k is None
-        counted = (table["outcome"] == "no_program") & (table["truncated"] | (table["thinking_end"] != "closed"))
-        assert row.censored == pytest.approx(counted.mean())
-        assert row.faults["crashed"] == pytest.approx((table["outcome"] == "crashed").mean())
-        assert row.unparseable == row.unevaluated == 0
-
-
-@pytest.mark.parametrize("correct", [[[True, False, False]], [[False]], [[False], [False]], right(30, 30, 4)])
-def test_few_problems_or_all_alike_leave_room_for_doubt(correct: list[list[bool]]) -> None:
-    row = row_of(cell(correct, 16))
-    assert row.ci_low <= row.accuracy <= row.ci_high
-    assert row.ci_high - row.ci_low > 0.1
-
-
-def test_a_row_says_what_its_answers_took() -> None:
-    table = cell(right(1, 2), 16, thinking_tokens=10)
+def test_a_row_says_what_its_answers_took_and_what_bounds_them() -> None:
+    table = cell(right(1, 2), 16, thinking_tokens=10).assign(forced_tokens=[0, 7], asked_problems=3)
     table.loc[0, ["thinking_end", "solution_tokens", "unboxed"]] = ["closed", 6, True]
     row = row_of(table)
     assert (row.mean_thinking_tokens, row.mean_solution_tokens, row.mean_tokens) == (10, 5, 15)
+    assert (row.mean_forced_tokens, row.left_out, row.response_limit) == (3.5, 1, None)
     assert (row.accuracy_closed, row.accuracy_forced, row.unboxed) == (1, 0, 0.5)
     assert (row.seed, row.commit, str(row.budget)) == (7, "abc", "16+8")
+    limited = table.assign(conditions=replace(CONDITIONS, response=32768).as_text())
+    assert row_of(limited).response_limit is None, "its budget is the limit"
+    assert row_of(limited.assign(thinking_budget=pd.NA, solution_budget=pd.NA)).response_limit == 32768
 
 
 def test_pass_at_k_is_given_at_powers_of_two_up_to_all_samples() -> None:
@@ -105,43 +102,29 @@ def test_the_majority_is_of_values_whatever_their_spelling_and_nothing_has_no_vo
     assert row_of(closer).maj_at_k == 0.5, "three spellings of one half against three of two"
 
 
-def test_forced_tokens_and_problems_left_out_stand_beside_what_was_sampled() -> None:
-    table = cell(right(1, 2), 16, thinking_tokens=10).assign(forced_tokens=[0, 7], asked_problems=3)
-    row = row_of(table)
-    assert (row.mean_tokens, row.mean_forced_tokens, row.left_out, row.response_limit) == (14, 3.5, 1, None)
-    limited = table.assign(conditions=replace(CONDITIONS, response=32768).as_text())
-    assert row_of(limited).response_limit is None, "its budget is the limit"
-    assert row_of(limited.assign(thinking_budget=pd.NA, solution_budget=pd.NA)).response_limit == 32768
-
-
 def test_what_was_read_without_a_box_has_a_row_that_does_not_count_it() -> None:
     separate = cell(right(3, 10), 16)
-    unboxed = [False] * 4 + [True] * 6
-    lax = cell(right(6, 10), 16, method="s1").assign(unboxed=unboxed)
-    rows = {each.row.method: each.row for each in summarize(pd.concat([separate, lax]))}
+    lax = cell(right(6, 10), 16, method="s1").assign(unboxed=[False] * 4 + [True] * 6)
+    rows = {each.row.method: each.row for each in measured(separate, lax)}
     assert list(rows) == ["separate", "s1", "s1, boxes only"]
     assert (rows["s1"].accuracy, rows["s1"].unboxed, rows["s1"].maj_at_k) == (0.6, 0.6, 0.6)
     strict = rows["s1, boxes only"]
     assert (strict.accuracy, strict.unboxed, strict.unparseable, strict.wrong) == (0.4, 0, 0.6, 0)
-    found = differences(summarize(pd.concat([separate, lax])))
-    strictly = {each.method: each.difference for each in found if each.alike is Alike.BUDGET}
+    strictly = {each.method: each.difference for each in differing(separate, lax) if each.alike is Alike.BUDGET}
     assert strictly == pytest.approx({"s1": 0.3, "s1, boxes only": 0.1})
 
 
 def test_rows_stand_in_the_order_asked_and_their_answers_may_not() -> None:
-    table = pd.concat([cell(right(1, 3, 2), 64), cell(right(2, 3, 2), 16), cell(right(3, 3, 2), None, None)])
-    shuffled = pd.concat(
-        [part.sample(frac=1, random_state=0) for _, part in table.groupby("thinking_budget", dropna=False)]
-    )
-    assert [str(each.row.budget) for each in summarize(table)] == ["64+8", "16+8", "unlimited"]
-    assert {each.row.accuracy for each in summarize(shuffled)} == {each.row.accuracy for each in summarize(table)}
-    assert all(each.asked == summarize(table)[0].asked for each in summarize(shuffled))
+    cells = [cell(right(1, 3, 2), 64), cell(right(2, 3, 2), 16), cell(right(3, 3, 2), None, None)]
+    ordered, shuffled = measured(*cells), measured(*(part.sample(frac=1, random_state=0) for part in cells))
+    assert [str(each.row.budget) for each in shuffled] == ["64+8", "16+8", "unlimited"]
+    assert [each.row for each in shuffled] == [each.row for each in ordered]
+    assert all(each.asked == ordered[0].asked for each in shuffled)
 
 
 def test_methods_are_compared_at_the_same_budget_and_at_the_same_tokens() -> None:
     separate = [cell(right(4, 10), 96), cell(right(8, 10), 396)]  # 100 and 400 tokens with their solutions
-    truncation = cell(right(6, 10), 96, method="truncation", thinking_tokens=196)
-    budget, tokens = differences(summarize(pd.concat([*separate, truncation])))
+    budget, tokens = differing(*separate, cell(right(6, 10), 96, method="truncation", thinking_tokens=196))
     assert budget.alike is Alike.BUDGET and budget.difference == pytest.approx(0.2)
     assert (budget.mean_tokens, budget.minus_mean_tokens) == (200, 100)
     assert tokens.alike is Alike.TOKENS and tokens.difference == pytest.approx(0.0)
@@ -149,48 +132,36 @@ def test_methods_are_compared_at_the_same_budget_and_at_the_same_tokens() -> Non
     assert tokens.minus_method == "separate" and tokens.ci_low < 0 < tokens.ci_high
 
 
-def test_models_are_compared_with_each_other_by_the_same_method() -> None:
-    parts = [cell(right(i, 10), 16, model=model) for i, model in enumerate("abc")]
-    found = differences(summarize(pd.concat([*parts, cell(right(9, 10), 32, model="b")])))
+def test_models_are_compared_by_the_same_method_and_name_what_else_was_not_alike() -> None:
+    a, b, c = (cell(right(i, 10), 16, model=model) for i, model in enumerate("abc"))
+    c = c.assign(conditions=replace(CONDITIONS, temperature=1.0, instruction="Think.").as_text())
+    found = differing(a, b, c, cell(right(9, 10), 32, model="b"))
     assert [(each.model, each.minus_model) for each in found] == [("b", "a"), ("c", "a"), ("c", "b")]
     assert [each.difference for each in found] == pytest.approx([0.1, 0.2, 0.1])
-
-
-def test_a_difference_names_what_else_was_not_alike() -> None:
-    one, same = cell(right(1, 10), 16, model="a"), cell(right(2, 10), 16, model="b")
-    warmer = replace(CONDITIONS, temperature=1.0, instruction="Think.").as_text()
-    other = cell(right(3, 10), 16, model="c").assign(conditions=warmer)
-    found = differences(summarize(pd.concat([one, same, other])))
     assert [each.unlike for each in found] == [(), ("instruction", "temperature"), ("instruction", "temperature")]
 
 
 def test_a_mixed_model_is_compared_with_separate_budgeting_of_both() -> None:
-    parts = [cell(right(2, 10), 16, model="a"), cell(right(9, 10), 16, model="b")]
     mixed = cell(right(7, 10), 16, model="a → b", method="mixed")
-    measured = summarize(pd.concat([*parts, mixed]))
-    (to_a,), (to_b,) = between(measured, "a → b", "a"), between(measured, "a → b", "b")
-    assert (to_a.minus_method, to_a.difference, to_b.difference) == (
-        "separate",
-        pytest.approx(0.5),
-        pytest.approx(-0.2),
-    )
+    found = measured(cell(right(2, 10), 16, model="a"), cell(right(9, 10), 16, model="b"), mixed)
+    (to_a,), (to_b,) = between(found, "a → b", "a"), between(found, "a → b", "b")
+    assert to_a.minus_method == to_b.minus_method == "separate"
+    assert (to_a.difference, to_b.difference) == (pytest.approx(0.5), pytest.approx(-0.2))
 
 
 def test_only_answers_to_the_same_problems_are_paired() -> None:
     one = cell(right(1, 2), 16)
     same, other = one.assign(model="same"), one.assign(model="other", problem=one["problem"] + 1)
     reworded = one.assign(model="reworded", answers=[["7"], ["8"]])
-    twice = cell(right(1, 2, 2), 16, model="twice")
-    found = differences(summarize(pd.concat([one, same, other, reworded, twice])))
+    found = differing(one, same, other, reworded, cell(right(1, 2, 2), 16, model="twice"))
     assert [each.model for each in found] == ["same"]
 
 
 def test_a_line_needs_three_limited_budgets_and_a_fit_three_numbers_of_tokens() -> None:
     parts = [cell(right(right_ones, 10), budget) for right_ones, budget in ((2, 28), (4, 60), (6, 124))]
-    (line,) = lines(summarize(pd.concat([*parts, cell(right(10, 10), None, None)])))
+    (line,) = lines(measured(*parts, cell(right(10, 10), None, None)))
     assert line.fit is not None and line.fit.per_doubling == pytest.approx(0.2)
     assert line.ci_low < line.area < line.ci_high and 0.2 < line.area < 0.6
-    assert lines(summarize(pd.concat(parts[:2]))) == []
-    flat = [cell(right(i, 10), 32 * i, thinking_tokens=45) for i in (1, 2, 3)]
-    (unfit,) = lines(summarize(pd.concat(flat)))
+    assert lines(measured(*parts[:2])) == []
+    (unfit,) = lines(measured(*(cell(right(i, 10), 32 * i, thinking_tokens=45) for i in (1, 2, 3))))
     assert unfit.fit is None

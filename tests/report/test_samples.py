@@ -9,19 +9,21 @@ import pyarrow.parquet as pq
 import pytest
 from fabricated import cell
 
-from e1_trl.answers.grade import Grade, Outcome
+from e1_trl.answers.grade import Grade, Grader, Outcome
 from e1_trl.atomic import StoreError
 from e1_trl.report import samples
 
-GRADES = [field.name for field in samples.GRADED]
 
-
-class LengthGrader:
+class LengthGrader(Grader):
     """Right is what is as long as an accepted answer; free text is read if there is no solution."""
 
     def __init__(self, version: str = "1"):
-        self.version = version
         self.graded: list[str] = []
+        self._version = version
+
+    @property
+    def version(self) -> str:
+        return self._version
 
     def grade(
         self,
@@ -31,17 +33,14 @@ class LengthGrader:
     ) -> list[Grade]:
         assert free_text is not None
         self.graded += solutions
-        return [
-            self._grade(solution or free, accepted, unboxed=not solution and free is not None)
-            for solution, accepted, free in zip(solutions, references, free_text, strict=True)
-        ]
+        return [self._grade(*answer) for answer in zip(solutions, references, free_text, strict=True)]
 
     @staticmethod
-    def _grade(text: str | None, accepted: Sequence[str], unboxed: bool) -> Grade:
-        if not text:
+    def _grade(solution: str, accepted: Sequence[str], free_text: str | None) -> Grade:
+        if not (text := solution or free_text):
             return Grade(Outcome.UNBOXED, None)
         right = any(len(text) == len(answer) for answer in accepted)
-        return Grade(Outcome.CORRECT if right else Outcome.WRONG, text, unboxed)
+        return Grade(Outcome.CORRECT if right else Outcome.WRONG, text, unboxed=not solution)
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
@@ -66,50 +65,34 @@ def test_a_table_without_a_column_or_with_a_hole_is_not_written(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_older_layout_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    table = cell([[True]], 16).rename(columns={"answer": "boxed"}).astype({"sample": "int64"}).assign(correct=True)
-    pq.write_table(pa.Table.from_pandas(table), tmp_path / "samples.parquet")
-    with pytest.raises(StoreError) as refused:
-        samples.read(tmp_path)
-    message = str(refused.value)
-    assert "missing: answer; unknown: boxed, correct; of another type:" in message and "sample" in message
-    assert "samples nothing" in message and "\n" not in message
-
-
-def test_a_damaged_table_is_named_with_what_to_do(tmp_path: Path) -> None:
-    samples.write(cell([[True]] * 100, 16), tmp_path)
-    file = tmp_path / "samples.parquet"
-    for damaged in (file.read_bytes()[:-20], b""):
-        file.write_bytes(damaged)
-        with pytest.raises(
-            StoreError, match=r"cannot read .*samples\.parquet .*; delete it and run the evaluation again"
-        ):
-            samples.read(tmp_path)
-    whole = bytearray(cell_bytes(tmp_path))
-    whole[len(whole) // 4] ^= 0xFF
-    file.write_bytes(whole)
-    with pytest.raises(StoreError, match="delete it"):
-        samples.read(tmp_path)
-
-
-def cell_bytes(folder: Path) -> bytes:
-    samples.write(cell([[True]] * 100, 16).assign(text=[str(hash(i)) * 40 for i in range(100)]), folder)
-    return (folder / "samples.parquet").read_bytes()
-
-
-def test_an_evaluation_that_has_not_finished_is_named(tmp_path: Path) -> None:
+def test_what_is_absent_of_another_layout_or_damaged_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"no .*samples\.parquet: run the evaluation into .* again"):
         samples.read(tmp_path)
+    file = tmp_path / "samples.parquet"
+    older = cell([[True]], 16).rename(columns={"answer": "boxed"}).assign(correct=True)
+    pq.write_table(pa.Table.from_pandas(older), file)
+    with pytest.raises(StoreError, match=r"differs in answer, boxed, correct; .* samples nothing; or report"):
+        samples.read(tmp_path)
+    pq.write_table(pa.Table.from_pandas(older.rename(columns={"boxed": "answer"})[samples.SCHEMA.names]), file)
+    with pytest.raises(StoreError, match="differs in types of columns"):
+        samples.read(tmp_path)
+    samples.write(cell([[True]] * 100, 16).assign(text=[str(hash(i)) * 40 for i in range(100)]), tmp_path)
+    whole = file.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 4] ^= 0xFF
+    for damaged in (whole[:-20], b"", bytes(flipped)):
+        file.write_bytes(damaged)
+        with pytest.raises(StoreError, match=r"cannot read .*samples\.parquet .*; delete it and run the evaluation"):
+            samples.read(tmp_path)
 
 
-def test_grading_fills_in_outcome_answer_and_whether_it_was_boxed(tmp_path: Path) -> None:
-    table = cell([[True]] * 3, 16).drop(columns=GRADES)
-    table["solution"], table["free_text"] = ["7", "", ""], [None, "42", None]
-    samples.write(samples.grade(table, LengthGrader()), tmp_path)
-    found = samples.read(tmp_path)
-    assert found["outcome"].tolist() == ["correct", "wrong", "unboxed"]
-    assert samples.texts(found["answer"]) == ["7", "42", None]
-    assert found["unboxed"].tolist() == [False, True, False]
+def test_grading_fills_in_or_replaces_outcome_answer_and_whether_it_was_boxed() -> None:
+    asked = cell([[False]] * 3, 16).assign(solution=["7", "", ""], free_text=[None, "42", None], unboxed=True)
+    for table in (asked, asked.drop(columns=[field.name for field in samples.GRADED])):
+        found = samples.grade(table, LengthGrader())
+        assert found["outcome"].tolist() == ["correct", "wrong", "unboxed"]
+        assert samples.texts(found["answer"]) == ["7", "42", None]
+        assert found["unboxed"].tolist() == [False, True, False]
 
 
 class Remembered(dict[str, Grade]):
@@ -125,8 +108,7 @@ def test_an_answer_is_graded_once_as_long_as_answer_accepted_answers_and_grader_
     first = cell([[True, True]] * 2, 16).assign(solution=["a", "bb", "a", "a"])  # of the problems 0, 0, 1 and 1
     graded = samples.grade(first, grader, known=known)
     assert sorted(grader.graded) == ["a", "a", "bb"]
-    again = samples.grade(first, grader, known=known)
-    pd.testing.assert_frame_equal(again, graded)
+    pd.testing.assert_frame_equal(samples.grade(first, grader, known=known), graded)
     more = pd.concat([first, cell([[True, True]] * 2, 32).assign(solution=["a", "ccc", "a", "bb"])], ignore_index=True)
     assert samples.grade(more, grader, known=known)["answer"].tolist() == ["a", "bb", "a", "a", "a", "ccc", "a", "bb"]
     assert sorted(grader.graded[3:]) == ["bb", "ccc"]
@@ -143,13 +125,6 @@ def test_parts_make_the_same_answers_as_the_whole_and_are_graded_anew(tmp_path: 
     pd.testing.assert_frame_equal(samples.read(tmp_path), found)
     samples.regrade(tmp_path, LengthGrader("2"))
     assert samples.read(tmp_path)["outcome"].tolist() == ["wrong"] * 5
-
-
-def test_grading_anew_replaces_what_was_graded() -> None:
-    graded = cell([[False]] * 2, 16).assign(solution="7", answer="old", unboxed=True)
-    again = samples.grade(graded, LengthGrader())
-    assert again["outcome"].tolist() == ["correct"] * 2 and again["answer"].tolist() == ["7"] * 2
-    assert not again["unboxed"].any()
 
 
 def test_only_answers_on_one_benchmark_and_under_different_names_are_joined() -> None:
