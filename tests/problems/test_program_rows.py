@@ -94,11 +94,6 @@ def test_both_ways_of_asking_are_those_of_their_sources() -> None:
         ProblemArguments(program_prompt="other")
 
 
-def test_programs_never_run_without_a_sandbox() -> None:
-    with pytest.raises(ValueError, match=r"in a sandbox or not at all; leave it out.*Landlock"):
-        ProblemArguments(run_programs_unprotected=True)
-
-
 @pytest.mark.parametrize(
     ("tests", "reason"),
     [
