@@ -103,8 +103,9 @@ def _version() -> str:
 
 
 def machine() -> str:
-    """Architecture, system, cores, Python and GPUs, such as "x86_64, Linux, 2 cores, Python 3.11.7"."""
-    gpus = _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").splitlines()
+    """Architecture, system, cores, Python and GPUs with their driver: "x86_64, Linux, 2 cores, Python 3.11.7"."""
+    query = "--query-gpu=name,memory.total,driver_version"
+    gpus = _output("nvidia-smi", query, "--format=csv,noheader").splitlines()
     named = [f"{count} × {name}" for name, count in Counter(gpus).items()]
     python = f"Python {platform.python_version()}"  # verdicts on programs depend on it
     return ", ".join([platform.machine(), platform.system(), f"{os.cpu_count()} cores", python, *named])

@@ -9,11 +9,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-import yaml
-
-from e1_trl.plan.memory import ENGINE_OVERHEAD, GB, memory
-from e1_trl.plan.setup import DEFAULTS, Setup
-from e1_trl.recipes import resource
+from e1_trl.plan.memory import ENGINE_OVERHEAD, GB, Memory, memory
+from e1_trl.plan.setup import DEFAULTS, ERRORS, Launch
 from e1_trl.report.markdown import table
 
 GIB = 2**30
@@ -33,20 +30,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def overrides(words: Sequence[str]) -> dict[str, object]:
-    """`--field value` pairs, the values as YAML reads them.
-
-    Raises:
-        ValueError: they are no pairs.
-    """
-    if len(words) % 2 or any(not word.startswith("--") for word in words[::2]):
-        raise ValueError(f"fields of the recipe are overridden by pairs --FIELD VALUE, not {' '.join(words)}")
-    return {name.removeprefix("--"): yaml.safe_load(value) for name, value in zip(words[::2], words[1::2], strict=True)}
-
-
-def report(setup: Setup, card_bytes: int) -> str:
-    """A table of memory, and the verdict."""
-    taken = memory(setup, card_bytes)
+def report(taken: Memory) -> str:
+    """A table of memory with what it assumes, and the verdict."""
+    setup = taken.setup
 
     def gb(bytes_: float) -> str:
         return f"{bytes_ / GB:.1f} GB"
@@ -73,32 +59,23 @@ def report(setup: Setup, card_bytes: int) -> str:
         "Calculated, and never measured on a GPU: every sequence takes its whole budget; "
         f"{gb(ENGINE_OVERHEAD)} of vLLM's share go to activations and graphs."
     )
-    problems = "\n".join(f"- {problem}" for problem in taken.problems)
-    verdict = f"It does not fit:\n{problems}" if problems else "It fits."
+    problems = "".join(f"\n- {problem}" for problem in taken.problems)
+    verdict = f"It does not fit:{problems}" if problems else "It fits."
     return f"{table((f'one GPU: {title}', 'bytes'), rows)}\n{assumed}\n\n{verdict}\n"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the plan; the exit status is 1 if it does not fit, or cannot be made."""
-    arguments, words = _parser().parse_known_args(sys.argv[1:] if argv is None else argv)
+    arguments, words = _parser().parse_known_args(argv)
     try:
-        recipe = yaml.safe_load(resource("recipes", arguments.recipe).read_text())
-        if not isinstance(recipe, dict):
-            raise ValueError(f"{arguments.recipe} is no recipe, which is a YAML file of lines `field: value`")
-        given = overrides(words)
-        if unknown := sorted(given.keys() - recipe.keys() - DEFAULTS.keys()):
+        launch = Launch.read(arguments.recipe, arguments.accelerate_config, arguments.gpus, words)
+        if unknown := sorted(launch.given.keys() - launch.recipe_fields.keys() - DEFAULTS.keys()):
             raise ValueError(f"{unknown[0]} is neither in the recipe nor a field that the plan reads")
-        recipe |= given
-        name = arguments.accelerate_config or recipe.get("accelerate_config")
-        if name is None:
-            raise ValueError("the recipe names no accelerate_config: name one")
-        accelerate = yaml.safe_load(resource("accelerate_configs", name).read_text())
-        setup = Setup.of(recipe, accelerate, arguments.gpus)
-    except (ValueError, OSError, TypeError, KeyError, yaml.YAMLError) as error:
+        taken = memory(launch.setup, int(arguments.gpu_memory * GIB))
+    except ERRORS as error:
         sys.exit(f"e1 plan: {' '.join(str(error).split())}")
-    card = int(arguments.gpu_memory * GIB)
-    print(report(setup, card), end="")
-    if memory(setup, card).problems:
+    print(report(taken), end="")
+    if taken.problems:
         sys.exit(1)
 
 

@@ -1,8 +1,10 @@
 """The dimensions of a model, from which its bytes follow: no weights, no GPU, no network."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,10 @@ class Architecture:
         attention = 2 * (2 * self.hidden) + 2 * (self.hidden + self.kv_heads * self.head)
         return self.layers * rank * (attention + 3 * (self.hidden + self.mlp))
 
-    def kv_bytes(self, width: int = 2) -> int:
-        """Bytes of the KV cache of one token, at `width` bytes a number."""
-        return 2 * self.layers * self.kv_heads * self.head * width
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of the KV cache of one token, in bfloat16."""
+        return 4 * self.layers * self.kv_heads * self.head
 
     @classmethod
     def of(cls, model: str) -> "Architecture":
@@ -64,20 +67,15 @@ class Architecture:
                 f"the dimensions of {model} are not known here: name a folder with its config.json, or {known}"
             )
         config = json.loads(file.read_text())
-        if config.get("model_type") not in ("qwen2", "llama"):
-            raise ValueError(
-                f"{file}: model_type {config.get('model_type')} cannot be planned for, only qwen2 and llama"
-            )
-        is_qwen2, heads = config["model_type"] == "qwen2", config["num_attention_heads"]
-        plain = {"mlp_bias": False, "head_dim": config["hidden_size"] // heads}
-        if not is_qwen2:
-            plain["attention_bias"] = False  # llama also has one on its output
-        for name, value in plain.items():
-            if config.get(name) not in (None, value):
-                raise ValueError(f"{file}: {name} {config[name]} cannot be planned for, only {value}")
+        require(f"{file}: model_type", config.get("model_type"), ["qwen2", "llama"])
+        hidden, heads, is_qwen2 = config["hidden_size"], config["num_attention_heads"], config["model_type"] == "qwen2"
+        # Llama's bias is one of the output, too.
+        for name, planned in {"mlp_bias": False, "head_dim": hidden // heads, "attention_bias": is_qwen2}.items():
+            if config.get(name) is not None:
+                require(f"{file}: {name}", config[name], [planned])
         return cls(
             layers=config["num_hidden_layers"],
-            hidden=config["hidden_size"],
+            hidden=hidden,
             mlp=config["intermediate_size"],
             heads=heads,
             kv_heads=config.get("num_key_value_heads", heads),
@@ -87,15 +85,19 @@ class Architecture:
         )
 
 
-_1_5B = Architecture(layers=28, hidden=1536, mlp=8960, heads=12, kv_heads=2, vocabulary=151_936)
-_14B = Architecture(layers=48, hidden=5120, mlp=13_824, heads=40, kv_heads=8, vocabulary=152_064)
+def require(name: str, value: Any, planned: Sequence[Any]) -> None:
+    """Raise a `ValueError` that names what cannot be planned for, unless it is one of what can be."""
+    if value not in planned:
+        raise ValueError(f"{name} {value} cannot be planned for, only {' and '.join(map(str, planned))}")
 
+
+_1_5B = Architecture(layers=28, hidden=1536, mlp=8960, heads=12, kv_heads=2, vocabulary=151_936)
+_7B = Architecture(layers=28, hidden=3584, mlp=18_944, heads=28, kv_heads=4, vocabulary=152_064)
+_14B = Architecture(layers=48, hidden=5120, mlp=13_824, heads=40, kv_heads=8, vocabulary=152_064)
 KNOWN = {
     "agentica-org/DeepScaleR-1.5B-Preview": _1_5B,
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": _1_5B,
-    "Skywork/Skywork-OR1-Math-7B": Architecture(
-        layers=28, hidden=3584, mlp=18_944, heads=28, kv_heads=4, vocabulary=152_064
-    ),
+    "Skywork/Skywork-OR1-Math-7B": _7B,
     "agentica-org/DeepCoder-14B-Preview": _14B,
     "nvidia/AceReason-Nemotron-14B": _14B,
 }

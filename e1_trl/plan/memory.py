@@ -20,14 +20,16 @@ class Memory:
     """Bytes on one GPU.
 
     Attributes:
+        setup, card: what is planned, and for GPUs of how many bytes.
         weights, gradients, optimizer, reference: the training state, which stays while the engine generates.
         activations: of one micro-batch.
         overhead: what else is there at any time, assumed.
-        engine_weights, engine_cache: vLLM's share, awake.
+        engine, engine_weights: vLLM's share, awake, and its weights in it.
         cache_needed: for all of a generation's sequences at once.
         host: bytes of the host's memory, of all GPUs together.
     """
 
+    setup: Setup
     card: int
     weights: int
     gradients: int
@@ -39,8 +41,6 @@ class Memory:
     engine_weights: int
     cache_needed: int
     host: int
-    sleeps: bool
-    served: bool
 
     @property
     def state(self) -> int:
@@ -58,7 +58,7 @@ class Memory:
     @property
     def training(self) -> int:
         """The peak of an optimizer step."""
-        return self.state + self.activations + self.overhead + (0 if self.sleeps else self.engine)
+        return self.state + self.activations + self.overhead + (0 if self.setup.sleep else self.engine)
 
     @property
     def breaks_the_rule(self) -> bool:
@@ -69,16 +69,16 @@ class Memory:
     def problems(self) -> list[str]:
         """What does not fit, and what would make it fit; empty if all does."""
         problems = []
-        if self.generation > self.card and not self.served:
+        if self.generation > self.card and not self.setup.served:
             share = math.floor(100 * max(0, self.card - self.state - self.overhead) / self.card) / 100
             problems.append(
                 f"generation takes {self.generation / GB:.0f} GB: lower vllm_gpu_memory_utilization to {share:.2f}, or "
                 "share out more (ZeRO-3, more GPUs, offload_optimizer_device: cpu)"
             )
         if self.training > self.card:
-            remedy = "lower per_device_train_batch_size" if self.sleeps else "vllm_enable_sleep_mode: true"
+            remedy = "lower per_device_train_batch_size" if self.setup.sleep else "vllm_enable_sleep_mode: true"
             problems.append(f"training takes {self.training / GB:.0f} GB: {remedy}, or share out more")
-        if not self.served and self.engine_cache < self.cache_needed / WAVES:
+        if not self.setup.served and self.engine_cache < self.cache_needed / WAVES:
             lack = (
                 f"vLLM's cache of {self.engine_cache / GB:.1f} GB holds less than 1/{WAVES} of the sequences"
                 if self.engine_cache > 0
@@ -133,6 +133,7 @@ def memory(setup: Setup, card: int) -> Memory:
         gradients *= 2  # DistributedDataParallel's buckets hold all of them once more
     sequences = setup.rollouts // setup.gpus * setup.tensor_parallel
     return Memory(
+        setup=setup,
         card=card,
         weights=shared(setup.dtype * parameters + dtype * (setup.adapter or 0), 3),
         gradients=shared(gradients, 2),
@@ -143,8 +144,6 @@ def memory(setup: Setup, card: int) -> Memory:
         overhead=OVERHEAD + (COMMUNICATION if setup.gpus > 1 else 0),
         engine=0 if setup.served else int(setup.utilization * card),
         engine_weights=2 * parameters // setup.tensor_parallel,
-        cache_needed=sequences * setup.context * model.kv_bytes() // setup.tensor_parallel,
+        cache_needed=sequences * setup.context * model.kv_bytes // setup.tensor_parallel,
         host=optimizer * shards if setup.offload else 0,
-        sleeps=setup.sleep,
-        served=setup.served,
     )

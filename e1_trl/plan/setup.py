@@ -1,10 +1,17 @@
-"""What of a recipe and of an Accelerate configuration decides memory."""
+"""A recipe and an Accelerate configuration as they are launched, and what of them decides memory.
+
+Whatever else is planned from them is read here, once; `memory` calculates from a `Setup` alone.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from e1_trl.plan.architecture import Architecture
+import yaml
+
+from e1_trl.plan.architecture import Architecture, require
+from e1_trl.recipes import resource
 
 # TRL's and our own defaults of the fields that are read here.
 DEFAULTS: Mapping[str, Any] = {
@@ -29,6 +36,7 @@ DEFAULTS: Mapping[str, Any] = {
     "vllm_tensor_parallel_size": 1,
 }
 FORCED = 1  # token, of the marker
+ERRORS = (ValueError, OSError, TypeError, KeyError, yaml.YAMLError)  # of a recipe that cannot be launched or planned
 
 
 @dataclass(frozen=True)
@@ -65,8 +73,8 @@ class Setup:
     tensor_parallel: int
 
     @classmethod
-    def of(cls, recipe: Mapping[str, Any], accelerate: Mapping[str, Any], gpus: int | None = None) -> "Setup":
-        """The setup of a recipe's fields under an Accelerate configuration's; `gpus` unset is the configuration's.
+    def of(cls, recipe: Mapping[str, Any], accelerate: Mapping[str, Any]) -> "Setup":
+        """The setup of a recipe's fields under an Accelerate configuration's.
 
         Raises:
             ValueError: what cannot be planned for, by name.
@@ -83,13 +91,13 @@ class Setup:
         kind = accelerate.get("distributed_type", "NO")
         offload = deepspeed.get("offload_optimizer_device", "none")
         if fields["use_peft"] and fields["lora_target_modules"] != ["all-linear"]:
-            _require("lora_target_modules", fields["lora_target_modules"], ["all-linear"])
-        _require("optim", str(getattr(fields["optim"], "value", fields["optim"])), ["adamw_torch", "adamw_torch_fused"])
-        _require("distributed_type", kind, ["DEEPSPEED", "MULTI_GPU", "NO"])
-        _require("offload_param_device", deepspeed.get("offload_param_device", "none"), ["none"])
-        _require("offload_optimizer_device", offload, ["none", "cpu"])
+            require("lora_target_modules", fields["lora_target_modules"], ["all-linear"])
+        require("optim", str(getattr(fields["optim"], "value", fields["optim"])), ["adamw_torch", "adamw_torch_fused"])
+        require("distributed_type", kind, ["DEEPSPEED", "MULTI_GPU", "NO"])
+        require("offload_param_device", deepspeed.get("offload_param_device", "none"), ["none"])
+        require("offload_optimizer_device", offload, ["none", "cpu"])
         zero = int(deepspeed.get("zero_stage", 0)) if kind == "DEEPSPEED" else 0
-        gpus = gpus or int(accelerate.get("num_processes", 1))
+        gpus = int(accelerate.get("num_processes", 1))
         micro_batches = fields["gradient_accumulation_steps"]
         mini_batch = fields["per_device_train_batch_size"] * micro_batches * gpus
         rollouts = fields["generation_batch_size"] or mini_batch * (
@@ -117,6 +125,49 @@ class Setup:
         )
 
 
-def _require(name: str, value: Any, planned: Sequence[str]) -> None:
-    if value not in planned:
-        raise ValueError(f"{name} {value} cannot be planned for, only {' and '.join(planned)}")
+@dataclass(frozen=True)
+class Launch:
+    """A recipe as a command line launches it.
+
+    Attributes:
+        recipe: its file.
+        recipe_fields: as they stand there.
+        given: fields that have another value on the command line.
+        accelerate_config: a name or a file.
+        accelerate: its fields, with the number of processes that is asked for.
+    """
+
+    recipe: Path
+    recipe_fields: Mapping[str, Any]
+    given: Mapping[str, Any]
+    accelerate_config: str
+    accelerate: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, recipe: str, accelerate_config: str | None, processes: int | None, words: Sequence[str]) -> "Launch":
+        """A recipe by name or file, with pairs `--field value`; what is None is as the files have it.
+
+        Raises:
+            ERRORS: there is no such file, or it is no recipe, or no Accelerate configuration is named, or these are no
+                pairs.
+        """
+        file = resource("recipes", recipe)
+        fields = yaml.safe_load(file.read_text())
+        if not isinstance(fields, dict):
+            raise ValueError(f"{recipe} is no recipe, which is a YAML file of lines `field: value`")
+        if len(words) % 2 or any(not word.startswith("--") for word in words[::2]):
+            raise ValueError(f"fields of the recipe are overridden by pairs --FIELD VALUE, not {' '.join(words)}")
+        pairs = zip(words[::2], words[1::2], strict=True)
+        name = accelerate_config or fields.get("accelerate_config")
+        if name is None:
+            raise ValueError(f"{recipe} names no accelerate_config: name one")
+        accelerate = yaml.safe_load(resource("accelerate_configs", name).read_text())
+        if processes:
+            accelerate["num_processes"] = processes
+        given = {field.removeprefix("--"): yaml.safe_load(value) for field, value in pairs}
+        return cls(file, fields, given, name, accelerate)
+
+    @property
+    def setup(self) -> Setup:
+        """What decides memory. See `Setup.of`."""
+        return Setup.of({**self.recipe_fields, **self.given}, self.accelerate)

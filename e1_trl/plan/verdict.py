@@ -18,8 +18,7 @@ def verdict(args: Any, model: Any, card: int, skip: bool) -> str:
         skip: whether a training that breaks the rule may start all the same.
 
     Raises:
-        ValueError: training state and the engine's share exceed a GPU, which ends the training at the second generation
-            for certain, unless `skip`.
+        ValueError: it breaks the rule (`Memory.breaks_the_rule`), unless `skip`.
     """
     fields = {name: getattr(args, name) for name in DEFAULTS if hasattr(args, name)}
     dtype = (args.model_init_kwargs or {}).get("dtype", model.dtype)

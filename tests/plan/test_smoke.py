@@ -2,8 +2,9 @@
 
 import math
 import os
+import signal
+import sys
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,40 +14,78 @@ import yaml
 from conftest import ROOT
 
 from e1_trl.plan.memory import memory
+from e1_trl.plan.setup import Launch
 from e1_trl.plan.smoke import checks
-from e1_trl.plan.smoke.__main__ import main
-from e1_trl.plan.smoke.checks import CHECKED, GAP, Verdict
-from e1_trl.plan.smoke.first_hour import FirstHour, Subject, report, rows
-from e1_trl.plan.smoke.training import Training
+from e1_trl.plan.smoke.__main__ import FirstHour, main, report, rows
+from e1_trl.plan.smoke.checks import COMPARED, GAP, Check
+from e1_trl.plan.smoke.training import Card, Training, cards, kill_tree
 from e1_trl.training.launch import command
 from tests.reduced import smoke
 from tests.reduced.run import environment
 
-PASSED, FAILED, NOT_RUN = Verdict
 RECIPE = ROOT / "recipes" / "E1-Math-1.5B.yaml"
-EIGHT = "NVIDIA H100 80GB HBM3, 81559, 570.86.15\n" * 8
+EIGHT = "81559, 1024\n" * 8  # MiB
+SETUP = Launch.read(str(RECIPE), None, None, []).setup  # every second step begins a generation
 
-# Of E1-Math-1.5B on two CPU processes; every second step begins a generation.
-STEPS: list[dict[str, float]] = [
-    {"step": 1, "loss": 0.268758, "grad_norm": 1.019289, "step_time": 15.78539, GAP: 0.001111},
-    {"step": 2, "loss": -0.292512, "grad_norm": 0.816664, "step_time": 5.016885},
-    {"step": 3, "loss": -0.186542, "grad_norm": 0.967046, "step_time": 11.145536, GAP: 0.001103},
-    {"step": 4, "loss": 0.162827, "grad_norm": 0.990015, "step_time": 3.225389},
-]
-# As vLLM prints them.
-ASLEEP = (
-    "INFO 11-22 18:00:00 [gpu_worker.py:303] Sleep mode freed 45.02 GiB memory, 9.87 GiB memory is still in use.\n"
-    "INFO 11-22 18:00:00 [abstract.py:355] It took 0.912345 seconds to fall asleep.\n"
-)
-AWAKE = "INFO 11-22 18:00:00 [abstract.py:373] It took 0.212345 seconds to wake up tags ['weights'].\n"
+# Of E1-Math-1.5B on two CPU processes.
+STEPS: dict[int, dict[str, float]] = {
+    1: {"step": 1, "loss": 0.268758, "step_time": 15.78539, GAP: 0.001111, COMPARED: 339.0},
+    2: {"step": 2, "loss": -0.292512, "step_time": 5.016885},
+    3: {"step": 3, "loss": -0.186542, "step_time": 11.145536, GAP: 0.001103, COMPARED: 339.0},
+    4: {"step": 4, "loss": 0.162827, "step_time": 3.225389},
+}
 RECORDED = Training(fault=None, steps=STEPS, peak=0, printed="", seconds=131.0)
-KILLED = replace(RECORDED, steps=STEPS[:2])
+KILLED = replace(RECORDED, steps={step: STEPS[step] for step in (1, 2)})
+CUT = replace(RECORDED, steps={step: STEPS[step] for step in (1, 2, 3)})
+FAILED = replace(RECORDED, fault="it ended with status 1")
 
 
-def logged(at: int, **changed: Any) -> Training:
-    """The recorded training with other values in the log of a step; None: without the value."""
-    steps = [{**entry, **changed} if entry["step"] == at else entry for entry in STEPS]
-    return replace(RECORDED, steps=[{k: v for k, v in entry.items() if v is not None} for entry in steps])
+def logged(at: int, **changed: float) -> Training:
+    """The recorded training with other values in the log of a step."""
+    return replace(RECORDED, steps={**STEPS, at: {**STEPS[at], **changed}})
+
+
+def without(at: int, name: str) -> Training:
+    return replace(RECORDED, steps={**STEPS, at: {key: held for key, held in STEPS[at].items() if key != name}})
+
+
+@pytest.mark.parametrize(
+    ("check", "right", "measured"),
+    [
+        (checks.ran("", RECORDED), True, "status 0; steps 1, 2, 3, 4 in 131 s"),
+        (checks.ran("", FAILED), False, "it ended with status 1; "),
+        (checks.ran("", CUT), False, "steps 1, 2, 3 in"),
+        (checks.moved(2e-6), True, "by 2.0e-06 from step 2 to 4"),
+        (checks.moved(0.0), False, "by 0.0e+00"),
+        (checks.moved(math.nan), False, "by nan"),
+        (checks.gap("", RECORDED, SETUP, 0.01), True, "0.00111, 0.0011 nats at steps 1, 3"),
+        (checks.gap("", RECORDED, replace(SETUP, steps=4.0), 0.01), True, "0.00111 nats at steps 1"),
+        (checks.gap("", RECORDED, replace(SETUP, steps=1.0), 0.01), False, "at steps 1, 2, 3, 4"),
+        (checks.gap("", logged(3, **{GAP: 0.0101}), SETUP, 0.01), False, "at steps 1, 3"),
+        (checks.gap("", logged(1, **{GAP: math.nan}), SETUP, 0.01), False, "nan, "),
+        (checks.gap("", without(3, GAP), SETUP, 0.01), False, "0.00111, nan nats"),
+        (checks.gap("", replace(RECORDED, steps={}), SETUP, 0.01), False, "nan, nan"),
+        (checks.weights(RECORDED, SETUP), True, "339, 339 tensors compared at steps 1, 3"),
+        (checks.weights(without(3, COMPARED), SETUP), False, "339, nan"),
+        (checks.weights(logged(1, **{COMPARED: 0.0}), SETUP), False, "0, 339"),
+        (checks.resumed("", KILLED, RECORDED), True, "went on after step 2; steps 1, 2, 3, 4 in the log"),
+        (checks.resumed("", KILLED, logged(1, step_time=15.9)), False, "went on after step 1"),
+        (checks.resumed("", KILLED, CUT), False, "steps 1, 2, 3 in the log"),
+        (checks.resumed("", KILLED, FAILED), False, "resumed: it ended with status 1; "),
+        (checks.resumed("", replace(KILLED, fault="ended before"), RECORDED), False, "killed: ended before; "),
+    ],
+)
+def test_a_verdict_is_on_what_was_logged(check: Check, right: bool, measured: str) -> None:
+    assert check.right is right and measured in check.measured, rows([check])
+
+
+def test_peak_memory_is_held_against_the_plan() -> None:
+    eight = [Card(int(79.6 * 2**30), 0)] * 8
+    taken = memory(SETUP, eight[0].bytes)
+    planned = max(taken.generation, taken.training)
+    for share, right in ((1.0, True), (1.3, False), (0.4, False)):
+        assert checks.peak(replace(RECORDED, peak=int(share * planned)), SETUP, eight).right is right
+    assert checks.peak(RECORDED, SETUP, []).verdict == "not run"
 
 
 @pytest.fixture
@@ -61,141 +100,29 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def subject_of(accelerate_config: str | None = None, processes: int | None = None, **given: Any) -> Subject:
-    return Subject.of(str(RECIPE), accelerate_config, processes, given, on_cpu=False)
-
-
-@pytest.fixture
-def subject(node: Path) -> Subject:
-    return subject_of()
-
-
-def test_a_recorded_training_passes() -> None:
-    made = [
-        checks.ran("", RECORDED),
-        checks.finite("", RECORDED),
-        checks.moved("", 2e-6),
-        checks.gap("", RECORDED, 2, 0.01),
-        checks.resumed("", KILLED, RECORDED),
-    ]
-    assert [check.verdict for check in made] == [PASSED] * 5, rows(made)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        logged(3, **{GAP: 0.0101}),
-        logged(1, **{GAP: math.nan}),
-        logged(3, **{GAP: None}),
-        KILLED,
-        replace(RECORDED, steps=[]),
-    ],
-    ids=["above", "NaN", "not logged", "no step 3", "no step"],
-)
-def test_a_gap_that_is_too_large_or_no_number_or_not_there_fails(wrong: Training) -> None:
-    check = checks.gap("log-probability gap", wrong, 2, 0.01)
-    assert check.verdict is FAILED and "at steps 1, 3" in check.measured
-
-
-def test_a_gap_is_looked_for_at_every_step_that_begins_a_generation() -> None:
-    assert checks.gap("", RECORDED, 1, 0.01).verdict is FAILED
-    assert checks.gap("", RECORDED, 4, 0.01).verdict is PASSED
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [logged(2, loss=math.nan), logged(4, grad_norm=0.0), logged(4, grad_norm=math.inf), replace(RECORDED, steps=[])],
-)
-def test_a_loss_or_gradient_that_teaches_nothing_fails(wrong: Training) -> None:
-    assert checks.finite("", wrong).verdict is FAILED
-
-
-@pytest.mark.parametrize("change", [0.0, math.nan])
-def test_weights_that_stand_still_fail(change: float) -> None:
-    assert checks.moved("", change).verdict is FAILED
-
-
-@pytest.mark.parametrize(
-    "wrong", [replace(RECORDED, fault="it ended with status 1"), replace(RECORDED, steps=STEPS[:3])]
-)
-def test_a_run_that_fails_or_logs_no_last_step_fails(wrong: Training) -> None:
-    assert checks.ran("", wrong).verdict is FAILED
-    assert checks.resumed("", KILLED, wrong).verdict is FAILED
-
-
-def test_a_run_that_began_anew_or_was_never_killed_has_not_resumed() -> None:
-    check = checks.resumed("", KILLED, logged(1, step_time=15.9))
-    assert check.verdict is FAILED and check.measured.startswith("went on after step 1")
-    assert checks.resumed("", replace(KILLED, fault="it ended before it could be killed"), RECORDED).verdict is FAILED
-
-
-def test_weights_must_have_been_compared_before_every_generation() -> None:
-    assert checks.weights("", RECORDED, 2).verdict is FAILED
-    both = replace(RECORDED, steps=[{**entry, CHECKED: 339.0} for entry in STEPS])
-    assert checks.weights("", both, 2).verdict is PASSED
-    assert checks.weights("", logged(1, **{CHECKED: 339.0}), 2).verdict is FAILED
-    assert checks.weights("", logged(1, **{CHECKED: 0.0}), 4).verdict is FAILED
-
-
-def test_peak_memory_is_held_against_the_plan(subject: Subject) -> None:
-    taken = memory(subject.setup, subject.cards[0].bytes)
-    planned = max(taken.generation, taken.training)
-    for share, verdict in ((1.0, PASSED), (1.3, FAILED), (0.4, FAILED)):
-        measured = replace(RECORDED, peak=int(share * planned))
-        assert checks.peak("", measured, subject.setup, subject.cards).verdict is verdict
-    assert checks.peak("", RECORDED, subject.setup, ()).verdict is NOT_RUN
-
-
-def test_every_gpu_must_have_slept_after_each_generation_and_freed_its_share(subject: Subject) -> None:
-    setup = replace(subject.setup, sleep=True)
-
-    def verdict(printed: str) -> Verdict:
-        return checks.sleep("", replace(RECORDED, printed=printed), 2, setup, subject.cards).verdict
-
-    assert verdict((ASLEEP + AWAKE) * 16) is PASSED
-    assert verdict((ASLEEP + AWAKE) * 15) is FAILED
-    assert verdict(ASLEEP * 16) is FAILED
-    assert verdict((ASLEEP.replace("45.02", "4.5") + AWAKE) * 16) is FAILED
-    assert verdict("") is FAILED
-    assert checks.sleep("", RECORDED, 2, subject.setup, subject.cards).verdict is NOT_RUN
-    assert checks.sleep("", RECORDED, 2, setup, ()).verdict is NOT_RUN
-
-
-def test_vllm_still_prints_what_tells_that_it_sleeps() -> None:
-    spec = find_spec("vllm")
-    assert spec is not None and spec.origin is not None
-    folder = Path(spec.origin).parent / "v1"
-    source = "".join((folder / file).read_text() for file in ("executor/abstract.py", "worker/gpu_worker.py"))
-    for line in (
-        "It took %.6f seconds to fall asleep.",
-        "It took %.6f seconds to wake up tags",
-        "Sleep mode freed %s GiB",
-    ):
-        assert line in source
-
-
-def test_the_recipe_is_trained_as_it_is(subject: Subject, node: Path) -> None:
-    line = command([*subject.words, "--max_steps", "4"])
-    assert line[line.index("e1_trl.train") + 1 :] == ["--config", str(RECIPE), "--max_steps", "4"]
-    assert line[line.index("--config_file") + 1] == str(ROOT / "accelerate_configs" / "zero2.yaml")
-    assert line[line.index("--num_processes") + 1] == "8"
-    assert (subject.generation, len(subject.cards)) == (2, 8)
-    assert "-i" not in (node / "called").read_text()
-
-
-def test_given_fields_reach_the_training_and_the_plan(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gpus_are_those_that_may_be_used(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cards() == [Card(81559 * 2**20, 2**30)] * 8 and "-i" not in (node / "called").read_text()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    (node / "said").write_text(EIGHT.splitlines()[0])
-    subject = subject_of("zero3", 1, gradient_accumulation_steps=32)
-    assert subject.words[-2:] == ("--gradient_accumulation_steps", "32")
-    assert (subject.setup.gpus, subject.setup.zero, subject.generation) == (1, 3, 2)
+    cards()
     assert "-i 3" in (node / "called").read_text()
-
-
-def test_too_few_gpus_are_refused_in_one_line(node: Path) -> None:
     (node / "said").write_text(EIGHT.splitlines()[0])
     with pytest.raises(SystemExit, match=r"^e1 smoke: zero2 starts 8 processes, and there are 1 GPUs here[^\n]*$"):
         main(["E1-Math-1.5B"])
+
+
+def hour_of(folder: Path, accelerate_config: str | None, processes: int | None, *words: str) -> FirstHour:
+    launch = Launch.read(str(RECIPE), accelerate_config, processes, words)
+    return FirstHour(launch, launch.setup, [], folder, limit=1.0, largest_gap=0.01)
+
+
+def test_the_recipe_is_trained_as_it_is_but_for_the_given_fields(tmp_path: Path) -> None:
+    line = command([*hour_of(tmp_path, None, None).words, "--max_steps", "4"])
+    assert line[line.index("e1_trl.train") + 1 :] == ["--config", str(RECIPE), "--max_steps", "4"]
+    assert line[line.index("--config_file") + 1] == str(ROOT / "accelerate_configs" / "zero2.yaml")
+    assert line[line.index("--num_processes") + 1] == "8"
+    hour = hour_of(tmp_path, "zero3", 1, "--gradient_accumulation_steps", "32", "--reward_funcs", "[accuracy, own.f]")
+    assert hour.words[-5:] == ["--gradient_accumulation_steps", "32", "--reward_funcs", "accuracy", "own.f"]
+    assert (hour.setup.gpus, hour.setup.zero, hour.setup.steps) == (1, 3, 2)
 
 
 @pytest.mark.slow
@@ -204,23 +131,22 @@ def test_trainings_that_take_too_long_are_ended_each_with_a_verdict(
 ) -> None:
     for name, value in environment(tmp_path).items():
         monkeypatch.setenv(name, value)
-    subject = Subject.of(str(RECIPE), "cpu_zero3", None, {"hub_token": "hf_abcdefghijklmno"}, on_cpu=True)
-    hour = FirstHour(subject, tmp_path, limit=1.0)
+    hour = hour_of(tmp_path, "cpu_zero3", None, "--hub_token", "hf_abcdefghijklmno")
     before = set(psutil.Process().children(recursive=True))  # of other tests in this process, such as a grader's
     made = list(hour.checks())
     assert set(psutil.Process().children(recursive=True)) <= before
-    assert [check.verdict for check in made] == [FAILED, *[NOT_RUN] * 6, FAILED, FAILED], rows(made)
-    assert [check.name for check in made[-2:]] == ["kill -9 and resume", "tensor parallel 2"]
-    assert "it took longer than 1 s" in made[-1].measured
-    text = report(subject, made, hour.trainings)
+    assert [check.name for check in made] == ["base run", "kill -9 and resume", "tensor parallel 2"], rows(made)
+    assert {check.verdict for check in made} == {"FAILED"} and "it took longer than 1 s" in made[-1].measured
+    text = report(hour, made)
     assert rows(made) in text and "## base: it took longer than 1 s; the end of its log" in text
     assert '"tensor-parallel": []' in text and "hf_abc" not in text
 
 
-def test_a_check_that_cannot_be_made_hides_none_of_the_others(subject: Subject, tmp_path: Path) -> None:
-    hour = FirstHour(replace(subject, words=("--config", "absent")), tmp_path, limit=1.0)
-    made = list(hour.checks())
-    assert [check.verdict for check in made] == [FAILED, FAILED, FAILED]
+def test_a_check_that_cannot_be_made_hides_none_of_the_others(tmp_path: Path) -> None:
+    hour = hour_of(tmp_path, None, None)
+    broken = replace(hour, launch=replace(hour.launch, recipe=Path("absent")))
+    made = list(broken.checks())
+    assert [check.verdict for check in made] == ["FAILED"] * 3
     assert "absent is neither a file" in made[0].measured
 
 
@@ -233,6 +159,21 @@ def test_a_fault_names_the_last_error_of_the_log(tmp_path: Path) -> None:
     read = Training.read(tmp_path, log, "it ended with status 1", peak=0, seconds=1.0)
     assert read.fault == "it ended with status 1: RuntimeError: step 0: vLLM's weights are stale"
     assert Training.read(tmp_path, log, None, peak=0, seconds=1.0).fault is None
+
+
+def test_killing_a_program_ends_its_children_in_sessions_of_their_own() -> None:
+    child = "import time; time.sleep(60)"
+    parent = (
+        "import subprocess, sys, time\n"
+        f"subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True)\n"
+        "print('up', flush=True)\ntime.sleep(60)"
+    )
+    process = psutil.Popen([sys.executable, "-c", parent], stdout=-1, start_new_session=True)
+    with process.stdout:
+        assert process.stdout.readline() == b"up\n"
+    (worker,) = process.children()
+    kill_tree(process.pid)
+    assert not worker.is_running() and process.wait() == -signal.SIGKILL
 
 
 def test_a_reduced_recipe_is_handed_to_the_same_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,5 +191,5 @@ def test_a_reduced_recipe_is_handed_to_the_same_command(tmp_path: Path, monkeypa
     smoke.main([str(RECIPE), "--beta", "0.1"])
     assert started[3:8] == ["smoke", RECIPE.name, "--cpu", "--largest_gap", "0.01"]
     assert started[-2:] == ["--beta", "0.1"]
-    fields = yaml.safe_load((folder / RECIPE.name).read_text())
+    fields: dict[str, Any] = yaml.safe_load((folder / RECIPE.name).read_text())
     assert (fields["thinking_budget"], fields["bf16"], fields["accelerate_config"]) == (16, False, "accelerate.yaml")

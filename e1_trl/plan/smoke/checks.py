@@ -1,31 +1,19 @@
 """What is asked of the trainings, and the verdicts. Reads what they left, starts nothing."""
 
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from e1_trl.plan.memory import GB, memory
 from e1_trl.plan.setup import Setup
 from e1_trl.plan.smoke.training import SAVED, STEPS, Card, Training
 
+ALL = list(range(1, STEPS + 1))
 GAP = "sampling/sampling_logp_difference/mean"
-CHECKED = "weights/compared_tensors"
+COMPARED = "weights/compared_tensors"
 ADAPTER = "adapter_model.safetensors"
-ON_CPU = "on a CPU"
-NEVER_COMPARED = "ours: the plan was never compared with a GPU"
 LEAST_MEMORY, MOST_MEMORY = 0.5, 1.25  # shares of what is planned
-FREED = 0.5  # of vLLM's share, which falling asleep frees at least
-
-
-class Verdict(StrEnum):
-    """What came of a check."""
-
-    PASSED = "passed"
-    FAILED = "FAILED"
-    NOT_RUN = "not run"
 
 
 @dataclass(frozen=True)
@@ -34,94 +22,62 @@ class Check:
 
     Attributes:
         name: what was looked at.
-        verdict: on it.
-        measured: the value; of a check that was not run, the reason.
+        right: whether it is as it should be; None: nobody could look.
+        measured: the value, or why nobody could look.
         expected: the value or bound, and where that comes from.
     """
 
     name: str
-    verdict: Verdict
+    right: bool | None
     measured: str
     expected: str = ""
 
-    @classmethod
-    def of(cls, name: str, right: bool, measured: str, expected: str) -> "Check":
-        """A check that was made."""
-        return cls(name, Verdict.PASSED if right else Verdict.FAILED, measured, expected)
-
-    @classmethod
-    def not_run(cls, name: str, reason: str) -> "Check":
-        """A check that was not made."""
-        return cls(name, Verdict.NOT_RUN, reason)
+    @property
+    def verdict(self) -> str:
+        """In a word or two."""
+        return {True: "passed", False: "FAILED", None: "not run"}[self.right]
 
 
 def ran(name: str, training: Training) -> Check:
     """Whether a training came to its end, with every step in its log."""
-    logged = [int(entry["step"]) for entry in training.steps]
-    measured = f"{training.fault or 'status 0'}; steps {_listed(logged)} in {training.seconds:.0f} s"
-    right = training.fault is None and logged == list(range(1, STEPS + 1))
-    return Check.of(name, right, measured, f"steps 1 to {STEPS}, status 0")
+    measured = f"{training.fault or 'status 0'}; steps {_listed(training.steps)} in {training.seconds:.0f} s"
+    return Check(name, training.fault is None and [*training.steps] == ALL, measured, f"steps 1 to {STEPS}, status 0")
 
 
-def finite(name: str, training: Training) -> Check:
-    """Whether every loss is a number, and every gradient one above zero."""
-    losses, norms = ([_value(entry, name) for entry in training.steps] for name in ("loss", "grad_norm"))
-    right = bool(training.steps) and all(map(math.isfinite, losses)) and all(0 < norm < math.inf for norm in norms)
-    measured = f"losses {_numbers(losses)}; gradients {_numbers(norms)}"
-    return Check.of(name, right, measured, "finite; gradients above 0")
-
-
-def moved(name: str, change: float) -> Check:
+def moved(change: float) -> Check:
     """Whether the weights changed between the checkpoint and the end, where they did by `change` at most."""
     measured = f"by {change:.1e} from step {SAVED} to {STEPS}"
-    return Check.of(name, 0 < change < math.inf, measured, "above 0")
+    return Check("weights moved", 0 < change < math.inf, measured, "above 0")
 
 
-def gap(name: str, training: Training, generation: int, bound: float) -> Check:
-    """Whether vLLM and the trainer agreed on every generation, each of which is `generation` steps long."""
-    steps = range(1, STEPS + 1, generation)
-    gaps = [_at(training, step, GAP) for step in steps]
+def gap(name: str, training: Training, setup: Setup, bound: float) -> Check:
+    """Whether vLLM and the trainer agreed on every generation to so many nats."""
+    steps = _beginnings(setup)
+    gaps = training.values(GAP, steps)
     measured = f"{_numbers(gaps)} nats at steps {_listed(steps)}"
-    return Check.of(name, all(each <= bound for each in gaps), measured, f"at most {bound:g}")
+    return Check(name, all(each <= bound for each in gaps), measured, f"at most {bound:g}")
 
 
-def weights(name: str, training: Training, generation: int) -> Check:
+def weights(training: Training, setup: Setup) -> Check:
     """Whether the trainer compared what the engine holds with what it had sent, before every generation."""
-    steps = range(1, STEPS + 1, generation)
-    counts = [_at(training, step, CHECKED) for step in steps]
+    steps = _beginnings(setup)
+    counts = training.values(COMPARED, steps)
     measured = f"{_numbers(counts)} tensors compared at steps {_listed(steps)}"
-    return Check.of(name, all(count > 0 for count in counts), measured, "some; the training stops at one that differs")
+    expected = "some; the training stops at one that differs"
+    return Check("weights in the engine", all(count > 0 for count in counts), measured, expected)
 
 
-def peak(name: str, training: Training, setup: Setup, cards: Sequence[Card]) -> Check:
+def peak(training: Training, setup: Setup, cards: Sequence[Card]) -> Check:
     """Whether the fullest GPU held what was planned."""
     if not cards:
-        return Check.not_run(name, ON_CPU)
+        return Check("peak memory", None, "on a CPU")
     card = min(card.bytes for card in cards)
     taken = memory(setup, card)
     planned = max(taken.generation, taken.training)
     right = LEAST_MEMORY * planned <= training.peak <= MOST_MEMORY * planned
     measured = f"{training.peak / GB:.1f} GB of {card / GB:.1f} (nvidia-smi)"
-    return Check.of(
-        name, right, measured, f"{LEAST_MEMORY:g} to {MOST_MEMORY:g} times {planned / GB:.1f} GB ({NEVER_COMPARED})"
-    )
-
-
-def sleep(name: str, training: Training, generation: int, setup: Setup, cards: Sequence[Card]) -> Check:
-    """Whether vLLM slept after every generation, and gave the memory back."""
-    if not cards:
-        return Check.not_run(name, f"{ON_CPU}: vLLM sleeps on GPUs only")
-    if not setup.sleep:
-        return Check.not_run(name, "the recipe does not set vllm_enable_sleep_mode")
-    fell = len(re.findall(r"It took [\d.]+ seconds to fall asleep", training.printed))
-    woke = len(re.findall(r"It took [\d.]+ seconds to wake up tags", training.printed))
-    freed = [float(gib) for gib in re.findall(r"Sleep mode freed ([\d.]+) GiB", training.printed)]
-    times = setup.gpus * math.ceil(STEPS / generation)
-    least = FREED * setup.utilization * min(card.bytes for card in cards) / 2**30
-    right = min(fell, woke) >= times and min(freed, default=0.0) >= least
-    measured = f"asleep {fell} times, awake {woke} times, freed {min(freed, default=0.0):.3g} GiB or more"
-    expected = f"{times} times each (a GPU and a generation), {least:.0f} GiB: half of vLLM's share (ours)"
-    return Check.of(name, right, measured, expected)
+    bounds = f"{LEAST_MEMORY:g} to {MOST_MEMORY:g} times {planned / GB:.1f} GB"
+    return Check("peak memory", right, measured, f"{bounds} (ours: the plan was never compared with a GPU)")
 
 
 def resumed(name: str, killed: Training, training: Training) -> Check:
@@ -129,12 +85,11 @@ def resumed(name: str, killed: Training, training: Training) -> Check:
 
     It did if its log begins with the killed run's: a step that is made again takes another time.
     """
-    logged = [int(entry["step"]) for entry in training.steps]
-    began = sum(one == other for one, other in zip(killed.steps, training.steps, strict=False))
-    right = killed.fault is None and training.fault is None and began == SAVED and logged == list(range(1, STEPS + 1))
+    began = sum(entry == training.steps.get(step) for step, entry in killed.steps.items())
     faults = [f"{which}: {run.fault}; " for which, run in (("killed", killed), ("resumed", training)) if run.fault]
-    measured = f"{''.join(faults)}went on after step {began}; steps {_listed(logged)} in the log"
-    return Check.of(name, right, measured, f"killed after step {SAVED}, went on from there, steps 1 to {STEPS}")
+    right = not faults and began == SAVED and [*training.steps] == ALL
+    measured = f"{''.join(faults)}went on after step {began}; steps {_listed(training.steps)} in the log"
+    return Check(name, right, measured, f"killed after step {SAVED}, went on from there, steps 1 to {STEPS}")
 
 
 def largest_change(before: Path, after: Path) -> float:
@@ -154,19 +109,14 @@ def largest_change(before: Path, after: Path) -> float:
         return max((old.get_tensor(name) - new.get_tensor(name)).abs().max().item() for name in names)
 
 
-def _value(entry: Mapping[str, float | None], name: str) -> float:
-    value = entry.get(name)
-    return math.nan if value is None else float(value)
-
-
-def _at(training: Training, step: int, name: str) -> float:
-    """What was logged at a step; NaN if nothing was."""
-    return next((_value(entry, name) for entry in training.steps if entry["step"] == step), math.nan)
+def _beginnings(setup: Setup) -> range:
+    """The steps that begin a generation."""
+    return range(1, STEPS + 1, max(1, round(setup.steps)))
 
 
 def _numbers(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:.3g}" for value in values) or "none"
+    return ", ".join(f"{value:.3g}" for value in values)
 
 
-def _listed(steps: Sequence[int]) -> str:
+def _listed(steps: Iterable[int]) -> str:
     return ", ".join(map(str, steps)) or "none"

@@ -2,12 +2,13 @@
 
 import contextlib
 import json
+import math
 import os
 import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,32 +37,22 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Card:
-    """A GPU of this node."""
+    """A GPU of this node: its bytes, and how many of them are in use, by whomever."""
 
-    name: str
     bytes: int
-    driver: str
+    used: int
 
 
-def cards() -> tuple[Card, ...]:
-    """The GPUs that `CUDA_VISIBLE_DEVICES` leaves of this node's; none without NVIDIA's driver."""
-    return tuple(Card(name, int(mib) * MIB, driver) for name, mib, driver in _ask("name,memory.total,driver_version"))
-
-
-def used() -> int:
-    """Bytes in use on the fullest of them, by whomever."""
-    return max((int(mib) * MIB for (mib,) in _ask("memory.used")), default=0)
-
-
-def _ask(query: str) -> list[list[str]]:
-    """What the driver says of each visible GPU."""
+def cards() -> list[Card]:
+    """The GPUs that `CUDA_VISIBLE_DEVICES` leaves of this node's, as they are now; none without NVIDIA's driver."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    words = [f"--query-gpu={query}", "--format=csv,noheader,nounits", *([] if visible is None else ["-i", visible])]
+    words = ["nvidia-smi", "--query-gpu=memory.total,memory.used", "--format=csv,noheader,nounits"]
+    words += [] if visible is None else ["-i", visible]
     try:
-        answer = subprocess.run(["nvidia-smi", *words], capture_output=True, text=True, check=True).stdout
+        answer = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
         return []
-    return [line.split(", ") for line in answer.splitlines()]
+    return [Card(*(int(mib) * MIB for mib in line.split(","))) for line in answer.splitlines()]
 
 
 @dataclass(frozen=True)
@@ -77,10 +68,14 @@ class Training:
     """
 
     fault: str | None
-    steps: list[dict[str, float]]
+    steps: dict[int, dict[str, float]]
     peak: int
     printed: str
     seconds: float
+
+    def values(self, field: str, steps: Iterable[int]) -> list[float]:
+        """What was logged at these steps; NaN where nothing was."""
+        return [self.steps.get(step, {}).get(field, math.nan) for step in steps]
 
     @classmethod
     def read(cls, output: Path, log: Path, fault: str | None, peak: int, seconds: float) -> "Training":
@@ -89,17 +84,12 @@ class Training:
         written = [file for file in states if file.is_file()]
         history = json.loads(written[-1].read_text())["log_history"] if written else []
         printed = log.read_text(errors="replace")
-        errors = ERROR.findall(printed)
-        return cls(
-            fault=f"{fault}: {errors[-1]}" if fault and errors else fault,
-            steps=[entry for entry in history if "loss" in entry],
-            peak=peak,
-            printed=printed,
-            seconds=seconds,
-        )
+        if fault and (errors := ERROR.findall(printed)):
+            fault = f"{fault}: {errors[-1]}"
+        return cls(fault, {entry["step"]: entry for entry in history if "loss" in entry}, peak, printed, seconds)
 
 
-def train(words: Sequence[str], output: Path, log: Path, limit: float, stop: Callable[[], bool] | None) -> Training:
+def train(words: Sequence[str], output: Path, log: Path, limit: float, stop: Path | None = None) -> Training:
     """Train in processes of its own, which end with this call.
 
     Args:
@@ -107,7 +97,7 @@ def train(words: Sequence[str], output: Path, log: Path, limit: float, stop: Cal
         output: the run's `output_dir`.
         log: of what it prints, written anew.
         limit: seconds that it may take.
-        stop: when the run is to be killed with signal 9; unset: it runs to its end.
+        stop: a file with which the run is killed with signal 9; None: it runs to its end.
     """
     forget_killed()
     fields = {**FIELDS, "output_dir": output}
@@ -116,7 +106,7 @@ def train(words: Sequence[str], output: Path, log: Path, limit: float, stop: Cal
     with log.open("w") as printed:
         process = psutil.Popen(
             line,
-            env={**alone(), "VLLM_LOGGING_LEVEL": "INFO"},  # at which vLLM says when it falls asleep
+            env=alone(),
             stdout=printed,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is for the one who watches
@@ -129,7 +119,7 @@ def train(words: Sequence[str], output: Path, log: Path, limit: float, stop: Cal
     return Training.read(output, log, fault, peak, time.monotonic() - started)
 
 
-def _watch(process: psutil.Popen, limit: float, stop: Callable[[], bool] | None) -> tuple[str | None, int]:
+def _watch(process: psutil.Popen, limit: float, stop: Path | None) -> tuple[str | None, int]:
     """Wait until it has ended or is to be killed: what is wrong with how that came, and the most memory in use."""
     deadline, peak = time.monotonic() + limit, 0
     while time.monotonic() < deadline:
@@ -138,8 +128,8 @@ def _watch(process: psutil.Popen, limit: float, stop: Callable[[], bool] | None)
             if status != 0:
                 return f"it ended with status {status}", peak
             return None if stop is None else "it ended before it could be killed", peak
-        peak = max(peak, used())
-        if stop is not None and stop():
+        peak = max([peak, *(card.used for card in cards())])
+        if stop is not None and stop.is_file():
             time.sleep(OTHERS)
             return None, peak
     return f"it took longer than {limit:.0f} s", peak
