@@ -3,19 +3,21 @@
     python -m benchmarks.bench_programs --document docs/results/bench.md      (five minutes; nothing else should run)
 
 Cheap right programs, so that nearly all of the time is the sandbox's own: each test of each program is a process of its
-own. Isolations take turns and change places each round, and so do batches with and without programs that never end, and
-the same tests in bare forks: no isolation, no limits, no pipes, nothing compared. Then every hostile program of the
-tests is run, and what is left of them is counted.
+own. What takes turns are the isolations, batches with and without programs that never end, and the same tests in bare
+forks: no isolation, no limits, no pipes, nothing compared. Then every hostile program of the tests is run, and what is
+left of them is counted.
 """
 
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
-from benchmarks.results import arguments, publish, spread
+from benchmarks.results import arguments, in_turns, publish, ratio, spread
 from e1_trl.answers.arguments import TESTS
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.programs.grader import ProgramGrader
@@ -91,38 +93,23 @@ def bare() -> float:
     return max(float(process.communicate()[0]) for process in running)
 
 
-def measure(isolations: list[Isolation]) -> tuple[dict[Isolation, dict[str, list[float]]], list[float]]:
-    """Seconds of each round: of both batches by isolation (all take turns), and of bare forks."""
-    walls = {kind: {"plain": list[float](), "spinning": list[float]()} for kind in isolations}
-    bares = list[float]()
-    graders = {kind: ProgramGrader(LIMITS, WORKERS, isolation=kind) for kind in isolations}
-    try:
-        for grader in graders.values():
+def measure(isolations: Sequence[Isolation]) -> dict[str, list[float]]:
+    """Seconds of the rounds of bare forks, and by isolation of a batch without and with programs that never end."""
+    with ExitStack() as stack:
+        runs: dict[str, Callable[[int], float]] = {"bare": lambda _: bare()}
+        for kind in isolations:
+            grader = ProgramGrader(LIMITS, WORKERS, isolation=kind)
+            stack.callback(grader.close)
             timed(grader, endless=False)  # opens the boxes
-        for turn in range(ROUNDS):
-            order = [(kind, batch) for kind, batches in walls.items() for batch in batches]
-            for kind, batch in order if turn % 2 == 0 else reversed(order):
-                walls[kind][batch].append(timed(graders[kind], endless=batch == "spinning"))
-            bares.append(bare())
-    finally:
-        for grader in graders.values():
-            grader.close()
-    return walls, bares
-
-
-def row(isolation: Isolation, plain: list[float], spinning: list[float], bares: list[float]) -> tuple[str, ...]:
-    """From the wall times of the rounds, in seconds."""
-    return (
-        isolation,
-        spread([PROGRAMS / wall for wall in plain]),
-        spread([more / less for more, less in zip(spinning, plain, strict=True)]),
-        spread([less / more for less, more in zip(bares, plain, strict=True)]),
-    )
+            runs[kind] = lambda _, grader=grader: timed(grader, endless=False)
+            runs[f"{kind}, spinning"] = lambda _, grader=grader: timed(grader, endless=True)
+        return in_turns(runs, ROUNDS, "programs")
 
 
 def main() -> None:
     parsed = arguments("Measure the grading of programs, and count what gets out.", "programs.json", "programs")
-    walls, bares = measure([kind for kind in Isolation if refused(kind) is None])
+    isolations = [kind for kind in Isolation if refused(kind) is None]
+    walls = measure(isolations)
     contained = contain(WORKERS)
     content = {
         "workers": WORKERS,
@@ -131,14 +118,21 @@ def main() -> None:
         "spinning_share": 1 / SPINNING,
         "spinning_limit_s": LIMITS.cpu,
         "wall_s": walls,
-        "bare_forks_s": bares,
         "hostile_cases": contained.cases,
         "escaped": contained.escaped,
         "survivors": contained.survivors,
     }
-    rows = [row(kind, batches["plain"], batches["spinning"], bares) for kind, batches in walls.items()]
+    rows = [
+        (
+            kind,
+            spread([PROGRAMS / wall for wall in walls[kind]]),
+            ratio(walls[f"{kind}, spinning"], walls[kind]),
+            ratio(walls["bare"], walls[kind]),
+        )
+        for kind in isolations
+    ]
     text = table(HEADER, rows) + (
-        f"\n{TESTS} tests a program; bare forks: {PROGRAMS * TESTS / median(bares):.0f} tests per second. Of "
+        f"\n{TESTS} tests a program; bare forks: {PROGRAMS * TESTS / median(walls['bare']):.0f} tests per second. Of "
         f"{contained.cases} runs of hostile programs {contained.cases - len(contained.escaped)} are contained; "
         f"{contained.survivors} processes survive.\n"
     )

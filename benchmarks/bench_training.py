@@ -9,11 +9,10 @@ TRL's are cut after 96 tokens. The reward looks at the tokens alone: what a grad
 """
 
 import os
-import random
 import sys
 import time
-from collections import defaultdict
 from dataclasses import asdict, dataclass
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -22,13 +21,12 @@ from typing import Any, Literal, get_args
 
 import torch
 from accelerate.utils.other import get_free_port
-from tqdm import tqdm
-from transformers import AutoTokenizer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.extras.profiling import ProfilingContext
 
-from benchmarks.counted import Counted, prefill_tokens
-from benchmarks.results import arguments, publish, spread
+from benchmarks.engines import Counted
+from benchmarks.results import arguments, in_turns, publish, ratio
 from e1_trl.budget import Marker
 from e1_trl.engines.weights import reload_weights
 from e1_trl.problems.arguments import ProblemArguments
@@ -45,17 +43,13 @@ THINKING, SOLUTION, PROMPT = 64, 32, 64  # tokens
 BATCH, ACCUMULATION = 64, 4
 ROLLOUTS = BATCH * ACCUMULATION
 
-# What TRL times, as a reader knows it. What it times within one of these belongs to that.
+# What TRL times, as a reader knows it; the preparation is all up to the loss, and holds the two before it.
 PHASES = {
     "sync_weights": "weights to vLLM",
     "vLLM.generate": "generation",
-    "_get_per_token_logps_and_entropies": "scoring",
-    "_calculate_rewards": "rewards",
-    "_prepare_inputs": "rest of the preparation",
+    "_prepare_inputs": "all of the preparation",
     "compute_loss": "loss, forward",
 }
-PREPARATION = "_prepare_inputs"  # all up to the loss; what is timed within it is taken off
-REST = "backward, optimizer, rest"
 
 
 @dataclass(frozen=True)
@@ -71,74 +65,43 @@ class Step:
     trained_tokens: int
 
 
-class Phases:
-    """Seconds within TRL's profiling contexts, from now on; TRL itself sends them to a logger only."""
+def time_phases() -> dict[str, float]:
+    """Seconds within TRL's profiling contexts from now on, by phase; TRL itself sends them to a logger only."""
+    seconds = dict.fromkeys(PHASES.values(), 0.0)
 
-    def __init__(self) -> None:
-        self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._open: list[tuple[str, float]] = []
-        enter, leave = ProfilingContext.__enter__, ProfilingContext.__exit__
+    def add(context: ProfilingContext, duration: float) -> None:
+        if (name := context.name.partition(".")[2]) in PHASES:
+            seconds[PHASES[name]] += duration
 
-        def entered(context: ProfilingContext) -> ProfilingContext:
-            self._open.append((context.name.partition(".")[2], time.perf_counter()))
-            return enter(context)
-
-        def left(context: ProfilingContext, *error: Any) -> bool:
-            name, start = self._open.pop()
-            self._add(name, time.perf_counter() - start)
-            return leave(context, *error)
-
-        ProfilingContext.__enter__, ProfilingContext.__exit__ = entered, left
-
-    def _add(self, name: str, seconds: float) -> None:
-        around = [name for name, _ in self._open]
-        if around in ([], [PREPARATION]):
-            self._seconds[PHASES[name]] += seconds
-        if around == [PREPARATION]:
-            self._seconds[PHASES[PREPARATION]] -= seconds
-
-    def take(self, wall_s: float) -> dict[str, float]:
-        """The seconds of each phase since the last time; with the rest they add up to `wall_s`."""
-        seconds = {phase: self._seconds[phase] for phase in PHASES.values()}
-        self._seconds.clear()
-        return {**seconds, REST: wall_s - sum(seconds.values())}
+    ProfilingContext._log_metrics = add
+    return seconds
 
 
 class InTurns(TrainerCallback):
     """Waits before each step for its turn, and reports what the step took, from one beginning to the next."""
 
-    def __init__(self, connection: Connection, counted: Counted, phases: Phases):
-        self.connection, self.counted, self.phases = connection, counted, phases
+    def __init__(self, connection: Connection, counted: Counted):
+        self.connection, self.counted, self.phases = connection, counted, time_phases()
         self.began: float | None = None
         self.logs: dict[str, float] = {}
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_log(self, *state: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
         self.logs = logs or {}
 
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_begin(self, *state: Any, **kwargs: Any) -> None:
         self.connection.send(None if self.began is None else self.step(time.perf_counter() - self.began))
         self.connection.recv()
         self.counted.reset()
-        self.phases.take(0.0)
+        self.phases.update(dict.fromkeys(self.phases, 0.0))
         self.began = time.perf_counter()
 
     def step(self, wall_s: float) -> Step:
-        finished = self.counted.finished
         return Step(
             wall_s=wall_s,
-            phases_s=self.phases.take(wall_s),
-            engine_requests=len(finished),
+            phases_s=dict(self.phases),
+            engine_requests=len(self.counted.finished),
             engine_steps=self.counted.steps,
-            prefill_tokens=prefill_tokens(finished),
+            prefill_tokens=self.counted.prefill_tokens(),
             sampled_tokens=self.counted.sampled_tokens,
             # The lengths that TRL logs count what is trained on.
             trained_tokens=round(self.logs["completions/mean_length"] * ROLLOUTS),
@@ -196,9 +159,8 @@ def run(name: Name, connection: Connection) -> None:
     with (FOLDER / f"{name}.log").open("w") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
-    phases = Phases()
     trainer = make(name, FOLDER / name)
-    trainer.add_callback(InTurns(connection, Counted(trainer.vllm_generation.llm), phases))
+    trainer.add_callback(InTurns(connection, Counted(trainer.vllm_generation.llm)))
     trainer.train()
 
 
@@ -218,45 +180,43 @@ def alternate() -> dict[Name, list[Step]]:
         except EOFError:
             sys.exit(f"benchmarks.bench_training: the trainer {name} has ended; see {FOLDER / name}.log")
 
-    steps: dict[Name, list[Step]] = {name: [] for name in get_args(Name)}
-    for name in steps:
+    def step(name: Name, _: int) -> Step:
+        connections[name].send(None)
+        return answer(name)
+
+    for name in get_args(Name):
         connections[name], far = context.Pipe()
         context.Process(target=run, args=(name, far), daemon=True).start()
         far.close()  # so that its end is noticed
         answer(name)  # one after the other: a start takes all cores
-    for turn in tqdm(range(WARM + ROUNDS), desc="optimizer steps", unit="round"):
-        for name in random.Random(turn).sample(list(steps), len(steps)):
-            connections[name].send(None)
-            steps[name].append(answer(name))
-        counts = {(step.sampled_tokens, step.trained_tokens) for each in steps.values() for step in each}
-        if len(counts) > 1:
-            raise ValueError(f"the steps differ in sampled and trained tokens: {sorted(counts)}; they must be the same")
+    steps = in_turns({name: partial(step, name) for name in connections}, WARM + ROUNDS, "optimizer steps")
+    counts = {(step.sampled_tokens, step.trained_tokens) for each in steps.values() for step in each}
+    if len(counts) > 1:
+        raise ValueError(f"the steps differ in sampled and trained tokens: {sorted(counts)}; they must be the same")
     return {name: each[WARM:] for name, each in steps.items()}
+
+
+COUNTS = {
+    "engine_requests": "requests to vLLM",
+    "engine_steps": "engine steps",
+    "prefill_tokens": "prompt tokens computed",
+    "sampled_tokens": "sampled tokens",
+    "trained_tokens": "trained tokens",
+}
 
 
 def summary(steps: dict[Name, list[Step]]) -> str:
     """Medians of the seconds and means of the counts of both, as a Markdown table, and the ratio of the steps."""
-    e1, grpo = steps["e1"], steps["grpo"]
-    seconds: dict[str, list[float]] = {
-        "the step": [median(step.wall_s for step in each) for each in (e1, grpo)],
-        **{phase: [median(step.phases_s[phase] for step in each) for each in (e1, grpo)] for phase in e1[0].phases_s},
+    sides = steps["e1"], steps["grpo"]
+    seconds = {"the step": [median(step.wall_s for step in each) for each in sides]}
+    seconds |= {phase: [median(step.phases_s[phase] for step in each) for each in sides] for phase in PHASES.values()}
+    counts = {
+        words: [round(fmean(getattr(step, name) for step in each)) for each in sides] for name, words in COUNTS.items()
     }
-    counts: dict[str, list[int]] = {
-        words: [round(fmean(getattr(step, name) for step in each)) for each in (e1, grpo)]
-        for name, words in (
-            ("engine_requests", "requests to vLLM"),
-            ("engine_steps", "engine steps"),
-            ("prefill_tokens", "prompt tokens computed"),
-            ("sampled_tokens", "sampled tokens"),
-            ("trained_tokens", "trained tokens"),
-        )
-    }
-    rows = [
-        (name, f"{ours:.3f} s", f"{plain:.3f} s", f"{ours - plain:+.3f} s") for name, (ours, plain) in seconds.items()
-    ]
-    rows += [(name, f"{ours:,}", f"{plain:,}", f"{ours - plain:+,}") for name, (ours, plain) in counts.items()]
-    ratio = spread([ours.wall_s / plain.wall_s for ours, plain in zip(e1, grpo, strict=True)])
-    return f"{table(('', 'E1Trainer', 'GRPOTrainer', 'difference'), rows)}\nRatio of the steps, in a round: {ratio}.\n"
+    rows = [(name, f"{e1:.3f} s", f"{grpo:.3f} s", f"{e1 - grpo:+.3f} s") for name, (e1, grpo) in seconds.items()]
+    rows += [(name, f"{e1:,}", f"{grpo:,}", f"{e1 - grpo:+,}") for name, (e1, grpo) in counts.items()]
+    ratios = ratio(*([step.wall_s for step in each] for each in sides))
+    return f"{table(('', 'E1Trainer', 'GRPOTrainer', 'difference'), rows)}\nRatio of the steps, in a round: {ratios}.\n"
 
 
 def main() -> None:

@@ -1,16 +1,22 @@
-"""Where a benchmark's numbers go: a JSON file with where they come from, and a section of a document."""
+"""What every benchmark does: runs take turns, and their numbers go into a JSON file and a section of a document."""
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
+
+from tqdm import tqdm
 
 from e1_trl.atomic import write_atomically
 from e1_trl.provenance import Provenance
 from e1_trl.report.markdown import around_section, replace_section
+
+Name = TypeVar("Name", bound=str)
+Result = TypeVar("Result")
 
 
 def arguments(description: str, output: str, section: str) -> argparse.Namespace:
@@ -30,6 +36,15 @@ def arguments(description: str, output: str, section: str) -> argparse.Namespace
     return parsed
 
 
+def in_turns(runs: Mapping[Name, Callable[[int], Result]], rounds: int, what: str) -> dict[Name, list[Result]]:
+    """What each run gives for the number of each round; in every round their order is drawn anew."""
+    given: dict[Name, list[Result]] = {name: [] for name in runs}
+    for turn in tqdm(range(rounds), desc=what, unit="round"):
+        for name in random.Random(turn).sample(list(runs), len(runs)):
+            given[name].append(runs[name](turn))
+    return given
+
+
 def publish(parsed: argparse.Namespace, content: Mapping[str, Any], text: str) -> None:
     """Write the content as JSON, and the text into the section of the document; print the text.
 
@@ -41,6 +56,11 @@ def publish(parsed: argparse.Namespace, content: Mapping[str, Any], text: str) -
     print(text)
     if parsed.document is not None:
         replace_section(parsed.document, parsed.section, text)
+
+
+def ratio(ours: Sequence[float], others: Sequence[float]) -> str:
+    """Of each round's two: the median and the range."""
+    return spread([one / other for one, other in zip(ours, others, strict=True)])
 
 
 def spread(values: Sequence[float]) -> str:
