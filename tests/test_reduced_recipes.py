@@ -1,9 +1,6 @@
 """The GPU recipes at reduced size: what is substituted, what is published, and some of them run."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +19,7 @@ from e1_trl.plan.smoke.checks import largest_change
 from e1_trl.report.markdown import around_section
 from e1_trl.training.config import E1Config, E1ScriptArguments
 from e1_trl.training.launch import command
-from tests.reduced import substitutions
+from tests.reduced import smoke, substitutions
 from tests.reduced.__main__ import DOCUMENT, LOCAL_TOKENIZER, RESULTS, main, missing, outcome, read
 from tests.reduced.case import ALTERNATIVES, Case, cases
 from tests.reduced.found import Found, outcomes
@@ -56,26 +53,20 @@ def parsed(words: list[str]) -> dict[str, Any]:
     return {field.name: getattr(each, field.name) for each in found for field in fields(each)}
 
 
-def differing(one: dict[str, Any], other: dict[str, Any]) -> set[str]:
-    return {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
-
-
 def as_on_gpus(case: Case) -> list[str]:
     """The arguments of `e1_trl.train` on a node, without bfloat16."""
     return ["--config", str(case.recipe_file), *options(case.passed)]
 
 
-def test_every_recipe_has_run_as_it_is_now_under_every_configuration_that_it_names() -> None:
-    stale = missing(read(RESULTS), CASES)
+def test_every_recipe_has_run_as_it_is_now_and_the_document_has_its_row() -> None:
+    rows = read(RESULTS)
+    stale = missing(rows, CASES)
     assert not stale, f"run `make recipes`: {'; '.join(map(str, stale))}"
-
-
-def test_the_document_has_the_published_rows() -> None:
-    published = outcome(read(RESULTS)).join(around_section(DOCUMENT, "rows"))
+    published = outcome(rows).join(around_section(DOCUMENT, "rows"))
     assert DOCUMENT.read_text() == published, f"run `make recipes`: {DOCUMENT.name}"
 
 
-def test_a_row_is_stale_when_a_file_or_a_substitution_has_changed() -> None:
+def test_a_row_is_stale_when_a_value_has_changed_but_not_when_a_comment_has(tmp_path: Path) -> None:
     row = read(RESULTS)[0]
     assert missing([row], [row.case]) == []
     for changed in (
@@ -84,20 +75,13 @@ def test_a_row_is_stale_when_a_file_or_a_substitution_has_changed() -> None:
         replace(row, overrides={**row.overrides, "thinking_budget": 1}),
     ):
         assert missing([changed], [row.case]) == [row.case]
-
-
-def test_a_recipe_is_another_by_its_values_not_by_its_comments(tmp_path: Path) -> None:
-    text = (ROOT / "recipes" / "E1-Math-1.5B.yaml").read_text()
-    recipe, accelerate = tmp_path / "recipe.yaml", tmp_path / "accelerate.yaml"
-    recipe.write_text(text)
-    accelerate.write_text((ROOT / "accelerate_configs" / "zero2.yaml").read_text())
-    case = Case(str(recipe), str(accelerate))
-    before = case.hashes
-    recipe.write_text(text.replace("# paper", "# as in the paper"))
-    accelerate.write_text("# two GPUs or more\n" + accelerate.read_text())
-    assert recipe.read_text() != text and case.hashes == before
-    recipe.write_text(text.replace("thinking_budget: 1024", "thinking_budget: 1025"))
-    assert {name for name in before if case.hashes[name] != before[name]} == {"recipe_sha256"}
+    text, recipe = (ROOT / "recipes" / "E1-Math-1.5B.yaml").read_text(), tmp_path / "recipe.yaml"
+    hashes = []
+    for old, new in (("", ""), ("# paper", "# as in the paper"), ("thinking_budget: 1024", "thinking_budget: 1025")):
+        assert old in text
+        recipe.write_text(text.replace(old, new))
+        hashes.append(Case(str(recipe), "zero2").hashes)
+    assert hashes[0] == hashes[1] != hashes[2]
 
 
 @every_case
@@ -105,20 +89,17 @@ def test_no_field_of_a_recipe_changes_but_the_substituted_ones(case: Case) -> No
     line = command(case.command(case.accelerate_file)[1:])
     on_gpus, here = parsed(as_on_gpus(case)), parsed(line[line.index("e1_trl.train") + 1 :])
     named = substitutions.of_recipe(case.fields, case.accelerate).keys()
-    assert differing(on_gpus, here) - DERIVED <= named
+    assert {name for name in on_gpus if on_gpus[name] != here[name]} - DERIVED <= named
     assert named >= set(UNPARSED if case.accelerate["num_processes"] > 1 else ["bf16"])
     for name in named - set(UNPARSED):
         assert here[name] == case.overrides[name]
-
-
-@every_case
-def test_two_steps_learn_from_one_generation_as_in_the_recipe(case: Case) -> None:
-    for recipe, processes in (
-        (case.fields, case.accelerate["num_processes"]),
-        ({**case.fields, **case.overrides}, case.reduced_accelerate()["num_processes"]),
+    # Two steps learn from one generation, there and here.
+    for recipe, accelerate in (
+        (case.fields, case.accelerate),
+        ({**case.fields, **case.overrides}, case.reduced_accelerate()),
     ):
-        mini_batch = recipe["per_device_train_batch_size"] * recipe["gradient_accumulation_steps"] * processes
-        assert recipe["generation_batch_size"] == substitutions.STEPS * mini_batch
+        rollouts = recipe["per_device_train_batch_size"] * recipe["gradient_accumulation_steps"]
+        assert recipe["generation_batch_size"] == substitutions.STEPS * rollouts * accelerate["num_processes"]
 
 
 @pytest.mark.parametrize("recipe", ALTERNATIVES)
@@ -128,9 +109,14 @@ def test_a_recipe_says_itself_what_to_pass_under_another_accelerate_configuratio
         assert accelerate_config in comments and " ".join(options(passed)) in comments
 
 
-def test_an_unknown_recipe_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_run_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"^tests.reduced: nano is none of our GPU recipes, which are E1-[^\n]*$"):
         main(["E1-Math-7B", "nano"])
+    for program, name in ((main, "tests.reduced"), (smoke.main, "tests.reduced.smoke")):
+        with pytest.raises(SystemExit, match=rf"^{name}: no tokenizer: [^\n]* as --tokenizer$"):
+            program(["E1-Math-1.5B", "--tokenizer", str(tmp_path / "nothing")])
+    with pytest.raises(ValueError, match="generation_batch_size is 1000; to run at reduced size it must be a multiple"):
+        substitutions.of_recipe({**CASES[0].fields, "generation_batch_size": 1000}, CASES[0].accelerate)
 
 
 def test_what_an_adapter_has_moved_is_read_from_the_matrices_that_begin_at_zero(tmp_path: Path) -> None:
@@ -141,12 +127,6 @@ def test_what_an_adapter_has_moved_is_read_from_the_matrices_that_begin_at_zero(
         save_file(matrices, tmp_path / name / "adapter_model.safetensors")
     assert largest_change(tmp_path / "base", tmp_path / "first") == 0.25
     assert largest_change(tmp_path / "first", tmp_path / "second") == 0.5
-
-
-def test_a_batch_that_cannot_be_divided_is_refused() -> None:
-    case = CASES[0]
-    with pytest.raises(ValueError, match="generation_batch_size is 1000; to run at reduced size it must be a multiple"):
-        substitutions.of_recipe({**case.fields, "generation_batch_size": 1000}, case.accelerate)
 
 
 @pytest.mark.parametrize("model", KNOWN)
@@ -192,35 +172,11 @@ def test_a_run_that_did_not_do_what_it_should_is_no_row(wrong: dict[str, Any], s
     assert said in fault
 
 
-def assert_the_rest_reached_the_trainer(case: Case, folder: Path) -> None:
-    reached = torch.load(folder / case.fields["output_dir"] / "training_args.bin", weights_only=False)
-    on_gpus = parsed(as_on_gpus(case))
-    differ = {field.name for field in fields(E1Config) if getattr(reached, field.name) != on_gpus[field.name]}
-    assert differ - DERIVED <= substitutions.of_recipe(case.fields, case.accelerate).keys()
-
-
 @pytest.fixture
 def tokenizer() -> PreTrainedTokenizerBase:
     if not LOCAL_TOKENIZER.is_dir():
         pytest.skip(f"{LOCAL_TOKENIZER} is absent: real tokenizers are not part of the project")
     return AutoTokenizer.from_pretrained(LOCAL_TOKENIZER)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("module", ["tests.reduced", "tests.reduced.smoke"])
-def test_a_tokenizer_that_is_not_there_is_one_line_that_says_what_to_do(module: str, tmp_path: Path) -> None:
-    words = ["E1-Math-1.5B", "--tokenizer", str(tmp_path / "nothing")]
-    done = subprocess.run(
-        [sys.executable, "-m", module, *words],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    line = done.stderr.splitlines()[-1]
-    assert line.startswith(f"{module}: no tokenizer: ") and line.endswith("as --tokenizer")
 
 
 def trained(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path, hub: Hub | None = None) -> Path:
@@ -280,5 +236,7 @@ def test_a_recipe_of_programs_trains_under_zero3_with_a_tensor_parallel_engine_a
 @pytest.mark.alone
 def test_a_recipe_of_mathematics_trains_under_zero2(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     case = Case("E1-Math-1.5B", "zero2")
-    trained(case, tokenizer, tmp_path / "run")
-    assert_the_rest_reached_the_trainer(case, tmp_path / "run")
+    output = trained(case, tokenizer, tmp_path / "run")
+    reached, on_gpus = torch.load(output / "training_args.bin", weights_only=False), parsed(as_on_gpus(case))
+    differ = {field.name for field in fields(E1Config) if getattr(reached, field.name) != on_gpus[field.name]}
+    assert differ - DERIVED <= substitutions.of_recipe(case.fields, case.accelerate).keys()
