@@ -1,4 +1,4 @@
-"""An optimizer step of `E1Trainer` against one of TRL's own `GRPOTrainer`, and where the difference goes.
+"""An optimizer step of `E1Trainer` against one of TRL's own `GRPOTrainer`.
 
     make bench        (nothing else should run)
 
@@ -16,14 +16,13 @@ from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Any, Literal, get_args
 
 import torch
 from accelerate.utils.other import get_free_port
 from transformers import AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
-from trl.extras.profiling import ProfilingContext
 
 from benchmarks.engines import Counted
 from benchmarks.results import arguments, in_turns, publish, ratio
@@ -43,69 +42,37 @@ THINKING, SOLUTION, PROMPT = 64, 32, 64  # tokens
 BATCH, ACCUMULATION = 64, 4
 ROLLOUTS = BATCH * ACCUMULATION
 
-# What TRL times, as a reader knows it; the preparation is all up to the loss, and holds the two before it.
-PHASES = {
-    "sync_weights": "weights to vLLM",
-    "vLLM.generate": "generation",
-    "_prepare_inputs": "all of the preparation",
-    "compute_loss": "loss, forward",
-}
-
 
 @dataclass(frozen=True)
 class Step:
-    """What one optimizer step took: seconds, and counts of vLLM's work and of the tokens in the loss."""
+    """What one optimizer step took: seconds, tokens that vLLM sampled, and tokens in the loss."""
 
     wall_s: float
-    phases_s: dict[str, float]
-    engine_requests: int
-    engine_steps: int
-    prefill_tokens: int
     sampled_tokens: int
     trained_tokens: int
-
-
-def time_phases() -> dict[str, float]:
-    """Seconds within TRL's profiling contexts from now on, by phase; TRL itself sends them to a logger only."""
-    seconds = dict.fromkeys(PHASES.values(), 0.0)
-
-    def add(context: ProfilingContext, duration: float) -> None:
-        if (name := context.name.partition(".")[2]) in PHASES:
-            seconds[PHASES[name]] += duration
-
-    ProfilingContext._log_metrics = add
-    return seconds
 
 
 class InTurns(TrainerCallback):
     """Waits before each step for its turn, and reports what the step took, from one beginning to the next."""
 
     def __init__(self, connection: Connection, counted: Counted):
-        self.connection, self.counted, self.phases = connection, counted, time_phases()
+        self.connection, self.counted = connection, counted
         self.began: float | None = None
-        self.logs: dict[str, float] = {}
+        self.mean_length = 0.0
 
-    def on_log(self, *state: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
-        self.logs = logs or {}
+    def on_log(self, *state: Any, logs: dict[str, float], **kwargs: Any) -> None:
+        # The lengths that TRL logs count what is trained on; it logs without them at the end.
+        self.mean_length = logs.get("completions/mean_length", 0.0)
 
     def on_step_begin(self, *state: Any, **kwargs: Any) -> None:
-        self.connection.send(None if self.began is None else self.step(time.perf_counter() - self.began))
+        step = None
+        if self.began is not None:
+            seconds = time.perf_counter() - self.began
+            step = Step(seconds, self.counted.sampled_tokens, round(self.mean_length * ROLLOUTS))
+        self.connection.send(step)
         self.connection.recv()
         self.counted.reset()
-        self.phases.update(dict.fromkeys(self.phases, 0.0))
         self.began = time.perf_counter()
-
-    def step(self, wall_s: float) -> Step:
-        return Step(
-            wall_s=wall_s,
-            phases_s=dict(self.phases),
-            engine_requests=len(self.counted.finished),
-            engine_steps=self.counted.steps,
-            prefill_tokens=self.counted.prefill_tokens(),
-            sampled_tokens=self.counted.sampled_tokens,
-            # The lengths that TRL logs count what is trained on.
-            trained_tokens=round(self.logs["completions/mean_length"] * ROLLOUTS),
-        )
 
 
 def share_of_even(completion_ids: list[list[int]], **_: Any) -> list[float]:
@@ -196,27 +163,13 @@ def alternate() -> dict[Name, list[Step]]:
     return {name: each[WARM:] for name, each in steps.items()}
 
 
-COUNTS = {
-    "engine_requests": "requests to vLLM",
-    "engine_steps": "engine steps",
-    "prefill_tokens": "prompt tokens computed",
-    "sampled_tokens": "sampled tokens",
-    "trained_tokens": "trained tokens",
-}
-
-
 def summary(steps: dict[Name, list[Step]]) -> str:
-    """Medians of the seconds and means of the counts of both, as a Markdown table, and the ratio of the steps."""
-    sides = steps["e1"], steps["grpo"]
-    seconds = {"the step": [median(step.wall_s for step in each) for each in sides]}
-    seconds |= {phase: [median(step.phases_s[phase] for step in each) for each in sides] for phase in PHASES.values()}
-    counts = {
-        words: [round(fmean(getattr(step, name) for step in each)) for each in sides] for name, words in COUNTS.items()
-    }
-    rows = [(name, f"{e1:.3f} s", f"{grpo:.3f} s", f"{e1 - grpo:+.3f} s") for name, (e1, grpo) in seconds.items()]
-    rows += [(name, f"{e1:,}", f"{grpo:,}", f"{e1 - grpo:+,}") for name, (e1, grpo) in counts.items()]
-    ratios = ratio(*([step.wall_s for step in each] for each in sides))
-    return f"{table(('', 'E1Trainer', 'GRPOTrainer', 'difference'), rows)}\nRatio of the steps, in a round: {ratios}.\n"
+    """Both medians as a Markdown table, and the ratio of the steps."""
+    e1, grpo = ([step.wall_s for step in each] for each in (steps["e1"], steps["grpo"]))
+    ours, plain = median(e1), median(grpo)
+    row = ("the step", f"{ours:.3f} s", f"{plain:.3f} s", f"{ours - plain:+.3f} s")
+    content = table(("", "E1Trainer", "GRPOTrainer", "difference"), [row])
+    return f"{content}\nRatio of the steps, in a round: {ratio(e1, grpo)}.\n"
 
 
 def main() -> None:

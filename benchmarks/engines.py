@@ -39,9 +39,9 @@ class Counted:
         """Tokens that the finished requests have sampled."""
         return sum(len(output.outputs[0].token_ids) for output in self.finished)
 
-    def prefill_tokens(self, holding: int | None = None) -> int:
-        """Tokens of the finished requests' prompts that were not in the prefix cache; of those that hold a token."""
-        prompts = [each for each in self.finished if holding is None or holding in each.prompt_token_ids]
+    def prefill_tokens(self, holding: int) -> int:
+        """Tokens of the finished requests' prompts that were not in the prefix cache, where these hold a token."""
+        prompts = [each for each in self.finished if holding in each.prompt_token_ids]
         return sum(len(each.prompt_token_ids) - each.num_cached_tokens for each in prompts)
 
 

@@ -24,8 +24,8 @@ from e1_trl.plan.setup import ERRORS, Launch, Setup
 from e1_trl.plan.smoke import checks
 from e1_trl.plan.smoke.checks import Check, largest_change
 from e1_trl.plan.smoke.training import SAVED, STATE, Card, Training, cards, train
-from e1_trl.report.markdown import table
 from e1_trl.provenance import Provenance
+from e1_trl.report.markdown import table
 from e1_trl.training.recipe_as_run import resolved, secrets_in
 
 RUNS = Path("runs/smoke")
