@@ -96,7 +96,7 @@ def missing(rows: list[Row], wanted: list[Case]) -> list[Case]:
     return [case for case in wanted if case not in fresh]
 
 
-def publish(rows: list[Row], results: Path, document: Path) -> None:
+def publish(rows: list[Row]) -> None:
     """Write the rows of the cases that there are, in their order, and the table of the document.
 
     Raises:
@@ -105,8 +105,8 @@ def publish(rows: list[Row], results: Path, document: Path) -> None:
     by_case = {row.case: row for row in rows}
     kept = [by_case[case] for case in cases([]) if case in by_case]
     content = json.dumps({"rows": [asdict(row) for row in kept]}, indent=1) + "\n"
-    write_atomically(results, lambda file: file.write_text(content))
-    replace_section(document, "rows", outcome(kept))
+    write_atomically(RESULTS, lambda file: file.write_text(content))
+    replace_section(DOCUMENT, "rows", outcome(kept))
 
 
 def outcome(rows: list[Row]) -> str:
@@ -139,16 +139,14 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.reduced", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("recipes", nargs="*", metavar="RECIPE", help="names of GPU recipes; unset: all")
     parser.add_argument("--tokenizer", default=TOKENIZER, help=f"a folder, or an id on the Hub ({TOKENIZER})")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file of the rows")
-    parser.add_argument("--document", type=Path, default=DOCUMENT, help="file with the table")
     arguments = parser.parse_args(argv)
     failed = []
     distributions = packages_distributions()
     made = Provenance.here([])  # before a row is published, which makes the checkout another than the commit's
     try:
-        around_section(arguments.document, "rows")
+        around_section(DOCUMENT, "rows")
         wanted = cases(arguments.recipes)
-        rows = read(arguments.results)
+        rows = read(RESULTS)
         tokenizer = load_tokenizer(arguments.tokenizer)
         for case in missing(rows, wanted):
             print(f"==> {case}", flush=True)
@@ -164,8 +162,8 @@ def main(argv: list[str] | None = None) -> None:
             provenance = replace(made, seeds=(case.fields["seed"],))
             row = Row(case, case.hashes, case.overrides, found, versions, provenance)
             rows = [*(row for row in rows if row.case != case), row]
-            publish(rows, arguments.results, arguments.document)
-        publish(rows, arguments.results, arguments.document)
+            publish(rows)
+        publish(rows)
     except (ValueError, OSError, StoreError) as error:
         sys.exit(f"tests.reduced: {' '.join(str(error).split())}")
     if failed:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from e1_trl.recipes import resource
+from e1_trl.plan.setup import ERRORS, Launch
 from tests.reduced.__main__ import TOKENIZER, load_tokenizer
 from tests.reduced.case import Case
 from tests.reduced.found import LARGEST_GAP
@@ -30,16 +30,14 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--tokenizer", default=TOKENIZER, help=f"a folder, or an id on the Hub ({TOKENIZER})")
     arguments, words = parser.parse_known_args(argv)
     try:
-        file = resource("recipes", arguments.recipe).resolve()
-        name = arguments.accelerate_config or yaml.safe_load(file.read_text()).get("accelerate_config")
-        if name is None:
-            raise ValueError(f"{arguments.recipe} names no accelerate_config: name one")
-        case, folder = Case(str(file), name), RUNS.resolve() / file.stem
+        launch = Launch.read(arguments.recipe, arguments.accelerate_config, None, [])
+        file = launch.recipe.resolve()
+        case, folder = Case(str(file), launch.accelerate_config), RUNS.resolve() / file.stem
         fields = {**case.fields, **case.overrides, "accelerate_config": ACCELERATE}
         prepare(case, load_tokenizer(arguments.tokenizer), folder)
         if fields.get("grader") == "programs":
             e1(["validate", "--config", str(file)], folder, folder / "validate.log")
-    except (ValueError, OSError, TypeError, KeyError, yaml.YAMLError, RunError) as error:
+    except (*ERRORS, RunError) as error:
         sys.exit(f"tests.reduced.smoke: {' '.join(str(error).split())}")
     (folder / file.name).write_text(yaml.safe_dump(fields, sort_keys=False))
     small = ["--cpu", "--largest_gap", str(LARGEST_GAP), "--limit", str(LONGEST)]
