@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -69,8 +70,8 @@ def suite() -> str:
     ).as_text()
 
 
-def timed(grader: ProgramGrader, endless: bool) -> float:
-    """Seconds that one batch takes.
+def timed(grader: ProgramGrader, endless: bool, _: int = 0) -> float:
+    """Seconds that one batch takes, in any round.
 
     Raises:
         ValueError: not every program was graded as it should be.
@@ -86,8 +87,8 @@ def timed(grader: ProgramGrader, endless: bool) -> float:
     return wall
 
 
-def bare() -> float:
-    """Seconds that as many tests take in bare forks, by as many processes as there are workers."""
+def bare(_: int) -> float:
+    """Seconds that as many tests take in bare forks in any round, by as many processes as there are workers."""
     words = [sys.executable, "-I", "-c", BARE, str(PROGRAMS * TESTS // WORKERS), *PRELOADED]
     running = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(WORKERS)]
     return max(float(process.communicate()[0]) for process in running)
@@ -96,13 +97,13 @@ def bare() -> float:
 def measure(isolations: Sequence[Isolation]) -> dict[str, list[float]]:
     """Seconds of the rounds of bare forks, and by isolation of a batch without and with programs that never end."""
     with ExitStack() as stack:
-        runs: dict[str, Callable[[int], float]] = {"bare": lambda _: bare()}
+        runs: dict[str, Callable[[int], float]] = {"bare": bare}
         for kind in isolations:
             grader = ProgramGrader(LIMITS, WORKERS, isolation=kind)
             stack.callback(grader.close)
             timed(grader, endless=False)  # opens the boxes
-            runs[kind] = lambda _, grader=grader: timed(grader, endless=False)
-            runs[f"{kind}, spinning"] = lambda _, grader=grader: timed(grader, endless=True)
+            runs[kind] = partial(timed, grader, False)
+            runs[f"{kind}, spinning"] = partial(timed, grader, True)
         return in_turns(runs, ROUNDS, "programs")
 
 

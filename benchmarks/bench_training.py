@@ -60,9 +60,9 @@ class InTurns(TrainerCallback):
         self.began: float | None = None
         self.mean_length = 0.0
 
-    def on_log(self, *state: Any, logs: dict[str, float], **kwargs: Any) -> None:
+    def on_log(self, *state: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
         # The lengths that TRL logs count what is trained on; it logs without them at the end.
-        self.mean_length = logs.get("completions/mean_length", 0.0)
+        self.mean_length = (logs or {}).get("completions/mean_length", 0.0)
 
     def on_step_begin(self, *state: Any, **kwargs: Any) -> None:
         step = None
