@@ -110,13 +110,12 @@ def test_outcomes_of_programs_on_stdin(grader: ProgramGrader, source: str, expec
         ("def f(n): return n", Outcome.WRONG),
         ("def f(n): import sys; return sys._getframe(1).f_locals.get('expected')", Outcome.WRONG),
         ("seen = [0]\ndef f(n): seen[0] += 1; assert seen[0] == 1; return n + 1", Outcome.CORRECT),
-        (
-            "import os\ndef f(n): os.write(3, str(n + 1).encode()); os._exit(0)",
-            Outcome.CORRECT,
-        ),  # an answer is an answer
+        ("import os\ndef f(n): os.write(3, str(n + 1).encode()); os._exit(0)", Outcome.CORRECT),  # an answer
         ("import os\ndef f(n): os.write(3, b'1'); return n + 1", Outcome.WRONG),
         ("def g(n): return n + 1", Outcome.NOT_CALLABLE),
         ("f = 3", Outcome.NOT_CALLABLE),
+        ("class Solution: pass", Outcome.NOT_CALLABLE),
+        ("class Solution:\n    f = 1", Outcome.NOT_CALLABLE),
         ("print(int(input()) + 1)", Outcome.CRASHED),
     ],
 )

@@ -31,21 +31,13 @@ GONE = 5.0  # seconds within which the processes of a closed box are gone
 
 @dataclass(frozen=True)
 class Containment:
-    """How it went.
-
-    Attributes:
-        user: who ran them.
-        isolations: in which of them.
-        cases: programs run, once for each isolation.
-        escaped: what went wrong, by isolation and program; empty where all are contained.
-        survivors: processes left: of programs in idle boxes, and of all after the boxes are closed.
-    """
+    """How it went."""
 
     user: int
-    isolations: tuple[Isolation, ...]
-    cases: int
-    escaped: dict[str, list[str]]
-    survivors: int
+    isolations: list[Isolation]
+    cases: int  # programs run, once in each isolation
+    escaped: dict[str, list[str]]  # what went wrong, by isolation and program
+    survivors: int  # processes left: of programs in idle boxes, and of all after the boxes are closed
 
 
 def running() -> int:
@@ -90,7 +82,7 @@ def contain(boxes: int) -> Containment:
     Raises:
         SandboxError: a box leaks, or broke.
     """
-    isolations = tuple(kind for kind in Isolation if refused(kind) is None)
+    isolations = [kind for kind in Isolation if refused(kind) is None]
     demand(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))  # what a box leaves comes to this process
     before = running()
     escaped: dict[str, list[str]] = {}
@@ -105,10 +97,9 @@ def contain(boxes: int) -> Containment:
         def run(case: tuple[Hostile, Isolation]) -> None:
             hostile, kind = case
             box = free[kind].get()
-            found = faults(box, hostile, secret)
+            if found := faults(box, hostile, secret):
+                escaped[f"{kind} {hostile.name}"] = found
             free[kind].put(box)
-            if found:
-                escaped[f"{kind} {hostile}"] = found
 
         # Those that run until they are killed first, so that the end is not spent waiting for one.
         endless_first = sorted(PROGRAMS, key=lambda hostile: TIMED_OUT not in hostile.ends)

@@ -15,26 +15,31 @@ STRICT = Limits(cpu=1.0, wall=3.0, memory=2**28, output=2**20)
 
 CRASHED, EXITED, TIMED_OUT = End.CRASHED, End.EXITED, End.TIMED_OUT
 MEMORY, OUTPUT = End.OUT_OF_MEMORY, End.TOO_MUCH_OUTPUT
+ANYTHING = None
 
 
 @dataclass(frozen=True)
 class Hostile:
     """A program, what it is fed, the ends that are right, and what it may have printed (anything if None).
 
-    The numbers are those of the list of attacks that the sandbox was built against; where one stands several times,
-    they are variants of one idea. None may print `SECRET`. `{planted}` in a source stands for the file that holds it,
-    `{parent}` for the process that runs the box, and `{cwd}` for the folder that it works in.
+    None may print `SECRET`. `{planted}` in a source stands for the file that holds it, `{parent}` for the process that
+    runs the box, and `{cwd}` for the folder that it works in.
     """
 
-    number: int
     name: str
     source: str
     ends: tuple[End, ...]
     stdout: bytes | None = b""
     stdin: bytes = b""
 
-    def __str__(self) -> str:
-        return f"{self.number}-{self.name}"
+
+def hostile(programs: dict[tuple[End | None, ...], dict[str, str]]) -> list[Hostile]:
+    """Programs by the ends that are right, and by their names; where `ANYTHING` is among those, it may be printed."""
+    return [
+        Hostile(name, source, tuple(end for end in ends if end), None if ANYTHING in ends else b"")
+        for ends, sources in programs.items()
+        for name, source in sources.items()
+    ]
 
 
 def ignoring(errors: str, *lines: str) -> str:
