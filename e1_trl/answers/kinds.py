@@ -40,7 +40,6 @@ from e1_trl.answers.grade import PROGRAM_FAULTS, Grader, Outcome
 from e1_trl.answers.mathematics.boxes import boxed_answer
 from e1_trl.answers.programs.asking import STARTER, ask_program
 from e1_trl.answers.programs.rows import SOLUTIONS, in_block, read_answer, references
-from e1_trl.answers.programs.suite import Suite
 from e1_trl.answers.programs.suites import Suites
 
 Row = Mapping[str, Any]  # of a dataset
@@ -149,7 +148,7 @@ def _show_program(row: Row, grader: Grader) -> list[str]:
     """The tests of a problem; its own solution, if it brings one, and a program that does nothing, graded."""
     if not row["answers"]:
         return ["tests            none"]
-    suite = Suite.from_text(Suites()[row["answers"][0]])
+    suite = Suites()[row["answers"][0]]
     tried = {"a program that does nothing": "pass"}
     if known := references(row, SOLUTIONS):
         tried = {"its own solution": known[0], **tried}

@@ -6,7 +6,7 @@ as they are, but for LiveCodeBench, which has a template.
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from e1_trl.answers.programs.rows import read_answer
 from e1_trl.answers.programs.sandbox.box import Box, Limits
 from e1_trl.answers.programs.sandbox.command import SandboxError
 from e1_trl.answers.programs.sandbox.isolation import choose
+from e1_trl.answers.programs.suite import Suite
 from e1_trl.answers.programs.suites import Suites
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import COLUMNS, check_unusable
@@ -41,14 +42,14 @@ SAMPLE_TESTS, OFFICIAL_TESTS = "sample-tests", "official-tests"  # which a repor
 
 @dataclass(frozen=True)
 class Task:
-    """A problem, the text that asks for it, its suite as text, and its name in the benchmark.
+    """A problem, the text that asks for it, its suite, and its name in the benchmark.
 
     `header` is that of the function to write, and `source` what the tests are of, where that is not always the same.
     """
 
     problem: str
     request: str
-    suite: str
+    suite: Suite
     name: str | None
     header: str = ""
     source: str = ""
@@ -118,7 +119,7 @@ def humanevalplus(row: Row, box: Box) -> Task:
     tests = row["test"] if "test" in row else row["tests"]["code"]
     suite = humaneval_suite(tests, row["entry_point"], box, REFERENCE_LIMITS)
     problem = row["prompt"] if "prompt" in row else row["question"]
-    return Task(problem, problem, replace(suite, cases=suite.chosen(ALL)).as_text(), row.get("task_id"))
+    return Task(problem, problem, suite.chosen(ALL), row.get("task_id"))
 
 
 READERS: dict[str, Callable[[Row], Task]] = {

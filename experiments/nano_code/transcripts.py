@@ -50,7 +50,7 @@ def refuted(answers: pd.DataFrame, programs: dict[str, str]) -> tuple[int, int]:
         call, rng = made(programs[problem]), random.Random(problem)
         inputs = [argument(programs[problem], rng) for _ in range(FRESH)]
         cases = tuple(Case(arguments([given]), (as_json(call(given)),)) for given in inputs)
-        suites[problem] = Suites().add(Suite(cases, "f").as_text())
+        suites[problem] = Suites().add(Suite(cases, "f"))
     with make_grader(ProblemArguments(grader="programs", grading_time_limit=1.0), 2) as grader:
         grades = grader.grade(right["solution"].tolist(), [[suites[problem]] for problem in right["prompt"]])
     return sum(grade.outcome not in (Outcome.CORRECT, Outcome.UNGRADED) for grade in grades), len(grades)

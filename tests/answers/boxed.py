@@ -43,7 +43,31 @@ def fenced(source: str) -> str:
 
 def named(suite: Suite) -> list[str]:
     """The reference of a grader of programs."""
-    return [Suites().add(suite.as_text())]
+    return [Suites().add(suite)]
+
+
+def looking_for(text: str) -> str:
+    """A program that has as `found` where it sees the text: in frames, objects, descriptors and files.
+
+    It has the text backwards, so that it does not find its own words.
+    """
+    return f"""
+import gc, os, sys
+backwards, seen, frame = {text[::-1]!r}, [], sys._getframe()
+while frame:
+    seen += [*frame.f_locals.values(), *frame.f_globals.values()]
+    frame = frame.f_back
+for held in gc.get_objects():
+    seen += gc.get_referents(held)
+for descriptor in range(3, 64):
+    try: seen.append(os.read(descriptor, 10**6))
+    except OSError: pass
+for name in ("input.txt", "correct_output.txt", "submission_output.txt", "checker.py"):
+    try: seen.append(open(name).read())
+    except OSError: pass
+texts = [item if type(item) is str else item.decode("latin-1") for item in seen if type(item) in (str, bytes)]
+found = [text[-99:] for text in texts if backwards in text[::-1]]
+"""
 
 
 def outcome(

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from boxed import LIMITS, boxed, isolation, outcome
+from boxed import LIMITS, boxed, isolation, looking_for, outcome
 
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.programs import checkers
@@ -150,25 +150,7 @@ def test_a_checker_of_a_function_sees_arguments_and_what_was_returned_as_json(gr
 
 
 SECRET = "of-the-checker-17"
-# Written backwards, so that the program does not find its own words.
-LOOKING = """
-import gc, os, sys
-backwards = "71-rekcehc-eht-fo"
-seen, frame = [], sys._getframe()
-while frame:
-    seen += [*frame.f_locals.values(), *frame.f_globals.values()]
-    frame = frame.f_back
-for held in gc.get_objects():
-    seen += gc.get_referents(held)
-for descriptor in range(3, 64):
-    try: seen.append(os.read(descriptor, 10**6).decode())
-    except OSError: pass
-for name in ("input.txt", "correct_output.txt", "submission_output.txt", "checker.py"):
-    try: seen.append(open(name).read())
-    except OSError: pass
-texts = [item if type(item) is str else item.decode("latin-1") for item in seen if type(item) in (str, bytes)]
-print([text[-99:] for text in texts if backwards in text[::-1]] or 1)
-"""
+LOOKING = looking_for(SECRET) + "print(found or 1)"
 
 
 def test_a_program_gains_nothing_by_speaking_as_the_checker_or_looking_for_what_it_saw(grader: ProgramGrader) -> None:

@@ -7,7 +7,7 @@ Here are programs that get hold of a verdict, and what functions may return; fau
 from collections.abc import Iterator
 
 import pytest
-from boxed import boxed, fenced, named, outcome
+from boxed import boxed, fenced, looking_for, named, outcome
 
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.programs.formats import arguments
@@ -53,17 +53,7 @@ def test_a_function_does_not_pass_by(grader: ProgramGrader, source: str) -> None
 
 
 MARK = "planted-answer-7"
-# Written backwards, so that the program does not find its own words.
-LOOKING = """
-import gc, sys
-backwards, seen, frame = "7-rewsna-detnalp", [], sys._getframe()
-while frame:
-    seen += [*frame.f_locals.values(), *frame.f_globals.values()]
-    frame = frame.f_back
-for held in gc.get_objects():
-    seen += gc.get_referents(held)
-found = [text for text in seen if type(text) is str and backwards in text[::-1]]
-"""
+LOOKING = looking_for(MARK)
 
 
 def test_the_expected_output_is_nowhere_in_the_program(grader: ProgramGrader) -> None:

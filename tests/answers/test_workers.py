@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from e1_trl.answers.grade import Outcome
 from e1_trl.answers.mathematics import workers as module
-from e1_trl.answers.mathematics.workers import MEMORY_LIMIT, Failure, Workers
+from e1_trl.answers.mathematics.workers import MEMORY_LIMIT, Workers
 
 
 def _nothing() -> None:
@@ -54,12 +55,12 @@ def test_waiting_in_the_queue_does_not_count() -> None:
     one_worker = Workers(_act, _nothing, time_limit=3, workers=1)
     results = one_worker.run([("hang", 1), ("hang", 2), *(("echo", number) for number in range(20))])
     one_worker.close()
-    assert results == [Failure.TIMED_OUT] * 2 + list(range(20))
+    assert results == [Outcome.TIMED_OUT] * 2 + list(range(20))
 
 
 @pytest.mark.parametrize("what", ["die", "hog", "recurse"])
 def test_a_call_that_crashes_costs_one_result(workers: Workers[int], what: str) -> None:
-    assert workers.run([("echo", 1), (what,), ("echo", 2)]) == [1, Failure.CRASHED, 2]
+    assert workers.run([("echo", 1), (what,), ("echo", 2)]) == [1, Outcome.CRASHED, 2]
     assert workers.run([("echo", 3)]) == [3]
 
 

@@ -13,7 +13,7 @@ from e1_trl.answers.programs import livecodebench
 from e1_trl.answers.programs.formats import read_suite
 from e1_trl.answers.programs.livecodebench import tests_of as read
 from e1_trl.answers.programs.rows import read_answer
-from e1_trl.answers.programs.suite import Rule, Suite
+from e1_trl.answers.programs.suite import Rule
 
 PUBLIC = [{"input": "1\n", "output": "2\n", "testtype": "stdin"}]
 PRIVATE = [{"input": "é\u2028\n", "output": "3\n", "testtype": "stdin"}]
@@ -55,7 +55,7 @@ def test_the_public_tests_come_first_and_the_hidden_ones_in_either_encoding(priv
 def test_a_function_is_named_by_the_metadata() -> None:
     tests = [{"input": '[1]\n"x"', "output": "3", "testtype": "functional"}]
     both = row(packed(json.dumps(tests)), public=json.dumps(tests), metadata='{"func_name": "f"}')
-    suite = Suite.from_text(read_answer(both, "private_test_cases", 0))
+    suite = read_answer(both, "private_test_cases", 0)
     assert suite.call == "f" and len(suite.cases) == 2
     assert json.loads(suite.cases[1].input)["positional"] == [[1], "x"]
 

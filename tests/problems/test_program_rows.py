@@ -29,7 +29,7 @@ def make(rows: list[dict[str, Any]], **fields: Any) -> Dataset:
 
 
 def suite_of(problem: dict[str, Any]) -> Suite:
-    return Suite.from_text(Suites()[problem["answers"][0]])
+    return Suites()[problem["answers"][0]]
 
 
 def request(row: dict[str, Any], **fields: Any) -> str:

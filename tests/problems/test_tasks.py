@@ -15,7 +15,9 @@ from conftest import DATA
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.answers.kinds import make_grader
 from e1_trl.answers.programs.livecodebench import Window
+from e1_trl.answers.programs.sandbox.box import Limits
 from e1_trl.answers.programs.suites import Suites
+from e1_trl.problems import program_benchmarks
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import load_benchmark
 
@@ -71,7 +73,7 @@ def test_livecodebench_has_a_window_a_template_and_all_its_tests(tmp_path: Path,
     arguments = written(tmp_path, "livecodebench", *rows)
     problems, title = load_benchmark("livecodebench", arguments)
     assert (title, problems["key"][:]) == ("livecodebench", ["on 2024-08-01", "on 2025-01-31"])
-    assert [len(json.loads(Suites()[name])["cases"]) for (name,) in problems["answers"]] == [41, 2]
+    assert [len(Suites()[name].cases) for (name,) in problems["answers"]] == [41, 2]
     stdin, method = (prompt[0]["content"] for prompt in problems["prompt"])
     assert "Double a number (on 2024-08-01).### Format: Read the inputs from stdin" in stdin
     assert "### Format: You will use the following starter code" in method and "def double(self, n" in method
@@ -150,7 +152,7 @@ def test_codeforces_says_when_only_the_samples_are_there_and_uses_the_official_t
     cut = {**OFFICIAL, "official_tests_complete": False, "input_format": None, "generated_checker": None, "tags": None}
     problems, title = load_benchmark("codeforces", written(tmp_path, "codeforces", OFFICIAL, cut))
     assert title == "codeforces-sample-tests"
-    assert [len(json.loads(Suites()[name])["cases"]) for (name,) in problems["answers"]] == [2, 1]
+    assert [len(Suites()[name].cases) for (name,) in problems["answers"]] == [2, 1]
     assert "None" not in problems["prompt"][1][0]["content"]
     files = {**OFFICIAL, "input_mode": "file"}
     many = written(tmp_path, "codeforces", *[OFFICIAL] * 250, {**OFFICIAL, "description": None}, files)
@@ -200,7 +202,11 @@ def test_rows_that_cannot_be_used_are_counted_and_named(tmp_path: Path) -> None:
     ("name", "count", "title"),
     [("codeforces", 408, "codeforces-sample-tests"), ("leetcode", 200, "leetcode"), ("humanevalplus", 164, None)],
 )
-def test_real_benchmarks_of_programs_load(name: str, count: int, title: str | None, sandbox: None) -> None:
+def test_real_benchmarks_of_programs_load(
+    name: str, count: int, title: str | None, sandbox: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Numbers of a million digits take HumanEval+'s references as long as they may.
+    monkeypatch.setattr(program_benchmarks, "REFERENCE_LIMITS", Limits(cpu=0.2, wall=30.0, memory=2**30, output=2**19))
     folder = DATA / "code"
     if not folder.exists():
         pytest.skip(f"{folder} is absent: real problems are not part of the project")

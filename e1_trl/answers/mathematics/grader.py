@@ -26,7 +26,7 @@ from e1_trl.answers.grade import Grade, Grader, Outcome, grader_version
 from e1_trl.answers.mathematics.boxes import boxed_answer
 from e1_trl.answers.mathematics.numerals import only_numbers, terms
 from e1_trl.answers.mathematics.spellings import E_NOTATION, readable, words
-from e1_trl.answers.mathematics.workers import Failure, Workers
+from e1_trl.answers.mathematics.workers import Workers
 
 EULERS_NUMBER = re.compile(r"(?<![a-zA-Z\\])e(?![a-zA-Z])")
 PERCENT = re.compile(r"\\?%|\\text\s*\{\s*percent\s*\}|percent")
@@ -98,8 +98,7 @@ class MathematicsGrader(Grader):
         results = iter(self.processes.run([task for task in tasks if task[0] is not None]))
         grades = [Grade(Outcome.UNBOXED, None) if text is None else next(results) for text, *_ in tasks]
         return [
-            Grade(Outcome(grade), box) if isinstance(grade, Failure) else grade
-            for grade, box in zip(grades, boxes, strict=True)
+            Grade(grade, box) if isinstance(grade, Outcome) else grade for grade, box in zip(grades, boxes, strict=True)
         ]
 
 

@@ -6,7 +6,6 @@ like its parent. Knows nothing about what the function computes.
 """
 
 import contextlib
-import enum
 import os
 import resource
 import signal
@@ -20,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
 
+from e1_trl.answers.grade import Outcome
+
 if TYPE_CHECKING:
     from multiprocessing.popen_forkserver import Popen
 
@@ -28,13 +29,6 @@ MEMORY_LIMIT = 2**30  # bytes a worker may take on top of what it took at its st
 
 Task = tuple[Hashable, ...]
 Result = TypeVar("Result")
-
-
-class Failure(enum.StrEnum):
-    """Why a call has no result."""
-
-    TIMED_OUT = "timed_out"
-    CRASHED = "crashed"  # the process died, or ran out of memory or stack
 
 
 class Workers(Generic[Result]):
@@ -66,8 +60,8 @@ class Workers(Generic[Result]):
             self._pool.join()
             self._pool = None
 
-    def run(self, tasks: Sequence[Task]) -> list[Result | Failure]:
-        """The result of `function(*task)`, or why there is none, for each task.
+    def run(self, tasks: Sequence[Task]) -> list[Result | Outcome]:
+        """The result of `function(*task)` for each task, or why there is none: it timed out or crashed.
 
         Equal tasks are run once per call of `run`, so one that is repeated costs its time limit once.
 
@@ -83,7 +77,7 @@ class Workers(Generic[Result]):
             results = self._run_once(unique)
         return [results[task] for task in tasks]
 
-    def _run_once(self, tasks: Iterable[Task]) -> dict[Task, Result | Failure]:
+    def _run_once(self, tasks: Iterable[Task]) -> dict[Task, Result | Outcome]:
         if not tasks:
             return {}
         if self._pool is None:
@@ -94,7 +88,7 @@ class Workers(Generic[Result]):
         futures = {
             task: self._pool.schedule(_call, args=(self.function, *task), timeout=self.time_limit) for task in tasks
         }
-        results: dict[Task, Result | Failure] = {}
+        results: dict[Task, Result | Outcome] = {}
         for task, future in futures.items():
             # Pebble forgets what is handed over while a pool breaks.
             while not wait([future], LOOKED_AFTER_EVERY).done:
@@ -103,9 +97,9 @@ class Workers(Generic[Result]):
             try:
                 results[task] = future.result()
             except TimeoutError:
-                results[task] = Failure.TIMED_OUT
+                results[task] = Outcome.TIMED_OUT
             except ProcessExpired:
-                results[task] = Failure.CRASHED
+                results[task] = Outcome.CRASHED
         return results
 
 
@@ -119,10 +113,10 @@ def _start(initializer: Callable[[], None]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _call(function: Callable[..., Result], *task: Hashable) -> Result | Failure:
+def _call(function: Callable[..., Result], *task: Hashable) -> Result | Outcome:
     with contextlib.suppress(MemoryError, RecursionError):
         return function(*task)
-    return Failure.CRASHED
+    return Outcome.CRASHED
 
 
 class _Process(ForkServerProcess):

@@ -151,7 +151,7 @@ class _Boxes:
     def __init__(self, isolation: Isolation, suites: Suites, workers: int):
         self.isolation = isolation
         self.pool = ThreadPoolExecutor(workers)
-        self._suite = lru_cache(workers)(lambda name: Suite.from_text(suites[name]))
+        self._suite = lru_cache(workers)(suites.__getitem__)
         self._reading = threading.Lock()
         self._own = _Own()
         self._all: list[Box] = []

@@ -7,19 +7,18 @@ import contextlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from e1_trl.answers.programs import livecodebench
 from e1_trl.answers.programs.formats import read_suite
-from e1_trl.answers.programs.suite import Rule
+from e1_trl.answers.programs.suite import Rule, Suite
 
 SOLUTIONS = "solutions"  # DeepCoder's column
 LONGEST = 200  # characters of a message
 
 
-def read_answer(row: Mapping[str, Any], column: str, count: int) -> str:
-    """The tests of a row as one text: a suite of at most so many tests (0: all), those with the longest inputs.
+def read_answer(row: Mapping[str, Any], column: str, count: int) -> Suite:
+    """The tests of a row: a suite of at most so many tests (0: all), those with the longest inputs.
 
     The function to call is named by the tests, by the column `entry_point`, or by `func_name` in `metadata`. A row as
     LiveCodeBench publishes it has its tests in two columns, of which either may be named. A checker in the column
@@ -39,7 +38,7 @@ def read_answer(row: Mapping[str, Any], column: str, count: int) -> str:
         suite = read_suite(tests, Rule.EXACT if exact else Rule.TOLERANT, _called(row), row.get("generated_checker"))
     except ValueError as error:
         raise ValueError(str(error)[:LONGEST]) from error  # it quotes tests, which are megabytes
-    return replace(suite, cases=suite.chosen(count)).as_text()
+    return suite.chosen(count)
 
 
 def _called(row: Mapping[str, Any]) -> str | None:

@@ -1,13 +1,10 @@
-"""What a program is tested with, and when its output is right. Pure; what is expected never leaves this process.
-
-A suite is kept as one text of JSON, under a name (`e1_trl.answers.programs.suites`).
-"""
+"""What a program is tested with, and when its output is right. Pure; what is expected never leaves this process."""
 
 import enum
 import json
 import math
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from itertools import zip_longest
 from typing import Any
@@ -65,26 +62,9 @@ class Suite:
             if not case.expected:
                 raise ValueError(f"test {number} expects nothing")
 
-    def as_text(self) -> str:
-        return json.dumps(asdict(self), separators=(",", ":"))
-
-    @classmethod
-    def from_text(cls, text: str) -> "Suite":
-        """The suite that `as_text` wrote; without a checker where the text has no word about one.
-
-        Raises:
-            ValueError: it is none, or has no tests.
-        """
-        try:
-            record = json.loads(text)
-            cases = tuple(Case(str(case["input"]), tuple(map(str, case["expected"]))) for case in record["cases"])
-            checker = record.get("checker")
-            return cls(cases, record["call"], Rule(record["rule"]), None if checker is None else str(checker))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"this is no suite of tests ({error}): {text[:80]!r}") from error
-
-    def chosen(self, count: int) -> "tuple[Case, ...]":
-        """At most `count` cases (0: all), those with the longest inputs, the shortest of them first: it fails fastest.
+    def chosen(self, count: int) -> "Suite":
+        """With at most `count` cases (0: all), those with the longest inputs, the shortest of them first: it fails
+        fastest.
 
         If all of these expect the same, the shortest of them makes room for the longest case that expects something
         else: the longest inputs of a question of yes or no often all expect no, which a constant passes.
@@ -95,7 +75,7 @@ class Suite:
         if len({case.expected for case in longest}) == 1 and count > 1:
             other = next((case for case in rest if case.expected != longest[0].expected), None)
             longest = longest if other is None else [*longest[:-1], other]
-        return tuple(reversed(longest))
+        return replace(self, cases=tuple(reversed(longest)))
 
     def accepts(self, case: Case, stdout: bytes, answer: bytes) -> bool:
         """Whether what came out is right by the rule: what was returned if a function was called, else what was

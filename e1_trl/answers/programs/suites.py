@@ -6,14 +6,19 @@ means the same everywhere; a file is written once, by whichever process or machi
 
 import gzip
 import hashlib
+import json
 import uuid
+import zlib
+from dataclasses import asdict
 from pathlib import Path
+
+from e1_trl.answers.programs.suite import Case, Rule, Suite
 
 PREFIX = "suite:"
 
 
 class Suites:
-    """The suites in a folder by their names, as the texts that `Suite.as_text` writes; each is read when asked for.
+    """The suites in a folder by their names, as JSON; each is read when asked for.
 
     Args:
         folder: unset: `e1_suites` in the cache of `datasets`, beside the tables that hold the names.
@@ -26,9 +31,9 @@ class Suites:
             folder = Path(config.HF_DATASETS_CACHE) / "e1_suites"
         self.folder = folder
 
-    def add(self, suite: str) -> str:
+    def add(self, suite: Suite) -> str:
         """Keep a suite; returns its name."""
-        written = suite.encode()
+        written = json.dumps(asdict(suite), separators=(",", ":")).encode()
         name = PREFIX + hashlib.sha256(written).hexdigest()[:16]
         if name not in self:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -40,7 +45,7 @@ class Suites:
     def __contains__(self, name: str) -> bool:
         return name.startswith(PREFIX) and self._file(name).exists()
 
-    def __getitem__(self, name: str) -> str:
+    def __getitem__(self, name: str) -> Suite:
         """The suite of this name.
 
         Raises:
@@ -52,9 +57,11 @@ class Suites:
                 "from the dataset, and samples nothing that is there"
             )
         try:
-            return gzip.decompress(self._file(name).read_bytes()).decode()
-        except (OSError, EOFError) as error:
+            record = json.loads(gzip.decompress(self._file(name).read_bytes()))
+        except (OSError, EOFError, ValueError, zlib.error) as error:
             raise ValueError(f"{self._file(name)}, the tests of a program, is damaged ({error}); delete it") from error
+        cases = tuple(Case(case["input"], tuple(case["expected"])) for case in record["cases"])
+        return Suite(cases, record["call"], Rule(record["rule"]), record["checker"])
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name.removeprefix(PREFIX)}.json.gz"

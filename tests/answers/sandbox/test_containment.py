@@ -133,6 +133,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", ["open_to_all", "nobody"])
 def test_threads_are_limited_whoever_trains(who: str, request: pytest.FixtureRequest) -> None:
     folder = Path(containment.__file__).parent
