@@ -32,13 +32,6 @@ TAB = 4  # columns, in Markdown
 ALL, EACH = 5, 1 / 3  # of the CPU time of one test: for all tests together, or for each if those are many
 # Of the wall time of one test, likewise: for all that is no CPU time. Sleepers hold no step for longer than that.
 WAITING, WAITING_EACH = 1, 1 / 60
-OUTCOMES = {
-    End.CRASHED: Outcome.CRASHED,
-    End.TIMED_OUT: Outcome.TIMED_OUT,
-    End.OUT_OF_MEMORY: Outcome.OUT_OF_MEMORY,
-    End.TOO_MUCH_OUTPUT: Outcome.TOO_MUCH_OUTPUT,
-    End.NOT_CALLABLE: Outcome.NOT_CALLABLE,
-}
 
 
 def program(solution: str) -> str | None:
@@ -188,7 +181,7 @@ class _Boxes:
         is tried on the expected output, and only if it fails there, too, it is the checker's fault.
         """
         if run.end is not End.EXITED:
-            return OUTCOMES[run.end]
+            return Outcome(run.end.value)
         if suite.checker is None:
             return Outcome.CORRECT if suite.accepts(case, run.stdout, run.answer) else Outcome.WRONG
         if suite.call is not None and not run.answer:  # nothing was returned: nothing to check

@@ -22,38 +22,6 @@ BECOME = (
 )
 
 
-def closed(path: Path) -> Path | None:
-    """The outermost folder on the way to a path that other users may not pass."""
-    folders = [folder for folder in reversed(path.parents) if not folder.stat().st_mode & 0o001]
-    return folders[0] if folders else None
-
-
-def readable(paths: list[Path]) -> list[str]:
-    """The beginning of a command that sees these paths as other users would if the folders around them were open.
-
-    Raises:
-        SandboxError: they are closed, and nothing here can show them.
-    """
-    whole = [bubblewrap(), "--dev-bind", "/", "/", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-    hidden = list[Path]()
-    for path in paths:
-        folder = closed(path)
-        if folder is None:
-            continue
-        if folder not in hidden:
-            whole += ["--tmpfs", str(folder)]
-            hidden.append(folder)
-        between = [parent for parent in reversed(path.parents) if parent.is_relative_to(folder) and parent != folder]
-        whole += [part for parent in between for part in ("--dir", str(parent))]
-        whole += ["--ro-bind", str(path), str(path)]
-    if not hidden:
-        return []
-    tried = subprocess.run([*whole, "/bin/true"], capture_output=True, text=True)
-    if tried.returncode:
-        raise SandboxError(f"closed to other users: {', '.join(map(str, hidden))} ({tried.stderr.strip()})")
-    return whole
-
-
 def printed(*arguments: object, before: Sequence[str] = ()) -> Any:
     """What Python with these arguments prints, which is JSON."""
     whole = [*before, sys.executable, "-B", *map(str, arguments)]
@@ -67,13 +35,30 @@ def printed(*arguments: object, before: Sequence[str] = ()) -> Any:
 
 @pytest.fixture
 def open_to_all() -> list[str]:
-    """The beginning of a command that sees interpreter and project as other users may."""
+    """The beginning of a command that sees interpreter and project as if the folders around them were open to all."""
     if os.geteuid() != 0:
         pytest.skip("this user is unprivileged: the other tests of the sandbox are these")
     try:
-        return readable(list(dict.fromkeys(Path(path).resolve() for path in (sys.base_prefix, sys.prefix, ROOT))))
+        whole = [bubblewrap(), "--dev-bind", "/", "/", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     except SandboxError as error:
         pytest.skip(str(error))
+    hidden = list[Path]()
+    for path in dict.fromkeys(Path(path).resolve() for path in (sys.base_prefix, sys.prefix, ROOT)):
+        outermost = next((folder for folder in reversed(path.parents) if not folder.stat().st_mode & 0o001), None)
+        if outermost is None:
+            continue
+        if outermost not in hidden:
+            whole += ["--tmpfs", str(outermost)]
+            hidden.append(outermost)
+        inner = [folder for folder in reversed(path.parents) if outermost in folder.parents]
+        whole += [part for folder in inner for part in ("--dir", str(folder))]
+        whole += ["--ro-bind", str(path), str(path)]
+    if not hidden:
+        return []
+    tried = subprocess.run([*whole, "/bin/true"], capture_output=True, text=True)
+    if tried.returncode:
+        pytest.skip(f"closed to other users: {', '.join(map(str, hidden))} ({tried.stderr.strip()})")
+    return whole
 
 
 @pytest.fixture

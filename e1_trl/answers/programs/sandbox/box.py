@@ -50,7 +50,7 @@ class Limits:
 
 
 class End(enum.StrEnum):
-    """How a run ended."""
+    """How a run ended; but for the first, these are outcomes of a grade as well."""
 
     EXITED = "exited"  # with status 0
     CRASHED = "crashed"
