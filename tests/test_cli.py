@@ -71,7 +71,7 @@ def test_the_help_of_training_lists_every_field_of_ours_and_says_where_trls_are(
     printed = e1("train", "--help").stdout
     assert all(f"  --{name} " in printed for name in ("thinking_budget", "max_prompt_length", "dry_run", "exclude"))
     assert "--learning_rate" not in printed
-    assert printed.splitlines()[-1] == "All other fields are TRL's: python -m e1_trl.train --help lists them."
+    assert printed.splitlines()[-1] == "All other fields are TRL's: --help_all lists them."
 
 
 def test_an_unknown_command_is_named_in_one_line() -> None:

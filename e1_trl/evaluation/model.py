@@ -16,7 +16,7 @@ class Weights:
     """What vLLM loads, and how it samples.
 
     Raises:
-        ValueError: vLLM is not installed, or `engine_args` names what has a field of its own.
+        ValueError: vLLM is not installed, there are too few GPUs, or `engine_args` names what has a field of its own.
     """
 
     arguments: EvaluationArguments
@@ -26,6 +26,14 @@ class Weights:
     def __post_init__(self) -> None:
         if find_spec("vllm") is None:
             raise ValueError("vLLM is not installed; pip install 'e1-trl[vllm]' brings it, or name a base_url")
+        import torch
+
+        needed, found = (
+            self.arguments.tensor_parallel_size * self.arguments.data_parallel_size,
+            torch.cuda.device_count(),
+        )
+        if 0 < found < needed:
+            raise ValueError(f"tensor_parallel_size × data_parallel_size is {needed}, and there are {found} GPUs")
         self.options(context=0, seed=0)
 
     def facts(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Knows nothing about training: of a recipe it reads the key `accelerate_config` o
 
 import argparse
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -25,11 +26,12 @@ def _parser() -> argparse.ArgumentParser:
         prog="e1 train",
         usage="e1 train [--config RECIPE] [--accelerate_config NAME] [--num_processes N] [--FIELD VALUE ...]",
         description="Train a recipe through `accelerate launch`; any field of it can be overridden on the line.",
-        epilog="All other fields are TRL's: python -m e1_trl.train --help lists them.",
+        epilog="All other fields are TRL's: --help_all lists them.",
         add_help=False,
         allow_abbrev=False,
     )
     parser.add_argument("-h", "--help", action="store_true", help="list these options and our own fields of a recipe")
+    parser.add_argument("--help_all", action="store_true", help="list TRL's and Transformers' fields as well")
     parser.add_argument("--config", metavar="RECIPE", help=f"a file, or one of {', '.join(shipped('recipes'))}")
     parser.add_argument(
         "--accelerate_config",
@@ -103,11 +105,14 @@ def _launch(words: Sequence[str]) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if argv is None else argv
-    if not arguments or _parser().parse_known_args(arguments)[0].help:
+    options = _parser().parse_known_args(arguments)[0]
+    if not arguments or options.help:
         print_help()
         return
     if find_spec("trl") is None or find_spec("accelerate") is None:
         sys.exit("e1 train: TRL is not installed; pip install 'e1-trl[train]' brings it, 'e1-trl[gpu]' also vLLM")
+    if options.help_all:
+        os.execv(sys.executable, [sys.executable, "-m", "e1_trl.train", "--help"])
     try:
         line = command(arguments)
     except (ValueError, OSError, yaml.YAMLError) as error:

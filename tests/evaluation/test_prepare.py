@@ -260,3 +260,20 @@ def test_the_revision_of_a_model_or_an_adapter_on_the_hub_is_the_one_that_is_loa
     of_adapter, of_model = done.stdout.splitlines()
     assert f"+ {commits['v1']} " in of_adapter and of_adapter.endswith(commits["v1"])
     assert of_model == f"{commits['v1']} v1 v1"
+
+
+def test_more_gpus_than_there_are_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    words = [
+        "--tensor_parallel_size",
+        "2",
+        "--data_parallel_size",
+        "2",
+        "--model",
+        str(BASE),
+        "--benchmark",
+        "aime2024",
+    ]
+    arguments = parse([*words, "--budgets", "16+16"])
+    with pytest.raises(ValueError, match="is 4, and there are 2 GPUs"):
+        Weights(arguments, None, None)  # type: ignore[arg-type]
