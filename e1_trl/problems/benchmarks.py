@@ -108,7 +108,10 @@ def load_benchmark(
 def _file(folder: Path, name: str) -> str:
     """The one file of a benchmark in a folder."""
     patterns = (f"{name}*.jsonl", f"{name}*.jsonl.gz", f"{name}*.parquet")
-    files = sorted(file for pattern in patterns for file in folder.glob(pattern))
+    longer = tuple(other for other in BENCHMARKS if other != name and other.startswith(name))
+    files = sorted(
+        file for pattern in patterns for file in folder.glob(pattern) if not (longer and file.name.startswith(longer))
+    )
     if len(files) != 1:
         found = ", ".join(file.name for file in files) or "none"
         raise ValueError(f"benchmark {name}: {folder} must hold one file {name}*.jsonl or .parquet, it has: {found}")

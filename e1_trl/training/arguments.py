@@ -16,6 +16,14 @@ class BudgetedTraining(BudgetArguments):
     solution_budget: int | None = field(
         default=1024, metadata={"help": "Tokens of solution after which it is cut; null: the context."}
     )
+    budget_policy: str | None = field(
+        default=None,
+        metadata={
+            "help": "Which budget each rollout has, if not all the same: a dotted path to a subclass of "
+            "`e1_trl.training.budgets.Budgets`, or {name: PATH, ARGUMENT: VALUE}. `thinking_budget` and "
+            "`solution_budget` are the largest."
+        },
+    )
     eval_budgets: list[str] = field(
         default_factory=list, metadata={"help": "Budgets to evaluate at every `eval_steps` steps, as `512+1024`."}
     )

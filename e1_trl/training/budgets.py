@@ -1,4 +1,5 @@
-"""Which budget a rollout of a training is sampled under. A recipe names one for all; another policy is a subclass.
+"""Which budget a rollout of a training is sampled under. A recipe gives one for all; another policy is a subclass,
+which `budget_policy` names.
 
 Knows nothing about engines or trainers: the trainer makes a `Draw` of every rollout, and asks for its budget.
 """
@@ -7,9 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import yaml
+
 from e1_trl.budget import Budget
 from e1_trl.problems.prompts import last_question
 from e1_trl.problems.selection import identity
+from e1_trl.training.named import make
 
 Generation = tuple[bool, int, int]  # whether it is trained on, the optimizer's step, its number within that
 
@@ -51,3 +55,17 @@ class Budgets:
     def at(self, draw: Draw) -> Budget:
         """The budget of one rollout."""
         return self.largest
+
+
+def make_budgets(policy: str | Mapping[str, Any] | None, largest: Budget) -> Budgets:
+    """What a recipe names as `budget_policy`, as YAML or, from the command line, as its text; one budget if nothing.
+
+    Raises:
+        ValueError: it cannot be imported or made, or is no `Budgets`.
+    """
+    if policy is None:
+        return Budgets(largest)
+    budgets = make(yaml.safe_load(policy) if isinstance(policy, str) else policy, {}, "budget_policy", largest)
+    if not isinstance(budgets, Budgets):
+        raise ValueError(f"budget_policy {policy} makes no e1_trl.training.budgets.Budgets")
+    return budgets

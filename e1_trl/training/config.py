@@ -15,7 +15,7 @@ from trl import GRPOConfig, ScriptArguments
 from e1_trl.answers.kinds import kind_of
 from e1_trl.budget import Budget, Close, Marker
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
-from e1_trl.training.budgets import Budgets
+from e1_trl.training.budgets import Budgets, make_budgets
 from e1_trl.training.recipe_as_run import secrets_in
 
 # Sampling parameters that follow from the budget; a seed, of which every request has its own, from the recipe's; and
@@ -120,7 +120,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
     @property
     def budgets(self) -> Budgets:
         """What rollouts are sampled under."""
-        return Budgets(Budget(self.thinking_budget, self.solution_budget))
+        return make_budgets(self.budget_policy, Budget(self.thinking_budget, self.solution_budget))
 
     @property
     def evaluation_budgets(self) -> list[Budget]:

@@ -5,11 +5,8 @@ rewards look at is `solution_text` (what follows the close of the thinking, "" i
 ended, and whether the solution was cut; never the whole completion, so a box inside the thinking earns nothing.
 """
 
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 from torch import nn
@@ -25,6 +22,7 @@ from trl.rewards import (
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.answers.mathematics.boxes import BOX_OPENING, boxed_answer
 from e1_trl.rollout import ThinkingEnd
+from e1_trl.training.named import find, make
 
 # A function, a reward model, or the name of one.
 Reward = Callable[..., Any] | str
@@ -113,31 +111,10 @@ def make_rewards(
     known: dict[str, Reward] = {"accuracy": Accuracy(grader), "format": format_reward, **TRLS_REWARDS}
     rewards = []
     for spec in specs:
-        if isinstance(spec, str):
-            rewards.append(_named(spec, known))
-            continue
-        arguments = {field: value for field, value in spec.items() if field != "name"}
-        factory = _named(str(spec.get("name")), TRLS_FACTORIES)
-        try:
-            rewards.append(factory(**arguments))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"the reward {spec.get('name')} cannot be made with {arguments}: {error}") from error
+        found = find(spec, known, "reward") if isinstance(spec, str) else type
+        # A class, as a `GroupReward` is, is made, with or without arguments.
+        rewards.append(make(spec, TRLS_FACTORIES, "reward") if isinstance(found, type) else found)
     return rewards
-
-
-def _named(name: str, known: Mapping[str, Any]) -> Any:
-    """What is known by a name, or lies at a dotted path."""
-    if name in known:
-        return known[name]
-    module, _, function = name.rpartition(".")
-    if not module:
-        raise ValueError(f"unknown reward {name!r}; available are {', '.join(known)}, or a dotted path to your own")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        return getattr(import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"the reward {name!r} cannot be imported: {error}") from error
 
 
 def sees_all(reward: Reward) -> bool:

@@ -123,9 +123,9 @@ class E1Trainer(GRPOTrainer):
         prompt_ids, _, _ = trainer._tokenize_prompts(prompts)
         with profiling_context(trainer, "vLLM.generate"):  # as TRL names it; validation is not a part of it
             generation = trainer._next_generation(trainer.model.training)
-            first = trainer.accelerator.process_index * len(prompts)
+            first, policy = trainer.accelerator.process_index * len(prompts), trainer.args.budgets
             budgets = [
-                trainer.args.budgets.at(Draw(trainer.args.seed, generation, key_of(row), first + at))
+                policy.at(Draw(trainer.args.seed, generation, key_of(row), first + at))
                 for at, row in enumerate(trainer._rows)
             ]
             completions = trainer._complete(prompt_ids, budgets, generation)

@@ -7,7 +7,8 @@ from conftest import BASE, DATA, ROOT
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from trl import DatasetMixtureConfig, ModelConfig, TrlParser
 
-from e1_trl.budget import Close, Marker
+from e1_trl.budget import Budget, Close, Marker
+from e1_trl.training.budgets import Draw
 from e1_trl.training.config import E1Config, E1ScriptArguments, ModelFacts
 
 ONE = Marker("</think>", (1,), (1,), close_tokens=1)
@@ -46,6 +47,35 @@ def test_lengths_follow_from_the_budget(
 def test_lengths_that_contradict_the_budget_are_refused(fields: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         config(**{"thinking_budget": 100, "solution_budget": 50, **fields}).fit(ONE, model_context=2048)
+
+
+def test_a_recipe_and_its_command_line_name_a_policy_of_budgets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("policies.py").write_text(
+        "from dataclasses import dataclass, replace\n"
+        "from e1_trl.training.budgets import Budgets\n"
+        "@dataclass(frozen=True)\n"
+        "class Least(Budgets):\n"
+        "    least: int\n"
+        "    def at(self, draw): return replace(self.largest, thinking=self.least)\n"
+    )
+    recipe = "{output_dir: run, report_to: none, use_cpu: true, bf16: false, thinking_budget: 64, solution_budget: 32, "
+    Path("recipe.yaml").write_text(recipe + "budget_policy: {name: policies.Least, least: 8}}")
+    line, draw = ["--config", "recipe.yaml"], Draw(seed=0, generation=(True, 0, 0), key="", row=0)
+    (args,) = TrlParser((E1Config,)).parse_args_and_config(line)
+    assert (args.budgets.at(draw), args.budgets.largest) == (Budget(8, 32), Budget(64, 32))
+    line += ["--budget_policy", "{name: policies.Least, least: 9}"]
+    (args,) = TrlParser((E1Config,)).parse_args_and_config(line)
+    assert args.budgets.at(draw) == Budget(9, 32)
+    for policy, message in (
+        ("policies.Least", "budget_policy policies.Least cannot be made with {}: .* missing"),
+        ("even", "unknown budget_policy 'even'; available are a dotted path"),
+        ("{name: pathlib.Path}", "cannot be made|makes no e1_trl.training.budgets.Budgets"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TrlParser((E1Config,)).parse_args_and_config([*line, "--budget_policy", policy])
 
 
 def test_a_model_brings_its_tokenizer_and_its_context() -> None:

@@ -113,5 +113,12 @@ def test_a_reward_is_one_of_ones_own_and_takes_arguments_from_the_recipe_as_trls
         with pytest.raises(ValueError, match=message) as error:
             make_rewards([spec], None, grader)
         assert "\n" not in str(error.value)
+    (tmp_path / "groups.py").write_text(
+        "from e1_trl.training.groups import GroupReward\n"
+        "class First(GroupReward):\n"
+        "    def __init__(self, bonus=1.0): self.bonus = bonus\n"
+    )
+    first, half = make_rewards(["groups.First", {"name": "groups.First", "bonus": 0.5}], None, grader)
+    assert (first.bonus, half.bonus) == (1.0, 0.5)  # type: ignore[union-attr]
     with pytest.raises(ValueError, match="reward_weights has 2 values for the 1 rewards accuracy"):
         make_rewards(["accuracy"], [1.0, 2.0], grader)
