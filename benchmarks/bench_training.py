@@ -62,7 +62,8 @@ class InTurns(TrainerCallback):
 
     def on_log(self, *state: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
         # The lengths that TRL logs count what is trained on; it logs without them at the end.
-        self.mean_length = (logs or {}).get("completions/mean_length", 0.0)
+        if logs and "train_runtime" not in logs:
+            self.mean_length = logs["completions/mean_length"]
 
     def on_step_begin(self, *state: Any, **kwargs: Any) -> None:
         step = None

@@ -74,6 +74,12 @@ def test_the_help_of_training_lists_every_field_of_ours_and_says_where_trls_are(
     assert printed.splitlines()[-1] == "All other fields are TRL's: --help_all lists them."
 
 
+@pytest.mark.slow
+def test_all_fields_of_a_recipe_are_listed_on_request() -> None:
+    listed = e1("train", "--help_all").stdout
+    assert all(f"--{name} " in listed for name in ("learning_rate", "num_generations", "thinking_budget", "exclude"))
+
+
 def test_an_unknown_command_is_named_in_one_line() -> None:
     done = e1("evaluate")
     assert done.returncode == 1

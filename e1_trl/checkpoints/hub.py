@@ -58,16 +58,16 @@ def reserve(name: str, private: bool | None, revision: str | None) -> str:
         repository = api.create_repo(name, private=private, exist_ok=True).repo_id
         api.auth_check(repository, write=True)
         try:
-            files = api.list_repo_files(repository, revision=revision)
+            files, missing = api.list_repo_files(repository, revision=revision), False
         except RevisionNotFoundError:  # it will begin as main is
-            files = api.list_repo_files(repository)
+            files, missing = api.list_repo_files(repository), True
         weights = [file for file in files if _holds_weights(file)]
         if weights and BUDGET not in files:
             raise ValueError(
                 f"push_to_hub: {repository} holds another model ({weights[0]}), which would be mixed with this one; "
                 "set hub_model_id to another name"
             )
-        if revision is not None:
+        if missing and revision is not None:
             api.create_branch(repository, branch=revision, exist_ok=True)
     except ERRORS as error:
         raise ValueError(f"push_to_hub: nothing can be uploaded to {name} on the Hub: {one_line(error)}") from error

@@ -178,8 +178,10 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
 
     @property
     def weights(self) -> Model:
-        """The one that is evaluated: the first."""
-        return self.models[0] if self.revision is None else replace(self.models[0], revision=self.revision)
+        """The one that is evaluated: the first, by the path as it was written, which is a server's name for it."""
+        (text, *_) = self.model
+        model = Model(text) if Path(text).exists() else Model.parse(text)
+        return model if self.revision is None else replace(model, revision=self.revision)
 
     @property
     def folder(self) -> Path:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
+from e1_trl.answers.grade import Outcome
 from e1_trl.atomic import StoreError
 from e1_trl.budget import Close
 from e1_trl.engines.engine import Engine
@@ -40,10 +41,11 @@ def evaluate(prepared: Prepared, start: StartEngine | None = None) -> None:
     folder = prepared.arguments.folder
     with Store.open(folder, asdict(prepared.manifest), exclusive=True) as store:
         try:
-            forest = _sample(prepared, store, start or prepared.model.start)
-            with prepared.grader as grader:
-                parts = tabulate(forest, store, prepared.alike)
-                samples.write(samples.graded(parts, forest.answers, grader, store), folder)
+            forest, sampled = _sample(prepared, store, start or prepared.model.start)
+            if sampled or not _is_written(prepared, forest):
+                with prepared.grader as grader:
+                    parts = tabulate(forest, store, prepared.alike)
+                    samples.write(samples.graded(parts, forest.answers, grader, store), folder)
             report = document.Report.of(samples.read(folder, samples.FIGURES))
             files = document.write(report, folder)
         except (KeyboardInterrupt, RuntimeError, ValueError, OSError) as error:
@@ -55,10 +57,21 @@ def evaluate(prepared: Prepared, start: StartEngine | None = None) -> None:
     print(f"wrote {', '.join(map(str, files))}")
 
 
-def _sample(prepared: Prepared, store: Store, start: StartEngine) -> Forest:
-    """Sample what is missing; returns all that has been answered then."""
+def _is_written(prepared: Prepared, forest: Forest) -> bool:
+    """Whether the table that is there has all answers, as these arguments describe them, graded by this grader."""
+    try:
+        table = samples.read(prepared.arguments.folder, [*prepared.alike, "graded_by", "outcome"])
+    except StoreError:
+        return False
+    alike = {**prepared.alike, "graded_by": prepared.grader.version}
+    is_alike = all((table[name] == value).all() for name, value in alike.items())
+    return len(table) == forest.answers and is_alike and not (table["outcome"] == Outcome.UNGRADED).any()
+
+
+def _sample(prepared: Prepared, store: Store, start: StartEngine) -> tuple[Forest, bool]:
+    """Sample what is missing; returns all that has been answered then, and whether anything was missing."""
     forest = replace(prepared.forest, goals=_together(store.goals(), prepared.forest.goals))
-    if not is_grown(forest, store):
+    if missing := not is_grown(forest, store):
         if isinstance(prepared.model, Weights) and prepared.arguments.data_parallel_size > 1:
             grow_in_parallel(forest, prepared.manifest, prepared.model)
         else:
@@ -66,7 +79,7 @@ def _sample(prepared: Prepared, store: Store, start: StartEngine) -> Forest:
     forest = replace(forest, goals=[replace(goal, commit=goal.commit or commit()) for goal in forest.goals])
     store.bind()
     store.reach(forest.goals)
-    return forest
+    return forest, missing
 
 
 def _together(reached: Sequence[Goal], wanted: Sequence[Goal]) -> list[Goal]:

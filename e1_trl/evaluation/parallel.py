@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from threading import RLock, Thread
 
 from tqdm import tqdm
@@ -30,17 +30,24 @@ def grow_in_parallel(forest: Forest, manifest: Manifest, model: Weights) -> None
     devices = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     if devices == [""]:
         devices = list(map(str, range(count * size)))
-    processes = []
-    # Ctrl-C reaches the whole group, and is for this process, which ends the others: they inherit that it is ignored.
+    context, processes, connections = get_context("spawn"), [], []
+    # Ctrl-C is for this process, which ends the others: they ignore it until they have left its group.
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         for rank in range(count):
-            part = replace(forest, problems=forest.problems[rank::count])
-            work = (part, manifest, model, rank, devices[rank * size : (rank + 1) * size])
-            process = get_context("spawn").Process(target=_grow_part, args=work)
+            ours, theirs = context.Pipe()
+            work = (theirs, rank, devices[rank * size : (rank + 1) * size])
+            process = context.Process(target=_grow_part, args=work)
             process.start()
+            theirs.close()
             processes.append(process)
+            connections.append(ours)
         signal.signal(signal.SIGINT, handler)
+        for rank, ours in enumerate(connections):
+            try:
+                ours.send((replace(forest, problems=forest.problems[rank::count]), manifest, model))
+            except OSError as error:
+                raise EngineError(f"engine {rank} of {count} ended before it was told what to do") from error
         running = processes
         while running:
             wait([process.sentinel for process in running])
@@ -57,10 +64,12 @@ def grow_in_parallel(forest: Forest, manifest: Manifest, model: Weights) -> None
         print(file=sys.stderr)  # below their bars
 
 
-def _grow_part(forest: Forest, manifest: Manifest, model: Weights, rank: int, devices: Sequence[str]) -> None:
+def _grow_part(connection: Connection, rank: int, devices: Sequence[str]) -> None:
     """In a process of its own: sample what is missing, or say in one line what is wrong."""
+    os.setpgrp()  # away from the terminal, for vLLM's own processes do not ignore Ctrl-C
     Thread(target=_end_with_parent, daemon=True).start()
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)  # before anything looks for GPUs
+    forest, manifest, model = connection.recv()
     tqdm.set_lock(RLock())  # its own is for several processes, and one that is stopped would leave it behind
     try:
         with Store.open(model.arguments.folder, asdict(manifest)) as store:

@@ -93,6 +93,8 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     short = [each for each in problems if not 0 < arguments.max_prompt_length < len(each.prompts[""])]
     if not any(problem.index < count for problem in short):
         raise ValueError(f"the first {count} prompts are all longer than max_prompt_length")
+    if long := len(problems) - len(short):
+        logger.warning("left out %d of %d prompts: longer than max_prompt_length", long, len(problems))
     forest = Forest(short, goals, setting, arguments.independent, {})
     _ = forest.close  # raises where a budget does not fit
     name = arguments.name or arguments.model[0]

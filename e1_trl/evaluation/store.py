@@ -140,6 +140,8 @@ class Store:
         self._database.execute("DELETE FROM cells")
         self._database.executemany("INSERT INTO cells VALUES (?, ?, ?, ?, ?)", rows)
         self._database.execute("COMMIT")
+        # On the disk before the table that is made of it: answers must not be sampled again behind a report.
+        self._database.execute("PRAGMA wal_checkpoint")
 
     def grades(self, keys: Iterable[str]) -> dict[str, Grade]:
         """Those of these answers that have been graded."""

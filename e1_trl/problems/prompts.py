@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MEASURED = "prompt_tokens"  # the column with the lengths of prompts
+
 Message = dict[str, str]  # "role" and "content"
 Prompt = str | Sequence[Message]  # a text that the model is given as it is, or a conversation for its chat template
 
@@ -83,7 +85,7 @@ def drop_long(
     max_prompt_length: int,
     chat_template_kwargs: Mapping[str, Any],
 ) -> "Dataset":
-    """The problems whose prompt is short enough, with its length in tokens in the column `prompt_tokens`.
+    """The problems whose prompt is short enough, with its length in tokens in the column `MEASURED`.
 
     A warning counts the dropped ones. The arguments are those of `tokenize`.
 
@@ -97,7 +99,7 @@ def drop_long(
         fn_kwargs={"tokenizer": tokenizer, "chat_template_kwargs": dict(chat_template_kwargs)},
         desc="Measuring prompts",
     )
-    lengths = measured["prompt_tokens"]
+    lengths = measured[MEASURED]
     kept = [row for row, length in enumerate(lengths) if length <= max_prompt_length]
     longer = f"longer than max_prompt_length = {max_prompt_length} tokens"
     if not kept:
@@ -111,4 +113,4 @@ def drop_long(
 def _measure(
     prompt: Prompt, tokenizer: "PreTrainedTokenizerBase", chat_template_kwargs: dict[str, Any]
 ) -> dict[str, int]:
-    return {"prompt_tokens": len(tokenize(tokenizer, prompt, chat_template_kwargs))}
+    return {MEASURED: len(tokenize(tokenizer, prompt, chat_template_kwargs))}

@@ -40,15 +40,15 @@ def decontaminate(problems: "Dataset", others: "Dataset", name: str) -> "Dataset
         ValueError: none is left.
     """
     known = {normalised(problem) for problem in others["problem"]}
-    return _without(problems, [normalised(problem) in known for problem in problems["problem"]], f"occur in {name}")
+    overlap = [normalised(problem) in known for problem in problems["problem"]]
+    remedy = "; train or evaluate on another dataset"
+    return _without(problems, overlap, f"occur in {name}", remedy) if any(overlap) else problems
 
 
-def _without(problems: "Dataset", named: list[bool], why: str) -> "Dataset":
+def _without(problems: "Dataset", named: list[bool], why: str, remedy: str = "") -> "Dataset":
     kept = [row for row, is_named in enumerate(named) if not is_named]
     if not kept:
-        raise ValueError(f"all {len(problems)} problems {why}; train or evaluate on another dataset")
-    if len(kept) == len(problems):
-        return problems
+        raise ValueError(f"all {len(problems)} problems {why}{remedy}")
     logger.warning("left out %d of %d problems: they %s", len(problems) - len(kept), len(problems), why)
     return problems.select(kept)
 
@@ -83,9 +83,11 @@ def named_in(file: Path) -> frozenset[str]:
 
 
 def exclude(problems: "Dataset", named: frozenset[str], where: str) -> "Dataset":
-    """The problems whose `key` is not among those named, with a warning that counts the others.
+    """The problems whose `key` is not among those named, with a warning that counts the others, be they none.
 
     Raises:
         ValueError: no problem is left.
     """
+    if not named:
+        return problems
     return _without(problems, [key in named for key in problems["key"]], f"are named in {where}")

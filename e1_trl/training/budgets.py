@@ -47,7 +47,7 @@ class Budgets:
     @property
     def fixed(self) -> Budget | None:
         """The budget of all rollouts; `None` where they differ."""
-        return self.largest
+        return self.largest if type(self) is Budgets else None
 
     def __str__(self) -> str:
         return str(self.fixed or f"up to {self.largest}")
@@ -63,9 +63,23 @@ def make_budgets(policy: str | Mapping[str, Any] | None, largest: Budget) -> Bud
     Raises:
         ValueError: it cannot be imported or made, or is no `Budgets`.
     """
-    if policy is None:
+    spec = yaml.safe_load(policy) if isinstance(policy, str) else policy
+    if spec is None:
         return Budgets(largest)
-    budgets = make(yaml.safe_load(policy) if isinstance(policy, str) else policy, {}, "budget_policy", largest)
-    if not isinstance(budgets, Budgets):
-        raise ValueError(f"budget_policy {policy} makes no e1_trl.training.budgets.Budgets")
+    budgets = make(spec, {}, "budget_policy", largest)
+    if not isinstance(budgets, Budgets) or getattr(budgets, "largest", None) != largest:
+        raise ValueError(f"budget_policy {policy} makes no e1_trl.training.budgets.Budgets whose largest is {largest}")
     return budgets
+
+
+def drawn(budgets: Budgets, draw: Draw) -> Budget:
+    """The budget of one rollout, which is not more than the largest.
+
+    Raises:
+        ValueError: the policy has drawn more.
+    """
+    budget, largest = budgets.at(draw), budgets.largest
+    for tokens, most in ((budget.thinking, largest.thinking), (budget.solution, largest.solution)):
+        if most is not None and (tokens is None or tokens > most):
+            raise ValueError(f"{type(budgets).__name__} draws {budget}; the largest budget of the recipe is {largest}")
+    return budget

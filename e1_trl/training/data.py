@@ -18,7 +18,7 @@ from trl.trainer.utils import get_callable_name
 
 from e1_trl.problems.benchmarks import BENCHMARKS, load_benchmark
 from e1_trl.problems.load import file_suffix, load_problems, make_problems, whole
-from e1_trl.problems.prompts import drop_long
+from e1_trl.problems.prompts import MEASURED, drop_long
 from e1_trl.problems.selection import decontaminate, named_in
 from e1_trl.training.config import E1Config, E1ScriptArguments
 from e1_trl.training.rewards import Reward
@@ -74,6 +74,8 @@ def load(
         train = decontaminate(train, evaluation, name or f"the split {split!r}")
     for other in script_args.decontaminate:
         train = decontaminate(train, load_benchmark(other, script_args)[0], other)
+    if MEASURED in {*train.column_names, *(evaluation.column_names if evaluation is not None else ())}:
+        raise ValueError(f"the dataset's column {MEASURED!r} has the name of one of ours; rename it")
     usable = partial(checked, rewards=rewards, args=args, tokenizer=tokenizer)
     return Problems(check_size(usable(train), args), None if evaluation is None else usable(evaluation))
 
@@ -154,7 +156,7 @@ def checked(dataset: Dataset, rewards: Sequence[Reward], args: E1Config, tokeniz
                     f"the reward {get_callable_name(reward)} takes {name!r}, which is no column of the dataset "
                     f"({', '.join(sorted(columns))}); add it, or choose another reward"
                 )
-    if "prompt_tokens" in columns:  # it is measured
+    if MEASURED in columns:  # by `load`
         return dataset
     return drop_long(dataset, tokenizer, args.max_prompt_length, args.chat_template_kwargs or {})
 

@@ -69,4 +69,8 @@ def reward_groups(
         part = slice(start, start + size)
         group = Group(keys[start], correct[part], thinking[part], tokens[part])
         for column, reward in of_groups.items():
-            scores[part, column] = torch.tensor(reward.of(group))
+            given = list(reward.of(group))
+            if len(given) != len(group.tokens):
+                name = type(reward).__name__
+                raise ValueError(f"the reward {name} gives {len(given)} values to a group of {len(group.tokens)}")
+            scores[part, column] = torch.tensor(given)

@@ -23,7 +23,7 @@ def find(name: str, known: Mapping[str, Any], what: str) -> Any:
         sys.path.insert(0, os.getcwd())
     try:
         return getattr(import_module(module), function)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # whatever that module does
         raise ValueError(f"the {what} {name!r} cannot be imported: {error}") from error
 
 
@@ -31,12 +31,14 @@ def make(spec: str | Mapping[str, Any], known: Mapping[str, Any], what: str, *fi
     """Call what a name, or the `name` of a mapping, stands for: with `first`, then with the mapping's other entries.
 
     Raises:
-        ValueError: there is none, or it cannot be made so.
+        ValueError: there is none, or it cannot be made so; it is neither text nor a mapping.
     """
+    if not isinstance(spec, str | Mapping):
+        raise ValueError(f"{what} is {spec!r}; it must be a name, or a mapping of name and arguments")
     arguments = {} if isinstance(spec, str) else {field: value for field, value in spec.items() if field != "name"}
     name = spec if isinstance(spec, str) else str(spec.get("name"))
     factory = find(name, known, what)
     try:
         return factory(*first, **arguments)
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # whatever that does
         raise ValueError(f"the {what} {name} cannot be made with {arguments}: {error}") from error

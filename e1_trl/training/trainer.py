@@ -26,7 +26,7 @@ from e1_trl.checkpoints.origin import Origin
 from e1_trl.engines.colocated import make_training_engine
 from e1_trl.engines.starting import starting
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
-from e1_trl.training.budgets import Draw, Generation, key_of
+from e1_trl.training.budgets import Draw, Generation, drawn, key_of
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.data import check_size, checked
 from e1_trl.training.groups import reward_groups
@@ -95,9 +95,9 @@ class E1Trainer(GRPOTrainer):
                 ", ".join(whole),
             )
         warn_beforehand(args.top_p, self.model)
-        self.close = facts.close
+        self.close, self.budgets = facts.close, args.budgets
         origin = Origin.of(model if isinstance(model, str) else model.name_or_path, revision)
-        self.details = Details(Trained.of(self.close.marker, args.forced_text, args.budgets.largest), origin)
+        self.details = Details(Trained.of(self.close.marker, args.forced_text, self.budgets.largest), origin)
         self._table_step: int | None = None  # when a table of completions was last logged
         self.num_completions_to_print = 0  # of TRL's table, in the place of which there are `transcripts`
         self._rows: list[dict[str, Any]] = []  # of the dataset, for each rollout of this process, the last ones
@@ -123,9 +123,9 @@ class E1Trainer(GRPOTrainer):
         prompt_ids, _, _ = trainer._tokenize_prompts(prompts)
         with profiling_context(trainer, "vLLM.generate"):  # as TRL names it; validation is not a part of it
             generation = trainer._next_generation(trainer.model.training)
-            first, policy = trainer.accelerator.process_index * len(prompts), trainer.args.budgets
+            first = trainer.accelerator.process_index * len(prompts)
             budgets = [
-                policy.at(Draw(trainer.args.seed, generation, key_of(row), first + at))
+                drawn(trainer.budgets, Draw(trainer.args.seed, generation, key_of(row), first + at))
                 for at, row in enumerate(trainer._rows)
             ]
             completions = trainer._complete(prompt_ids, budgets, generation)

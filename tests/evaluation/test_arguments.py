@@ -41,3 +41,11 @@ def test_a_folder_is_named_after_model_revision_and_problems_or_by_the_command()
     folder = parse([*NEEDED, "--benchmark", "amc", "--revision", "v1"]).folder
     assert folder == Path("runs/evaluations/someone--model@v1-amc")
     assert parse([*NEEDED, "--benchmark", "amc", "--output", "here"]).folder == Path("here")
+
+
+def test_a_folder_is_called_as_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server knows it by that name."""
+    monkeypatch.chdir(tmp_path)
+    Path("model").mkdir()
+    arguments = parse(["--model", "./model/", "--benchmark", "aime2024", "--budgets", "16+16"])
+    assert arguments.weights.path == "./model/"

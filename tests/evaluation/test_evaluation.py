@@ -94,7 +94,13 @@ def test_more_budgets_cost_only_what_is_missing_and_no_answer_is_graded_twice(
     with monkeypatch.context() as patch:
         patch.setattr(MathematicsGrader, "grade", lambda *_: pytest.fail("an answer was graded again"))
         evaluate(folder, *small, "--budgets", "32+16", "64+16", sampling=False)
-    assert (folder / "samples.parquet").read_bytes() == (fresh / "samples.parquet").read_bytes()
+        assert (folder / "samples.parquet").read_bytes() == (fresh / "samples.parquet").read_bytes()
+        # And a table that is there is left alone, but for another name of the model.
+        written = (folder / "samples.parquet").stat()
+        evaluate(folder, *small, "--budgets", "64+16", sampling=False)
+        assert (folder / "samples.parquet").stat() == written
+        evaluate(folder, *small, "--budgets", "64+16", "--name", "other", sampling=False)
+        assert {row["model"] for row in rows(folder)} == {"other"}
     # What is asked for anew comes after what is there, and fewer problems are among those that are there.
     evaluate(folder, *small, "--budgets", "16+16")
     evaluate(folder, *small, "--budgets", "64+16", "32+16", "--max_problems", 20, sampling=False)

@@ -78,6 +78,14 @@ def interrupted(command: Sequence[str], output: Path) -> None:
     assert said.splitlines()[-1] == f"e1 eval: interrupted; {stored}; the same command goes on"
 
 
+@pytest.mark.engine
+@pytest.mark.distributed
+def test_ctrl_c_is_one_line_that_says_what_is_stored(server: openai.OpenAI, nano_data: Path, tmp_path: Path) -> None:
+    sampled = ["--base_url", server.base_url, "--served_model_name", "nano", "--max_model_length", SERVED_CONTEXT]
+    sampled += ["--budgets", "64+16", "--methods", "separate", "--max_problems", 512, "--concurrency", 2]
+    interrupted(evaluation(nano_data, tmp_path, *sampled), tmp_path)
+
+
 @pytest.mark.distributed
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two processes need two cores")
 @pytest.mark.skipif(torch.cuda.device_count() == 1, reason="two processes need two GPUs, or none")

@@ -24,7 +24,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from e1_trl.plan.__main__ import main
 from e1_trl.plan.architecture import KNOWN, Architecture
-from e1_trl.plan.memory import Memory, activations, memory
+from e1_trl.plan.memory import Memory, activations, memory, saved
 from e1_trl.plan.setup import DEFAULTS, Setup
 from e1_trl.plan.verdict import verdict
 from e1_trl.training.config import E1Config
@@ -191,6 +191,21 @@ class Tiny:
         with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == "float32" or self.fields["use_peft"]):
             return self.body(input_ids=ids, attention_mask=padded, use_cache=False).last_hidden_state
 
+    def saved(self, batch: int) -> int:
+        """Bytes that the forward pass keeps for the backward pass, parameters left out."""
+        weights = {parameter.untyped_storage().data_ptr() for parameter in self.model.parameters()}
+        kept: dict[int, torch.UntypedStorage] = {}
+
+        def pack(tensor: torch.Tensor) -> torch.Tensor:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in weights:
+                kept[storage.data_ptr()] = storage
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            self.forward(batch)
+        return sum(storage.nbytes() for storage in kept.values())
+
     def peak(self, batch: int) -> int:
         """Bytes at the peak of the backward pass, without weights and their gradients."""
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
@@ -206,6 +221,14 @@ class Tiny:
         fields = {"model_name_or_path": str(self.folder), "dtype": self.dtype, "per_device_train_batch_size": batch}
         tokens = {"max_prompt_length": 127, "thinking_budget": 64, "solution_budget": 64}
         return Setup.of({**fields, **tokens, **self.fields, "lora_target_modules": "all-linear"}, {})
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_what_a_layer_keeps_for_its_backward_pass_is_what_a_real_one_does(dtype: str, tmp_path: Path) -> None:
+    one, two = (Tiny(tmp_path / str(layers), layers, dtype) for layers in (1, 2))
+    # Of two sequences: the third less the first, so that copies of weights do not count.
+    measured = [model.saved(3) - model.saved(1) for model in (one, two)]
+    assert saved(one.setup(2)) == pytest.approx(measured[1] - measured[0], rel=0.005)
 
 
 @pytest.mark.slow

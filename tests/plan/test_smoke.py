@@ -52,7 +52,7 @@ def without(at: int, name: str) -> Training:
 @pytest.mark.parametrize(
     ("check", "right", "measured"),
     [
-        (checks.ran("", RECORDED), True, "status 0; steps 1, 2, 3, 4 in 131 s"),
+        (checks.ran("", RECORDED), True, ", 0.178 at steps 1, 2, 3, 4 in 131 s"),
         (checks.ran("", FAILED), False, "it ended with status 1; "),
         (checks.ran("", CUT), False, "steps 1, 2, 3 in"),
         (checks.moved(2e-6), True, "by 2.0e-06 from step 2 to 4"),
@@ -63,6 +63,8 @@ def without(at: int, name: str) -> Training:
         (checks.gap("", RECORDED, replace(SETUP, steps=1.0), 0.01), False, "at steps 1, 2, 3, 4"),
         (checks.gap("", logged(3, **{GAP: 0.0101}), SETUP, 0.01), False, "at steps 1, 3"),
         (checks.gap("", logged(1, **{GAP: math.nan}), SETUP, 0.01), False, "nan, "),
+        (checks.gap("", logged(3, **{GAP: None}), SETUP, 0.01), False, ", nan nats"),
+        (checks.ran("", logged(2, loss=math.nan)), False, ", nan, "),
         (checks.gap("", without(3, GAP), SETUP, 0.01), False, "0.00111, nan nats"),
         (checks.gap("", replace(RECORDED, steps={}), SETUP, 0.01), False, "nan, nan"),
         (checks.weights(RECORDED, SETUP), True, "339, 339 tensors compared at steps 1, 3"),

@@ -88,8 +88,10 @@ def test_a_file_is_of_the_benchmark_whose_whole_name_it_begins_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(BENCHMARKS, "hmmt2025nov", replace(BENCHMARKS["hmmt2025"]))
-    for name, answer in (("hmmt2025", "2"), ("hmmt2025nov", "3")):
+    answers = {"hmmt2025": "2", "hmmt2025nov": "3"}
+    for name, answer in answers.items():
         write(tmp_path, f"{name}.jsonl", answer=answer)
+    for name, answer in answers.items():
         loaded, _ = load_benchmark(name, ProblemArguments(local_benchmarks=tmp_path))
         assert loaded["answers"][:] == [[answer]]
 

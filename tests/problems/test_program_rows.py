@@ -51,6 +51,10 @@ def test_tests_become_the_accepted_answer_and_their_column_goes() -> None:
     ):
         (problem,) = make([{"problem": "Add.", "tests": tests, **column}])
         assert suite_of(problem).call == "add"
+    (live,) = make([LIVE])
+    assert suite_of(live).rule is Rule.EXACT
+    (nested,) = make([{**LIVE, "metadata": "[" * 100_000}])
+    assert suite_of(nested).call == "add"
 
 
 def test_fifteen_tests_with_the_longest_inputs_are_kept() -> None:
@@ -123,6 +127,9 @@ def test_a_file_names_what_is_left_out_wherever_it_stands(tmp_path: Path, caplog
     assert make(rows, exclude=str(named))["problem"] == ["Double it."]
     assert "left out 1 of 2 problems" in caplog.text
     assert len(make(rows, exclude="")) == 2
+    double = [row for row in rows if row["problem"] == "Double it."]
+    assert make(double, exclude=str(named))["problem"] == ["Double it."]
+    assert "left out 0 of 1 problems" in caplog.text  # a file for another dataset is noticed
     with pytest.raises(ValueError, match="all 1 problems are named in"):
         exclude(make(rows[1:]), named_in(named), str(named))
     with pytest.raises(FileNotFoundError, match="`e1 validate --config RECIPE` or `e1 exclude` writes it"):

@@ -3,17 +3,17 @@
 import hashlib
 from dataclasses import replace
 
+import pytest
+
 from e1_trl.budget import Budget
 from e1_trl.problems.selection import identity
-from e1_trl.training.budgets import Budgets, Draw, key_of
+from e1_trl.training.budgets import Budgets, Draw, drawn, key_of
 
 DRAW = Draw(seed=42, generation=(True, 3, 1), key="0123456789abcdef", row=7)
 
 
 class Random(Budgets):
     """Thinking of 1 token to the largest."""
-
-    fixed = None  # type: ignore[assignment]
 
     def at(self, draw: Draw) -> Budget:
         digest = hashlib.sha256(repr(draw).encode()).digest()
@@ -38,3 +38,13 @@ def test_a_random_budget_is_the_same_in_a_run_that_resumes_and_another_for_anoth
     assert len(set(drawn)) > 30 and all(1 <= (budget.thinking or 0) <= 64 and budget.solution == 32 for budget in drawn)
     for other in (replace(DRAW, seed=43), replace(DRAW, generation=(True, 4, 1)), replace(DRAW, key="0" * 16)):
         assert [budgets.at(replace(other, row=row)) for row in range(100)] != drawn
+
+
+@pytest.mark.parametrize("budget", [Budget(65, 32), Budget(None, 32), Budget(64, 33), Budget(64, None)])
+def test_a_policy_that_draws_more_than_the_largest_is_refused(budget: Budget) -> None:
+    class Larger(Budgets):
+        def at(self, draw: Draw) -> Budget:
+            return budget
+
+    with pytest.raises(ValueError, match=r"Larger draws .*; the largest budget of the recipe is 64\+32"):
+        drawn(Larger(Budget(64, 32)), DRAW)

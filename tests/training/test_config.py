@@ -8,7 +8,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from trl import DatasetMixtureConfig, ModelConfig, TrlParser
 
 from e1_trl.budget import Budget, Close, Marker
-from e1_trl.training.budgets import Draw
+from e1_trl.training.budgets import Budgets, Draw
 from e1_trl.training.config import E1Config, E1ScriptArguments, ModelFacts
 
 ONE = Marker("</think>", (1,), (1,), close_tokens=1)
@@ -32,6 +32,7 @@ def test_lengths_follow_from_the_budget(
     fields: dict[str, object], marker: Marker, context: int, completion: int
 ) -> None:
     args = config(**{"thinking_budget": 100, "solution_budget": 50, "max_prompt_length": 20, **fields})
+    assert args.vllm_importance_sampling_mode == "token_truncate"
     before = (args.max_completion_length, args.vllm_max_model_length)
     assert args.fit(marker, model_context=1000) == (Close(marker, context), completion)
     assert (args.max_completion_length, args.vllm_max_model_length) == before
@@ -72,10 +73,15 @@ def test_a_recipe_and_its_command_line_name_a_policy_of_budgets(
     for policy, message in (
         ("policies.Least", "budget_policy policies.Least cannot be made with {}: .* missing"),
         ("even", "unknown budget_policy 'even'; available are a dotted path"),
-        ("{name: pathlib.Path}", "cannot be made|makes no e1_trl.training.budgets.Budgets"),
+        ("{name: builtins.repr}", "makes no e1_trl.training.budgets.Budgets"),
+        ("./policies.Least", "budget_policy './policies.Least' cannot be imported"),
+        ("policies.Mutable", "cannot be imported: .*no attribute"),
+        ("5", "budget_policy is 5; it must be a name"),
     ):
         with pytest.raises(ValueError, match=message):
             TrlParser((E1Config,)).parse_args_and_config([*line, "--budget_policy", policy])
+    (args,) = TrlParser((E1Config,)).parse_args_and_config([*line, "--budget_policy", "null"])
+    assert args.budgets == Budgets(Budget(64, 32))
 
 
 def test_a_model_brings_its_tokenizer_and_its_context() -> None:

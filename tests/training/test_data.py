@@ -93,6 +93,14 @@ def test_long_prompts_are_dropped_and_what_is_measured_stays(tokenizer: PreTrain
     assert checked(kept, [], config(max_prompt_length=1), tokenizer) is kept
 
 
+def test_a_column_with_the_name_of_what_is_measured_is_refused(
+    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    data = write(tmp_path / "train.jsonl", {"problem": "a=1;a?", "answer": "1", "prompt_tokens": 1})
+    with pytest.raises(ValueError, match="column 'prompt_tokens' has the name of one of ours; rename it"):
+        loaded(tokenizer, dataset_name=data)
+
+
 def test_what_is_evaluated_on_while_training_is_not_trained_on(
     tokenizer: PreTrainedTokenizerBase, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import pytest
 import torch
 
 from e1_trl.answers.mathematics.grader import MathematicsGrader
@@ -48,3 +49,12 @@ def test_a_reward_of_groups_fills_in_its_own_column_by_what_accuracy_has_found()
     unknown = torch.ones(4, 1)
     reward_groups([shortest], unknown, rows(9, 8, 9, 8), 2)
     assert unknown.tolist() == [[0.0]] * 4 and seen[-1].correct == [None, None]
+
+
+def test_a_reward_that_does_not_give_a_value_to_each_of_a_group_is_named() -> None:
+    class Single(GroupReward):
+        def of(self, group: Group) -> list[float]:
+            return [1.0]
+
+    with pytest.raises(ValueError, match="the reward Single gives 1 values to a group of 2"):
+        reward_groups([Single()], torch.zeros(4, 1), rows(9, 8, 7, 6), 2)

@@ -169,7 +169,7 @@ def test_each_rollout_has_the_budget_that_is_drawn_for_it(trainer: E1Trainer, mo
             draws.append(draw)
             return Budget(4 + draw.row % 2 * 4, 4)
 
-    monkeypatch.setattr(E1Config, "budgets", Alternating(Budget(8, 4)))
+    monkeypatch.setattr(trainer, "budgets", Alternating(Budget(8, 4)))
     rows = [trainer.train_dataset[i // 8] for i in range(16)]
     rollout = sampled(trainer, rows)
     thought = rollout["thinking_tokens"]

@@ -44,7 +44,7 @@ def read_answer(row: Mapping[str, Any], column: str, count: int) -> Suite:
 def _called(row: Mapping[str, Any]) -> str | None:
     """The name of the function that the columns beside the tests give."""
     metadata = row.get("metadata")
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         metadata = json.loads(metadata) if isinstance(metadata, str) else metadata
     name = row.get("entry_point") or (metadata.get("func_name") if isinstance(metadata, Mapping) else None)
     return name if isinstance(name, str) else None

@@ -58,10 +58,10 @@ class Suites:
             )
         try:
             record = json.loads(gzip.decompress(self._file(name).read_bytes()))
-        except (OSError, EOFError, ValueError, zlib.error) as error:
+            cases = tuple(Case(case["input"], tuple(case["expected"])) for case in record["cases"])
+            return Suite(cases, record["call"], Rule(record["rule"]), record.get("checker"))
+        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
             raise ValueError(f"{self._file(name)}, the tests of a program, is damaged ({error}); delete it") from error
-        cases = tuple(Case(case["input"], tuple(case["expected"])) for case in record["cases"])
-        return Suite(cases, record["call"], Rule(record["rule"]), record["checker"])
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name.removeprefix(PREFIX)}.json.gz"

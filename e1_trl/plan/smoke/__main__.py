@@ -68,7 +68,7 @@ class FirstHour:
         """Every check, as soon as it has been made."""
         parts = {"base run": self._base, "kill -9 and resume": self._resumed, "tensor parallel 2": self._parallel}
         for name, made in parts.items():
-            output = self.folder / "output"
+            output = self.folder / f"output of {name}".replace(" ", "-")
             try:
                 yield from made(name, output)
             except (OSError, ValueError, KeyError) as error:

@@ -39,9 +39,12 @@ class Check:
 
 
 def ran(name: str, training: Training) -> Check:
-    """Whether a training came to its end, with every step in its log."""
-    measured = f"{training.fault or 'status 0'}; steps {_listed(training.steps)} in {training.seconds:.0f} s"
-    return Check(name, training.fault is None and [*training.steps] == ALL, measured, f"steps 1 to {STEPS}, status 0")
+    """Whether a training came to its end, with every step in its log, and a number for its loss."""
+    losses = training.values("loss", training.steps)
+    measured = f"{training.fault or 'status 0'}; losses {_numbers(losses)} at steps {_listed(training.steps)}"
+    right = training.fault is None and [*training.steps] == ALL and all(map(math.isfinite, losses))
+    expected = f"steps 1 to {STEPS}, status 0, losses that are numbers"
+    return Check(name, right, f"{measured} in {training.seconds:.0f} s", expected)
 
 
 def moved(change: float) -> Check:
@@ -103,10 +106,16 @@ def largest_change(before: Path, after: Path) -> float:
     if (after / ADAPTER).exists():
         first = load_file(before / ADAPTER) if (before / ADAPTER).exists() else {}
         last = {name: matrix for name, matrix in load_file(after / ADAPTER).items() if ".lora_B." in name}
-        return max((matrix - first.get(name, 0)).abs().max().item() for name, matrix in last.items())
+        return _largest((matrix - first.get(name, 0)).abs().max().item() for name, matrix in last.items())
     with safe_open(before / "model.safetensors", "pt") as old, safe_open(after / "model.safetensors", "pt") as new:
         names = set(old.keys()) | set(new.keys())
-        return max((old.get_tensor(name) - new.get_tensor(name)).abs().max().item() for name in names)
+        return _largest((old.get_tensor(name) - new.get_tensor(name)).abs().max().item() for name in names)
+
+
+def _largest(changes: Iterable[float]) -> float:
+    """NaN if any is, which `max` passes over."""
+    listed = list(changes)
+    return math.nan if any(map(math.isnan, listed)) else max(listed)
 
 
 def _beginnings(setup: Setup) -> range:

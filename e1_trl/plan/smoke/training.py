@@ -74,8 +74,9 @@ class Training:
     seconds: float
 
     def values(self, field: str, steps: Iterable[int]) -> list[float]:
-        """What was logged at these steps; NaN where nothing was."""
-        return [self.steps.get(step, {}).get(field, math.nan) for step in steps]
+        """What was logged at these steps; NaN where nothing was, or a null, as which TRL writes it."""
+        logged = [self.steps.get(step, {}).get(field) for step in steps]
+        return [math.nan if value is None else value for value in logged]
 
     @classmethod
     def read(cls, output: Path, log: Path, fault: str | None, peak: int, seconds: float) -> "Training":
