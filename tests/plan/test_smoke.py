@@ -52,7 +52,7 @@ def without(at: int, name: str) -> Training:
 @pytest.mark.parametrize(
     ("check", "right", "measured"),
     [
-        (checks.ran("", RECORDED), True, ", 0.178 at steps 1, 2, 3, 4 in 131 s"),
+        (checks.ran("", RECORDED), True, ", 0.163 at steps 1, 2, 3, 4 in 131 s"),
         (checks.ran("", FAILED), False, "it ended with status 1; "),
         (checks.ran("", CUT), False, "steps 1, 2, 3 in"),
         (checks.moved(2e-6), True, "by 2.0e-06 from step 2 to 4"),
