@@ -4,6 +4,7 @@ The only file of the training that knows how the rows of processes follow each o
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,15 +32,15 @@ class Group:
     tokens: list[int]
 
 
-class GroupReward:
+class GroupReward(ABC):
     """A reward that a rollout has beside the others of its group, as for being the shortest that is right.
 
     A recipe names a subclass with its arguments, if it takes any: `{name: my_rewards.Shortest}`.
     """
 
+    @abstractmethod
     def of(self, group: Group) -> Sequence[float]:
         """The rewards of a group's rollouts."""
-        raise NotImplementedError
 
     def __call__(self, *, thinking_tokens: Sequence[int], **_: Any) -> list[float]:
         """What TRL is told of it before the rows of all processes are together: nothing."""

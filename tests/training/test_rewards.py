@@ -117,8 +117,12 @@ def test_a_reward_is_one_of_ones_own_and_takes_arguments_from_the_recipe_as_trls
         "from e1_trl.training.groups import GroupReward\n"
         "class First(GroupReward):\n"
         "    def __init__(self, bonus=1.0): self.bonus = bonus\n"
+        "    def of(self, group): return [self.bonus] * len(group.tokens)\n"
+        "class Empty(GroupReward): pass\n"
     )
     first, half = make_rewards(["groups.First", {"name": "groups.First", "bonus": 0.5}], None, grader)
     assert (first.bonus, half.bonus) == (1.0, 0.5)  # type: ignore[union-attr]
+    with pytest.raises(ValueError, match="the reward groups.Empty cannot be made with {}: .*abstract"):
+        make_rewards(["groups.Empty"], None, grader)
     with pytest.raises(ValueError, match="reward_weights has 2 values for the 1 rewards accuracy"):
         make_rewards(["accuracy"], [1.0, 2.0], grader)
