@@ -122,7 +122,7 @@ def test_a_reward_is_one_of_ones_own_and_takes_arguments_from_the_recipe_as_trls
     )
     first, half = make_rewards(["groups.First", {"name": "groups.First", "bonus": 0.5}], None, grader)
     assert (first.bonus, half.bonus) == (1.0, 0.5)  # type: ignore[union-attr]
-    with pytest.raises(ValueError, match="the reward groups.Empty cannot be made with {}: .*abstract"):
+    with pytest.raises(ValueError, match=r"the reward groups\.Empty cannot be made with {}: .*abstract"):
         make_rewards(["groups.Empty"], None, grader)
     with pytest.raises(ValueError, match="reward_weights has 2 values for the 1 rewards accuracy"):
         make_rewards(["accuracy"], [1.0, 2.0], grader)
