@@ -1,5 +1,6 @@
 r"""A box pays for an answer that was computed, in whatever other way it may be made to equal one."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -21,380 +22,219 @@ def outcomes(grader: Grader, *graded: tuple[str, Sequence[str]]) -> list[Outcome
 
 
 SHEAR = r"\begin{pmatrix} 1 & x + y \\ 0 & 1 \end{pmatrix}"
-# What is boxed, the accepted answer, and the verdict. The names say what a policy could hope to be paid for.
+# By the verdict, what is boxed → the accepted answer. The names say what a policy could hope to be paid for.
 TRICKS = {
-    "arithmetic": [
-        ("10.2 + 8.6", "18.8", U),
-        ("100-1", "99", U),
-        (r"3\cdot 4", "12", U),
-        (r"3 \times 4", "12", U),
-        ("3*4", "12", U),
-        ("5 + 0", "5", U),
-        (r"1 \cdot 5", "5", U),
-        ("5 + 0x", "5", U),
-        ("--5", "5", U),
-        ("-(-5)", "5", U),
-        ("10.2 + 8.7", "18.8", W),
-        (r"\text{about } 10.2 + 8.6", "18.8", W),
-        (r"10.2 + 8.6 \text{ dollars}", "18.8", U),
-        (r"$10.2 + $8.6", "18.8", U),
-        (r"10.2 + 8.6", r"\$18.80", U),
-        (r"20\% + 8\%", r"28\%", U),
-        (r"4\times 10^3 + 10^3", r"5 \times 10^{3}", U),
-        (r"10^3 \cdot 10^3", "10^6", U),
-        (r"5\times 10^{2+1}", "5000", U),
-        (r"5 \times 10", "50", U),
-        ("1,000 + 500", "1500", W),
-        (r"2\frac{1}{2} + 1", "3.5", U),
-        (r"x = 2 + 3", "x = 5", U),
-    ],
-    "functions": [
-        ("2^{10}", "1024", U),
-        (r"\sqrt{16}", "4", U),
-        ("sqrt(16)", "4", U),
-        ("5!", "120", U),
-        (r"\binom{5}{2}", "10", U),
-        (r"{5 \choose 2}", "10", U),
-        (r"\sum_{i=1}^{4} i", "10", U),
-        (r"\int_0^5 1 dx", "5", U),
-        (r"\log_2 32", "5", U),
-        (r"\gcd(12, 18)", "6", U),
-        (r"\max(3, 5)", "5", U),
-        (r"\lfloor 5.3 \rfloor", "5", U),
-        ("|-5|", "5", U),
-    ],
-    "divisions": [
-        (r"\frac{84}{12}", "7", U),
-        ("84/12", "7", U),
-        ("84:12", "7", U),
-        (r"84 \div 12", "7", U),
-        (r"\frac{188}{10}", "18.8", U),
-        (r"\frac{94}{5}", "18.8", C),
-        ("x = 15/4", "3.75", C),
-        (r"\frac{10.2 + 8.6}{1}", "18.8", U),
-        (r"\frac{37.6}{2}", "18.8", U),
-        (r"\frac{4}{6}", r"\frac{2}{3}", C),
-        ("4/6", "2/3", C),
-        ("3:4", r"\frac{3}{4}", C),
-        (r"\frac{1}{2} \cdot \frac{1}{2}", r"\frac{1}{4}", U),
-        (r"\frac{\frac{1}{2}}{3}", r"\frac{1}{6}", U),
-        (r"1 - \frac{1}{3}", r"\frac{2}{3}", U),
-        (r"12\frac{84}{12}", "19", U),
-        (r"2\frac{1}{2}", "2.5", C),
-        (r"2\frac{2}{4}", "2.5", U),
-        (r"\frac{3}{3}", "1", C),
-        (r"\frac{7}{1}", "7", C),
-        ("0.5+0.25", "1.5/2", U),
-        (r"\frac{0.5+1}{2}", r"\frac{1.5}{2}", U),
-        ("1.5/2", "1.5/2", C),
-        (r"\frac{3}{4}", "1.5/2", C),
-        ("0.75", r"\frac{1.5}{2}", C),
-        ("1.5/2", r"\frac{3}{4}", U),
-        ("1.5/2", "0.75", U),
-    ],
-    "numbers": [
-        ("18.8", "18.8", C),
-        ("-5", "-5", C),
-        (r"\$1,000", "1000", C),
-        ("1{,}000", "1000", C),
-        (r"28\%", r"28\%", C),
-        ("28 percent", r"28\%", C),
-        (r"12\text{ cm}^2", "12", C),
-        (r"12 \text{ dollars}", "12", C),
-        ("5 hours", "5", C),
-        (r"90^\circ", "90", C),
-        (r"\mathbf{5}", "5", C),
-        ("(5)", "5", C),
-        (r"7 \times 10^3", "7000", C),
-        ("10^5", "100000", C),
-        ("7e3", "7000", C),
-        (r"4.5 \times 10^{33}", "4.5e33", C),
-        (r"4.6 \times 10^{33}", "4.5e33", W),
-        ("1010_2", "1010", C),
-        ("98", r"\[ 98 \]", C),
-        (r"\[ 98 \]", "98", C),
-        (r"\( x = 98 \)", "98", C),
-        (r"\[ 90 + 8 \]", "98", U),
-    ],
-    "equations": [
-        ("x = 5", "5", C),
-        ("f(1, 2) = 5", "5", C),
-        ("a + b = 5", "5", C),
-        ("10.2 + 8.6 = 18.8", "18.8", C),
-        (r"x \approx 5", "5", C),
-        ("5 = 2 + 3", "5", U),
-        ("x = 2 + 3", "5", U),
-        ("5 = 6", "5", W),
-        ("2 + 3 = 5 = 6", "5", W),
-        (r"10.2 + 8.6 \approx 18.8", "18.8", U),
-        (r"10.2 + 8.6 \approx 1", "18.8", U),
-        (r"5 \le 5", "5", W),
-        (r"x \le 5", "5", W),
-        ("4 < 5 < 6", "5", W),
-        ("x - 2 = 3", "x = 5", U),
-        ("x = 5", "x = 5", C),
-    ],
-    "several answers": [
-        ("3, 4, 5", "4", W),
-        (r"3 \text{ or } 4", "4", W),
-        ("4 or 5", "4", W),
-        ("4; 5", "4", W),
-        (r"4 \quad 5", "4", W),
-        (r"\{1, 2, 3, 4\}", "4", W),
-        ("[0, 10]", "5", W),
-        ("(4, 6)", "5", W),
-        (r"\pm 4", "4", W),
-        ("4", r"\pm 4", W),
-        (r"\begin{cases} 4 \\ 5 \end{cases}", "4", Outcome.UNPARSEABLE),
-        (r"\begin{pmatrix} 4 & 5 \end{pmatrix}", "4", W),
-        (r"4 \text{ perhaps } 5 \text{ perhaps}", "4", U),
-        (r"4 \text{ apples and 5 pears}", "4", U),
-        (r"4}\boxed{5", "4", W),
-        (r"4} \text{ or } \boxed{5", "4", W),
-        (r"\{1,2,3\} \cap \{3,5\}", "3", W),
-    ],
-    "no answer": [
-        ("x", "5", W),
-        ("answer", "5", W),
-        (r"\text{answer}", "5", W),
-        (r"\text{She had 2 apples and got 3 more}", "5", W),
-        (r"\text{She had } 2 \text{ and got } 3", "5", W),
-        (r"\text{the answer is 5}", "5", W),
-        ("a 5 b 6", "5", W),
-    ],
-    "lists": [
-        ("1, 2", "1,2", C),
-        (r"x = 1 \text{ or } x = 2", "1,2", C),
-        (r"\{2, 1\}", "1,2", C),
-        ("1, 4/2", "1,2", U),
-        ("1, 1 + 1", "1,2", U),
-        ("(x, y) = (1, 2)", "(1,2)", C),
-        ("(0 + 1, 2)", "(1,2)", U),
-        (r"(1, \frac{4}{2})", "(1,2)", U),
-        (r"(0.5, 1)", r"(\frac{1}{2}, 1)", C),
-        ("[0, 5 + 5)", "[0,10)", U),
-        (r"x \in [0, 10)", "[0,10)", C),
-        (r"(-\infty, 2 - 2) \cup (1, 2)", r"(-\infty,0)\cup(1,2)", U),
-        (r"\begin{pmatrix} 1 + 1 \\ 3 \end{pmatrix}", r"\begin{pmatrix} 2 \\ 3 \end{pmatrix}", U),
-        (r"\begin{pmatrix} 2 \\ 3 \end{pmatrix}", r"\begin{pmatrix} 2 \\ 3 \end{pmatrix}", C),
-    ],
-    "expressions": [
-        (r"\sqrt{12}", r"2\sqrt{3}", C),
-        (r"2^{5} \cdot 2^{5}", "2^{10}", C),
-        (r"\frac{2\pi}{4}", r"\frac{\pi}{2}", C),
-        ("x + x + 1", "2x+1", C),
-        (r"\binom{5}{3}", r"\binom{5}{2}", C),
-        (r"(3, \pi - \frac{\pi}{2})", r"(3, \frac{\pi}{2})", C),
-        (r"y - 2x - 1 = 0", "y = 2x + 1", C),
-        (r"2 - i", "-i + 2", C),
-        (r"\arctan(1)", r"\frac{\pi}{4}", C),
-    ],
-    "what is left of an expression": [
-        (r"\int_0^{2\pi} 1 dx", r"2\pi", U),
-        (r"\int x dx", r"\frac{x^2}{2}", U),
-        (r"\sum_{i=1}^{2} \pi", r"2\pi", U),
-        (r"\prod_{i=1}^{2} \pi", r"\pi^2", U),
-        (r"\lim_{x \to 0} \pi", r"\pi", U),
-        (r"\frac{d}{dx} x^2", "2x", U),
-        (r"y = \frac{d}{dx} x^2", "y = 2x", U),
-        (r"\frac{d}{dx} x^2 = y", "y = 2x", U),
-        (r"(3, \int_0^{\pi} 1 dx)", r"(3, \pi)", U),
-        (r"\int_0^{2\pi} 1 dx = 2\pi", r"2\pi", C),
-        (r"A = \int_0^{2\pi} 1 dx = 2\pi", r"A = 2\pi", C),
-        (r"\int_0^{2\pi} 1 dx = 5", r"2\pi", W),
-        (r"\int_0^1 f(x) dx", r"\int_0^1 f(x) dx", C),
-        (r"\sum_{n=0}^{\infty} \frac{x^n}{n!}", r"\sum_{n=0}^{\infty} \frac{x^n}{n!}", C),
-    ],
-    "inequalities": [
-        ("x > 3", "x>3", C),
-        ("3 < x", "x>3", C),
-        (r"x > 3 \text{ cm}", "x>3", C),
-        (r"x \in (3, \infty)", "x>3", C),
-        ("x > 1+2", "x>3", U),
-        ("x - 1 > 2", "x>3", U),
-        (r"x > \sqrt{9}", "x>3", U),
-        (r"x > \frac{6}{2}", "x>3", U),
-        (r"(1 + 2, \infty)", "x>3", U),
-        (r"x \neq 1+2", r"x \ne 3", U),
-        (r"x \geqslant 0.5", r"x \geq \frac{1}{2}", C),
-        (r"0.25 + 0.25 \le x", "x >= 0.5", U),
-        ("1 < x < 1+2", "1<x<3", U),
-        ("1 < x < 3", "1<x<3", C),
-        ("f(x) > 1+2", "f(x) > 3", U),
-        (r"x < -1 \text{ or } x > 1", r"x>1 \text{ or } x<-1", C),
-        (r"x < -1 \text{ or } x > 2-1", r"x>1 \text{ or } x<-1", U),
-        ("x > y + y", "x > 2y", C),
-        (r"x > 2\pi - \pi", r"x > \pi", C),
-    ],
-    "what math-verify computes while it reads": [
-        (r"\begin{vmatrix} 10.2 & -8.6 \\ 1 & 1 \end{vmatrix}", "18.8", U),
-        (r"\begin{vmatrix} 27 & 0 \\ 0 & 14 \end{vmatrix}", "378", U),
-        (r"(\begin{vmatrix} 100 & 1 \\ 1 & 1 \end{vmatrix}, 3)", "(99, 3)", U),
-        (r"x > \begin{vmatrix} 100 & 1 \\ 1 & 1 \end{vmatrix}", "x > 99", U),
-        (r"\det\begin{pmatrix} 27 & 0 \\ 0 & 14 \end{pmatrix}", "378", U),
-        (r"\operatorname{tr}\begin{pmatrix} 27 & 0 \\ 0 & 14 \end{pmatrix}", "41", U),
-        (r"\begin{vmatrix} x & y & 1 \\ 0 & 1 & 1 \\ 1 & 3 & 1 \end{vmatrix} = 0", "y = 2x + 1", U),
-        (r"\operatorname{trace}(\begin{pmatrix} x & 0 \\ 0 & y \end{pmatrix})", "x + y", U),
-        (r"\begin{vmatrix} a & b \\ c & d \end{vmatrix}", r"\begin{vmatrix} a & b \\ c & d \end{vmatrix}", C),
-        (r"2\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", r"\begin{pmatrix} 2 & 4 \\ 6 & 8 \end{pmatrix}", U),
-        (r"\operatorname{lcm}(4, 6)", "12", U),
-        (r"12\frac{23}{3}", r"\frac{59}{3}", U),
-        (r"100\frac{7}{2}", r"\frac{207}{2}", U),
-        ("12 23/3", r"\frac{59}{3}", U),
-        (r"19\frac{2}{3}", r"\frac{59}{3}", C),
-        ("19 2/3", r"\frac{59}{3}", C),
-        (r"\{1\} \cup \{2, 3\}", r"\{1, 2, 3\}", U),
-        (r"[0, 5] \cup [3, 10]", "[0, 10]", U),
-        (r"[0, 1] \cup (3, 10]", r"[0, 1] \cup (3, 10]", C),
-        (r"2\text{ }3", "23", W),
-        ("4343_7", "4343_6", W),
-        ("4343_6", "4343_6", C),
-        ("4343", "4343_6", C),
-        (r"\begin{pmatrix} 1 & x \\ 0 & 1 \end{pmatrix} \begin{pmatrix} 1 & y \\ 0 & 1 \end{pmatrix}", SHEAR, U),
-        (r"\begin{pmatrix} 1 & x + y \\ 0 & 1 \end{pmatrix}", SHEAR, C),
-        (r"\begin{pmatrix} 1 & x \\ 0 & 1 \end{pmatrix} \xrightarrow{c_2 + y c_1}", SHEAR, U),
-        (r"\|(\begin{pmatrix} 1 \\ 1 \end{pmatrix})\|", r"\sqrt{2}", U),
-        (r"\operatorname{norm}(\begin{pmatrix} 1 \\ 1 \end{pmatrix})", r"\sqrt{2}", U),
-        (r"\begin{vmatrix} x & 1 \\ 1 & x \end{vmatrix} = x^2 - 1", "x^2 - 1", C),
-        (r"x^2 - 1 = \begin{vmatrix} x & 1 \\ 1 & x \end{vmatrix}", "x^2 - 1", U),
-        (r"[0, 1] \cup [1, \pi]", r"[0, \pi]", U),
-        (r"\{x, y\} \cup \{z\}", r"\{x, y, z\}", U),
-    ],
-    "inequalities that are not solved": [
-        ("x^2 < 4", "(-2, 2)", U),
-        ("x^2 - x < 0", "(0, 1)", U),
-        ("|x| < 2", "(-2, 2)", U),
-        (r"\sqrt{x} < 3", "[0, 9)", U),
-        ("e^x > 1", r"(0, \infty)", U),
-        (r"x^2 \ge 4", r"(-\infty, -2] \cup [2, \infty)", U),
-        ("x^2 < 2", r"(-\sqrt{2}, \sqrt{2})", U),
-        ("-x < 3", r"(-3, \infty)", U),
-        ("-2 < x < 2", "(-2, 2)", C),
-        (r"-\sqrt{2} < x < \sqrt{2}", r"(-\sqrt{2}, \sqrt{2})", C),
-        ("0 < f(x) < 1", "(0, 1)", C),
-    ],
-    "equations without a solution, which have the same ones": [
-        ("1 = 0", "f(1) = 0", W),
-        ("f(1) = 1", "f(1) = 0", W),
-        ("f(1) = 0", "f(1) = 0", C),
-        ("x^2 = -7", "r^2 + r + 1 = 0", W),
-        ("x^2 + 7 = 0", "x^2 + x + 1 = 0", W),
-        ("x + x^2 = -1", "x^2 + x + 1 = 0", C),
-        ("5 = 6", r"0.56 = 56\%", W),
-    ],
-    "percentages": [
-        (r"12.5\%", "12.5", C),
-        ("12.5", r"12.5\%", C),
-        ("0.125", r"12.5\%", C),
-        ("1250", r"12.5\%", W),
-        (r"12.6\%", "12.5", W),
-        (r"42.0\%", "42", C),
-        (r"62.5 \text{ percent}", "62.5", C),
-        (r"33\frac{1}{3}\%", r"33\frac {1}{3}\%", C),
-        (r"33\frac{1}{3}", r"33\frac {1}{3}\%", C),
-        (r"\frac{100}{3}\%", r"33\frac{1}{3}\%", C),
-        (r"60 + 2.5\%", "62.5", U),
-        ("60 + 2.5", r"62.5\%", U),
-        (r"\frac{4\sqrt{3} - 3}{13} \times 100", r"\frac{4\sqrt{3} - 3}{13} \times 100\%", C),
-    ],
-    "spellings": [
-        (
-            r"\left[\begin{array}{cc} 1 & 2 \\ 3 & 4 \end{array}\right]",
-            r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}",
-            C,
-        ),
-        (r"\begin{array}{rr} 1 & 2 \\ 3 & 4 \end{array}", r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", C),
-        (
-            r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}",
-            r"\left(\begin{array}{cc} 1 & 2 \\ 3 & 4 \end{array}\right)",
-            C,
-        ),
-        (r"\left(\begin{array}{c} 1 \\ 3 + 1 \end{array}\right)", r"\begin{pmatrix} 1 \\ 4 \end{pmatrix}", U),
-        ("24e-32", "24e - 32", C),
-        (r"\frac{3e-1}{2}", r"\frac{3e - 1}{2}", C),
-        ("0.2", "2e - 1", W),
-        ("5.", "5", C),
-        ("5,", "5", C),
-        (r"\text{5 cm}", "5", C),
-        (r"\text{5 + 3}", "8", W),
-        (r"\text{5 cm and 3}", "5", W),
-        (r"\text{\$18.90}", "18.90", C),
-        (r"\text{\$}18.90", "18.90", C),
-        (r"90\degree", "90", C),
-        ("120°", "120", C),
-        (r"\approx 5", "5", C),
-        (r"\approx 2 + 3", "5", U),
-        (r"\text{Answer: }5", "5", C),
-        (r"\text{Answer: }2 + 3", "5", U),
-        (r"{\bf 5}", "5", C),
-        (r"\color{red}5", "5", C),
-        (r"1\,000\,000", "1000000", C),
-        (r"5\,6", "56", W),
-        ("3 1/2", "3.5", C),
-        ("5½", "5.5", C),
-        ("５", "5", C),
-        ("–5", "-5", C),
-        (r"\text{32,348}", r"\$32,348", C),
-        (r"\text{3:4}", "3:4", C),
-        (r"5\text{3}", "53", W),
-        (r"\text{60°}", r"60^\circ", C),
-        (r"\frac{60°}{2}", "30", U),
-        (r"18~\text{cm}", "18", C),
-        (r"25\,\%", r"25\%", C),
-        (r"3\,\frac{1}{2}", "3.5", C),
-        (r"3\,\frac{5}{4}", "4.25", U),
-        ("3 + 4 i", "3 + 4i", C),
-        ("0.5 + 1.5i", r"\frac{1}{2} + \frac{3}{2}i", C),
-        (r"3 + 4\mathrm{i}", "3 + 4i", C),
-        (r"\mathrm{e}^2", "e^2", C),
-        ("3:4:5", "3 : 4 : 5", C),
-        ("a:b:c = 3:4:5", "3:4:5", C),
-        ("3:5:4", "3:4:5", W),
-        (r"0.\overline{6}", r"\frac{2}{3}", C),
-        (r"\frac{202}{3}", r"67.\overline{3}", C),
-        (r"1.2\overline{34}", r"\frac{611}{495}", C),
-        (r"0.\overline{6} + 1", r"\frac{5}{3}", U),
-        (r"0.\overline{5}", r"\frac{2}{3}", W),
-        ("(-∞, 2]", r"(-\infty, 2]", C),
-        ("(0, 1) ∪ (2, 3)", r"(0, 1) \cup (2, 3)", C),
-        (r"\{x \mid x \le 2\}", r"(-\infty, 2]", C),
-        (r"\{x \mid x^2 < 4\}", "(-2, 2)", U),
-        (r"\underline{18}", "18", C),
-        ("June 20", r"\text{June 20}", C),
-        ("June 21", r"\text{June 20}", W),
-        (r"\text{north}", "north", C),
-        (r"x \ge 5", r"[5, \infty)", C),
-        (r"x \ge 2 + 3", r"[5, \infty)", U),
-        ("x > 5", r"[5, \infty)", W),
-        (r"[5, \infty)", r"x \ge 5", C),
-    ],
-    "tiny numbers, which are equal to six decimals": [
-        ("0.0", "0.0000001", W),
-        ("0.0", r"1.6 \times 10^{-19}", W),
-        (r"3.2 \times 10^{-20}", r"6.6 \times 10^{-27}", W),
-        ("10^{-27}", "10^{-20}", W),
-        ("0.000001", "0.0000012", W),
-        (r"1.60 \times 10^{-19}", r"1.6 \times 10^{-19}", C),
-        ("0.0000333", r"\frac{1}{30000}", C),
-        ("0", "0", C),
-        ("0.0", r"\left(\frac{1}{2}\right)^{40}", W),
-        ("0.0", "e^{-30}", W),
-        ("0.0", r"\frac{9!}{9^{19}}", W),
-        (r"\frac{\pi}{10^{30}}", r"\frac{\pi}{10^{20}}", W),
-        (r"\frac{\pi}{10^{20}}", r"\frac{\pi}{10^{20}}", C),
-        (r"\frac{1}{2^{30}}", "2^{-30}", C),
-        (r"\frac{1}{12}", "0.0833333333333333", C),
-    ],
+    "arithmetic": {
+        U: r"""
+            10.2 + 8.6 → 18.8 | 100-1 → 99 | 3\cdot 4 → 12 | 3 \times 4 → 12 | 3*4 → 12 | 5 + 0 → 5 | 1 \cdot 5 → 5 |
+            5 + 0x → 5 | --5 → 5 | -(-5) → 5 | 10.2 + 8.6 \text{ dollars} → 18.8 | $10.2 + $8.6 → 18.8 |
+            10.2 + 8.6 → \$18.80 | 20\% + 8\% → 28\% | 4\times 10^3 + 10^3 → 5 \times 10^{3} | 10^3 \cdot 10^3 → 10^6 |
+            5\times 10^{2+1} → 5000 | 5 \times 10 → 50 | 2\frac{1}{2} + 1 → 3.5 | x = 2 + 3 → x = 5
+        """,
+        W: r"10.2 + 8.7 → 18.8 | \text{about } 10.2 + 8.6 → 18.8 | 1,000 + 500 → 1500",
+    },
+    "functions": {
+        U: r"""
+            2^{10} → 1024 | \sqrt{16} → 4 | sqrt(16) → 4 | 5! → 120 | \binom{5}{2} → 10 | {5 \choose 2} → 10 |
+            \sum_{i=1}^{4} i → 10 | \int_0^5 1 dx → 5 | \log_2 32 → 5 | \gcd(12, 18) → 6 | \max(3, 5) → 5 |
+            \lfloor 5.3 \rfloor → 5 | |-5| → 5
+        """,
+    },
+    "divisions": {
+        U: r"""
+            \frac{84}{12} → 7 | 84/12 → 7 | 84:12 → 7 | 84 \div 12 → 7 | \frac{188}{10} → 18.8 |
+            \frac{10.2 + 8.6}{1} → 18.8 | \frac{37.6}{2} → 18.8 | \frac{1}{2} \cdot \frac{1}{2} → \frac{1}{4} |
+            \frac{\frac{1}{2}}{3} → \frac{1}{6} | 1 - \frac{1}{3} → \frac{2}{3} | 12\frac{84}{12} → 19 |
+            2\frac{2}{4} → 2.5 | 0.5+0.25 → 1.5/2 | \frac{0.5+1}{2} → \frac{1.5}{2} | 1.5/2 → \frac{3}{4} |
+            1.5/2 → 0.75
+        """,
+        C: r"""
+            \frac{94}{5} → 18.8 | x = 15/4 → 3.75 | \frac{4}{6} → \frac{2}{3} | 4/6 → 2/3 | 3:4 → \frac{3}{4} |
+            2\frac{1}{2} → 2.5 | \frac{3}{3} → 1 | \frac{7}{1} → 7 | 1.5/2 → 1.5/2 | \frac{3}{4} → 1.5/2 |
+            0.75 → \frac{1.5}{2}
+        """,
+    },
+    "numbers": {
+        C: r"""
+            18.8 → 18.8 | -5 → -5 | \$1,000 → 1000 | 1{,}000 → 1000 | 28\% → 28\% | 28 percent → 28\% |
+            12\text{ cm}^2 → 12 | 12 \text{ dollars} → 12 | 5 hours → 5 | 90^\circ → 90 | \mathbf{5} → 5 | (5) → 5 |
+            7 \times 10^3 → 7000 | 10^5 → 100000 | 7e3 → 7000 | 4.5 \times 10^{33} → 4.5e33 | 1010_2 → 1010 |
+            98 → \[ 98 \] | \[ 98 \] → 98 | \( x = 98 \) → 98
+        """,
+        W: r"4.6 \times 10^{33} → 4.5e33",
+        U: r"\[ 90 + 8 \] → 98",
+    },
+    "equations": {
+        C: r"x = 5 → 5 | f(1, 2) = 5 → 5 | a + b = 5 → 5 | 10.2 + 8.6 = 18.8 → 18.8 | x \approx 5 → 5 | x = 5 → x = 5",
+        U: r"""
+            5 = 2 + 3 → 5 | x = 2 + 3 → 5 | 10.2 + 8.6 \approx 18.8 → 18.8 | 10.2 + 8.6 \approx 1 → 18.8 |
+            x - 2 = 3 → x = 5
+        """,
+        W: r"5 = 6 → 5 | 2 + 3 = 5 = 6 → 5 | 5 \le 5 → 5 | x \le 5 → 5 | 4 < 5 < 6 → 5",
+    },
+    "several answers": {
+        W: r"""
+            3, 4, 5 → 4 | 3 \text{ or } 4 → 4 | 4 or 5 → 4 | 4; 5 → 4 | 4 \quad 5 → 4 | \{1, 2, 3, 4\} → 4 |
+            [0, 10] → 5 | (4, 6) → 5 | \pm 4 → 4 | 4 → \pm 4 | \begin{pmatrix} 4 & 5 \end{pmatrix} → 4 |
+            4}\boxed{5 → 4 | 4} \text{ or } \boxed{5 → 4 | \{1,2,3\} \cap \{3,5\} → 3
+        """,
+        Outcome.UNPARSEABLE: r"\begin{cases} 4 \\ 5 \end{cases} → 4",
+        U: r"4 \text{ perhaps } 5 \text{ perhaps} → 4 | 4 \text{ apples and 5 pears} → 4",
+    },
+    "no answer": {
+        W: r"""
+            x → 5 | answer → 5 | \text{answer} → 5 | \text{She had 2 apples and got 3 more} → 5 |
+            \text{She had } 2 \text{ and got } 3 → 5 | \text{the answer is 5} → 5 | a 5 b 6 → 5
+        """,
+    },
+    "lists": {
+        C: r"""
+            1, 2 → 1,2 | x = 1 \text{ or } x = 2 → 1,2 | \{2, 1\} → 1,2 | (x, y) = (1, 2) → (1,2) |
+            (0.5, 1) → (\frac{1}{2}, 1) | x \in [0, 10) → [0,10) |
+            \begin{pmatrix} 2 \\ 3 \end{pmatrix} → \begin{pmatrix} 2 \\ 3 \end{pmatrix}
+        """,
+        U: r"""
+            1, 4/2 → 1,2 | 1, 1 + 1 → 1,2 | (0 + 1, 2) → (1,2) | (1, \frac{4}{2}) → (1,2) | [0, 5 + 5) → [0,10) |
+            (-\infty, 2 - 2) \cup (1, 2) → (-\infty,0)\cup(1,2) |
+            \begin{pmatrix} 1 + 1 \\ 3 \end{pmatrix} → \begin{pmatrix} 2 \\ 3 \end{pmatrix}
+        """,
+    },
+    "expressions": {
+        C: r"""
+            \sqrt{12} → 2\sqrt{3} | 2^{5} \cdot 2^{5} → 2^{10} | \frac{2\pi}{4} → \frac{\pi}{2} | x + x + 1 → 2x+1 |
+            \binom{5}{3} → \binom{5}{2} | (3, \pi - \frac{\pi}{2}) → (3, \frac{\pi}{2}) | y - 2x - 1 = 0 → y = 2x + 1 |
+            2 - i → -i + 2 | \arctan(1) → \frac{\pi}{4}
+        """,
+    },
+    "what is left of an expression": {
+        U: r"""
+            \int_0^{2\pi} 1 dx → 2\pi | \int x dx → \frac{x^2}{2} | \sum_{i=1}^{2} \pi → 2\pi |
+            \prod_{i=1}^{2} \pi → \pi^2 | \lim_{x \to 0} \pi → \pi | \frac{d}{dx} x^2 → 2x |
+            y = \frac{d}{dx} x^2 → y = 2x | \frac{d}{dx} x^2 = y → y = 2x | (3, \int_0^{\pi} 1 dx) → (3, \pi)
+        """,
+        C: r"""
+            \int_0^{2\pi} 1 dx = 2\pi → 2\pi | A = \int_0^{2\pi} 1 dx = 2\pi → A = 2\pi |
+            \int_0^1 f(x) dx → \int_0^1 f(x) dx |
+            \sum_{n=0}^{\infty} \frac{x^n}{n!} → \sum_{n=0}^{\infty} \frac{x^n}{n!}
+        """,
+        W: r"\int_0^{2\pi} 1 dx = 5 → 2\pi",
+    },
+    "inequalities": {
+        C: r"""
+            x > 3 → x>3 | 3 < x → x>3 | x > 3 \text{ cm} → x>3 | x \in (3, \infty) → x>3 |
+            x \geqslant 0.5 → x \geq \frac{1}{2} | 1 < x < 3 → 1<x<3 | x < -1 \text{ or } x > 1 → x>1 \text{ or } x<-1 |
+            x > y + y → x > 2y | x > 2\pi - \pi → x > \pi
+        """,
+        U: r"""
+            x > 1+2 → x>3 | x - 1 > 2 → x>3 | x > \sqrt{9} → x>3 | x > \frac{6}{2} → x>3 | (1 + 2, \infty) → x>3 |
+            x \neq 1+2 → x \ne 3 | 0.25 + 0.25 \le x → x >= 0.5 | 1 < x < 1+2 → 1<x<3 | f(x) > 1+2 → f(x) > 3 |
+            x < -1 \text{ or } x > 2-1 → x>1 \text{ or } x<-1
+        """,
+    },
+    "what math-verify computes while it reads": {
+        U: r"""
+            \begin{vmatrix} 10.2 & -8.6 \\ 1 & 1 \end{vmatrix} → 18.8 |
+            \begin{vmatrix} 27 & 0 \\ 0 & 14 \end{vmatrix} → 378 |
+            (\begin{vmatrix} 100 & 1 \\ 1 & 1 \end{vmatrix}, 3) → (99, 3) |
+            x > \begin{vmatrix} 100 & 1 \\ 1 & 1 \end{vmatrix} → x > 99 |
+            \det\begin{pmatrix} 27 & 0 \\ 0 & 14 \end{pmatrix} → 378 |
+            \operatorname{tr}\begin{pmatrix} 27 & 0 \\ 0 & 14 \end{pmatrix} → 41 |
+            \begin{vmatrix} x & y & 1 \\ 0 & 1 & 1 \\ 1 & 3 & 1 \end{vmatrix} = 0 → y = 2x + 1 |
+            \operatorname{trace}(\begin{pmatrix} x & 0 \\ 0 & y \end{pmatrix}) → x + y |
+            2\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix} → \begin{pmatrix} 2 & 4 \\ 6 & 8 \end{pmatrix} |
+            \operatorname{lcm}(4, 6) → 12 | 12\frac{23}{3} → \frac{59}{3} | 100\frac{7}{2} → \frac{207}{2} |
+            12 23/3 → \frac{59}{3} | \{1\} \cup \{2, 3\} → \{1, 2, 3\} | [0, 5] \cup [3, 10] → [0, 10] |
+            \begin{pmatrix} 1 & x \\ 0 & 1 \end{pmatrix} \begin{pmatrix} 1 & y \\ 0 & 1 \end{pmatrix} → SHEAR |
+            \begin{pmatrix} 1 & x \\ 0 & 1 \end{pmatrix} \xrightarrow{c_2 + y c_1} → SHEAR |
+            \|(\begin{pmatrix} 1 \\ 1 \end{pmatrix})\| → \sqrt{2} |
+            \operatorname{norm}(\begin{pmatrix} 1 \\ 1 \end{pmatrix}) → \sqrt{2} |
+            x^2 - 1 = \begin{vmatrix} x & 1 \\ 1 & x \end{vmatrix} → x^2 - 1 | [0, 1] \cup [1, \pi] → [0, \pi] |
+            \{x, y\} \cup \{z\} → \{x, y, z\}
+        """,
+        C: r"""
+            \begin{vmatrix} a & b \\ c & d \end{vmatrix} → \begin{vmatrix} a & b \\ c & d \end{vmatrix} |
+            19\frac{2}{3} → \frac{59}{3} | 19 2/3 → \frac{59}{3} | [0, 1] \cup (3, 10] → [0, 1] \cup (3, 10] |
+            4343_6 → 4343_6 | 4343 → 4343_6 | SHEAR → SHEAR |
+            \begin{vmatrix} x & 1 \\ 1 & x \end{vmatrix} = x^2 - 1 → x^2 - 1
+        """,
+        W: r"2\text{ }3 → 23 | 4343_7 → 4343_6",
+    },
+    "inequalities that are not solved": {
+        U: r"""
+            x^2 < 4 → (-2, 2) | x^2 - x < 0 → (0, 1) | |x| < 2 → (-2, 2) | \sqrt{x} < 3 → [0, 9) |
+            e^x > 1 → (0, \infty) | x^2 \ge 4 → (-\infty, -2] \cup [2, \infty) | x^2 < 2 → (-\sqrt{2}, \sqrt{2}) |
+            -x < 3 → (-3, \infty)
+        """,
+        C: r"-2 < x < 2 → (-2, 2) | -\sqrt{2} < x < \sqrt{2} → (-\sqrt{2}, \sqrt{2}) | 0 < f(x) < 1 → (0, 1)",
+    },
+    "equations without a solution, which have the same ones": {
+        W: r"""
+            1 = 0 → f(1) = 0 | f(1) = 1 → f(1) = 0 | x^2 = -7 → r^2 + r + 1 = 0 | x^2 + 7 = 0 → x^2 + x + 1 = 0 |
+            5 = 6 → 0.56 = 56\%
+        """,
+        C: r"f(1) = 0 → f(1) = 0 | x + x^2 = -1 → x^2 + x + 1 = 0",
+    },
+    "percentages": {
+        C: r"""
+            12.5\% → 12.5 | 12.5 → 12.5\% | 0.125 → 12.5\% | 42.0\% → 42 | 62.5 \text{ percent} → 62.5 |
+            33\frac{1}{3}\% → 33\frac {1}{3}\% | 33\frac{1}{3} → 33\frac {1}{3}\% | \frac{100}{3}\% → 33\frac{1}{3}\% |
+            \frac{4\sqrt{3} - 3}{13} \times 100 → \frac{4\sqrt{3} - 3}{13} \times 100\%
+        """,
+        W: r"1250 → 12.5\% | 12.6\% → 12.5",
+        U: r"60 + 2.5\% → 62.5 | 60 + 2.5 → 62.5\%",
+    },
+    "spellings": {
+        C: r"""
+            \left[\begin{array}{cc} 1 & 2 \\ 3 & 4 \end{array}\right] → \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix} |
+            \begin{array}{rr} 1 & 2 \\ 3 & 4 \end{array} → \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix} |
+            \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix} → \left(\begin{array}{cc} 1 & 2 \\ 3 & 4 \end{array}\right) |
+            24e-32 → 24e - 32 | \frac{3e-1}{2} → \frac{3e - 1}{2} | 5. → 5 | 5, → 5 | \text{5 cm} → 5 |
+            \text{\$18.90} → 18.90 | \text{\$}18.90 → 18.90 | 90\degree → 90 | 120° → 120 | \approx 5 → 5 |
+            \text{Answer: }5 → 5 | {\bf 5} → 5 | \color{red}5 → 5 | 1\,000\,000 → 1000000 | 3 1/2 → 3.5 | 5½ → 5.5 |
+            ５ → 5 | –5 → -5 | \text{32,348} → \$32,348 | \text{3:4} → 3:4 | \text{60°} → 60^\circ | 18~\text{cm} → 18 |
+            25\,\% → 25\% | 3\,\frac{1}{2} → 3.5 | 3 + 4 i → 3 + 4i | 0.5 + 1.5i → \frac{1}{2} + \frac{3}{2}i |
+            3 + 4\mathrm{i} → 3 + 4i | \mathrm{e}^2 → e^2 | 3:4:5 → 3 : 4 : 5 | a:b:c = 3:4:5 → 3:4:5 |
+            0.\overline{6} → \frac{2}{3} | \frac{202}{3} → 67.\overline{3} | 1.2\overline{34} → \frac{611}{495} |
+            (-∞, 2] → (-\infty, 2] | (0, 1) ∪ (2, 3) → (0, 1) \cup (2, 3) | \{x \mid x \le 2\} → (-\infty, 2] |
+            \underline{18} → 18 | June 20 → \text{June 20} | \text{north} → north | x \ge 5 → [5, \infty) |
+            [5, \infty) → x \ge 5
+        """,
+        U: r"""
+            \left(\begin{array}{c} 1 \\ 3 + 1 \end{array}\right) → \begin{pmatrix} 1 \\ 4 \end{pmatrix} |
+            \approx 2 + 3 → 5 | \text{Answer: }2 + 3 → 5 | \frac{60°}{2} → 30 | 3\,\frac{5}{4} → 4.25 |
+            0.\overline{6} + 1 → \frac{5}{3} | \{x \mid x^2 < 4\} → (-2, 2) | x \ge 2 + 3 → [5, \infty)
+        """,
+        W: r"""
+            0.2 → 2e - 1 | \text{5 + 3} → 8 | \text{5 cm and 3} → 5 | 5\,6 → 56 | 5\text{3} → 53 | 3:5:4 → 3:4:5 |
+            0.\overline{5} → \frac{2}{3} | June 21 → \text{June 20} | x > 5 → [5, \infty)
+        """,
+    },
+    "tiny numbers, which are equal to six decimals": {
+        W: r"""
+            0.0 → 0.0000001 | 0.0 → 1.6 \times 10^{-19} | 3.2 \times 10^{-20} → 6.6 \times 10^{-27} |
+            10^{-27} → 10^{-20} | 0.000001 → 0.0000012 | 0.0 → \left(\frac{1}{2}\right)^{40} | 0.0 → e^{-30} |
+            0.0 → \frac{9!}{9^{19}} | \frac{\pi}{10^{30}} → \frac{\pi}{10^{20}}
+        """,
+        C: r"""
+            1.60 \times 10^{-19} → 1.6 \times 10^{-19} | 0.0000333 → \frac{1}{30000} | 0 → 0 |
+            \frac{\pi}{10^{20}} → \frac{\pi}{10^{20}} | \frac{1}{2^{30}} → 2^{-30} | \frac{1}{12} → 0.0833333333333333
+        """,
+    },
 }
+
+
+def cases(text: str) -> list[tuple[str, str]]:
+    """What is boxed, with the accepted answer."""
+    parts = re.split(r"\s+\|\s+", text.replace("SHEAR", SHEAR).strip())
+    return [(boxed, accepted) for boxed, accepted in (part.split(" → ") for part in parts)]
 
 
 @pytest.mark.parametrize("trick", TRICKS)
 def test_the_box_must_hold_a_computed_answer(grader: Grader, trick: str) -> None:
-    answers = [(rf"Thus \boxed{{{boxed}}}.", [accepted]) for boxed, accepted, _ in TRICKS[trick]]
-    verdicts = zip(TRICKS[trick], outcomes(grader, *answers), strict=True)
-    assert not {
-        (boxed, accepted): outcome for (boxed, accepted, expected), outcome in verdicts if outcome is not expected
-    }
+    expected = {case: verdict for verdict, text in TRICKS[trick].items() for case in cases(text)}
+    answers = [(rf"Thus \boxed{{{boxed}}}.", [accepted]) for boxed, accepted in expected]
+    verdicts = dict(zip(expected, outcomes(grader, *answers), strict=True))
+    assert {case: verdict for case, verdict in verdicts.items() if verdict is not expected[case]} == {}
 
 
 def test_any_accepted_answer_will_do(grader: Grader) -> None:
