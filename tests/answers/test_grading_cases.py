@@ -62,22 +62,16 @@ def test_math_verifys_tests_agree_but_for_known_rows(grader: Grader) -> None:
     assert disagreeing <= KNOWN
 
 
-def test_rllms_tests_agree(grader: Grader) -> None:
-    rows = read("verify/rllm_math_reward_tests.jsonl")
-    solutions = [row["prediction"].partition("</think>")[2] for row in rows]
-    answers = [row["gold"] if isinstance(row["gold"], list) else [row["gold"]] for row in rows]
-    correct = [grade.correct for grade in grader.grade(solutions, answers)]
-    assert correct == [row["expected_equal"] for row in rows]
-
-
-def test_trls_tests_agree_and_unparseable_gold_is_never_right(grader: Grader) -> None:
-    rows = read("verify/trl_accuracy_reward_tests.jsonl")
-    # TRL's rows without a marker have no thinking: all of their text is the solution.
+@pytest.mark.parametrize("file", ["rllm_math_reward_tests", "trl_accuracy_reward_tests"])
+def test_the_tests_of_rllm_and_trl_agree_and_unparseable_gold_is_never_right(grader: Grader, file: str) -> None:
+    rows = read(f"verify/{file}.jsonl")
+    # Rows without a marker have no thinking: all of their text is the solution.
     solutions = [
         row["prediction"].partition("</think>")[2] if "think>" in row["prediction"] else row["prediction"]
         for row in rows
     ]
-    correct = [grade.correct for grade in grader.grade(solutions, [[row["gold"]] for row in rows])]
+    answers = [row["gold"] if isinstance(row["gold"], list) else [row["gold"]] for row in rows]
+    correct = [grade.correct for grade in grader.grade(solutions, answers)]
     assert correct == [bool(row["expected_equal"]) for row in rows]
 
 
