@@ -17,7 +17,7 @@ from e1_trl.answers.kinds import PROGRAMS, Row
 from e1_trl.answers.programs.asking import STARTER, ask_program
 from e1_trl.answers.programs.humanevalplus import humaneval_suite
 from e1_trl.answers.programs.livecodebench import Window
-from e1_trl.answers.programs.rows import read_answer
+from e1_trl.answers.programs.rows import CHECKER, read_answer
 from e1_trl.answers.programs.sandbox.box import Box, Limits
 from e1_trl.answers.programs.sandbox.command import SandboxError
 from e1_trl.answers.programs.sandbox.isolation import choose
@@ -80,7 +80,7 @@ def leetcode(row: Row) -> Task:
 
 
 def codeforces(row: Row) -> Task:
-    """Of open-r1/codeforces the official tests, with the checker, where they are whole; else the statement's samples.
+    """Of open-r1/codeforces the official tests where they are whole; else the statement's samples.
 
     Raises:
         ValueError: there is no statement, or the program would not read stdin.
@@ -110,7 +110,7 @@ def codeforces(row: Row) -> Task:
             samples = row["examples"] or []
             pairs = [(each["input"], each["output"]) if isinstance(each, Mapping) else each for each in samples]
             tests, source = [{"input": given, "output": out} for given, out in pairs], SAMPLE_TESTS
-    suite = read_answer({"tests": tests, "generated_checker": row.get("generated_checker")}, "tests", ALL)
+    suite = read_answer({"tests": tests, CHECKER: row.get(CHECKER)}, "tests", ALL)
     name = row.get("problem_id") or row.get("id")
     return Task(problem, request, suite, name and str(name).replace("/", ""), source=source)
 

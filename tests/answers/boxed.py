@@ -47,7 +47,7 @@ def named(suite: Suite) -> list[str]:
 
 
 def looking_for(text: str) -> str:
-    """A program that has as `found` where it sees the text: in frames, objects, descriptors and files.
+    """A program that has as `found` where it sees the text: in frames, objects and descriptors.
 
     It has the text backwards, so that it does not find its own words.
     """
@@ -62,22 +62,14 @@ for held in gc.get_objects():
 for descriptor in range(3, 64):
     try: seen.append(os.read(descriptor, 10**6))
     except OSError: pass
-for name in ("input.txt", "correct_output.txt", "submission_output.txt", "checker.py"):
-    try: seen.append(open(name).read())
-    except OSError: pass
 texts = [item if type(item) is str else item.decode("latin-1") for item in seen if type(item) in (str, bytes)]
 found = [text[-99:] for text in texts if backwards in text[::-1]]
 """
 
 
 def outcome(
-    grader: ProgramGrader,
-    source: str,
-    tests: Any,
-    rule: Rule = Rule.EXACT,
-    call: str | None = None,
-    checker: str | None = None,
+    grader: ProgramGrader, source: str, tests: Any, rule: Rule = Rule.EXACT, call: str | None = None
 ) -> Outcome:
     """How the grading of one program by tests in a shape of `read_suite` ends."""
-    (grade,) = grader.grade([fenced(source)], [named(read_suite(tests, rule, call, checker))])
+    (grade,) = grader.grade([fenced(source)], [named(read_suite(tests, rule, call))])
     return grade.outcome

@@ -1,5 +1,6 @@
 """Programs graded by running them: outcomes, real reference solutions, and what other graders get wrong."""
 
+import gzip
 import json
 import pickle
 import time
@@ -17,7 +18,7 @@ from e1_trl.answers.programs.formats import read_suite
 from e1_trl.answers.programs.grader import ProgramGrader, program
 from e1_trl.answers.programs.sandbox.box import Box, Limits
 from e1_trl.answers.programs.sandbox.command import SandboxError
-from e1_trl.answers.programs.suite import Rule
+from e1_trl.answers.programs.suite import Case, Rule, Suite
 from e1_trl.answers.programs.suites import Suites
 
 BLOCKS = [
@@ -186,7 +187,7 @@ def test_no_suite_is_an_error(grader: ProgramGrader) -> None:
 
 
 def test_a_suite_is_kept_once_under_its_digest_and_a_damaged_one_is_named(tmp_path: Path) -> None:
-    suites, suite = Suites(tmp_path / "suites"), read_suite(FUNCTION, Rule.TOLERANT, checker="print(1)\n")
+    suites, suite = Suites(tmp_path / "suites"), read_suite(FUNCTION, Rule.TOLERANT)
     name = suites.add(suite)
     assert suites.add(suite) == name != suites.add(suite.chosen(3)) and suites[name] == suite
     first, second = sorted(
@@ -194,8 +195,20 @@ def test_a_suite_is_kept_once_under_its_digest_and_a_damaged_one_is_named(tmp_pa
     )
     assert name in suites and "suite:" + "0" * 16 not in suites
     first.write_bytes(second.read_bytes()[:-9])
-    with pytest.raises(ValueError, match=r"the tests of a program, is damaged .*; delete it"):
+    with pytest.raises(ValueError, match=r"the tests of a program, cannot be used .*; delete it"):
         suites[name]
+
+
+def test_a_suite_is_called_as_older_versions_did_and_one_of_theirs_with_a_checker_is_refused(tmp_path: Path) -> None:
+    suites, suite = Suites(tmp_path), Suite((Case("1", ("2",)),))
+    name = suites.add(suite)
+    assert name == "suite:26a3049eee6e03fa"
+    (file,) = tmp_path.iterdir()
+    record = json.loads(gzip.decompress(file.read_bytes()))
+    file.write_bytes(gzip.compress(json.dumps({**record, "checker": "print(1)"}).encode()))
+    with pytest.raises(ValueError, match=r"cannot be used \(a checker .*, and none is run\); delete it$") as error:
+        suites[name]
+    assert "\n" not in str(error.value)
 
 
 def test_it_is_pickled_by_its_settings(grader: ProgramGrader) -> None:

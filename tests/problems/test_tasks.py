@@ -114,21 +114,17 @@ SUM = {
 }
 OFFICIAL = {
     "id": "1/B",
-    "description": "Name a divisor of n.",
+    "description": "Halve n.",
     "input_format": "n",
-    "output_format": "A divisor.",
+    "output_format": "Its half.",
     "tags": ["math"],
     "time_limit": 1.5,
     "memory_limit": 256.0,
-    "examples": [{"input": "6\n", "output": "2\n"}],
+    "examples": [{"input": "6\n", "output": "3\n"}],
     "input_mode": "stdio",
     "official_tests_complete": True,
-    "official_tests": [{"input": "6\n", "output": "2\n"}, {"input": "7\n", "output": "1\n"}],
-    "generated_checker": (
-        "import sys\n"
-        "given, _, said = (open(name).read() for name in sys.argv[1:])\n"
-        "print(int(said.strip().isdigit() and int(said) > 0 and int(given) % int(said) == 0))\n"
-    ),
+    "official_tests": [{"input": "6\n", "output": "3\n"}, {"input": "8\n", "output": "4\n"}],
+    "generated_checker": None,
 }
 
 
@@ -145,19 +141,22 @@ def test_codeforces_says_when_only_the_samples_are_there_and_uses_the_official_t
     problems, title = load_benchmark("codeforces", written(tmp_path, "codeforces", OFFICIAL))
     assert (title, problems["key"][:]) == ("codeforces-official-tests", ["1B"])
     assert "Time Limit: 1500 ms" in problems["prompt"][0][0]["content"]
-    solutions = [block("print(input())"), block("print(1)"), block("print(4)")]
-    grades = grader.grade(solutions, problems["answers"][:] * 3)
-    assert [grade.outcome for grade in grades] == [Outcome.CORRECT, Outcome.CORRECT, Outcome.WRONG]
+    solutions = [block("print(int(input()) // 2)"), block("print(3)")]
+    grades = grader.grade(solutions, problems["answers"][:] * 2)
+    assert [grade.outcome for grade in grades] == [Outcome.CORRECT, Outcome.WRONG]
 
-    cut = {**OFFICIAL, "official_tests_complete": False, "input_format": None, "generated_checker": None, "tags": None}
+    cut = {**OFFICIAL, "official_tests_complete": False, "input_format": None, "tags": None}
     problems, title = load_benchmark("codeforces", written(tmp_path, "codeforces", OFFICIAL, cut))
     assert title == "codeforces-sample-tests"
     assert [len(Suites()[name].cases) for (name,) in problems["answers"]] == [2, 1]
     assert "None" not in problems["prompt"][1][0]["content"]
     files = {**OFFICIAL, "input_mode": "file"}
-    many = written(tmp_path, "codeforces", *[OFFICIAL] * 250, {**OFFICIAL, "description": None}, files)
-    problems, title = load_benchmark("codeforces", many)
-    assert (len(problems), title) == (250, "codeforces-official-tests")
+    checked = {**OFFICIAL, "generated_checker": "print(1)"}
+    unusable = ({**OFFICIAL, "description": None}, files, checked)
+    problems, title = load_benchmark("codeforces", written(tmp_path, "codeforces", *[OFFICIAL] * 300, *unusable))
+    assert (len(problems), title) == (300, "codeforces-official-tests")
+    with pytest.raises(ValueError, match=r"1 of 2 rows .*row 1: ValueError: generated_checker says .*; max_unusable"):
+        load_benchmark("codeforces", written(tmp_path, "codeforces", OFFICIAL, checked))
 
 
 def test_leetcode_is_read_as_it_lies_on_the_hub(tmp_path: Path, grader: Grader) -> None:

@@ -19,14 +19,13 @@ from e1_trl.answers.programs.suite import Case, Rule, Suite
 INTEGER = re.compile(r"0|-?[1-9]\d{0,99}", re.ASCII)
 
 
-def read_suite(tests: Any, rule: Rule, call: str | None = None, checker: str | None = None) -> Suite:
+def read_suite(tests: Any, rule: Rule, call: str | None = None) -> Suite:
     """The suite in any of the shapes above.
 
     Args:
         tests: what a dataset has.
         rule: when an output is right.
         call: the function that is called, where the tests do not name it.
-        checker: the program that says what is right instead of the rule, as `generated_checker` in open-r1/codeforces.
 
     Raises:
         ValueError: one line about what is wrong with it.
@@ -37,13 +36,13 @@ def read_suite(tests: Any, rule: Rule, call: str | None = None, checker: str | N
             case {"type": "assert", "code": code}:
                 if call is None:
                     raise ValueError("assertions do not name the function that they test")
-                return Suite(tuple(_asserted(code)), call.rpartition(".")[2], rule, checker)
+                return Suite(tuple(_asserted(code)), call.rpartition(".")[2], rule)
             case Mapping():
                 name = tests.get("fn_name") or None
                 kind = "function_call" if name else "stdin"
                 pairs = zip(tests["inputs"], tests["outputs"], strict=True)
                 listed = [{"type": kind, "fn_name": name, "input": given, "output": out} for given, out in pairs]
-        return Suite(*_listed(listed, call), rule, checker)
+        return Suite(*_listed(listed, call), rule)
     except (KeyError, TypeError, AttributeError, RecursionError, SyntaxError) as error:
         raise ValueError(f"tests of an unknown shape ({type(error).__name__}: {error}): {str(tests)[:80]}") from error
 

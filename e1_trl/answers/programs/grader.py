@@ -1,7 +1,7 @@
 """Grades programs by running them on tests, in boxes that they cannot leave.
 
 A program is the last Python block of a solution. Its inputs go into the box, and bytes come out; what is expected is
-compared here, unless the tests bring a checker.
+compared here.
 """
 
 import logging
@@ -16,11 +16,9 @@ from functools import lru_cache
 from typing import ClassVar
 
 from e1_trl.answers.grade import PROGRAM_FAULTS, Grade, Grader, Outcome, grader_version
-from e1_trl.answers.programs import checkers
 from e1_trl.answers.programs.sandbox.box import Box, End, Limits, Run
 from e1_trl.answers.programs.sandbox.command import Isolation, SandboxError
 from e1_trl.answers.programs.sandbox.isolation import choose
-from e1_trl.answers.programs.suite import Case, Suite
 from e1_trl.answers.programs.suites import Suites
 
 logger = logging.getLogger(__name__)
@@ -167,33 +165,15 @@ class _Boxes:
             patience = replace(limits, wall=min(limits.wall, limits.cpu + waiting))
             run = self._run(_bytes(source), _bytes(case.input), patience, suite.call)
             took = time.monotonic() - began
-            outcome = Outcome.UNGRADED if run is None else self._outcome(run, case, suite, limits)
-            if run is None or outcome is not Outcome.CORRECT:
-                return Grade(outcome, source)
+            if run is None:
+                return Grade(Outcome.UNGRADED, source)
+            if run.end is not End.EXITED:
+                return Grade(Outcome(run.end.value), source)
+            if not suite.accepts(case, run.stdout, run.answer):
+                return Grade(Outcome.WRONG, source)
             cpu -= run.cpu
             waiting -= took - run.cpu
         return Grade(Outcome.CORRECT, source)
-
-    def _outcome(self, run: Run, case: Case, suite: Suite, limits: Limits) -> Outcome:
-        """Whether what came out of a test is right, by the checker if there is one.
-
-        A checker may fail on what no checker expects, and that would be a way out of being wrong: so where it fails, it
-        is tried on the expected output, and only if it fails there, too, it is the checker's fault.
-        """
-        if run.end is not End.EXITED:
-            return Outcome(run.end.value)
-        if suite.checker is None:
-            return Outcome.CORRECT if suite.accepts(case, run.stdout, run.answer) else Outcome.WRONG
-        if suite.call is not None and not run.answer:  # nothing was returned: nothing to check
-            return Outcome.WRONG
-        outcome = self._checked(suite.checker, case, run.stdout if suite.call is None else run.answer, limits)
-        if outcome is not Outcome.UNGRADED:
-            return outcome
-        known = self._checked(suite.checker, case, _bytes(case.expected[0]), limits)
-        return Outcome.WRONG if known is Outcome.CORRECT else Outcome.UNGRADED
-
-    def _checked(self, checker: str, case: Case, output: bytes, limits: Limits) -> Outcome:
-        return checkers.verdict(self._run(checkers.MAIN, checkers.request(checker, case, output), limits))
 
     def _run(self, program: bytes, stdin: bytes, limits: Limits, call: str | None = None) -> Run | None:
         """One run; None if two boxes in a row broke, which no program should bring about."""

@@ -17,19 +17,6 @@ logger = logging.getLogger(__name__)
 
 REFERENCE = "ref_func"
 ROOT = "find_zero"
-# |poly(x)| <= 1e-4, as evalplus/eval/__init__.py has it. What was returned may be hostile: a float takes at most 24
-# characters, and what is much longer is not read.
-IS_ROOT = """
-import json, math, sys
-
-given, _, returned = (open(name).read() for name in sys.argv[1:])
-(coefficients,) = json.loads(given)["positional"]
-try:
-    x = json.loads(returned) if len(returned) <= 40 else math.nan
-    print(int(abs(sum(factor * math.pow(x, power) for power, factor in enumerate(coefficients))) <= 1e-4))
-except (ValueError, TypeError, OverflowError):
-    print(0)
-"""
 # A reference that ends so is right, and slow or long: no program should be held to it.
 OVER_THE_LIMITS = {End.TIMED_OUT, End.OUT_OF_MEMORY, End.TOO_MUCH_OUTPUT}
 
@@ -58,7 +45,7 @@ def humaneval_suite(code: str, name: str, box: Box, limits: Limits) -> Suite:
     if name == ROOT:
         pairs = zip(_literal(tree, "inputs"), _literal(tree, "results"), strict=True)
         cases = tuple(Case(arguments(given), (as_json(result),)) for given, result in pairs)
-        return Suite(cases, name, Rule.TOLERANT, IS_ROOT)
+        return Suite(cases, name, Rule.ROOT)
     if any(isinstance(node, ast.FunctionDef) and node.name == REFERENCE for node in tree.body):
         check_helper(tree)
         return Suite(_by_reference(tree, name, box, limits), name, Rule.TOLERANT)

@@ -14,6 +14,7 @@ from e1_trl.answers.programs.formats import read_suite
 from e1_trl.answers.programs.suite import Rule, Suite
 
 SOLUTIONS = "solutions"  # DeepCoder's column
+CHECKER = "generated_checker"  # open-r1/codeforces's column
 LONGEST = 200  # characters of a message
 
 
@@ -21,12 +22,14 @@ def read_answer(row: Mapping[str, Any], column: str, count: int) -> Suite:
     """The tests of a row: a suite of at most so many tests (0: all), those with the longest inputs.
 
     The function to call is named by the tests, by the column `entry_point`, or by `func_name` in `metadata`. A row as
-    LiveCodeBench publishes it has its tests in two columns, of which either may be named. A checker in the column
-    `generated_checker`, as open-r1/codeforces has it, says what is right.
+    LiveCodeBench publishes it has its tests in two columns, of which either may be named.
 
     Raises:
-        ValueError: one line about what is wrong with the tests.
+        ValueError: one line about what is wrong with the tests; or several outputs are right, and the column
+            `generated_checker` has the program that says which, as in open-r1/codeforces.
     """
+    if row.get(CHECKER):
+        raise ValueError(f"{CHECKER} says which of several outputs are right, and e1_trl runs no checker")
     tests = livecodebench.tests_of(row) if column in livecodebench.TESTS else row[column]
     try:
         tests = json.loads(tests) if isinstance(tests, str) else tests
@@ -35,7 +38,7 @@ def read_answer(row: Mapping[str, Any], column: str, count: int) -> Suite:
     # LiveCodeBench compares exactly; in the other sets, a number may be rounded otherwise.
     exact = isinstance(tests, list) and any(isinstance(test, dict) and "testtype" in test for test in tests)
     try:
-        suite = read_suite(tests, Rule.EXACT if exact else Rule.TOLERANT, _called(row), row.get("generated_checker"))
+        suite = read_suite(tests, Rule.EXACT if exact else Rule.TOLERANT, _called(row))
     except ValueError as error:
         raise ValueError(str(error)[:LONGEST]) from error  # it quotes tests, which are megabytes
     return suite.chosen(count)

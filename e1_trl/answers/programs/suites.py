@@ -15,6 +15,7 @@ from pathlib import Path
 from e1_trl.answers.programs.suite import Case, Rule, Suite
 
 PREFIX = "suite:"
+NO_CHECKER = {"checker": None}  # of which the names in tables of answers are digests, too
 
 
 class Suites:
@@ -33,7 +34,7 @@ class Suites:
 
     def add(self, suite: Suite) -> str:
         """Keep a suite; returns its name."""
-        written = json.dumps(asdict(suite), separators=(",", ":")).encode()
+        written = json.dumps({**asdict(suite), **NO_CHECKER}, separators=(",", ":")).encode()
         name = PREFIX + hashlib.sha256(written).hexdigest()[:16]
         if name not in self:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -49,7 +50,8 @@ class Suites:
         """The suite of this name.
 
         Raises:
-            ValueError: there is none, or its file is damaged; one line that says what to do.
+            ValueError: there is none, or its file is damaged, or has a checker, as older versions wrote them; one line
+                that says what to do.
         """
         if name not in self:
             raise ValueError(
@@ -58,10 +60,13 @@ class Suites:
             )
         try:
             record = json.loads(gzip.decompress(self._file(name).read_bytes()))
+            if record.get("checker") is not None:
+                raise ValueError("a checker says which outputs are right, and none is run")
             cases = tuple(Case(case["input"], tuple(case["expected"])) for case in record["cases"])
-            return Suite(cases, record["call"], Rule(record["rule"]), record.get("checker"))
+            return Suite(cases, record["call"], Rule(record["rule"]))
         except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
-            raise ValueError(f"{self._file(name)}, the tests of a program, is damaged ({error}); delete it") from error
+            file = self._file(name)
+            raise ValueError(f"{file}, the tests of a program, cannot be used ({error}); delete it") from error
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name.removeprefix(PREFIX)}.json.gz"
