@@ -16,7 +16,7 @@ from conftest import BASE, ROOT
 from e1_trl import cli
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import Trained
-from e1_trl.evaluation.arguments import Model, parse
+from e1_trl.evaluation.arguments import Model
 from e1_trl.recipes import resource
 from e1_trl.training.launch import command
 
@@ -86,25 +86,6 @@ def test_an_unknown_command_is_named_in_one_line() -> None:
     known = "train, plan, smoke, validate, eval, report, exclude, card, merge, curve"
     assert done.stderr == f"e1: there is no command 'evaluate', only {known}\n"
     assert e1("compare").stderr.startswith("e1 compare is no longer a command; e1 eval takes several models")
-
-
-@pytest.mark.slow
-def test_the_names_for_library_users_are_imported_when_asked_for() -> None:
-    done = python(
-        "import sys, e1_trl; assert 'trl' not in sys.modules and e1_trl.__all__ == ['E1Config', 'E1Trainer']\n"
-        "from e1_trl import E1Config, E1Trainer\n"
-        "import trl; assert issubclass(E1Config, trl.GRPOConfig) and issubclass(E1Trainer, trl.GRPOTrainer)\n"
-        "assert not hasattr(e1_trl, 'E2Config')"
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_recipe_is_named_or_given_as_a_path(tmp_path: Path) -> None:
-    assert resource("recipes", "E1-Math-1.5B") == ROOT / "recipes" / "E1-Math-1.5B.yaml"
-    assert resource("accelerate_configs", "zero3") == ROOT / "accelerate_configs" / "zero3.yaml"
-    own = tmp_path / "own.yaml"
-    own.write_text("max_steps: 3\n")
-    assert resource("recipes", str(own)) == own
 
 
 def test_an_unknown_recipe_or_accelerate_configuration_is_one_line_with_the_known_ones(tmp_path: Path) -> None:
@@ -217,40 +198,6 @@ def test_a_process_that_was_killed_is_named_in_a_line(accelerate_config: str, tm
     rank = 0 if accelerate_config == "cpu" else 1
     said = f"e1 train: process {rank} was killed by SIGKILL, as where memory runs out"
     assert done.returncode == 1 and done.stderr.splitlines()[-1] == said and "Traceback" not in done.stderr
-
-
-def test_a_model_is_named_with_its_revision_and_a_folder_as_it_is_called(tmp_path: Path) -> None:
-    assert Model.parse("a/E1@step-200") == Model("a/E1", "step-200")
-    assert Model.parse("a/E1") == Model("a/E1")
-    folder = tmp_path / "E1@home"
-    folder.mkdir()
-    assert Model.parse(f"{folder}/") == Model(str(folder))
-
-
-def test_two_models_never_share_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    models = ["a/E1", "b/E1", "b/E1@v1", "b/E1@v2", "E1", ".", "../E1", f"{tmp_path}/E1"]
-    folders = {Model.parse(text).folder for text in models}
-    assert len(folders) == len(models)
-    assert not any("/" in folder or folder.startswith(".") for folder in folders)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--model", "a", "a@", "--output", "x"], "two of the models have one name: a a"),
-        (["--model", "a/b", "a--b", "--output", "x"], "two of the models have one name: a/b a--b"),
-        (
-            ["--model", "a", "b", "--output", "x", "--revision=v1"],
-            "several models need output, and no name or revision",
-        ),
-        (["--model", "a", "b", "--output", "x", "--name", "b"], "several models need output, and no name or revision"),
-        (["--model", "a", "b"], "several models need output, and no name or revision; write MODEL@REVISION"),
-    ],
-)
-def test_models_that_cannot_be_evaluated_together_are_one_line(arguments: list[str], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        parse([*arguments, "--benchmark", "amc"])
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from e1_trl.training.config import E1Config, E1ScriptArguments
 from e1_trl.training.launch import command
 from tests.reduced import smoke, substitutions
 from tests.reduced.__main__ import DOCUMENT, LOCAL_TOKENIZER, RESULTS, main, missing, outcome, read
-from tests.reduced.case import ALTERNATIVES, Case, cases
+from tests.reduced.case import Case, cases
 from tests.reduced.found import Found, outcomes
 from tests.reduced.run import RunError, e1, prepare, train
 from tests.reduced.stand_ins import HEAD, reduced
@@ -100,13 +100,6 @@ def test_no_field_of_a_recipe_changes_but_the_substituted_ones(case: Case) -> No
     ):
         rollouts = recipe["per_device_train_batch_size"] * recipe["gradient_accumulation_steps"]
         assert recipe["generation_batch_size"] == substitutions.STEPS * rollouts * accelerate["num_processes"]
-
-
-@pytest.mark.parametrize("recipe", ALTERNATIVES)
-def test_a_recipe_says_itself_what_to_pass_under_another_accelerate_configuration(recipe: str) -> None:
-    comments = (ROOT / "recipes" / f"{recipe}.yaml").read_text().replace("\n#", "")
-    for accelerate_config, passed in ALTERNATIVES[recipe].items():
-        assert accelerate_config in comments and " ".join(options(passed)) in comments
 
 
 def test_what_cannot_be_run_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -83,11 +83,6 @@ def test_unlimited_budgets_are_bounded_by_the_context_alone() -> None:
         assert 3 + len(completion.token_ids) == 100
 
 
-def test_a_prompt_that_leaves_no_room_for_the_budget_is_refused() -> None:
-    with pytest.raises(ValueError, match="prompt of 90 tokens with budget 8\\+8"):
-        Rollout([3] * 90, Budget(8, 8), Close(MARKER, 100))
-
-
 @pytest.mark.parametrize(
     ("marker", "graded"),
     [(MARKER, [5, EOS]), (PIECES, [5, EOS]), (LONG_MARKER, [9, 5, EOS]), (WORDS, [7, 8, 5, EOS])],
@@ -98,13 +93,6 @@ def test_what_is_graded_is_all_that_follows_the_marker(marker: Marker, graded: l
     closed = complete([4, CLOSE], [5], Budget(3, 10), marker)
     assert closed.graded_ids == closed.solution_ids == [5, EOS]
     assert complete([4, EOS], [5], Budget(3, 10), marker).graded_ids == []
-
-
-def test_without_log_probabilities_the_completion_has_none() -> None:
-    rollout = Rollout([3], Budget(4, 4), Close(MARKER, 100))
-    rollout.receive(Segment([4] * 4, Stop.LENGTH))
-    rollout.receive(Segment([5, EOS], Stop.EOS))
-    assert rollout.completion.logprobs is None and rollout.completion.loss_mask == [1] * 4 + [0] + [1] * 2
 
 
 def test_parts_that_do_not_add_up_are_refused() -> None:

@@ -102,15 +102,6 @@ def test_near_duplicates_land_on_one_side_at_any_seed_and_in_any_order() -> None
         assert (held, rest) == hold_out(problems[::-1], 6, seed)
 
 
-@pytest.mark.slow
-@needs_problems
-def test_a_thousand_real_problems_are_held_out_and_none_has_a_twin_in_training() -> None:
-    problems = read(FILES)
-    held, rest = hold_out(problems, 1000, 17)
-    assert len(held) == 1000 and len(rest) == len(problems) - 1000
-    assert not overlapping(held, rest)
-
-
 def test_equations_are_found_where_one_alone_gives_the_answer() -> None:
     distracted = find(Problem("Joan found 70 shells and 31 crabs. She gave Sam 27 shells. How many are left?", "43"))
     assert distracted is not None and distracted.steps == ["70-27=43"]

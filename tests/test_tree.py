@@ -134,15 +134,6 @@ def test_no_two_requests_are_called_the_same_and_a_resumed_run_calls_them_as_bef
     assert called(again).items() <= called(asked).items()
 
 
-def test_other_problems_and_samples_are_called_otherwise() -> None:
-    shared, names = setting(), set()
-    for problem, sample in ((0, 0), (0, 1), (1, 0)):
-        tree: Tree[Cell] = Tree(problem, sample, shared.close.marker, shared.decode)
-        start(tree, Cell("separate", Budget(4, 3)), PROMPT, shared)
-        names |= {request.name for _, request in tree.requests()}
-    assert len(names) == 3
-
-
 def test_what_is_left_of_a_lost_thought_is_not_put_behind_another() -> None:
     wanted = cells(["separate"], [Budget(4, 4), Budget(12, 4)])
     seeds = [seed for seed in range(100) if any(leg.start for leg in grow(wanted, setting(), seed)[1])]
@@ -161,16 +152,6 @@ def test_a_long_thought_is_sampled_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
     parts = [grow(wanted, setting(), seed) for seed in range(20)]
     assert [results for results, _ in parts] == whole
     assert max(len(leg.token_ids) for _, legs in parts for leg in legs) == 3
-
-
-@given(st.integers(0, 10**6), st.integers(1, 40))
-@settings(max_examples=100, deadline=None)
-def test_truncation_and_unconstrained_are_read_off_the_same_samples(seed: int, total: int) -> None:
-    wanted = [Cell("truncation", Budget(total - 1, 1)), Cell("unconstrained", Budget(None, None))]
-    results, _ = grow(wanted, setting(), seed)
-    cut, whole = results[wanted[0]], results[wanted[1]]
-    assert cut.token_ids == whole.token_ids[:total]
-    assert whole.forced_tokens == cut.forced_tokens == 0
 
 
 def test_s1_puts_wait_in_place_of_an_early_close_and_accepts_the_last_one() -> None:

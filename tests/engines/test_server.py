@@ -15,6 +15,7 @@ from typing import Any
 
 import openai
 import pytest
+from accelerate import Accelerator
 from conftest import BASE, SERVED_CONTEXT, options
 from transformers import AutoTokenizer
 from vllm import LLM
@@ -26,6 +27,7 @@ from e1_trl.budget import Budget, Close, Marker
 from e1_trl.checkpoints.budget_file import Trained
 from e1_trl.checkpoints.model_card import Details
 from e1_trl.checkpoints.origin import Origin
+from e1_trl.engines.colocated import ServedEngine
 from e1_trl.engines.engine import EngineError, SamplingSettings, run
 from e1_trl.engines.local import LocalEngine
 from e1_trl.engines.openai import ServedModel
@@ -132,12 +134,6 @@ def test_a_server_that_lacks_something_is_refused_in_one_line(server: openai.Ope
         with pytest.raises(EngineError, match=expected) as error:
             engine(address, model, Close(MARKER, context))
         assert "\n" not in str(error.value)
-
-
-def test_a_refused_request_raises_and_is_not_retried_forever(server: openai.OpenAI) -> None:
-    too_long = Request([2] * 1000, 8, stop_at_marker=True)
-    with pytest.raises(EngineError, match="the server refused a request"):
-        engine(str(server.base_url), "nano", Close(MARKER, SERVED_CONTEXT)).serve([(0, too_long)], lambda *_: [])
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -262,27 +258,34 @@ def test_a_whole_batch_is_in_flight_at_once_though_few_files_may_be_open() -> No
     assert sorted(answered) == sorted([*range(batch), *range(batch)])
 
 
-def test_every_request_of_a_training_has_a_seed_of_its_own_and_none_where_servers_take_none() -> None:
-    def seeds(*generations: tuple[int, ...], seed: int | None = 42) -> list[int | None]:
+def test_every_request_of_a_training_has_a_seed_of_its_own_and_a_resumed_one_the_same() -> None:
+    def seeds(*generations: tuple[bool, int, int], seed: int = 42) -> list[int | None]:
         stub = Stub(lambda first: 200)
         for generation in generations:  # the thinking is one token, the solution another
-            run(stub.engine(seed=seed), [Rollout([7], Budget(1, 1), Close(MARKER, 100)) for _ in range(8)], generation)
+            rollouts = [Rollout([7], Budget(1, 1), Close(MARKER, 100)) for _ in range(8)]
+            ServedEngine(Accelerator(cpu=True), stub.engine(seed=seed)).complete(rollouts, generation)
         return stub.seeds
 
-    drawn = seeds((0, 1), (0, 2), (1, 1))
-    assert len(drawn) == len(set(drawn)) == 3 * 8 * 2
-    assert set(seeds((0, 2), (1, 1))) < set(drawn) and not set(seeds((0, 1), seed=43)) & set(drawn)
-    assert seeds((0, 1), seed=None) == [None] * 16
+    drawn = seeds((True, 0, 1), (True, 0, 2), (True, 1, 1), (False, 1, 1))
+    assert len(drawn) == len(set(drawn)) == 4 * 8 * 2
+    assert set(seeds((True, 0, 2), (True, 1, 1))) < set(drawn) and not set(seeds((True, 0, 1), seed=43)) & set(drawn)
 
 
-def test_an_evaluation_asks_a_server_without_seeds_if_it_is_told_to(nano_data: Path, tmp_path: Path) -> None:
-    stub = Stub(lambda first: 200)
-    asked = ["--base_url", stub.url, "--served_model_name", "m", "--methods", "separate", "--budgets", "1+1"]
-    asked += ["--max_problems", 2, "--samples", 2, "--max_model_length", 100]
-    evaluate(prepare(parse(options(nano_data, tmp_path / "without", *asked, "--request_seeds", "false"))))
-    assert stub.seeds == [None] * 8
-    evaluate(prepare(parse(options(nano_data, tmp_path / "with", *asked))))
-    assert len(set(stub.seeds[8:])) == 8
+def test_every_request_of_an_evaluation_has_a_seed_of_its_own_whenever_it_is_added_or_none(
+    nano_data: Path, tmp_path: Path
+) -> None:
+    def seeds(name: str, samples: int, *more: object) -> list[int | None]:
+        stub = Stub(lambda first: 200)
+        asked = ["--base_url", stub.url, "--served_model_name", "m", "--methods", "separate", "--budgets", "1+1"]
+        asked += ["--max_problems", 2, "--max_model_length", 100, "--samples", samples, *more]
+        evaluate(prepare(parse(options(nano_data, tmp_path / name, *asked))))
+        return stub.seeds
+
+    at_once = seeds("at-once", 2)
+    assert len(at_once) == len(set(at_once)) == 8
+    assert {*seeds("grown", 1), *seeds("grown", 2)} == set(at_once)  # by another server, too, as one that restarted
+    assert not set(seeds("other", 2, "--seed", 1)) & set(at_once)
+    assert seeds("without", 2, "--request_seeds", "false") == [None] * 8
 
 
 def test_requests_that_follow_wait_for_room() -> None:

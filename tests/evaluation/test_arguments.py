@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from e1_trl.evaluation.arguments import parse, slug
+from e1_trl.evaluation.arguments import Model, parse
 
 NEEDED = ["--model", "someone/model", "--budgets", "8+8"]
 
@@ -36,16 +36,43 @@ def test_an_unknown_argument_is_named(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_folder_is_named_after_model_revision_and_problems_or_by_the_command() -> None:
-    assert len({slug("b/e1", revision) for revision in (None, "v1", "refs/pr/1")}) == 3
-    assert "/" not in slug("b/e1", "refs/pr/1")
     folder = parse([*NEEDED, "--benchmark", "amc", "--revision", "v1"]).folder
     assert folder == Path("runs/evaluations/someone--model@v1-amc")
     assert parse([*NEEDED, "--benchmark", "amc", "--output", "here"]).folder == Path("here")
 
 
-def test_a_folder_is_called_as_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server knows it by that name."""
+def test_a_model_is_named_with_its_revision_and_a_folder_as_it_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("model").mkdir()
-    arguments = parse(["--model", "./model/", "--benchmark", "aime2024", "--budgets", "16+16"])
-    assert arguments.weights.path == "./model/"
+    Path("E1@home").mkdir()
+    assert list(map(Model.parse, ("a/E1@step-200", "a/E1"))) == [Model("a/E1", "step-200"), Model("a/E1")]
+    assert Model.parse("E1@home/") == Model("E1@home")
+    arguments = parse(["--model", "./E1@home/", "--benchmark", "aime2024", "--budgets", "16+16"])
+    assert arguments.weights == Model("./E1@home/")  # by which a server knows it
+
+
+def test_two_models_never_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    models = ["a/E1", "b/E1", "b/E1@v1", "b/E1@v2", "b/E1@refs/pr/1", "E1", ".", "../E1", f"{tmp_path}/E1"]
+    folders = {Model.parse(text).folder for text in models}
+    assert len(folders) == len(models)
+    assert not any("/" in folder or folder.startswith(".") for folder in folders)
+
+
+SEVERAL = "several models need output, and no name or revision; write MODEL@REVISION"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["a", "a@", "--output", "x"], "two of the models have one name: a a"),
+        (["a/b", "a--b", "--output", "x"], "two of the models have one name: a/b a--b"),
+        (["a", "b", "--output", "x", "--revision=v1"], SEVERAL),
+        (["a", "b", "--output", "x", "--name", "b"], SEVERAL),
+        (["a", "b"], SEVERAL),
+    ],
+)
+def test_models_that_cannot_be_evaluated_together_are_one_line(arguments: list[str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        parse(["--model", *arguments, "--benchmark", "amc"])

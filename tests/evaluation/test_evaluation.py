@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 import pytest
 from conftest import options, results, segments
-from scipy.stats import binomtest
 from vllm import LLM
 
 from e1_trl.answers.mathematics.grader import MathematicsGrader
@@ -105,27 +104,6 @@ def test_more_budgets_cost_only_what_is_missing_and_no_answer_is_graded_twice(
     evaluate(folder, *small, "--budgets", "16+16")
     evaluate(folder, *small, "--budgets", "64+16", "32+16", "--max_problems", 20, sampling=False)
     assert [(row["thinking_budget"], row["problems"]) for row in rows(folder)] == [(32, 32), (64, 32), (16, 32)]
-
-
-def test_shared_and_independent_samples_agree(evaluate: Evaluate, tmp_path: Path) -> None:
-    sampled = ["--budgets", "32+16", "64+16", "128+16", "--max_problems", 400, "--temperature", 1.0]
-    sampled += ["--methods", "separate"]
-    evaluate(tmp_path / "shared", *sampled)
-    evaluate(tmp_path / "apart", *sampled, "--independent", "true", "--seed", 1)
-    for ours, other in zip(rows(tmp_path / "shared"), rows(tmp_path / "apart"), strict=True):
-        assert ours["thinking_budget"] == other["thinking_budget"]
-        assert other["mean_thinking_tokens"] == pytest.approx(ours["mean_thinking_tokens"], rel=0.05)
-        for share in ("accuracy", "forced_ratio"):
-            pooled = (ours[share] + other[share]) / 2
-            # Two samples of one rate: a difference of more than four standard errors has odds of one to 15,000.
-            assert abs(ours[share] - other[share]) <= 4 * (2 * pooled * (1 - pooled) / 400) ** 0.5 + 1e-9
-        outcomes = ("accuracy", "wrong", "unevaluated", "unparseable", "censored")
-        assert sum(ours[share] for share in outcomes) == pytest.approx(1)
-        wilson = binomtest(round(ours["accuracy"] * 400), 400).proportion_ci(method="wilson")
-        assert (ours["ci_low"], ours["ci_high"]) == pytest.approx((wilson.low, wilson.high))
-    answers = samples.read(tmp_path / "shared")
-    prefixes = answers.pivot(index="problem", columns="thinking_budget", values="token_ids")
-    assert all(list(small[:32]) == list(large[:32]) for small, large in zip(prefixes[32], prefixes[128], strict=True))
 
 
 def test_every_method_has_its_rows_and_the_report_its_pictures(evaluate: Evaluate, tmp_path: Path) -> None:

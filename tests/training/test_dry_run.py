@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import BASE, ROOT
+from hub_stub import serving_hub
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerState
 from trl.trainer.utils import RepeatSampler
@@ -78,23 +79,27 @@ def test_the_number_of_steps_is_what_the_trainer_makes_of_the_dataset(
     assert trained == steps
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--reward_funcs", "acuracy"), "unknown reward 'acuracy'"),
-        (
-            ("--resume_from_checkpoint", "true", "--output_dir", "absent"),
-            "absent holds no whole checkpoint .with trainer_state.json. to resume from",
-        ),
+def test_a_bad_recipe_is_refused_in_one_line(nano_data: Path, tmp_path: Path) -> None:
+    for options, message in (
+        (("--resume_from_checkpoint", "true"), f"{tmp_path} holds no whole checkpoint .* to resume from"),
         (("--eval_benchmark", "aime", "--eval_budgets", "8+8"), "unknown benchmark 'aime'"),
-    ],
-)
-def test_a_bad_recipe_is_refused_in_one_line(
-    options: tuple[object, ...], message: str, nano_data: Path, tmp_path: Path
+    ):
+        with pytest.raises(SystemExit, match=f"^e1_trl.train: {message}") as error:
+            dry_run("--dataset_name", nano_data, "--output_dir", tmp_path, *options)
+        assert "\n" not in str(error.value)
+
+
+def test_a_training_that_could_not_upload_does_not_begin(
+    nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(SystemExit, match=f"^e1_trl.train: .*{message}") as error:
-        dry_run("--dataset_name", nano_data, "--output_dir", tmp_path, *options)
-    assert "\n" not in str(error.value)
+    with serving_hub() as hub:
+        hub.stand_in(monkeypatch)
+        hub.add("someone/e1", {"pytorch_model.bin": b"x"})
+        pushing = ("--dataset_name", nano_data, "--push_to_hub", "true", "--hub_model_id", "someone/e1")
+        said = r"^e1_trl.train: someone/e1 holds another model \(pytorch_model.bin\)[^\n]*$"
+        with pytest.raises(SystemExit, match=said):
+            main([str(part) for part in (*NANO, "--output_dir", tmp_path / "run", *pushing)])
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from e1_trl.training.config import E1Config
 from e1_trl.training.groups import Group, GroupReward
 from e1_trl.training.rewards import Accuracy, format_reward, make_rewards
 from e1_trl.training.trainer import E1Trainer
+from e1_trl.training.validation import Validation
 
 pytestmark = pytest.mark.engine
 
@@ -203,6 +204,34 @@ def test_what_the_grader_failed_on_is_in_no_mean_and_moves_nothing(
     assert (logged["reward"], logged["rewards/accuracy/mean"]) == ([1.5], [0.5])
     assert sum(logged["grading/ungraded"]) / len(logged["grading/ungraded"]) == 0.5
     assert sum(logged["reward/closed"]) / len(logged["reward/closed"]) == 1.5
+
+
+def test_a_validation_in_which_nothing_could_be_graded_is_no_accuracy_and_never_the_best(
+    trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Ungraded(Failing):
+        def grade(self, solutions: Sequence[str], references: Sequence[Sequence[str]]) -> list[Grade]:
+            return [Grade(Outcome.UNGRADED, None)] * len(solutions)
+
+    accuracy = "eval_budget/16+16/accuracy"
+    monkeypatch.setattr(trainer, "validation", None)
+    for name, value in (("metric_for_best_model", accuracy), ("greater_is_better", True)):
+        monkeypatch.setattr(trainer.args, name, value)
+    Validation(trainer, trainer.train_dataset.select(range(2)), [Budget(16, 16)], Ungraded())
+    assert not trainer._determine_best_metric(trainer.evaluate(), None)
+    (logged,) = [entry for entry in trainer.state.log_history if "eval_budget/16+16/forced_ratio" in entry]
+    assert accuracy not in logged and f"nothing could be graded, so there is no {accuracy}" in caplog.text
+
+
+def test_a_policy_that_computes_no_numbers_any_more_ends_the_training(
+    trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patch(monkeypatch, trainer, recorded(trainer, ["9", "</think>"], [], [r"\boxed{", "9", "}", "<|end|>"]))
+    batch = trainer._generate_and_score_completions([dict(trainer.train_dataset[0]) for _ in range(8)])
+    (weight, *_) = trainer.model.parameters()
+    monkeypatch.setattr(weight, "data", torch.full_like(weight, math.nan))
+    with pytest.raises(RuntimeError, match="step 0: the loss is NaN: the policy computes no numbers any more"):
+        trainer.compute_loss(trainer.model, batch)
 
 
 def test_a_reward_of_groups_sees_the_groups_of_a_generation(

@@ -160,12 +160,3 @@ def test_what_is_saved_on_the_way_is_uploaded_if_asked_and_the_finished_model_la
     assert last["model.safetensors"] == weights != last["checkpoint-1/model.safetensors"]
     assert "| steps | 2 |" in last["README.md"].decode() and "adapter_config.json" not in last
     assert not [path for path in last if "completions" in path]
-
-
-def test_a_training_that_could_not_upload_does_not_begin(hub: Hub, texts: Path, tmp_path: Path) -> None:
-    hub.add("someone/e1", {"pytorch_model.bin": b"x"})
-    process = launch(*pushing(texts), output=tmp_path / "run", data=texts)
-    process.wait()
-    (line,) = [line for line in printed(tmp_path / "run").splitlines() if line.startswith("e1_trl.train: ")]
-    assert "someone/e1 holds another model (pytorch_model.bin)" in line
-    assert process.returncode != 0 and not (tmp_path / "run").exists()
