@@ -24,8 +24,10 @@ def test_every_listed_name_is_there_with_its_parameters(module: str, owner: str,
         assert not parameters and re.search(rf"\b{name}\b[^=\n]* = ", inspect.getsource(place))
 
 
-def test_every_row_of_the_list_is_read() -> None:
+def test_every_row_of_the_list_is_read_and_what_is_pythons_is_there() -> None:
     assert len(LISTED) == TEXT.count("\n| `") and len(PYTHONS) == TEXT.count("\n- `")
+    for module, name in PYTHONS:
+        assert hasattr(importlib.import_module(module), name)
 
 
 def test_every_name_with_a_leading_underscore_in_the_code_is_our_own_or_listed() -> None:
@@ -39,8 +41,3 @@ def test_every_name_with_a_leading_underscore_in_the_code_is_our_own_or_listed()
                 (own if on_self and isinstance(node.ctx, ast.Store) else used).add(node.attr)
     listed = {name for _, _, name, _ in LISTED} | {name for _, name in PYTHONS}
     assert used - own - listed - {"_exit"} == set()  # os._exit is documented
-
-
-def test_every_listed_name_of_python_is_there() -> None:
-    for module, name in PYTHONS:
-        assert hasattr(importlib.import_module(module), name)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from e1_trl import tree
 from e1_trl.budget import Budget, Close, Marker
 from e1_trl.evaluation.methods import METHODS, MIXED, Cell, Question, Setting, cells
-from e1_trl.rollout import Completion, Request, Rollout, Segment, Stop, ThinkingEnd
+from e1_trl.rollout import Completion, Request, Rollout, Segment, Stop
 from e1_trl.tree import Branch, Kind, Leg, Tree
 
 MARKER, EOS, WAIT = 0, 1, 2
@@ -152,24 +152,6 @@ def test_a_long_thought_is_sampled_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
     parts = [grow(wanted, setting(), seed) for seed in range(20)]
     assert [results for results, _ in parts] == whole
     assert max(len(leg.token_ids) for _, legs in parts for leg in legs) == 3
-
-
-def test_s1_puts_wait_in_place_of_an_early_close_and_accepts_the_last_one() -> None:
-    seen = set()
-    for seed in range(200):
-        waits = 2
-        results, _ = grow([Cell("s1", Budget(40, 10))], setting(waits=waits), seed)
-        (answer,) = results.values()
-        thinking = answer.token_ids[: answer.thinking_tokens].tolist()
-        assert answer.thinking_tokens <= 40
-        inserted = sum(thinking[i : i + 2] == [WAIT, 3] for i in range(len(thinking) - 1))
-        assert MARKER not in thinking[:-1]
-        if answer.thinking_end is ThinkingEnd.CLOSED:
-            assert inserted >= waits or answer.thinking_tokens + 2 > 40
-        if answer.thinking_end is ThinkingEnd.FORCED:
-            assert answer.graded_ids[:2] == [9, 9] and answer.thinking_tokens == 40
-        seen.add(answer.thinking_end)
-    assert seen == {ThinkingEnd.CLOSED, ThinkingEnd.FORCED, ThinkingEnd.EOS}
 
 
 def test_a_marker_of_several_tokens_is_found_where_two_legs_meet() -> None:

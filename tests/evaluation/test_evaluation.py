@@ -158,7 +158,7 @@ def test_one_model_thinks_and_another_answers(evaluate: Evaluate, tmp_path: Path
         evaluate(tmp_path / "more", *sampled, *given, "--marker", ";")
 
 
-def test_a_folder_belongs_to_one_run_at_a_time_and_to_one_setting(
+def test_a_folder_belongs_to_one_run_at_a_time_and_grows_in_one_direction(
     evaluate: Evaluate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = ["--budgets", "16+16", "--methods", "separate", "--max_problems", 4]
@@ -175,8 +175,6 @@ def test_a_folder_belongs_to_one_run_at_a_time_and_to_one_setting(
     assert (tmp_path / "results.json").exists()
     with pytest.raises(StoreError, match=r"separate 16\+16 is there for 4 problems with 1 samples, and asked for 2"):
         evaluate(tmp_path, *small, "--max_problems", 2, "--samples", 2)
-    with pytest.raises(StoreError, match=r"holds an evaluation with sampling = .*0\.6.*this one has .*0\.9"):
-        evaluate(tmp_path, *small, "--temperature", 0.9)
 
 
 @pytest.mark.parametrize(

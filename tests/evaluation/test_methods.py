@@ -99,10 +99,14 @@ def test_s1_forces_the_close_and_the_words_that_ask_for_the_answer() -> None:
     assert tokens == [4] * 4 + [CLOSE, 8, 9] + [4] * 2 and end is ThinkingEnd.FORCED and truncated
 
 
-def test_s1_with_and_without_its_wait() -> None:
-    waited, end, _ = answer(Cell("s1", Budget(20, 4)), concise)
-    assert waited == [4, 4, 5, 4, 4, CLOSE, 3, EOS] and end is ThinkingEnd.CLOSED
-    assert answer(Cell("s1_no_wait", Budget(20, 4)), concise)[0] == [4, 4, CLOSE, 3, EOS]
+@pytest.mark.parametrize(
+    ("method", "thinking", "kept"),
+    [("s1", 20, [4, 4, 5, 4, 4]), ("s1", 3, [4, 4]), ("s1_no_wait", 20, [4, 4])],
+    ids=["once", "not where it would not fit", "never"],
+)
+def test_s1_puts_its_wait_in_place_of_an_early_close(method: str, thinking: int, kept: list[int]) -> None:
+    expected = ([*kept, CLOSE, 3, EOS], ThinkingEnd.CLOSED, False)
+    assert answer(Cell(method, Budget(thinking, 4)), concise) == expected
 
 
 def test_truncation_makes_nothing_of_an_unfinished_thought() -> None:

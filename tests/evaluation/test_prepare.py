@@ -1,13 +1,11 @@
 """What is checked and settled before an engine is started: prompts, sampling, context, adapters."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 from conftest import BASE, options
 from transformers import AutoTokenizer
@@ -231,9 +229,11 @@ def test_an_adapter_takes_tokenizer_and_context_from_its_base_where_it_has_none(
 
 
 def test_the_revision_of_a_model_or_an_adapter_on_the_hub_is_the_one_that_is_loaded(
-    nano_data: Path, tmp_path: Path
+    nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a cache as the Hub's client leaves it, and without the Hub."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     commits = {"main": "0" * 40, "v1": "1" * 40}
     for name in ("nano", "adapter"):
         repository = tmp_path / f"models--someone--{name}"
@@ -244,22 +244,12 @@ def test_the_revision_of_a_model_or_an_adapter_on_the_hub_is_the_one_that_is_loa
                 adapter(repository / "snapshots" / commit)
             else:
                 shutil.copytree(BASE, repository / "snapshots" / commit)
-    words = options(nano_data, tmp_path, *AT, "--model", "someone/nano", "--revision", "v1")
-    program = (
-        "from e1_trl.checkpoints.checkpoint import Checkpoint\n"
-        "from e1_trl.evaluation.arguments import parse\n"
-        "from e1_trl.evaluation.prepare import prepare\n"
-        "adapter = Checkpoint.find('someone/adapter', 'v1')\n"
-        f"work = prepare(parse({words}))\n"
-        "loaded = work.model.options(100, 0)\n"
-        "print(adapter.fingerprint(), adapter.adapter_folder)\n"
-        "print(work.manifest.model, loaded['revision'], loaded['tokenizer_revision'])"
-    )
-    environment = {**os.environ, "HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    of_adapter, of_model = done.stdout.splitlines()
-    assert f"+ {commits['v1']} " in of_adapter and of_adapter.endswith(commits["v1"])
-    assert of_model == f"{commits['v1']} v1 v1"
+    of_adapter = Checkpoint.find("someone/adapter", "v1")
+    assert of_adapter.fingerprint().endswith(f"+ {commits['v1']}")
+    assert str(of_adapter.adapter_folder).endswith(commits["v1"])
+    work = prepared(nano_data, tmp_path / "out", *AT, "--model", "someone/nano", "--revision", "v1")
+    assert work.manifest.model == commits["v1"]
+    assert {"revision": "v1", "tokenizer_revision": "v1"}.items() <= engine_options(work).items()
 
 
 def test_more_gpus_than_there_are_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

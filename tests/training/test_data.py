@@ -93,14 +93,6 @@ def test_long_prompts_are_dropped_and_what_is_measured_stays(tokenizer: PreTrain
     assert checked(kept, [], config(max_prompt_length=1), tokenizer) is kept
 
 
-def test_a_column_with_the_name_of_what_is_measured_is_refused(
-    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
-    data = write(tmp_path / "train.jsonl", {"problem": "a=1;a?", "answer": "1", "prompt_tokens": 1})
-    with pytest.raises(ValueError, match="column 'prompt_tokens' has the name of one of ours; rename it"):
-        loaded(tokenizer, dataset_name=data)
-
-
 def test_what_is_evaluated_on_while_training_is_not_trained_on(
     tokenizer: PreTrainedTokenizerBase, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -180,16 +172,26 @@ def test_a_reward_that_needs_no_answer_is_trained_on_problems_without(
 ) -> None:
     name = write(tmp_path / "prompts.jsonl", {"prompt": "a=3;a?"})
     assert len(loaded(tokenizer, dataset_name=name, reward_funcs=["think_format_reward"]).train) == 1
-    with pytest.raises(ValueError, match="answer_column"):
-        loaded(tokenizer, dataset_name=name)
 
 
-def test_programs_are_not_evaluated_on_a_benchmark_of_mathematics(
-    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+@pytest.mark.parametrize(
+    ("row", "fields", "message"),
+    [
+        ({"prompt": "a=3;a?"}, {}, "answer_column"),
+        ({"problem": "a=1;a?", "answer": "1", "prompt_tokens": 1}, {}, "column 'prompt_tokens' has the name of one of"),
+        (
+            {"problem": "a", "tests": "[]"},
+            {"grader": "programs", "eval_benchmark": "math500"},
+            "eval_benchmark math500 asks for mathematics",
+        ),
+    ],
+)
+def test_rows_that_do_not_go_with_the_recipe_are_refused(
+    row: dict[str, Any], fields: dict[str, Any], message: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
-    name = write(tmp_path / "rows.jsonl", {"problem": "a", "tests": "[]"})
-    with pytest.raises(ValueError, match="eval_benchmark math500 asks for mathematics"):
-        loaded(tokenizer, config(eval_budgets=["8+8"]), grader="programs", dataset_name=name, eval_benchmark="math500")
+    name = write(tmp_path / "rows.jsonl", row)
+    with pytest.raises(ValueError, match=message):
+        loaded(tokenizer, config(eval_budgets=["8+8"] * ("eval_benchmark" in fields)), dataset_name=name, **fields)
 
 
 def test_what_exclude_names_is_read_before_any_data(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
