@@ -96,7 +96,7 @@ def test_a_training_that_could_not_upload_does_not_begin(
         hub.stand_in(monkeypatch)
         hub.add("someone/e1", {"pytorch_model.bin": b"x"})
         pushing = ("--dataset_name", nano_data, "--push_to_hub", "true", "--hub_model_id", "someone/e1")
-        said = r"^e1_trl.train: someone/e1 holds another model \(pytorch_model.bin\)[^\n]*$"
+        said = r"^e1_trl.train: push_to_hub: someone/e1 holds another model \(pytorch_model.bin\)[^\n]*$"
         with pytest.raises(SystemExit, match=said):
             main([str(part) for part in (*NANO, "--output_dir", tmp_path / "run", *pushing)])
     assert not (tmp_path / "run").exists()
