@@ -133,7 +133,6 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
         },
     )
     tensor_parallel_size: int = field(default=1, metadata={"help": "GPUs that share the model."})
-    data_parallel_size: int = field(default=1, metadata={"help": "Engines, each with a part of the problems."})
     gpu_memory_utilization: float = field(default=0.9, metadata={"help": "Share of GPU memory for the engine."})
     enforce_eager: bool = field(default=False, metadata={"help": "Start faster, and run without compilation."})
     dtype: str = field(default="auto", metadata={"help": "Precision of the weights; auto: the checkpoint's."})
@@ -159,11 +158,9 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
             raise ValueError("--livecodebench needs --benchmark livecodebench")
         if len(self.livecodebench) != len(PAPERS_WINDOW):
             raise ValueError(f"livecodebench is {self.livecodebench}; it must be like {' '.join(PAPERS_WINDOW)}")
-        for name in ("samples", "max_problems", "concurrency", "tensor_parallel_size", "data_parallel_size"):
+        for name in ("samples", "max_problems", "concurrency", "tensor_parallel_size"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 1 or more")
-        if self.base_url is not None and self.data_parallel_size > 1:
-            raise ValueError("data_parallel_size starts engines of its own; with base_url, the server has its own")
         if self.base_url is None and not self.request_seeds:
             raise ValueError("request_seeds is about a server; without base_url, no request has a seed")
         if self.seed < 0:
@@ -233,7 +230,13 @@ def parse(argv: Sequence[str]) -> EvaluationArguments:
     parser = HfArgumentParser(EvaluationArguments, prog="e1 eval", allow_abbrev=False)
     parser.add_argument("--config", help="YAML file with any of these arguments; the command line overrides it.")
     written = [] if known.config is None else read_yaml(known.config)
-    return parser.parse_args_into_dataclasses([*written, *rest])[0]
+    words = [*written, *rest]
+    if any(word.partition("=")[0] == "--data_parallel_size" for word in words):
+        raise ValueError(
+            "data_parallel_size is for a server: `vllm serve MODEL --data-parallel-size N`, and here "
+            "--base_url http://localhost:8000/v1"
+        )
+    return parser.parse_args_into_dataclasses(words)[0]
 
 
 def read_yaml(file: Path) -> list[str]:

@@ -9,15 +9,13 @@ from e1_trl.budget import Close
 from e1_trl.engines.engine import Engine
 from e1_trl.evaluation.forest import Forest, Goal
 from e1_trl.evaluation.grow import grow, is_grown
-from e1_trl.evaluation.model import Weights
-from e1_trl.evaluation.parallel import grow_in_parallel
 from e1_trl.evaluation.prepare import Prepared
 from e1_trl.evaluation.store import Store
 from e1_trl.evaluation.tabulate import tabulate
 from e1_trl.provenance import commit
 from e1_trl.report import document, samples
 
-StartEngine = Callable[[Close, int, int], Engine]  # the close, a rank, and how many segments are stored
+StartEngine = Callable[[Close, int], Engine]  # the close, and how many segments are stored
 
 
 class EvaluationError(Exception):
@@ -39,7 +37,7 @@ def evaluate(prepared: Prepared, start: StartEngine | None = None) -> None:
         OSError: the folder cannot be made.
     """
     folder = prepared.arguments.folder
-    with Store.open(folder, asdict(prepared.manifest), exclusive=True) as store:
+    with Store.open(folder, asdict(prepared.manifest)) as store:
         try:
             forest, sampled = _sample(prepared, store, start or prepared.model.start)
             if sampled or not _is_written(prepared, forest):
@@ -72,10 +70,7 @@ def _sample(prepared: Prepared, store: Store, start: StartEngine) -> tuple[Fores
     """Sample what is missing; returns all that has been answered then, and whether anything was missing."""
     forest = replace(prepared.forest, goals=_together(store.goals(), prepared.forest.goals))
     if missing := not is_grown(forest, store):
-        if isinstance(prepared.model, Weights) and prepared.arguments.data_parallel_size > 1:
-            grow_in_parallel(forest, prepared.manifest, prepared.model)
-        else:
-            grow(forest, store, start(forest.close, 0, store.count()))
+        grow(forest, store, start(forest.close, store.count()))
     forest = replace(forest, goals=[replace(goal, commit=goal.commit or commit()) for goal in forest.goals])
     store.bind()
     store.reach(forest.goals)

@@ -28,12 +28,9 @@ class Weights:
             raise ValueError("vLLM is not installed; pip install 'e1-trl[vllm]' brings it, or name a base_url")
         import torch
 
-        needed, found = (
-            self.arguments.tensor_parallel_size * self.arguments.data_parallel_size,
-            torch.cuda.device_count(),
-        )
+        needed, found = self.arguments.tensor_parallel_size, torch.cuda.device_count()
         if 0 < found < needed:
-            raise ValueError(f"tensor_parallel_size × data_parallel_size is {needed}, and there are {found} GPUs")
+            raise ValueError(f"tensor_parallel_size is {needed}, and there are {found} GPUs")
         self.options(context=0, seed=0)
 
     def facts(self) -> dict[str, Any]:
@@ -41,11 +38,11 @@ class Weights:
         engine = {"dtype": self.arguments.dtype, **json_object("engine_args", self.arguments.engine_args)}
         return {"model": self.checkpoint.fingerprint(), "engine": engine}
 
-    def start(self, close: Close, rank: int, stored: int) -> Engine:
+    def start(self, close: Close, stored: int) -> Engine:
         """Start vLLM in this process, with room for the context of `close`.
 
-        It is seeded by what is `stored` (a number of segments) and by the process's `rank`, too: a run that is resumed,
-        or adds samples, must not draw the numbers that the first one drew, or its samples would be copies.
+        It is seeded by what is `stored` (a number of segments), too: a run that is resumed, or adds samples, must not
+        draw the numbers that the first one drew, or its samples would be copies.
 
         Raises:
             EngineError: vLLM does not start.
@@ -53,7 +50,8 @@ class Weights:
         from e1_trl.engines.local import SLOTS, LocalEngine
 
         slots, adapter = self.arguments.concurrency or SLOTS, self.checkpoint.adapter_folder
-        options = self.options(close.context, seed_of(self.arguments.seed, rank, stored) % NUMPY)
+        seed = seed_of(self.arguments.seed, 0, stored) % NUMPY  # 0: of the only engine
+        options = self.options(close.context, seed)
         return LocalEngine.start(self.checkpoint.model, close.marker, self.sampling, slots, adapter, options)
 
     def options(self, context: int, seed: int) -> dict[str, Any]:
@@ -90,7 +88,7 @@ class Served:
         """What a manifest says of it; its engine has settings of its own."""
         return {"model": f"served: {self._name}, {self.checkpoint.fingerprint()}", "engine": {}}
 
-    def start(self, close: Close, rank: int, stored: int) -> Engine:
+    def start(self, close: Close, stored: int) -> Engine:
         """Connect. Every request has a seed of its own, whatever is stored.
 
         Raises:

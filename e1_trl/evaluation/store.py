@@ -5,7 +5,7 @@
                                 been reached; grades, so that no answer is graded twice
 
 The next run resumes where this one stopped, and a run with more budgets, methods, samples or problems extends it. The
-table of answers is derived from these. Several processes may write at a time.
+table of answers is derived from these.
 """
 
 import fcntl
@@ -15,7 +15,7 @@ import sqlite3
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,6 @@ CREATE TABLE IF NOT EXISTS cells (method, budget, problems, samples, made_by);
 CREATE TABLE IF NOT EXISTS grades (key PRIMARY KEY, grade) WITHOUT ROWID;
 """
 PASSING = (Outcome.UNGRADED, Outcome.TIMED_OUT, Outcome.CRASHED)
-WAIT_SECONDS = 60  # for another process that writes
 SYNC_PAGES = 64  # of 4 KiB: what a crash of the node, unlike a kill, may lose of finished work
 
 
@@ -56,13 +55,12 @@ class Store:
 
     @classmethod
     @contextmanager
-    def open(cls, folder: Path, facts: Mapping[str, Any], exclusive: bool = False) -> Iterator["Store"]:
-        """The store in a folder.
+    def open(cls, folder: Path, facts: Mapping[str, Any]) -> Iterator["Store"]:
+        """The store in a folder, which nobody else may open meanwhile.
 
         Args:
             folder: made if it is not there.
             facts: all that determines a sample (a `Manifest`'s), compared with those of the folder.
-            exclusive: refuse while another process has it open, exclusively too.
 
         Raises:
             StoreError: the folder belongs to an evaluation with other settings, is in use, or is damaged; or, then and
@@ -72,9 +70,9 @@ class Store:
         file, ours = folder / FILE, json.loads(json.dumps({"format": FORMAT, **facts}))
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            with _locked(folder) if exclusive else nullcontext():
+            with _locked(folder):
                 _compare(folder, ours)
-                with closing(sqlite3.connect(file, timeout=WAIT_SECONDS, isolation_level=None)) as database:
+                with closing(sqlite3.connect(file, isolation_level=None)) as database:
                     # What is written survives a kill at once, and a crash of the node when it is synced.
                     database.execute("PRAGMA journal_mode = WAL")
                     database.execute("PRAGMA synchronous = NORMAL")

@@ -39,7 +39,7 @@ def evaluate(llm: LLM, nano_data: Path) -> Evaluate:
     def run(output: Path, *more: object, sampling: bool = True, error: BaseException | None = None) -> None:
         work = prepared(nano_data, output, *more)
 
-        def start(close: Close, rank: int, stored: int) -> LocalEngine:
+        def start(close: Close, stored: int) -> LocalEngine:
             assert sampling, "an engine was started for nothing"
             engine = LocalEngine(llm, close.marker, work.model.sampling, work.arguments.concurrency)
             return engine if error is None else Ends(engine, error)  # type: ignore[return-value]

@@ -84,7 +84,8 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(
         ("grader is 'programs'; the benchmark amc has", ("--benchmark", "amc", "--grader", "programs")),
         ("program_prompt is 'deepcoder'; the", ("--benchmark", "leetcode", "--program_prompt", "deepcoder")),
         ("max_tests is 3; the benchmark leetcode has", ("--benchmark", "leetcode", "--max_tests", 3)),
-        ("with base_url, the server", (*nano, "--base_url", "http://x", "--data_parallel_size", 2)),
+        ("is for a server: `vllm serve MODEL --data-parallel-size N`", (*nano, "--data_parallel_size", 2)),
+        ("is for a server: `vllm serve MODEL --data-parallel-size N`", (*nano, "--data_parallel_size=1")),
     ]
     for expected, words in refused:
         with pytest.raises((ValueError, OSError), match=expected) as error:
@@ -254,16 +255,7 @@ def test_the_revision_of_a_model_or_an_adapter_on_the_hub_is_the_one_that_is_loa
 
 def test_more_gpus_than_there_are_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    words = [
-        "--tensor_parallel_size",
-        "2",
-        "--data_parallel_size",
-        "2",
-        "--model",
-        str(BASE),
-        "--benchmark",
-        "aime2024",
-    ]
-    arguments = parse([*words, "--budgets", "16+16"])
+    words = ["--tensor_parallel_size", "4", "--model", str(BASE), "--benchmark", "aime2024", "--budgets", "16+16"]
+    arguments = parse(words)
     with pytest.raises(ValueError, match="is 4, and there are 2 GPUs"):
         Weights(arguments, None, None)  # type: ignore[arg-type]

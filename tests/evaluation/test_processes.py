@@ -11,7 +11,6 @@ from pathlib import Path
 
 import openai
 import pandas as pd
-import psutil
 import pytest
 import torch
 from conftest import BASE, ROOT, SERVED_CONTEXT, evaluated, evaluation, kill, options, results, segments, started
@@ -32,7 +31,7 @@ KILLS = 6
 def test_killed_at_random_moments_it_resumes_and_ends_the_same(
     server: openai.OpenAI, nano_data: Path, tmp_path: Path
 ) -> None:
-    """On a server, which outlives it. Killed with engines of its own: the next test."""
+    """On a server, which outlives it."""
     served = ["--base_url", server.base_url, "--served_model_name", "nano", "--max_model_length", SERVED_CONTEXT]
     methods = ["--methods", "separate", "truncation", "s1", "no_thinking"]
     budgets = ["--budgets", "16+16", "32+16", "64+16"]
@@ -91,32 +90,17 @@ def test_ctrl_c_is_one_line_that_says_what_is_stored(server: openai.OpenAI, nano
 @pytest.mark.skipif(torch.cuda.device_count() == 1, reason="two processes need two GPUs, or none")
 @pytest.mark.alone
 @pytest.mark.timeout(1200)
-def test_two_processes_find_what_one_does_killed_in_between_too(nano_data: Path, tmp_path: Path) -> None:
+def test_a_tensor_parallel_group_finds_what_one_process_does(nano_data: Path, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
     sampled = ["--budgets", "16+16", "--methods", "separate", "--max_problems", 48, "--temperature", 0]
-    sampled += ["--concurrency", 2]
-    evaluated(nano_data, tmp_path / "one", *sampled)
-    for parallel in ("data", "tensor"):
-        folder = tmp_path / parallel
-        two = evaluation(nano_data, folder, *sampled, f"--{parallel}_parallel_size", 2)
-        # vLLM binds the processes of a tensor-parallel group to a NUMA node each, if it is not told where to.
-        cores = {"VLLM_CPU_OMP_THREADS_BIND": "|".join(map(str, sorted(os.sched_getaffinity(0))[:2]))}
-        environment = os.environ | (cores if parallel == "tensor" else {})
-        if parallel == "data":
-            interrupted(two, folder)
-            before = len(segments(folder))
-            parent = psutil.Popen(two, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            while len(segments(folder)) == before:
-                assert parent.poll() is None
-                time.sleep(0.01)
-            children = parent.children()
-            parent.kill()  # alone
-            parent.wait()
-            # Two engines, and what multiprocessing has beside them.
-            assert len(children) >= 2 and not psutil.wait_procs(children, timeout=60)[1]
-        subprocess.run(two, cwd=ROOT, env=environment, check=True, capture_output=True)
-        assert results(tmp_path / "one") == results(folder)
-        # All of it is in the folder, too: nothing is left to sample.
-        assert segments(folder).keys() == segments(tmp_path / "one").keys()
+    evaluated(nano_data, one, *sampled)
+    # vLLM binds the processes of a group to a NUMA node each, if it is not told where to.
+    cores = {"VLLM_CPU_OMP_THREADS_BIND": "|".join(map(str, sorted(os.sched_getaffinity(0))[:2]))}
+    line = evaluation(nano_data, two, *sampled, "--tensor_parallel_size", 2)
+    subprocess.run(line, cwd=ROOT, env=os.environ | cores, check=True, capture_output=True)
+    assert results(one) == results(two)
+    # All of it is in the folder, too: nothing is left to sample.
+    assert segments(one).keys() == segments(two).keys()
 
 
 @pytest.mark.distributed

@@ -37,9 +37,9 @@ def stored(folder: Path) -> set[tuple[object, object]]:
     return {(problem, start) for problem, _, _, start, _ in segments(folder)}
 
 
-def refused(match: str, folder: Path, settings: Mapping[str, object] = SETTINGS, exclusive: bool = False) -> None:
+def refused(match: str, folder: Path, settings: Mapping[str, object] = SETTINGS) -> None:
     """The folder does not open, as one line says."""
-    with pytest.raises(StoreError, match=match) as error, Store.open(folder, settings, exclusive):
+    with pytest.raises(StoreError, match=match) as error, Store.open(folder, settings):
         pass
     assert "\n" not in str(error.value)
 
@@ -57,7 +57,7 @@ def test_what_was_written_is_read_in_order_even_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_several_processes_write_at_a_time_and_a_kill_loses_nothing_that_was_added(tmp_path: Path) -> None:
+def test_a_kill_loses_nothing_that_was_added(tmp_path: Path) -> None:
     program = """
 import os, signal, sys
 from pathlib import Path
@@ -65,15 +65,12 @@ from test_store import SETTINGS, leg
 from e1_trl.evaluation.store import Store
 
 with Store.open(Path(sys.argv[1]), SETTINGS) as store:
-    for problem in range(int(sys.argv[2]), 600, 3):
+    for problem in range(600):
         store.add(leg(problem))
     os.kill(os.getpid(), signal.SIGKILL)
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}  # which finds the tests
-    with Store.open(tmp_path, SETTINGS, exclusive=True):  # all the time, as the parent of data-parallel engines has
-        line = [sys.executable, "-c", program, tmp_path]
-        engines = [subprocess.Popen([*line, str(rank)], env=environment) for rank in range(3)]
-        assert [engine.wait() for engine in engines] == [-signal.SIGKILL] * 3
+    assert subprocess.run([sys.executable, "-c", program, tmp_path], env=environment).returncode == -signal.SIGKILL
     assert stored(tmp_path) == {(problem, 0) for problem in range(600)}
 
 
@@ -124,25 +121,26 @@ def test_a_damaged_database_is_one_line_that_says_what_to_do(tmp_path: Path, dam
 
 def test_settings_bind_from_when_sampling_begins_whatever_becomes_of_the_segments(tmp_path: Path) -> None:
     other = {**SETTINGS, "seed": 1}
-    with Store.open(tmp_path, SETTINGS, exclusive=True):
+    with Store.open(tmp_path, SETTINGS):
         pass  # whose engine did not start, say
-    with Store.open(tmp_path, other, exclusive=True) as store:
+    with Store.open(tmp_path, other) as store:
         store.bind()
         store.add(leg(0))
     before = (tmp_path / "run.json").read_bytes()
     for file in tmp_path.glob(f"{FILE}*"):  # by somebody who saves disk
         file.unlink()
-    refused("seed = 1, this one has 0; name another folder", tmp_path, exclusive=True)
+    refused("seed = 1, this one has 0; name another folder", tmp_path)
     warmer = {**other, "sampling": {"temperature": 1.0}}
     refused(r"sampling = \{'temperature': 0.6\}, this one has \{'temperature': 1.0\}", tmp_path, warmer)
     refused(r"versions = \{\}", tmp_path, {**other, "versions": {"vllm": "9"}})
     assert (tmp_path / "run.json").read_bytes() == before
-    with Store.open(tmp_path, other, exclusive=True) as store:
+    with Store.open(tmp_path, other) as store:
         assert store.goals() == [] and store.count() == 0  # what is sampled again is of the commit that does it
 
 
 def test_a_folder_of_another_format_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "segments").mkdir()  # as the format before this one had it
+    (tmp_path / ".in_use").touch()
     (tmp_path / "run.json").write_text(json.dumps({**SETTINGS, "format": 3, "trl": "1"}))
     before = sorted(tmp_path.iterdir())
     refused("format = 3, this one has 4; name another folder", tmp_path)
@@ -184,21 +182,17 @@ def test_a_full_disk_is_one_line_and_loses_nothing_written(tmp_path: Path) -> No
     assert stored(tmp_path) == {(0, 0), (1, 0)}
 
 
-def test_a_folder_in_use_is_refused_to_a_second_run_but_not_to_its_own_engines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Store.open(tmp_path, SETTINGS, exclusive=True):
-        refused("another process evaluates into", tmp_path, exclusive=True)
-        with Store.open(tmp_path, SETTINGS):
-            pass
-    with Store.open(tmp_path, SETTINGS, exclusive=True):
+def test_a_folder_in_use_is_refused_to_a_second_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store.open(tmp_path, SETTINGS):
+        refused("another process evaluates into", tmp_path)
+    with Store.open(tmp_path, SETTINGS):
         pass
 
     def flock(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    refused(r"file system without locks \(No locks available\); name a folder on another", tmp_path, exclusive=True)
+    refused(r"file system without locks \(No locks available\); name a folder on another", tmp_path)
 
 
 def test_the_goals_that_have_been_reached_are_remembered_in_order(tmp_path: Path) -> None:
