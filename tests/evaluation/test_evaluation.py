@@ -80,7 +80,8 @@ def test_more_budgets_cost_only_what_is_missing_and_no_answer_is_graded_twice(
     evaluate: Evaluate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, fresh = tmp_path / "grown", tmp_path / "fresh"
-    small = ["--methods", "separate", "--max_problems", 32, "--temperature", 0]
+    # A time limit would be graded again: seconds that no load of the machine takes.
+    small = ["--methods", "separate", "--max_problems", 32, "--temperature", 0, "--grading_time_limit", 300]
     evaluate(folder, *small, "--budgets", "32+16")
     first = segments(folder)
     evaluate(folder, *small, "--budgets", "32+16", "64+16")
