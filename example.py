@@ -15,8 +15,7 @@ marker = Marker.from_tokenizer(tokenizer)  # </think>
 chat = [{"role": "user", "content": question}]
 prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
 close = Close(marker, context=len(prompt) + budget.completion_tokens(forced=len(marker.forced_ids)))
-options = {"max_model_len": close.context, "kv_cache_memory_bytes": 2**30}
-engine = LocalEngine.start(model, marker, SamplingSettings(), options=options)
+engine = LocalEngine.start(model, marker, SamplingSettings(), options={"max_model_len": close.context})
 rollouts = [Rollout(prompt, budget, close)]  # any number of them
 run(engine, rollouts)
 for part, ids in zip(("thinking", "forced close", "answer"), rollouts[0].completion.parts, strict=True):

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from itertools import count, islice
 from typing import Any
 
+import torch
 from vllm import LLM, CompletionOutput, RequestOutput, SamplingParams
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
@@ -19,6 +20,9 @@ from e1_trl.engines.engine import EngineError, Follow, Key, Requests, SamplingSe
 from e1_trl.rollout import Request, Segment
 
 SLOTS = 256  # sequences that are sampled at a time, unless more are asked for
+# Bytes for keys and values on a CPU, of whose memory vLLM takes nine tenths or does not start; its variable
+# VLLM_CPU_KVCACHE_SPACE, in GiB, is stronger.
+CPU_CACHE = 2**30
 
 
 def sampling_params(request: Request, marker: Marker, sampling: SamplingSettings) -> SamplingParams:
@@ -98,6 +102,8 @@ class LocalEngine:
         arguments: dict[str, Any] = {"max_num_seqs": concurrency, **(options or {})}
         if adapter is not None:
             arguments["enable_lora"] = True
+        if not torch.cuda.is_available():
+            arguments.setdefault("kv_cache_memory_bytes", CPU_CACHE)
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # it is stepped in this process
         try:
             llm = LLM(model, **arguments)
