@@ -2,12 +2,11 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from conftest import BASE, ROOT, outside_a_group
+from conftest import BASE, outside_a_group
+from warm import Program
 
 pytestmark = [pytest.mark.engine, pytest.mark.distributed]
 
@@ -59,17 +58,10 @@ def test_it_trains_with_trls_rewards_and_ones_own_under_the_budgets(nano_data: P
         "def brevity(completions, thinking_tokens, **_):\n    return [-tokens / 64 for tokens in thinking_tokens]\n"
     )
     (tmp_path / "recipe.yaml").write_text(RECIPE + BUDGETS)
-    launcher = [sys.executable, "-m", "accelerate.commands.launch"]
-    launcher += ["--config_file", str(ROOT / "accelerate_configs" / "cpu.yaml")]
-    done = subprocess.run(
-        [*launcher, "-m", "e1_trl.train", "--config", "recipe.yaml"],
-        cwd=tmp_path,
-        env={**outside_a_group(), "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-5000:]
+    printed = tmp_path / "printed"
+    ended = Program("e1_trl.train", ["--config", "recipe.yaml"], tmp_path, printed, outside_a_group()).wait()
+    text = printed.read_text()
+    assert ended == 0, text[-5000:]
     log = json.loads((tmp_path / "trained" / "trainer_state.json").read_text())["log_history"]
     steps = [entry for entry in log if "reward" in entry]
     assert len(steps) == 2
@@ -78,6 +70,6 @@ def test_it_trains_with_trls_rewards_and_ones_own_under_the_budgets(nano_data: P
         assert entry["rewards/brevity/mean"] == pytest.approx(-entry["thinking/mean_tokens"] / 64, abs=1e-4)
     assert 0 < sum(entry["rewards/accuracy_reward/mean"] for entry in steps) < 2
     warning = "the rewards accuracy_reward see the whole completion, thinking included"
-    assert (done.stdout + done.stderr).count(warning) == 1
-    lines = [line for line in done.stdout.splitlines() if line.startswith("step ")]
+    assert text.count(warning) == 1
+    lines = [line for line in text.splitlines() if line.startswith("step ")]
     assert [line.split(" | ")[0] for line in lines] == ["step 1/2", "step 2/2"]
