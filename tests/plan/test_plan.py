@@ -84,11 +84,11 @@ def test_the_dimensions_of_a_folder_are_read(kind: Any, tied: bool, tmp_path: Pa
     assert Architecture.of(str(tmp_path)).parameters == sum(parameter.numel() for parameter in built.parameters())
 
 
-@pytest.mark.parametrize("more", [{"head_dim": 32}, {"mlp_bias": True}, {"attention_bias": True}])
-def test_a_model_of_another_make_is_refused(more: dict[str, Any], tmp_path: Path) -> None:
-    LlamaConfig(**TINY, **more).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=f"{next(iter(more))} .* cannot be planned for"):
-        Architecture.of(str(tmp_path))
+def test_a_model_of_another_make_is_refused(tmp_path: Path) -> None:
+    for more in ({"head_dim": 32}, {"mlp_bias": True}, {"attention_bias": True}):
+        LlamaConfig(**TINY, **more).save_pretrained(tmp_path)
+        with pytest.raises(ValueError, match=f"{next(iter(more))} .* cannot be planned for"):
+            Architecture.of(str(tmp_path))
 
 
 # Training state in GB, calculated by hand: bytes per parameter and GPU, over 8 GPUs.

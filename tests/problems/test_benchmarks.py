@@ -61,10 +61,9 @@ def test_a_benchmark_knows_its_columns_and_where_the_answer_stands(
     (row,) = load_benchmark("rows", ProblemArguments(problem_column="problem", instruction=""))[0]
     assert (row["prompt"], row["answers"]) == ([{"role": "user", "content": "2 + 2?"}], ["4"])
 
-
-def test_several_required_answers_are_one_and_not_alternatives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, "rows.jsonl", question="1 + 1?", final_answer=["$(0, 2)$", "$(0, -2)$"])
-    there = replace(BENCHMARKS["olympiadbench"], hub_id=str(tmp_path / "rows.jsonl"))
+    # Several required answers are one, not alternatives.
+    write(tmp_path, "several.jsonl", question="1 + 1?", final_answer=["$(0, 2)$", "$(0, -2)$"])
+    there = replace(BENCHMARKS["olympiadbench"], hub_id=str(tmp_path / "several.jsonl"))
     monkeypatch.setitem(BENCHMARKS, "olympiadbench", there)
     (row,) = load_benchmark("olympiadbench", ProblemArguments())[0]
     assert row["answers"] == ["$(0, 2)$, $(0, -2)$"]

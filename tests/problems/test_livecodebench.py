@@ -16,6 +16,7 @@ from e1_trl.answers.programs.rows import read_answer
 from e1_trl.answers.programs.suite import Rule
 
 PUBLIC = [{"input": "1\n", "output": "2\n", "testtype": "stdin"}]
+PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 PRIVATE = [{"input": "é\u2028\n", "output": "3\n", "testtype": "stdin"}]
 
 
@@ -37,18 +38,12 @@ def row(private: Any, public: Any = None, metadata: Any = "{}") -> dict[str, Any
     }
 
 
-@pytest.mark.parametrize(
-    "private",
-    [
-        json.dumps(PRIVATE),
-        "\n " + json.dumps(PRIVATE),
-        *(packed(json.dumps(PRIVATE), protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)),
-        *(packed(json.dumps(PRIVATE, ensure_ascii=False), protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)),
-    ],
-)
-def test_the_public_tests_come_first_and_the_hidden_ones_in_either_encoding(private: str) -> None:
-    tests = read(row(private))
-    assert tests == PUBLIC + PRIVATE
+def test_the_public_tests_come_first_and_the_hidden_ones_in_either_encoding() -> None:
+    plain, unescaped = json.dumps(PRIVATE), json.dumps(PRIVATE, ensure_ascii=False)
+    pickled = [packed(text, protocol) for text in (plain, unescaped) for protocol in PROTOCOLS]
+    for private in (plain, "\n " + plain, *pickled):
+        tests = read(row(private))
+        assert tests == PUBLIC + PRIVATE, private
     assert [case.input for case in read_suite(tests, Rule.EXACT).cases] == ["1\n", "é\u2028\n"]
 
 
@@ -73,8 +68,8 @@ class Runs:
 def test_nothing_of_a_pickle_is_run(tmp_path: Path) -> None:
     file = tmp_path / "escaped"
     hostile = [
-        *(packed(Runs(file), protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)),
-        *(packed([json.dumps(PRIVATE), Runs(file)], protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)),
+        *(packed(Runs(file), protocol) for protocol in PROTOCOLS),
+        *(packed([json.dumps(PRIVATE), Runs(file)], protocol) for protocol in PROTOCOLS),
         armoured(b"cos\nsystem\n(S'echo > " + str(file).encode() + b"'\ntR."),
         armoured(b"(S'echo > " + str(file).encode() + b"'\nios\nsystem\n."),
     ]

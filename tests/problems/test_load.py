@@ -78,17 +78,11 @@ def test_answers_may_be_texts_numbers_or_lists(tmp_path: Path, answers: list[Any
     assert load_problems(file, "train", PLAIN)["answers"][:] == accepted
 
 
-@pytest.mark.parametrize(
-    ("columns", "problem", "answer"),
-    [
-        (["question", "solution"], "question", "solution"),
-        (["question", "problem", "solution", "answer"], "problem", "answer"),
-        (["question", "problem", "prompt", "solution", "answer", "answers"], "prompt", "answers"),
-    ],
-)
-def test_unnamed_columns_are_the_first_of_the_usual_ones(columns: list[str], problem: str, answer: str) -> None:
-    (row,) = make([{column: f"in {column}" for column in columns}], instruction="")
-    assert (row["problem"], row["answers"]) == (f"in {problem}", [f"in {answer}"])
+def test_unnamed_columns_are_the_first_of_the_usual_ones() -> None:
+    problems, answers = ["question", "problem", "prompt"], ["solution", "answer", "answers"]
+    for last in (1, 2, 3):
+        (row,) = make([{column: f"in {column}" for column in problems[:last] + answers[:last]}], instruction="")
+        assert (row["problem"], row["answers"]) == (f"in {problems[last - 1]}", [f"in {answers[last - 1]}"])
 
 
 def test_named_columns_win_and_all_others_stay_as_they_are() -> None:
@@ -156,9 +150,10 @@ def test_what_holds_no_rows_is_named(tmp_path: Path) -> None:
         load_source(str(file.parent), "test")
 
 
-@pytest.mark.parametrize(("split", "count"), [("train", 2), ("test", 2), ("test[1:]", 1)])
-def test_a_file_is_any_one_split_or_a_slice_of_it(split: str, count: int, tmp_path: Path) -> None:
-    assert load_source(write(tmp_path / "rows.jsonl", ROWS), split).to_list() == ROWS[-count:]
+def test_a_file_is_any_one_split_or_a_slice_of_it(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", ROWS)
+    for split, rows in {"train": ROWS, "test": ROWS, "test[1:]": ROWS[1:]}.items():
+        assert load_source(file, split).to_list() == rows, split
 
 
 def test_rows_that_cannot_be_used_are_left_out_and_the_first_named(caplog: pytest.LogCaptureFixture) -> None:
@@ -183,24 +178,20 @@ def test_more_rows_that_cannot_be_used_than_allowed_are_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("usable", "unusable"),
+    ("column", "usable", "unusable"),
     [
-        *(({"problem": "?", "answer": "1"}, {"problem": problem, "answer": "1"}) for problem in ("  ", None)),
-        *(({"problem": "?", "answer": "1"}, {"problem": "?", "answer": answer}) for answer in ("  ", None)),
-        ({"prompt": "?", "answer": "1"}, {"prompt": " ", "answer": "1"}),
-        *(
-            ({"problem": "?", "answer": ["1"]}, {"problem": "?", "answer": answer})
-            for answer in ([], ["1", ""], ["1", None], None)
-        ),
-        ({"problem": "?", "answer": 1.0}, {"problem": "?", "answer": float("nan")}),
-        *(
-            ({"prompt": [ASKED], "answer": "1"}, {"prompt": prompt, "answer": "1"})
-            for prompt in (None, [], [SYSTEM], [{"role": "user", "content": " "}], [{**ASKED, "tool_calls": ["add"]}])
-        ),
+        ("problem", "?", ["  ", None]),
+        ("prompt", "?", [" "]),
+        ("prompt", [ASKED], [None, [], [SYSTEM], [{**ASKED, "content": " "}], [{**ASKED, "tool_calls": ["add"]}]]),
+        ("answer", "1", ["  ", None]),
+        ("answer", ["1"], [[], ["1", ""], ["1", None], None]),
+        ("answer", 1.0, [float("nan")]),
     ],
 )
-def test_a_row_without_problem_or_answer_cannot_be_used(usable: dict[str, Any], unusable: dict[str, Any]) -> None:
-    assert len(make([usable, unusable], max_unusable=0.5)) == 1
+def test_a_row_without_problem_or_answer_cannot_be_used(column: str, usable: Any, unusable: list[Any]) -> None:
+    row = {"answer": "1", column: usable} if column == "prompt" else {"problem": "?", "answer": "1", column: usable}
+    for value in unusable:
+        assert len(make([row, {**row, column: value}], max_unusable=0.5)) == 1, value
 
 
 @pytest.mark.parametrize(("column", "value"), [("problem", 3), ("answer", True)])

@@ -58,12 +58,7 @@ def test_a_text_is_composed_shown_and_tokenized_as_it_is(tokenizer: PreTrainedTo
         compose([assistant], "Box it.")
 
 
-def test_lengths_count_what_the_chat_template_adds(problems: Dataset, tokenizer: PreTrainedTokenizerFast) -> None:
-    assert drop_long(problems, tokenizer, 9, {})["prompt_tokens"][:] == [4, 5, 6]
-    assert drop_long(problems, tokenizer, 9, {"thinking": True})["prompt_tokens"][:] == [5, 6, 7]
-
-
-def test_long_prompts_are_dropped_and_counted(
+def test_long_prompts_are_dropped_and_counted_with_what_the_chat_template_adds(
     problems: Dataset, tokenizer: PreTrainedTokenizerFast, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "e1_trl.problems.prompts"):
@@ -71,6 +66,7 @@ def test_long_prompts_are_dropped_and_counted(
             {**row, "prompt_tokens": length} for row, length in zip(problems.to_list()[:2], (4, 5), strict=True)
         ]
         assert drop_long(problems, tokenizer, 6, {})["prompt_tokens"][:] == [4, 5, 6]
+        assert drop_long(problems, tokenizer, 9, {"thinking": True})["prompt_tokens"][:] == [5, 6, 7]
     assert caplog.messages == ["dropped 1 of 3 prompts: longer than max_prompt_length = 5 tokens"]
     with pytest.raises(
         ValueError, match=r"^all 3 prompts are longer than max_prompt_length = 3 tokens; the shortest has 4$"

@@ -175,20 +175,13 @@ def test_leetcode_is_read_as_it_lies_on_the_hub(tmp_path: Path, grader: Grader) 
     assert [grade.outcome for grade in grades] == [Outcome.CORRECT, Outcome.WRONG]
 
 
-@pytest.mark.parametrize(
-    ("more", "instruction", "wanted"),
-    [
-        ({}, "Go.", "Double a number (doubling). Go."),
-        ({}, "", "Double a number (doubling)."),
-        (METHOD, "Go.", f"Double a number (doubling).\n\n{METHOD['starter_code']} Go."),
-    ],
-)
-def test_an_instruction_takes_the_place_of_what_a_benchmark_adds(
-    more: dict[str, str], instruction: str, wanted: str, tmp_path: Path
-) -> None:
-    arguments = written(tmp_path, "livecodebench", livecodebench_row("doubling", "2024-09-01", **more))
-    (problem,) = load_benchmark("livecodebench", replace(arguments, instruction=instruction))[0]
-    assert (problem["problem"], problem["prompt"][0]["content"]) == ("Double a number (doubling).", wanted)
+def test_an_instruction_takes_the_place_of_what_a_benchmark_adds(tmp_path: Path) -> None:
+    text = "Double a number (doubling)."
+    method = f"{text}\n\n{METHOD['starter_code']} Go."
+    for more, instruction, wanted in (({}, "Go.", f"{text} Go."), ({}, "", text), (METHOD, "Go.", method)):
+        arguments = written(tmp_path, "livecodebench", livecodebench_row("doubling", "2024-09-01", **more))
+        (problem,) = load_benchmark("livecodebench", replace(arguments, instruction=instruction))[0]
+        assert (problem["problem"], problem["prompt"][0]["content"]) == (text, wanted)
 
 
 def test_rows_that_cannot_be_used_are_counted_and_named(tmp_path: Path) -> None:

@@ -98,14 +98,6 @@ def test_an_accuracys_interval_covers_what_it_says_near_the_edges_too() -> None:
     assert min(covered.values()) >= 0.9, covered
 
 
-def test_the_bootstrap_covers_far_less_there() -> None:
-    rng = np.random.default_rng(1)
-    trials = [answers(rng, 0.02, 0.4, problems=10, samples=1) for _ in range(500)]
-    assert coverage(0.02, trials, bootstrap) < 0.25
-    paired = [difference(rng, 10, 1, rate=0.95, alike=0.4, better=0.02, whole=False) for _ in range(500)]
-    assert coverage(0.05 * 0.02, paired, bootstrap) < 0.35
-
-
 @pytest.mark.parametrize("samples", [1, 4, 16])
 def test_many_problems_away_from_the_edges_have_the_bootstraps_interval(samples: int) -> None:
     rng = np.random.default_rng(2)
