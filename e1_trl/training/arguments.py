@@ -33,6 +33,13 @@ class BudgetedTraining(BudgetArguments):
     completions_steps: int = field(
         default=10, metadata={"help": "With `log_completions`: steps between two tables of completions."}
     )
+    padding_free: bool = field(
+        default=True,
+        metadata={
+            "help": "Compute log-probabilities of real tokens only: rows packed into one with flash attention, trimmed "
+            "by length without; models that can do neither are padded as in TRL. False: always padded."
+        },
+    )
     train_on_forced_close: bool = field(
         default=False, metadata={"help": "For comparison only: train on forced tokens as if they were sampled."}
     )

@@ -17,6 +17,7 @@ from e1_trl.budget import Budget, Close, Marker
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
 from e1_trl.training.budgets import Budgets, make_budgets
 from e1_trl.training.recipe_as_run import secrets_in
+from e1_trl.training.scoring import check_attention
 
 # Sampling parameters that follow from the budget; a seed, of which every request has its own, from the recipe's; and
 # what counts tokens, and would begin anew in the solution, which is a request of its own.
@@ -167,9 +168,10 @@ class ModelFacts:
         """Read a model's configuration, and its tokenizer if none is given, and fit the budget into them.
 
         Raises:
-            ValueError: marker, budget and model do not fit together.
+            ValueError: marker, budget and model do not fit together, or the attention is not installed.
             OSError: there is no such model.
         """
+        check_attention((args.model_init_kwargs or {}).get("attn_implementation"))
         name = model if isinstance(model, str) else model.name_or_path
         hub = {"revision": (args.model_init_kwargs or {}).get("revision"), "trust_remote_code": args.trust_remote_code}
         if tokenizer is None:

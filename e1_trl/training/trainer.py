@@ -34,6 +34,7 @@ from e1_trl.training.logprob_gap import LogprobGap, warn_beforehand
 from e1_trl.training.master_weights import MasterWeights
 from e1_trl.training.progress import Once, Progress, transcripts
 from e1_trl.training.rewards import Accuracy, Reward, sees_all
+from e1_trl.training.scoring import Layout, layout_of, scored
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +96,9 @@ class E1Trainer(GRPOTrainer):
                 ", ".join(whole),
             )
         warn_beforehand(args.top_p, self.model)
+        self.layout, why = layout_of(self._causal_model(self.model), args.padding_free, self.aux_loss_enabled)
+        if self.is_world_process_zero():
+            print(f"log-probabilities are computed {self.layout}: {why}", flush=True)
         self.close, self.budgets = facts.close, args.budgets
         origin = Origin.of(model if isinstance(model, str) else model.name_or_path, revision)
         self.details = Details(Trained.of(self.close.marker, args.forced_text, self.budgets.largest), origin)
@@ -242,6 +246,30 @@ class E1Trainer(GRPOTrainer):
         if gaps := metrics.get("sampling/sampling_logp_difference/mean", []):
             self._gap.see(gaps[-1], self.state.global_step)
         return output
+
+    def _causal_model(self, model: torch.nn.Module) -> PreTrainedModel:
+        """A policy or reference without what it is wrapped in, an adapter included."""
+        model = self.accelerator.unwrap_model(model)
+        return model.get_base_model() if is_peft_model(model) else model
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: torch.nn.Module,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        **more: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """TRL's of old, reference and new policy, without padding where the model's attention allows for that."""
+        if self.layout is Layout.PADDED:
+            return super()._get_per_token_logps_and_entropies(
+                model, input_ids, attention_mask, logits_to_keep, batch_size, **more
+            )
+        batch, backbone = (input_ids, attention_mask, logits_to_keep), self._causal_model(model).base_model
+        with profiling_context(self, "_get_per_token_logps_and_entropies"), self.accelerator.autocast():
+            packed, size = self.layout is Layout.PACKED, batch_size or len(input_ids)
+            return *scored(model, backbone, *batch, size, packed), None
 
     def compute_loss(self, *arguments: Any, **options: Any) -> torch.Tensor:
         """TRL's loss; a RuntimeError where that is NaN, which neither TRL nor Transformers would log."""

@@ -24,6 +24,7 @@ from e1_trl.training.budgets import Budgets, Draw
 from e1_trl.training.config import E1Config
 from e1_trl.training.groups import Group, GroupReward
 from e1_trl.training.rewards import Accuracy, format_reward, make_rewards
+from e1_trl.training.scoring import Layout
 from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import Validation
 
@@ -98,6 +99,20 @@ def test_the_log_probability_of_a_forced_token_cannot_change_the_loss(trainer: E
         assert losses(trainer, rows, with_logprobs(rollout, 0, value)) == expected
     # The same change to the sampled tokens does move it: the comparison can fail.
     assert losses(trainer, rows, with_logprobs(rollout, 1, -3.0)) != expected
+
+
+def test_real_rollouts_have_the_losses_that_trl_computes_of_padded_rows(
+    trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [trainer.train_dataset[i // 8] for i in range(32)]
+    rollout = sampled(trainer, rows)
+    assert trainer.layout is Layout.TRIMMED
+    found = {}
+    for layout in Layout:
+        monkeypatch.setattr(trainer, "layout", layout)
+        found[layout] = losses(trainer, rows, rollout)
+    for layout in (Layout.TRIMMED, Layout.PACKED):
+        assert found[layout] == pytest.approx(found[Layout.PADDED], abs=1e-5) and found[layout] != found[Layout.PADDED]
 
 
 def test_forced_tokens_have_no_gradient(trainer: E1Trainer) -> None:

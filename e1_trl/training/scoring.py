@@ -1,0 +1,138 @@
+"""Log-probabilities of rollouts that cost what their tokens cost: how rows are laid out for the model, and the pass.
+
+TRL pads prompts on the left and completions on the right, to the longest of a process. Here each row begins at its
+first real token, so that a causal model needs no mask. Knows nothing about budgets, losses or engines.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any
+
+import torch
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.utils import (
+    is_flash_attn_2_available,
+    is_flash_attn_3_available,
+    is_flash_attn_4_available,
+    is_kernels_available,
+)
+from transformers.utils.generic import is_flash_attention_requested
+
+# Parts that a batch is cut into by length, each trimmed to its own longest row; under ZeRO-3 each gathers the weights.
+PARTS_ON_CPU, PARTS = 4, 2
+ATTENTIONS = {"full_attention", "sliding_attention"}  # layers that keep nothing from one token to the next
+
+
+class Layout(StrEnum):
+    """How rows stand in what the model is given."""
+
+    PADDED = "padded"  # as TRL has them
+    TRIMMED = "trimmed"  # rows of about one length together
+    PACKED = "packed"  # all rows in one, told apart by positions that begin anew
+
+
+def layout_of(model: PreTrainedModel, padding_free: bool, aux_loss: bool) -> tuple[Layout, str]:
+    """The layout that a model's attention supports, and why it is this one."""
+    text = model.config.get_text_config()
+    others = sorted(set(getattr(text, "layer_types", None) or ()) - ATTENTIONS)
+    reasons = {
+        "padding_free is false": not padding_free,
+        "the model reads more than text": text is not model.config,
+        "the load-balancing loss is one of whole batches": aux_loss,
+        f"the model has layers of {', '.join(others)}": bool(others),
+        "the model's positions are not rotary": not getattr(text, "rope_parameters", None),
+    }
+    if reason := next((reason for reason, holds in reasons.items() if holds), None):
+        return Layout.PADDED, reason
+    if is_flash_attention_requested(text):
+        return Layout.PACKED, "flash attention tells rows apart by their positions"
+    return Layout.TRIMMED, "without flash attention, packed rows would need a mask"
+
+
+def check_attention(name: str | None) -> None:
+    """Refuse an `attn_implementation` that this machine does not have.
+
+    Raises:
+        ValueError: says what to install, or what there is.
+    """
+    if name is None:
+        return
+    known = ["eager", *(each for each in AttentionInterface().valid_keys() if "|" not in each)]
+    if "/" not in name and name not in known:
+        raise ValueError(
+            f"attn_implementation is {name!r}; it must be one of {', '.join(known)}, or a kernel on the Hub, as "
+            "kernels-community/flash-attn2"
+        )
+    packages = {"flash_attention_2": is_flash_attn_2_available, "flash_attention_3": is_flash_attn_3_available}
+    of_the_hub = "/" in name or ("flash" in name and not packages.get(name, is_flash_attn_4_available)())
+    if of_the_hub and not is_kernels_available():
+        raise ValueError(
+            f"attn_implementation is {name!r}, which is not installed; pip install 'e1-trl[flash]', or leave it unset"
+        )
+
+
+@contextmanager
+def _outputs_only_at(backbone: torch.nn.Module, chosen: torch.Tensor) -> Iterator[None]:
+    """Hand the hidden states of these positions on to the output head, as one row, and no others."""
+
+    def choose(_module: torch.nn.Module, _inputs: Any, outputs: Any) -> Any:
+        outputs.last_hidden_state = outputs.last_hidden_state[chosen][None]
+        return outputs
+
+    handle = backbone.register_forward_hook(choose)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def scored(
+    model: torch.nn.Module,
+    backbone: torch.nn.Module,
+    ids: torch.Tensor,
+    mask: torch.Tensor,
+    kept: int,
+    batch_size: int,
+    packed: bool,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The log-probability of each token of the completions, and the entropy where it was drawn, in nats.
+
+    As many passes for as many rows, whatever their lengths are: under ZeRO-3 processes need equal numbers.
+
+    Args:
+        model: with TRL's fused head, wrapped as it is trained.
+        backbone: the part of it that ends in hidden states.
+        ids: (rows, tokens), prompts padded on the left and completions on the right.
+        mask: alike, 1 at real tokens.
+        kept: tokens of the completions, the last ones of each row.
+        batch_size: rows that memory allows for at a time.
+        packed: whether attention tells the sequences of a row apart by their positions.
+
+    Returns:
+        Both (rows, kept), 0 at padding; no entropy if the model's head computes none.
+    """
+    prompts, lengths = mask[:, :-kept].sum(1, keepdim=True), mask.sum(1, keepdim=True)
+    begins = mask.shape[1] - kept - prompts
+    order = lengths[:, 0].argsort(stable=True)
+    found: list[list[torch.Tensor]] = []
+    parts = 1 if packed else PARTS_ON_CPU if ids.device.type == "cpu" else PARTS
+    for part in order.split(-(-batch_size // parts)):
+        places = torch.arange(int(lengths[part].max()), device=ids.device)
+        tokens = ids[part].gather(1, (begins[part] + places).clamp(max=ids.shape[1] - 1))
+        real = places < lengths[part]
+        asked = real & (places >= prompts[part])
+        before = asked.roll(-1, dims=1)  # the position before a token has its distribution
+        inputs = {"input_ids": tokens}
+        if packed:
+            before = before[real][None]
+            inputs = {"input_ids": tokens[real][None], "position_ids": places.expand_as(tokens)[real][None]}
+        with _outputs_only_at(backbone, before):
+            outputs = model(**inputs, shift_labels=tokens[asked][None], fused_lm_head=True)
+        completion = mask[part, -kept:].bool()
+        values = [each for each in (outputs.log_probs, outputs.entropy) if each is not None]
+        # Scattered, the values stay connected to the model even where there are none.
+        found.append([each.new_zeros(completion.shape).masked_scatter(completion, each) for each in values])
+    back = order.argsort()
+    logps, *entropies = (torch.cat(each)[back] for each in zip(*found, strict=True))
+    return logps, entropies[0] if entropies else None

@@ -1,0 +1,76 @@
+"""Which models are padded, trimmed or packed, and attention that is not installed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    Gemma3Config,
+    Gemma3ForConditionalGeneration,
+    GPT2Config,
+    GPT2LMHeadModel,
+    Lfm2Config,
+    Lfm2ForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from e1_trl.training.config import E1Config, ModelFacts
+from e1_trl.training.scoring import Layout, check_attention, layout_of
+
+
+def made(model: Callable[[Any], PreTrainedModel], config: Any) -> PreTrainedModel:
+    with torch.device("meta"):
+        return model(config)
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "said"),
+    [
+        (GPT2LMHeadModel, GPT2Config(), "the model's positions are not rotary"),
+        (MambaForCausalLM, MambaConfig(num_hidden_layers=2), "the model has layers of linear_attention"),
+        (Lfm2ForCausalLM, Lfm2Config(full_attn_idxs=[1], num_hidden_layers=2), "the model has layers of conv"),
+        (Gemma3ForConditionalGeneration, Gemma3Config(), "the model reads more than text"),
+    ],
+)
+def test_models_that_keep_something_from_token_to_token_are_padded(model: Any, config: Any, said: str) -> None:
+    assert layout_of(made(model, config), padding_free=True, aux_loss=False) == (Layout.PADDED, said)
+
+
+def test_the_layout_follows_from_the_attention_and_the_switch() -> None:
+    model = made(Qwen2ForCausalLM, Qwen2Config(num_hidden_layers=2))
+    assert layout_of(model, padding_free=True, aux_loss=False)[0] is Layout.TRIMMED
+    assert layout_of(model, True, aux_loss=True) == (Layout.PADDED, "the load-balancing loss is one of whole batches")
+    assert layout_of(model, padding_free=False, aux_loss=False) == (Layout.PADDED, "padding_free is false")
+    for flash in ("flash_attention_2", "flash_attention_3", "kernels-community/flash-attn2"):
+        model.config._attn_implementation = flash
+        assert layout_of(model, padding_free=True, aux_loss=False)[0] is Layout.PACKED
+
+
+@pytest.mark.parametrize(
+    ("attention", "message"),
+    [
+        ("flash_attention_2", r"'flash_attention_2', which is not installed; pip install 'e1-trl\[flash\]'"),
+        ("kernels-community/flash-attn2", r"which is not installed; pip install 'e1-trl\[flash\]'"),
+        ("flash", "attn_implementation is 'flash'; it must be eager, .*sdpa.*, or a kernel on the Hub"),
+    ],
+)
+def test_attention_that_is_not_there_is_refused_before_the_model_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attention: str, message: str
+) -> None:
+    for name in ("is_kernels_available", "is_flash_attn_2_available"):
+        monkeypatch.setattr(f"e1_trl.training.scoring.{name}", lambda: False)
+    fields: dict[str, Any] = {"report_to": "none", "use_cpu": True, "bf16": False}
+    args = E1Config(str(tmp_path), model_init_kwargs={"attn_implementation": attention}, **fields)
+    with pytest.raises(ValueError, match=message):
+        ModelFacts.of(args, "no/such-model")
+    monkeypatch.setattr("e1_trl.training.scoring.is_kernels_available", lambda: True)
+    if attention != "flash":
+        check_attention(attention)
+    for there in (None, "eager", "sdpa"):
+        check_attention(there)
