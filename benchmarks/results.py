@@ -58,6 +58,19 @@ def publish(parsed: argparse.Namespace, content: Mapping[str, Any], text: str) -
         replace_section(parsed.document, parsed.section, text)
 
 
+def publish_rows(parsed: argparse.Namespace, key: str, rows: Sequence[Mapping[str, Any]], text: str) -> None:
+    """Publish rows among those of the JSON file, in the place of those with the same keys; each says where it is from.
+
+    Raises:
+        StoreError, ValueError: they cannot be written, or the document lacks the section.
+    """
+    record = json.loads(parsed.output.read_text()) if parsed.output.exists() else {"rows": []}
+    kept = [row for row in record["rows"] if row[key] not in {row[key] for row in rows}]
+    provenance = asdict(parsed.provenance)
+    rows = [*kept, *({**row, "provenance": provenance} for row in rows)]
+    publish(parsed, {**record, "rows": rows}, text)
+
+
 def ratio(ours: Sequence[float], others: Sequence[float]) -> str:
     """Of each round's two: the median and the range."""
     return spread([one / other for one, other in zip(ours, others, strict=True)])

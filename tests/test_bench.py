@@ -2,13 +2,15 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
 
-from benchmarks.bench_training import Step, summary
-from benchmarks.results import arguments, in_turns, publish, ratio
+from benchmarks.bench_training import Step, row, summary
+from benchmarks.results import arguments, in_turns, publish, publish_rows, ratio
+from benchmarks.workloads import WORKLOADS, Workload
 from e1_trl.report.markdown import around_section
 
 
@@ -40,8 +42,36 @@ def test_runs_take_turns_and_their_ratios_are_of_the_same_round() -> None:
     assert ratio(runs["ours"], runs["theirs"]) == "1.00 (0.50 to 1.50)"
 
 
+def test_rows_take_the_place_of_those_of_their_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = tmp_path / "bench.json"
+    before = {"provenance": {"commit": "then"}, "rows": [{"kind": "a", "s": 1}, {"kind": "b", "s": 2}]}
+    output.write_text(json.dumps(before))
+    monkeypatch.setattr(sys, "argv", ["bench", "--output", str(output)])
+    parsed = arguments("", "", "bench")
+    publish_rows(parsed, "kind", [{"kind": "b", "s": 3}], "")
+    record = json.loads(output.read_text())
+    assert record["provenance"] == {"commit": "then"}
+    kept, new = record["rows"]
+    assert kept == {"kind": "a", "s": 1} and new["s"] == 3 and new["provenance"]["commit"]
+
+
 def test_steps_are_summed_up_by_their_medians_and_the_ratios_of_their_rounds() -> None:
-    steps = {"e1": [1.0, 2.0, 4.5], "grpo": [2.0, 2.0, 3.0]}
-    text = summary({name: [Step(wall, 24, 24) for wall in walls] for name, walls in steps.items()})
-    assert "| the step | 2.000 s | 2.000 s | +0.000 s |" in text
-    assert text.endswith("in a round: 1.00 (0.50 to 1.50).\n")
+    walls = {"e1": [1.0, 2.0, 4.5], "grpo": [2.0, 2.0, 3.0]}
+    steps = {name: [Step(wall, wall / 4, wall / 2, 1.5, 24, 24) for wall in each] for name, each in walls.items()}
+    rows = [row("train_step", name, steps) for name in steps]
+    assert [each["step_s"] for each in rows] == [2.0, 2.0] and rows[0]["step_ratio"] == "1.00 (0.50 to 1.50)"
+    assert rows[1]["trained_tokens_per_s"] == 12 and rows[0]["scoring_and_learning_ratio"] == "1.00 (0.50 to 1.50)"
+    line = (
+        "| train_step | e1 | 2.000 s | 0.500 s | 1.000 s | 12 | 1.50 GB | 1.00 (0.50 to 1.50) | 1.00 (0.50 to 1.50) |"
+    )
+    assert line in summary(rows)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=list(WORKLOADS))
+def test_both_trainers_are_given_the_same_lengths_within_the_budget(workload: Workload) -> None:
+    workload = replace(workload, measured=((3, 0), (64, 32), (50, 20)))
+    lengths = workload.lengths(1)
+    assert lengths == workload.lengths(1) and len(lengths) == workload.rollouts
+    assert all(1 <= one <= workload.thinking and 1 <= other <= workload.solution for one, other in lengths)
+    assert (lengths != workload.lengths(2)) is (workload.distribution != "train_step")
+    assert (len(set(lengths)) == 1) is (workload.distribution == "train_step")
