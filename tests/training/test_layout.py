@@ -57,7 +57,7 @@ def test_the_layout_follows_from_the_attention_and_the_switch() -> None:
     [
         ("flash_attention_2", r"'flash_attention_2', which is not installed; pip install 'e1-trl\[flash\]'"),
         ("kernels-community/flash-attn2", r"which is not installed; pip install 'e1-trl\[flash\]'"),
-        ("flash", "attn_implementation is 'flash'; it must be eager, .*sdpa.*, or a kernel on the Hub"),
+        ("flash", "attn_implementation is 'flash'; it must be one of eager, .*sdpa.*, or a kernel on the Hub"),
     ],
 )
 def test_attention_that_is_not_there_is_refused_before_the_model_loads(
