@@ -253,23 +253,18 @@ class E1Trainer(GRPOTrainer):
         return model.get_base_model() if is_peft_model(model) else model
 
     def _get_per_token_logps_and_entropies(
-        self,
-        model: torch.nn.Module,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
-        logits_to_keep: int,
-        batch_size: int | None = None,
-        **more: Any,
+        self, model: torch.nn.Module, *batch: Any, batch_size: int | None = None, **more: Any
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """TRL's of old, reference and new policy, without padding where the model's attention allows for that."""
+        """TRL's, of old, reference and new policy, without padding where the model's attention allows for that.
+
+        `batch`: token ids, their mask, and how many of the columns are completions.
+        """
         if self.layout is Layout.PADDED:
-            return super()._get_per_token_logps_and_entropies(
-                model, input_ids, attention_mask, logits_to_keep, batch_size, **more
-            )
-        batch, backbone = (input_ids, attention_mask, logits_to_keep), self._causal_model(model).base_model
+            return super()._get_per_token_logps_and_entropies(model, *batch, batch_size=batch_size, **more)
+        ids, mask, kept = batch
+        backbone, packed = self._causal_model(model).base_model, self.layout is Layout.PACKED
         with profiling_context(self, "_get_per_token_logps_and_entropies"), self.accelerator.autocast():
-            packed, size = self.layout is Layout.PACKED, batch_size or len(input_ids)
-            return *scored(model, backbone, *batch, size, packed), None
+            return *scored(model, backbone, ids, mask, kept, batch_size or len(ids), packed), None
 
     def compute_loss(self, *arguments: Any, **options: Any) -> torch.Tensor:
         """TRL's loss; a RuntimeError where that is NaN, which neither TRL nor Transformers would log."""
