@@ -96,6 +96,10 @@ class Grader(Protocol):
         """
         ...
 
+    def begin(self, solution: str, references: Sequence[str]) -> None:
+        """Grade a solution beside the caller, who goes on: a later `grade` of it without free text finds it graded."""
+        return None  # what grades in the caller's thread inherits this
+
     def close(self) -> None:
         """Free what the grader holds, such as processes. A later `grade` takes it anew."""
         return None  # what holds nothing inherits this

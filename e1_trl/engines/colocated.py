@@ -13,7 +13,7 @@ from transformers import set_seed
 from trl.generation.vllm_generation import VLLMGeneration
 
 from e1_trl.budget import Close
-from e1_trl.engines.engine import SamplingSettings, run
+from e1_trl.engines.engine import Finished, SamplingSettings, run, unwatched
 from e1_trl.engines.openai import ServedModel
 from e1_trl.engines.server import ServerEngine
 from e1_trl.rollout import Completion, Name, Rollout
@@ -30,11 +30,22 @@ class TrainingEngine(Protocol):
     def compared_tensors(self) -> int:
         """How many of the engine's tensors were compared with the trainer's after the last sync; 0 if it cannot be."""
 
-    def complete(self, rollouts: list[Rollout], name: Name) -> list[Completion]:
+    def complete(self, rollouts: list[Rollout], name: Name, finished: Finished = unwatched) -> list[Completion]:
         """The completions of this process's rollouts. Every process calls it with equally many.
 
         What is drawn follows from the training's seed and the `name` of this generation, the same in all processes.
+        `finished` is told of this process's own alone.
         """
+
+
+def _of_own(finished: Finished, first: int, count: int) -> Finished:
+    """What is told of the rollouts of several processes, and tells of this one's, `count` from the `first` on."""
+
+    def told(row: int, completion: Completion) -> None:
+        if first <= row < first + count:
+            finished(row - first, completion)
+
+    return told
 
 
 def sampling_of(generation: VLLMGeneration) -> SamplingSettings:
@@ -108,7 +119,7 @@ class ColocatedEngine:
     def compared_tensors(self) -> int:
         return len(self._weights.compared)
 
-    def complete(self, rollouts: list[Rollout], name: Name) -> list[Completion]:
+    def complete(self, rollouts: list[Rollout], name: Name, finished: Finished = unwatched) -> list[Completion]:
         """Wakes and gathers as `VLLMGeneration.generate` does with its own requests.
 
         In a tensor-parallel group every process runs the whole group's rollouts, in the same order, draws the same
@@ -132,12 +143,12 @@ class ColocatedEngine:
         # What vLLM draws from: torch's global generator, and on CUDA numpy's, for a seed of every request.
         number = self._accelerator.process_index // generation.tensor_parallel_size
         set_seed(seed_of(self._seed, number, *name) % NUMPY)
-        run(self._engine, group)
+        first = rank * len(rollouts)
+        run(self._engine, group, finished=_of_own(finished, first, len(rollouts)))
         if generation.enable_sleep_mode:
             generation.llm.sleep(level=2)
             generation._llm_weights_sleeping = True
-        own = group[rank * len(rollouts) : (rank + 1) * len(rollouts)]
-        return [rollout.completion for rollout in own]
+        return [rollout.completion for rollout in group[first : first + len(rollouts)]]
 
 
 class ServedEngine:
@@ -156,13 +167,17 @@ class ServedEngine:
     def compared_tensors(self) -> int:
         return 0  # the server has no way to ask for its weights
 
-    def complete(self, rollouts: list[Rollout], name: Name) -> list[Completion]:
-        """Hands each process the completions of its own rollouts."""
+    def complete(self, rollouts: list[Rollout], name: Name, finished: Finished = unwatched) -> list[Completion]:
+        """Hands each process the completions of its own rollouts, which all but the main one are told of at the end."""
         everyones = gather_object(rollouts)
         completions = None
+        first = self._accelerator.process_index * len(rollouts)
         if self._engine is not None:
-            run(self._engine, everyones, name)
+            run(self._engine, everyones, name, _of_own(finished, first, len(rollouts)))
             completions = [rollout.completion for rollout in everyones]
         everyones_completions = broadcast_object_list([completions], from_process=0)[0]
-        start = self._accelerator.process_index * len(rollouts)
-        return everyones_completions[start : start + len(rollouts)]
+        own: list[Completion] = everyones_completions[first : first + len(rollouts)]
+        if self._engine is None:
+            for row, completion in enumerate(own):
+                finished(row, completion)
+        return own

@@ -10,11 +10,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from e1_trl.budget import Marker
-from e1_trl.rollout import Name, Request, Rollout, Segment, Stop
+from e1_trl.rollout import Completion, Name, Request, Rollout, Segment, Stop
 
 Key = TypeVar("Key")
 Requests = Iterable[tuple[Key, Request]]
 Follow = Callable[[Key, Segment], Requests[Key]]  # what to request next, if anything
+Finished = Callable[[int, Completion], None]  # is given each completion the moment it is there, with its place
 
 
 class EngineError(RuntimeError):
@@ -55,7 +56,11 @@ class Engine(Protocol):
         """
 
 
-def run(engine: Engine, rollouts: Sequence[Rollout], name: Name = ()) -> None:
+def unwatched(row: int, completion: Completion) -> None:
+    """A `Finished` of those to whom it does not matter when."""
+
+
+def run(engine: Engine, rollouts: Sequence[Rollout], name: Name = (), finished: Finished = unwatched) -> None:
     """Run all rollouts to their end; `name` tells them from the others of a training.
 
     With more sequences than slots, vLLM's first-come-first-served queue starts all thinking before the first solution,
@@ -68,6 +73,8 @@ def run(engine: Engine, rollouts: Sequence[Rollout], name: Name = ()) -> None:
 
     def receive(row: int, segment: Segment) -> list[tuple[int, Request]]:
         rollouts[row].receive(segment)
+        if rollouts[row].request is None:
+            finished(row, rollouts[row].completion)
         return wanted(row)
 
     engine.serve((first for row in range(len(rollouts)) for first in wanted(row)), receive)

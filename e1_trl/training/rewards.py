@@ -5,6 +5,7 @@ rewards look at is `solution_text` (what follows the close of the thinking, "" i
 ended, and whether the solution was cut; never the whole completion, so a box inside the thinking earns nothing.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -33,7 +34,8 @@ class Accuracy:
 
     A hostile answer, which times out or crashes its worker, is a wrong one, and so is one that leaves the computing to
     the grader. Logs which part of the completions went wrong other than by being wrong, as `grading/timed_out` and so
-    on (ratios), one for each of the grader's `faults`; and every completion's outcome.
+    on (ratios), one for each of the grader's `faults`; for how long it waited for the grades of a generation, in
+    seconds; and every completion's outcome.
     """
 
     __name__ = "accuracy"
@@ -50,7 +52,9 @@ class Accuracy:
         log_extra: Callable[[str, list[str]], None],
         **_: Any,
     ) -> list[float | None]:
+        asked = time.monotonic()
         grades = self.grader.grade(solution_text, answers)
+        log_metric("seconds/waiting_for_grades", time.monotonic() - asked)
         for outcome in self.grader.faults:
             for grade in grades:  # once per completion: TRL averages what it is given over ranks and steps
                 log_metric(f"grading/{outcome}", float(grade.outcome is outcome))

@@ -24,6 +24,7 @@ from e1_trl.checkpoints.budget_file import Trained
 from e1_trl.checkpoints.model_card import Details
 from e1_trl.checkpoints.origin import Origin
 from e1_trl.engines.colocated import make_training_engine
+from e1_trl.engines.engine import Finished, unwatched
 from e1_trl.engines.starting import starting
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
 from e1_trl.training.budgets import Draw, Generation, drawn, key_of
@@ -132,7 +133,7 @@ class E1Trainer(GRPOTrainer):
                 drawn(trainer.budgets, Draw(trainer.args.seed, generation, key_of(row), first + at))
                 for at, row in enumerate(trainer._rows)
             ]
-            completions = trainer._complete(prompt_ids, budgets, generation)
+            completions = trainer._complete(prompt_ids, budgets, generation, trainer._begin_grading)
         trainer._rollouts = list(zip(prompt_ids, completions, strict=True))
 
         bookkeeping: dict[str, list[Any]] = {
@@ -201,10 +202,23 @@ class E1Trainer(GRPOTrainer):
         self.vllm_generation.sync_weights()
         return self._complete(self._tokenize_prompts(prompts)[0], [budget] * len(prompts), self._next_generation(False))
 
-    def _complete(self, prompt_ids: list[list[int]], budgets: list[Budget], generation: Generation) -> list[Completion]:
+    def _complete(
+        self,
+        prompt_ids: list[list[int]],
+        budgets: list[Budget],
+        generation: Generation,
+        finished: Finished = unwatched,
+    ) -> list[Completion]:
         pairs = zip(prompt_ids, budgets, strict=True)
         rollouts = [Rollout(ids, budget, self.close) for ids, budget in pairs]
-        return self.engine.complete(rollouts, generation)
+        return self.engine.complete(rollouts, generation, finished)
+
+    def _begin_grading(self, row: int, completion: Completion) -> None:
+        """Hand what has just been sampled to its grader, while the engine samples what is left."""
+        for reward in self.reward_funcs:
+            if isinstance(reward, Accuracy):
+                (text,) = self.solution_texts([completion])
+                reward.grader.begin(text, self._rows[row]["answers"])
 
     def _next_generation(self, training: bool) -> Generation:
         """The next one's name: counted from the step on, evaluations apart, a run that was resumed has the same."""

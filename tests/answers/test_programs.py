@@ -159,6 +159,14 @@ def test_equal_programs_are_run_once(grader: ProgramGrader, monkeypatch: pytest.
     wrong = [fenced("print(0)")] * 8
     assert {grade.outcome for grade in grader.grade(wrong, [suite] * 8)} == {Outcome.WRONG}
     assert runs == {"print(0)": 1}  # and stopped at the first failure
+    for text in (wrong[0], "words, then\n" + wrong[0], "no program", fenced("print(1)")):
+        grader.begin(text, suite)
+    right = fenced("print(int(input()) + 1)")
+    found = [grade.outcome for grade in grader.grade([*wrong, right, "no program"], [suite] * 10)]
+    assert found == [*[Outcome.WRONG] * 8, Outcome.CORRECT, Outcome.NO_PROGRAM]
+    assert runs["print(0)"] == 2 and runs["print(int(input()) + 1)"] == 3  # and one that nobody asked for any more
+    assert grader.grade(wrong[:1], [suite])[0].outcome is Outcome.WRONG
+    assert runs["print(0)"] == 3
 
 
 def test_a_box_that_breaks_is_no_fault_of_the_program(grader: ProgramGrader, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,6 +192,9 @@ def test_no_suite_is_an_error(grader: ProgramGrader) -> None:
         with pytest.raises(ValueError, match=f"'{name}' names no tests in .*run again reads them") as error:
             grader.grade([fenced("pass")], [[name]])
         assert "\n" not in str(error.value)
+        grader.begin(fenced("pass"), [name])  # is no error for an engine that samples
+        with pytest.raises(ValueError, match=f"'{name}' names no tests"):
+            grader.grade([fenced("pass")], [[name]])
 
 
 def test_a_suite_is_kept_once_under_its_digest_and_a_damaged_one_is_named(tmp_path: Path) -> None:

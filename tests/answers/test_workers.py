@@ -79,6 +79,28 @@ def test_an_idle_worker_that_dies_costs_nothing() -> None:
     one_worker.close()
 
 
+def test_what_has_begun_is_run_once_and_found_by_the_next_run_alone() -> None:
+    one_worker = Workers(_act, _nothing, time_limit=60, workers=1)
+    for number in (1, 2, 1):
+        one_worker.begin(("echo", number))
+    begun = dict(one_worker._begun)
+    assert one_worker.run([("echo", number) for number in (1, 3)]) == [1, 3]
+    assert list(begun) == [("echo", 1), ("echo", 2)] and all(future.done() for future in begun.values())
+    assert not one_worker._begun
+    one_worker.close()
+
+
+def test_what_had_begun_in_a_pool_that_broke_is_run_again() -> None:
+    one_worker = Workers(_act, _nothing, time_limit=60, workers=1)
+    (pid,) = one_worker.run([("pid",)])
+    assert isinstance(pid, int)
+    os.kill(pid, signal.SIGKILL)
+    time.sleep(0.5)
+    one_worker.begin(("echo", 1))
+    assert one_worker.run([("echo", 1), ("echo", 2)]) == [1, 2]
+    one_worker.close()
+
+
 def _take_memory_and_time() -> None:
     _kept.append(mmap.mmap(-1, 2 * MEMORY_LIMIT))
     time.sleep(2)

@@ -1,5 +1,6 @@
 """Requests over HTTP, against a real vLLM server."""
 
+import copy
 import json
 import re
 import resource
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import openai
@@ -27,6 +29,7 @@ from e1_trl.budget import Budget, Close, Marker
 from e1_trl.checkpoints.budget_file import Trained
 from e1_trl.checkpoints.model_card import Details
 from e1_trl.checkpoints.origin import Origin
+from e1_trl.engines import colocated
 from e1_trl.engines.colocated import ServedEngine
 from e1_trl.engines.engine import EngineError, SamplingSettings, run
 from e1_trl.engines.local import LocalEngine
@@ -38,7 +41,7 @@ from e1_trl.evaluation.prepare import prepare
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.problems.prompts import tokenize
-from e1_trl.rollout import Request, Rollout, Segment, ThinkingEnd
+from e1_trl.rollout import Completion, Request, Rollout, Segment, ThinkingEnd
 
 pytestmark = pytest.mark.engine
 
@@ -269,6 +272,27 @@ def test_every_request_of_a_training_has_a_seed_of_its_own_and_a_resumed_one_the
     drawn = seeds((True, 0, 1), (True, 0, 2), (True, 1, 1), (False, 1, 1))
     assert len(drawn) == len(set(drawn)) == 4 * 8 * 2
     assert set(seeds((True, 0, 2), (True, 1, 1))) < set(drawn) and not set(seeds((True, 0, 1), seed=43)) & set(drawn)
+
+
+def test_each_process_is_told_once_of_its_own_rollouts_and_the_main_one_while_others_are_sampled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rollouts = [Rollout([7], Budget(1, 1), Close(MARKER, 100)) for _ in range(2)]
+    told: list[tuple[int, int]] = []
+    stub = Stub(lambda first: 200)
+    count = lambda row, completion: told.append((row, len(stub.seeds)))  # noqa: E731
+    monkeypatch.setattr(colocated, "gather_object", lambda own: [*own, *copy.deepcopy(own)])
+    monkeypatch.setattr(
+        colocated, "broadcast_object_list", lambda objects, from_process: sent.append(objects) or objects
+    )
+    sent: list[list[list[Completion]]] = []
+    main, other = (SimpleNamespace(process_index=index) for index in range(2))
+    own = ServedEngine(main, stub.engine(concurrency=1)).complete(copy.deepcopy(rollouts), (), count)  # type: ignore[arg-type]
+    assert told == [(0, 2), (1, 4)] and len(stub.seeds) == 8 and own == sent[0][0][:2]
+    told.clear()
+    monkeypatch.setattr(colocated, "broadcast_object_list", lambda objects, from_process: sent[0])
+    assert ServedEngine(other, None).complete(rollouts, (), count) == sent[0][0][2:]  # type: ignore[arg-type]
+    assert told == [(0, 8), (1, 8)]
 
 
 def test_every_request_of_an_evaluation_has_a_seed_of_its_own_whenever_it_is_added_or_none(

@@ -5,16 +5,20 @@ import re
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from conftest import BASE
+from pebble import ProcessPool
 from trl.generation.vllm_generation import VLLMGeneration
 
 from e1_trl.answers.grade import Grade, Outcome
+from e1_trl.answers.mathematics.boxes import boxed_answer
 from e1_trl.answers.mathematics.grader import MathematicsGrader
+from e1_trl.answers.mathematics.workers import Task
 from e1_trl.budget import Budget
 from e1_trl.engines.engine import EngineError
 from e1_trl.problems.arguments import ProblemArguments
@@ -160,7 +164,7 @@ def recorded(trainer: E1Trainer, thinking: list[str], forced: list[str], solutio
 
 def patch(monkeypatch: pytest.MonkeyPatch, trainer: E1Trainer, completion: Completion, **rewards: Any) -> None:
     """Have every prompt completed alike, and rewarded by these, with weights of 1, in place of the trainer's own."""
-    monkeypatch.setattr(trainer, "_complete", lambda prompts, budgets, generation: [completion] * len(prompts))
+    monkeypatch.setattr(trainer, "_complete", lambda prompts, *_: [completion] * len(prompts))
     monkeypatch.setattr(trainer, "rollout_func", E1Trainer.rollout)
     if rewards:
         monkeypatch.setattr(trainer, "reward_funcs", list(rewards.values()))
@@ -266,6 +270,44 @@ def test_a_reward_of_groups_sees_the_groups_of_a_generation(
     correct = [True, None, False, None] * 2
     assert groups == [Group(key, correct, [2] * 8, [6] * 8) for key in ("0", "1")]
     assert [at for at, value in enumerate(batch["advantages"].tolist()) if value > 0] == [0, 8]
+
+
+def test_a_rollout_is_graded_while_others_are_sampled_and_once(
+    trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = trainer.vllm_generation.llm.llm_engine
+    (accuracy,) = trainer.reward_funcs
+    processes = accuracy.grader.processes
+    handed_over: list[Task] = []
+    schedule, step = ProcessPool.schedule, engine.step
+
+    def counted(self: ProcessPool, function: Any, args: Any = (), **options: Any) -> Any:
+        handed_over.append(args[1:])
+        return schedule(self, function, args=args, **options)
+
+    def patient() -> Any:  # the next tokens are sampled only when all that was handed over is graded
+        waited.append(len(wait(processes._begun.values(), timeout=60).done))
+        return step()
+
+    waited: list[int] = []
+    monkeypatch.setattr(trainer, "rollout_func", E1Trainer.rollout)
+    monkeypatch.setattr(ProcessPool, "schedule", counted)
+    monkeypatch.setattr(engine, "step", patient)
+    rows = [dict(trainer.train_dataset[i // 8]) for i in range(32)]
+    trainer._generate_and_score_completions(rows)
+    assert 0 < waited[-1] <= len(handed_over)
+    tasks = [(boxed_answer(row["solution_text"]), True, tuple(row["answers"])) for row in rows]
+    assert sorted(handed_over) == sorted({task for task in tasks if task[0] is not None})
+    assert not processes._begun
+    assert trainer._metrics["train"]["seconds/waiting_for_grades"][-1] < 60
+
+
+def test_nothing_is_graded_for_a_recipe_without_accuracy(trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    (accuracy,) = trainer.reward_funcs
+    monkeypatch.setattr(accuracy.grader, "begin", lambda *_: pytest.fail("it begins"))
+    monkeypatch.setattr(trainer, "reward_funcs", [format_reward])
+    rows = [trainer.train_dataset[0]] * 2
+    assert len(sampled(trainer, rows)["solution_text"]) == 2
 
 
 @pytest.fixture

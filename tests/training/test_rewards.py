@@ -44,6 +44,8 @@ def test_accuracy_grades_the_solution_and_logs_what_went_wrong(grader: Mathemati
         answers=[["2"], ["2"], ["2"], ["2"], ["2", "two"], ["2"]],
     )
     assert Accuracy(grader)(**call.arguments) == [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    (waited,) = call.metrics.pop("seconds/waiting_for_grades")
+    assert waited > 0
     assert call.metrics == {
         "grading/unevaluated": [0.0, 0.0, 0.0, 0.0, 0.0, 1.0],
         "grading/timed_out": [0.0] * 6,

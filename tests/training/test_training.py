@@ -131,6 +131,34 @@ def reward(completions, **columns):
 """
 
 
+COUNTING_GRADER = """
+import json, os
+from dataclasses import replace
+from pathlib import Path
+from e1_trl.answers.grade import Grader
+from e1_trl.answers.kinds import MATHEMATICS
+
+class Counting(Grader):
+    def __init__(self, grader):
+        self.grader, self.begun, self.version, self.faults = grader, [], grader.version, grader.faults
+
+    def begin(self, solution, references):
+        self.begun.append(solution)
+        self.grader.begin(solution, references)
+
+    def grade(self, solutions, references, free_text=None):
+        with Path(__file__).with_name(f"graded-{os.environ['RANK']}").open("a") as file:
+            print(json.dumps([self.begun, solutions]), file=file)
+        self.begun = []
+        return self.grader.grade(solutions, references, free_text)
+
+    def close(self):
+        self.grader.close()
+
+KIND = replace(MATHEMATICS, grader=lambda arguments, workers: Counting(MATHEMATICS.grader(arguments, workers)))
+"""
+
+
 @pytest.mark.alone
 def test_two_processes_share_one_tensor_parallel_engine(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -140,10 +168,11 @@ def test_two_processes_share_one_tensor_parallel_engine(
     for left_over in Path("/dev/shm").glob("-tp:0-*-cpushm_*"):
         left_over.unlink()
     (tmp_path / "drawing.py").write_text(DRAWING_REWARD)
+    (tmp_path / "counting.py").write_text(COUNTING_GRADER)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     log = train(
         *("--vllm_tensor_parallel_size", 2, *FAST, "--max_steps", 4, "--ddp_backend", "gloo"),
-        *("--reward_funcs", "accuracy", "drawing.reward"),
+        *("--reward_funcs", "accuracy", "drawing.reward", "--grader", "counting"),
         accelerate_config="cpu_zero3",
     )
     assert len(steps(log)) == 4
@@ -151,6 +180,11 @@ def test_two_processes_share_one_tensor_parallel_engine(
     # One of the processes drew numbers of its own between two generations, after which both stand alike again.
     drawn = [(tmp_path / f"drawn-{rank}").read_text().splitlines() for rank in (0, 1)]
     assert drawn[0] == drawn[1] and len(set(drawn[0])) == 4
+    # Each of them samples the rollouts of both, and has its own graded as they end, in another order than they stand.
+    graded = [(tmp_path / f"graded-{rank}").read_text().splitlines() for rank in (0, 1)]
+    for begun, solutions in map(json.loads, graded[0] + graded[1]):
+        assert sorted(begun) == sorted(solutions) and begun != solutions and len(solutions) == 32
+    assert len(graded[0]) == len(graded[1]) == 4
 
 
 @pytest.mark.alone

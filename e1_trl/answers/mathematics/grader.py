@@ -76,6 +76,11 @@ class MathematicsGrader(Grader):
         """End the worker processes. A later `grade` starts new ones."""
         self.processes.close()
 
+    def begin(self, solution: str, references: Sequence[str]) -> None:
+        """See `Grader`."""
+        if (box := boxed_answer(solution)) is not None:
+            self.processes.begin((box, True, tuple(references)))
+
     def grade(
         self,
         solutions: Sequence[str],

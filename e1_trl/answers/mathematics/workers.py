@@ -10,14 +10,14 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from concurrent.futures import TimeoutError, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pebble import ProcessExpired, ProcessPool
+from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from e1_trl.answers.grade import Outcome
 
@@ -49,9 +49,10 @@ class Workers(Generic[Result]):
         self.time_limit = time_limit
         self.workers = workers
         self._pool: ProcessPool | None = None
+        self._begun: dict[Task, ProcessFuture[Result | Outcome]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_pool": None}
+        return self.__dict__ | {"_pool": None, "_begun": {}}
 
     def close(self) -> None:
         """End the processes. A later `run` starts new ones."""
@@ -59,11 +60,27 @@ class Workers(Generic[Result]):
             self._pool.stop()
             self._pool.join()
             self._pool = None
+        self._begun = {}
+
+    def begin(self, task: Task) -> None:
+        """Have a task run; the next `run` takes its result, and sees to it that there is one."""
+        with contextlib.suppress(RuntimeError):
+            self._begin(task)
+
+    def _begin(self, task: Task) -> None:
+        if self._pool is None:
+            context = _Context()
+            context.set_forkserver_preload([self.function.__module__])  # imported once, not by every worker
+            self._pool = ProcessPool(self.workers, initializer=_start, initargs=[self.initializer], context=context)
+        if task not in self._begun:
+            # Pebble counts a task's timeout from the moment a worker takes it, not from here.
+            self._begun[task] = self._pool.schedule(_call, args=(self.function, *task), timeout=self.time_limit)
 
     def run(self, tasks: Sequence[Task]) -> list[Result | Outcome]:
         """The result of `function(*task)` for each task, or why there is none: it timed out or crashed.
 
-        Equal tasks are run once per call of `run`, so one that is repeated costs its time limit once.
+        Equal tasks are run once per call of `run`, so one that is repeated costs its time limit once. What has begun
+        since the last call is not run again.
 
         Raises RuntimeError when processes can not be started, and what the function raises.
         """
@@ -77,22 +94,16 @@ class Workers(Generic[Result]):
             results = self._run_once(unique)
         return [results[task] for task in tasks]
 
-    def _run_once(self, tasks: Iterable[Task]) -> dict[Task, Result | Outcome]:
-        if not tasks:
-            return {}
-        if self._pool is None:
-            context = _Context()
-            context.set_forkserver_preload([self.function.__module__])  # imported once, not by every worker
-            self._pool = ProcessPool(self.workers, initializer=_start, initargs=[self.initializer], context=context)
-        # Pebble counts a task's timeout from the moment a worker takes it, not from here.
-        futures = {
-            task: self._pool.schedule(_call, args=(self.function, *task), timeout=self.time_limit) for task in tasks
-        }
+    def _run_once(self, tasks: Collection[Task]) -> dict[Task, Result | Outcome]:
+        for task in tasks:
+            self._begin(task)
+        begun, self._begun = self._begun, {}
         results: dict[Task, Result | Outcome] = {}
-        for task, future in futures.items():
+        for task in tasks:
+            future = begun[task]
             # Pebble forgets what is handed over while a pool breaks.
             while not wait([future], LOOKED_AFTER_EVERY).done:
-                if not self._pool.active:
+                if self._pool is None or not self._pool.active:
                     raise RuntimeError("worker processes can not be started, or end by themselves")
             try:
                 results[task] = future.result()

@@ -10,7 +10,7 @@ import re
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 from typing import ClassVar
@@ -27,6 +27,7 @@ PYTHON = ("python", "python3", "py", "py3")
 LANGUAGE = re.compile(r"[\s{.]*([^\s{}.,:]*).*")  # the first word of what follows a fence
 QUOTE = re.compile(r"^ {0,3}> ?")
 TAB = 4  # columns, in Markdown
+SUITES = 16  # held, if there are no more workers: a GPU's rollouts of E1-Code-14B are of as many, and end in any order
 ALL, EACH = 5, 1 / 3  # of the CPU time of one test: for all tests together, or for each if those are many
 # Of the wall time of one test, likewise: for all that is no CPU time. Sleepers hold no step for longer than that.
 WAITING, WAITING_EACH = 1, 1 / 60
@@ -72,7 +73,7 @@ class ProgramGrader(Grader):
 
     The boxes are opened at the first call of `grade`, after an isolation has been chosen if none is given; `close` ends
     them, and so do the end of a `with` block and the end of the program. Pickling copies the settings, not the boxes.
-    References are names of `suites` (unset: those of this machine), of which as many are held as there are workers.
+    References are names of `suites` (unset: those of this machine), of which some are held.
     """
 
     faults: ClassVar[tuple[Outcome, ...]] = PROGRAM_FAULTS
@@ -83,9 +84,10 @@ class ProgramGrader(Grader):
         self.limits = limits
         self.workers = workers
         self._boxes: _Boxes | None = None
+        self._begun: dict[tuple[str, str], Future[Grade]] = {}  # by program and suite
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_boxes": None}
+        return {**self.__dict__, "_boxes": None, "_begun": {}}
 
     @property
     def version(self) -> str:
@@ -97,6 +99,18 @@ class ProgramGrader(Grader):
         if self._boxes is not None:
             self._boxes.close()
             self._boxes = None
+        self._begun = {}
+
+    def begin(self, solution: str, references: Sequence[str]) -> None:
+        """See `Grader`."""
+        (name,) = references
+        self._begin(program(solution), name)
+
+    def _begin(self, source: str | None, name: str) -> None:
+        if self._boxes is None:
+            self._boxes = _Boxes(self.isolation or choose(), self.suites, self.workers)
+        if source is not None and (source, name) not in self._begun:
+            self._begun[source, name] = self._boxes.pool.submit(self._boxes.grade, source, name, self.limits)
 
     def grade(
         self,
@@ -115,15 +129,11 @@ class ProgramGrader(Grader):
             SandboxError: no isolation holds on this machine.
         """
         tasks = [(program(solution), name) for solution, (name,) in zip(solutions, references, strict=True)]
-        if self._boxes is None:
-            self._boxes = _Boxes(self.isolation or choose(), self.suites, self.workers)
-        futures = {
-            (source, name): self._boxes.pool.submit(self._boxes.grade, source, name, self.limits)
-            for source, name in sorted(dict.fromkeys(tasks), key=lambda task: task[1])
-            if source is not None
-        }
+        for source, name in sorted(dict.fromkeys(tasks), key=lambda task: task[1]):
+            self._begin(source, name)
+        begun, self._begun = self._begun, {}
         return [
-            Grade(Outcome.NO_PROGRAM, None) if source is None else futures[source, name].result()
+            Grade(Outcome.NO_PROGRAM, None) if source is None else begun[source, name].result()
             for source, name in tasks
         ]
 
@@ -142,7 +152,7 @@ class _Boxes:
     def __init__(self, isolation: Isolation, suites: Suites, workers: int):
         self.isolation = isolation
         self.pool = ThreadPoolExecutor(workers)
-        self._suite = lru_cache(workers)(suites.__getitem__)
+        self._suite = lru_cache(max(workers, SUITES))(suites.__getitem__)
         self._reading = threading.Lock()
         self._own = _Own()
         self._all: list[Box] = []
