@@ -27,7 +27,7 @@ PYTHON = ("python", "python3", "py", "py3")
 LANGUAGE = re.compile(r"[\s{.]*([^\s{}.,:]*).*")  # the first word of what follows a fence
 QUOTE = re.compile(r"^ {0,3}> ?")
 TAB = 4  # columns, in Markdown
-SUITES = 16  # held, if there are no more workers: a GPU's rollouts of E1-Code-14B are of as many, and end in any order
+SUITES = 16  # held at least: the rollouts of a GPU of E1-Code-14B are of as many problems, and end in any order
 ALL, EACH = 5, 1 / 3  # of the CPU time of one test: for all tests together, or for each if those are many
 # Of the wall time of one test, likewise: for all that is no CPU time. Sleepers hold no step for longer than that.
 WAITING, WAITING_EACH = 1, 1 / 60
