@@ -1,14 +1,16 @@
-"""Tells what memory a recipe takes, before anybody waits for a node.
+"""Tells what memory and time a recipe takes, before anybody waits for a node.
 
-    e1 plan E1-Math-1.5B --gpus 8 --gpu_memory 80 [--FIELD VALUE …]
+    e1 plan E1-Math-1.5B --gpus 8 --gpu_memory 80 --price 2.50 [--FIELD VALUE …]
 
-From the dimensions of the model alone. Nothing here was ever compared with a GPU.
+From the model's dimensions, and prompts if they are at hand. Nothing here was ever compared with a GPU.
 """
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Sequence
 
+from e1_trl.plan import cost
 from e1_trl.plan.memory import ENGINE_OVERHEAD, GB, Memory, memory
 from e1_trl.plan.setup import DEFAULTS, ERRORS, Launch
 from e1_trl.report.markdown import table
@@ -19,14 +21,15 @@ GIB = 2**30
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="e1 plan",
-        usage="e1 plan RECIPE [--accelerate_config NAME] [--gpus N] [--gpu_memory GIB] [--FIELD VALUE …]",
-        description="Memory of a recipe on one node of GPUs, from the model's dimensions alone.",
+        usage="e1 plan RECIPE [--accelerate_config NAME] [--gpus N] [--gpu_memory GIB] [--price N] [--FIELD VALUE …]",
+        description="Memory and time of a recipe on one node of GPUs, calculated.",
         allow_abbrev=False,
     )
     parser.add_argument("recipe", metavar="RECIPE", help="a file, or the name of one of our recipes")
     parser.add_argument("--accelerate_config", metavar="NAME", help="unset: the one that the recipe names")
     parser.add_argument("--gpus", type=int, metavar="N", help="unset: those of the Accelerate configuration")
     parser.add_argument("--gpu_memory", type=float, default=79.2, metavar="GIB", help="of one card (79.2: of 80 GB)")
+    parser.add_argument("--price", type=float, default=2.5, metavar="N", help="of one GPU for an hour (2.50)")
     return parser
 
 
@@ -75,6 +78,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     except ERRORS as error:
         sys.exit(f"e1 plan: {' '.join(str(error).split())}")
     print(report(taken), end="")
+    if taken.engine_cache > 0 and not taken.setup.served:
+        lengths: list[int] = []
+        with contextlib.suppress(*ERRORS):
+            lengths = cost.prompt_lengths({**DEFAULTS, **launch.recipe_fields, **launch.given})
+        print(f"\n{cost.report(taken, lengths, arguments.price)}", end="")
     if taken.problems:
         sys.exit(1)
 

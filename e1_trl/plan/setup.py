@@ -23,6 +23,7 @@ DEFAULTS: Mapping[str, Any] = {
     "lora_r": 16,
     "lora_target_modules": None,
     "max_prompt_length": 1024,
+    "num_generations": 8,
     "num_iterations": 1,
     "optim": "adamw_torch_fused",
     "per_device_train_batch_size": 8,
@@ -48,9 +49,9 @@ class Setup:
         offload: the optimizer's state lies in the host's memory.
         dtype: bytes of a weight.
         adapter: parameters of the LoRA adapter that is trained; None where the model is.
-        context: tokens of a whole sequence: prompt, thinking, close, solution.
+        context, prompt: tokens of a whole sequence (prompt, thinking, close, solution), and of the longest prompt.
         batch: sequences that a GPU learns from at once.
-        rollouts: sequences of one generation, over all GPUs.
+        rollouts, group: sequences of one generation, over all GPUs, and of one prompt.
         steps: optimizer steps for each generation.
         served: vLLM has GPUs of its own, which are not planned for.
     """
@@ -64,8 +65,10 @@ class Setup:
     reference: bool
     checkpointing: bool
     context: int
+    prompt: int
     batch: int
     rollouts: int
+    group: int
     steps: float
     utilization: float
     sleep: bool
@@ -115,8 +118,10 @@ class Setup:
             reference=fields["beta"] != 0,
             checkpointing=bool(fields["gradient_checkpointing"]),
             context=fields["max_prompt_length"] + fields["thinking_budget"] + FORCED + fields["solution_budget"],
+            prompt=fields["max_prompt_length"],
             batch=fields["per_device_train_batch_size"],
             rollouts=int(rollouts),
+            group=fields["num_generations"],
             steps=rollouts / mini_batch * fields["num_iterations"],
             utilization=fields["vllm_gpu_memory_utilization"],
             sleep=bool(fields["vllm_enable_sleep_mode"]),

@@ -2,31 +2,37 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import weakref
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import datasets
+import huggingface_hub
 import pytest
 import torch
 import yaml
 from accelerate import DeepSpeedPlugin
-from conftest import ROOT
+from conftest import BASE, ROOT
 from peft import LoraConfig, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Qwen2Config
 from trl import ModelConfig
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
+from e1_trl.plan import cost
 from e1_trl.plan.__main__ import main
 from e1_trl.plan.architecture import KNOWN, Architecture
 from e1_trl.plan.memory import Memory, activations, memory, saved
 from e1_trl.plan.setup import DEFAULTS, Setup
 from e1_trl.plan.verdict import verdict
+from e1_trl.problems.prompts import tokenize
 from e1_trl.training.config import E1Config
 from tests.reduced.case import ALTERNATIVES
 from tests.reduced.stand_ins import configuration
@@ -419,9 +425,62 @@ def test_what_cannot_be_planned_is_one_line(arguments: list[str], message: str) 
     assert str(error.value).startswith("e1 plan: ") and "\n" not in str(error.value)
 
 
-def test_the_command_prints_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that `e1 plan` has told to stay so before these were imported."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+def test_a_generation_takes_what_decoding_scoring_and_learning_take() -> None:
+    taken = planned("E1-Math-1.5B", "zero2")
+    # 128 of 1,024 rollouts a GPU are of 16 prompts: of two lengths, the longest is the longer one but in 2^-16.
+    mean, padded, packed = cost.widths(taken, [200, 100])
+    assert (mean, packed) == (150, pytest.approx(150 + 0.7 * 2049))
+    assert padded == pytest.approx(200 - 100 / 2**16 + 2049)
+    assert cost.widths(taken, []) == (1024, 3073, pytest.approx(1024 + 0.7 * 2049))
+    # By hand: steps of the engine that read weights and half of each sequence's cache; old, reference, twice forward
+    # and a backward pass of two, of the parameters that multiply and of causal attention.
+    decoding = 2049 * (0.002 + (2 * 1.777e9 + 128 * 1584.3 / 2 * 28_672) / 2e12)
+    forward = 2 * (1.777e9 - 151_936 * 1536) * 1584.3 + 2 * 28 * 1536 * 1584.3**2
+    expected = decoding + 128 * 6 * forward / 4e14 + 3
+    assert cost.seconds(taken, packed, packed) == pytest.approx(expected, rel=1e-3)
+    alone = planned("E1-Math-1.5B", "zero2", beta=0, gradient_checkpointing=False)
+    assert expected - cost.seconds(alone, packed, packed) == pytest.approx(128 * 2 * forward / 4e14, rel=1e-2)
+    # A cache for half of the sequences has them sampled in two waves, which read as much of the cache as one.
+    halved = replace(taken, cache_needed=2 * taken.engine_cache)
+    slower = cost.seconds(halved, packed, packed) - cost.seconds(taken, packed, packed)
+    assert slower == pytest.approx(2049 * (0.002 + 2 * 1.777e9 / 2e12), rel=1e-3)
+
+
+def test_the_prompts_of_a_file_are_counted_as_they_are_trained_on_and_a_price_is_put_on_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], offline: None
+) -> None:
+    problems = [";".join(f"a{i}=1" for i in range(length)) for length in (1, 3, 5, 200)]
+    rows = [{"problem": problem, "answer": "1"} for problem in problems]
+    (tmp_path / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    fields = {**DEFAULTS, "model_name_or_path": str(BASE), "dataset_name": str(tmp_path), "max_prompt_length": 64}
+    fields |= {"instruction": "", "answer_column": "answer"}
+    tokenizer = AutoTokenizer.from_pretrained(BASE)
+    measured = [len(tokenize(tokenizer, [{"role": "user", "content": each}], {})) for each in problems]
+    assert max(measured) > 64 and sorted(cost.prompt_lengths(fields)) == sorted(measured)[:3]
+    mixed = {**fields, "dataset_name": None, "datasets": [{"path": str(tmp_path), "split": "train[:2]"}] * 2}
+    assert sorted(cost.prompt_lengths(mixed)) == sorted(measured[:2] * 2)
+    recipe_file = str(ROOT / "experiments" / "nano" / "recipe.yaml")
+    main([recipe_file, "--dataset_name", str(tmp_path), "--max_prompt_length", "64", "--price", "3600"])
+    printed = capsys.readouterr().out
+    assert f"Prompts have {sum(measured[:3]) / 3:,.0f} tokens on average: counted, 3 of them" in printed
+    seconds, hours, price = re.findall(r"packed \| \S+ \| (\d+) s \| (\S+) \| (\S+) \|", printed)[0]
+    assert float(price) == pytest.approx(3600 * float(hours), abs=2) == pytest.approx(float(seconds), abs=2)  # one GPU
+
+
+def test_the_command_prints_the_verdict(capsys: pytest.CaptureFixture[str], offline: None) -> None:
     main(["E1-Math-1.5B"])
-    assert "It fits." in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "It fits." in printed and "Prompts have 1,024 tokens on average: the longest that may be, as" in printed
+    main(["E1-Math-1.5B-server", "--gpus", "4"])
+    assert "GPU-hours" not in capsys.readouterr().out
     with pytest.raises(SystemExit) as error:
         main(["E1-Math-7B", "--gpus", "2", "--gpu_memory", "24"])
     assert error.value.code == 1

@@ -135,27 +135,23 @@ COUNTING_GRADER = """
 import json, os
 from dataclasses import replace
 from pathlib import Path
-from e1_trl.answers.grade import Grader
 from e1_trl.answers.kinds import MATHEMATICS
+from e1_trl.answers.mathematics.grader import MathematicsGrader
 
-class Counting(Grader):
-    def __init__(self, grader):
-        self.grader, self.begun, self.version, self.faults = grader, [], grader.version, grader.faults
+class Counting(MathematicsGrader):
+    begun = []
 
     def begin(self, solution, references):
         self.begun.append(solution)
-        self.grader.begin(solution, references)
+        super().begin(solution, references)
 
-    def grade(self, solutions, references, free_text=None):
+    def grade(self, solutions, references):
         with Path(__file__).with_name(f"graded-{os.environ['RANK']}").open("a") as file:
             print(json.dumps([self.begun, solutions]), file=file)
-        self.begun = []
-        return self.grader.grade(solutions, references, free_text)
+        self.begun.clear()
+        return super().grade(solutions, references)
 
-    def close(self):
-        self.grader.close()
-
-KIND = replace(MATHEMATICS, grader=lambda arguments, workers: Counting(MATHEMATICS.grader(arguments, workers)))
+KIND = replace(MATHEMATICS, grader=lambda arguments, workers: Counting(arguments.grading_time_limit, workers))
 """
 
 

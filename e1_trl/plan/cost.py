@@ -1,0 +1,91 @@
+"""Seconds of one generation and of what is learned from it, padded and packed. Nothing was ever measured on a GPU.
+
+Pure arithmetic, but for the lengths of prompts, which are counted where dataset and tokenizer are at hand.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from e1_trl.plan.memory import Memory
+from e1_trl.report.markdown import table
+
+COUNTED = 2000  # prompts, drawn from all
+# Assumed, of an H100: bytes and operations per second that kernels reach, and seconds of a step of the engine besides.
+READ, COMPUTED, STEP = 2.0e12, 4.0e14, 0.002
+AROUND = 3.0  # seconds, assumed: weights sent to the engine and compared, optimizer, gathers
+USED = 0.7  # of its budget, by the mean completion, assumed; the longest takes it whole
+
+
+def prompt_lengths(fields: Mapping[str, Any]) -> list[int]:
+    """Lengths in tokens of some of a recipe's prompts that are not too long; from files and the cache alone.
+
+    Raises:
+        ERRORS: dataset or tokenizer are not there, or cannot be read.
+    """
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before these are imported
+    from transformers import AutoTokenizer
+
+    from e1_trl.answers.kinds import kind_of
+    from e1_trl.problems.arguments import ProblemArguments
+    from e1_trl.problems.load import load_source, make_problems
+    from e1_trl.problems.prompts import tokenize
+
+    tokenizer = AutoTokenizer.from_pretrained(fields["model_name_or_path"], local_files_only=True)
+    one = {"path": fields.get("dataset_name"), "name": fields.get("dataset_config")}
+    named = fields.get("datasets") or [one]  # by TRL's names
+    sources = [load_source(str(each["path"]), each.get("split", "train"), each.get("name")) for each in named]
+    names = ("grader", "problem_column", "instruction", "program_prompt")
+    arguments = ProblemArguments(**{name: fields[name] for name in names if name in fields}, max_unusable=1.0)
+    answers = {*kind_of(arguments.grader).columns, fields.get("answer_column")}  # tests may be many megabytes
+    lengths: list[int] = []
+    for source in sources:
+        part = min(len(source), -(-COUNTED * len(source) // sum(map(len, sources))))
+        drawn = source.shuffle(seed=0).select(range(part)).remove_columns([*answers & set(source.column_names)])
+        prompts = make_problems(drawn, "the recipe's dataset", arguments, need_answers=False)["prompt"]
+        lengths += [len(tokenize(tokenizer, prompt, fields.get("chat_template_kwargs") or {})) for prompt in prompts]
+    return [length for length in lengths if length <= fields["max_prompt_length"]]
+
+
+def widths(taken: Memory, lengths: Sequence[int]) -> tuple[float, float, float]:
+    """Tokens of the mean prompt, and positions of a row: as many as in the longest of its process, and its own alone.
+
+    `lengths` are those of prompts; without any, all have the longest that there may be.
+    """
+    setup, ordered = taken.setup, sorted(lengths or [taken.setup.prompt])
+    count, drawn = len(ordered), max(1, setup.rollouts // setup.gpus // setup.group)
+    longest = sum(each * ((i + 1) ** drawn - i**drawn) for i, each in enumerate(ordered)) / count**drawn
+    mean, completion = sum(ordered) / count, setup.context - setup.prompt
+    return mean, longest + completion, mean + USED * completion
+
+
+def seconds(taken: Memory, positions: float, packed: float) -> float:
+    """Of a generation and what is learned from it, once, with so many positions a row in the trainer's passes."""
+    setup, model = taken.setup, taken.setup.architecture
+    rows = setup.rollouts / setup.gpus
+    waves = max(1.0, taken.cache_needed / taken.engine_cache)
+    cache = rows / waves * packed / 2 * model.kv_bytes  # half of a sequence is there, on average
+    step = STEP + (taken.engine_weights + cache) / READ
+    passes = 1 + setup.reference + (4 if setup.checkpointing else 3)  # backward is two, and old scores are one
+    attention = 2 * model.layers * model.hidden * positions**2  # causal
+    forward = 2 * (model.layers * model.layer + model.output_head) * positions + attention
+    return waves * (setup.context - setup.prompt) * step + rows * passes * forward / COMPUTED + AROUND
+
+
+def report(taken: Memory, lengths: Sequence[int], price: float) -> str:
+    """A table of what a generation costs at a price of one GPU for an hour, with what it assumes."""
+    mean, padded, packed = widths(taken, lengths)
+    rows = []
+    for name, positions in (("padded", padded), ("packed", packed)):
+        took = seconds(taken, positions, packed)
+        hours = took * taken.setup.gpus / 3600
+        numbers = (f"{positions:,.0f}", f"{took:.0f} s", f"{hours:.3f}", f"{hours * price:.2f}")
+        rows.append((name, *numbers))
+    header = ("a generation", "positions a row", "time", "GPU-hours", f"at {price:.2f} an hour")
+    assumed = "the longest that may be, as dataset or tokenizer is neither in files nor in the cache"
+    return (
+        f"{table(header, rows)}\nPrompts have {mean:,.0f} tokens on average: "
+        f"{f'counted, {len(lengths):,} of them' if lengths else assumed}. Calculated at speeds that are assumed of an "
+        f"H100, and never measured: {READ / 1e12:g} TB/s, {COMPUTED / 1e12:g} TFLOP/s, {STEP * 1000:g} ms a step of "
+        f"the engine, {AROUND:g} s around it. The mean completion is assumed to take {USED:.0%} of its budget.\n"
+    )
