@@ -30,8 +30,8 @@ from e1_trl.training.trainer import E1Trainer
 from experiments.nano_code.make_base import make_data
 
 ROLLOUTS, GROUP = 128, 8
-IMPOSED = (0.0, 0.2, 0.4)  # seconds a program
-WORKERS, ROUNDS = 8, 5
+IMPOSED = (0.0, 0.2)  # seconds a program
+WORKERS, ROUNDS = 8, 4
 LIMITS = Limits(cpu=1.0, wall=14.0, memory=2**32, output=2**24)
 WAITED = "seconds/waiting_for_grades"
 HEADER = ("imposed", "waiting, beside", "waiting, after", "a generation, beside to after")
