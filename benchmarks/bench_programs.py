@@ -1,11 +1,11 @@
 """How many programs are graded in a second, what programs that run into their time limit cost, and what gets out.
 
-    python -m benchmarks.bench_programs --document docs/results/bench.md      (five minutes; nothing else should run)
+    python -m benchmarks.bench_programs --document docs/results/bench.md      (seven minutes; nothing else should run)
 
-Cheap right programs, so that nearly all of the time is the sandbox's own: each test of each program is a process of its
-own. What takes turns are the isolations, batches with and without programs that never end, and the same tests in bare
-forks: no isolation, no limits, no pipes, nothing compared. Then every hostile program of the tests is run, and what is
-left of them is counted.
+Cheap programs, so that nearly all of the time is the sandbox's own. What takes turns are the isolations; batches of
+right programs, with and without some that never end, and of a mix; and the same tests in bare forks, one for each: no
+isolation, no limits, no pipes, nothing compared. Then every hostile program of the tests is run, and what is left of
+them is counted.
 """
 
 import os
@@ -22,9 +22,9 @@ from benchmarks.results import arguments, in_turns, publish, ratio, spread
 from e1_trl.answers.arguments import TESTS
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.programs.grader import ProgramGrader
-from e1_trl.answers.programs.sandbox.box import Limits
 from e1_trl.answers.programs.sandbox.command import Isolation
 from e1_trl.answers.programs.sandbox.inside.modules import PRELOADED
+from e1_trl.answers.programs.sandbox.process import Limits
 from e1_trl.answers.programs.suite import Case, Suite
 from e1_trl.report.markdown import table
 
@@ -32,19 +32,26 @@ sys.path.append(str(Path(__file__).parents[1] / "tests" / "answers" / "sandbox")
 from containment import contain, refused  # type: ignore[import-not-found]
 
 PROGRAMS, ROUNDS = 200, 5
-SPINNING = 20  # one of so many never ends: 5%
+RIGHT = (Outcome.CORRECT,)
+SPINNING = (Outcome.TIMED_OUT, *RIGHT * 19)  # 5% never end
+MIXED = (*RIGHT * 4, *(Outcome.WRONG,) * 4, Outcome.CRASHED, Outcome.TIMED_OUT)  # wrong and crashing at the first test
 LIMITS = Limits(cpu=1.0, wall=4.0, memory=2**29, output=2**20)
 WORKERS = len(os.sched_getaffinity(0))
 HEADER = (
     "isolation",
     "programs per second",
-    f"wall with {1 / SPINNING:.0%} at their limit, to without",
+    f"wall with {1 / len(SPINNING):.0%} at their limit, to without",
+    "of a mix per second",
     "of bare forks",
 )
 
-# The number makes each another program: equal ones are run once.
-CHEAP = "```python\nn = int(input())\nprint(n + sum(map(int, input().split())))  # {number}\n```"
-ENDLESS = "```python\nwhile True: pass  # {number}\n```"
+READ = "n = int(input())\nprint(n + sum(map(int, input().split())){})"
+SOURCES = {
+    Outcome.CORRECT: READ.format(""),
+    Outcome.WRONG: READ.format(" + 1"),
+    Outcome.CRASHED: READ.format(" / 0"),
+    Outcome.TIMED_OUT: "while True: pass",
+}
 # Prints the seconds that so many forks take, each of which compiles and runs such a program.
 BARE = """
 import importlib, io, os, sys, time
@@ -68,18 +75,18 @@ def suite() -> Suite:
     return Suite(tuple(Case(f"{n}\n{' '.join(map(str, line))}\n", (f"{n + sum(line)}\n",)) for n, line in cases))
 
 
-def timed(grader: ProgramGrader, endless: bool, _: int = 0) -> float:
-    """Seconds that one batch takes, in any round.
+def timed(grader: ProgramGrader, kinds: Sequence[Outcome], _: int = 0) -> float:
+    """Seconds that one batch of programs of these kinds, which take turns, takes in any round.
 
     Raises:
         ValueError: not every program was graded as it should be.
     """
-    kinds = [endless and i % SPINNING == 0 for i in range(PROGRAMS)]
-    solutions = [(ENDLESS if kind else CHEAP).format(number=i) for i, kind in enumerate(kinds)]
+    expected = [kinds[number % len(kinds)] for number in range(PROGRAMS)]
+    # The number makes each another program: equal ones are run once.
+    solutions = [f"```python\n{SOURCES[kind]}  # {number}\n```" for number, kind in enumerate(expected)]
     start = time.perf_counter()
     grades = grader.grade(solutions, [[grader.suites.add(suite())]] * PROGRAMS)
     wall = time.perf_counter() - start
-    expected = [Outcome.TIMED_OUT if kind else Outcome.CORRECT for kind in kinds]
     if [grade.outcome for grade in grades] != expected:
         raise ValueError(f"{sum(g.outcome is not e for g, e in zip(grades, expected, strict=True))} grades are wrong")
     return wall
@@ -93,15 +100,16 @@ def bare(_: int) -> float:
 
 
 def measure(isolations: Sequence[Isolation]) -> dict[str, list[float]]:
-    """Seconds of the rounds of bare forks, and by isolation of a batch without and with programs that never end."""
+    """Seconds of the rounds of bare forks, and by isolation of its batches."""
     with ExitStack() as stack:
         runs: dict[str, Callable[[int], float]] = {"bare": bare}
         for kind in isolations:
             grader = ProgramGrader(LIMITS, WORKERS, isolation=kind)
             stack.callback(grader.close)
-            timed(grader, endless=False)  # opens the boxes
-            runs[kind] = partial(timed, grader, False)
-            runs[f"{kind}, spinning"] = partial(timed, grader, True)
+            timed(grader, RIGHT)  # opens the boxes
+            runs[kind] = partial(timed, grader, RIGHT)
+            runs[f"{kind}, spinning"] = partial(timed, grader, SPINNING)
+            runs[f"{kind}, mixed"] = partial(timed, grader, MIXED)
         return in_turns(runs, ROUNDS, "programs")
 
 
@@ -114,7 +122,7 @@ def main() -> None:
         "workers": WORKERS,
         "programs": PROGRAMS,
         "tests_per_program": TESTS,
-        "spinning_share": 1 / SPINNING,
+        "spinning_share": 1 / len(SPINNING),
         "spinning_limit_s": LIMITS.cpu,
         "wall_s": walls,
         "hostile_cases": contained.cases,
@@ -126,6 +134,7 @@ def main() -> None:
             kind,
             spread([PROGRAMS / wall for wall in walls[kind]]),
             ratio(walls[f"{kind}, spinning"], walls[kind]),
+            spread([PROGRAMS / wall for wall in walls[f"{kind}, mixed"]]),
             ratio(walls["bare"], walls[kind]),
         )
         for kind in isolations

@@ -131,9 +131,9 @@ def _show_mathematics(row: Row, grader: Grader) -> list[str]:
 
 def _program_grader(arguments: GradingArguments, workers: int) -> Grader:
     from e1_trl.answers.programs.grader import ProgramGrader
-    from e1_trl.answers.programs.sandbox.box import Limits
     from e1_trl.answers.programs.sandbox.command import SandboxError
     from e1_trl.answers.programs.sandbox.isolation import choose
+    from e1_trl.answers.programs.sandbox.process import Limits
 
     cpu = arguments.grading_time_limit
     try:

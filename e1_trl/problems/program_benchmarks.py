@@ -18,9 +18,10 @@ from e1_trl.answers.programs.asking import STARTER, ask_program
 from e1_trl.answers.programs.humanevalplus import humaneval_suite
 from e1_trl.answers.programs.livecodebench import Window
 from e1_trl.answers.programs.rows import CHECKER, read_answer
-from e1_trl.answers.programs.sandbox.box import Box, Limits
+from e1_trl.answers.programs.sandbox.box import Box
 from e1_trl.answers.programs.sandbox.command import SandboxError
 from e1_trl.answers.programs.sandbox.isolation import choose
+from e1_trl.answers.programs.sandbox.process import Limits
 from e1_trl.answers.programs.suite import Suite
 from e1_trl.answers.programs.suites import Suites
 from e1_trl.problems.arguments import ProblemArguments

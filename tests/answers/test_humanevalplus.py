@@ -13,7 +13,8 @@ from e1_trl.answers.arguments import TESTS
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.programs.grader import ProgramGrader
 from e1_trl.answers.programs.humanevalplus import humaneval_suite
-from e1_trl.answers.programs.sandbox.box import Box, Limits
+from e1_trl.answers.programs.sandbox.box import Box
+from e1_trl.answers.programs.sandbox.process import Limits
 
 REFERENCE = """
 import numpy as np

@@ -16,8 +16,9 @@ from conftest import DATA
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.programs.formats import read_suite
 from e1_trl.answers.programs.grader import ProgramGrader, program
-from e1_trl.answers.programs.sandbox.box import Box, Limits
+from e1_trl.answers.programs.sandbox.box import Box
 from e1_trl.answers.programs.sandbox.command import SandboxError
+from e1_trl.answers.programs.sandbox.process import Limits, Process
 from e1_trl.answers.programs.suite import Case, Rule, Suite
 from e1_trl.answers.programs.suites import Suites
 
@@ -148,13 +149,13 @@ def test_a_program_in_the_thinking_or_the_free_text_is_none(grader: ProgramGrade
 
 def test_equal_programs_are_run_once(grader: ProgramGrader, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: Counter[str] = Counter()
-    run = Box.run
+    start = Box.start
 
     def counted(box: Box, source: bytes, *rest: Any) -> Any:
         runs[source.decode()] += 1
-        return run(box, source, *rest)
+        return start(box, source, *rest)
 
-    monkeypatch.setattr(Box, "run", counted)
+    monkeypatch.setattr(Box, "start", counted)
     suite = named(read_suite(INCREMENT, Rule.EXACT))
     wrong = [fenced("print(0)")] * 8
     assert {grade.outcome for grade in grader.grade(wrong, [suite] * 8)} == {Outcome.WRONG}
@@ -172,14 +173,14 @@ def test_equal_programs_are_run_once(grader: ProgramGrader, monkeypatch: pytest.
 def test_a_box_that_breaks_is_no_fault_of_the_program(grader: ProgramGrader, monkeypatch: pytest.MonkeyPatch) -> None:
     suite = named(read_suite(INCREMENT, Rule.EXACT))
     right = [fenced("print(int(input()) + 1)")]
-    run, broken = Box.run, [1]
+    run, broken = Process.run, [1]
 
-    def breaking(box: Box, *rest: Any) -> Any:
+    def breaking(process: Process, limits: Limits) -> Any:
         if broken and broken.pop() == 1:
             raise SandboxError("a box has died")
-        return run(box, *rest)
+        return run(process, limits)
 
-    monkeypatch.setattr(Box, "run", breaking)
+    monkeypatch.setattr(Process, "run", breaking)
     assert grader.grade(right, [suite])[0].outcome is Outcome.CORRECT
     broken[:] = [1] * 1000
     assert grader.grade(right, [suite])[0].outcome is Outcome.UNGRADED

@@ -12,7 +12,7 @@ from upstream.answers import fenced, texts
 from upstream.problems import PROBLEMS, Kind
 
 from e1_trl.answers.programs.formats import read_suite
-from e1_trl.answers.programs.sandbox.box import Limits
+from e1_trl.answers.programs.sandbox.process import Limits
 from e1_trl.answers.programs.suite import Rule
 
 DOCUMENT = ROOT / "docs" / "results" / "upstream.md"

@@ -15,7 +15,7 @@ from conftest import DATA
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.answers.kinds import make_grader
 from e1_trl.answers.programs.livecodebench import Window
-from e1_trl.answers.programs.sandbox.box import Limits
+from e1_trl.answers.programs.sandbox.process import Limits
 from e1_trl.answers.programs.suites import Suites
 from e1_trl.problems import program_benchmarks
 from e1_trl.problems.arguments import ProblemArguments

@@ -6,9 +6,9 @@ compared here.
 
 import logging
 import platform
+import random
 import re
 import threading
-import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -16,9 +16,11 @@ from functools import lru_cache
 from typing import ClassVar
 
 from e1_trl.answers.grade import PROGRAM_FAULTS, Grade, Grader, Outcome, grader_version
-from e1_trl.answers.programs.sandbox.box import Box, End, Limits, Run
+from e1_trl.answers.programs.sandbox.box import TOGETHER, Box
 from e1_trl.answers.programs.sandbox.command import Isolation, SandboxError
 from e1_trl.answers.programs.sandbox.isolation import choose
+from e1_trl.answers.programs.sandbox.process import End, Limits
+from e1_trl.answers.programs.suite import Case, Suite
 from e1_trl.answers.programs.suites import Suites
 
 logger = logging.getLogger(__name__)
@@ -31,6 +33,8 @@ SUITES = 16  # held at least: the rollouts of a GPU of E1-Code-14B are of as man
 ALL, EACH = 5, 1 / 3  # of the CPU time of one test: for all tests together, or for each if those are many
 # Of the wall time of one test, likewise: for all that is no CPU time. Sleepers hold no step for longer than that.
 WAITING, WAITING_EACH = 1, 1 / 60
+LIMITED = (Outcome.TIMED_OUT, Outcome.TOO_MUCH_OUTPUT)  # final; memory is not, of which earlier tests may hold some
+DRAW = random.SystemRandom()  # which no program can foresee, and no seed of a training steers
 
 
 def program(solution: str) -> str | None:
@@ -163,39 +167,58 @@ class _Boxes:
             box.close()
 
     def grade(self, source: str, name: str, limits: Limits) -> Grade:
-        """Run the tests of a suite until one fails, or the time for all of them is over."""
+        """Run the tests of a suite until one fails, or the time for all of them is over.
+
+        A process runs many, but what it says of a test that others ran before counts only where one of its own agrees:
+        for the one that failed, or for one drawn at random where none did. If it does not agree that a test failed,
+        each is run in one of its own. A limit on time or output is final: it is as large for every test.
+        """
         with self._reading:  # by one of those who wait for it
             suite = self._suite(name)
-        cpu = max(ALL, EACH * len(suite.cases)) * limits.cpu  # seconds left
-        waiting = max(WAITING, WAITING_EACH * len(suite.cases)) * limits.wall
-        for case in suite.cases:
-            if cpu < 0 or waiting < 0:
-                return Grade(Outcome.TIMED_OUT, source)
-            began = time.monotonic()
-            patience = replace(limits, wall=min(limits.wall, limits.cpu + waiting))
-            run = self._run(_bytes(source), _bytes(case.input), patience, suite.call)
-            took = time.monotonic() - began
-            if run is None:
-                return Grade(Outcome.UNGRADED, source)
-            if run.end is not End.EXITED:
-                return Grade(Outcome(run.end.value), source)
-            if not suite.accepts(case, run.stdout, run.answer):
-                return Grade(Outcome.WRONG, source)
-            cpu -= run.cpu
-            waiting -= took - run.cpu
-        return Grade(Outcome.CORRECT, source)
+        program = _bytes(source)
+        outcome, doubtful = self._tested(program, suite, suite.cases, limits, TOGETHER)
+        if doubtful and outcome not in LIMITED:
+            alone, _ = self._tested(program, suite, [DRAW.choice(doubtful)], limits, 1)
+            if alone is Outcome.CORRECT and outcome is not Outcome.CORRECT:
+                alone, _ = self._tested(program, suite, suite.cases, limits, 1)
+            outcome = alone
+        return Grade(outcome, source)
 
-    def _run(self, program: bytes, stdin: bytes, limits: Limits, call: str | None = None) -> Run | None:
-        """One run; None if two boxes in a row broke, which no program should bring about."""
-        for _ in range(2):
+    def _tested(
+        self, program: bytes, suite: Suite, cases: Sequence[Case], limits: Limits, together: int
+    ) -> tuple[Outcome, list[Case]]:
+        """How the tests end, at most so many in a process, and of which other tests in it may have had a part in that:
+        of the one that failed, or of those that passed if none did."""
+        cpu = max(ALL, EACH * len(cases)) * limits.cpu  # seconds left
+        waiting = max(WAITING, WAITING_EACH * len(cases)) * limits.wall
+        passed, broken, shared = 0, 0, list[Case]()
+        while passed < len(cases):
+            group = cases[passed : passed + together]
             try:
-                if self._own.box is None:
-                    self._own.box = Box(self.isolation)
-                    self._all.append(self._own.box)
-                return self._own.box.run(program, stdin, limits, call)
+                with self._box().start(program, [_bytes(case.input) for case in group], limits, suite.call) as process:
+                    for place, case in enumerate(group):
+                        if process.ended:  # it cannot be made fresh again: the rest alone
+                            together = 1
+                            break
+                        if cpu < 0 or waiting < 0:
+                            return Outcome.TIMED_OUT, []
+                        run = process.run(replace(limits, wall=min(limits.wall, limits.cpu + waiting)))
+                        if run.end is not End.EXITED or not suite.accepts(case, run.stdout, run.answer):
+                            outcome = Outcome.WRONG if run.end is End.EXITED else Outcome(run.end.value)
+                            return outcome, [case] * bool(place)
+                        cpu -= run.cpu
+                        waiting -= run.wall - run.cpu
+                        passed, broken, shared = passed + 1, 0, shared + [case] * bool(place)
             except SandboxError as error:
                 logger.warning("%s; another one is opened", error)
-                if self._own.box is not None:
-                    self._own.box.close()
-                    self._own.box = None
-        return None
+                self._own.box = None
+                together, broken = 1, broken + 1
+                if broken == 2:  # in a row, which no program should bring about
+                    return Outcome.UNGRADED, []
+        return Outcome.CORRECT, shared
+
+    def _box(self) -> Box:
+        if self._own.box is None:
+            self._own.box = Box(self.isolation)
+            self._all.append(self._own.box)
+        return self._own.box

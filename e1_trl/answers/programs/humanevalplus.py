@@ -10,7 +10,8 @@ import logging
 from typing import Any
 
 from e1_trl.answers.programs.formats import arguments, as_json, check_helper, read_suite
-from e1_trl.answers.programs.sandbox.box import Box, End, Limits
+from e1_trl.answers.programs.sandbox.box import Box
+from e1_trl.answers.programs.sandbox.process import End, Limits
 from e1_trl.answers.programs.suite import Case, Rule, Suite
 
 logger = logging.getLogger(__name__)

@@ -58,7 +58,7 @@ PROGRAMS = hostile(
             "                 lambda pid: os.getpriority(os.PRIO_PROCESS, pid),\n"
             "                 lambda pid: time.clock_gettime(~pid << 3 | 2)):\n"
             "        try: print(pid, look, look(pid))\n        except OSError: pass",
-            "inherited descriptors": "import os\nfor number in range(4, 1024):\n"
+            "inherited descriptors": "import os\nfor number in range(6, 1024):\n"
             "    try: os.write(number, b'x'); print(number)\n    except OSError: pass",
             "replaces files of the harness": "import json, sys\n"
             "for path in ('/box/inside/zygote.py', json.__file__, sys.executable, '/packages/x.py', 'solution.py'):\n"

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from e1_trl.answers.programs.sandbox.box import STDERR, Box, End, Limits
+from e1_trl.answers.programs.sandbox.box import Box
+from e1_trl.answers.programs.sandbox.process import STDERR, End, Limits
 
 SECRET = "e1-trl-planted-secret"
 # Patient with programs that end by themselves, however busy the machine is; strict with those that do not.
@@ -60,17 +61,25 @@ def planted(folder: Path) -> Iterator[Path]:
 
 
 def faults(box: Box, hostile: Hostile, secret: Path) -> list[str]:
-    """Run a hostile program and a harmless one after it, and name what went wrong: nothing where it is contained."""
+    """Run a hostile program, and if it ends by itself, twice more in one process, then a harmless one, and name what
+    went wrong: nothing where it is contained."""
     source = hostile.source
     for name, value in (("planted", secret), ("parent", os.getpid()), ("cwd", os.getcwd())):
         source = source.replace("{" + name + "}", str(value))
-    ran = box.run(source.encode(), hostile.stdin, STRICT if TIMED_OUT in hostile.ends else LIMITS)
+    endless = TIMED_OUT in hostile.ends
+    every = [box.run(source.encode(), hostile.stdin, STRICT if endless else LIMITS)]
+    if not endless:
+        with box.start(source.encode(), [hostile.stdin] * 2, LIMITS) as process:
+            while not process.ended and len(every) < 3:
+                every.append(process.run(LIMITS))
     following = box.run(b"print(int(input()) + 1)", b"41\n", LIMITS)
-    wrong = {
-        f"it ended as {ran.end}: {ran.stderr.decode(errors='replace')}": ran.end not in hostile.ends,
-        f"it wrote {ran.stdout[:200]!r}": hostile.stdout is not None and ran.stdout != hostile.stdout,
-        "it got at the secret": SECRET.encode() in ran.stdout + ran.stderr + ran.answer,
-        "more came out than may": len(ran.stdout) > LIMITS.output + 1 or len(ran.stderr) > STDERR,
-        f"the next program ended as {following.end}": following.stdout != b"42\n",
-    }
-    return [fault for fault, found in wrong.items() if found]
+    found = [] if following.stdout == b"42\n" else [f"the next program ended as {following.end}"]
+    for ran in every:
+        wrong = {
+            f"it ended as {ran.end}: {ran.stderr.decode(errors='replace')}": ran.end not in hostile.ends,
+            f"it wrote {ran.stdout[:200]!r}": hostile.stdout is not None and ran.stdout != hostile.stdout,
+            "it got at the secret": SECRET.encode() in ran.stdout + ran.stderr + ran.answer,
+            "more came out than may": len(ran.stdout) > LIMITS.output + 1 or len(ran.stderr) > STDERR,
+        }
+        found += [fault for fault, is_so in wrong.items() if is_so]
+    return found

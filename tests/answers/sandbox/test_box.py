@@ -24,8 +24,9 @@ from hostile import LIMITS, ignoring
 
 from e1_trl.answers.programs.sandbox import box as boxes
 from e1_trl.answers.programs.sandbox import isolation
-from e1_trl.answers.programs.sandbox.box import Box, End, Limits, Run
+from e1_trl.answers.programs.sandbox.box import Box
 from e1_trl.answers.programs.sandbox.command import ENVIRONMENT, START, Isolation, SandboxError, StartError, command
+from e1_trl.answers.programs.sandbox.process import End, Limits, Run
 
 
 @pytest.fixture(scope="module", params=list(Isolation))
@@ -239,7 +240,8 @@ def test_where_memory_runs_out_the_kernel_kills_a_box_before_its_grader(box: Box
 
 KILLED = """
 import sys, threading
-from e1_trl.answers.programs.sandbox.box import Box, Limits
+from e1_trl.answers.programs.sandbox.box import Box
+from e1_trl.answers.programs.sandbox.process import Limits
 from e1_trl.answers.programs.sandbox.command import Isolation
 box = Box(Isolation(sys.argv[1]))
 print(box._process.pid, flush=True)

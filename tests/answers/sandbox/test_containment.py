@@ -104,7 +104,8 @@ THREADS = """
 import json, psutil, sys
 sys.path.append(sys.argv[1])
 from containment import refused
-from e1_trl.answers.programs.sandbox.box import TASKS, Box, Limits, _tasks
+from e1_trl.answers.programs.sandbox.box import TASKS, Box, _tasks
+from e1_trl.answers.programs.sandbox.process import Limits
 from e1_trl.answers.programs.sandbox.command import Isolation
 found = {}
 for kind in Isolation:

@@ -11,8 +11,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from e1_trl.answers.programs.sandbox.box import Box, End, Limits, refused_to_nobody
+from e1_trl.answers.programs.sandbox.box import Box, refused_to_nobody
 from e1_trl.answers.programs.sandbox.command import Isolation, SandboxError, StartError
+from e1_trl.answers.programs.sandbox.process import End, Limits
 
 logger = logging.getLogger(__name__)
 

@@ -11,42 +11,67 @@ import threading
 import types
 from typing import Any
 
-from .protocol import ANSWER, CRASHED, NOT_CALLABLE, OUT_OF_MEMORY
+from .protocol import ANSWER, CRASHED, DONE, NEXT, NOT_CALLABLE, OUT_OF_MEMORY, TURN
 from .restrictions import Restrictions
+from .state import State, written
 from .values import plain, rebuilt
 
 DESCRIPTORS = 64  # more than a zygote ever has open
 
 
-def become(request: dict[str, Any], source: int, restrictions: Restrictions) -> None:
+def become(request: dict[str, Any], source: int, turns: list[int], restrictions: Restrictions, state: State) -> None:
     """Be the program whose text is in the file `source`, and end as an interpreter of its own would.
 
-    Its own descriptors are in place. As little is done here as can be: what a new process touches is copied for it.
+    The descriptors of its first test are in place; `turns` are the pipes and the inputs of its later ones. It comes to
+    a next test only in a process that is as good as new. As little is done here as can be: what a new process touches
+    is copied for it.
     """
     os.setsid()
     text = os.read(source, request["size"])
     restrictions.impose(request["cpu"], request["memory"], request["tasks"])
-    os.closerange(ANSWER + 1, DESCRIPTORS)
+    for number, descriptor in enumerate(turns, DONE):  # each to a lower one, and in their order
+        os.dup2(descriptor, number)
+    end = DONE + len(turns)
+    os.closerange(end, DESCRIPTORS)
+    pipes = written()
+    try:
+        code = compile(text, "solution.py", "exec")
+    except BaseException as error:
+        os._exit(ended_by(error))
+    for following in range(NEXT + 1, end):
+        status, may = tested(code, request["call"]), b""
+        with contextlib.suppress(BaseException):
+            os.dup2(following, 0)
+            os.closerange(NEXT + 1, following + 1)
+            os.closerange(end, DESCRIPTORS)
+            if status == 0 and state.restore(pipes) and os.write(DONE, TURN):
+                may = os.read(NEXT, 1)
+        if not may:
+            os._exit(status)
+    os.closerange(DONE, DESCRIPTORS)
+    os._exit(tested(code, request["call"]))
 
+
+def tested(code: types.CodeType, called: str | None) -> int:
+    """The exit status after one test."""
     # A function is called in a module that is imported, so that a guarded main program does not run.
-    name = "solution" if request["call"] else "__main__"
+    name = "solution" if called else "__main__"
     main = sys.modules[name] = types.ModuleType(name)
     main.__file__ = "solution.py"
     sys.argv = ["solution.py"]
     status = 0
     try:
-        arguments = json.load(sys.stdin) if request["call"] else {}
-        exec(compile(text, "solution.py", "exec"), main.__dict__)
-        if request["call"]:
-            status = call(main, request["call"], arguments)
+        arguments = json.load(sys.stdin) if called else {}
+        exec(code, main.__dict__)
+        if called:
+            status = call(main, called, arguments)
     except BaseException as error:
         status = ended_by(error)
     del main
     try:
-        status = finish(name) or status
+        return finish(name) or status
     except BaseException as error:
-        status = status or ended_by(error)
-    os._exit(status)
+        return status or ended_by(error)
 
 
 def finish(name: str) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 PID = 0x5EC0DE5E  # stands in the filter for the id of the process that it is installed in
 PID_BYTES = PID.to_bytes(4, sys.byteorder)
 STACK = 2**26  # bytes of the main thread's: recursion through C takes more than the usual 8 MiB
-PATIENCE = 2  # times the CPU time: the kernel's limit is for what the zygote, which measures it, does not get to kill
+PATIENCE = 2  # times the CPU time: the kernel's limit is for what the grader, which measures it, does not get to kill
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
 SECCOMP_MODE_FILTER = 2
 PIDFD_OPEN = 434  # on every architecture; the module os has it only where Python was built with a young C library

@@ -11,8 +11,10 @@ request at a time, as JSON with descriptors:
 
     request  {"size": of the program, in bytes, "cpu": seconds, "memory": bytes, "tasks": number,
              "call": name or null}, and the
-             descriptors of the program, stdin, stdout, stderr and the answer
+             descriptors of the program, stdin, stdout, stderr, the answer, the pipes for turns, and
+             later inputs
     stop     anything else, or the end of the socket: the program is killed
+    started  from the process of the program, so that the kernel tells its id to whom it may concern
     reply    wait status and CPU time (microseconds), once for every request
 
 A program is one process: its filter of system calls denies it another one, and signals to any but itself. So its end
@@ -32,12 +34,11 @@ import signal
 import socket
 import struct
 import sys
-import time
 
 # Relative, since in a box this folder is all that there is of the project.
 from .modules import PRELOADED, name_streams, preload, star
-from .program import become
-from .protocol import ANSWER, CRASHED, READY, REPLY
+from .program import DESCRIPTORS, become
+from .protocol import ANSWER, CRASHED, READY, REPLY, STARTED
 from .restrictions import (
     CAPABILITIES,
     PIDFD_OPEN,
@@ -51,12 +52,12 @@ from .restrictions import (
     libc,
     limit_box,
 )
+from .state import State
 
 RECURSION_LIMIT = 50_000  # LiveCodeBench's
 # The C library's. That of the module os has every program mend the locks of threads that there are not, and seed the
 # module random: a sixth of the memory pages that it touches, each of which is copied for it.
 FORK = ctypes.PyDLL(None).fork
-CPU_CLOCK = 2  # with the id of a process, the number of the clock of its CPU time
 
 
 def main() -> None:
@@ -120,16 +121,17 @@ def die_with(parent: int) -> None:
 
 def serve(control: socket.socket, restrictions: Restrictions) -> None:
     """Serve requests until the socket ends."""
+    state = State()
     nothing, errors = os.open(os.devnull, os.O_RDONLY), os.dup(2)
     while True:
-        message, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 8)
+        message, descriptors, _, _ = socket.recv_fds(control, 1 << 16, DESCRIPTORS)
         if not message:
             return
         if not descriptors:
             continue  # a stop that came too late
         request = json.loads(message)
-        source, *others = descriptors
-        for number, descriptor in enumerate(others):
+        source, *standard = descriptors[: ANSWER + 2]
+        for number, descriptor in enumerate(standard):
             os.dup2(descriptor, number)
         parent = os.getpid()
         random.seed()
@@ -137,27 +139,23 @@ def serve(control: socket.socket, restrictions: Restrictions) -> None:
         demand(pid)
         if not pid:
             die_with(parent)
-            become(request, source, restrictions)
+            control.send(STARTED)
+            become(request, source, descriptors[ANSWER + 2 :], restrictions, state)
         for descriptor in descriptors:
             os.close(descriptor)
-        for number in range(len(others)):  # so that the pipes end with the program
+        for number in range(len(standard)):  # so that the pipes end with the program
             os.dup2(errors if number == 2 else nothing, number)
-        wait(control, pid, request["cpu"])
+        wait(control, pid)
 
 
-def wait(control: socket.socket, pid: int, cpu: float) -> None:
-    """Reply when the program has ended, or has been killed: for its CPU time (seconds), or since something came over
-    the socket. The kernel's own limit counts by the clock tick: too much where other machines take the processor."""
+def wait(control: socket.socket, pid: int) -> None:
+    """Reply when the program has ended, or has been killed since something came over the socket."""
     watched = libc.syscall(PIDFD_OPEN, pid, 0)
     demand(watched)
     poll = select.poll()
     poll.register(watched, select.POLLIN)
     poll.register(control, select.POLLIN)
-    left, ready = cpu, list[tuple[int, int]]()
-    while left > 0 and not ready:
-        ready = poll.poll(1000 * left + 1)
-        left = cpu - time.clock_gettime(~pid << 3 | CPU_CLOCK)
-    if watched not in (descriptor for descriptor, _ in ready):
+    if watched not in (descriptor for descriptor, _ in poll.poll()):
         os.kill(pid, signal.SIGKILL)
     _, status, usage = os.wait4(pid, 0)
     os.close(watched)
