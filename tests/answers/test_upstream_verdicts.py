@@ -32,7 +32,7 @@ MORE_LENIENT = {
         "an import of everything, tried | an import from the future | a byte order mark",
         "shifted": "an import from the future",
     },
-    "is a process for each test: it may end itself, is waited for, and leaves nothing to the next": {
+    "is begun anew for each test: it may end itself, is waited for, and leaves nothing to the next": {
         "total": "quit() | os._exit(0), flushed | a thread that is not joined",
         "count": "a default that is kept | right in the first call",
         "words": "a default that is kept",

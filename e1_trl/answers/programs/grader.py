@@ -172,6 +172,9 @@ class _Boxes:
         A process runs many, but what it says of a test that others ran before counts only where one of its own agrees:
         for the one that failed, or for one drawn at random where none did. If it does not agree that a test failed,
         each is run in one of its own. A limit on time or output is final: it is as large for every test.
+
+        All inputs are there at once, yet a test begins only when the one before has passed: else a wrong program would
+        cost all of them. To a program this tells nothing that it would not learn from being run again alone.
         """
         with self._reading:  # by one of those who wait for it
             suite = self._suite(name)
