@@ -192,7 +192,7 @@ def test_what_can_be_put_back_is(grader: ProgramGrader, name: str, started: list
         ("print(0)", WRONG, [TESTS]),  # nothing ran before its first test
         (f"n = int(input()); print(n + (n != {NUMBERS[2]}))", WRONG, [TESTS, 1]),
         (f"n = int(input()); print(n + 1); n == {NUMBERS[2]} and quit(1)", CRASHED, [TESTS, 1]),
-        (f"n = int(input())\nwhile n == {NUMBERS[2]}: print(n)", OUTPUT, [TESTS]),  # a limit
+        (f"n = int(input())\nwhile n == {NUMBERS[2]}: print(n)\nprint(n + 1)", OUTPUT, [TESTS]),  # a limit
     ],
 )
 def test_as_few_processes_run_as_can_be(
