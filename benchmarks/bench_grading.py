@@ -20,7 +20,7 @@ from benchmarks.results import arguments, in_turns, publish, ratio, spread
 from e1_trl.answers.grade import Grade, Grader
 from e1_trl.answers.programs import grader as programs
 from e1_trl.answers.programs.grader import ProgramGrader
-from e1_trl.answers.programs.sandbox.box import Limits
+from e1_trl.answers.programs.sandbox.process import Limits
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.report.markdown import table
