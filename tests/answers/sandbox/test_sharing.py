@@ -28,7 +28,7 @@ TESTS = 6
 NUMBERS = [7 * i + 3 for i in range(TESTS)]
 SUITE = {"inputs": [f"{n}\n" for n in NUMBERS], "outputs": [f"{n + 1}\n" for n in NUMBERS]}
 CALLED = {"fn_name": "f", "inputs": [[n] for n in NUMBERS], "outputs": [[n + 1] for n in NUMBERS]}
-LIMITS = Limits(cpu=1.0, wall=3.0, memory=2**28, output=2**16)
+LIMITS = Limits(cpu=1.0, wall=5.0, memory=2**28, output=2**16)
 BEGUN = """
 import gc, json, os, sys, threading, time
 begun = json.begun = getattr(json, "begun", -1) + 1
@@ -66,7 +66,7 @@ SPOILING = {
         "os.ftruncate(os.open('/proc/self/fd/6', os.O_RDWR), 0)",
     )
     + f"\n{ANSWER}",
-    "keeps memory": f"json.kept = getattr(json, 'kept', []) + [bytearray(90 << 20)]\n{ANSWER}",
+    "keeps memory": f"json.kept = getattr(json, 'kept', []) + [bytes(90 << 20)]\n{ANSWER}",
     "patches what begins a test": f"{ANSWER}\nfor name in ('read', 'write', 'dup2'): setattr(os, name, None)",
     "patches what ends one": f"{ANSWER}gc.collect = sys.setrecursionlimit = None",
 }
