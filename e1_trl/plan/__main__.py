@@ -7,6 +7,7 @@ From the model's dimensions, and prompts if they are at hand. Nothing here was e
 
 import argparse
 import contextlib
+import math
 import sys
 from collections.abc import Sequence
 
@@ -74,13 +75,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         launch = Launch.read(arguments.recipe, arguments.accelerate_config, arguments.gpus, words)
         if unknown := sorted(launch.given.keys() - launch.recipe_fields.keys() - DEFAULTS.keys()):
             raise ValueError(f"{unknown[0]} is neither in the recipe nor a field that the plan reads")
+        if not 0 <= arguments.price < math.inf:
+            raise ValueError(f"--price is {arguments.price}; it must be 0 or more")
         taken = memory(launch.setup, int(arguments.gpu_memory * GIB))
     except ERRORS as error:
         sys.exit(f"e1 plan: {' '.join(str(error).split())}")
     print(report(taken), end="")
     if taken.engine_cache > 0 and not taken.setup.served:
         lengths: list[int] = []
-        with contextlib.suppress(*ERRORS):
+        with contextlib.suppress(Exception):  # of whatever kind: the plan goes without
             lengths = cost.prompt_lengths({**DEFAULTS, **launch.recipe_fields, **launch.given})
         print(f"\n{cost.report(taken, lengths, arguments.price)}", end="")
     if taken.problems:

@@ -21,9 +21,9 @@ def prompt_lengths(fields: Mapping[str, Any]) -> list[int]:
     """Lengths in tokens of some of a recipe's prompts that are not too long; from files and the cache alone.
 
     Raises:
-        ERRORS: dataset or tokenizer are not there, or cannot be read.
+        Exception: dataset or tokenizer are not there, or cannot be read; tokenizers and datasets raise any.
     """
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before these are imported
+    os.environ["HF_HUB_OFFLINE"] = "1"  # before these are imported
     from transformers import AutoTokenizer
 
     from e1_trl.answers.kinds import kind_of
@@ -32,7 +32,11 @@ def prompt_lengths(fields: Mapping[str, Any]) -> list[int]:
     from e1_trl.problems.prompts import tokenize
 
     tokenizer = AutoTokenizer.from_pretrained(fields["model_name_or_path"], local_files_only=True)
-    one = {"path": fields.get("dataset_name"), "name": fields.get("dataset_config")}
+    one = {
+        "path": fields.get("dataset_name"),
+        "name": fields.get("dataset_config"),
+        "split": fields.get("dataset_train_split", "train"),
+    }
     named = fields.get("datasets") or [one]  # by TRL's names
     sources = [load_source(str(each["path"]), each.get("split", "train"), each.get("name")) for each in named]
     names = ("grader", "problem_column", "instruction", "program_prompt")
@@ -82,7 +86,7 @@ def report(taken: Memory, lengths: Sequence[int], price: float) -> str:
         numbers = (f"{positions:,.0f}", f"{took:.0f} s", f"{hours:.3f}", f"{hours * price:.2f}")
         rows.append((name, *numbers))
     header = ("a generation", "positions a row", "time", "GPU-hours", f"at {price:.2f} an hour")
-    assumed = "the longest that may be, as dataset or tokenizer is neither in files nor in the cache"
+    assumed = "the longest that may be, as none that fits could be counted from files or the cache"
     return (
         f"{table(header, rows)}\nPrompts have {mean:,.0f} tokens on average: "
         f"{f'counted, {len(lengths):,} of them' if lengths else assumed}. Calculated at speeds that are assumed of an "

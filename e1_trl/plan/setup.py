@@ -88,6 +88,9 @@ class Setup:
                 raise ValueError(f"{name} is null: without bound on the tokens there is nothing to plan with")
             if not isinstance(fields[name], int):
                 raise ValueError(f"{name} is {fields[name]!r}, not a number of tokens")
+        for name in ("num_generations", "per_device_train_batch_size"):
+            if not isinstance(fields[name], int) or fields[name] < 1:
+                raise ValueError(f"{name} is {fields[name]!r}; it must be a number, 1 or more")
         if "model_name_or_path" not in fields:
             raise ValueError("the recipe names no model (model_name_or_path)")
         deepspeed = accelerate.get("deepspeed_config", {})

@@ -216,7 +216,7 @@ class E1Trainer(GRPOTrainer):
     def _begin_grading(self, row: int, completion: Completion) -> None:
         """Hand what has just been sampled to its grader, while the engine samples what is left."""
         for reward in self.reward_funcs:
-            if isinstance(reward, Accuracy):
+            if isinstance(reward, Accuracy) and hasattr(reward.grader, "begin"):  # one's own may have `grade` alone
                 (text,) = self.solution_texts([completion])
                 reward.grader.begin(text, self._rows[row]["answers"])
 

@@ -14,7 +14,7 @@ SETTING = Setting(
     close=Close(Marker("</think>", (CLOSE,), (CLOSE,), close_tokens=1), context=100),
     s1_marker=Marker("</think>", (CLOSE,), (CLOSE, 8, 9), close_tokens=1),
     wait_ids=(5,),
-    s1_waits=1,
+    s1_waits=2,
     decode=str,
 )
 
@@ -101,8 +101,8 @@ def test_s1_forces_the_close_and_the_words_that_ask_for_the_answer() -> None:
 
 @pytest.mark.parametrize(
     ("method", "thinking", "kept"),
-    [("s1", 20, [4, 4, 5, 4, 4]), ("s1", 3, [4, 4]), ("s1_no_wait", 20, [4, 4])],
-    ids=["once", "not where it would not fit", "never"],
+    [("s1", 20, [4, 4, 5, 4, 4, 5, 4, 4]), ("s1", 3, [4, 4]), ("s1_no_wait", 20, [4, 4])],
+    ids=["twice", "not where it would not fit", "never"],
 )
 def test_s1_puts_its_wait_in_place_of_an_early_close(method: str, thinking: int, kept: list[int]) -> None:
     expected = ([*kept, CLOSE, 3, EOS], ThinkingEnd.CLOSED, False)

@@ -417,6 +417,10 @@ def test_deepspeed_allocates_the_training_state_that_is_planned(tmp_path: Path) 
         (["E1-Math-1.5B", "--beta"], "by pairs"),
         (["E1-Math-1.5B", "--per_device_trian_batch_size", "64"], "neither in the recipe nor a field"),
         (["E1-Math-1.5B", "--thinking_budget", "many"], "thinking_budget is 'many'"),
+        (["E1-Math-1.5B", "--num_generations", "0"], "num_generations is 0; it must be a number, 1 or more"),
+        (["E1-Math-1.5B", "--num_generations", "null"], "num_generations is None; it must be"),
+        (["E1-Math-1.5B", "--price", "-1"], "--price is -1.0; it must be 0 or more"),
+        (["E1-Math-1.5B", "--price", "nan"], "--price is nan; it must be 0 or more"),
     ],
 )
 def test_what_cannot_be_planned_is_one_line(arguments: list[str], message: str) -> None:
@@ -467,12 +471,29 @@ def test_the_prompts_of_a_file_are_counted_as_they_are_trained_on_and_a_price_is
     assert max(measured) > 64 and sorted(cost.prompt_lengths(fields)) == sorted(measured)[:3]
     mixed = {**fields, "dataset_name": None, "datasets": [{"path": str(tmp_path), "split": "train[:2]"}] * 2}
     assert sorted(cost.prompt_lengths(mixed)) == sorted(measured[:2] * 2)
+    sliced = {**fields, "dataset_train_split": "train[:1]"}
+    assert cost.prompt_lengths(sliced) == measured[:1]
     recipe_file = str(ROOT / "experiments" / "nano" / "recipe.yaml")
     main([recipe_file, "--dataset_name", str(tmp_path), "--max_prompt_length", "64", "--price", "3600"])
     printed = capsys.readouterr().out
     assert f"Prompts have {sum(measured[:3]) / 3:,.0f} tokens on average: counted, 3 of them" in printed
     seconds, hours, price = re.findall(r"packed \| \S+ \| (\d+) s \| (\S+) \| (\S+) \|", printed)[0]
     assert float(price) == pytest.approx(3600 * float(hours), abs=2) == pytest.approx(float(seconds), abs=2)  # one GPU
+
+
+def test_prompts_that_cannot_be_counted_end_no_plan_and_nobody_is_asked_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], offline: None
+) -> None:
+    (tmp_path / "train.jsonl").write_text('{"problem": "a=1;a?", "answer": "1"}\n')
+    fields = yaml.safe_load((ROOT / "experiments" / "nano" / "recipe.yaml").read_text())
+    del fields["dataset_name"]
+    (tmp_path / "recipe.yaml").write_text(
+        yaml.safe_dump({**fields, "datasets": [{"path": str(tmp_path), "split": None}]})
+    )
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    main([str(tmp_path / "recipe.yaml")])
+    assert "Prompts have 64 tokens on average: the longest that may be" in capsys.readouterr().out
+    assert os.environ["HF_HUB_OFFLINE"] == "1"
 
 
 def test_the_command_prints_the_verdict(capsys: pytest.CaptureFixture[str], offline: None) -> None:

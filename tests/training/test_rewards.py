@@ -5,13 +5,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from e1_trl.answers.grade import Grade, Outcome
 from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.training.rewards import TRLS_REWARDS, Accuracy, format_reward, make_rewards, sees_all
+from e1_trl.training.trainer import E1Trainer
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +57,20 @@ def test_accuracy_grades_the_solution_and_logs_what_went_wrong(grader: Mathemati
         "grading/unparseable": [0.0, 0.0, 0.0, 0.0, 1.0, 0.0],
     }
     assert call.extra == {"outcome": ["correct", "wrong", "unboxed", "unboxed", "unparseable", "unevaluated"]}
+
+
+def test_a_grader_of_ones_own_that_only_grades_is_not_told_of_what_is_sampled() -> None:
+    class Plain:
+        faults = ()
+
+        def grade(self, solutions: list[str], references: list[list[str]]) -> list[Grade]:
+            return [Grade(Outcome.CORRECT, None)] * len(solutions)
+
+    rewards = [Accuracy(Plain()), format_reward]  # type: ignore[arg-type]
+    trainer = SimpleNamespace(reward_funcs=rewards, _rows=[{"answers": ["2"]}], solution_texts=lambda _: ["2"])
+    E1Trainer._begin_grading(trainer, 0, None)  # type: ignore[arg-type]
+    call = Call(solution_text=["2"], answers=[["2"]])
+    assert rewards[0](**call.arguments) == [1.0]
 
 
 @pytest.mark.parametrize(
