@@ -21,7 +21,7 @@ from transformers.utils.generic import is_flash_attention_requested
 
 # Parts that a batch is cut into by length, each trimmed to its own longest row; under ZeRO-3 each gathers the weights.
 PARTS_ON_CPU, PARTS = 4, 2
-ATTENTIONS = {"full_attention", "sliding_attention"}  # layers that keep nothing from one token to the next
+ATTENTIONS = {"full_attention", "sliding_attention", "attention"}  # layers that keep nothing from one token to the next
 
 
 class Layout(StrEnum):
@@ -32,14 +32,22 @@ class Layout(StrEnum):
     PACKED = "packed"  # all rows in one, told apart by positions that begin anew
 
 
-def layout_of(model: PreTrainedModel, padding_free: bool, aux_loss: bool) -> tuple[Layout, str]:
-    """The layout that a model's attention supports, and why it is this one."""
+def layout_of(
+    model: PreTrainedModel, padding_free: bool, aux_loss: bool, checkpointing: dict[str, Any] | None = None
+) -> tuple[Layout, str]:
+    """The layout that a model's attention supports, and why it is this one.
+
+    `checkpointing`: TRL's `gradient_checkpointing_kwargs`. Reentrant, each of several passes reduces its own gradients:
+    DDP leaves all but the first unshared.
+    """
     text = model.config.get_text_config()
-    others = sorted(set(getattr(text, "layer_types", None) or ()) - ATTENTIONS)
+    layers = getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None) or ()
+    others = sorted(set(layers) - ATTENTIONS)
     reasons = {
         "padding_free is false": not padding_free,
         "the model reads more than text": text is not model.config,
         "the load-balancing loss is one of whole batches": aux_loss,
+        "checkpointing is reentrant, for one pass a step": (checkpointing or {}).get("use_reentrant", False),
         f"the model has layers of {', '.join(others)}": bool(others),
         "the model's positions are not rotary": not getattr(text, "rope_parameters", None),
     }

@@ -97,7 +97,9 @@ class E1Trainer(GRPOTrainer):
                 ", ".join(whole),
             )
         warn_beforehand(args.top_p, self.model)
-        self.layout, why = layout_of(self._causal_model(self.model), args.padding_free, self.aux_loss_enabled)
+        checkpointing = args.gradient_checkpointing_kwargs if args.gradient_checkpointing else None
+        causal = self._causal_model(self.model)
+        self.layout, why = layout_of(causal, args.padding_free, self.aux_loss_enabled, checkpointing)
         if self.is_world_process_zero():
             print(f"log-probabilities are computed {self.layout}: {why}", flush=True)
         self.close, self.budgets = facts.close, args.budgets

@@ -18,6 +18,8 @@ from transformers import (
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
+    RecurrentGemmaConfig,
+    RecurrentGemmaForCausalLM,
 )
 
 from e1_trl.training.config import E1Config, ModelFacts
@@ -35,6 +37,7 @@ def made(model: Callable[[Any], PreTrainedModel], config: Any) -> PreTrainedMode
         (GPT2LMHeadModel, GPT2Config(), "the model's positions are not rotary"),
         (MambaForCausalLM, MambaConfig(num_hidden_layers=2), "the model has layers of linear_attention"),
         (Lfm2ForCausalLM, Lfm2Config(full_attn_idxs=[1], num_hidden_layers=2), "the model has layers of conv"),
+        (RecurrentGemmaForCausalLM, RecurrentGemmaConfig(num_hidden_layers=3), "the model has layers of recurrent"),
         (Gemma3ForConditionalGeneration, Gemma3Config(), "the model reads more than text"),
     ],
 )
@@ -46,6 +49,9 @@ def test_the_layout_follows_from_the_attention_and_the_switch() -> None:
     model = made(Qwen2ForCausalLM, Qwen2Config(num_hidden_layers=2))
     assert layout_of(model, padding_free=True, aux_loss=False)[0] is Layout.TRIMMED
     assert layout_of(model, True, aux_loss=True) == (Layout.PADDED, "the load-balancing loss is one of whole batches")
+    reentrant = "checkpointing is reentrant, for one pass a step"
+    assert layout_of(model, True, aux_loss=False, checkpointing={"use_reentrant": True}) == (Layout.PADDED, reentrant)
+    assert layout_of(model, True, aux_loss=False, checkpointing={"use_reentrant": False})[0] is Layout.TRIMMED
     assert layout_of(model, padding_free=False, aux_loss=False) == (Layout.PADDED, "padding_free is false")
     for flash in ("flash_attention_2", "flash_attention_3", "kernels-community/flash-attn2"):
         model.config._attn_implementation = flash
