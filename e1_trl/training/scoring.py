@@ -22,6 +22,7 @@ from transformers.utils.generic import is_flash_attention_requested
 # Parts that a batch is cut into by length, each trimmed to its own longest row; under ZeRO-3 each gathers the weights.
 PARTS_ON_CPU, PARTS = 4, 2
 ATTENTIONS = {"full_attention", "sliding_attention", "attention"}  # layers that keep nothing from one token to the next
+LONGEST_DECIDES = {"dynamic", "longrope"}  # rotary frequencies, of all rows: a row's pass must be as wide each time
 
 
 class Layout(StrEnum):
@@ -43,13 +44,16 @@ def layout_of(
     text = model.config.get_text_config()
     layers = getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None) or ()
     others = sorted(set(layers) - ATTENTIONS)
+    rotary = getattr(text, "rope_parameters", None) or {}  # or some for each type of layers
+    ropes = {each.get("rope_type") for each in (rotary, *rotary.values()) if isinstance(each, dict)}
     reasons = {
         "padding_free is false": not padding_free,
         "the model reads more than text": text is not model.config,
         "the load-balancing loss is one of whole batches": aux_loss,
         "checkpointing is reentrant, for one pass a step": (checkpointing or {}).get("use_reentrant", False),
         f"the model has layers of {', '.join(others)}": bool(others),
-        "the model's positions are not rotary": not getattr(text, "rope_parameters", None),
+        "the model's positions are not rotary": not rotary,
+        "the model's positions depend on the longest row of a pass": bool(ropes & LONGEST_DECIDES),
     }
     if reason := next((reason for reason, holds in reasons.items() if holds), None):
         return Layout.PADDED, reason

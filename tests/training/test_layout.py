@@ -45,6 +45,16 @@ def test_models_that_keep_something_from_token_to_token_are_padded(model: Any, c
     assert layout_of(made(model, config), padding_free=True, aux_loss=False) == (Layout.PADDED, said)
 
 
+@pytest.mark.parametrize("rope_type", ["default", "yarn", "dynamic", "longrope"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_positions_that_depend_on_the_longest_row_are_padded(rope_type: str, nested: bool) -> None:
+    model = made(Qwen2ForCausalLM, Qwen2Config(num_hidden_layers=2))
+    rotary = {"rope_type": rope_type, "rope_theta": 1e4, "factor": 4.0}
+    model.config.rope_parameters = {"full_attention": rotary} if nested else rotary
+    expected = Layout.PADDED if rope_type in ("dynamic", "longrope") else Layout.TRIMMED
+    assert layout_of(model, padding_free=True, aux_loss=False)[0] is expected
+
+
 def test_the_layout_follows_from_the_attention_and_the_switch() -> None:
     model = made(Qwen2ForCausalLM, Qwen2Config(num_hidden_layers=2))
     assert layout_of(model, padding_free=True, aux_loss=False)[0] is Layout.TRIMMED
