@@ -6,6 +6,7 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,8 @@ def test_equal_programs_are_run_once(grader: ProgramGrader, monkeypatch: pytest.
     assert runs == {"print(0)": 1}  # and stopped at the first failure
     for text in (wrong[0], "words, then\n" + wrong[0], "no program", fenced("print(1)")):
         grader.begin(text, suite)
+    wait(grader._begun.values())
+    assert (runs["print(0)"], runs["print(1)"]) == (2, 1)  # before anybody asks for grades
     right = fenced("print(int(input()) + 1)")
     found = [grade.outcome for grade in grader.grade([*wrong, right, "no program"], [suite] * 10)]
     assert found == [*[Outcome.WRONG] * 8, Outcome.CORRECT, Outcome.NO_PROGRAM]
