@@ -68,6 +68,9 @@ SPOILING = {
     + f"\n{ANSWER}",
     "keeps memory": f"json.kept = getattr(json, 'kept', []) + [bytes(90 << 20)]\n{ANSWER}",
     "patches what begins a test": f"{ANSWER}\nfor name in ('read', 'write', 'dup2'): setattr(os, name, None)",
+    "ends by a limit of its own on CPU time": "import signal\nif begun: os.kill(os.getpid(), signal.SIGXCPU)\n"
+    + ANSWER,
+    "opens many files": f"files = [open(os.devnull) for _ in range(56)]\n{ANSWER}",
     "patches what ends one": f"{ANSWER}gc.collect = sys.setrecursionlimit = None",
 }
 # Put back before the next test: these need no process but the one, and that of the test that is drawn.

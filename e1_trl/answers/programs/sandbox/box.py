@@ -31,7 +31,7 @@ from e1_trl.answers.programs.sandbox.sealed import readable
 STARTED = 60.0  # seconds until a box must be up
 TASKS = 64  # processes and threads that a box may have, or a program beside all others of its user
 COUNTED_BY_NAMESPACE = (5, 14)  # the Linux since when a user's in a namespace are counted by themselves
-TOGETHER = 16  # tests in one process: their inputs take a quarter of the descriptors that it may have
+TOGETHER = 16  # tests in one process: their inputs take a sixth of the descriptors that it may have
 NOBODY: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []}
 
 

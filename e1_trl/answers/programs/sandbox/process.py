@@ -11,7 +11,6 @@ import enum
 import io
 import os
 import select
-import signal
 import socket
 import struct
 import time
@@ -169,6 +168,6 @@ class Process:
         if cpu >= self._limits.cpu:
             return End.TIMED_OUT
         if os.WIFSIGNALED(status):
-            return End.TIMED_OUT if os.WTERMSIG(status) == signal.SIGXCPU else End.CRASHED
+            return End.CRASHED
         ends = {0: End.EXITED, protocol.OUT_OF_MEMORY: End.OUT_OF_MEMORY, protocol.NOT_CALLABLE: End.NOT_CALLABLE}
         return ends.get(os.WEXITSTATUS(status), End.CRASHED)

@@ -12,11 +12,9 @@ import types
 from typing import Any
 
 from .protocol import ANSWER, CRASHED, DONE, NEXT, NOT_CALLABLE, OUT_OF_MEMORY, TURN
-from .restrictions import Restrictions
+from .restrictions import DESCRIPTORS, Restrictions
 from .state import State, written
 from .values import plain, rebuilt
-
-DESCRIPTORS = 64  # more than a zygote ever has open
 
 
 def become(request: dict[str, Any], source: int, turns: list[int], restrictions: Restrictions, state: State) -> None:

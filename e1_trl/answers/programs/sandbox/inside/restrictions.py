@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 PID = 0x5EC0DE5E  # stands in the filter for the id of the process that it is installed in
 PID_BYTES = PID.to_bytes(4, sys.byteorder)
+DESCRIPTORS = 96  # that a process may have: a program 60, whatever those of its later tests take
 STACK = 2**26  # bytes of the main thread's: recursion through C takes more than the usual 8 MiB
 PATIENCE = 2  # times the CPU time: the kernel's limit is for what the grader, which measures it, does not get to kill
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
@@ -64,8 +65,8 @@ def limit(most: Iterable[tuple[int, int]]) -> None:
 def limit_box() -> None:
     """Set the limits that are the same for every program, and that a zygote can live with."""
     none = (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE)
-    few = (resource.RLIMIT_NOFILE, resource.RLIMIT_SIGPENDING)
-    limit([*((name, 64) for name in few), *((name, 0) for name in none)])
+    few = [(resource.RLIMIT_NOFILE, DESCRIPTORS), (resource.RLIMIT_SIGPENDING, 64)]
+    limit([*few, *((name, 0) for name in none)])
     hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
     stack = STACK if hard == resource.RLIM_INFINITY else min(STACK, hard)
     resource.setrlimit(resource.RLIMIT_STACK, (stack, hard))

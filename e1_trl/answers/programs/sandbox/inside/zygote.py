@@ -37,10 +37,11 @@ import sys
 
 # Relative, since in a box this folder is all that there is of the project.
 from .modules import PRELOADED, name_streams, preload, star
-from .program import DESCRIPTORS, become
+from .program import become
 from .protocol import ANSWER, CRASHED, READY, REPLY, STARTED
 from .restrictions import (
     CAPABILITIES,
+    DESCRIPTORS,
     PIDFD_OPEN,
     PR_SET_DUMPABLE,
     PR_SET_PDEATHSIG,
