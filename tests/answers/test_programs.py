@@ -3,6 +3,7 @@
 import gzip
 import json
 import pickle
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -156,8 +157,9 @@ def test_equal_programs_are_run_once(grader: ProgramGrader, monkeypatch: pytest.
         runs[source.decode()] += 1
         return start(box, source, *rest)
 
-    monkeypatch.setattr(Box, "start", counted)
     suite = named(read_suite(INCREMENT, Rule.EXACT))
+    grader.grade([fenced("pass")], [suite])  # with the first one, an isolation is chosen, by running programs
+    monkeypatch.setattr(Box, "start", counted)
     wrong = [fenced("print(0)")] * 8
     assert {grade.outcome for grade in grader.grade(wrong, [suite] * 8)} == {Outcome.WRONG}
     assert runs == {"print(0)": 1}  # and stopped at the first failure
@@ -172,6 +174,32 @@ def test_equal_programs_are_run_once(grader: ProgramGrader, monkeypatch: pytest.
     assert runs["print(0)"] == 2 and runs["print(int(input()) + 1)"] == 2
     assert grader.grade(wrong[:1], [suite])[0].outcome is Outcome.WRONG
     assert runs["print(0)"] == 3
+
+
+def test_a_grader_that_is_closed_runs_no_more_tests_of_what_has_begun(
+    grader: ProgramGrader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = named(read_suite(INCREMENT, Rule.EXACT))
+    grader.grade([fenced("pass")], [suite])  # with the first one, an isolation is chosen, by running programs
+    run, runs, running, go_on = Process.run, list[Limits](), threading.Event(), threading.Event()
+
+    def waiting(process: Process, limits: Limits) -> Any:
+        runs.append(limits)
+        running.set()
+        assert go_on.wait(60)
+        return run(process, limits)
+
+    monkeypatch.setattr(Process, "run", waiting)
+    grader.begin(fenced("print(int(input()) + 1)"), suite)
+    boxes = grader._boxes
+    assert running.wait(60) and boxes is not None
+    closing = threading.Thread(target=grader.close)
+    closing.start()
+    while not boxes.closed:
+        time.sleep(0.01)
+    go_on.set()
+    closing.join(60)
+    assert len([limits for limits in runs if limits.cpu]) == 1  # of three tests; the other limits end the process
 
 
 def test_a_box_that_breaks_is_no_fault_of_the_program(grader: ProgramGrader, monkeypatch: pytest.MonkeyPatch) -> None:

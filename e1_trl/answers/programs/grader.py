@@ -160,8 +160,11 @@ class _Boxes:
         self._reading = threading.Lock()
         self._own = _Own()
         self._all: list[Box] = []
+        self.closed = False
 
     def close(self) -> None:
+        """End all, after the tests that run at this moment."""
+        self.closed = True
         self.pool.shutdown(cancel_futures=True)
         for box in self._all:
             box.close()
@@ -203,6 +206,8 @@ class _Boxes:
                         if process.ended:  # it cannot be made fresh again: the rest alone
                             together = 1
                             break
+                        if self.closed:  # by Ctrl-C, say: nobody asks for this grade any more
+                            return Outcome.UNGRADED, []
                         if cpu < 0 or waiting < 0:
                             return Outcome.TIMED_OUT, []
                         run = process.run(replace(limits, wall=min(limits.wall, limits.cpu + waiting)))
