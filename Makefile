@@ -134,6 +134,7 @@ bench: install  ## measure scheduler, optimizer step, sandbox and grading into d
 	$(PY) -m experiments.nano.make_base --what data
 	$(PY) -m benchmarks.bench_rollout --document docs/results/bench.md
 	$(KEEP_FREED) $(PY) -m benchmarks.bench_training --document docs/results/bench.md
+	$(KEEP_FREED) $(PY) -m benchmarks.bench_scoring --document docs/results/bench.md
 	$(PY) -m benchmarks.bench_programs --document docs/results/bench.md
 	$(KEEP_FREED) $(PY) -m benchmarks.bench_grading --document docs/results/bench.md
 

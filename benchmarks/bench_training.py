@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -27,7 +27,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from benchmarks.engines import Counted
 from benchmarks.results import arguments, in_turns, publish_rows, ratio
-from benchmarks.workloads import FOLDER, PROBLEMS, PROMPT, RANDOM, WORKLOADS, Workload, make_random, measure_own
+from benchmarks.workloads import FOLDER, PROBLEMS, PROMPT, TRAINED, WORKLOADS, Workload, with_lengths
 from e1_trl.budget import Budget, Marker
 from e1_trl.engines.weights import reload_weights
 from e1_trl.problems.arguments import ProblemArguments
@@ -218,15 +218,7 @@ def alternate(workload: Workload) -> dict[Name, list[Step]]:
     """
     FOLDER.mkdir(parents=True, exist_ok=True)
     context, connections = get_context("spawn"), dict[Name, Connection]()
-    if workload.model == str(RANDOM):
-        make_random()
-    if workload.distribution == "train_step_own":
-        near, far = context.Pipe()
-        process = context.Process(target=measure_own, args=(workload, far))
-        process.start()
-        far.close()
-        workload = replace(workload, measured=tuple(near.recv()))
-        process.join()
+    workload = with_lengths(workload)
 
     def answer(name: Name) -> Any:
         try:
@@ -299,6 +291,11 @@ def main() -> None:
     parsed = arguments("Measure an optimizer step against TRL's own.", "bench.json", "train_step")
     rows = []
     for distribution, workload in WORKLOADS.items():
+        if workload.model == str(TRAINED) and not TRAINED.exists():
+            print(
+                f"benchmarks.bench_training: {distribution} needs {TRAINED}, which `make train` makes; it is left out"
+            )
+            continue
         steps = alternate(workload)
         rows += [{"rollouts": workload.rollouts, **row(distribution, name, steps)} for name in steps]
     publish_rows(parsed, "distribution", rows, summary(rows))

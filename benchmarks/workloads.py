@@ -1,6 +1,7 @@
 """What the optimizer steps of a benchmark are made of: a model, the rows of a step, and how long each of them is."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -49,19 +50,22 @@ class Workload:
         """Of each rollout of a round: tokens of thinking, and of solution."""
         chance, most = np.random.default_rng(turn), (self.thinking, self.solution)
         drawn = np.tile(most, (self.rollouts, 1))
-        if self.distribution == "train_step_own":
+        if self.measured:
             drawn = chance.choice(np.array(self.measured), self.rollouts)
         if self.distribution == "train_step_lognormal":
             drawn = np.ceil(chance.lognormal(np.log([MEDIANS] * self.rollouts), SIGMA)).astype(int)
         return [(int(one), int(other)) for one, other in np.clip(drawn, 1, most)]
 
 
+TRAINED = Path("runs/nano/e1")  # by `make train`
 LONG = {"thinking": 1024, "solution": 1024, "batch": 16, "rounds": 10}
 WORKLOADS = {
     "train_step": Workload("train_step"),
     "train_step_own": Workload("train_step_own"),
+    "train_step_trained": Workload("train_step_trained", model=str(TRAINED)),
     "train_step_lognormal": Workload("train_step_lognormal", model=str(RANDOM), **LONG),
 }
+OWN = {"train_step_own", "train_step_trained"}  # lengths are the model's own
 
 
 def make_random() -> None:
@@ -76,8 +80,24 @@ def make_random() -> None:
     tokenizer.save_pretrained(RANDOM)
 
 
+def with_lengths(workload: Workload) -> Workload:
+    """The same with the model that it needs, and the lengths of its rollouts, where they are a model's own."""
+    if workload.model == str(RANDOM):
+        make_random()
+    if workload.distribution not in OWN:
+        return workload
+    context = get_context("spawn")  # an engine of its own, which is gone afterwards
+    near, far = context.Pipe()
+    process = context.Process(target=measure_own, args=(workload, far))
+    process.start()
+    far.close()
+    measured = tuple(near.recv())
+    process.join()
+    return replace(workload, measured=measured)
+
+
 def measure_own(workload: Workload, connection: Connection) -> None:
-    """Send the base's own lengths of thinking and solution under the budget, of a generation; in tokens."""
+    """Send the model's own lengths of thinking and solution under the budget, of a generation; in tokens."""
     tokenizer = AutoTokenizer.from_pretrained(workload.model)
     marker = Marker.from_tokenizer(tokenizer)
     budget, llm = Budget(workload.thinking, workload.solution), LLM(workload.model, dtype="float32", seed=0)
