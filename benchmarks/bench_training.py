@@ -96,7 +96,7 @@ class InTurns(TrainerCallback):
             score if torch.is_grad_enabled() else scored
         )(*given, **more)
         if isinstance(trainer, E1Trainer):
-            trainer.budgets = Imposed(trainer.budgets.largest, self.lengths)
+            trainer.budgets = Imposed(**vars(trainer.budgets), lengths=self.lengths)
         else:
             generate = trainer.vllm_generation.llm.generate
             trainer.vllm_generation.llm.generate = lambda prompts, sampling_params, **more: generate(

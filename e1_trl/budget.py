@@ -27,20 +27,23 @@ class Budget:
     """The pair `(t, s)` of Elastic Reasoning (arXiv 2505.05315, section 3.1), in tokens; `None` is unlimited.
 
     Thinking is closed by force once `thinking` tokens are sampled without a natural close; the solution is cut after
-    `solution` tokens. The forced tokens themselves count towards neither.
+    `solution` tokens; either is cut where both together reach `total`, as under a budget without phases. Forced tokens
+    count towards none of them.
 
     Raises:
-        ValueError: `thinking` is negative or `solution` is not positive.
+        ValueError: `thinking` is negative, or `solution` or `total` is not positive.
     """
 
     thinking: int | None
     solution: int | None
+    total: int | None = None
 
     def __post_init__(self) -> None:
         if self.thinking is not None and self.thinking < 0:
             raise ValueError(f"thinking budget is {self.thinking} tokens; it must be 0 or more, or {UNLIMITED}")
-        if self.solution is not None and self.solution < 1:
-            raise ValueError(f"solution budget is {self.solution} tokens; it must be 1 or more, or {UNLIMITED}")
+        for name, tokens in (("solution", self.solution), ("total", self.total)):
+            if tokens is not None and tokens < 1:
+                raise ValueError(f"{name} budget is {tokens} tokens; it must be 1 or more, or {UNLIMITED}")
 
     @classmethod
     def parse(cls, text: str) -> "Budget":
@@ -55,15 +58,23 @@ class Budget:
         return cls(_parse_tokens(thinking, text), _parse_tokens(solution if plus else thinking, text))
 
     def __str__(self) -> str:
+        total = "" if self.total is None else f"/{self.total}"
         if self.thinking is None and self.solution is None:
-            return UNLIMITED
-        return "+".join(UNLIMITED if part is None else str(part) for part in (self.thinking, self.solution))
+            return UNLIMITED + total
+        return "+".join(UNLIMITED if part is None else str(part) for part in (self.thinking, self.solution)) + total
+
+    @property
+    def cuts_thinking(self) -> bool:
+        """Whether thinking reaches `total` before its own budget, and so is cut and never closed by force."""
+        return self.total is not None and (self.thinking is None or self.total <= self.thinking)
 
     def completion_tokens(self, forced: int) -> int | None:
-        """The longest completion in tokens, with `forced` forced tokens; `None` if a part is unlimited."""
-        if self.thinking is None or self.solution is None:
-            return None
-        return self.thinking + forced + self.solution
+        """The longest completion in tokens, with `forced` forced tokens; `None` if nothing bounds it."""
+        whole = None if self.thinking is None or self.solution is None else self.thinking + self.solution + forced
+        if self.total is None:
+            return whole
+        most = self.total if self.thinking is None else self.total + forced
+        return most if whole is None else min(most, whole)
 
     def thinking_limit(self, prompt: int, close: "Close") -> int:
         """The most tokens that one sequence may think, after a prompt of `prompt` tokens.
@@ -74,19 +85,26 @@ class Budget:
         Raises:
             ValueError: prompt, budget and forced close do not fit the context.
         """
-        room = close.context - prompt - close.forced - (self.solution or 1)
-        if room < (self.thinking or 0):
-            left = prompt + room - (self.thinking or 0)
+        most, after = (self.total, 0) if self.cuts_thinking else (self.thinking, self._after(self.thinking or 0) or 1)
+        room = close.context - prompt - (0 if after == 0 and self.thinking is None else close.forced) - after
+        if room < (most or 0):
+            left = prompt + room - (most or 0)
             remedy = f"set max_prompt_length to {left} or less" if left > 0 else "lower the budget"
             raise ValueError(
                 f"a prompt of {prompt} tokens with budget {self} and {close.forced} forced tokens does not fit "
                 f"the context of {close.context} tokens: {remedy}"
             )
-        return room if self.thinking is None else self.thinking
+        return room if most is None else most
 
-    def solution_limit(self, used: int, context: int) -> int:
-        """The most tokens of a solution that starts after `used` tokens of a context of `context` tokens."""
-        return context - used if self.solution is None else self.solution
+    def _after(self, thinking: int) -> int | None:
+        """The most tokens of a solution after so many of thinking; `None` if only the context bounds them."""
+        bounds = (self.solution, None if self.total is None else self.total - thinking)
+        return min((tokens for tokens in bounds if tokens is not None), default=None)
+
+    def solution_limit(self, thinking: int, used: int, context: int) -> int:
+        """The most tokens of a solution after `thinking` sampled tokens, which begins after `used` of `context`."""
+        after = self._after(thinking)
+        return context - used if after is None else after
 
 
 @dataclass(frozen=True)

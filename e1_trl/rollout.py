@@ -3,6 +3,7 @@
     prompt | thinking ... </think> | solution ...      closed: the policy sampled the marker within its budget
     prompt | thinking ... ‖</think>‖ solution ...      forced: the budget ran out, and the close was appended
     prompt | thinking ... <eos>                        eos:    the policy stopped before it answered
+    prompt | thinking ...                              cut:    a total budget ran out before it answered
 
 A `Rollout` says what it wants sampled next (`request`) and takes what was sampled (`receive`), until it holds a
 `Completion`. It never looks at text, and never looks for the marker: the engine stops at the marker and says so, and
@@ -26,7 +27,7 @@ class ThinkingEnd(StrEnum):
     CLOSED = "closed"
     FORCED = "forced"
     EOS = "eos"
-    CUT = "cut"  # naive truncation, in evaluation: nothing was made of what had been thought
+    CUT = "cut"  # naive truncation, or a total budget: nothing was made of what had been thought
 
 
 class Stop(Enum):
@@ -96,6 +97,18 @@ class Completion:
     def loss_mask(self) -> list[int]:
         """`n` values; 0 exactly on forced tokens, which the policy did not choose."""
         return [1] * self.thinking_tokens + [0] * self.forced_tokens + [1] * self.solution_tokens
+
+    def trained_mask(self, closes: str, marker_tokens: int) -> list[int]:
+        """The loss mask where `"sampled"` closes of the thinking are trained on, `"all"`, or `"none"`.
+
+        A sampled close is the last `marker_tokens` of a thinking that ended by it.
+        """
+        if closes == "all":
+            return [1] * len(self.token_ids)
+        mask, end = self.loss_mask, self.thinking_tokens
+        if closes == "none" and self.thinking_end is ThinkingEnd.CLOSED:
+            mask[max(0, end - marker_tokens) : end] = [0] * min(marker_tokens, end)
+        return mask
 
     @property
     def parts(self) -> tuple[list[int], list[int], list[int]]:
@@ -180,15 +193,17 @@ class Rollout:
         self._thinking = thinking
         self._thinking_end = {
             Stop.MARKER: ThinkingEnd.CLOSED,
-            Stop.LENGTH: ThinkingEnd.FORCED,
+            Stop.LENGTH: ThinkingEnd.CUT if self._budget.cuts_thinking else ThinkingEnd.FORCED,
             Stop.EOS: ThinkingEnd.EOS,
         }[thinking.stop]
         if self._thinking_end is ThinkingEnd.EOS:
             self.request = None
             return
         prompt_ids = [*self.prompt_ids, *thinking.token_ids, *self._forced_ids]
-        max_tokens = self._budget.solution_limit(len(prompt_ids), self._close.context)
+        max_tokens = self._budget.solution_limit(len(thinking.token_ids), len(prompt_ids), self._close.context)
         self.request = Request(prompt_ids, max_tokens, stop_at_marker=False)
+        if max_tokens == 0:  # a total budget is used up
+            self.receive(Segment([], Stop.LENGTH, []))
 
     @property
     def _forced_ids(self) -> tuple[int, ...]:

@@ -31,9 +31,12 @@ from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import last_question
 from e1_trl.provenance import FILE as PROVENANCE
 from e1_trl.provenance import Provenance
+from e1_trl.recipes import base_of
+from e1_trl.training.budgets import key_of
 from e1_trl.training.config import E1Config, E1ScriptArguments, ModelFacts
 from e1_trl.training.data import Problems, load
 from e1_trl.training.dry_run import describe
+from e1_trl.training.memory import check_memory
 from e1_trl.training.recipe_as_run import resolved
 from e1_trl.training.rewards import Accuracy, Reward, make_rewards
 from e1_trl.training.trainer import E1Trainer
@@ -80,6 +83,8 @@ def prepare(
     facts = ModelFacts.of(args, model.model_name_or_path)
     with args.main_process_first(desc="preparing the prompts"):
         problems = load(script_args, mixture, args, facts.tokenizer, rewards)
+    if checkpoint is not None:
+        check_memory(checkpoint, set(map(key_of, problems.train)))
     if args.push_to_hub and args.process_index == 0:
         hub.reserve(args.hub_model_id or Path(args.output_dir).resolve().name, args.hub_private_repo, args.hub_revision)
     if torch.cuda.is_available():
@@ -171,7 +176,12 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
 def main(argv: list[str] | None = None) -> None:
     """Train the recipe that the arguments (unset: the command line's) name."""
     parser = TrlParser((E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig))
+    argv = sys.argv[1:] if argv is None else argv
     try:
+        if "--config" in argv[:-1]:
+            base = base_of(Path(argv[argv.index("--config") + 1]))
+            if unknown := parser.set_defaults_with_config(**base):
+                raise ValueError(f"the recipe's base has fields that there are not: {' '.join(unknown[::2])}")
         script_args, args, model, mixture = parser.parse_args_and_config(argv)
         if args.process_index != 0:
             logging.getLogger("e1_trl").setLevel(logging.ERROR)  # the main process warns for all
@@ -189,7 +199,7 @@ def main(argv: list[str] | None = None) -> None:
                 print(describe(args, script_args.grader, recipe.facts, recipe.problems, recipe.grader))
         return
     records = (script_args, args, model, mixture)
-    train(recipe, resolved(sys.argv[1:] if argv is None else argv, records))
+    train(recipe, resolved(argv, records))
 
 
 if __name__ == "__main__":

@@ -228,8 +228,9 @@ def launch(
     compiled: bool = False,
     launched: bool = True,
     launcher: Sequence[object] = (),
+    recipe: Path = ROOT / "experiments" / "nano" / "recipe.yaml",
 ) -> "subprocess.Popen[bytes] | Program":
-    """Start the nano recipe on tiny batches, in a process group of its own; `options` override the recipe.
+    """Start a recipe, the nano one, on tiny batches, in a process group of its own; `options` override it.
 
     `launcher` are more options of the launcher. With `compiled`, the engine compiles the model, as it does for users.
     Unless `launched`, it is one process that no launcher has started.
@@ -243,8 +244,8 @@ def launch(
         *("--main_process_port", free_port(), *launcher),
         *("-m", "e1_trl.train"),
     ]
-    recipe = [
-        *("--config", ROOT / "experiments" / "nano" / "recipe.yaml"),
+    line = [
+        *("--config", recipe),
         *("--dataset_name", data, "--output_dir", output, "--max_steps", 3),
         *("--per_device_train_batch_size", 16, "--gradient_accumulation_steps", 2),
         *options,
@@ -255,10 +256,10 @@ def launch(
     if not launched:
         log_file = output.with_suffix(".log")
         environment |= {"ACCELERATE_USE_CPU": "true"}  # what the launcher makes of the configuration
-        return Program("e1_trl.train", [str(part) for part in recipe], ROOT, log_file, environment)
+        return Program("e1_trl.train", [str(part) for part in line], ROOT, log_file, environment)
     with output.with_suffix(".log").open("a") as log:
         return subprocess.Popen(
-            [str(part) for part in [*command, *recipe]],
+            [str(part) for part in [*command, *line]],
             cwd=ROOT,
             env=environment if torch.cuda.is_available() else {"DS_ACCELERATOR": "cpu", **environment},
             stdout=log,

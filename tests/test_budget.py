@@ -9,7 +9,8 @@ from transformers import AutoTokenizer
 from e1_trl.budget import Budget, Close, Marker
 
 parts = st.one_of(st.none(), st.integers(0, 10_000))
-budgets = st.builds(lambda t, s: Budget(t, s if s is None else s + 1), parts, parts)
+positive = st.one_of(st.none(), st.integers(1, 10_000))
+budgets = st.builds(Budget, parts, positive)
 
 
 def closing(forced: int, context: int) -> Close:
@@ -28,7 +29,7 @@ def test_a_malformed_budget_is_refused_in_one_line(text: str) -> None:
     assert "\n" not in str(error.value)
 
 
-@given(budgets, st.integers(1, 500), st.integers(1, 20), st.integers(2, 5000))
+@given(st.builds(Budget, parts, positive, positive), st.integers(1, 500), st.integers(1, 20), st.integers(2, 5000))
 def test_prompt_thinking_forced_close_and_solution_fit_the_context_or_are_refused(
     budget: Budget, prompt: int, forced: int, context: int
 ) -> None:
@@ -36,7 +37,10 @@ def test_prompt_thinking_forced_close_and_solution_fit_the_context_or_are_refuse
     try:
         thinking = budget.thinking_limit(prompt, close)
     except ValueError as error:
-        assert prompt + (budget.thinking or 0) + forced + (budget.solution or 1) > context
+        assert (
+            prompt + (budget.completion_tokens(forced) or (budget.thinking or 0) + forced + (budget.solution or 1))
+            > context
+        )
         if shorter := re.search(r"set max_prompt_length to (\d+) or less$", str(error)):
             budget.thinking_limit(int(shorter[1]), close)
             with pytest.raises(ValueError, match="does not fit"):
@@ -45,20 +49,26 @@ def test_prompt_thinking_forced_close_and_solution_fit_the_context_or_are_refuse
             with pytest.raises(ValueError, match=r"lower the budget$"):
                 budget.thinking_limit(1, close)
         return
-    solution = budget.solution_limit(prompt + thinking + forced, context)
-    assert thinking >= 0
-    assert solution >= 1
-    assert prompt + thinking + forced + solution <= context
+    appended = 0 if budget.cuts_thinking else forced
+    solution = budget.solution_limit(thinking, prompt + thinking + appended, context)
+    assert prompt + thinking + appended + solution <= context
+    assert thinking >= 0 and (solution >= 1 or budget.cuts_thinking)
+    for sampled, most in (
+        (thinking, budget.thinking),
+        (solution, budget.solution),
+        (thinking + solution, budget.total),
+    ):
+        assert most is None or sampled <= most
     if budget.thinking is not None:
-        assert thinking == budget.thinking
-    if budget.solution is not None:
-        assert solution == budget.solution
+        assert thinking == (budget.total if budget.cuts_thinking else budget.thinking)
+    if (longest := budget.completion_tokens(forced)) is not None:
+        assert thinking + appended + solution <= longest
 
 
 def test_unlimited_parts_take_what_the_context_leaves() -> None:
     assert Budget(None, 10).thinking_limit(prompt=5, close=closing(1, 100)) == 84
     assert Budget(None, None).thinking_limit(prompt=5, close=closing(1, 100)) == 93
-    assert Budget(20, None).solution_limit(used=26, context=100) == 74
+    assert Budget(20, None).solution_limit(thinking=20, used=26, context=100) == 74
 
 
 def test_the_forced_text_belongs_to_the_thinking_up_to_its_marker() -> None:
@@ -83,3 +93,14 @@ def test_a_marker_needs_tokens() -> None:
 def test_the_words_of_the_nano_language_are_one_token_each_for_every_loader() -> None:
     tokenizer = AutoTokenizer.from_pretrained(BASE)  # which gives a Qwen2 model Qwen2's pre-tokenizer
     assert [len(tokenizer.encode(word)) for word in ("Wait ", "\\boxed{", "</think>")] == [1, 1, 1]
+
+
+def test_a_total_budget_cuts_what_the_other_two_would_let_through() -> None:
+    assert [Budget(t, s, 50).cuts_thinking for t, s in ((None, None), (50, 10), (49, 10), (80, None))] == [1, 1, 0, 1]
+    assert Budget(None, None, 50).thinking_limit(prompt=5, close=closing(1, 55)) == 50
+    assert Budget(40, 20, 50).solution_limit(thinking=40, used=46, context=100) == 10
+    assert Budget(40, 20, 50).solution_limit(thinking=10, used=16, context=100) == 20
+    assert [Budget(t, s, 50).completion_tokens(2) for t, s in ((None, None), (40, None), (40, 8))] == [50, 52, 50]
+    assert str(Budget(None, None, 50)) == "unlimited/50" and str(Budget(8, 4, 10)) == "8+4/10"
+    with pytest.raises(ValueError, match="total budget is 0 tokens"):
+        Budget(1, 1, 0)

@@ -69,6 +69,18 @@ def test_a_forced_close_is_masked_and_has_no_sampling_probability(marker: Marker
     assert completion.thinking_end is ThinkingEnd.FORCED
 
 
+def test_which_closes_are_trained_on_is_said_apart_from_which_are_sampled() -> None:
+    forced, closed = complete([4] * 20, [5], Budget(3, 10), LONG_MARKER), complete([4, CLOSE], [5], Budget(3, 10))
+    assert [forced.trained_mask(closes, 1) for closes in ("sampled", "all", "none")] == [
+        [1] * 3 + [0] * 4 + [1] * 2,
+        [1] * 9,
+        [1] * 3 + [0] * 4 + [1] * 2,
+    ]
+    assert [closed.trained_mask(closes, 1) for closes in ("sampled", "all", "none")] == [[1] * 4, [1] * 4, [1, 0, 1, 1]]
+    assert closed.trained_mask("none", 3) == [0, 0, 1, 1]
+    assert complete([4, EOS], [5], Budget(3, 10)).trained_mask("none", 1) == [1, 1]
+
+
 def test_without_a_thinking_budget_the_close_is_forced_at_once() -> None:
     rollout = Rollout([3], Budget(0, 4), Close(MARKER, 100))
     assert rollout.request == Request([3, CLOSE], 4, stop_at_marker=False)
@@ -92,6 +104,29 @@ def test_what_is_graded_is_all_that_follows_the_marker(marker: Marker, graded: l
     assert complete([4, EOS], [5], Budget(3, 10), marker).graded_ids == []
 
 
+@pytest.mark.parametrize(
+    ("thinking", "budget", "tokens", "end"),
+    [
+        pytest.param([4] * 9, Budget(None, None, 5), [4] * 5, ThinkingEnd.CUT, id="thinking is cut, not closed"),
+        pytest.param([4] * 9, Budget(5, 9, 5), [4] * 5, ThinkingEnd.CUT, id="both budgets at once"),
+        pytest.param([4] * 9, Budget(3, 9, 5), [4, 4, 4, CLOSE, 5, 5], ThinkingEnd.FORCED, id="forced tokens are free"),
+        pytest.param(
+            [4, CLOSE], Budget(None, None, 5), [4, CLOSE, 5, 5, 5], ThinkingEnd.CLOSED, id="a solution is cut"
+        ),
+        pytest.param(
+            [4] * 4 + [CLOSE], Budget(None, 9, 5), [4] * 4 + [CLOSE], ThinkingEnd.CLOSED, id="nothing is left"
+        ),
+    ],
+)
+def test_a_total_budget_cuts_wherever_it_ends(
+    thinking: list[int], budget: Budget, tokens: list[int], end: ThinkingEnd
+) -> None:
+    completion = complete(thinking, [5] * 9, budget)
+    assert completion.token_ids.tolist() == tokens and completion.thinking_end is end and completion.truncated
+    assert completion.thinking_tokens + completion.solution_tokens == 5
+    assert completion.graded_ids == tokens[len(thinking[:5]) :] or end is ThinkingEnd.FORCED
+
+
 def test_parts_that_do_not_add_up_are_refused() -> None:
     parts = {"forced_tokens": 0, "close_tokens": 0, "solution_tokens": 0, "truncated": False}
     with pytest.raises(ValueError, match=r"3 \+ 0 \(0 to close\) \+ 0 tokens has 2 token ids"):
@@ -99,7 +134,8 @@ def test_parts_that_do_not_add_up_are_refused() -> None:
 
 
 policies = st.lists(st.integers(0, 9), max_size=40)
-budgets = st.builds(Budget, st.one_of(st.none(), st.integers(0, 30)), st.one_of(st.none(), st.integers(1, 30)))
+positive = st.one_of(st.none(), st.integers(1, 30))
+budgets = st.builds(Budget, st.one_of(st.none(), st.integers(0, 30)), positive, positive)
 markers = st.sampled_from([MARKER, LONG_MARKER, PIECES, WORDS])
 
 

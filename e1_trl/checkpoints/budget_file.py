@@ -1,7 +1,7 @@
 """The file `budget.json` beside a trained model's weights, from which whoever samples takes budgets and texts."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from huggingface_hub import hf_hub_download
@@ -64,11 +64,14 @@ class Trained:
 
     @property
     def budgets(self) -> list[Budget]:
-        """The budgets to evaluate at: those of the curve, or that of the training."""
-        return list(dict.fromkeys(point.budget for point in self.curve)) or [self.budget]
+        """The budgets to evaluate at: those of the curve, or that of the training without its total."""
+        return list(dict.fromkeys(point.budget for point in self.curve)) or [replace(self.budget, total=None)]
 
     def write(self, folder: Path) -> None:
-        text = json.dumps({"format": FORMAT, **asdict(self)}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        content = {"format": FORMAT, **asdict(self)}
+        if self.budget.total is None:  # which earlier versions do not know
+            del content["budget"]["total"]
+        text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         write_atomically(folder / FILE, lambda path: path.write_text(text))
 
     @classmethod

@@ -11,7 +11,8 @@ from typing import Any
 import yaml
 
 from e1_trl.plan.architecture import Architecture, require
-from e1_trl.recipes import resource
+from e1_trl.recipes import fields_of, resource
+from e1_trl.training.budgets import FIELDS, Budgets
 
 # TRL's and our own defaults of the fields that are read here.
 DEFAULTS: Mapping[str, Any] = {
@@ -30,6 +31,7 @@ DEFAULTS: Mapping[str, Any] = {
     "solution_budget": 1024,
     "steps_per_generation": None,
     "thinking_budget": 1024,
+    "total_budget": None,
     "use_peft": False,
     "vllm_enable_sleep_mode": False,
     "vllm_gpu_memory_utilization": 0.3,
@@ -83,11 +85,11 @@ class Setup:
             ValueError: what cannot be planned for, by name.
         """
         fields = {**DEFAULTS, **recipe}
-        for name in ("thinking_budget", "solution_budget"):
-            if fields[name] is None:
-                raise ValueError(f"{name} is null: without bound on the tokens there is nothing to plan with")
-            if not isinstance(fields[name], int):
-                raise ValueError(f"{name} is {fields[name]!r}, not a number of tokens")
+        largest = Budgets.of(fields).largest
+        completion = largest.completion_tokens(FORCED)
+        if completion is None:
+            name = FIELDS[0] if largest.thinking is None else FIELDS[1]
+            raise ValueError(f"{name} is null: without bound on the tokens there is nothing to plan with")
         for name in ("num_generations", "per_device_train_batch_size"):
             if not isinstance(fields[name], int) or fields[name] < 1:
                 raise ValueError(f"{name} is {fields[name]!r}; it must be a number, 1 or more")
@@ -120,7 +122,7 @@ class Setup:
             adapter=architecture.adapter(fields["lora_r"]) if fields["use_peft"] else None,
             reference=fields["beta"] != 0,
             checkpointing=bool(fields["gradient_checkpointing"]),
-            context=fields["max_prompt_length"] + fields["thinking_budget"] + FORCED + fields["solution_budget"],
+            context=fields["max_prompt_length"] + completion,
             prompt=fields["max_prompt_length"],
             batch=fields["per_device_train_batch_size"],
             rollouts=int(rollouts),
@@ -160,9 +162,7 @@ class Launch:
                 pairs.
         """
         file = resource("recipes", recipe)
-        fields = yaml.safe_load(file.read_text())
-        if not isinstance(fields, dict):
-            raise ValueError(f"{recipe} is no recipe, which is a YAML file of lines `field: value`")
+        fields = fields_of(file)
         if len(words) % 2 or any(not word.startswith("--") for word in words[::2]):
             raise ValueError(f"fields of the recipe are overridden by pairs --FIELD VALUE, not {' '.join(words)}")
         pairs = zip(words[::2], words[1::2], strict=True)

@@ -1,6 +1,7 @@
 """Our own fields of a recipe, beside TRL's. Imports nothing heavy, so that `e1 train --help` stays quick."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from e1_trl.budget import BudgetArguments
 from e1_trl.problems.arguments import ProblemArguments
@@ -10,19 +11,19 @@ from e1_trl.problems.arguments import ProblemArguments
 class BudgetedTraining(BudgetArguments):
     """What `E1Config` has beside the fields of `GRPOConfig`, which it documents."""
 
-    thinking_budget: int | None = field(
-        default=1024, metadata={"help": "Tokens of thinking after which the close is forced; null: the context."}
+    thinking_budget: dict[str, Any] | str | int | None = field(
+        default=1024,
+        metadata={
+            "help": "Tokens of thinking after which the close is forced; null: the context. This and the next two may "
+            "also be schedules, as {log_uniform: [256, 4096]} or {stages: {0: 4000, 200: 3000}}."
+        },
     )
-    solution_budget: int | None = field(
+    solution_budget: dict[str, Any] | str | int | None = field(
         default=1024, metadata={"help": "Tokens of solution after which it is cut; null: the context."}
     )
-    budget_policy: str | None = field(
+    total_budget: dict[str, Any] | str | int | None = field(
         default=None,
-        metadata={
-            "help": "Which budget each rollout has, if not all the same: a dotted path to a subclass of "
-            "`e1_trl.training.budgets.Budgets`, or {name: PATH, ARGUMENT: VALUE}. `thinking_budget` and "
-            "`solution_budget` are the largest."
-        },
+        metadata={"help": "Tokens of both after which a completion is cut, its thinking too; null: only the others."},
     )
     eval_budgets: list[str] = field(
         default_factory=list, metadata={"help": "Budgets to evaluate at every `eval_steps` steps, as `512+1024`."}
@@ -40,8 +41,11 @@ class BudgetedTraining(BudgetArguments):
             "by length without; models that can do neither are padded as in TRL. False: always padded."
         },
     )
-    train_on_forced_close: bool = field(
-        default=False, metadata={"help": "For comparison only: train on forced tokens as if they were sampled."}
+    trained_close: str = field(
+        default="sampled",
+        metadata={
+            "help": "Closes of the thinking that are trained on: `sampled` ones, `all` (forced ones too), `none`."
+        },
     )
 
 
@@ -57,6 +61,13 @@ class RecipeArguments(ProblemArguments):
             "with arguments, {name: get_cosine_scaled_reward, max_len: 1280}."
         },
     )
+    target: dict[str, Any] | str | int | None = field(
+        default=None,
+        metadata={"help": "Tokens that each training prompt asks for, as {uniform: [100, 4000]}: once per problem."},
+    )
+    target_prompt: str | None = field(
+        default=None, metadata={"help": "In which words, added to the prompt: ' Think for {target} tokens.'"}
+    )
     eval_benchmark: str | None = field(
         default=None,
         metadata={"help": "Benchmark to evaluate on instead of the dataset's test split: aime2024, math500, …"},
@@ -70,6 +81,10 @@ class RecipeArguments(ProblemArguments):
     )
     solve_rates: list[str] = field(
         default_factory=list, metadata={"help": "Refused: `e1 exclude` writes a file for `exclude`."}
+    )
+    base: str | None = field(
+        default=None,
+        metadata={"help": "In a file only: a recipe whose fields hold where this one says nothing; a file, or a name."},
     )
     accelerate_config: str | None = field(
         default=None,

@@ -1,10 +1,12 @@
-"""Which budget a rollout of a training is sampled under. A recipe gives one for all; another policy is a subclass,
-which `budget_policy` names.
+"""Which budget each rollout of a training is sampled under: numbers of tokens for all, or schedules of them.
 
-Knows nothing about engines or trainers: the trainer makes a `Draw` of every rollout, and asks for its budget.
+Pure: what a rollout is given follows from its `Draw`, so that all processes agree and a resumed run needs no state.
+Knows nothing about engines or trainers.
 """
 
-from collections.abc import Mapping
+import math
+import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +15,21 @@ import yaml
 from e1_trl.budget import Budget
 from e1_trl.problems.prompts import last_question
 from e1_trl.problems.selection import identity
-from e1_trl.training.named import make
 
 Generation = tuple[bool, int, int]  # whether it is trained on, the optimizer's step, its number within that
+Tokens = int | None  # `None` is unlimited
+FIELDS = ("thinking_budget", "solution_budget", "total_budget")
+
+# What a schedule may be, as a recipe says it, and the other entries of each.
+FORMS = {
+    "stages": "{stages: {0: 4000, 200: 3000}}, each from an optimizer step on",
+    "cosine": "{cosine: [8192, 4096], period: 640}, between both, in optimizer steps",
+    "stair_cosine": "{stair_cosine: [8192, 4096], period: 640}, the same with a quarter of a period at either",
+    "uniform": "{uniform: [256, 4096], per: problem}, drawn anew in each generation, or per: row",
+    "log_uniform": "{log_uniform: [256, 4096], per: problem}",
+    "choice": "{choice: [0, 512, 1024], per: problem}",
+}
+CYCLES, DRAWN = {"cosine", "stair_cosine"}, {"uniform", "log_uniform", "choice"}
 
 
 @dataclass(frozen=True)
@@ -34,52 +48,135 @@ def key_of(row: Mapping[str, Any]) -> str:
     return key
 
 
+def chance(kind: str, values: Sequence[Any], *of: object) -> Any:
+    """A number of tokens as `kind` draws it from `values`: the same wherever `of` is."""
+    drawn = random.Random(" ".join(map(str, of)))
+    if kind == "choice":
+        return drawn.choice(values)
+    least, most = values
+    return drawn.randint(least, most) if kind == "uniform" else round(least * (most / least) ** drawn.random())
+
+
 @dataclass(frozen=True)
-class Budgets:
-    """One budget for all rollouts (arXiv 2505.05315, section 3.2).
+class Schedule:
+    """A number of tokens for each rollout.
 
     Attributes:
-        largest: no rollout has a larger one in either part; what context and engine are sized for.
+        name: of the recipe's field; each draws on its own.
+        kind: one of `FORMS`, or `"number"`: the same for all.
+        values: in tokens.
+        starts: of stages, the optimizer step at which each begins.
+        period: of cycles, in optimizer steps.
+        per: `"problem"`, or `"row"`: every rollout of a problem draws anew.
     """
 
-    largest: Budget
+    name: str
+    kind: str
+    values: tuple[Tokens, ...]
+    starts: tuple[int, ...] = ()
+    period: int = 0
+    per: str = "problem"
+
+    @classmethod
+    def parse(cls, name: str, given: Any) -> "Schedule":
+        """What a recipe, or as YAML a command line, says in the field of this name.
+
+        Raises:
+            ValueError: it is neither a number nor a schedule.
+        """
+        said = yaml.safe_load(given) if isinstance(given, str) else given
+        if said is None or type(said) is int:
+            return cls(name, "number", (said,))
+        kinds = [each for each in FORMS if isinstance(said, Mapping) and each in said]
+        if not kinds:
+            forms = "; ".join(FORMS.values())
+            raise ValueError(f"{name} is {given!r}; it must be a number of tokens, null, or a schedule: {forms}")
+        kind, of = kinds[0], said[kinds[0]]
+        more = {option: value for option, value in said.items() if option != kind}
+        match kind:
+            case "stages" if isinstance(of, Mapping) and _tokens(of.values()) and not more:
+                starts = sorted(of)
+                if all(isinstance(start, int) for start in starts) and starts[:1] == [0]:
+                    return cls(name, kind, tuple(of[start] for start in starts), tuple(starts))
+            case _ if isinstance(of, list) and kind in CYCLES and more.keys() == {"period"} and len(of) == 2:
+                if _tokens(of, unlimited=False) and isinstance(more["period"], int) and more["period"] > 1:
+                    return cls(name, kind, tuple(of), period=more["period"])
+            case _ if isinstance(of, list) and kind in DRAWN and more.get("per", "problem") in ("problem", "row"):
+                is_range = kind == "choice" or (_tokens(of, unlimited=False) and len(of) == 2 and of[0] <= of[1])
+                if is_range and of and _tokens(of) and more.keys() <= {"per"} and (kind != "log_uniform" or of[0] > 0):
+                    return cls(name, kind, tuple(of), **more)
+        raise ValueError(f"{name} is {given!r}; it must read as {FORMS[kind]}")
+
+    @property
+    def largest(self) -> Tokens:
+        """No rollout has more."""
+        return None if None in self.values else max(tokens for tokens in self.values if tokens is not None)
+
+    def at(self, draw: Draw) -> Tokens:
+        """What one rollout has."""
+        step = draw.generation[1]
+        if self.kind == "stages":
+            return self.values[sum(start <= step for start in self.starts) - 1]
+        if self.kind in DRAWN:
+            row = draw.row if self.per == "row" else None
+            tokens: Tokens = chance(self.kind, self.values, draw.seed, self.name, draw.generation, draw.key, row)
+            return tokens
+        if self.kind in CYCLES:
+            first, last = (tokens or 0 for tokens in self.values)
+            phase = math.tau * (step % self.period) / self.period
+            if self.kind == "stair_cosine":  # SIRI, arXiv 2509.25176: held for a quarter, then twice as steep
+                phase = 2 * min(max(min(phase, math.tau - phase) - math.pi / 4, 0), math.pi / 2)
+            return round((first + last) / 2 + (first - last) / 2 * math.cos(phase))
+        return self.values[0]
+
+
+def _tokens(values: Any, unlimited: bool = True) -> bool:
+    """Whether all are numbers of tokens."""
+    return all((each is None and unlimited) or (type(each) is int and each >= 0) for each in values)
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """What rollouts are sampled under; by the paper one budget for all (arXiv 2505.05315, section 3.2).
+
+    Raises:
+        ValueError: a value of a schedule makes no budget.
+    """
+
+    thinking: Schedule
+    solution: Schedule
+    total: Schedule
+
+    def __post_init__(self) -> None:
+        parts = (self.thinking, self.solution, self.total)
+        for place, part in enumerate(parts):
+            for tokens in part.values:
+                Budget(*(tokens if at == place else None for at in range(len(parts))))
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> "Budgets":
+        """What the three fields of a recipe say.
+
+        Raises:
+            ValueError: one of them says neither a number nor a schedule, or makes no budget.
+        """
+        return cls(*(Schedule.parse(name, fields[name]) for name in FIELDS))
+
+    @property
+    def largest(self) -> Budget:
+        """No rollout has a larger part than its; what context and engine are sized for."""
+        return Budget(self.thinking.largest, self.solution.largest, self.total.largest)
 
     @property
     def fixed(self) -> Budget | None:
         """The budget of all rollouts; `None` where they differ."""
-        return self.largest if type(self) is Budgets else None
+        return (
+            self.largest if {part.kind for part in (self.thinking, self.solution, self.total)} == {"number"} else None
+        )
 
     def __str__(self) -> str:
         return str(self.fixed or f"up to {self.largest}")
 
     def at(self, draw: Draw) -> Budget:
         """The budget of one rollout."""
-        return self.largest
-
-
-def make_budgets(policy: str | Mapping[str, Any] | None, largest: Budget) -> Budgets:
-    """What a recipe names as `budget_policy`, as YAML or, from the command line, as its text; one budget if nothing.
-
-    Raises:
-        ValueError: it cannot be imported or made, or is no `Budgets`.
-    """
-    spec = yaml.safe_load(policy) if isinstance(policy, str) else policy
-    if spec is None:
-        return Budgets(largest)
-    budgets = make(spec, {}, "budget_policy", largest)
-    if not isinstance(budgets, Budgets) or getattr(budgets, "largest", None) != largest:
-        raise ValueError(f"budget_policy {policy} makes no e1_trl.training.budgets.Budgets whose largest is {largest}")
-    return budgets
-
-
-def drawn(budgets: Budgets, draw: Draw) -> Budget:
-    """The budget of one rollout, which is not more than the largest.
-
-    Raises:
-        ValueError: the policy has drawn more.
-    """
-    budget, largest = budgets.at(draw), budgets.largest
-    for tokens, most in ((budget.thinking, largest.thinking), (budget.solution, largest.solution)):
-        if most is not None and (tokens is None or tokens > most):
-            raise ValueError(f"{type(budgets).__name__} draws {budget}; the largest budget of the recipe is {largest}")
-    return budget
+        return Budget(self.thinking.at(draw), self.solution.at(draw), self.total.at(draw))

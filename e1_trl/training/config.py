@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Self
 
+import yaml
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.integrations import get_available_reporting_integrations
 from transformers.trainer_utils import HubStrategy, IntervalStrategy
@@ -15,7 +16,7 @@ from trl import GRPOConfig, ScriptArguments
 from e1_trl.answers.kinds import kind_of
 from e1_trl.budget import Budget, Close, Marker
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
-from e1_trl.training.budgets import Budgets, make_budgets
+from e1_trl.training.budgets import FIELDS, Budgets
 from e1_trl.training.recipe_as_run import secrets_in
 from e1_trl.training.scoring import check_attention
 
@@ -31,6 +32,7 @@ UNUSED = (
     *("transformers_continuous_batching_config", "use_transformers_continuous_batching"),
     "vllm_structured_outputs_regex",
 )
+CLOSES = ("sampled", "all", "none")
 COLOCATED = ("vllm_enable_sleep_mode", "vllm_gpu_memory_utilization", "vllm_model_impl", "vllm_tensor_parallel_size")
 
 
@@ -76,7 +78,12 @@ class E1Config(BudgetedTraining, GRPOConfig):
             settings = self.deepspeed_plugin.deepspeed_config
             settings.setdefault("communication_data_type", "fp32")
             settings.setdefault("data_types", {}).setdefault("grad_accum_dtype", "fp32")
+        for name in FIELDS:
+            if isinstance(given := getattr(self, name), str):  # from a command line
+                setattr(self, name, yaml.safe_load(given))
         _ = self.budgets, self.evaluation_budgets  # raise what is wrong with them
+        if self.trained_close not in CLOSES:
+            raise ValueError(f"trained_close is {self.trained_close!r}; it must be one of {', '.join(CLOSES)}")
         if self.eval_samples < 1:
             raise ValueError(f"eval_samples is {self.eval_samples}, it must be at least 1")
         if self.eval_budgets and self.eval_strategy == IntervalStrategy.NO:
@@ -121,7 +128,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
     @property
     def budgets(self) -> Budgets:
         """What rollouts are sampled under."""
-        return make_budgets(self.budget_policy, Budget(self.thinking_budget, self.solution_budget))
+        return Budgets.of(vars(self))
 
     @property
     def evaluation_budgets(self) -> list[Budget]:

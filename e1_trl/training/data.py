@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from datasets import Dataset
 from datasets.exceptions import DatasetGenerationError
@@ -20,7 +21,9 @@ from e1_trl.problems.benchmarks import BENCHMARKS, load_benchmark
 from e1_trl.problems.load import file_suffix, load_problems, make_problems, whole
 from e1_trl.problems.prompts import MEASURED, drop_long
 from e1_trl.problems.selection import decontaminate, named_in
+from e1_trl.training.budgets import DRAWN, Draw, Schedule, key_of
 from e1_trl.training.config import E1Config, E1ScriptArguments
+from e1_trl.training.lengths import LengthReward
 from e1_trl.training.rewards import Reward
 
 # What rewards receive of every completion, beside the dataset's columns.
@@ -76,8 +79,39 @@ def load(
         train = decontaminate(train, load_benchmark(other, script_args)[0], other)
     if MEASURED in {*train.column_names, *(evaluation.column_names if evaluation is not None else ())}:
         raise ValueError(f"the dataset's column {MEASURED!r} has the name of one of ours; rename it")
+    told = partial(with_targets, target=script_args.target, words=script_args.target_prompt, seed=args.seed)
+    train, evaluation = told(train), None if evaluation is None else told(evaluation)
     usable = partial(checked, rewards=rewards, args=args, tokenizer=tokenizer)
     return Problems(check_size(usable(train), args), None if evaluation is None else usable(evaluation))
+
+
+def with_targets(dataset: Dataset, target: Any, words: str | None, seed: int) -> Dataset:
+    """The problems with a length that each prompt asks for, in the column `target`; as they are without one.
+
+    Raises:
+        ValueError: target or words are missing, or are not what they must be.
+    """
+    if target is None and words is None:
+        return dataset
+    if target is None or "{target}" not in (words or ""):
+        raise ValueError(
+            f"target is {target!r} and target_prompt {words!r}; set both, the second with {{target}} in it, or neither"
+        )
+    if "target" in dataset.column_names:
+        raise ValueError("the dataset has a column 'target'; rename it, or remove the recipe's target")
+    schedule = Schedule.parse("target", target)
+    if schedule.kind not in {"number", *DRAWN} or schedule.largest is None:
+        raise ValueError(f"target is {target!r}; it is asked for once, so it must be a number of tokens or drawn")
+
+    def told(row: dict[str, Any]) -> dict[str, Any]:
+        tokens, prompt = schedule.at(Draw(seed, (True, 0, 0), key_of(row), row=0)), row["prompt"]
+        text = str(words).replace("{target}", str(tokens))
+        if isinstance(prompt, str):
+            return {"prompt": prompt + text, "target": tokens}
+        *before, last = prompt
+        return {"prompt": [*before, {**last, "content": last["content"] + text}], "target": tokens}
+
+    return dataset.map(told, desc="asking for lengths")
 
 
 def _check_splits(script_args: E1ScriptArguments) -> None:
@@ -147,6 +181,10 @@ def checked(dataset: Dataset, rewards: Sequence[Reward], args: E1Config, tokeniz
         raise ValueError(f"the dataset has a column {pictures[0]!r}; budgeted rollouts take text only, remove it")
     given = ({"prompt"} if args.remove_unused_columns else columns) | ROLLOUT_COLUMNS | TRLS_REWARD_ARGUMENTS
     for reward in rewards:
+        if isinstance(reward, LengthReward) and reward.needs_target and "target" not in columns:
+            raise ValueError(
+                f"the reward {reward.__name__} needs a length that prompts ask for; set target in the recipe"
+            )
         if isinstance(reward, str | nn.Module):  # a reward model, which takes text
             continue
         for name, each in inspect.signature(reward).parameters.items():

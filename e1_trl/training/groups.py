@@ -5,6 +5,7 @@ The only file of the training that knows how the rows of processes follow each o
 
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,6 @@ import torch
 from accelerate.utils import gather_object
 
 from e1_trl.training.budgets import key_of
-from e1_trl.training.rewards import Accuracy, Reward
 
 
 @dataclass(frozen=True)
@@ -24,54 +24,100 @@ class Group:
         key: of the problem.
         correct: whether each is right; `None` where its grader failed, or the recipe has no reward `accuracy`.
         thinking, tokens: sampled tokens of each, of the thinking and of all.
+        repeats: whether each says the same four tokens three times.
+        target: tokens that the prompt asks for, if it does.
     """
 
     key: str
     correct: list[bool | None]
     thinking: list[int]
     tokens: list[int]
+    repeats: list[bool]
+    target: int | None = None
+
+    @property
+    def solved(self) -> float:
+        """The share of rollouts that are right."""
+        return sum(map(bool, self.correct)) / len(self.correct)
 
 
 class GroupReward(ABC):
     """A reward that a rollout has beside the others of its group, as for being the shortest that is right.
 
-    A recipe names a subclass with its arguments, if it takes any: `{name: my_rewards.Shortest}`.
+    A recipe names a subclass with its arguments, if it takes any: `{name: my_rewards.Shortest}`. One that remembers
+    past generations changes its memory in `remember` alone, and has it written into checkpoints as `memory`.
+
+    Attributes:
+        memory: what it remembers, by name, as JSON has it; all processes have the same.
     """
+
+    memory: dict[str, Any]
+
+    def __init__(self) -> None:
+        self.memory = {}
 
     @abstractmethod
     def of(self, group: Group) -> Sequence[float]:
         """The rewards of a group's rollouts."""
+
+    def remember(self, groups: Sequence[Group]) -> None:  # noqa: B027 - most remember nothing
+        """See a generation that is trained on, once, after all of its groups have their rewards."""
 
     def __call__(self, *, thinking_tokens: Sequence[int], **_: Any) -> list[float]:
         """What TRL is told of it before the rows of all processes are together: nothing."""
         return [0.0] * len(thinking_tokens)
 
 
+def repeats(token_ids: Sequence[int]) -> bool:
+    """Whether the same four tokens follow each other three times or more."""
+    fours = Counter(zip(*(token_ids[start:] for start in range(4)), strict=False))
+    return max(fours.values(), default=0) >= 3
+
+
 def reward_groups(
-    rewards: Sequence[Reward], scores: torch.Tensor, rows: Sequence[Mapping[str, Any]], size: int
+    rewards: Sequence[Any],
+    scores: torch.Tensor,
+    accuracy: int | None,
+    rows: Sequence[Mapping[str, Any]],
+    size: int,
+    training: bool,
 ) -> None:
     """Fill in what the `GroupReward`s among the rewards give. A collective operation.
 
     Args:
         rewards: the recipe's.
         scores: what they gave, of the rollouts of all processes × rewards.
-        rows: of this process, with the columns that a rollout adds.
+        accuracy: the column of the scores that says which are right, if one does.
+        rows: of this process, with the columns that a rollout adds, and `completion_ids`.
         size: rollouts of a group.
+        training: whether the generation is trained on, and so remembered.
     """
     of_groups = {column: reward for column, reward in enumerate(rewards) if isinstance(reward, GroupReward)}
     if not of_groups:
         return
-    own = [(key_of(row), row["thinking_tokens"], row["thinking_tokens"] + row["solution_tokens"]) for row in rows]
-    keys, thinking, tokens = map(list, zip(*gather_object(own), strict=True))
-    graded = [column for column, reward in enumerate(rewards) if isinstance(reward, Accuracy)]
-    known = scores[:, graded[0]].tolist() if graded else [math.nan] * len(scores)
-    correct = [None if math.isnan(each) else bool(each) for each in known]
-    for start in range(0, len(keys), size):
-        part = slice(start, start + size)
-        group = Group(keys[start], correct[part], thinking[part], tokens[part])
-        for column, reward in of_groups.items():
+    known = [math.nan] * len(scores) if accuracy is None else scores[:, accuracy].tolist()
+    own = [
+        (
+            key_of(row),
+            row["thinking_tokens"],
+            row["thinking_tokens"] + row["solution_tokens"],
+            repeats(row["completion_ids"]),
+            row.get("target"),
+        )
+        for row in rows
+    ]
+    gathered = gather_object(own)
+    groups = []
+    for start in range(0, len(gathered), size):
+        keys, thinking, tokens, repeat, targets = map(list, zip(*gathered[start : start + size], strict=True))
+        correct = [None if math.isnan(each) else bool(each) for each in known[start : start + size]]
+        groups.append(Group(keys[0], correct, thinking, tokens, repeat, targets[0]))
+    for column, reward in of_groups.items():
+        for at, group in enumerate(groups):
             given = list(reward.of(group))
             if len(given) != len(group.tokens):
                 name = type(reward).__name__
                 raise ValueError(f"the reward {name} gives {len(given)} values to a group of {len(group.tokens)}")
-            scores[part, column] = torch.tensor(given)
+            scores[at * size : (at + 1) * size, column] = torch.tensor(given)
+        if training:
+            reward.remember(groups)

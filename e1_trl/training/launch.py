@@ -15,7 +15,7 @@ from importlib.util import find_spec
 
 import yaml
 
-from e1_trl.recipes import resource, shipped
+from e1_trl.recipes import fields_of, resource, shipped
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
 
 LAUNCHER = (sys.executable, "-m", "accelerate.commands.launch")
@@ -66,10 +66,7 @@ def command(argv: Sequence[str]) -> list[str]:
     accelerate_config, recipe = options.accelerate_config, []
     if options.config is not None:
         file = resource("recipes", options.config)
-        settings = yaml.safe_load(file.read_text())
-        if not isinstance(settings, dict):
-            raise ValueError(f"{file} is no recipe, which is a YAML file of lines `field: value`")
-        accelerate_config = accelerate_config or settings.get("accelerate_config")
+        accelerate_config = accelerate_config or fields_of(file).get("accelerate_config")
         recipe = ["--config", str(file)]
     launch = [*LAUNCHER]
     if accelerate_config:

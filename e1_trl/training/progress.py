@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerState
 from e1_trl.rollout import Completion, ThinkingEnd
 
 SHOWN = 600  # characters of a prompt, a thinking or a solution
-ENDS = (ThinkingEnd.FORCED, ThinkingEnd.CLOSED, ThinkingEnd.EOS)
+ENDS = (ThinkingEnd.FORCED, ThinkingEnd.CLOSED, ThinkingEnd.EOS, ThinkingEnd.CUT)  # in which order they are shown
 ACCURACIES = ("rewards/accuracy/mean", "rewards/accuracy_reward/mean")
 BUDGET = "eval_budget/"  # of what a validation logs
 
@@ -23,7 +23,7 @@ def summary(logs: Mapping[str, float], prefix: str = "") -> list[str]:
     """The few numbers of a logged step that tell how it goes; `prefix` is `eval_` in an evaluation.
 
     `cut` is the share of completions without a finished solution: the policy stopped while it was thinking, or its
-    solution budget ran out. Of those the latter are also counted as closed or forced.
+    solution budget or total budget ran out. Of those the last may also be counted as closed or forced.
     """
     log = {name.removeprefix(prefix): value for name, value in logs.items() if name.startswith(prefix)}
     cut = log["thinking/eos_ratio"] + log["solution/truncated_ratio"]

@@ -5,7 +5,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import yaml
+from e1_trl.recipes import fields_of
 
 # Nobody else's: `env` may hold keys of services, and who repeats a training neither resumes nor uploads this one.
 OWN = frozenset(["env", "resume_from_checkpoint", "push_to_hub", "dry_run"])
@@ -21,7 +21,7 @@ def resolved(argv: Sequence[str], parsed: Iterable[Any]) -> dict[str, Any]:
     """
     recipe: dict[str, Any] = {}
     if "--config" in argv:
-        recipe = yaml.safe_load(Path(argv[argv.index("--config") + 1]).read_text())
+        recipe = fields_of(Path(argv[argv.index("--config") + 1]))
     named = [word.partition("=")[0].removeprefix("--").replace("-", "_") for word in argv if word.startswith("--")]
     for record in parsed:
         for name in named:

@@ -23,6 +23,7 @@ from trl.rewards import (
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.answers.mathematics.boxes import BOX_OPENING, boxed_answer
 from e1_trl.rollout import ThinkingEnd
+from e1_trl.training.lengths import LENGTH_REWARDS
 from e1_trl.training.named import find, make
 
 # A function, a reward model, or the name of one.
@@ -100,8 +101,8 @@ def make_rewards(
 
     Args:
         specs: each a name, which may be a dotted path to import from, the working directory included; or a mapping of
-            `name` and arguments, with which what is named is called, to return the reward, as TRL's factories do:
-            `{name: get_cosine_scaled_reward, max_len: 1280}`.
+            `name` and arguments, with which what is named is called, to return the reward, as our length rewards
+            (`{name: laser, target: 4096}`) and TRL's factories (`{name: get_cosine_scaled_reward, max_len: 1280}`) do.
         weights: one for each, or None.
         grader: of the reward `accuracy`.
 
@@ -113,11 +114,13 @@ def make_rewards(
             f"reward_weights has {len(weights)} values for the {len(specs)} rewards {', '.join(map(str, specs))}"
         )
     known: dict[str, Reward] = {"accuracy": Accuracy(grader), "format": format_reward, **TRLS_REWARDS}
+    factories = {**LENGTH_REWARDS, **TRLS_FACTORIES}
     rewards = []
     for spec in specs:
-        found = find(spec, known, "reward") if isinstance(spec, str) else type
+        is_named = isinstance(spec, str) and spec not in LENGTH_REWARDS
+        found = find(str(spec), {**known, **LENGTH_REWARDS}, "reward") if is_named else type
         # A class, as a `GroupReward` is, is made, with or without arguments.
-        rewards.append(make(spec, TRLS_FACTORIES, "reward") if isinstance(found, type) else found)
+        rewards.append(make(spec, factories, "reward") if isinstance(found, type) else found)
     return rewards
 
 

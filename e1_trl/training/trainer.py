@@ -27,12 +27,14 @@ from e1_trl.engines.colocated import make_training_engine
 from e1_trl.engines.engine import Finished, unwatched
 from e1_trl.engines.starting import starting
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
-from e1_trl.training.budgets import Draw, Generation, drawn, key_of
+from e1_trl.training.budgets import Draw, Generation, key_of
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.data import check_size, checked
 from e1_trl.training.groups import reward_groups
+from e1_trl.training.lengths import warn_of_scaling
 from e1_trl.training.logprob_gap import LogprobGap, warn_beforehand
 from e1_trl.training.master_weights import MasterWeights
+from e1_trl.training.memory import Memory
 from e1_trl.training.progress import Once, Progress, transcripts
 from e1_trl.training.rewards import Accuracy, Reward, sees_all
 from e1_trl.training.scoring import Layout, layout_of, scored
@@ -46,8 +48,8 @@ class E1Trainer(GRPOTrainer):
     Takes what `GRPOTrainer` takes, except `rollout_func`, `tools`, `environment_factory` and datasets that are not
     loaded; prompts longer than `max_prompt_length` are dropped, with a count. Reward functions receive, besides the
     dataset's columns, one value per completion of `solution_text` (what follows the close, which is what is graded; ""
-    if there is none), `thinking_end` (`"closed"`, `"forced"` or `"eos"`), `thinking_tokens`, `solution_tokens` and
-    `solution_truncated`.
+    if there is none), `thinking_end` (`"closed"`, `"forced"`, `"eos"` or `"cut"`), `thinking_tokens`,
+    `solution_tokens` and `solution_truncated`.
 
     `details` are for the model card; the training script adds what it knows.
 
@@ -97,6 +99,7 @@ class E1Trainer(GRPOTrainer):
                 ", ".join(whole),
             )
         warn_beforehand(args.top_p, self.model)
+        warn_of_scaling(rewards, args.scale_rewards)
         checkpointing = args.gradient_checkpointing_kwargs if args.gradient_checkpointing else None
         causal = self._causal_model(self.model)
         self.layout, why = layout_of(causal, args.padding_free, self.aux_loss_enabled, checkpointing)
@@ -115,6 +118,7 @@ class E1Trainer(GRPOTrainer):
         for callback in (PrinterCallback, ProgressCallback):
             self.remove_callback(callback)
         self.add_callback(Progress())
+        self.add_callback(Memory(rewards))
         if self.is_deepspeed_enabled and isinstance(model, str):
             self.add_callback(MasterWeights(model, revision))
         for handler in logging.getLogger("vllm").handlers:  # it repeats its warnings at every weight sync
@@ -132,7 +136,7 @@ class E1Trainer(GRPOTrainer):
             generation = trainer._next_generation(trainer.model.training)
             first = trainer.accelerator.process_index * len(prompts)
             budgets = [
-                drawn(trainer.budgets, Draw(trainer.args.seed, generation, key_of(row), first + at))
+                trainer.budgets.at(Draw(trainer.args.seed, generation, key_of(row), first + at))
                 for at, row in enumerate(trainer._rows)
             ]
             completions = trainer._complete(prompt_ids, budgets, generation, trainer._begin_grading)
@@ -151,15 +155,14 @@ class E1Trainer(GRPOTrainer):
             trainer._log_metric("thinking/mean_tokens", completion.thinking_tokens)
             trainer._log_metric("solution/mean_tokens", completion.solution_tokens)
             trainer._log_metric("solution/truncated_ratio", completion.truncated)
-            for end in (ThinkingEnd.CLOSED, ThinkingEnd.FORCED, ThinkingEnd.EOS):
+            for end in ThinkingEnd:
                 trainer._log_metric(f"thinking/{end}_ratio", completion.thinking_end is end)
         return {
             "prompt_ids": prompt_ids,
             "completion_ids": [completion.token_ids.tolist() for completion in completions],
             "logprobs": [completion.logprobs for completion in completions],
             "env_mask": [
-                [1] * len(completion.token_ids) if trainer.args.train_on_forced_close else completion.loss_mask
-                for completion in completions
+                each.trained_mask(trainer.args.trained_close, len(trainer.close.marker.ids)) for each in completions
             ],
             "solution_text": trainer.solution_texts(completions),
             **bookkeeping,
@@ -241,9 +244,11 @@ class E1Trainer(GRPOTrainer):
         of its group's mean, and gives it no advantage.
         """
         rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        size = self.num_generations if self.model.training else self.num_generations_eval
-        reward_groups(self.reward_funcs, rewards_per_func, inputs, size)
         graded = [index for index, reward in enumerate(self.reward_funcs) if isinstance(reward, Accuracy)]
+        training = self.model.training
+        size = self.num_generations if training else self.num_generations_eval
+        rows = [{**row, "completion_ids": ids} for row, ids in zip(inputs, completion_ids_list, strict=True)]
+        reward_groups(self.reward_funcs, rewards_per_func, next(iter(graded), None), rows, size, training)
         rewards_per_func[rewards_per_func[:, graded].isnan().any(dim=1)] = torch.nan
         weights = self.reward_weights.to(rewards_per_func.device)
         rewards = (rewards_per_func * weights).nansum(dim=1).masked_fill(rewards_per_func.isnan().all(dim=1), torch.nan)

@@ -24,7 +24,7 @@ for budget in 32 128 192; do train budget-$budget --thinking_budget $budget; don
 # Table 3: a second round at twice the budget, from the model of the first.
 train second-round-128 --model_name_or_path runs/nano/e1 --thinking_budget 128
 # Not in the paper: what is gained by not training on tokens that the policy did not choose.
-train close-trained --train_on_forced_close true
+train close-trained --trained_close all
 # Not in the paper: words before the forced close ("Wait " is the one word of the nano language, besides digits).
 train transition --forced_text "$transition"
 # Not in the paper: the recipe again from other seeds; how far two runs of one recipe lie apart.

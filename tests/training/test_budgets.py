@@ -1,23 +1,32 @@
-"""A policy over budgets is one class; what it draws follows from the rollout alone."""
+"""A budget is a number or a schedule; what a rollout is given follows from the rollout alone."""
 
-import hashlib
+from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from e1_trl.budget import Budget
 from e1_trl.problems.selection import identity
-from e1_trl.training.budgets import Budgets, Draw, drawn, key_of
+from e1_trl.training.budgets import Budgets, Draw, Schedule, key_of
 
 DRAW = Draw(seed=42, generation=(True, 3, 1), key="0123456789abcdef", row=7)
 
 
-class Random(Budgets):
-    """Thinking of 1 token to the largest."""
+def budgets(thinking: Any = 1024, solution: Any = 1024, total: Any = None) -> Budgets:
+    return Budgets.of({"thinking_budget": thinking, "solution_budget": solution, "total_budget": total})
 
-    def at(self, draw: Draw) -> Budget:
-        digest = hashlib.sha256(repr(draw).encode()).digest()
-        return replace(self.largest, thinking=1 + int.from_bytes(digest[:8]) % (self.largest.thinking or 1))
+
+def drawn(schedule: Any, draws: list[Draw]) -> list[int | None]:
+    return [Schedule.parse("thinking_budget", schedule).at(draw) for draw in draws]
+
+
+def at_step(step: int) -> Draw:
+    return replace(DRAW, generation=(True, step, 1))
+
+
+ROWS = [replace(DRAW, row=row) for row in range(100)]
+PROBLEMS = [replace(DRAW, key=f"{at:016}") for at in range(1000)]
 
 
 def test_a_problem_is_known_by_its_key_or_else_by_its_prompt() -> None:
@@ -25,26 +34,88 @@ def test_a_problem_is_known_by_its_key_or_else_by_its_prompt() -> None:
     assert key_of({"prompt": [{"role": "user", "content": "a=3; a?"}]}) == identity("a=3; a?")
 
 
-def test_a_recipes_budget_is_that_of_every_rollout() -> None:
-    budgets = Budgets(Budget(1024, None))
-    assert budgets.at(DRAW) == budgets.fixed == budgets.largest == Budget(1024, None)
-    assert (str(budgets), str(Random(Budget(64, 32)))) == ("1024+unlimited", "up to 64+32")
+def test_numbers_are_the_budget_of_every_rollout() -> None:
+    fixed = budgets(1024, None)
+    assert fixed.at(DRAW) == fixed.fixed == fixed.largest == Budget(1024, None)
+    assert str(fixed) == "1024+unlimited"
+    assert budgets(None, None, 4000).at(DRAW) == Budget(None, None, 4000)
 
 
-def test_a_random_budget_is_the_same_in_a_run_that_resumes_and_another_for_another_rollout() -> None:
-    budgets = Random(Budget(64, 32))
-    drawn = [budgets.at(replace(DRAW, row=row)) for row in range(100)]
-    assert drawn == [budgets.at(replace(DRAW, row=row)) for row in range(100)]
-    assert len(set(drawn)) > 30 and all(1 <= (budget.thinking or 0) <= 64 and budget.solution == 32 for budget in drawn)
+def test_the_largest_budget_has_the_largest_of_each_part() -> None:
+    varied = budgets({"choice": [8, 64, 16]}, {"stages": {0: 8, 5: 32}}, {"cosine": [90, 40], "period": 8})
+    assert varied.largest == Budget(64, 32, 90) and varied.fixed is None and str(varied) == "up to 64+32/90"
+    assert budgets({"choice": [8, None]}).largest == Budget(None, 1024)
+
+
+def test_stages_hold_from_their_step_on() -> None:
+    stages = {"stages": {200: 3000, 0: 4000, 400: None}}
+    steps = [0, 199, 200, 399, 400, 10_000]
+    assert drawn(stages, [at_step(step) for step in steps]) == [4000, 4000, 3000, 3000, None, None]
+
+
+def test_cycles_go_from_one_end_to_the_other_and_back() -> None:
+    steps = [at_step(step) for step in range(0, 641, 80)]
+    assert drawn({"cosine": [16384, 8192], "period": 640}, steps) == [
+        *(16384, 15184, 12288, 9392, 8192, 9392, 12288, 15184, 16384),
+    ]
+    # SIRI: the longest for a quarter of a period in all, down in a quarter, the shortest for a quarter, and up again
+    assert drawn({"stair_cosine": [16384, 8192], "period": 640}, steps) == [
+        *(16384, 16384, 12288, 8192, 8192, 8192, 12288, 16384, 16384),
+    ]
+
+
+@pytest.mark.parametrize("schedule", [{"uniform": [8, 64]}, {"log_uniform": [8, 64]}, {"choice": [8, 32, 64]}])
+def test_what_is_drawn_is_the_same_for_a_problem_or_for_a_row_and_in_a_run_that_resumes(schedule: Any) -> None:
+    assert len(set(drawn(schedule, ROWS))) == 1
+    per_row = drawn({**schedule, "per": "row"}, ROWS)
+    assert len(set(per_row)) > 2 and per_row == drawn({**schedule, "per": "row"}, ROWS)
     for other in (replace(DRAW, seed=43), replace(DRAW, generation=(True, 4, 1)), replace(DRAW, key="0" * 16)):
-        assert [budgets.at(replace(other, row=row)) for row in range(100)] != drawn
+        assert drawn({**schedule, "per": "row"}, [replace(other, row=row) for row in range(100)]) != per_row
+    thinking, solution = (Schedule.parse(name, schedule) for name in ("thinking_budget", "solution_budget"))
+    assert [thinking.at(draw) for draw in PROBLEMS] != [solution.at(draw) for draw in PROBLEMS]
 
 
-@pytest.mark.parametrize("budget", [Budget(65, 32), Budget(None, 32), Budget(64, 33), Budget(64, None)])
-def test_a_policy_that_draws_more_than_the_largest_is_refused(budget: Budget) -> None:
-    class Larger(Budgets):
-        def at(self, draw: Draw) -> Budget:
-            return budget
+def test_draws_have_the_distribution_that_is_named() -> None:
+    uniform, log_uniform = drawn({"uniform": [1, 100]}, PROBLEMS), drawn({"log_uniform": [1, 100]}, PROBLEMS)
+    assert min(uniform) >= 1 and max(uniform) <= 100 and min(log_uniform) >= 1 and max(log_uniform) <= 100
+    # Of 1,000 draws half are expected below the middle, which is 10 where logarithms are uniform; 5 deviations are 79.
+    assert abs(sum(each <= 50 for each in uniform) - 500) < 79
+    assert abs(sum(each < 10 for each in log_uniform) - 489) < 79  # up to 9.5
+    counts = Counter(drawn({"choice": [0, 512, None]}, PROBLEMS))
+    assert counts.keys() == {0, 512, None} and min(counts.values()) > 333 - 75
 
-    with pytest.raises(ValueError, match=r"Larger draws .*; the largest budget of the recipe is 64\+32"):
-        drawn(Larger(Budget(64, 32)), DRAW)
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (-1, "thinking budget is -1 tokens"),
+        ("many", "thinking_budget is 'many'; it must be a number of tokens, null, or a schedule: {stages: "),
+        (True, "thinking_budget is True; it must be"),
+        ([8, 64], r"thinking_budget is \[8, 64\]; it must be"),
+        ({"uniform": [64, 8]}, r"must read as {uniform: \[256, 4096\], per: problem}"),
+        ({"uniform": [8, 16, 64]}, "must read as {uniform"),
+        ({"uniform": [8, None]}, "must read as {uniform"),
+        ({"uniform": [8, 64], "per": "token"}, "must read as {uniform"),
+        ({"uniform": [8, 64], "period": 3}, "must read as {uniform"),
+        ({"log_uniform": [0, 64]}, "must read as {log_uniform"),
+        ({"choice": []}, "must read as {choice"),
+        ({"choice": ["8"]}, "must read as {choice"),
+        ({"stages": {5: 10}}, "must read as {stages"),
+        ({"stages": {"0": 10}}, "must read as {stages"),
+        ({"stages": [10]}, "must read as {stages"),
+        ({"cosine": [8, 4]}, "must read as {cosine"),
+        ({"cosine": [8, 4], "period": 1}, "must read as {cosine"),
+        ({"stairs": [8, 4], "period": 10}, "it must be a number of tokens, null, or a schedule"),
+    ],
+)
+def test_what_is_neither_a_number_nor_a_schedule_is_refused_in_one_line(given: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        budgets(given)
+    assert "\n" not in str(error.value)
+
+
+def test_a_schedule_with_a_value_that_is_no_budget_is_refused() -> None:
+    with pytest.raises(ValueError, match="solution budget is 0 tokens"):
+        budgets(solution={"choice": [0, 8]})
+    with pytest.raises(ValueError, match="total budget is 0 tokens"):
+        budgets(total={"stages": {0: 8, 3: 0}})

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from conftest import BASE, DATA, ROOT
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from trl import DatasetMixtureConfig, ModelConfig, TrlParser
 
 from e1_trl.budget import Budget, Close, Marker
-from e1_trl.training.budgets import Budgets, Draw
 from e1_trl.training.config import E1Config, E1ScriptArguments, ModelFacts
 
 ONE = Marker("</think>", (1,), (1,), close_tokens=1)
@@ -50,37 +50,30 @@ def test_lengths_that_contradict_the_budget_are_refused(fields: dict[str, object
         config(**{"thinking_budget": 100, "solution_budget": 50, **fields}).fit(ONE, model_context=2048)
 
 
-def test_a_recipe_and_its_command_line_name_a_policy_of_budgets(
+def test_a_budget_is_a_number_or_a_schedule_in_a_recipe_and_on_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("policies.py").write_text(
-        "from dataclasses import dataclass, replace\n"
-        "from e1_trl.training.budgets import Budgets\n"
-        "@dataclass(frozen=True)\n"
-        "class Least(Budgets):\n"
-        "    least: int\n"
-        "    def at(self, draw): return replace(self.largest, thinking=self.least)\n"
-    )
-    recipe = "{output_dir: run, report_to: none, use_cpu: true, bf16: false, thinking_budget: 64, solution_budget: 32, "
-    Path("recipe.yaml").write_text(recipe + "budget_policy: {name: policies.Least, least: 8}}")
-    line, draw = ["--config", "recipe.yaml"], Draw(seed=0, generation=(True, 0, 0), key="", row=0)
-    (args,) = TrlParser((E1Config,)).parse_args_and_config(line)
-    assert (args.budgets.at(draw), args.budgets.largest) == (Budget(8, 32), Budget(64, 32))
-    line += ["--budget_policy", "{name: policies.Least, least: 9}"]
-    (args,) = TrlParser((E1Config,)).parse_args_and_config(line)
-    assert args.budgets.at(draw) == Budget(9, 32)
-    for policy, message in (
-        ("policies.Least", "budget_policy policies.Least cannot be made with {}: .* missing"),
-        ("even", "unknown budget_policy 'even'; available are a dotted path"),
-        ("{name: builtins.repr}", "makes no e1_trl.training.budgets.Budgets"),
-        ("./policies.Least", "budget_policy './policies.Least' cannot be imported"),
-        ("5", "budget_policy is 5; it must be a name"),
+    recipe = "{output_dir: run, report_to: none, use_cpu: true, bf16: false, solution_budget: 32, "
+    Path("recipe.yaml").write_text(recipe + "thinking_budget: {choice: [8, 64], per: row}}")
+    (args,) = TrlParser((E1Config,)).parse_args_and_config(["--config", "recipe.yaml"])
+    assert args.budgets.largest == Budget(64, 32) and args.budgets.fixed is None
+    assert args.fit(ONE, model_context=10_000)[1] == 64 + 1 + 32
+    for given, largest in (
+        ("{stages: {0: 40, 20: 30}}", Budget(40, 32)),
+        ('{"uniform": [9, 11]}', Budget(11, 32)),
+        ("null", Budget(None, 32)),
+        ("7", Budget(7, 32)),
     ):
-        with pytest.raises(ValueError, match=message):
-            TrlParser((E1Config,)).parse_args_and_config([*line, "--budget_policy", policy])
-    (args,) = TrlParser((E1Config,)).parse_args_and_config([*line, "--budget_policy", "null"])
-    assert args.budgets == Budgets(Budget(64, 32))
+        line = ["--config", "recipe.yaml", "--thinking_budget", given]
+        (args,) = TrlParser((E1Config,)).parse_args_and_config(line)
+        assert args.budgets.largest == largest and args.thinking_budget == yaml.safe_load(given)
+    (args,) = TrlParser((E1Config,)).parse_args_and_config([*line, "--total_budget", "20"])
+    assert args.budgets.fixed == Budget(7, 32, 20) and args.fit(ONE, model_context=10_000)[1] == 21
+    with pytest.raises(
+        ValueError, match=r"thinking_budget is 'even'; it must be a number of tokens, null, or a schedule"
+    ):
+        TrlParser((E1Config,)).parse_args_and_config(["--config", "recipe.yaml", "--thinking_budget", "even"])
 
 
 def test_a_model_brings_its_tokenizer_and_its_context() -> None:

@@ -1,6 +1,7 @@
 """A reward may look at the whole group of a rollout."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -25,7 +26,14 @@ class Shortest(GroupReward):
 def rows(*tokens: int) -> list[dict[str, Any]]:
     """Rollouts of as many tokens, one of which is of the solution; two of each problem."""
     return [
-        {"key": f"{at // 2:016}", "thinking_tokens": each - 1, "solution_tokens": 1} for at, each in enumerate(tokens)
+        {
+            "key": f"{at // 2:016}",
+            "thinking_tokens": each - 1,
+            "solution_tokens": 1,
+            "completion_ids": [at] * each,
+            "target": 5,
+        }
+        for at, each in enumerate(tokens)
     ]
 
 
@@ -40,14 +48,14 @@ def test_a_reward_of_groups_fills_in_its_own_column_by_what_accuracy_has_found()
     accuracy, shortest = Accuracy(MathematicsGrader(time_limit=1.0, workers=1)), Watching()
     assert shortest(**{"thinking_tokens": [8, 7], "prompts": []}) == [0.0, 0.0] and not sees_all(shortest)
     scores = torch.tensor([[0.5, 1.0, 0.0], [0.5, 1.0, 0.0], [0.5, math.nan, 0.0], [0.5, 1.0, 0.0]])
-    reward_groups([format_reward, accuracy, shortest], scores, rows(9, 8, 7, 6), 2)
+    reward_groups([format_reward, accuracy, shortest], scores, 1, rows(9, 8, 5, 6), 2, training=True)
     assert scores[:, 2].tolist() == [0.0, 1.0, 0.0, 1.0] and scores[:, 0].tolist() == [0.5] * 4
     assert seen == [
-        Group("0" * 16, [True, True], [8, 7], [9, 8]),
-        Group("0" * 15 + "1", [None, True], [6, 5], [7, 6]),
+        Group("0" * 16, [True, True], [8, 7], [9, 8], [True, True], 5),
+        Group("0" * 15 + "1", [None, True], [4, 5], [5, 6], [False, True], 5),
     ]
     unknown = torch.ones(4, 1)
-    reward_groups([shortest], unknown, rows(9, 8, 9, 8), 2)
+    reward_groups([shortest], unknown, None, rows(9, 8, 9, 8), 2, training=True)
     assert unknown.tolist() == [[0.0]] * 4 and seen[-1].correct == [None, None]
 
 
@@ -57,4 +65,21 @@ def test_a_reward_that_does_not_give_a_value_to_each_of_a_group_is_named() -> No
             return [1.0]
 
     with pytest.raises(ValueError, match="the reward Single gives 1 values to a group of 2"):
-        reward_groups([Single()], torch.zeros(4, 1), rows(9, 8, 7, 6), 2)
+        reward_groups([Single()], torch.zeros(4, 1), None, rows(9, 8, 7, 6), 2, training=True)
+
+
+def test_a_reward_sees_a_generation_once_after_all_its_groups_and_only_where_that_is_trained_on() -> None:
+    seen: list[list[str]] = []
+
+    class Remembering(Shortest):
+        def of(self, group: Group) -> list[float]:
+            assert not seen
+            return super().of(group)
+
+        def remember(self, groups: Sequence[Group]) -> None:
+            seen.append([group.key for group in groups])
+
+    reward_groups([Remembering()], torch.zeros(4, 1), None, rows(9, 8, 7, 6), 2, training=False)
+    assert not seen
+    reward_groups([Remembering()], torch.zeros(4, 1), None, rows(9, 8, 7, 6), 2, training=True)
+    assert seen == [["0" * 16, "0" * 15 + "1"]]

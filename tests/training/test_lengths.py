@@ -1,0 +1,165 @@
+"""Each length reward gives the numbers of its paper's formula, worked out by hand."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from e1_trl.answers.mathematics.grader import MathematicsGrader
+from e1_trl.training.groups import Group, repeats
+from e1_trl.training.lengths import LENGTH_REWARDS, Hapo, LaserD, LengthReward, difficulty, warn_of_scaling
+from e1_trl.training.rewards import make_rewards
+
+RIGHT, WRONG = True, False
+
+
+def group(tokens: list[int], correct: list[bool | None], **fields: Any) -> Group:
+    thinking = fields.pop("thinking", [each - 1 for each in tokens])
+    return Group("0" * 16, correct, thinking, tokens, fields.pop("repeats", [False] * len(tokens)), **fields)
+
+
+def made(spec: str | dict[str, Any]) -> LengthReward:
+    (reward,) = make_rewards([spec], None, MathematicsGrader(time_limit=1.0, workers=1))
+    assert isinstance(reward, LengthReward)
+    return reward
+
+
+@pytest.mark.parametrize(
+    ("spec", "tokens", "correct", "expected"),
+    [
+        # L1: the prompt asks for 1,000 tokens. 0.0003 x 500 and x 1,000; 0.5 + 0.15, 0.5 - 0.3, and out of [0, 1].
+        ("l1_exact", [500, 1000, 2000], [RIGHT, RIGHT, WRONG], [-0.15, 0.0, -0.3]),
+        ("l1_max", [500, 2000, 3000, 500], [RIGHT, RIGHT, RIGHT, WRONG], [-0.35, -0.8, -1.0, 0.0]),
+        # As the authors' code has it: half of twice the slope, and a half more.
+        ({"name": "l1_max", "alpha": 0.001, "delta": 0.5}, [900, 1600], [RIGHT, RIGHT], [-0.4, -1.0]),
+        ({"name": "laser", "target": 100}, [100, 101, 9, 9], [RIGHT, RIGHT, WRONG, None], [0.5, 0.0, 0.0, 0.0]),
+        ({"name": "laser", "target": 100, "wrong": -0.5}, [99, 200], [RIGHT, WRONG], [0.5, -0.5]),
+        # Kimi k1.5: 0.5 - 0, 0.5 - 0.25, 0.5 - 1; wrong ones have no bonus; equal lengths have nothing.
+        ("kimi", [100, 150, 300], [RIGHT, RIGHT, RIGHT], [0.5, 0.25, -0.5]),
+        ({"name": "kimi", "weight": 0.4}, [100, 150, 300], [WRONG, WRONG, WRONG], [0.0, 0.0, -0.2]),
+        ("kimi", [100, 100], [RIGHT, WRONG], [0.0, 0.0]),
+        # Arora and Zanette: right ones of 100 and 300 are one deviation from 200; sigmoid(1) = 0.731059.
+        ("arora", [100, 300, 900], [RIGHT, RIGHT, WRONG], [-0.0268941, -0.0731059, 0.0]),
+        ({"name": "arora", "alpha": 0.4}, [77, 50], [RIGHT, WRONG], [-0.2, 0.0]),
+        ("arora", [77, 50], [WRONG, WRONG], [0.0, 0.0]),
+        # ALP: three of four solved, none of four (one then counts).
+        ("alp", [1000, 2000, 0, 400], [RIGHT, RIGHT, RIGHT, WRONG], [-7.5e-5, -1.5e-4, 0.0, -3e-5]),
+        ({"name": "alp", "beta": 1e-3}, [100, 200, 300, 400], [WRONG] * 4, [-0.025, -0.05, -0.075, -0.1]),
+        ("solve_rate", [100, 400], [RIGHT, WRONG], [-0.03125, -0.125]),
+        # cosine: right 1 to 0.5, wrong -1 to -0.5, half-way at half the length; less 1 where right; clamped beyond.
+        ({"name": "cosine", "longest": 100}, [0, 50, 100, 250], [RIGHT] * 4, [0.0, -0.25, -0.5, -0.5]),
+        ({"name": "cosine", "longest": 100}, [0, 50, 100, 250], [WRONG] * 4, [-1.0, -0.75, -0.5, -0.5]),
+        # DAPO's: 16,384 tokens are free, 18,432 are half of the way, 20,480 and more are the end of it.
+        (
+            {"name": "overlong", "longest": 20480, "margin": 4096},
+            *([100, 16384, 18432, 20480, 30000], [RIGHT] * 5, [0.0, 0.0, -0.5, -1.0, -1.0]),
+        ),
+    ],
+)
+def test_a_formula_gives_its_papers_numbers(
+    spec: str | dict[str, Any], tokens: list[int], correct: list[bool | None], expected: list[float]
+) -> None:
+    assert made(spec).of(group(tokens, correct, target=1000)) == pytest.approx(expected, abs=1e-7)
+
+
+def test_thinking_alone_counts_where_a_recipe_says_so() -> None:
+    whole, thinking = made({"name": "laser", "target": 100}), made({"name": "laser", "target": 100, "of": "thinking"})
+    rollouts = group([150, 150], [RIGHT, RIGHT], thinking=[90, 110])
+    assert whole.of(rollouts) == [0.0, 0.0] and thinking.of(rollouts) == [0.5, 0.0]
+
+
+def test_hapo_measures_by_the_shortest_right_response_of_the_problem_so_far() -> None:
+    hapo = made("hapo")
+    first = group([300, 200, 100], [RIGHT, RIGHT, WRONG])
+    assert hapo.of(first) == [0.0, 0.0, 0.0]
+    hapo.remember([first])
+    assert hapo.memory == {"problems": {first.key: 200}}
+    # cos(pi/4) = 0.707107 at half of it, 0 at it, cos(3 pi/4) at 300, -1 from 400 on; at least -0.7 where right.
+    second = group([100, 200, 300, 400, 900], [RIGHT] * 5)
+    assert hapo.of(second) == pytest.approx([0.707107, 0.0, -0.7, -0.7, -0.7], abs=1e-6)
+    assert hapo.of(group([100, 300, 400, 900], [WRONG] * 4)) == pytest.approx([0.0, -0.707107, -1.0, -1.0], abs=1e-6)
+    assert hapo.memory["problems"][first.key] == 200  # giving rewards changes nothing
+    hapo.remember([second, group([50, 500], [WRONG, RIGHT])])
+    assert hapo.memory["problems"][first.key] == 100
+
+
+def test_laser_d_has_a_target_for_each_difficulty() -> None:
+    laser = made({"name": "laser_d", "lowest": 100, "highest": 400, "step": 100, "wrong": -0.5})
+    easy = group([50, 150, 250, 350, 99, 99, 99, 99], [RIGHT] * 6 + [WRONG] * 2)  # 6 of 8
+    medium = group([150, 150, 250, 250, 500, 500, 500, 500], [RIGHT] * 4 + [WRONG] * 4)  # 4 of 8
+    hard = group([50] * 8, [RIGHT] + [WRONG] * 7)  # 1 of 8
+    assert [difficulty(each) for each in (hard, medium, easy)] == [0, 1, 2]
+    assert laser.memory["targets"] == [400, 400, 400]
+    laser.remember([easy, medium, hard])
+    # easy: a fifth of the responses is enough, which 3 of 8 within 100 are; medium: a half, as 4 of 8 within 300 are;
+    # hard: all of them, which never are.
+    assert laser.memory["targets"] == [400, 300, 100]
+    assert laser.of(easy) == [0.5, 0.0, 0.0, 0.0, 0.5, 0.5, -0.5, -0.5]
+    assert laser.of(medium) == [0.5] * 4 + [-0.5] * 4
+
+
+def test_laser_d_forgets_what_is_older_than_its_window() -> None:
+    laser = LaserD(lowest=100, highest=300, step=100, window=2)
+    short, long = group([50] * 8, [RIGHT] * 8), group([250] * 8, [RIGHT] * 8)
+    targets = []
+    for generation in (short, long, long, long):
+        laser.remember([generation])
+        targets.append(laser.memory["targets"][2])
+    assert targets == [100, 100, 300, 300] and len(laser.memory["generations"]) == 2
+
+
+def test_laser_de_lets_a_wrong_response_be_long_unless_it_repeats_itself() -> None:
+    laser = LaserD(lowest=100, highest=100, step=10, longer_wrong=True)
+    tried = group([50, 150, 150], [WRONG] * 3, repeats=[False, False, True])
+    assert laser.of(tried) == [0.0, 0.5, 0.0]
+    assert repeats([1, 2, 3, 4] * 3) and not repeats([1, 2, 3, 4] * 2) and not repeats([])
+    assert repeats([7] * 6) and not repeats([7] * 5)
+
+
+@pytest.mark.parametrize("make", [Hapo, lambda: LaserD(lowest=100, highest=300, step=100)])
+def test_a_reward_goes_on_with_what_json_has_of_its_memory(make: Callable[[], LengthReward]) -> None:
+    undisturbed, resumed = make(), make()
+    undisturbed.remember([group([50, 250], [RIGHT, WRONG])])
+    resumed.memory = json.loads(json.dumps(undisturbed.memory))
+    for reward in (undisturbed, resumed):
+        reward.remember([group([40, 250], [RIGHT, RIGHT])])
+    assert resumed.memory == undisturbed.memory != make().memory
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("laser", "the reward laser cannot be made with {}: missing a required argument: 'target'"),
+        ({"name": "laser", "tokens_at_most": 5}, "the reward laser cannot be made with {'tokens_at_most': 5}"),
+        ({"name": "kimi", "of": "solution"}, "of is 'solution'; it must be response or thinking"),
+        ("lasr", "unknown reward 'lasr'; available are accuracy, format, .* laser, "),
+        ({"name": "lasr"}, "unknown reward 'lasr'; available are l1_exact"),
+    ],
+)
+def test_a_length_reward_that_cannot_be_made_is_refused(spec: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        made(spec)
+
+
+def test_scaling_by_groups_takes_a_length_rewards_weight_and_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    def advantages(weight: float) -> list[float]:
+        total = [1 + each for each in made({"name": "kimi", "weight": weight}).of(group([100, 200], [RIGHT, RIGHT]))]
+        mean = sum(total) / 2
+        spread = (sum((each - mean) ** 2 for each in total)) ** 0.5  # as torch.std of two
+        return [(each - mean) / spread for each in total]
+
+    assert advantages(0.01) == pytest.approx(advantages(1.0))
+    warn_of_scaling([made("kimi")], "group")
+    assert "pushes as hard whatever its weight" in caplog.text
+    caplog.clear()
+    for rewards, scale in (([made("kimi")], "none"), ([made("kimi")], "batch"), ([repeats], "group")):
+        warn_of_scaling(rewards, scale)
+    assert not caplog.text
+
+
+def test_every_length_reward_has_its_own_name() -> None:
+    arguments = {"laser": {"target": 8}, "cosine": {"longest": 8}, "overlong": {"longest": 8, "margin": 2}}
+    arguments["laser_d"] = {"lowest": 8, "highest": 16, "step": 8}
+    for name, make in LENGTH_REWARDS.items():
+        assert make(**arguments.get(name, {})).__name__ == name

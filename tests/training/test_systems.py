@@ -1,0 +1,64 @@
+"""Schedules of budgets, targets and rewards that remember, in trainings."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from conftest import Train
+
+RECIPE = {
+    "base": "nano",
+    "thinking_budget": {"choice": [8, 64], "per": "problem"},
+    "total_budget": {"stages": {0: 100, 1: 90, 2: 50}},
+    "reward_funcs": ["accuracy", "hapo", {"name": "laser_d", "lowest": 40, "highest": 90, "step": 10}],
+    "scale_rewards": "none",
+    "use_cpu": False,  # which would make Accelerate drop DeepSpeed
+    "ddp_backend": "gloo",
+    "learning_rate": 0,  # a run that resumes samples the same, then
+    "save_strategy": "steps",
+    "save_steps": 1,
+    "log_completions": True,
+    "completions_steps": 1,
+}
+
+
+def memory(checkpoint: Path) -> dict[str, Any]:
+    """What the rewards of a checkpoint remember."""
+    found: dict[str, Any] = json.loads((checkpoint / "trainer_state.json").read_text())["stateful_callbacks"]["Memory"]
+    return found["attributes"]
+
+
+@pytest.mark.engine
+@pytest.mark.distributed
+@pytest.mark.slow
+def test_schedules_and_memory_hold_on_two_processes_with_uneven_groups_and_on_resuming(
+    train: Train, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(RECIPE))
+    # 24 rollouts of a generation are three groups, of which each process has one and a half.
+    batch = ("--per_device_train_batch_size", 12, "--gradient_accumulation_steps", 1)
+    log = train(*batch, recipe=recipe, accelerate_config="cpu_zero3", processes=2)
+    steps = [entry for entry in log if "reward" in entry]
+    assert [entry["step"] for entry in steps] == [1, 2, 3]
+    # Only in the last stage is the total less than the larger thinking budget.
+    assert [entry["thinking/cut_ratio"] > 0 for entry in steps] == [False, False, True]
+
+    tables = sorted((tmp_path / "run" / "completions").glob("*.parquet"))
+    for total, file in zip((100, 90, 50), tables, strict=True):
+        table = pd.read_parquet(file)
+        sampled = table["thinking_tokens"] + table["solution_tokens"]
+        assert len(table) == 24 and sampled.max() <= total
+        assert (sampled[table["thinking_end"] == "cut"] == total).all()
+        prompts = table["prompt"].map(str)
+        forced = table[table["thinking_end"] == "forced"].groupby(prompts)["thinking_tokens"]
+        assert prompts.nunique() == 3 and (forced.nunique() == 1).all() and set(forced.first()) <= {8, 64}
+
+    whole = memory(tmp_path / "run" / "checkpoint-3")
+    assert set(whole) == {"1", "2"} and len(whole["2"]["generations"]) == 3 and whole["1"]["problems"]
+    again = ("--resume_from_checkpoint", tmp_path / "run" / "checkpoint-1")
+    train(*batch, *again, recipe=recipe, accelerate_config="cpu_zero3", processes=2, output=tmp_path / "resumed")
+    assert memory(tmp_path / "resumed" / "checkpoint-3") == whole != memory(tmp_path / "run" / "checkpoint-1")
