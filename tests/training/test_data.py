@@ -15,8 +15,8 @@ from trl.scripts.utils import DatasetConfig
 
 from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.training.config import E1Config, E1ScriptArguments
-from e1_trl.training.data import Problems, checked, load
-from e1_trl.training.rewards import Accuracy, format_reward
+from e1_trl.training.data import Problems, checked, load, with_targets
+from e1_trl.training.rewards import Accuracy, format_reward, make_rewards
 from e1_trl.training.trainer import E1Trainer
 
 ACCURACY = Accuracy(MathematicsGrader(time_limit=1.0, workers=1))
@@ -199,3 +199,41 @@ def test_what_exclude_names_is_read_before_any_data(tokenizer: PreTrainedTokeniz
     for name, datasets in (("nobody/nothing", []), (None, [DatasetConfig(path="nobody/nothing")])):
         with pytest.raises(FileNotFoundError, match="exclude: no file"):
             loaded(tokenizer, mixture=DatasetMixtureConfig(datasets=datasets), dataset_name=name, exclude=missing)
+
+
+def test_each_prompt_asks_for_a_length_of_its_own_in_the_recipes_words(tokenizer: PreTrainedTokenizerBase) -> None:
+    problems = sums("a=3;a?", "a=4;a?").add_column("key", ["0" * 16, "1" * 16])
+    words, uniform = " Think for {target} tokens.", {"uniform": [100, 4000]}
+    told = with_targets(problems, uniform, words, seed=42)
+    assert told["target"][:] == with_targets(problems, uniform, words, seed=42)["target"][:]
+    assert told["target"][:] != with_targets(problems, uniform, words, seed=43)["target"][:]
+    for before, row in zip(problems, told, strict=True):
+        assert 100 <= row["target"] <= 4000
+        assert row["prompt"][-1]["content"] == before["prompt"][-1]["content"] + f" Think for {row['target']} tokens."
+    text = Dataset.from_dict({"prompt": ["a=3;a?"]})
+    assert with_targets(text, 5, "<={target}", seed=42)[0] == {"prompt": "a=3;a?<=5", "target": 5}
+    assert with_targets(problems, None, None, seed=42) is problems
+
+
+@pytest.mark.parametrize(
+    ("target", "words", "message"),
+    [
+        (100, None, "target is 100 and target_prompt None; set both"),
+        (None, "{target}", "target is None and target_prompt"),
+        (100, "briefly", "the second with {target} in it"),
+        ({"stages": {0: 100}}, "{target}", "it must be a number of tokens or drawn"),
+        ({"choice": [100, None]}, "{target}", "it must be a number of tokens or drawn"),
+        ("many", "{target}", "target is 'many'; it must be a number of tokens, null, or a schedule"),
+    ],
+)
+def test_a_target_that_cannot_be_told_is_refused(target: Any, words: str | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        with_targets(sums("a=3;a?"), target, words, seed=42)
+
+
+def test_a_reward_for_the_length_that_was_asked_for_needs_one(tokenizer: PreTrainedTokenizerBase) -> None:
+    (reward,) = make_rewards(["l1_exact"], None, ACCURACY.grader)
+    with pytest.raises(ValueError, match="the reward l1_exact needs a length that prompts ask for; set target"):
+        checked(sums("a=3;a?"), [reward], config(), tokenizer)
+    told = with_targets(sums("a=3;a?"), 5, " {target}", seed=42)
+    assert len(checked(told, [reward], config(), tokenizer)) == 1

@@ -1,0 +1,58 @@
+"""A recipe may name another as its base: one level, said in one line where that is not so."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import ROOT
+
+from e1_trl import train
+from e1_trl.recipes import base_of, fields_of
+from e1_trl.training.launch import command
+
+NANO = ROOT / "experiments" / "nano" / "recipe.yaml"
+
+
+def write(file: Path, **fields: object) -> Path:
+    file.write_text(yaml.safe_dump(fields))
+    return file
+
+
+def test_a_recipe_says_what_its_base_does_not(tmp_path: Path) -> None:
+    write(tmp_path / "base.yaml", learning_rate=1e-6, seed=3, accelerate_config="cpu")
+    recipe = write(tmp_path / "recipe.yaml", base="base.yaml", seed=4)
+    assert fields_of(recipe) == {"learning_rate": 1e-6, "seed": 4, "accelerate_config": "cpu"}
+    assert "cpu.yaml" in " ".join(command(["--config", str(recipe)]))
+    named = write(tmp_path / "named.yaml", base="nano", seed=4)
+    assert fields_of(named) == {**yaml.safe_load(NANO.read_text()), "seed": 4}
+    assert base_of(NANO) == {}
+
+
+def test_a_base_that_is_missing_or_has_one_itself_is_refused(tmp_path: Path) -> None:
+    first = write(tmp_path / "first.yaml", base="second.yaml")
+    with pytest.raises(ValueError, match=r"second\.yaml is neither a file nor one of our recipes: "):
+        fields_of(first)
+    write(tmp_path / "second.yaml", base="first.yaml")
+    with pytest.raises(ValueError, match=r"first\.yaml: its base second\.yaml has a base itself, first\.yaml"):
+        fields_of(first)
+    (tmp_path / "second.yaml").write_text("- nothing")
+    with pytest.raises(ValueError, match=r"second\.yaml is no recipe"):
+        fields_of(first)
+
+
+@pytest.mark.parametrize(
+    ("base", "message"),
+    [
+        ({"learning_rat": 1e-6}, "the recipe's base has fields that there are not: --learning_rat"),
+        ({"base": "nano"}, "has a base itself, nano"),
+        ({"thinking_budget": "many"}, "thinking_budget is 'many'; it must be a number of tokens"),
+    ],
+)
+def test_a_training_refuses_a_base_in_one_line(
+    base: dict[str, object], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "base.yaml", output_dir=str(tmp_path), use_cpu=True, bf16=False, **base)
+    recipe = write(tmp_path / "recipe.yaml", base="base.yaml", report_to="none")
+    with pytest.raises(SystemExit) as end:
+        train.main(["--config", str(recipe)])
+    assert message in str(end.value) and "\n" not in str(end.value)
