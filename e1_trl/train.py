@@ -21,7 +21,7 @@ import yaml
 from transformers import TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from trl import DatasetMixtureConfig, ModelConfig, TrlParser, get_peft_config, get_quantization_config
+from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantization_config
 
 from e1_trl.answers.grade import Grader
 from e1_trl.answers.kinds import INSTRUCTION, make_grader
@@ -31,13 +31,12 @@ from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import last_question
 from e1_trl.provenance import FILE as PROVENANCE
 from e1_trl.provenance import Provenance
-from e1_trl.recipes import base_of
 from e1_trl.training.budgets import key_of
 from e1_trl.training.config import E1Config, E1ScriptArguments, ModelFacts
 from e1_trl.training.data import Problems, load
 from e1_trl.training.dry_run import describe
-from e1_trl.training.memory import check_memory
-from e1_trl.training.recipe_as_run import resolved
+from e1_trl.training.memory import Memory
+from e1_trl.training.recipe_as_run import parse_recipe, resolved
 from e1_trl.training.rewards import Accuracy, Reward, make_rewards
 from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import Validation
@@ -84,7 +83,7 @@ def prepare(
     with args.main_process_first(desc="preparing the prompts"):
         problems = load(script_args, mixture, args, facts.tokenizer, rewards)
     if checkpoint is not None:
-        check_memory(checkpoint, set(map(key_of, problems.train)))
+        Memory(rewards).check(checkpoint, set(map(key_of, problems.train)))
     if args.push_to_hub and args.process_index == 0:
         hub.reserve(args.hub_model_id or Path(args.output_dir).resolve().name, args.hub_private_repo, args.hub_revision)
     if torch.cuda.is_available():
@@ -97,7 +96,7 @@ def prepare(
         Origin.of(model.model_name_or_path, args.model_init_kwargs["revision"]),
         datasets=tuple(name for name in named if name and not Path(name).exists()),  # the Hub refuses others
         conversations=not isinstance(first, str),
-        instruction=script_args.instruction or INSTRUCTION * last_question(first).endswith(INSTRUCTION),
+        instruction=script_args.instruction or INSTRUCTION * (INSTRUCTION in last_question(first)),
         chat_template_kwargs=args.chat_template_kwargs or {},
     )
     return Recipe(args, model, facts, problems, grader, rewards, checkpoint, origin)
@@ -175,14 +174,10 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Train the recipe that the arguments (unset: the command line's) name."""
-    parser = TrlParser((E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig))
     argv = sys.argv[1:] if argv is None else argv
     try:
-        if "--config" in argv[:-1]:
-            base = base_of(Path(argv[argv.index("--config") + 1]))
-            if unknown := parser.set_defaults_with_config(**base):
-                raise ValueError(f"the recipe's base has fields that there are not: {' '.join(unknown[::2])}")
-        script_args, args, model, mixture = parser.parse_args_and_config(argv)
+        records = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)
+        script_args, args, model, mixture = parse_recipe(records, argv)
         if args.process_index != 0:
             logging.getLogger("e1_trl").setLevel(logging.ERROR)  # the main process warns for all
         recipe = prepare(script_args, args, model, mixture)
@@ -198,8 +193,7 @@ def main(argv: list[str] | None = None) -> None:
             if args.process_index == 0:
                 print(describe(args, script_args.grader, recipe.facts, recipe.problems, recipe.grader))
         return
-    records = (script_args, args, model, mixture)
-    train(recipe, resolved(argv, records))
+    train(recipe, resolved(argv, (script_args, args, model, mixture)))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,11 @@ def test_a_recipe_says_what_its_base_does_not(tmp_path: Path) -> None:
     assert base_of(NANO) == {}
 
 
+def test_a_base_is_not_named_on_the_command_line(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="base stands in a recipe's file"):
+        train.main(["--config", str(NANO), "--base", "nano"])
+
+
 def test_a_base_that_is_missing_or_has_one_itself_is_refused(tmp_path: Path) -> None:
     first = write(tmp_path / "first.yaml", base="second.yaml")
     with pytest.raises(ValueError, match=r"second\.yaml is neither a file nor one of our recipes: "):

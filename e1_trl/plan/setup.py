@@ -85,10 +85,10 @@ class Setup:
             ValueError: what cannot be planned for, by name.
         """
         fields = {**DEFAULTS, **recipe}
-        largest = Budgets.of(fields).largest
-        completion = largest.completion_tokens(FORCED)
+        budgets = Budgets.of(fields)
+        completion = budgets.completion_tokens(FORCED)
         if completion is None:
-            name = FIELDS[0] if largest.thinking is None else FIELDS[1]
+            name = FIELDS[0] if budgets.largest.thinking is None else FIELDS[1]
             raise ValueError(f"{name} is null: without bound on the tokens there is nothing to plan with")
         for name in ("num_generations", "per_device_train_batch_size"):
             if not isinstance(fields[name], int) or fields[name] < 1:

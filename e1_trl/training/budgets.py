@@ -8,6 +8,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import yaml
@@ -95,8 +96,8 @@ class Schedule:
         more = {option: value for option, value in said.items() if option != kind}
         match kind:
             case "stages" if isinstance(of, Mapping) and _tokens(of.values()) and not more:
-                starts = sorted(of)
-                if all(isinstance(start, int) for start in starts) and starts[:1] == [0]:
+                if 0 in of and all(type(start) is int and start >= 0 for start in of):
+                    starts = sorted(of)
                     return cls(name, kind, tuple(of[start] for start in starts), tuple(starts))
             case _ if isinstance(of, list) and kind in CYCLES and more.keys() == {"period"} and len(of) == 2:
                 if _tokens(of, unlimited=False) and isinstance(more["period"], int) and more["period"] > 1:
@@ -148,10 +149,7 @@ class Budgets:
     total: Schedule
 
     def __post_init__(self) -> None:
-        parts = (self.thinking, self.solution, self.total)
-        for place, part in enumerate(parts):
-            for tokens in part.values:
-                Budget(*(tokens if at == place else None for at in range(len(parts))))
+        _ = self.extremes
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> "Budgets":
@@ -163,9 +161,19 @@ class Budgets:
         return cls(*(Schedule.parse(name, fields[name]) for name in FIELDS))
 
     @property
+    def extremes(self) -> list[Budget]:
+        """What each part can be at least and at most, with each of the others: what must fit the context."""
+        return [Budget(*parts) for parts in product(self.thinking.values, self.solution.values, self.total.values)]
+
+    @property
     def largest(self) -> Budget:
-        """No rollout has a larger part than its; what context and engine are sized for."""
+        """No rollout has a larger part than its."""
         return Budget(self.thinking.largest, self.solution.largest, self.total.largest)
+
+    def completion_tokens(self, forced: int) -> int | None:
+        """The longest completion in tokens, with `forced` forced tokens; `None` if nothing bounds some of them."""
+        longest = [budget.completion_tokens(forced) for budget in self.extremes]
+        return None if None in longest else max(tokens for tokens in longest if tokens is not None)
 
     @property
     def fixed(self) -> Budget | None:

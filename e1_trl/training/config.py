@@ -108,6 +108,11 @@ class E1Config(BudgetedTraining, GRPOConfig):
             raise ValueError(
                 f"{tables} holds a run's completions, which push_to_hub would upload with the model; move it away"
             )
+        if self.restore_callback_states_from_checkpoint:
+            raise ValueError(
+                "restore_callback_states_from_checkpoint is true, which makes callbacks anew; remove it, what "
+                "rewards remember comes back"
+            )
         by, unused = ("a vLLM server", UNUSED + COLOCATED) if self.vllm_mode == "server" else ("vLLM", UNUSED)
         defaults = {each.name: each.default for each in fields(self)}
         if named := [name for name in unused if getattr(self, name) != defaults[name]]:
@@ -144,8 +149,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
             ValueError: the budget exceeds `max_completion_length`, or does not fit the context.
         """
         forced = len(marker.forced_ids)
-        largest = self.budgets.largest
-        budgets = (largest, *self.evaluation_budgets)
+        budgets = (*self.budgets.extremes, *self.evaluation_budgets)
         needed = [
             model_context if tokens is None else self.max_prompt_length + tokens
             for tokens in (budget.completion_tokens(forced) for budget in budgets)
@@ -153,10 +157,10 @@ class E1Config(BudgetedTraining, GRPOConfig):
         close = Close(marker, self.vllm_max_model_length or min(max(needed), model_context))
         for budget in budgets:
             budget.thinking_limit(self.max_prompt_length, close)
-        longest = largest.completion_tokens(forced) or close.context - self.max_prompt_length
+        longest = self.budgets.completion_tokens(forced) or close.context - self.max_prompt_length
         if self.max_completion_length is not None and self.max_completion_length < longest:
             raise ValueError(
-                f"max_completion_length is {self.max_completion_length}, but the budget {largest} with {forced} "
+                f"max_completion_length is {self.max_completion_length}, but the budget {self.budgets} with {forced} "
                 f"forced tokens makes completions of up to {longest} tokens; lower the budget, or leave it unset"
             )
         return close, self.max_completion_length or longest

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import yaml
 from datasets import Dataset
 from datasets.exceptions import DatasetGenerationError
 from torch import nn
@@ -24,7 +25,7 @@ from e1_trl.problems.selection import decontaminate, named_in
 from e1_trl.training.budgets import DRAWN, Draw, Schedule, key_of
 from e1_trl.training.config import E1Config, E1ScriptArguments
 from e1_trl.training.lengths import LengthReward
-from e1_trl.training.rewards import Reward
+from e1_trl.training.rewards import Accuracy, Reward
 
 # What rewards receive of every completion, beside the dataset's columns.
 ROLLOUT_COLUMNS = frozenset(
@@ -80,7 +81,12 @@ def load(
     if MEASURED in {*train.column_names, *(evaluation.column_names if evaluation is not None else ())}:
         raise ValueError(f"the dataset's column {MEASURED!r} has the name of one of ours; rename it")
     told = partial(with_targets, target=script_args.target, words=script_args.target_prompt, seed=args.seed)
-    train, evaluation = told(train), None if evaluation is None else told(evaluation)
+    train = told(train)
+    if evaluation is not None and not args.eval_budgets:  # which are lengths already
+        evaluation = told(evaluation)
+    needing = [each.__name__ for each in rewards if isinstance(each, LengthReward) and each.needs_target]
+    if needing and "target" not in train.column_names:
+        raise ValueError(f"the reward {needing[0]} needs a length that prompts ask for; set target and target_prompt")
     usable = partial(checked, rewards=rewards, args=args, tokenizer=tokenizer)
     return Problems(check_size(usable(train), args), None if evaluation is None else usable(evaluation))
 
@@ -91,6 +97,7 @@ def with_targets(dataset: Dataset, target: Any, words: str | None, seed: int) ->
     Raises:
         ValueError: target or words are missing, or are not what they must be.
     """
+    target = yaml.safe_load(target) if isinstance(target, str) else target
     if target is None and words is None:
         return dataset
     if target is None or "{target}" not in (words or ""):
@@ -100,16 +107,20 @@ def with_targets(dataset: Dataset, target: Any, words: str | None, seed: int) ->
     if "target" in dataset.column_names:
         raise ValueError("the dataset has a column 'target'; rename it, or remove the recipe's target")
     schedule = Schedule.parse("target", target)
-    if schedule.kind not in {"number", *DRAWN} or schedule.largest is None:
-        raise ValueError(f"target is {target!r}; it is asked for once, so it must be a number of tokens or drawn")
+    least = min(0 if tokens is None else tokens for tokens in schedule.values)
+    if schedule.kind not in {"number", *DRAWN} or schedule.per == "row" or least < 1:
+        raise ValueError(
+            f"target is {target!r}; it is asked for once per problem, so it must be a number of tokens, or one drawn"
+        )
 
     def told(row: dict[str, Any]) -> dict[str, Any]:
         tokens, prompt = schedule.at(Draw(seed, (True, 0, 0), key_of(row), row=0)), row["prompt"]
         text = str(words).replace("{target}", str(tokens))
         if isinstance(prompt, str):
             return {"prompt": prompt + text, "target": tokens}
-        *before, last = prompt
-        return {"prompt": [*before, {**last, "content": last["content"] + text}], "target": tokens}
+        last = max(at for at, message in enumerate(prompt) if message["role"] == "user")
+        asking = {**prompt[last], "content": prompt[last]["content"] + text}
+        return {"prompt": [*prompt[:last], asking, *prompt[last + 1 :]], "target": tokens}
 
     return dataset.map(told, desc="asking for lengths")
 
@@ -179,12 +190,11 @@ def checked(dataset: Dataset, rewards: Sequence[Reward], args: E1Config, tokeniz
         raise ValueError(f"the dataset's column {clash[0]!r} is also one of the rollout's; rename it")
     if pictures := sorted(columns & {"image", "images"}):
         raise ValueError(f"the dataset has a column {pictures[0]!r}; budgeted rollouts take text only, remove it")
+    graded = any(isinstance(reward, Accuracy) for reward in rewards)
     given = ({"prompt"} if args.remove_unused_columns else columns) | ROLLOUT_COLUMNS | TRLS_REWARD_ARGUMENTS
     for reward in rewards:
-        if isinstance(reward, LengthReward) and reward.needs_target and "target" not in columns:
-            raise ValueError(
-                f"the reward {reward.__name__} needs a length that prompts ask for; set target in the recipe"
-            )
+        if isinstance(reward, LengthReward) and reward.needs_accuracy and not graded:
+            raise ValueError(f"the reward {reward.__name__} must know what is right; add accuracy to reward_funcs")
         if isinstance(reward, str | nn.Module):  # a reward model, which takes text
             continue
         for name, each in inspect.signature(reward).parameters.items():

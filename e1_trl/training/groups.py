@@ -8,11 +8,13 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
 
+from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.budgets import key_of
 
 
@@ -24,7 +26,8 @@ class Group:
         key: of the problem.
         correct: whether each is right; `None` where its grader failed, or the recipe has no reward `accuracy`.
         thinking, tokens: sampled tokens of each, of the thinking and of all.
-        repeats: whether each says the same four tokens three times.
+        finished: whether each ended by itself after its thinking was closed.
+        repeats: whether each says the same four tokens three times; False where no reward looks at it.
         target: tokens that the prompt asks for, if it does.
     """
 
@@ -32,13 +35,15 @@ class Group:
     correct: list[bool | None]
     thinking: list[int]
     tokens: list[int]
+    finished: list[bool]
     repeats: list[bool]
     target: int | None = None
 
     @property
     def solved(self) -> float:
-        """The share of rollouts that are right."""
-        return sum(map(bool, self.correct)) / len(self.correct)
+        """The share of rollouts that are right, of those that could be graded."""
+        graded = [each for each in self.correct if each is not None]
+        return sum(graded) / max(len(graded), 1)
 
 
 class GroupReward(ABC):
@@ -48,13 +53,15 @@ class GroupReward(ABC):
     past generations changes its memory in `remember` alone, and has it written into checkpoints as `memory`.
 
     Attributes:
-        memory: what it remembers, by name, as JSON has it; all processes have the same.
+        memory: what it remembers, by name, as JSON has it; all processes have the same. `problems` is by their keys.
     """
 
-    memory: dict[str, Any]
+    sees_repeats = False  # whether it looks at `Group.repeats`, which costs time
 
-    def __init__(self) -> None:
-        self.memory = {}
+    @cached_property
+    def memory(self) -> dict[str, Any]:
+        """Nothing at first."""
+        return {}
 
     @abstractmethod
     def of(self, group: Group) -> Sequence[float]:
@@ -96,12 +103,14 @@ def reward_groups(
     if not of_groups:
         return
     known = [math.nan] * len(scores) if accuracy is None else scores[:, accuracy].tolist()
+    look = any(reward.sees_repeats for reward in of_groups.values())
     own = [
         (
             key_of(row),
             row["thinking_tokens"],
             row["thinking_tokens"] + row["solution_tokens"],
-            repeats(row["completion_ids"]),
+            row["thinking_end"] in (ThinkingEnd.CLOSED, ThinkingEnd.FORCED) and not row["solution_truncated"],
+            look and repeats(row["completion_ids"]),
             row.get("target"),
         )
         for row in rows
@@ -109,9 +118,11 @@ def reward_groups(
     gathered = gather_object(own)
     groups = []
     for start in range(0, len(gathered), size):
-        keys, thinking, tokens, repeat, targets = map(list, zip(*gathered[start : start + size], strict=True))
+        keys, thinking, tokens, finished, repeated, targets = map(
+            list, zip(*gathered[start : start + size], strict=True)
+        )
         correct = [None if math.isnan(each) else bool(each) for each in known[start : start + size]]
-        groups.append(Group(keys[0], correct, thinking, tokens, repeat, targets[0]))
+        groups.append(Group(keys[0], correct, thinking, tokens, finished, repeated, targets[0]))
     for column, reward in of_groups.items():
         for at, group in enumerate(groups):
             given = list(reward.of(group))

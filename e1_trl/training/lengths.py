@@ -6,7 +6,6 @@ formula. Lengths are sampled tokens of the whole response, as in all of the pape
 thinking; forced tokens never count. docs/systems.md says which paper has which.
 """
 
-import inspect
 import logging
 import math
 from bisect import bisect_right
@@ -45,7 +44,10 @@ def laser(group: Group, tokens: Lengths, target: int, bonus: float = 0.5, wrong:
 
 
 def kimi(group: Group, tokens: Lengths, weight: float = 1.0) -> list[float]:
-    """Kimi k1.5 (arXiv 2501.12599): 1/2 for the shortest to -1/2 for the longest of a group; at most 0 if wrong."""
+    """Kimi k1.5 (arXiv 2501.12599): 1/2 for the shortest to -1/2 for the longest of a group; at most 0 if wrong.
+
+    The paper begins with some steps without it.
+    """
     least, most = min(tokens), max(tokens)
     terms = [0.5 - (n - least) / (most - least) if most > least else 0.0 for n in tokens]
     return [weight * (term if correct else min(0.0, term)) for term, correct in zip(terms, group.correct, strict=True)]
@@ -102,22 +104,26 @@ class LengthReward(GroupReward):
         arguments: of the formula.
 
     Raises:
-        TypeError: it takes others.
-        ValueError: `of` is neither.
+        TypeError, ValueError, ArithmeticError: it takes others, or other values; `of` is neither.
     """
 
     def __init__(self, formula: Callable[..., list[float]], of: str = "response", **arguments: Any):
-        super().__init__()
         if of not in ("response", "thinking"):
             raise ValueError(f"of is {of!r}; it must be response or thinking")
-        inspect.signature(formula).bind(None, None, **arguments)
         self.formula, self.part, self.arguments = formula, of, arguments
         self.__name__ = formula.__name__  # what TRL logs it under
+        flags = [True, False]
+        self.of(Group("", [*flags], [1, 2], [2, 3], flags, flags, target=2))  # wrong arguments are found now
 
     @property
     def needs_target(self) -> bool:
         """Whether prompts must ask for a length."""
         return self.formula in (l1_exact, l1_max)
+
+    @property
+    def needs_accuracy(self) -> bool:
+        """Whether it must be known which rollouts are right."""
+        return self.formula not in (l1_exact, overlong)
 
     def lengths(self, group: Group) -> list[int]:
         """What counts of each rollout, in tokens."""
@@ -132,8 +138,8 @@ class Hapo(LengthReward):
     """HAPO (AAAI 2026): the cosine of a length to the problem's shortest right response so far, which is remembered."""
 
     def __init__(self, weight: float = 1.0, floor: float = -0.7, of: str = "response"):
+        self.memory["problems"] = {}
         super().__init__(self.hapo, of, weight=weight, floor=floor)
-        self.memory = {"problems": {}}
 
     def hapo(self, group: Group, tokens: Lengths, weight: float, floor: float) -> list[float]:
         """From `weight` for a length of 0 to `-weight`, at least `floor` where it is right, at most 0 where not."""
@@ -152,7 +158,7 @@ class Hapo(LengthReward):
         for group in groups:
             for n, correct in zip(self.lengths(group), group.correct, strict=True):
                 if correct:
-                    shortest[group.key] = min(n, shortest.get(group.key, n))
+                    shortest[group.key] = max(min(n, shortest.get(group.key, n)), 1)
 
 
 class LaserD(LengthReward):
@@ -175,16 +181,23 @@ class LaserD(LengthReward):
         window: int = 20,
         of: str = "response",
     ):
-        super().__init__(self.laser_d, of, bonus=bonus, wrong=wrong, longer_wrong=longer_wrong)
+        if window < 1:
+            raise ValueError(f"window is {window} generations; it must be 1 or more")
         self.candidates, self.window = [*range(lowest, highest, step), highest], window
-        self.memory = {"targets": [highest] * 3, "generations": []}
+        self.sees_repeats = longer_wrong
+        self.memory.update(targets=[highest] * 3, generations=[])
+        super().__init__(self.laser_d, of, bonus=bonus, wrong=wrong, longer_wrong=longer_wrong)
 
     def laser_d(self, group: Group, tokens: Lengths, bonus: float, wrong: float, longer_wrong: bool) -> list[float]:
-        """`bonus` for a right response within the target, or for a wrong one beyond it that does not repeat itself."""
+        """`bonus` within the target if right; `wrong` if not, with the bonus for a finished attempt beyond it."""
         target = self.memory["targets"][difficulty(group)]
+        tried = [
+            longer_wrong and n > target and finished and not repeats
+            for n, finished, repeats in zip(tokens, group.finished, group.repeats, strict=True)
+        ]
         return [
-            bonus * (n <= target) if correct else wrong + bonus * (longer_wrong and n > target and not repeats)
-            for n, correct, repeats in zip(tokens, group.correct, group.repeats, strict=True)
+            bonus * (n <= target) if correct else wrong + bonus * attempt
+            for n, correct, attempt in zip(tokens, group.correct, tried, strict=True)
         ]
 
     def remember(self, groups: Sequence[Group]) -> None:

@@ -1,15 +1,42 @@
-"""The recipe as it is run, for whoever repeats it: what its file says, with what the command line overrode."""
+"""The recipe as it is run: what its file and its base say, with what the command line overrode."""
 
+import os
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from e1_trl.recipes import fields_of
+from trl import TrlParser
+
+from e1_trl.recipes import base_of, fields_of
 
 # Nobody else's: `env` may hold keys of services, and who repeats a training neither resumes nor uploads this one.
 OWN = frozenset(["env", "resume_from_checkpoint", "push_to_hub", "dry_run"])
 SECRETS = frozenset(["token", "hub_token", "push_to_hub_token", "use_auth_token", "api_key", "password", "secret"])
+
+
+def parse_recipe(records: Sequence[type], argv: Sequence[str], whole: bool = True) -> tuple[Any, ...]:
+    """What `TrlParser` makes of a recipe and its command line, with what the recipe's base says.
+
+    Args:
+        records: the dataclasses that have its fields.
+        argv: the command line.
+        whole: whether a field that none of them has is an error.
+
+    Raises:
+        ValueError: one line about what is wrong with a field, or with the base.
+        OSError, yaml.YAMLError: a file cannot be read.
+    """
+    parser = TrlParser(records)
+    if any(word.partition("=")[0] == "--base" for word in argv):
+        raise ValueError("base stands in a recipe's file; on the command line name the recipe itself as --config")
+    if "--config" in argv[:-1]:
+        base = base_of(Path(argv[argv.index("--config") + 1]))
+        os.environ.update({name: str(value) for name, value in (base.pop("env", None) or {}).items()})
+        unknown = parser.set_defaults_with_config(**base)
+        if unknown and whole:
+            raise ValueError(f"the recipe's base has fields that there are not: {' '.join(unknown[::2])}")
+    return tuple(parser.parse_args_and_config(argv, fail_with_unknown_args=whole))
 
 
 def resolved(argv: Sequence[str], parsed: Iterable[Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pathlib import Path
 import yaml
 from datasets import Dataset
 from tqdm import tqdm
-from trl import DatasetMixtureConfig, TrlParser
+from trl import DatasetMixtureConfig
 
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.answers.kinds import PROGRAMS, kind_of, make_grader
@@ -27,6 +27,7 @@ from e1_trl.atomic import StoreError, write_atomically
 from e1_trl.recipes import resource
 from e1_trl.training.config import E1ScriptArguments
 from e1_trl.training.data import read_split
+from e1_trl.training.recipe_as_run import parse_recipe
 
 BATCH = 64  # problems
 
@@ -104,13 +105,13 @@ def validate(script_args: E1ScriptArguments, mixture: DatasetMixtureConfig, argu
 def main(argv: Sequence[str] | None = None) -> None:
     """Validate the recipe that the arguments (unset: the command line's) name."""
     words = list(sys.argv[1:] if argv is None else argv)
-    parser = TrlParser((E1ScriptArguments, DatasetMixtureConfig, ValidateArguments))
+    records = (E1ScriptArguments, DatasetMixtureConfig, ValidateArguments)
     try:
         if "--config" in words[:-1]:
             at = words.index("--config") + 1
             words[at] = str(resource("recipes", words[at]))
         # The rest of the recipe, about model and training, is not looked at.
-        script_args, mixture, arguments = parser.parse_args_and_config(words, fail_with_unknown_args=False)
+        script_args, mixture, arguments = parse_recipe(records, words, whole=False)
         validate(script_args, mixture, arguments)
     except (ValueError, OSError, StoreError, yaml.YAMLError) as error:
         sys.exit(f"e1 validate: {' '.join(str(error).split())}")

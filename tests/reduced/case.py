@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from e1_trl.recipes import resource
+from e1_trl.recipes import fields_of, resource
 from tests.reduced import substitutions
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,7 @@ class Case:
     @property
     def fields(self) -> dict[str, Any]:
         """The recipe's, with what is passed."""
-        return {**yaml.safe_load(self.recipe_file.read_text()), **self.passed}
+        return {**fields_of(self.recipe_file), **self.passed}
 
     @property
     def accelerate(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class Case:
 
 
 def _hash(file: Path) -> str:
-    fields = json.dumps(yaml.safe_load(file.read_text()), sort_keys=True)
+    fields = json.dumps(fields_of(file), sort_keys=True)
     return hashlib.sha256(fields.encode()).hexdigest()
 
 
@@ -94,5 +94,5 @@ def cases(recipes: list[str]) -> list[Case]:
     known = {file.stem: file for file in sorted((ROOT / "recipes").glob("E1-*.yaml"))}
     if unknown := [name for name in recipes if name not in known]:
         raise ValueError(f"{unknown[0]} is none of our GPU recipes, which are {', '.join(known)}")
-    own = {name: yaml.safe_load(known[name].read_text())["accelerate_config"] for name in recipes or known}
+    own = {name: fields_of(known[name])["accelerate_config"] for name in recipes or known}
     return [Case(name, config) for name in own for config in (own[name], *ALTERNATIVES.get(name, {}))]

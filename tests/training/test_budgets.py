@@ -47,6 +47,13 @@ def test_the_largest_budget_has_the_largest_of_each_part() -> None:
     assert budgets({"choice": [8, None]}).largest == Budget(None, 1024)
 
 
+def test_every_extreme_must_fit_not_only_the_largest() -> None:
+    varied = budgets({"choice": [None, 100]}, None, 5000)
+    assert varied.extremes == [Budget(None, None, 5000), Budget(100, None, 5000)]
+    assert varied.completion_tokens(forced=2) == 5002  # the budget that closes by force, though the other is larger
+    assert budgets({"choice": [None, 100]}, 8).completion_tokens(forced=2) is None
+
+
 def test_stages_hold_from_their_step_on() -> None:
     stages = {"stages": {200: 3000, 0: 4000, 400: None}}
     steps = [0, 199, 200, 399, 400, 10_000]
@@ -103,6 +110,7 @@ def test_draws_have_the_distribution_that_is_named() -> None:
         ({"stages": {5: 10}}, "must read as {stages"),
         ({"stages": {"0": 10}}, "must read as {stages"),
         ({"stages": [10]}, "must read as {stages"),
+        ({"stages": {0: 10, "later": 5}}, "must read as {stages"),
         ({"cosine": [8, 4]}, "must read as {cosine"),
         ({"cosine": [8, 4], "period": 1}, "must read as {cosine"),
         ({"stairs": [8, 4], "period": 10}, "it must be a number of tokens, null, or a schedule"),

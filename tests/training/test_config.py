@@ -42,6 +42,10 @@ def test_lengths_follow_from_the_budget(
     ("fields", "message"),
     [
         ({"max_completion_length": 150}, r"max_completion_length is 150, but the budget 100\+50 .* up to 151 tokens"),
+        (
+            {"thinking_budget": {"stages": {0: None, 500: 3000}}},
+            r"prompt of 1024 .* budget 3000\+50 .* does not fit",
+        ),
         ({"thinking_budget": 1024}, r"prompt of 1024 tokens with budget 1024\+50 .* context of 2048"),
     ],
 )
@@ -89,6 +93,8 @@ def test_a_model_brings_its_tokenizer_and_its_context() -> None:
         ({"thinking_budget": -1}, "thinking budget is -1 tokens"),
         ({"solution_budget": 0}, "solution budget is 0 tokens"),
         ({"use_vllm": False}, "use_vllm is false"),
+        ({"trained_close": "forced"}, "trained_close is 'forced'; it must be one of sampled, all, none"),
+        ({"restore_callback_states_from_checkpoint": True}, "restore_callback_states_from_checkpoint is true"),
         (
             {"cache_implementation": "static", "vllm_structured_outputs_regex": "a+"},
             "cache_implementation, vllm_structured_outputs_regex: no effect",

@@ -221,8 +221,10 @@ def test_each_prompt_asks_for_a_length_of_its_own_in_the_recipes_words(tokenizer
         (100, None, "target is 100 and target_prompt None; set both"),
         (None, "{target}", "target is None and target_prompt"),
         (100, "briefly", "the second with {target} in it"),
-        ({"stages": {0: 100}}, "{target}", "it must be a number of tokens or drawn"),
-        ({"choice": [100, None]}, "{target}", "it must be a number of tokens or drawn"),
+        ({"stages": {0: 100}}, "{target}", "it must be a number of tokens, or one drawn"),
+        ({"choice": [100, None]}, "{target}", "it must be a number of tokens, or one drawn"),
+        ({"uniform": [100, 200], "per": "row"}, "{target}", "it must be a number of tokens, or one drawn"),
+        (-5, "{target}", "it must be a number of tokens, or one drawn"),
         ("many", "{target}", "target is 'many'; it must be a number of tokens, null, or a schedule"),
     ],
 )
@@ -231,9 +233,21 @@ def test_a_target_that_cannot_be_told_is_refused(target: Any, words: str | None,
         with_targets(sums("a=3;a?"), target, words, seed=42)
 
 
-def test_a_reward_for_the_length_that_was_asked_for_needs_one(tokenizer: PreTrainedTokenizerBase) -> None:
-    (reward,) = make_rewards(["l1_exact"], None, ACCURACY.grader)
+def test_a_reward_for_length_is_refused_without_what_it_needs(
+    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    exact, laser = make_rewards(["l1_exact", {"name": "laser", "target": 8}], None, ACCURACY.grader)
+    with pytest.raises(ValueError, match="the reward laser must know what is right; add accuracy to reward_funcs"):
+        checked(sums("a=3;a?"), [laser], config(), tokenizer)
+    assert len(checked(sums("a=3;a?"), [laser, ACCURACY], config(), tokenizer)) == 1
+    name = write(tmp_path / "train.jsonl", *({"problem": f"a={n};a?", "answer": str(n)} for n in range(9)))
+    recipe, args = {"dataset_name": name, "instruction": ""}, config(num_generations=8)
+
+    def load_with(**fields: Any) -> Problems:
+        script_args = E1ScriptArguments(**recipe, **fields)
+        return load(script_args, DatasetMixtureConfig(), args, tokenizer, [exact])
+
     with pytest.raises(ValueError, match="the reward l1_exact needs a length that prompts ask for; set target"):
-        checked(sums("a=3;a?"), [reward], config(), tokenizer)
-    told = with_targets(sums("a=3;a?"), 5, " {target}", seed=42)
-    assert len(checked(told, [reward], config(), tokenizer)) == 1
+        load_with()
+    told = load_with(target="{uniform: [5, 9]}", target_prompt="<={target}").train
+    assert all(row["prompt"][0]["content"].endswith(f"<={row['target']}") and row["target"] <= 9 for row in told)

@@ -30,6 +30,8 @@ def rows(*tokens: int) -> list[dict[str, Any]]:
             "key": f"{at // 2:016}",
             "thinking_tokens": each - 1,
             "solution_tokens": 1,
+            "thinking_end": ("closed", "forced", "eos", "cut")[at],
+            "solution_truncated": at == 1,
             "completion_ids": [at] * each,
             "target": 5,
         }
@@ -41,6 +43,11 @@ def test_a_reward_of_groups_fills_in_its_own_column_by_what_accuracy_has_found()
     seen: list[Group] = []
 
     class Watching(Shortest):
+        sees_repeats = True
+
+        def __init__(self, bonus: float = 1.0):  # as one that remembers nothing may have it
+            self.bonus = bonus
+
         def of(self, group: Group) -> list[float]:
             seen.append(group)
             return super().of(group)
@@ -51,12 +58,12 @@ def test_a_reward_of_groups_fills_in_its_own_column_by_what_accuracy_has_found()
     reward_groups([format_reward, accuracy, shortest], scores, 1, rows(9, 8, 5, 6), 2, training=True)
     assert scores[:, 2].tolist() == [0.0, 1.0, 0.0, 1.0] and scores[:, 0].tolist() == [0.5] * 4
     assert seen == [
-        Group("0" * 16, [True, True], [8, 7], [9, 8], [True, True], 5),
-        Group("0" * 15 + "1", [None, True], [4, 5], [5, 6], [False, True], 5),
+        Group("0" * 16, [True, True], [8, 7], [9, 8], [True, False], [True, True], 5),
+        Group("0" * 15 + "1", [None, True], [4, 5], [5, 6], [False, False], [False, True], 5),
     ]
     unknown = torch.ones(4, 1)
     reward_groups([shortest], unknown, None, rows(9, 8, 9, 8), 2, training=True)
-    assert unknown.tolist() == [[0.0]] * 4 and seen[-1].correct == [None, None]
+    assert unknown.tolist() == [[0.0]] * 4 and seen[-1].correct == [None, None] and shortest.memory == {}
 
 
 def test_a_reward_that_does_not_give_a_value_to_each_of_a_group_is_named() -> None:

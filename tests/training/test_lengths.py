@@ -16,7 +16,8 @@ RIGHT, WRONG = True, False
 
 def group(tokens: list[int], correct: list[bool | None], **fields: Any) -> Group:
     thinking = fields.pop("thinking", [each - 1 for each in tokens])
-    return Group("0" * 16, correct, thinking, tokens, fields.pop("repeats", [False] * len(tokens)), **fields)
+    flags = [fields.pop(name, [value] * len(tokens)) for name, value in (("finished", True), ("repeats", False))]
+    return Group("0" * 16, correct, thinking, tokens, *flags, **fields)
 
 
 def made(spec: str | dict[str, Any]) -> LengthReward:
@@ -46,6 +47,7 @@ def made(spec: str | dict[str, Any]) -> LengthReward:
         # ALP: three of four solved, none of four (one then counts).
         ("alp", [1000, 2000, 0, 400], [RIGHT, RIGHT, RIGHT, WRONG], [-7.5e-5, -1.5e-4, 0.0, -3e-5]),
         ({"name": "alp", "beta": 1e-3}, [100, 200, 300, 400], [WRONG] * 4, [-0.025, -0.05, -0.075, -0.1]),
+        ({"name": "alp", "beta": 1e-3}, [100, 200, 300], [RIGHT, WRONG, None], [-0.05, -0.1, -0.15]),
         ("solve_rate", [100, 400], [RIGHT, WRONG], [-0.03125, -0.125]),
         # cosine: right 1 to 0.5, wrong -1 to -0.5, half-way at half the length; less 1 where right; clamped beyond.
         ({"name": "cosine", "longest": 100}, [0, 50, 100, 250], [RIGHT] * 4, [0.0, -0.25, -0.5, -0.5]),
@@ -82,6 +84,8 @@ def test_hapo_measures_by_the_shortest_right_response_of_the_problem_so_far() ->
     assert hapo.memory["problems"][first.key] == 200  # giving rewards changes nothing
     hapo.remember([second, group([50, 500], [WRONG, RIGHT])])
     assert hapo.memory["problems"][first.key] == 100
+    hapo.remember([group([0], [RIGHT])])  # no thinking at all, where only that counts
+    assert hapo.of(group([0, 1, 9], [RIGHT] * 3)) == pytest.approx([1.0, 0.0, -0.7])
 
 
 def test_laser_d_has_a_target_for_each_difficulty() -> None:
@@ -111,8 +115,9 @@ def test_laser_d_forgets_what_is_older_than_its_window() -> None:
 
 def test_laser_de_lets_a_wrong_response_be_long_unless_it_repeats_itself() -> None:
     laser = LaserD(lowest=100, highest=100, step=10, longer_wrong=True)
-    tried = group([50, 150, 150], [WRONG] * 3, repeats=[False, False, True])
-    assert laser.of(tried) == [0.0, 0.5, 0.0]
+    cut = {"finished": [True, True, True, False], "repeats": [False, False, True, False]}
+    assert laser.of(group([50, 150, 150, 150], [WRONG] * 4, **cut)) == [0.0, 0.5, 0.0, 0.0]
+    assert laser.sees_repeats and not LaserD(lowest=100, highest=100, step=10).sees_repeats
     assert repeats([1, 2, 3, 4] * 3) and not repeats([1, 2, 3, 4] * 2) and not repeats([])
     assert repeats([7] * 6) and not repeats([7] * 5)
 
@@ -130,7 +135,11 @@ def test_a_reward_goes_on_with_what_json_has_of_its_memory(make: Callable[[], Le
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("laser", "the reward laser cannot be made with {}: missing a required argument: 'target'"),
+        ("laser", "the reward laser cannot be made with {}: .*missing 1 required positional argument: 'target'"),
+        ({"name": "laser", "target": "4k"}, "the reward laser cannot be made with {'target': '4k'}"),
+        ({"name": "cosine", "longest": 0}, "the reward cosine cannot be made with {'longest': 0}"),
+        ({"name": "overlong", "longest": 8, "margin": 0}, "the reward overlong cannot be made"),
+        ({"name": "laser_d", "lowest": 8, "highest": 16, "step": 8, "window": 0}, "window is 0 generations"),
         ({"name": "laser", "tokens_at_most": 5}, "the reward laser cannot be made with {'tokens_at_most': 5}"),
         ({"name": "kimi", "of": "solution"}, "of is 'solution'; it must be response or thinking"),
         ("lasr", "unknown reward 'lasr'; available are accuracy, format, .* laser, "),

@@ -1,14 +1,17 @@
 """What rewards remember is in a checkpoint, and is not taken for what was seen of other problems."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from transformers import TrainerState
 
+from e1_trl.training.groups import Group, GroupReward
 from e1_trl.training.lengths import Hapo, LaserD
-from e1_trl.training.memory import Memory, check_memory
+from e1_trl.training.memory import Memory
 
 KEY = "0123456789abcdef"
 
@@ -29,16 +32,40 @@ def test_each_reward_has_its_own_memory_back_from_a_checkpoint(tmp_path: Path) -
     restored, other, again = remembering()
     again.on_train_begin(None, TrainerState.load_from_json(str(tmp_path / "trainer_state.json")), None)
     assert restored.memory == {"problems": {KEY: 200}} and other.memory == laser.memory
-    check_memory(str(tmp_path), {KEY, "other"})
-    with pytest.raises(ValueError, match="remembers 1 problems, none of which is in the dataset: resume with"):
-        check_memory(str(tmp_path), {"other"})
+    again.check(str(tmp_path), {KEY, "other"})
+    with pytest.raises(ValueError, match="its reward hapo remembers 1 problems, none of which is in the dataset"):
+        again.check(str(tmp_path), {"other"})
+    exchanged = Memory([len, LaserD(lowest=100, highest=300, step=100), Hapo()])
+    exchanged.check(str(tmp_path), {"other"})
+    exchanged.on_train_begin(None, TrainerState.load_from_json(str(tmp_path / "trainer_state.json")), None)
+    assert exchanged.rewards["1 laser_d"].memory["targets"] == [300, 300, 300]
 
 
 def test_a_checkpoint_without_memory_is_resumed_and_saved_as_any(tmp_path: Path) -> None:
     state().save_to_json(str(tmp_path / "trainer_state.json"))
-    check_memory(str(tmp_path), {KEY})
     hapo, _, memory = remembering()
+    memory.check(str(tmp_path), {KEY})
     older = TrainerState.load_from_json(str(tmp_path / "trainer_state.json"))
     memory.on_train_begin(None, older, None)
     assert hapo.memory == {"problems": {}}
     assert json.loads(json.dumps(older.stateful_callbacks["Memory"])) == memory.state()  # where a save looks it up
+
+
+def test_a_reward_of_ones_own_remembers_without_being_told_how() -> None:
+    @dataclass(frozen=True)
+    class Counting(GroupReward):
+        bonus: float = 1.0
+
+        def of(self, group: Group) -> list[float]:
+            return [self.bonus] * len(group.tokens)
+
+        def remember(self, groups: Sequence[Group]) -> None:
+            self.memory["seen"] = self.memory.get("seen", 0) + len(groups)
+
+    counting = Counting()
+    memory = Memory([counting])
+    counting.remember([])
+    saved = state([memory])
+    again = Memory([Counting()])
+    again.on_train_begin(None, saved, None)
+    assert again.state() == memory.state() == {"args": {}, "attributes": {"0 Counting": {"seen": 0}}}
