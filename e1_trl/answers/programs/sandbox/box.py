@@ -52,6 +52,7 @@ class Box:
     def __init__(self, isolation: Isolation, as_nobody: bool | None = None):
         if as_nobody is None:
             as_nobody = os.geteuid() == 0 and refused_to_nobody(isolation) is None
+        self._user = NOBODY["user"] if as_nobody else -1
         self.isolation = isolation
         self._counts_alone = isolation is Isolation.NAMESPACES and _kernel() >= COUNTED_BY_NAMESPACE
         self._controls: list[socket.socket] = []
@@ -141,7 +142,7 @@ class Box:
             "call": call,
         }
         try:
-            with contextlib.closing(Process(control)) as process:
+            with contextlib.closing(Process(control, self._user)) as process:
                 with contextlib.ExitStack() as given:
                     source, first, *later = [given.enter_context(readable(data)) for data in (program, *inputs)]
                     sent = [file.fileno() for file in (source, first, *process.theirs, *later)]

@@ -73,11 +73,14 @@ class Process:
 
     Args:
         control: the socket of the zygote that forks it, which receives the kernel's word on who sends.
+        user: who it belongs to, and so may open its streams by name (`/dev/stdout`); -1 for who runs this one.
     """
 
-    def __init__(self, control: socket.socket):
+    def __init__(self, control: socket.socket, user: int):
         self.control = control
         pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(5)]
+        for _, stream in pipes[:2]:
+            os.fchown(stream, user, user)
         self.theirs = [io.FileIO(writing, "w") for _, writing in pipes[:-1]] + [io.FileIO(pipes[-1][0], "r")]
         self._ours = [io.FileIO(reading, "r") for reading, _ in pipes[:-1]] + [io.FileIO(pipes[-1][1], "w")]
         *self._outputs, self._done, self._next = self._ours
