@@ -189,7 +189,7 @@ def test_each_rollout_has_the_budget_that_is_drawn_for_it(trainer: E1Trainer, mo
             draws.append(draw)
             return Budget(4 + draw.row % 2 * 4, 4)
 
-    monkeypatch.setattr(trainer, "budgets", Alternating(Budget(8, 4)))
+    monkeypatch.setattr(trainer, "budgets", Alternating(**vars(trainer.budgets)))
     rows = [trainer.train_dataset[i // 8] for i in range(16)]
     rollout = sampled(trainer, rows)
     thought = rollout["thinking_tokens"]
@@ -268,7 +268,7 @@ def test_a_reward_of_groups_sees_the_groups_of_a_generation(
     row = {"prompt": trainer.train_dataset[0]["prompt"], "answers": ["9"]}
     batch = trainer._generate_and_score_completions([{**row, "key": str(at // 8)} for at in range(16)])
     correct = [True, None, False, None] * 2
-    assert groups == [Group(key, correct, [2] * 8, [6] * 8) for key in ("0", "1")]
+    assert groups == [Group(key, correct, [2] * 8, [6] * 8, [True] * 8, [False] * 8) for key in ("0", "1")]
     assert [at for at, value in enumerate(batch["advantages"].tolist()) if value > 0] == [0, 8]
 
 
