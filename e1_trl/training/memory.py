@@ -4,6 +4,7 @@ Transformers writes the state of callbacks into a checkpoint's `trainer_state.js
 """
 
 from collections.abc import Collection, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ class Memory(TrainerCallback, ExportableState):
         self.rewards = {f"{at} {get_callable_name(reward)}": reward for at, reward in groups.items()}
 
     def state(self) -> dict[str, Any]:
-        """What Transformers saves."""
-        return {"args": {}, "attributes": {name: reward.memory for name, reward in self.rewards.items()}}
+        """What Transformers saves, as it is now."""
+        return {"args": {}, "attributes": {name: deepcopy(reward.memory) for name, reward in self.rewards.items()}}
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
         for name, memory in self._saved(state).items():

@@ -51,6 +51,15 @@ def test_a_checkpoint_without_memory_is_resumed_and_saved_as_any(tmp_path: Path)
     assert json.loads(json.dumps(older.stateful_callbacks["Memory"])) == memory.state()  # where a save looks it up
 
 
+def test_a_run_that_begins_anew_keeps_what_its_rewards_begin_with() -> None:
+    hapo, laser, memory = remembering()
+    began = state([memory])  # as Transformers makes it, of the callbacks themselves
+    memory.on_train_begin(None, began, None)
+    assert hapo.memory == {"problems": {}} and laser.memory["targets"] == [300] * 3
+    hapo.memory["problems"][KEY] = 5
+    assert began.stateful_callbacks["Memory"]["attributes"]["1 hapo"] == {"problems": {}}
+
+
 def test_a_reward_of_ones_own_remembers_without_being_told_how() -> None:
     @dataclass(frozen=True)
     class Counting(GroupReward):
