@@ -130,7 +130,7 @@ SMOKED = $(if $(filter file,$(origin RECIPE)),E1-Math-1.5B,$(RECIPE))
 smoke: install  ## the first hour on a node: try RECIPE for 4 steps, a table of checks; REDUCED=1 or no GPU: in small
 	$(if $(REDUCED)$(filter cpu,$(DEVICE)),$(PY) -m tests.reduced.smoke,e1 smoke) $(SMOKED) $(ARGS)
 
-bench: install  ## measure scheduler, optimizer step, sandbox and grading into docs/ (about 45 minutes; nothing else running)
+bench: install  ## measure scheduler, optimizer step, sandbox and grading into docs/ (after `make train`; 47 minutes; nothing else running)
 	$(PY) -m experiments.nano.make_base --what data
 	$(PY) -m benchmarks.bench_rollout --document docs/results/bench.md
 	$(KEEP_FREED) $(PY) -m benchmarks.bench_training --document docs/results/bench.md

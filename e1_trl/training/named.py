@@ -27,8 +27,8 @@ def find(name: str, known: Mapping[str, Any], what: str) -> Any:
         raise ValueError(f"the {what} {name!r} cannot be imported: {error}") from error
 
 
-def make(spec: str | Mapping[str, Any], known: Mapping[str, Any], what: str, *first: Any) -> Any:
-    """Call what a name, or the `name` of a mapping, stands for: with `first`, then with the mapping's other entries.
+def make(spec: str | Mapping[str, Any], known: Mapping[str, Any], what: str) -> Any:
+    """Call what a name, or the `name` of a mapping, stands for, with the mapping's other entries.
 
     Raises:
         ValueError: there is none, or it cannot be made so; it is neither text nor a mapping.
@@ -39,6 +39,6 @@ def make(spec: str | Mapping[str, Any], known: Mapping[str, Any], what: str, *fi
     name = spec if isinstance(spec, str) else str(spec.get("name"))
     factory = find(name, known, what)
     try:
-        return factory(*first, **arguments)
+        return factory(**arguments)
     except Exception as error:  # whatever that does
         raise ValueError(f"the {what} {name} cannot be made with {arguments}: {error}") from error
