@@ -26,7 +26,7 @@ export DS_ACCELERATOR := cpu
 KEEP_FREED := MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184
 endif
 
-.PHONY: help install train results base recipes smoke test test-all check format eval compare table1 sweep ablations bench lock clean
+.PHONY: help install train results base recipes smoke test test-all check format eval compare table1 systems sweep ablations bench lock clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -115,6 +115,9 @@ compare: install  ## the same for several models, reported together: MODELS="a b
 table1: install  ## the paper's Table 1 and Figure 5 (code): MODELS="a b" OUTPUT=folder [ARGS="--standings FILE"]
 	@test -n "$(MODELS)" -a -n "$(OUTPUT)" || { echo 'make table1: MODELS="a b" or OUTPUT=folder is missing'; exit 2; }
 	$(PY) -m experiments.table1 --models $(MODELS) --output $(OUTPUT) $(ARGS)
+
+systems: install  ## every policy of budgets and lengths on one miniature, into docs/ (rows that are missing; 8 minutes each)
+	$(KEEP_FREED) $(PY) -m experiments.systems $(ARGS)
 
 sweep: install  ## every method on the miniature, and what one generation for all budgets saves, into docs/
 	experiments/nano/sweep.sh

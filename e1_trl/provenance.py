@@ -17,6 +17,7 @@ from e1_trl.atomic import write_atomically
 
 FILE = "provenance.json"
 NAME = "e1-trl"
+CHANGED = ("status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/docs")
 ROOT = Path(__file__).resolve().parents[1]  # of the checkout, where there is one
 
 
@@ -74,12 +75,13 @@ class Provenance:
 def commit() -> str:
     """The checked-out commit, with `-dirty` if tracked files differ from it; `version …` outside a checkout.
 
-    The repository must be this project's own: an installed package often lies inside somebody else's.
+    Files of docs/ may differ: what makes them writes one after the other. The repository must be this project's own: an
+    installed package often lies inside somebody else's.
     """
     if _is_checkout():
-        described = _output("git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+        described = _output("git", "-C", str(ROOT), "describe", "--always", "--abbrev=12", "--exclude=*")
         if described:
-            return described
+            return described + "-dirty" * bool(_output("git", "-C", str(ROOT), *CHANGED))
     return _version()
 
 

@@ -50,7 +50,11 @@ def test_a_package_that_lies_in_another_repository_names_its_version(tmp_path: P
 
 def test_a_checkout_of_ours_names_its_commit_and_whether_it_was_changed(tmp_path: Path) -> None:
     copy_package(tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "results.md").write_text("none yet\n")
     ours = repository(tmp_path, "e1-trl")
+    assert commit_of(tmp_path) == ours[:12]
+    (tmp_path / "docs" / "results.md").write_text("what was measured at this commit\n")
     assert commit_of(tmp_path) == ours[:12]
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "e1-trl"\nversion = "9"\n')
     assert commit_of(tmp_path) == f"{ours[:12]}-dirty"

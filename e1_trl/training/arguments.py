@@ -25,6 +25,10 @@ class BudgetedTraining(BudgetArguments):
         default=None,
         metadata={"help": "Tokens of both after which a completion is cut, its thinking too; null: only the others."},
     )
+    max_generated_tokens: int | None = field(
+        default=None,
+        metadata={"help": "End with the first step by which so many tokens were sampled, `max_steps` or not."},
+    )
     eval_budgets: list[str] = field(
         default_factory=list, metadata={"help": "Budgets to evaluate at every `eval_steps` steps, as `512+1024`."}
     )

@@ -84,6 +84,8 @@ class E1Config(BudgetedTraining, GRPOConfig):
         _ = self.budgets, self.evaluation_budgets  # raise what is wrong with them
         if self.trained_close not in CLOSES:
             raise ValueError(f"trained_close is {self.trained_close!r}; it must be one of {', '.join(CLOSES)}")
+        if self.max_generated_tokens is not None and self.max_generated_tokens < 1:
+            raise ValueError(f"max_generated_tokens is {self.max_generated_tokens}; it must be 1 or more, or null")
         if self.eval_samples < 1:
             raise ValueError(f"eval_samples is {self.eval_samples}, it must be at least 1")
         if self.eval_budgets and self.eval_strategy == IntervalStrategy.NO:

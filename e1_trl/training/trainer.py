@@ -38,6 +38,7 @@ from e1_trl.training.memory import Memory
 from e1_trl.training.progress import Once, Progress, transcripts
 from e1_trl.training.rewards import Accuracy, Reward, sees_all
 from e1_trl.training.scoring import Layout, layout_of, scored
+from e1_trl.training.token_limit import TokenLimit
 
 logger = logging.getLogger(__name__)
 
@@ -117,8 +118,8 @@ class E1Trainer(GRPOTrainer):
         self.validation: Callable[[], dict[str, float]] | None = None
         for callback in (PrinterCallback, ProgressCallback):
             self.remove_callback(callback)
-        self.add_callback(Progress())
-        self.add_callback(Memory(rewards))
+        for added in (Progress(), Memory(rewards), TokenLimit(args.max_generated_tokens)):
+            self.add_callback(added)
         if self.is_deepspeed_enabled and isinstance(model, str):
             self.add_callback(MasterWeights(model, revision))
         for handler in logging.getLogger("vllm").handlers:  # it repeats its warnings at every weight sync

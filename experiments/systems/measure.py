@@ -1,0 +1,209 @@
+"""A row of the table: what a trained system does at six budgets, from the tables of its answers.
+
+Knows nothing about how it was trained.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from transformers import AutoTokenizer
+
+from e1_trl.answers.grade import Outcome
+from e1_trl.provenance import Provenance
+from e1_trl.report import samples
+from e1_trl.report.statistics import RESAMPLES, Values, accuracy
+from e1_trl.rollout import ThinkingEnd
+from e1_trl.training.token_limit import generated_tokens
+from experiments.first_zero.make_base import Search
+
+BASE = Path(__file__).parents[1] / "first_zero" / "base"
+THINKING, SOLUTION = (9, 18, 36, 72, 144, 288), 8  # tokens
+ANSWER_TOKENS = 4  # of a box, and the end
+ROLLOUTS = 512  # of a step, as the base recipe has it
+NOT_ASKED = ", not asked"  # after the name of a system whose prompts name a length, where they do not
+FORCED_CLOSE, CUT, FREE, WITHOUT = "separate", "truncation", "unconstrained", "no_thinking"
+
+
+@dataclass(frozen=True)
+class AtBudget:
+    """What a system does under one budget, with a forced close; `accuracy_cut` where it is cut at the same total.
+
+    Tokens are means of sampled ones. Of the answers after a forced close, `open_ratio` is the share that names a group
+    in which the first 0 can still be, and `escape_ratio` that of solutions longer than an answer.
+    """
+
+    thinking_budget: int
+    solution_budget: int
+    accuracy: float
+    ci_low: float
+    ci_high: float
+    accuracy_cut: float | None
+    mean_thinking_tokens: float
+    mean_solution_tokens: float
+    tokens_right: float | None
+    tokens_wrong: float | None
+    forced_ratio: float
+    open_ratio: float | None
+    escape_ratio: float | None
+
+
+@dataclass(frozen=True)
+class System:
+    """A row: a system trained from one seed.
+
+    `area` is the mean accuracy over the budgets, its interval the bootstrap's over problems; `validation_area` is that
+    of the validation split, by which what is chosen is chosen.
+    """
+
+    system: str
+    seed: int
+    generated_tokens: int
+    steps: int
+    area: float
+    area_low: float
+    area_high: float
+    validation_area: float
+    budgets: list[AtBudget]
+    no_thinking_accuracy: float
+    unconstrained_accuracy: float
+    unconstrained_tokens: float
+    train_seconds: float
+    commit: str
+    date: str
+    machine: str
+
+    def as_json(self) -> dict[str, Any]:
+        """With numbers as short as they are certain."""
+        return _rounded(asdict(self))
+
+
+def area(correct: Values) -> tuple[float, float, float]:
+    """Mean accuracy over budgets (budgets × problems), and the ends of its 95% interval."""
+    problems = correct.mean(axis=0)
+    draws = np.random.default_rng(0).integers(len(problems), size=(RESAMPLES, len(problems)))
+    low, high = np.quantile(problems[draws].mean(axis=1), [0.025, 0.975])
+    return float(problems.mean()), float(low), float(high)
+
+
+def measured(
+    system: str,
+    seed: int,
+    model: Path,
+    test: Path,
+    validation: Path,
+    asked: Sequence[Path] = (),
+    asked_validation: Sequence[Path] = (),
+) -> System:
+    """The row of a model that was trained into a folder, or of the base, which was not trained.
+
+    Args:
+        system: its name.
+        seed: of its training.
+        model: its folder.
+        test, validation: of its evaluations on either split.
+        asked, asked_validation: of those whose prompts ask for each of the budgets, which count for them.
+    """
+    table, state = samples.read(test), model / "trainer_state.json"
+    at = _at(table, asked)
+    cut = {} if asked else {budget: _of(table, CUT, budget) for budget in THINKING}
+    free = table[table["method"] == FREE]
+    trained = json.loads(state.read_text()) if state.exists() else {"log_history": [], "global_step": 0}
+    made = Provenance.read(model) if state.exists() else Provenance.here([seed])
+    return System(
+        system,
+        seed,
+        generated_tokens(trained["log_history"], ROLLOUTS),
+        trained["global_step"],
+        *area(_matrix(at)),
+        area(_matrix(_at(samples.read(validation), asked_validation)))[0],
+        [_at_budget(budget, answers, cut.get(budget)) for budget, answers in at.items()],
+        float(_right(table[table["method"] == WITHOUT]).mean()),
+        float(_right(free).mean()),
+        float((free["thinking_tokens"] + free["solution_tokens"]).mean()),
+        sum(entry.get("train_runtime", 0.0) for entry in trained["log_history"]),
+        made.commit,
+        made.date,
+        made.machine,
+    )
+
+
+def _at(table: pd.DataFrame, asked: Sequence[Path]) -> dict[int, pd.DataFrame]:
+    """The answers at each budget with a forced close."""
+    tables = [samples.read(folder) for folder in asked] or [table] * len(THINKING)
+    return {budget: _of(own, FORCED_CLOSE, budget) for budget, own in zip(THINKING, tables, strict=True)}
+
+
+def _matrix(at: Mapping[int, pd.DataFrame]) -> Values:
+    """What is right: budgets × problems."""
+    return np.stack([_right(answers) for answers in at.values()]).astype(float)
+
+
+def _of(table: pd.DataFrame, method: str, budget: int) -> pd.DataFrame:
+    answers = table[(table["method"] == method) & (table["solution_budget"] == SOLUTION)]
+    return answers[answers["thinking_budget"] == budget].sort_values("problem")
+
+
+def _right(answers: pd.DataFrame) -> Values:
+    return np.asarray(answers["outcome"] == Outcome.CORRECT)
+
+
+def _at_budget(budget: int, answers: pd.DataFrame, cut: pd.DataFrame | None) -> AtBudget:
+    right, tokens = _right(answers), answers["thinking_tokens"] + answers["solution_tokens"]
+    forced = answers[answers["thinking_end"] == ThinkingEnd.FORCED]
+    share = accuracy(right.astype(float)[:, None])
+    return AtBudget(
+        budget,
+        SOLUTION,
+        share.mean,
+        share.low,
+        share.high,
+        None if cut is None else float(_right(cut).mean()),
+        float(answers["thinking_tokens"].mean()),
+        float(answers["solution_tokens"].mean()),
+        _mean(tokens[right]),
+        _mean(tokens[~right]),
+        len(forced) / len(answers),
+        _mean(pd.Series(names_open_group(forced))),
+        _mean(forced["solution_tokens"] > ANSWER_TOKENS),
+    )
+
+
+def names_open_group(answers: pd.DataFrame) -> list[bool]:
+    """Whether each answer names a group in which, by its thinking, the first 0 can still be."""
+    tokenizer = AutoTokenizer.from_pretrained(BASE)
+    found = []
+    for row in answers.itertuples():
+        thought = tokenizer.convert_ids_to_tokens(list(row.token_ids[: row.thinking_tokens]))
+        found.append(row.answer in Search.read(row.prompt).open_groups(thought))
+    return found
+
+
+def references(problems: Sequence[str]) -> dict[str, list[float]]:
+    """Accuracy at each budget of the shortest right thought, cut where it does not fit, with either kind of guess."""
+    best, random = [], []
+    for budget in THINKING:
+        chances = []
+        for search in map(Search.read, problems):
+            left = search.open_groups(search.concise[:budget])
+            whole = len(search.concise) <= budget
+            chances.append((max(left.values()) / sum(left.values()), 1.0 if whole else 1 / 4))
+        best.append(float(np.mean([chance for chance, _ in chances])))
+        random.append(float(np.mean([chance for _, chance in chances])))
+    return {"best guess": best, "random guess": random}
+
+
+def _mean(column: "pd.Series[Any]") -> float | None:
+    return float(column.mean()) if len(column) else None
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 4)
+    if isinstance(value, dict):
+        return {name: _rounded(each) for name, each in value.items()}
+    return [_rounded(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,128 @@
+"""The table of systems: rows from made-up answers, the documents from made-up rows, and every recipe's fields."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from conftest import ROOT
+from fabricated import cell
+from transformers import AutoTokenizer
+
+from e1_trl.report import samples
+from e1_trl.training.config import E1Config, E1ScriptArguments
+from e1_trl.training.recipe_as_run import parse_recipe
+from e1_trl.training.rewards import make_rewards
+from experiments.first_zero.make_base import Search
+from experiments.systems import __main__ as command
+from experiments.systems import document
+from experiments.systems.measure import BASE, THINKING, System, area, measured, references
+
+SEARCH = Search.read("3Aa+4b+2Bc+1d+6Ce+9f+5Dg+4h+1?")  # the first 0 is at c, in B; 14 tokens
+PROBLEMS = 4
+
+
+def answers(method: str, budget: int | None, right: int, length: int = 9) -> pd.DataFrame:
+    """Of a method: the first problems right, all after the first tokens of the concise thought, or all of them."""
+    tokenizer = AutoTokenizer.from_pretrained(ROOT / BASE)
+    correct = [[problem < right] for problem in range(PROBLEMS)]
+    solution = None if budget is None else 8
+    table = cell(correct, budget, solution, method=method, thinking_tokens=length).assign(prompt=SEARCH.problem)
+    thought = tokenizer.convert_tokens_to_ids(SEARCH.concise[:length])
+    table["token_ids"] = [[*thought, 5, 6] for _ in range(PROBLEMS)]
+    table["thinking_end"] = "forced" if length < len(SEARCH.concise) else "closed"
+    table["answer"] = ["B", "C", "A", "A"]
+    table["solution_tokens"] = [4, 4, 8, 4]
+    return table
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    """Of evaluations in which a larger budget is right more often, with whole thoughts from 18 tokens on."""
+    forced = [
+        answers("separate", budget, min(at, PROBLEMS), 9 if budget == 9 else 14) for at, budget in enumerate(THINKING)
+    ]
+    cut = [answers("truncation", budget, 0) for budget in THINKING]
+    others = [answers("no_thinking", 0, 1, 0), answers("unconstrained", None, 4, 14)]
+    for name, tables in {"test": [*forced, *cut, *others], "validation": forced[::-1]}.items():
+        (tmp_path / name).mkdir()
+        samples.write(pd.concat(tables, ignore_index=True), tmp_path / name)
+    return tmp_path / "test", tmp_path / "validation"
+
+
+def row(folders: tuple[Path, Path]) -> System:
+    return measured("base", 42, ROOT / BASE, *folders)
+
+
+def test_a_row_has_the_means_of_its_answers(folders: tuple[Path, Path]) -> None:
+    found = row(folders)
+    assert found.area == found.validation_area == pytest.approx((0 + 1 + 2 + 3 + 4 + 4) / 24)
+    assert found.area_low < found.area < found.area_high
+    first, second = found.budgets[:2]
+    assert [each.accuracy for each in found.budgets] == [0, 0.25, 0.5, 0.75, 1, 1]
+    assert {each.accuracy_cut for each in found.budgets} == {0}
+    assert (first.forced_ratio, first.open_ratio, first.escape_ratio) == (1, 0.5, 0.25)  # A is passed after 9 tokens
+    assert (second.forced_ratio, second.open_ratio, second.escape_ratio) == (0, None, None)
+    assert (first.tokens_right, first.tokens_wrong) == (None, 9 + 5)
+    assert (found.no_thinking_accuracy, found.unconstrained_accuracy, found.unconstrained_tokens) == (0.25, 1, 19)
+    assert (found.generated_tokens, found.steps, found.train_seconds) == (0, 0, 0)
+
+
+def test_what_is_asked_in_the_prompt_counts_for_its_budget(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    asked = []
+    for budget in THINKING:
+        (tmp_path / str(budget)).mkdir()
+        samples.write(answers("separate", budget, 4), tmp_path / str(budget))
+        asked.append(tmp_path / str(budget))
+    found = measured("base", 42, ROOT / BASE, *folders, asked, asked)
+    assert found.area == found.validation_area == 1 and found.budgets[0].accuracy_cut is None
+
+
+def test_the_interval_of_an_area_is_of_problems_not_of_answers() -> None:
+    alike = pd.DataFrame([[1.0] * 50 + [0.0] * 50] * 6).to_numpy()
+    mean, low, high = area(alike)
+    assert mean == 0.5 and 0.38 < low < 0.42 and 0.58 < high < 0.62  # 600 independent answers: 0.46 to 0.54
+
+
+def test_references_are_what_the_shortest_thought_reaches() -> None:
+    found = references([SEARCH.problem])
+    assert found["random guess"] == [0.25, 1, 1, 1, 1, 1]
+    assert found["best guess"] == [1 / 3, 1, 1, 1, 1, 1]  # A is passed, and C and D are as likely as B
+
+
+def test_documents_are_made_of_the_rows(
+    folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("docs/results", "runs/first_zero/data", "runs/systems"):
+        Path(folder).mkdir(parents=True)
+    document.DOCUMENT.write_text("before\n<!-- leaderboard -->\n<!-- /leaderboard -->\nafter\n")
+    document.PROBLEMS.write_text(json.dumps({"problem": SEARCH.problem}) + "\n")
+    base = row(folders)
+    better = replace(base, system="e1", area=0.75, area_low=0.7, area_high=0.8, commit="first")
+    command.add([base.as_json()])
+    command.add([better.as_json(), replace(better, seed=43, area=0.85).as_json()])
+    assert [each["system"] for each in document.read()] == ["base", "e1", "e1"]
+    leaders = document.DOCUMENT.read_text().splitlines()
+    assert leaders[4].startswith("| 1 | e1 | 80.0% | 75.0% to 85.0%, 2 seeds | 100.0% | 19 | first |")
+    assert leaders[5].startswith("| 2 | base | 58.3% | ")
+    assert document.PICTURE.stat().st_size > 10_000 and "## Trainings" in document.TABLES.read_text()
+
+
+def test_the_four_best_are_chosen_on_the_validation_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["e1", "laser", "hapo", "siri", "dler", "kimi", "somebody's"]
+    rows = [{"system": name, "seed": 42, "validation_area": at / 10, "area": -at / 10} for at, name in enumerate(names)]
+    monkeypatch.setattr(command, "read", lambda: rows)
+    assert command.best_besides() == ["kimi", "dler", "siri", "hapo"]
+
+
+@pytest.mark.parametrize("recipe", sorted(command.RECIPES.glob("*.yaml")), ids=lambda file: file.stem)
+def test_every_system_is_a_recipe_that_can_be_trained(recipe: Path, tmp_path: Path) -> None:
+    script, args = parse_recipe(
+        (E1ScriptArguments, E1Config), ["--config", str(recipe), "--output_dir", str(tmp_path)], whole=False
+    )
+    make_rewards(script.reward_funcs, args.reward_weights, None)
+    rows = args.per_device_train_batch_size * args.gradient_accumulation_steps
+    assert (rows, args.max_generated_tokens, args.learning_rate) == (512, 1_200_000, 4e-4)
+    assert args.num_generations == 8 and args.seed == 42  # the same data in the same order
