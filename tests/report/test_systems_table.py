@@ -124,5 +124,5 @@ def test_every_system_is_a_recipe_that_can_be_trained(recipe: Path, tmp_path: Pa
     )
     make_rewards(script.reward_funcs, args.reward_weights, None)
     rows = args.per_device_train_batch_size * args.gradient_accumulation_steps
-    assert (rows, args.max_generated_tokens, args.learning_rate) == (512, 1_200_000, 4e-4)
+    assert (rows, args.max_generated_tokens, args.learning_rate) == (512, 1_200_000, 1e-4)
     assert args.num_generations == 8 and args.seed == 42  # the same data in the same order
