@@ -27,7 +27,7 @@ class BudgetedTraining(BudgetArguments):
     )
     max_generated_tokens: int | None = field(
         default=None,
-        metadata={"help": "End with the first step by which so many tokens were sampled, `max_steps` or not."},
+        metadata={"help": "End with the first logged step by which so many tokens were sampled."},
     )
     eval_budgets: list[str] = field(
         default_factory=list, metadata={"help": "Budgets to evaluate at every `eval_steps` steps, as `512+1024`."}

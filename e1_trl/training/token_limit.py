@@ -24,7 +24,7 @@ def generated_tokens(history: Sequence[Mapping[str, Any]], rollouts: float) -> i
 
 
 def rollouts_of_a_step(args: TrainingArguments) -> float:
-    """New rollouts of an optimizer step, of all processes; less than one where steps repeat a generation."""
+    """New rollouts of an optimizer step, of all processes: fewer where steps repeat a generation."""
     rows = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
     return rows / getattr(args, "num_iterations", 1)
 

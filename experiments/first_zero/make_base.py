@@ -121,7 +121,7 @@ class Search:
         """The steps that the tokens of a thought leave in each group; after the hit its own is left."""
         if "!" in thought:
             return {self.answer: 1}
-        done = {thought[at - STEP_TOKENS + 1] for at, token in enumerate(thought) if token == "."}
+        done = {thought[at] for at, token in enumerate(thought[STEP_TOKENS - 1 :]) if token == "."}
         left = Counter(GROUPS[step // self.size] for step in range(len(self.digits)) if NAMES[step] not in done)
         return dict(left)
 

@@ -8,23 +8,43 @@ A row is in docs/results/systems.json as soon as it is measured; only rows that 
 import argparse
 import fcntl
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+
+import yaml
 
 from e1_trl.atomic import write_atomically
 from e1_trl.recipes import fields_of
+from e1_trl.training.budgets import Schedule
 from experiments.first_zero.make_base import make_data
 from experiments.pretraining import SEED
 from experiments.systems.document import ROWS, publish, read
-from experiments.systems.measure import BASE, NOT_ASKED, SOLUTION, THINKING, measured
+from experiments.systems.measure import (
+    ANSWER_TOKENS,
+    BASE,
+    CUT,
+    FORCED_CLOSE,
+    NOT_ASKED,
+    SOLUTION,
+    THINKING,
+    System,
+    measured,
+)
 
 RECIPES, RUNS = Path(__file__).parent, Path("runs/systems")
-EVALUATION = Path("experiments/first_zero/evaluation.yaml")
+BASE_RECIPE = RECIPES.parent / "first_zero" / "recipe.yaml"
+EVALUATION = RECIPES.parent / "first_zero" / "evaluation.yaml"
 FIRST, SEEDS = 42, (42, 43, 44)
 THRICE = ("e1", "grpo_cut")  # and the four that are best besides, on the validation split
+# What a recipe must have as the base has it: what is compared is compared on that.
+SHARED = (
+    *("model_name_or_path", "dataset_name", "instruction", "max_generated_tokens", "max_steps", "learning_rate"),
+    *("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations", "num_iterations", "seed"),
+)
 
 
 def e1(*words: object) -> None:
@@ -42,46 +62,82 @@ def evaluate(model: Path, folder: Path, *words: object) -> Path:
     return folder
 
 
-def asked(model: Path, folder: Path, words: str | None, *split: str) -> list[Path]:
-    """Evaluate under a forced close with prompts that ask for each budget; none where the recipe tells no length."""
-    folders = []
-    for budget in THINKING if words else ():
-        said = str(words).replace("{target}", str(budget)).strip()
-        options = ("--instruction", said, "--budgets", f"{budget}+{SOLUTION}", "--methods", "separate", *split)
-        folders.append(evaluate(model, folder / f"asked-{'-'.join(split[1:])}{budget}", *options))
+def check(recipe: Path) -> None:
+    """Refuse a recipe whose row could not be compared.
+
+    Raises:
+        ValueError: one line about what is wrong.
+        OSError, yaml.YAMLError: it cannot be read.
+    """
+    own, base = fields_of(recipe), fields_of(BASE_RECIPE)
+    if other := [name for name in SHARED if own.get(name) != base.get(name)]:
+        raise ValueError(
+            f"{recipe}: {other[0]} is {own.get(other[0])!r}, and {base.get(other[0])!r} in the rows that it would "
+            "stand beside; remove it, and have base: first_zero"
+        )
+    if (RECIPES / recipe.name).exists() and not recipe.samefile(RECIPES / recipe.name):
+        raise ValueError(f"{recipe}: {recipe.stem} is a system of the table; give the file another name")
+    words = own.get("target_prompt", " .")
+    if words != f" {words.strip()}":
+        raise ValueError(f"{recipe}: target_prompt is {words!r}; it must begin with one space, and not end with one")
+
+
+def asked(recipe: Path, model: Path, folder: Path, *split: str) -> list[Path]:
+    """Evaluate with prompts that ask for each budget; none where the recipe tells no length.
+
+    A length is one of the whole response, so the tokens of an answer are added; it is the longest that was trained on
+    at most.
+    """
+    fields, folders = fields_of(recipe), []
+    if "target_prompt" not in fields:
+        return []
+    longest = Schedule.parse("target", fields["target"]).largest
+    for budget in THINKING:
+        said = fields["target_prompt"].strip().replace("{target}", str(min(budget + ANSWER_TOKENS, longest or budget)))
+        options = ("--instruction", said, "--budgets", f"{budget}+{SOLUTION}", "--methods", FORCED_CLOSE, CUT)
+        folders.append(evaluate(model, folder / f"asked-{'-'.join(split[1:])}{budget}", *options, *split))
     return folders
 
 
-def run(recipe: Path, seed: int) -> list[dict[str, Any]]:
-    """Train a recipe and measure what it has made: a row, or two where prompts can ask for a length."""
+def run(recipe: Path, seed: int) -> list[System]:
+    """Train a recipe and measure what it has made: a row, or two where prompts can ask for a length.
+
+    Raises:
+        CalledProcessError: a command failed, and has said why.
+        ValueError: the training ended before it had generated as much as the others.
+    """
     name, folder = recipe.stem, RUNS / f"{recipe.stem}-{seed}"
-    model, words = folder / "model", fields_of(recipe).get("target_prompt")
-    if not (model / "trainer_state.json").exists():  # what is trained stays, where an evaluation was interrupted
-        e1("train", "--config", recipe, "--output_dir", model, "--seed", seed)
-    test = evaluate(model, folder / "test")
-    split = ("--dataset_split", "validation")
-    validation = evaluate(model, folder / "validation", *split, "--methods", "separate")
-    rows = [measured(name + NOT_ASKED * bool(words), seed, model, test, validation)]
-    if words:
-        own, chosen = asked(model, folder, words), asked(model, folder, words, *split)
+    shutil.rmtree(folder, ignore_errors=True)  # what a run that was interrupted has left
+    model = folder / "model"
+    e1("train", "--config", recipe, "--output_dir", model, "--seed", seed)
+    test, split = evaluate(model, folder / "test"), ("--dataset_split", "validation")
+    validation = evaluate(model, folder / "validation", *split, "--methods", FORCED_CLOSE)
+    own, chosen = asked(recipe, model, folder), asked(recipe, model, folder, *split)
+    rows = [measured(name + NOT_ASKED * bool(own), seed, model, test, validation)]
+    if rows[0].generated_tokens < (least := fields_of(recipe)["max_generated_tokens"]):
+        raise ValueError(f"{recipe}: the training ended after {rows[0].generated_tokens} tokens, before {least}")
+    if own:
         rows = [measured(name, seed, model, test, validation, own, chosen), *rows]
-    return [row.as_json() for row in rows]
+    known = subprocess.run(["git", "ls-files", "--error-unmatch", recipe], capture_output=True).returncode == 0
+    return rows if known else [replace(row, commit=f"{row.commit}, not in it") for row in rows]
 
 
-def run_base() -> list[dict[str, Any]]:
+def run_base() -> list[System]:
     """Measure what all begin with."""
-    test = evaluate(BASE, RUNS / "base" / "test")
-    validation = evaluate(BASE, RUNS / "base" / "validation", "--dataset_split", "validation", "--methods", "separate")
-    return [measured("base", SEED, BASE, test, validation).as_json()]
+    folder = RUNS / "base"
+    shutil.rmtree(folder, ignore_errors=True)
+    split = ("--dataset_split", "validation", "--methods", FORCED_CLOSE)
+    return [
+        measured("base", SEED, BASE, evaluate(BASE, folder / "test"), evaluate(BASE, folder / "validation", *split))
+    ]
 
 
-def add(rows: Sequence[dict[str, Any]]) -> None:
-    """Add rows to the file, and make the documents anew; one process at a time."""
-    with open(RUNS / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        text = "[\n" + ",\n".join(map(json.dumps, [*read(), *rows])) + "\n]\n"
-        write_atomically(ROWS, lambda path: path.write_text(text))
-        publish()
+def add(rows: Sequence[System]) -> None:
+    """Add rows to the file, and make the documents anew."""
+    added = [row.as_json() for row in rows]
+    text = "[\n" + ",\n".join(map(json.dumps, [*read(), *added])) + "\n]\n"
+    write_atomically(ROWS, lambda path: path.write_text(text))
+    publish()
 
 
 def best_besides() -> list[str]:
@@ -91,30 +147,57 @@ def best_besides() -> list[str]:
     return [name for name in ranked if (RECIPES / f"{name}.yaml").exists() and name not in THRICE][:4]
 
 
-def missing(recipe: Path, seed: int) -> None:
-    """Run a row that is not there yet."""
-    if not any((row["system"], row["seed"]) == (recipe.stem, seed) for row in read()):
-        print(f"==> {recipe.stem}, seed {seed}", flush=True)
-        add(run(recipe, seed))
+def is_there(name: str, seed: int) -> bool:
+    """Whether a system has its row from a seed."""
+    return any((row["system"], row["seed"]) == (name, seed) for row in read())
+
+
+def complete(recipes: Sequence[Path], seeds: Sequence[int]) -> list[str]:
+    """Run the rows that are missing; returns what failed, and why."""
+    failed = []
+    for recipe in recipes:
+        for seed in seeds:
+            if is_there(recipe.stem, seed):
+                print(f"==> {recipe.stem}, seed {seed}: is there", flush=True)
+                continue
+            print(f"==> {recipe.stem}, seed {seed}", flush=True)
+            try:
+                add(run(recipe, seed))
+            except (subprocess.CalledProcessError, ValueError) as error:
+                failed.append(f"{recipe.stem}, seed {seed}: {error}")
+    return failed
 
 
 def main() -> None:
-    """Run the rows that are missing, or those of the recipes that are named."""
+    """Run the rows that are missing, or those of the recipes that are named.
+
+    Raises:
+        SystemExit: a recipe cannot be compared, some rows failed, or another process is at it.
+    """
     parser = argparse.ArgumentParser(prog="experiments.systems", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("recipes", nargs="*", type=Path, help="unset: every one of this folder, six from three seeds")
     parser.add_argument("--seeds", nargs="+", type=int, default=[FIRST], help=f"of the recipes; unset: {FIRST}")
     arguments = parser.parse_args()
+    recipes, all_of_them = arguments.recipes, sorted(RECIPES.glob("*.yaml"))
+    try:
+        for recipe in recipes:
+            check(recipe)
+    except (ValueError, OSError, yaml.YAMLError) as error:
+        sys.exit(f"experiments.systems: {' '.join(str(error).split())}")
     RUNS.mkdir(parents=True, exist_ok=True)
-    make_data(Path("runs/first_zero"), SEED)
-    if not any(row["system"] == "base" for row in read()):
-        add(run_base())
-    for recipe in arguments.recipes or sorted(RECIPES.glob("*.yaml")):
-        for seed in arguments.seeds:
-            missing(recipe, seed)
-    if not arguments.recipes:
-        for name in (*THRICE, *best_besides()):
-            for seed in SEEDS:
-                missing(RECIPES / f"{name}.yaml", seed)
+    with open(RUNS / "lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            sys.exit(f"experiments.systems: another process writes into {RUNS}; wait for it")
+        make_data(Path("runs/first_zero"), SEED)
+        if not is_there("base", SEED):
+            add(run_base())
+        failed = complete(recipes or all_of_them, arguments.seeds)
+        if not recipes and all(is_there(recipe.stem, FIRST) for recipe in all_of_them):
+            failed += complete([RECIPES / f"{name}.yaml" for name in (*THRICE, *best_besides())], SEEDS)
+    if failed:
+        sys.exit("experiments.systems: " + "; ".join(failed))
 
 
 if __name__ == "__main__":

@@ -66,9 +66,9 @@ def accuracies(rows: Sequence[Row]) -> str:
     lines = []
     for own in by_system(rows):
         forced = [fmean(row["budgets"][at]["accuracy"] for row in own) for at in range(len(THINKING))]
-        cut = [_known(own, at, "accuracy_cut") for at in range(len(THINKING))]
+        cut = [fmean(row["budgets"][at]["accuracy_cut"] for row in own) for at in range(len(THINKING))]
         shares = [mean(own, "no_thinking_accuracy"), *forced, *cut]
-        lines.append((own[0]["system"], *("" if share is None else f"{share:.1%}" for share in shares)))
+        lines.append((own[0]["system"], *(f"{share:.1%}" for share in shares)))
     return table(header, lines)
 
 

@@ -31,7 +31,7 @@ FORCED_CLOSE, CUT, FREE, WITHOUT = "separate", "truncation", "unconstrained", "n
 
 @dataclass(frozen=True)
 class AtBudget:
-    """What a system does under one budget, with a forced close; `accuracy_cut` where it is cut at the same total.
+    """What a system does under one budget, with a forced close; `accuracy_cut`: cut at the same total.
 
     Tokens are means of sampled ones. Of the answers after a forced close, `open_ratio` is the share that names a group
     in which the first 0 can still be, and `escape_ratio` that of solutions longer than an answer.
@@ -42,7 +42,7 @@ class AtBudget:
     accuracy: float
     ci_low: float
     ci_high: float
-    accuracy_cut: float | None
+    accuracy_cut: float
     mean_thinking_tokens: float
     mean_solution_tokens: float
     tokens_right: float | None
@@ -106,11 +106,11 @@ def measured(
         seed: of its training.
         model: its folder.
         test, validation: of its evaluations on either split.
-        asked, asked_validation: of those whose prompts ask for each of the budgets, which count for them.
+        asked, asked_validation: of those whose prompts ask for each of the budgets, which count for them; what is
+            unconstrained asks for nothing.
     """
     table, state = samples.read(test), model / "trainer_state.json"
-    at = _at(table, asked)
-    cut = {} if asked else {budget: _of(table, CUT, budget) for budget in THINKING}
+    at, cut = _at(table, asked), _at(table, asked, CUT)
     free = table[table["method"] == FREE]
     trained = json.loads(state.read_text()) if state.exists() else {"log_history": [], "global_step": 0}
     made = Provenance.read(model) if state.exists() else Provenance.here([seed])
@@ -121,7 +121,7 @@ def measured(
         trained["global_step"],
         *area(_matrix(at)),
         area(_matrix(_at(samples.read(validation), asked_validation)))[0],
-        [_at_budget(budget, answers, cut.get(budget)) for budget, answers in at.items()],
+        [_at_budget(budget, answers, cut[budget]) for budget, answers in at.items()],
         float(_right(table[table["method"] == WITHOUT]).mean()),
         float(_right(free).mean()),
         float((free["thinking_tokens"] + free["solution_tokens"]).mean()),
@@ -132,10 +132,10 @@ def measured(
     )
 
 
-def _at(table: pd.DataFrame, asked: Sequence[Path]) -> dict[int, pd.DataFrame]:
-    """The answers at each budget with a forced close."""
+def _at(table: pd.DataFrame, asked: Sequence[Path], method: str = FORCED_CLOSE) -> dict[int, pd.DataFrame]:
+    """The answers at each budget."""
     tables = [samples.read(folder) for folder in asked] or [table] * len(THINKING)
-    return {budget: _of(own, FORCED_CLOSE, budget) for budget, own in zip(THINKING, tables, strict=True)}
+    return {budget: _of(own, method, budget) for budget, own in zip(THINKING, tables, strict=True)}
 
 
 def _matrix(at: Mapping[int, pd.DataFrame]) -> Values:
@@ -152,7 +152,7 @@ def _right(answers: pd.DataFrame) -> Values:
     return np.asarray(answers["outcome"] == Outcome.CORRECT)
 
 
-def _at_budget(budget: int, answers: pd.DataFrame, cut: pd.DataFrame | None) -> AtBudget:
+def _at_budget(budget: int, answers: pd.DataFrame, cut: pd.DataFrame) -> AtBudget:
     right, tokens = _right(answers), answers["thinking_tokens"] + answers["solution_tokens"]
     forced = answers[answers["thinking_end"] == ThinkingEnd.FORCED]
     share = accuracy(right.astype(float)[:, None])
@@ -162,7 +162,7 @@ def _at_budget(budget: int, answers: pd.DataFrame, cut: pd.DataFrame | None) -> 
         share.mean,
         share.low,
         share.high,
-        None if cut is None else float(_right(cut).mean()),
+        float(_right(cut).mean()),
         float(answers["thinking_tokens"].mean()),
         float(answers["solution_tokens"].mean()),
         _mean(tokens[right]),

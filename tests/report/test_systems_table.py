@@ -1,23 +1,27 @@
 """The table of systems: rows from made-up answers, the documents from made-up rows, and every recipe's fields."""
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 from conftest import ROOT
 from fabricated import cell
 from transformers import AutoTokenizer
+from trl import DatasetMixtureConfig, ModelConfig
 
 from e1_trl.report import samples
 from e1_trl.training.config import E1Config, E1ScriptArguments
 from e1_trl.training.recipe_as_run import parse_recipe
 from e1_trl.training.rewards import make_rewards
+from e1_trl.training.token_limit import rollouts_of_a_step
 from experiments.first_zero.make_base import Search
 from experiments.systems import __main__ as command
 from experiments.systems import document
-from experiments.systems.measure import BASE, THINKING, System, area, measured, references
+from experiments.systems.measure import BASE, ROLLOUTS, THINKING, System, area, measured, references
 
 SEARCH = Search.read("3Aa+4b+2Bc+1d+6Ce+9f+5Dg+4h+1?")  # the first 0 is at c, in B; 14 tokens
 PROBLEMS = 4
@@ -73,10 +77,11 @@ def test_what_is_asked_in_the_prompt_counts_for_its_budget(folders: tuple[Path, 
     asked = []
     for budget in THINKING:
         (tmp_path / str(budget)).mkdir()
-        samples.write(answers("separate", budget, 4), tmp_path / str(budget))
+        both = pd.concat([answers("separate", budget, 4), answers("truncation", budget, 2)], ignore_index=True)
+        samples.write(both, tmp_path / str(budget))
         asked.append(tmp_path / str(budget))
     found = measured("base", 42, ROOT / BASE, *folders, asked, asked)
-    assert found.area == found.validation_area == 1 and found.budgets[0].accuracy_cut is None
+    assert found.area == found.validation_area == 1 and found.budgets[0].accuracy_cut == 0.5
 
 
 def test_the_interval_of_an_area_is_of_problems_not_of_answers() -> None:
@@ -101,8 +106,8 @@ def test_documents_are_made_of_the_rows(
     document.PROBLEMS.write_text(json.dumps({"problem": SEARCH.problem}) + "\n")
     base = row(folders)
     better = replace(base, system="e1", area=0.75, area_low=0.7, area_high=0.8, commit="first")
-    command.add([base.as_json()])
-    command.add([better.as_json(), replace(better, seed=43, area=0.85).as_json()])
+    command.add([base])
+    command.add([better, replace(better, seed=43, area=0.85)])
     assert [each["system"] for each in document.read()] == ["base", "e1", "e1"]
     leaders = document.DOCUMENT.read_text().splitlines()
     assert leaders[4].startswith("| 1 | e1 | 80.0% | 75.0% to 85.0%, 2 seeds | 100.0% | 19 | first |")
@@ -119,10 +124,40 @@ def test_the_four_best_are_chosen_on_the_validation_split(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("recipe", sorted(command.RECIPES.glob("*.yaml")), ids=lambda file: file.stem)
 def test_every_system_is_a_recipe_that_can_be_trained(recipe: Path, tmp_path: Path) -> None:
-    script, args = parse_recipe(
-        (E1ScriptArguments, E1Config), ["--config", str(recipe), "--output_dir", str(tmp_path)], whole=False
-    )
+    command.check(recipe)
+    records = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)
+    script, args, *_ = parse_recipe(records, ["--config", str(recipe), "--output_dir", str(tmp_path)])
     make_rewards(script.reward_funcs, args.reward_weights, None)
-    rows = args.per_device_train_batch_size * args.gradient_accumulation_steps
-    assert (rows, args.max_generated_tokens, args.learning_rate) == (512, 1_200_000, 1e-4)
-    assert args.num_generations == 8 and args.seed == 42  # the same data in the same order
+    assert rollouts_of_a_step(args) == ROLLOUTS and args.max_generated_tokens == 1_200_000
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "message"),
+    [
+        ("mine", {"learning_rate": 1e-3}, r"learning_rate is 0\.001, and 0\.0001 in the rows"),
+        ("mine", {"base": "nano"}, "model_name_or_path is 'experiments/nano/base', and"),
+        ("laser", {}, "laser is a system of the table; give the file another name"),
+        ("mine", {"target_prompt": "\n{target} "}, "it must begin with one space, and not end with one"),
+    ],
+)
+def test_a_row_that_could_not_be_compared_is_refused(
+    name: str, fields: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    recipe = tmp_path / f"{name}.yaml"
+    recipe.write_text(yaml.safe_dump({"base": "first_zero", **fields}))
+    with pytest.raises(ValueError, match=message):
+        command.check(recipe)
+
+
+def test_a_row_that_fails_is_named_and_the_others_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(recipe: Path, seed: int) -> list[System]:
+        if recipe.stem == "bad":
+            raise subprocess.CalledProcessError(1, ["e1", "train"])
+        return []
+
+    added: list[list[System]] = []
+    monkeypatch.setattr(command, "read", lambda: [{"system": "there", "seed": 42}])
+    monkeypatch.setattr(command, "run", run)
+    monkeypatch.setattr(command, "add", added.append)
+    (failed,) = command.complete([Path("bad.yaml"), Path("there.yaml"), Path("good.yaml")], [42])
+    assert failed.startswith("bad, seed 42: ") and added == [[]]
