@@ -10,6 +10,7 @@ from trl import DatasetMixtureConfig, ModelConfig, TrlParser
 
 from e1_trl.budget import Budget, Close, Marker
 from e1_trl.training.config import E1Config, E1ScriptArguments, ModelFacts
+from e1_trl.training.recipe_as_run import parse_recipe
 
 ONE = Marker("</think>", (1,), (1,), close_tokens=1)
 FOUR = Marker("</think>", (1,), (2, 3, 1, 4), close_tokens=3)
@@ -163,10 +164,9 @@ RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_parses_and_the_papers_take_a_generation_of_1024_in_two_mini_batches(recipe: Path) -> None:
-    parser = TrlParser((E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig))
-    script_args, args, model_args, mixture = parser.parse_args_and_config(
-        ["--config", str(recipe), "--bf16", "false", "--use_cpu", "true", "--thinking_budget", "7"]
-    )
+    records = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)
+    words = ["--config", str(recipe), "--bf16", "false", "--use_cpu", "true", "--thinking_budget", "7"]
+    script_args, args, model_args, mixture = parse_recipe(records, words)
     assert args.budgets.largest.thinking == 7
     assert model_args.model_name_or_path and (script_args.dataset_name or mixture.datasets)
     assert (ROOT / "accelerate_configs" / f"{script_args.accelerate_config}.yaml").is_file()
