@@ -14,6 +14,7 @@ from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig
 
 from e1_trl.report import samples
+from e1_trl.report.markdown import around_section
 from e1_trl.training.config import E1Config, E1ScriptArguments
 from e1_trl.training.recipe_as_run import parse_recipe
 from e1_trl.training.rewards import make_rewards
@@ -113,6 +114,14 @@ def test_documents_are_made_of_the_rows(
     assert leaders[4].startswith("| 1 | e1 | 80.0% | 75.0% to 85.0%, 2 seeds | 100.0% | 19 | first |")
     assert leaders[5].startswith("| 2 | base | 58.3% | ")
     assert document.PICTURE.stat().st_size > 10_000 and "## Trainings" in document.TABLES.read_text()
+
+
+def test_the_published_documents_are_of_the_published_rows() -> None:
+    rows = json.loads((ROOT / document.ROWS).read_text())
+    before, after = around_section(ROOT / document.DOCUMENT, "leaderboard")
+    assert (ROOT / document.DOCUMENT).read_text() == before + document.leaderboard(rows) + after
+    tables = (ROOT / document.TABLES).read_text()
+    assert document.accuracies(rows) in tables and document.trainings(rows) in tables
 
 
 def test_the_four_best_are_chosen_on_the_validation_split(monkeypatch: pytest.MonkeyPatch) -> None:
