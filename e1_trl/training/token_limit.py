@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transformers import TrainerCallback, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerState
+from trl import GRPOConfig
 
 PARTS = ("thinking/mean_tokens", "solution/mean_tokens")
 
@@ -23,10 +24,10 @@ def generated_tokens(history: Sequence[Mapping[str, Any]], rollouts: float) -> i
     return round(total)
 
 
-def rollouts_of_a_step(args: TrainingArguments) -> float:
+def rollouts_of_a_step(args: GRPOConfig) -> float:
     """New rollouts of an optimizer step, of all processes: fewer where steps repeat a generation."""
     rows = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-    return rows / getattr(args, "num_iterations", 1)
+    return rows / args.num_iterations
 
 
 class TokenLimit(TrainerCallback):
@@ -35,6 +36,6 @@ class TokenLimit(TrainerCallback):
     def __init__(self, tokens: int | None):
         self.tokens = tokens
 
-    def on_log(self, args: TrainingArguments, state: TrainerState, control: Any, **_: Any) -> None:
+    def on_log(self, args: GRPOConfig, state: TrainerState, control: Any, **_: Any) -> None:
         if self.tokens is not None and generated_tokens(state.log_history, rollouts_of_a_step(args)) >= self.tokens:
             control.should_training_stop = True

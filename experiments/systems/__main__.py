@@ -93,7 +93,7 @@ def asked(recipe: Path, model: Path, folder: Path, *split: str) -> list[Path]:
         return []
     longest = Schedule.parse("target", fields["target"]).largest
     for budget in THINKING:
-        said = fields["target_prompt"].strip().replace("{target}", str(min(budget + ANSWER_TOKENS, longest or budget)))
+        said = fields["target_prompt"].strip().replace("{target}", str(min(budget + ANSWER_TOKENS, longest)))
         options = ("--instruction", said, "--budgets", f"{budget}+{SOLUTION}", "--methods", FORCED_CLOSE, CUT)
         folders.append(evaluate(model, folder / f"asked-{'-'.join(split[1:])}{budget}", *options, *split))
     return folders

@@ -57,7 +57,10 @@ def leaderboard(rows: Sequence[Row]) -> str:
                 ", ".join(dict.fromkeys(row["commit"] for row in own)),
             )
         )
-    return table(("", "system", "area", "95% interval, or span of seeds", "no budget", "tokens", "commit"), lines)
+    header = ("", "system", "area", "95% interval, or span of seeds", "no budget", "tokens", "commit")
+    recipes = {file.stem for file in Path(__file__).parent.glob("*.yaml")}
+    finished = len(recipes & {row["system"] for row in rows})
+    return f"{table(header, lines)}\n{finished} of {len(recipes)} recipes have their row.\n"
 
 
 def accuracies(rows: Sequence[Row]) -> str:

@@ -113,6 +113,7 @@ def test_documents_are_made_of_the_rows(
     leaders = document.DOCUMENT.read_text().splitlines()
     assert leaders[4].startswith("| 1 | e1 | 80.0% | 75.0% to 85.0%, 2 seeds | 100.0% | 19 | first |")
     assert leaders[5].startswith("| 2 | base | 58.3% | ")
+    assert "\n1 of 25 recipes have their row.\n" in document.DOCUMENT.read_text()
     assert document.PICTURE.stat().st_size > 10_000 and "## Trainings" in document.TABLES.read_text()
 
 

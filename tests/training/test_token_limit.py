@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from transformers import TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerControl, TrainerState
+from trl import GRPOConfig
 
 from e1_trl.training.token_limit import TokenLimit, generated_tokens, rollouts_of_a_step
 
@@ -21,10 +22,9 @@ def test_every_step_since_the_last_logged_one_counts() -> None:
     assert generated_tokens([], 8) == 0
 
 
-def arguments(**own: Any) -> TrainingArguments:
-    return TrainingArguments(
-        output_dir="unused", use_cpu=True, per_device_train_batch_size=4, gradient_accumulation_steps=2, **own
-    )
+def arguments(iterations: int = 1) -> GRPOConfig:
+    sizes = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "num_generations": 2}
+    return GRPOConfig(output_dir="unused", use_cpu=True, bf16=False, num_iterations=iterations, **sizes)
 
 
 @pytest.mark.parametrize(("tokens", "ends"), [(281, False), (280, True), (None, False)])
@@ -36,6 +36,4 @@ def test_the_step_that_reaches_the_limit_is_the_last(tokens: int | None, ends: b
 
 
 def test_steps_that_repeat_a_generation_sample_nothing() -> None:
-    given = arguments()
-    given.num_iterations = 2
-    assert rollouts_of_a_step(given) == 4
+    assert rollouts_of_a_step(arguments(iterations=2)) == 4
