@@ -10,6 +10,7 @@ resumes; with more budgets, methods, samples or problems, it extends what is the
 model is loaded, and what loads one is imported when one is needed.
 """
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from e1_trl.evaluation.evaluate import EvaluationError, evaluate
 
     try:
-        evaluate(prepared)
+        evaluate(prepared, command=shlex.join(["e1", "eval", *argv]))
     except (StoreError, EvaluationError, OSError) as error:
         sys.exit(f"e1 eval: {error}")
 

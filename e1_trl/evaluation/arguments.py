@@ -88,6 +88,8 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
     )
     max_problems: int | None = field(default=None, metadata={"help": "Evaluate on the first problems only."})
 
+    page_problems: int = field(default=200, metadata={"help": "Problems shown whole on the report's page, at most."})
+
     samples: int | None = field(
         default=None,
         metadata={"help": "Samples per problem: k of avg@k, pass@k and maj@k; unset: the benchmark's, else 1."},
@@ -158,7 +160,7 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
             raise ValueError("--livecodebench needs --benchmark livecodebench")
         if len(self.livecodebench) != len(PAPERS_WINDOW):
             raise ValueError(f"livecodebench is {self.livecodebench}; it must be like {' '.join(PAPERS_WINDOW)}")
-        for name in ("samples", "max_problems", "concurrency", "tensor_parallel_size"):
+        for name in ("samples", "max_problems", "page_problems", "concurrency", "tensor_parallel_size"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 1 or more")
         if self.base_url is None and not self.request_seeds:

@@ -13,7 +13,7 @@ from e1_trl.evaluation.prepare import Prepared
 from e1_trl.evaluation.store import Store
 from e1_trl.evaluation.tabulate import tabulate
 from e1_trl.provenance import commit
-from e1_trl.report import document, samples
+from e1_trl.report import document, page, samples
 
 StartEngine = Callable[[Close, int], Engine]  # the close, and how many segments are stored
 
@@ -22,7 +22,7 @@ class EvaluationError(Exception):
     """An evaluation ended before its report; one line that says why, and what is stored."""
 
 
-def evaluate(prepared: Prepared, start: StartEngine | None = None) -> None:
+def evaluate(prepared: Prepared, start: StartEngine | None = None, command: str = "") -> None:
     """Reach the goals, beside those that the folder has reached, and report on all of them.
 
     An engine is started if anything is missing. Nobody else may evaluate into the folder until the report is written.
@@ -30,6 +30,7 @@ def evaluate(prepared: Prepared, start: StartEngine | None = None) -> None:
     Args:
         prepared: what is to be done.
         start: starts the engine, in place of the model's own.
+        command: what was called, for the report's page.
 
     Raises:
         StoreError: the folder belongs to another evaluation, is in use, or cannot be written to.
@@ -44,8 +45,11 @@ def evaluate(prepared: Prepared, start: StartEngine | None = None) -> None:
                 with prepared.grader as grader:
                     parts = tabulate(forest, store, prepared.alike)
                     samples.write(samples.graded(parts, forest.answers, grader, store), folder)
-            report = document.Report.of(samples.read(folder, samples.FIGURES))
+            answers = samples.read(folder, samples.FIGURES)
+            report = document.Report.of(answers)
             files = document.write(report, folder)
+            texts, problems = [(report.rows[0].model, folder)], prepared.arguments.page_problems
+            files.append(page.write(report, answers, texts, folder / "report.html", problems, command))
         except (KeyboardInterrupt, RuntimeError, ValueError, OSError) as error:
             why = " ".join(str(error).split()) or "interrupted"
             raise EvaluationError(

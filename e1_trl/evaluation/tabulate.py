@@ -42,7 +42,8 @@ def tabulate(forest: Forest, store: Store, alike: Mapping[str, Any]) -> Iterator
                     "sample": tree.sample_index,
                     "prompt": last_question(compose(problem.prompt, cell.request)),
                     "answers": problem.answers,
-                    "text": decode(completion.token_ids.tolist()),
+                    "thinking": decode(completion.parts[0]),
+                    "close": decode(completion.parts[1][: completion.close_tokens]),
                     "solution": decode(completion.graded_ids, skip_special_tokens=True),
                     "free_text": decode(completion.solution_ids, skip_special_tokens=True) if after_words else None,
                     "token_ids": np.asarray(completion.token_ids, dtype=np.int32),
@@ -51,6 +52,7 @@ def tabulate(forest: Forest, store: Store, alike: Mapping[str, Any]) -> Iterator
                     "thinking_tokens": completion.thinking_tokens,
                     "forced_tokens": completion.forced_tokens,
                     "solution_tokens": completion.solution_tokens,
+                    "closes_again": forest.setting.close.marker.text in decode(completion.solution_ids),
                 }
             )
         if len(rows) >= PART_ANSWERS or tokens >= PART_TOKENS:

@@ -10,6 +10,7 @@ nothing. To publish, name the report, and the rows that a document shows:
 """
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
@@ -30,14 +31,16 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--regrade", action="store_true", help="grade all answers anew, without sampling anything")
     parser.add_argument("--grading_time_limit", type=float, default=5.0, help="seconds after which grading is killed")
     parser.add_argument("--grading_workers", type=int, default=1, help="processes that grade")
+    parser.add_argument("--page_problems", type=int, default=200, help="problems shown whole on the page, at most")
+    parser.add_argument("--training", type=Path, help="output_dir of the run that made a model, to show on the page")
     arguments = parser.parse_args(argv)
     if (arguments.document is None) != (arguments.section is None):
         parser.error("--document and --section go together")
     return arguments
 
 
-def report(arguments: argparse.Namespace) -> None:
-    """Read, grade if asked to, and write.
+def report(arguments: argparse.Namespace, command: str) -> None:
+    """Read, grade if asked to, and write; `command` is what was called.
 
     Raises:
         StoreError, ValueError, OSError: one line about what is wrong.
@@ -45,8 +48,9 @@ def report(arguments: argparse.Namespace) -> None:
     # Libraries of seconds: not for reading the command line.
     from e1_trl.answers.arguments import GradingArguments
     from e1_trl.answers.kinds import make_grader
-    from e1_trl.report import document, samples
+    from e1_trl.report import document, page, samples
     from e1_trl.report.markdown import around_section, replace_section
+    from e1_trl.report.tables import accuracies
 
     if arguments.document is not None:
         around_section(arguments.document, arguments.section)  # raises before anything is written
@@ -55,12 +59,17 @@ def report(arguments: argparse.Namespace) -> None:
         grading = GradingArguments(grader=kind, grading_time_limit=arguments.grading_time_limit)
         with make_grader(grading, arguments.grading_workers) as grader:
             samples.regrade(folder, grader)
-    made = document.Report.of(samples.join([samples.read(folder, samples.FIGURES) for folder in arguments.folders]))
+    tables = [samples.read(folder, samples.FIGURES) for folder in arguments.folders]
+    answers = samples.join(tables)
+    made = document.Report.of(answers)
     shown = document.chosen(made.rows, arguments.rows) if arguments.rows else made.rows
     output = arguments.output or arguments.folders[0]
     files = document.write(made, output, arguments.name)
+    texts = [(str(own["model"].iloc[0]), folder) for own, folder in zip(tables, arguments.folders, strict=True)]
+    html = output / f"{arguments.name or 'report'}.html"
+    files.append(page.write(made, answers, texts, html, arguments.page_problems, command, arguments.training))
     if arguments.document is not None:
-        replace_section(arguments.document, arguments.section, document.accuracies(shown))
+        replace_section(arguments.document, arguments.section, accuracies(shown).markdown)
     document.show(made.rows)
     print(f"wrote {', '.join(file.name for file in files)} to {output}")
 
@@ -68,7 +77,7 @@ def report(arguments: argparse.Namespace) -> None:
 def main(argv: list[str] | None = None) -> None:
     arguments = parse(argv)
     try:
-        report(arguments)
+        report(arguments, shlex.join(["e1", "report", *(sys.argv[1:] if argv is None else argv)]))
     except (StoreError, ValueError, OSError) as error:
         sys.exit(f"e1 report: {error}")
 

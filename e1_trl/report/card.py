@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from e1_trl.atomic import StoreError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from e1_trl.checkpoints.budget_file import Point
     from e1_trl.report.document import Report
 
@@ -46,37 +48,40 @@ def card(arguments: argparse.Namespace) -> None:
     from e1_trl.checkpoints import hub, model_card
     from e1_trl.checkpoints.budget_file import FILE, Trained
     from e1_trl.checkpoints.origin import Origin
-    from e1_trl.report import document
+    from e1_trl.report import document, page
 
     folder, name = arguments.checkpoint, arguments.name or arguments.push or str(arguments.checkpoint)
     trained, _ = Trained.read(folder / FILE), Origin.read(folder)  # which raise before anything is written
-    reports = measured(folder, arguments.results, name)
+    measured = check(folder, arguments.results, name)
     if arguments.push:
         hub.check_weights(folder, arguments.push, arguments.revision)
-    if reports:
+    if measured:
+        reports = {benchmark: document.Report.of(answers) for benchmark, (_, answers) in measured.items()}
         curve = tuple(point for report in reports.values() for point in points(report))
         replace(trained, curve=curve).write(folder)
         model_card.remove_measured(folder)
-        for benchmark, report in reports.items():
-            document.write(report, folder / model_card.DETAILS, Path(f"{model_card.RESULTS}{benchmark}").name)
+        for benchmark, (result, answers) in measured.items():
+            file = folder / f"{model_card.RESULTS}{benchmark}.html"
+            document.write(reports[benchmark], file.parent, file.stem)
+            page.write(reports[benchmark], answers, [(name, result)], file)
     model_card.write(folder, name, arguments.revision)
     print(f"wrote {folder / model_card.README}")
     if arguments.push:
         print(f"uploaded it: {hub.push(folder, arguments.push, arguments.revision, card_only=True)}")
 
 
-def measured(folder: Path, results: Sequence[Path], name: str) -> "dict[str, Report]":
-    """The report of each evaluation, by benchmark, of the model called so.
+def check(folder: Path, results: Sequence[Path], name: str) -> "dict[str, tuple[Path, pd.DataFrame]]":
+    """Each evaluation and its answers, by benchmark, of the model called so.
 
     Raises:
         ValueError: an evaluation is of other weights, or two are on one benchmark.
         StoreError: one is not finished.
     """
     from e1_trl.checkpoints.checkpoint import Checkpoint
-    from e1_trl.report import document, samples
+    from e1_trl.report import samples
 
     own = Checkpoint.find(str(folder), None).fingerprint()
-    reports: dict[str, Report] = {}
+    found: dict[str, tuple[Path, pd.DataFrame]] = {}
     for result in results:
         answers = samples.read(result, samples.FIGURES)
         run = json.loads((result / "run.json").read_text())
@@ -85,12 +90,11 @@ def measured(folder: Path, results: Sequence[Path], name: str) -> "dict[str, Rep
                 f"{result} is not an evaluation of the weights in {folder}: it is of {run['model']}, and they are "
                 f"{own}; evaluate that folder itself"
             )
-        report = document.Report.of(answers.assign(model=name))
-        benchmark = report.rows[0].benchmark
-        if benchmark in reports:
+        benchmark = str(answers["benchmark"].iloc[0])
+        if benchmark in found:
             raise ValueError(f"{result} is a second evaluation on {benchmark}; name one of them")
-        reports[benchmark] = report
-    return reports
+        found[benchmark] = (result, answers.assign(model=name))
+    return found
 
 
 def points(report: "Report") -> "list[Point]":

@@ -5,23 +5,25 @@ Says what `rows` computed, and computes nothing.
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.markdown import Markdown
 
+from e1_trl.answers.kinds import kind_of
 from e1_trl.atomic import write_atomically
 from e1_trl.provenance import Provenance
-from e1_trl.report import conditions, pictures
+from e1_trl.report import conditions, pictures, tables
 from e1_trl.report.conditions import Shared
 from e1_trl.report.differences import Alike, Difference, differences
-from e1_trl.report.markdown import table
 from e1_trl.report.rows import REFERENCE, Line, Row, lines, summarize
+from e1_trl.report.stopping import Stopping, stopping
+from e1_trl.report.tables import Table
 
 WIDTH = 140  # of the table where it goes into a file
 PICTURES = {
@@ -37,28 +39,13 @@ INTRODUCTION = (
 LEFT_OUT = (
     "**Problems were left out**, because their prompts are longer than max_prompt_length: no accuracy counts them.\n"
 )
-OF_MATHEMATICS = (
-    "Unevaluated: arithmetic where a number is asked for. Unparseable: no answer that can be read. Censored: cut off "
-    "or ended before an answer. Unboxed: read without a box, after the text that s1 forces; rows of boxes only do not "
-    "count these as right.\n"
-)
-OF_PROGRAMS = (
-    "A program is right that passes all tests; of others, the first test that fails decides. Censored: cut off or "
-    "ended before there was a program. No program: none stood there all the same. Ungraded: the grader failed, which "
-    "counts as not right.\n"
-)
-NO_MAJORITY = "There is no majority of programs: two that are right need not be the same.\n"
+NO_MAJORITY = "There is no majority of programs: two that are right need not be the same."
 AT_THE_SAME_BUDGET = (
-    "Paired differences of accuracy, in points. The same budget is not the same number of tokens: both are given.\n"
+    "Paired differences of accuracy, in points. The same budget is not the same number of tokens: both are given."
 )
 AT_THE_SAME_TOKENS = (
     "Paired differences of accuracy, in points, to separate budgeting where it would use as many tokens: on the line "
-    "through its rows, over the logarithm of the tokens. Rows beyond that line are left out.\n"
-)
-OVER_ALL_BUDGETS = (
-    "Area: the mean accuracy over the logarithm of the budget. Per doubling: points of accuracy gained with each "
-    "doubling of the tokens used, by least squares, where three budgets or more used different numbers, from one to "
-    "its double at least.\n"
+    "through its rows, over the logarithm of the tokens. Rows beyond that line are left out."
 )
 
 
@@ -71,6 +58,7 @@ class Report:
     rows: list[Row]
     differences: list[Difference]
     lines: list[Line]
+    stopping: list[Stopping]
 
     @classmethod
     def of(cls, answers: pd.DataFrame) -> "Report":
@@ -82,6 +70,7 @@ class Report:
             rows=[each.row for each in measured],
             differences=differences(measured),
             lines=lines(measured),
+            stopping=stopping(answers, votes=kind_of(str(answers["grader"].iloc[0])).votes),
         )
 
 
@@ -93,10 +82,7 @@ def write(report: Report, folder: Path, name: str | None = None) -> list[Path]:
         StoreError: they cannot be written, as on a full disk.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    figures = {"tokens": pictures.over_tokens(report.rows)}
-    if any(row.method == REFERENCE for row in report.rows):
-        budget, allocation = pictures.over_budget({"": report.rows}), pictures.allocation(report.rows)
-        figures = {"budget": budget, **figures, "allocation": allocation}
+    figures = curves(report)
     images = {picture: f"{f'{name}-' if name else ''}{picture}.png" for picture in figures}
     texts = {
         f"{name or 'report'}.md": as_markdown(report, images),
@@ -109,9 +95,18 @@ def write(report: Report, folder: Path, name: str | None = None) -> list[Path]:
     return [folder / file for file in (*texts, *images.values())]
 
 
+def curves(report: Report) -> dict[str, Figure]:
+    """The pictures of a report, by the names of `PICTURES`."""
+    figures = {"tokens": pictures.over_tokens(report.rows)}
+    if any(row.method == REFERENCE for row in report.rows):
+        budget, allocation = pictures.over_budget({"": report.rows}), pictures.allocation(report.rows)
+        figures = {"budget": budget, **figures, "allocation": allocation}
+    return figures
+
+
 def show(rows: Sequence[Row]) -> None:
     """Print the table of rows, at full width where it goes into a file."""
-    text = f"**{rows[0].benchmark}**: {size(rows)}\n\n{accuracies(rows)}"
+    text = f"**{rows[0].benchmark}**: {size(rows)}\n\n{tables.accuracies(rows).markdown}"
     Console(width=None if sys.stdout.isatty() else WIDTH).print(Markdown(text))
 
 
@@ -137,137 +132,51 @@ def chosen(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
 
 def as_markdown(report: Report, images: dict[str, str]) -> str:
     """The report: all tables, and the pictures by the names of their files."""
+    rows = report.rows
+    first, *others = tables_of(report)
+    parts = [
+        f"# {title(rows)}\n",
+        f"{size(rows)}. {INTRODUCTION}",
+        *([LEFT_OUT] if any(row.left_out for row in rows) else []),
+        f"{made(report)}\n",
+        conditions.as_markdown(report.conditions),
+        first.markdown,
+        *(f"![{PICTURES[picture]}]({image})\n" for picture, image in images.items()),
+    ]
+    for each in others:
+        parts += [f"## {each.title}\n", *([f"{each.text}\n"] if each.text else []), each.markdown]
+    return "\n".join(parts)
+
+
+def tables_of(report: Report) -> list[Table]:
+    """All tables of a report, the accuracies first."""
     rows, programs = report.rows, bool(report.rows[0].faults)
-    commits, graders = (dict.fromkeys(getattr(row, name) for row in rows) for name in ("commit", "graded_by"))
     methods = [each for each in report.differences if each.model == each.minus_model]
     at_budget, at_tokens = ([each for each in methods if each.alike is alike] for alike in Alike)
     models = [each for each in report.differences if each.model != each.minus_model]
-    parts = [
-        f"# {', '.join(pictures.models_of(rows))} on {rows[0].benchmark}\n",
-        f"{size(rows)}. {INTRODUCTION}",
-        *([LEFT_OUT] if any(row.left_out for row in rows) else []),
-        f"Made at {report.provenance}. Sampled at {' and '.join(commits)}; graded by {' and '.join(graders)}.\n",
-        conditions.as_markdown(report.conditions),
-        accuracies(rows),
-        *(f"![{PICTURES[picture]}]({image})\n" for picture, image in images.items()),
-        "## Outcomes\n",
-        OF_PROGRAMS if programs else OF_MATHEMATICS,
-        outcomes(rows),
-    ]
+    found = [tables.accuracies(rows), tables.outcomes(rows)]
     if any(row.samples > 1 for row in rows):
-        parts += ["## Several samples\n", *([NO_MAJORITY] if programs else []), several_samples(rows)]
-    for title, explanation, found in (
+        found.append(tables.several_samples(rows, NO_MAJORITY if programs else ""))
+    for title, text, pairs in (
         ("Methods against separate budgeting, at the same budget", AT_THE_SAME_BUDGET, at_budget),
         ("Methods against separate budgeting, at the same tokens used", AT_THE_SAME_TOKENS, at_tokens),
         ("Models against each other", AT_THE_SAME_BUDGET, models),
     ):
-        if found:
-            parts += [f"## {title}\n", explanation, paired(found)]
+        if pairs:
+            found.append(tables.paired(pairs, title, text))
     if report.lines:
-        parts += ["## Over all budgets\n", OVER_ALL_BUDGETS, areas(report.lines)]
-    return "\n".join(parts)
+        found.append(tables.areas(report.lines))
+    if report.stopping:
+        found += [tables.needs(report.stopping), tables.rules(report.stopping)]
+    return found
 
 
-Column = tuple[str, Callable[[Any], str]]  # its header, and what it says of a row, a difference or a line
-NAMED: list[Column] = [
-    ("model", lambda row: row.model),
-    ("method", lambda row: row.method),
-    ("budget", lambda row: str(row.budget)),
-]
+def title(rows: Sequence[Row]) -> str:
+    """Which models, and on what."""
+    return f"{', '.join(pictures.models_of(rows))} on {rows[0].benchmark}"
 
 
-def _table(records: Sequence[Any], columns: Sequence[Column]) -> str:
-    return table([header for header, _ in columns], ([text(each) for _, text in columns] for each in records))
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"
-
-
-def _points(value: float) -> str:
-    return f"{100 * value:+.1f}"
-
-
-def _interval(of: Any, text: Callable[[float], str] = _share) -> str:
-    return f"{text(of.ci_low)} – {text(of.ci_high)}"
-
-
-def accuracies(rows: Sequence[Row]) -> str:
-    """The rows as a Markdown table."""
-    columns: list[Column] = [
-        *NAMED[:2],
-        ("budget", lambda row: f"{row.budget}{f', {row.response_limit} at most' if row.response_limit else ''}"),
-        ("accuracy", lambda row: _share(row.accuracy)),
-        ("95% interval", _interval),
-        ("tokens", lambda row: f"{row.mean_tokens:.1f}"),
-        ("thinking", lambda row: f"{row.mean_thinking_tokens:.1f}"),
-        ("solution", lambda row: f"{row.mean_solution_tokens:.1f}"),
-        ("forced tokens", lambda row: f"{row.mean_forced_tokens:.1f}"),
-        ("forced", lambda row: f"{row.forced_ratio:.0%}"),
-        ("cut off", lambda row: f"{row.truncated_ratio:.0%}"),
-    ]
-    if any(row.left_out for row in rows):
-        columns.append(("left out", lambda row: str(row.left_out)))
-    return _table(rows, columns)
-
-
-def outcomes(rows: Sequence[Row]) -> str:
-    """What became of the answers, as a Markdown table."""
-
-    def shares(row: Row) -> dict[str, float | None]:
-        own = {"unevaluated": row.unevaluated, "unparseable": row.unparseable}
-        return {
-            "right": row.accuracy,
-            "wrong": row.wrong,
-            **({name.replace("_", " "): share for name, share in row.faults.items()} or own),
-            "censored": row.censored,
-            "truncated": row.truncated_ratio,
-            **({} if row.faults else {"unboxed": row.unboxed}),
-            "right if forced": row.accuracy_forced,
-            "right if closed": row.accuracy_closed,
-        }
-
-    columns = [(name, lambda row, name=name: _share(shares(row)[name])) for name in shares(rows[0])]
-    return _table(rows, [*NAMED, *columns])
-
-
-def several_samples(rows: Sequence[Row]) -> str:
-    """pass@k and maj@k as a Markdown table; of programs there is no maj@k."""
-    ks = sorted({k for row in rows for k in row.pass_at_k if k != "1"}, key=int)
-
-    def pass_at(k: str) -> Column:
-        return f"pass@{k}", lambda row: _share(row.pass_at_k.get(k))
-
-    columns = [*NAMED, ("k", lambda row: str(row.samples)), *map(pass_at, ks)]
-    if all(row.maj_at_k is not None for row in rows):
-        columns.append(("maj@k", lambda row: _share(row.maj_at_k)))
-    return _table(rows, columns)
-
-
-def paired(found: Sequence[Difference]) -> str:
-    """Differences of accuracy as a Markdown table, with what else is not alike where anything is."""
-    columns: list[Column] = [
-        ("of", lambda each: f"{each.model}, {each.method}"),
-        ("minus", lambda each: f"{each.minus_model}, {each.minus_method}"),
-        ("budget", lambda each: str(each.budget)),
-        ("tokens", lambda each: f"{each.mean_tokens:.1f}"),
-        ("minus", lambda each: f"{each.minus_mean_tokens:.1f}"),
-        ("difference", lambda each: _points(each.difference)),
-        ("95% interval", lambda each: _interval(each, _points)),
-    ]
-    if any(each.unlike for each in found):
-        columns.append(("not alike", lambda each: ", ".join(each.unlike).replace("_", " ")))
-    return _table(found, columns)
-
-
-def areas(found: Sequence[Line]) -> str:
-    """Areas and fits as a Markdown table."""
-    columns: list[Column] = [
-        *NAMED[:2],
-        ("area", lambda line: _share(line.area)),
-        ("95% interval", _interval),
-        ("per doubling", lambda line: _points(line.fit.per_doubling) if line.fit else ""),
-        ("95% interval", lambda line: _interval(line.fit, _points) if line.fit else ""),
-        ("R²", lambda line: f"{line.fit.r_squared:.2f}" if line.fit else ""),
-    ]
-    return _table(found, columns)
+def made(report: Report) -> str:
+    """By what it was made, sampled and graded."""
+    commits, graders = (dict.fromkeys(getattr(row, name) for row in report.rows) for name in ("commit", "graded_by"))
+    return f"Made at {report.provenance}. Sampled at {' and '.join(commits)}; graded by {' and '.join(graders)}."

@@ -4,8 +4,10 @@ Each function returns a figure; `save` writes one. Shaded bands and bars are 95%
 """
 
 from collections.abc import Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
@@ -27,6 +29,14 @@ def save(figure: Figure, file: Path) -> None:
         StoreError: it cannot be written.
     """
     write_atomically(file, lambda path: figure.savefig(path, dpi=150, format="png"))
+
+
+def as_svg(figure: Figure) -> str:
+    """A figure as SVG for the inside of a page, its text as text; the same bytes for the same figure."""
+    file = StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "e1", "font.family": "sans-serif"}):
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    return file.getvalue()[file.getvalue().index("<svg") :]
 
 
 def models_of(rows: Sequence[Row]) -> list[str]:

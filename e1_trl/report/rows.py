@@ -21,6 +21,7 @@ from e1_trl.rollout import ThinkingEnd
 REFERENCE = "separate"  # the method that others are compared with
 MIXED = "mixed"  # separate budgeting whose thinking is another model's
 BOXES_ONLY = "boxes only"  # after the name of a method: its answers that were read without a box are none
+CENSORED = "censored"  # cut off or ended before there was an answer
 
 
 @dataclass(frozen=True)
@@ -131,14 +132,19 @@ def _boxes_only(answers: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def became(answers: pd.DataFrame) -> "pd.Series[Any]":
+    """What became of each answer: its outcome, or `CENSORED`."""
+    unanswered = answers["outcome"].isin([Outcome.UNBOXED, Outcome.NO_PROGRAM])
+    cut = answers["truncated"] | answers["thinking_end"].isin([ThinkingEnd.EOS, ThinkingEnd.CUT])
+    return answers["outcome"].mask(unanswered & cut, CENSORED)
+
+
 def _measure(answers: pd.DataFrame) -> Measured:
     answers = answers.sort_values(["problem", "sample"])
-    first, outcome, end = answers.iloc[0], answers["outcome"], answers["thinking_end"]
+    first, outcome, end = answers.iloc[0], became(answers), answers["thinking_end"]
     kind, conditions, budget = kind_of(first["grader"]), Conditions.from_text(first["conditions"]), budget_of(first)
     right, closed, forced = outcome == Outcome.CORRECT, end == ThinkingEnd.CLOSED, end == ThinkingEnd.FORCED
-    unanswered = outcome.isin([Outcome.UNBOXED, Outcome.NO_PROGRAM])
-    censored = unanswered & (answers["truncated"] | end.isin([ThinkingEnd.EOS, ThinkingEnd.CUT]))
-    other = ~censored & ~outcome.isin([Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED])
+    other = ~outcome.isin([Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED, CENSORED])
     tokens = answers["thinking_tokens"] + answers["solution_tokens"]
     problems = answers["problem"].nunique()
     samples = len(answers) // problems
@@ -176,12 +182,12 @@ def _measure(answers: pd.DataFrame) -> Measured:
         wrong=_mean(outcome == Outcome.WRONG),
         unevaluated=_mean(outcome == Outcome.UNEVALUATED),
         unparseable=0.0 if kind.faults else _mean(other),
-        censored=_mean(censored),
+        censored=_mean(outcome == CENSORED),
         unboxed=_mean(answers["unboxed"]),
         seed=int(first["seed"]),
         commit=first["commit"],
         graded_by=first["graded_by"],
-        faults={str(fault): _mean(other & (outcome == fault)) for fault in kind.faults},
+        faults={str(fault): _mean(outcome == fault) for fault in kind.faults},
     )
     asked = [
         (*place, *accepted) for *place, accepted in answers[["problem", "sample", "answers"]].itertuples(index=False)

@@ -43,8 +43,10 @@ ASKED = [
 ]
 TEXTS = [
     pa.field("prompt", pa.string(), nullable=False),
-    pa.field("text", pa.string(), nullable=False),  # the whole completion
-    pa.field("solution", pa.string(), nullable=False),  # what of it is graded
+    # The completion in three parts: the thinking, what was forced to close it, and the solution, which is graded.
+    pa.field("thinking", pa.string(), nullable=False),
+    pa.field("close", pa.string(), nullable=False),
+    pa.field("solution", pa.string(), nullable=False),
     pa.field("free_text", pa.string()),  # where an answer is read without a box, if the solution has none
     pa.field("token_ids", pa.list_(pa.int32()), nullable=False),  # of the whole completion
 ]
@@ -54,6 +56,7 @@ SPENT = [
     pa.field("thinking_tokens", pa.int32(), nullable=False),
     pa.field("forced_tokens", pa.int32(), nullable=False),
     pa.field("solution_tokens", pa.int32(), nullable=False),
+    pa.field("closes_again", pa.bool_(), nullable=False),  # the solution holds the marker
 ]
 GRADED = [
     pa.field("outcome", pa.string(), nullable=False),  # an Outcome
@@ -67,8 +70,10 @@ FIGURES = [field.name for field in (*ASKED, *SPENT, *GRADED)]  # all that statis
 ROW = ["model", "benchmark", "method", "thinking_budget", "solution_budget"]  # what a row of a report has its own of
 
 
-def read(folder: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """The answers of a finished evaluation, or some of their columns (`FIGURES` is a small part of the bytes).
+def read(
+    folder: Path, columns: Sequence[str] | None = None, where: Sequence[tuple[str, str, Any]] | None = None
+) -> pd.DataFrame:
+    """The answers of a finished evaluation, or some of their columns (`FIGURES` is a small part of the bytes), or rows.
 
     Raises:
         StoreError: there are none, they cannot be read, or another version wrote them in another layout.
@@ -82,7 +87,7 @@ def read(folder: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
                 f"{file} has the layout of another version of e1_trl, which differs in {other}; the `e1 eval` that "
                 "made it makes it anew, and samples nothing; or report on it with that version"
             )
-        table = pq.read_table(file, columns=columns, schema=SCHEMA, page_checksum_verification=True)
+        table = pq.read_table(file, columns=columns, filters=where, schema=SCHEMA, page_checksum_verification=True)
     except FileNotFoundError as error:
         raise StoreError(f"there is no {file}: run the evaluation into {folder} again, it resumes") from error
     except (OSError, pa.ArrowException) as error:

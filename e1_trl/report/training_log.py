@@ -88,6 +88,35 @@ class TrainingLog:
         return figure
 
 
+def rollouts(run: Path, steps: int, each: int) -> list[tuple[int, list[dict[str, str]]]]:
+    """The rollouts that a run with `log_completions` has kept: of so many of its steps, the first and last among them.
+
+    Raises:
+        ValueError: another version logged them.
+    """
+    files = sorted((run / "completions").glob("completions_*.parquet"))
+    shown = dict.fromkeys(round(i * (len(files) - 1) / max(1, steps - 1)) for i in range(steps)) if files else ()
+    return [_rollouts(files[i], each) for i in shown]
+
+
+def _rollouts(file: Path, count: int) -> tuple[int, list[dict[str, str]]]:
+    import pandas as pd
+
+    table = pd.read_parquet(file)
+    if "parts" not in table:
+        raise ValueError(f"{file} has no column parts: another version of e1_trl logged it")
+    found = [
+        {
+            "prompt": row.prompt if isinstance(row.prompt, str) else "\n".join(turn["content"] for turn in row.prompt),
+            "facts": f"thinking {row.thinking_end} after {row.thinking_tokens} tokens, solution of "
+            f"{row.solution_tokens}{' and cut' * row.solution_truncated}, advantage {row.advantage:+.2f}",
+            **dict(zip(("thinking", "close", "solution"), row.parts, strict=True)),
+        }
+        for row in table.head(count).itertuples()
+    ]
+    return int(table["step"].iloc[0]), found
+
+
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Read the command line, `sys.argv` if `argv` is None."""
     parser = argparse.ArgumentParser(prog="e1 curve", description="Draw how a training went.")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from e1_trl.atomic import StoreError, write_atomically
 from e1_trl.provenance import Provenance
-from e1_trl.report import document, pictures, samples
+from e1_trl.report import pictures, samples, tables
 from e1_trl.report.differences import between
 from e1_trl.report.markdown import around_section, replace_section, table
 from e1_trl.report.rows import REFERENCE, Row, summarize
@@ -88,8 +88,8 @@ def report(output: Path, prose: Path) -> None:
             for difference in between([*measured[model], *measured[minus]], model, minus)
         ]
         comparisons[name] = {"rows": list(map(asdict, panels[name])), "differences": list(map(asdict, differences))}
-        text += f"\n## {name.replace('_', ' ').capitalize()}\n\n{document.accuracies(panels[name])}"
-        text += f"\nPaired differences of accuracy, in points:\n\n{document.paired(differences)}"
+        text += f"\n## {name.replace('_', ' ').capitalize()}\n\n{tables.accuracies(panels[name]).markdown}"
+        text += f"\nPaired differences of accuracy, in points:\n\n{tables.paired(differences).markdown}"
     content = {
         "provenance": asdict(made),
         "trainings": {name: asdict(each) for name, each in trained.items()},

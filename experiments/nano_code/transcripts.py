@@ -37,7 +37,7 @@ def forced(answers: pd.DataFrame) -> dict[int, tuple[int, int]]:
     """Of forced answers the right ones and all, by the steps that were missing."""
     counts: Counter[tuple[int, bool]] = Counter()
     for row in answers.itertuples():
-        lacking = min(MOST, missing(row.prompt, row.text.split("</think>")[0]))
+        lacking = min(MOST, missing(row.prompt, row.thinking))
         counts[lacking, row.outcome == Outcome.CORRECT] += 1
     return {count: (counts[count, True], counts[count, True] + counts[count, False]) for count in range(MOST + 1)}
 

@@ -1,0 +1,353 @@
+"use strict";
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const at = (id) => document.getElementById(id);
+const SYMBOLS = { correct: "✓", wrong: "✗", censored: "✂", unevaluated: "=", unparseable: "?", unboxed: "∅", no_program: "∅" };
+const symbol = (became) => SYMBOLS[became] ?? "!";
+const shade = (became) => (became === "correct" ? "right" : became === "wrong" ? "wrong" : "other");
+const words = (name) => (name === "correct" ? "right" : name.replaceAll("_", " "));
+
+/* What a model has written is text, and only ever put into text nodes. What cannot be seen, or turns text around, is
+   named. */
+const STRANGE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]/gu;
+function write(element, text, kind) {
+  const part = element.appendChild(document.createElement("span"));
+  part.className = kind ?? "";
+  let end = 0;
+  const plain = text.replaceAll("\r\n", "\n");
+  for (const found of plain.matchAll(STRANGE)) {
+    part.append(plain.slice(end, found.index));
+    const named = part.appendChild(document.createElement("span"));
+    named.className = "strange";
+    named.textContent = `⟨U+${found[0].codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
+    end = found.index + found[0].length;
+  }
+  part.append(plain.slice(end));
+}
+
+function make(tag, parent, text, kind) {
+  const element = parent.appendChild(document.createElement(tag));
+  if (text !== undefined) write(element, String(text));
+  if (kind) element.className = kind;
+  return element;
+}
+
+async function inflate(base64) {
+  const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+/* Tables: a click on a column's name sorts by it. */
+function value(row, column) {
+  const text = row.cells[column].textContent;
+  const number = parseFloat(text);
+  return Number.isNaN(number) ? text : number;
+}
+function compare(one, other) {
+  if (typeof one === typeof other) return one < other ? -1 : one > other ? 1 : 0;
+  return typeof one === "number" ? 1 : -1;
+}
+for (const table of document.querySelectorAll("table.sortable")) {
+  [...table.tHead.rows[0].cells].forEach((header, column) => {
+    header.firstChild.addEventListener("click", () => {
+      const falling = header.getAttribute("aria-sort") !== "descending";
+      for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+      header.setAttribute("aria-sort", falling ? "descending" : "ascending");
+      const rows = [...table.tBodies[0].rows];
+      rows.sort((one, other) => (falling ? -1 : 1) * compare(value(one, column), value(other, column)));
+      table.tBodies[0].append(...rows);
+    });
+  });
+}
+at("copy")?.addEventListener("click", async () => {
+  try {
+    await navigator.clipboard.writeText(at("copy").dataset.command);
+    at("copied").textContent = "copied";
+  } catch {
+    at("copied").textContent = at("copy").dataset.command; // no clipboard here: to be selected
+  }
+});
+
+/* Problems. `place` is all that a person has chosen, and is the page's address. */
+const NO_METHOD = "unconstrained";
+const methods = [...new Set(data.cells.map((cell) => cell.method))].filter((name) => name !== NO_METHOD);
+if (!methods.length && data.cells.length) methods.push(NO_METHOD);
+const place = { item: 0, cell: 0, method: methods[0], model: "", filter: "all" };
+let visible = [];
+
+const columns = (method = place.method) =>
+  data.cells.map((cell, index) => ({ ...cell, index })).filter((cell) => cell.method === method || cell.method === NO_METHOD)
+    .sort((one, other) => (one.thinking ?? Infinity) - (other.thinking ?? Infinity));
+const models = () => data.models.map((_, index) => index).filter((i) => !place.model || data.models[i] === place.model);
+const became = (item, model, cell) => data.outcomes[parseInt(item.became[model][cell], 36)];
+const isRight = (item, model, cell) => became(item, model, cell) === "correct";
+const forced = (item, model, cell) => item.forced[model][cell] !== "-";
+const escapes = (item, model, cell) => item.forced[model][cell] === "e";
+
+/* Of one model's answers to an item, in the order of their budgets. */
+const FILTERS = {
+  all: ["all problems", () => true],
+  forced: ["right only when forced", (item, m, cells) => cells.some((c) => isRight(item, m, c) && forced(item, m, c)) &&
+    !cells.some((c) => isRight(item, m, c) && !forced(item, m, c))],
+  never: ["wrong at every budget", (item, m, cells) => cells.length && !cells.some((c) => isRight(item, m, c))],
+  lost: ["right at a budget, wrong at a larger one", (item, m, cells) => cells.some((c, i) => isRight(item, m, c) &&
+    cells.slice(i + 1).some((later) => !isRight(item, m, later)))],
+  escapes: ["a forced solution goes on thinking", (item, m, cells) => cells.some((c) => escapes(item, m, c))],
+  differ: ["models differ", (item, m, cells) => cells.some((c) => data.models.some((_, other) =>
+    became(item, other, c) && isRight(item, other, c) !== isRight(item, m, c)))],
+};
+
+function option(select, text, key) {
+  const element = make("option", select, text);
+  element.value = key;
+}
+function title(item) {
+  return `${item.problem}${data.samples ? `/${item.sample}` : ""}`;
+}
+
+function drawGrid() {
+  const cells = columns();
+  const [head, body] = [at("grid").tHead, at("grid").tBodies[0]];
+  head.replaceChildren();
+  body.replaceChildren();
+  const [top, under] = [make("tr", head), make("tr", head)];
+  make("td", top);
+  make("td", under);
+  for (const model of models()) {
+    const name = make("th", top, data.models[model]);
+    name.colSpan = cells.length;
+    name.scope = "colgroup";
+    for (const cell of cells) {
+      const column = make("th", under, cell.method === NO_METHOD ? "∞" : (cell.thinking ?? cell.budget));
+      column.title = `${cell.method} ${cell.budget}`;
+      column.scope = "col";
+    }
+  }
+  visible = data.items.map((_, index) => index).filter((index) => models().some((model) => {
+    const given = cells.map((cell) => cell.index).filter((cell) => became(data.items[index], model, cell));
+    return FILTERS[place.filter][1](data.items[index], model, given);
+  }));
+  at("count").textContent = `${visible.length} of ${data.items.length}`;
+  for (const index of visible) {
+    const item = data.items[index];
+    const row = make("tr", body);
+    row.dataset.item = index;
+    make("th", row, title(item)).scope = "row";
+    for (const model of models()) {
+      cells.forEach((cell, i) => {
+        const box = make("td", row, undefined, i ? "" : "first");
+        const found = became(item, model, cell.index);
+        if (!found) return;
+        const button = make("button", box, symbol(found), shade(found));
+        button.type = "button";
+        button.tabIndex = -1;
+        Object.assign(button.dataset, { item: index, cell: cell.index, model });
+        button.setAttribute("aria-label", `${title(item)}, ${data.models[model]}, ${cell.budget}: ${words(found)}`);
+      });
+    }
+  }
+}
+
+function mark() {
+  for (const old of at("grid").querySelectorAll(".here")) old.classList.remove("here");
+  for (const old of at("grid").querySelectorAll("[aria-current]")) {
+    old.removeAttribute("aria-current");
+    old.tabIndex = -1;
+  }
+  const row = at("grid").querySelector(`tr[data-item="${place.item}"]`);
+  row?.classList.add("here");
+  for (const button of row?.querySelectorAll(`[data-cell="${place.cell}"]`) ?? []) {
+    button.setAttribute("aria-current", "true");
+    button.tabIndex = 0;
+  }
+  row?.scrollIntoView({ block: "nearest" });
+}
+
+let drawn = 0;
+async function drawProblem() {
+  const turn = ++drawn;
+  const item = data.items[place.item];
+  const cells = columns();
+  const cell = data.cells[place.cell];
+  at("problem-title").replaceChildren();
+  write(at("problem-title"), `Problem ${title(item)} `);
+  write(at("problem-title"), item.id ?? "", "dim");
+  at("budget").max = cells.length - 1;
+  at("budget").value = cells.findIndex((other) => other.index === place.cell);
+  const name = `${cell.method} ${cell.budget}`;
+  at("budget").setAttribute("aria-valuetext", name);
+  at("budget-name").textContent = name;
+  const texts = await inflate(data.texts[place.item]);
+  if (turn !== drawn) return; // another one was asked for meanwhile
+  at("question").replaceChildren();
+  write(at("question"), texts.question);
+  at("accepted").replaceChildren();
+  write(at("accepted"), texts.accepted.length ? `Accepted: ${texts.accepted.join(" or ")}` : "");
+  at("models").replaceChildren();
+  for (const model of models()) drawAnswer(item, model, texts.models[model]);
+  const thoughts = [...at("models").querySelectorAll(".thought")];
+  for (const thought of thoughts) {
+    thought.addEventListener("scroll", () => {
+      const share = thought.scrollTop / Math.max(1, thought.scrollHeight - thought.clientHeight);
+      for (const other of thoughts) {
+        const top = Math.round(share * (other.scrollHeight - other.clientHeight));
+        if (other !== thought && thought.matches(":hover, :focus")) other.scrollTop = top;
+      }
+    });
+  }
+}
+
+function drawAnswer(item, model, own) {
+  const panel = make("section", at("models"));
+  const heading = make("h3", panel, `${data.models[model]} `);
+  const answer = own.answers[place.cell];
+  if (!answer) {
+    make("p", panel, "No answer at this budget.", "facts");
+    return;
+  }
+  const found = became(item, model, place.cell);
+  make("span", heading, `${symbol(found)} ${words(found)}`, `badge ${shade(found)}`);
+  const end = { closed: "closed by itself", forced: "closed by force", eos: "ended without an answer", cut: "cut" }[answer.end];
+  const facts = [`${answer.thinking} tokens of thinking, ${end}`, `${answer.spent} of solution${answer.cut ? ", cut off" : ""}`];
+  if (answer.read !== null) facts.push(`read: ${answer.read}`);
+  make("p", panel, facts.join(" · "), "facts");
+  const thought = make("pre", panel, undefined, "thought");
+  thought.tabIndex = 0;
+  thought.setAttribute("aria-label", `Thought of ${data.models[model]}`);
+  const text = answer.own ?? own.thought;
+  const cut = answer.own === null ? answer.length : text.length;
+  write(thought, text.slice(0, cut));
+  if (answer.length > text.length) write(thought, ` … ${answer.length - text.length} characters more`, "strange");
+  if (answer.close) write(thought, `‖${answer.close}‖`, "close");
+  if (cut < text.length) write(thought, text.slice(cut), "beyond");
+  if (own.length > own.thought.length && answer.own === null && cut < own.length) {
+    write(thought, ` … ${own.length - Math.max(cut, own.thought.length)} characters more`, "strange");
+  }
+  const solution = make("pre", panel, undefined, "solution");
+  solution.tabIndex = 0;
+  solution.setAttribute("aria-label", `Solution of ${data.models[model]}`);
+  const [shown, length] = own.solutions[answer.solution];
+  write(solution, shown);
+  if (length > shown.length) write(solution, ` … ${length - shown.length} characters more`, "strange");
+}
+
+function address() {
+  const item = data.items[place.item];
+  const parts = { p: item.problem, s: data.samples ? item.sample : "", b: data.cells[place.cell].budget,
+    by: place.method === methods[0] ? "" : place.method, m: place.model, f: place.filter === "all" ? "" : place.filter };
+  return "#" + Object.entries(parts).filter(([, text]) => text !== "").map(([key, text]) =>
+    `${key}=${encodeURIComponent(text).replaceAll("%2B", "+")}`).join("&");
+}
+
+function read(hash) {
+  const parts = Object.fromEntries(hash.slice(1).split("&").map((part) => part.split("=").map((text) => {
+    try { return decodeURIComponent(text); } catch { return text; }
+  })));
+  place.method = methods.includes(parts.by) ? parts.by : methods[0];
+  place.model = data.models.includes(parts.m) ? parts.m : "";
+  place.filter = Object.hasOwn(FILTERS, parts.f ?? "") ? parts.f : "all";
+  const item = data.items.findIndex((each) => `${each.problem}` === parts.p && `${each.sample}` === (parts.s ?? `${each.sample}`));
+  if (item >= 0) place.item = item;
+  const cell = columns().find((each) => each.budget === parts.b || each.budget.split("+")[0] === parts.b);
+  place.cell = cell ? cell.index : columns()[Math.floor((columns().length - 1) / 2)].index;
+}
+
+function show(redraw) {
+  if (!columns().some((cell) => cell.index === place.cell)) {
+    const before = data.cells[place.cell];
+    const alike = columns().find((cell) => cell.budget === before.budget || cell.thinking === before.thinking);
+    place.cell = (alike ?? columns()[0]).index;
+  }
+  for (const [id, key] of [["method", place.method], ["filter", place.filter], ["model", place.model]]) at(id).value = key;
+  if (redraw) drawGrid();
+  mark();
+  drawProblem();
+  history.replaceState(null, "", address());
+}
+
+const moves = {
+  j: () => step(1),
+  k: () => step(-1),
+  ArrowLeft: () => budget(-1),
+  ArrowRight: () => budget(1),
+  m: () => {
+    place.method = methods[(methods.indexOf(place.method) + 1) % methods.length];
+    show(true);
+  },
+};
+function step(by) {
+  if (!visible.length) return;
+  const now = visible.indexOf(place.item);
+  place.item = visible[Math.min(visible.length - 1, Math.max(0, now < 0 ? 0 : now + by))];
+  show(false);
+}
+function budget(by) {
+  const cells = columns();
+  const now = cells.findIndex((cell) => cell.index === place.cell);
+  place.cell = cells[Math.min(cells.length - 1, Math.max(0, now + by))].index;
+  show(false);
+}
+
+if (data.items.length) {
+  for (const method of methods) option(at("method"), method, method);
+  for (const [key, [text]] of Object.entries(FILTERS)) {
+    if (key !== "differ" || data.models.length > 1) option(at("filter"), text, key);
+  }
+  option(at("model"), data.models.length > 1 ? data.models.join(" | ") : data.models[0], "");
+  if (data.models.length > 1) for (const model of data.models) option(at("model"), model, model);
+  for (const id of ["method", "filter", "model"]) {
+    at(id).addEventListener("change", () => {
+      place[id] = at(id).value;
+      show(true);
+    });
+  }
+  at("legend").textContent = data.outcomes.map((name) => `${symbol(name)} ${words(name)}`).join("  ");
+  at("budget").addEventListener("input", () => {
+    place.cell = columns()[at("budget").value].index;
+    show(false);
+  });
+  at("grid").addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    place.item = Number(button.dataset.item);
+    place.cell = Number(button.dataset.cell);
+    show(false);
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, pre")) return;
+    if (!Object.hasOwn(moves, event.key)) return;
+    event.preventDefault();
+    moves[event.key]();
+  });
+  window.addEventListener("hashchange", () => {
+    read(location.hash);
+    show(true);
+  });
+  read(location.hash);
+  show(true);
+}
+
+/* The training's rollouts, a step at a time. */
+async function drawStep() {
+  const { step, texts } = data.steps[at("step").value];
+  at("step-name").textContent = step;
+  at("step").setAttribute("aria-valuetext", step);
+  const rollouts = await inflate(texts);
+  at("rollouts").replaceChildren();
+  for (const rollout of rollouts) {
+    make("p", at("rollouts"), rollout.facts, "facts");
+    const text = make("pre", at("rollouts"));
+    text.tabIndex = 0;
+    text.setAttribute("aria-label", `Rollout: ${rollout.facts}`);
+    write(text, `${rollout.prompt}\n\n`, "beyond");
+    write(text, rollout.thinking);
+    if (rollout.close) write(text, `‖${rollout.close}‖`, "close");
+    write(text, rollout.solution);
+  }
+}
+if (data.steps.length) {
+  at("step").max = data.steps.length - 1;
+  at("step").addEventListener("input", drawStep);
+  drawStep();
+}

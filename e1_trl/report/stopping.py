@@ -1,0 +1,150 @@
+"""When a thought could have been stopped: what answers at several budgets know of it, without a new token.
+
+A thought is sampled once and answered at each budget, so its answers tell from where on it was right, and what a rule
+that looks at answers alone would have stopped at. Solutions are sampled, so part of every change between two is chance.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from e1_trl.answers.grade import Outcome
+from e1_trl.budget import Budget
+from e1_trl.report import statistics
+from e1_trl.report.rows import REFERENCE
+from e1_trl.report.samples import texts
+from e1_trl.rollout import ThinkingEnd
+
+PLACE = ["problem", "sample"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule that stops each thought at one of the budgets, with the tokens that it takes in the mean.
+
+    An oracle stops where a thought is right for the first time, and at the largest budget where it never is. Agreement
+    of k stops where the policy closes the thinking, or an answer equals the k before it (Fu et al. 2025, the paper's
+    reference 8); every solution that it has looked at is paid for.
+    """
+
+    name: str
+    accuracy: float
+    ci_low: float
+    ci_high: float
+    mean_tokens: float
+    mean_thinking_tokens: float
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """What thoughts of a model need, by separate budgets that differ in the thinking alone. Shares are of all thoughts.
+
+    Attributes:
+        model: its name.
+        budgets: in increasing order.
+        first_right: how many are right at each budget, and at no smaller one; the rest is never right.
+        wrong_again: how many are wrong at a budget after they were right at the one before.
+        tokens_beyond: of those that are first right at each budget, the thinking tokens that they take beyond what they
+            had then at the largest one, in the mean. `None` where there are none.
+        escape_ratio: of the forced answers at each budget, the share whose solution goes on thinking: it closes the
+            thinking again, or runs out of its own budget. `None` where nothing is forced.
+        rules: what they reach; the first is the largest budget for all.
+    """
+
+    model: str
+    budgets: list[str]
+    first_right: list[float]
+    wrong_again: list[float]
+    tokens_beyond: list[float | None]
+    escape_ratio: list[float | None]
+    rules: list[Rule]
+
+
+@dataclass(frozen=True)
+class _Thoughts:
+    """Thoughts × budgets; `problems` × `samples` of them, in this order."""
+
+    problems: int
+    right: NDArray[np.bool_]
+    forced: NDArray[np.bool_]
+    escaped: NDArray[np.bool_]
+    thinking: NDArray[np.int64]
+    solution: NDArray[np.int64]
+    answer: NDArray[np.object_]  # the same for all right ones; null: there is none
+
+    def rule(self, name: str, at: NDArray[np.int64], paid: NDArray[np.int64] | None = None) -> Rule:
+        """What is reached where each thought is stopped at a budget; `paid`: tokens of solutions, if not only its."""
+        here = (np.arange(len(at)), at)
+        solution = self.solution[here] if paid is None else paid
+        accuracy = statistics.accuracy(self.right[here].astype(float).reshape(self.problems, -1))
+        thinking = float(self.thinking[here].mean())
+        return Rule(name, accuracy.mean, accuracy.low, accuracy.high, thinking + float(solution.mean()), thinking)
+
+    def first_right(self) -> NDArray[np.int64]:
+        """The first budget at which each is right; one more than there are where none is."""
+        return np.where(self.right.any(axis=1), self.right.argmax(axis=1), self.right.shape[1])
+
+    def agreement(self, k: int) -> Rule:
+        """Stop where the policy does, or where an answer equals the k before it."""
+        last = self.right.shape[1] - 1
+        same = (self.answer[:, 1:] == self.answer[:, :-1]) & pd.notna(self.answer[:, 1:])
+        stops = ~self.forced
+        for end in range(k, last + 1):
+            stops[:, end] |= same[:, end - k : end].all(axis=1)
+        at = np.where(stops.any(axis=1), stops.argmax(axis=1), last)
+        paid = np.take_along_axis(self.solution.cumsum(axis=1), at[:, None], axis=1)[:, 0]
+        return self.rule(f"agreement of {k}", at, paid)
+
+
+def stopping(table: pd.DataFrame, votes: bool) -> list[Stopping]:
+    """Of each model, and each solution budget, that has two thinking budgets or more.
+
+    Args:
+        table: graded answers.
+        votes: whether two answers can be compared, as of mathematics; rules by agreement need that.
+    """
+    separate = table[(table["method"] == REFERENCE) & table["thinking_budget"].notna()]
+    groups = separate.groupby(["model", "solution_budget"], sort=False, dropna=False)
+    found = (_stopping(str(model), None if pd.isna(s) else int(s), own, votes) for (model, s), own in groups)
+    return [each for each in found if len(each.budgets) > 1]
+
+
+def _stopping(model: str, solution_budget: int | None, answers: pd.DataFrame, votes: bool) -> Stopping:
+    right = answers["outcome"] == Outcome.CORRECT
+    columns = {
+        "right": right,
+        "forced": answers["thinking_end"] == ThinkingEnd.FORCED,
+        "escaped": answers["truncated"] | answers["closes_again"],
+        "thinking": answers["thinking_tokens"],
+        "solution": answers["solution_tokens"],
+        "answer": pd.Series(texts(answers["value"]), index=answers.index, dtype=object).mask(right, ""),
+    }
+    own = answers[[*PLACE, "thinking_budget"]].assign(**columns)
+    at_all = own.groupby(PLACE)["thinking_budget"].transform("count") == own["thinking_budget"].nunique()
+    wide = own[at_all].sort_values([*PLACE, "thinking_budget"])
+    budgets = sorted(int(budget) for budget in own["thinking_budget"].unique())
+    arrays: dict[str, Any] = {name: wide[name].to_numpy().reshape(-1, len(budgets)) for name in columns}
+    thoughts = _Thoughts(wide["problem"].nunique(), **arrays)
+    last, first = len(budgets) - 1, thoughts.first_right()
+    beyond = thoughts.thinking[:, -1:] - thoughts.thinking
+    lost = thoughts.right[:, :-1] & ~thoughts.right[:, 1:]
+    return Stopping(
+        model=model,
+        budgets=[str(Budget(budget, solution_budget)) for budget in budgets],
+        first_right=[float((first == at).mean()) for at in range(len(budgets))],
+        wrong_again=[0.0, *map(float, lost.mean(axis=0))],
+        tokens_beyond=[_mean(beyond[first == at, at]) for at in range(len(budgets))],
+        escape_ratio=[_mean(thoughts.escaped[thoughts.forced[:, at], at]) for at in range(len(budgets))],
+        rules=[
+            thoughts.rule("largest budget", np.full(len(first), last)),
+            thoughts.rule("oracle", np.minimum(first, last)),
+            *(thoughts.agreement(k) for k in range(1, len(budgets) if votes else 1)),
+        ],
+    )
+
+
+def _mean(values: NDArray[Any]) -> float | None:
+    return float(values.mean()) if len(values) else None

@@ -1,0 +1,185 @@
+"""The tables of a report: what `rows` and its neighbours computed, as text in cells. Others draw the lines."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from e1_trl.report.differences import Difference
+from e1_trl.report.markdown import table
+from e1_trl.report.rows import Line, Row
+from e1_trl.report.stopping import Stopping
+
+OF_MATHEMATICS = (
+    "Unevaluated: arithmetic where a number is asked for. Unparseable: no answer that can be read. Censored: cut off "
+    "or ended before an answer. Unboxed: read without a box, after the text that s1 forces; rows of boxes only do not "
+    "count these as right."
+)
+OF_PROGRAMS = (
+    "A program is right that passes all tests; of others, the first test that fails decides. Censored: cut off or "
+    "ended before there was a program. No program: none stood there all the same. Ungraded: the grader failed, which "
+    "counts as not right."
+)
+OVER_ALL_BUDGETS = (
+    "Area: the mean accuracy over the logarithm of the budget. Per doubling: points of accuracy gained with each "
+    "doubling of the tokens used, by least squares, where three budgets or more used different numbers, from one to "
+    "its double at least."
+)
+STOPPING = (
+    "Of each thought by separate budgets: how many answers are right at a budget and at no smaller one (first right), "
+    "and what those go on to think at the largest budget (tokens beyond); how many are wrong after they were right at "
+    "the budget before (wrong again; part of that is chance); how many forced solutions go on thinking (escape: they "
+    "close it again, or run out of their own budget)."
+)
+RULES = (
+    "What a rule reaches that stops each thought by itself: an oracle where it is first right; agreement of k where "
+    "the model closes the thinking, or an answer equals the k before it. All solutions that a rule looks at count."
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table under its title, after a text that says what stands in it."""
+
+    title: str
+    text: str
+    header: list[str]
+    rows: list[list[str]]
+
+    @property
+    def markdown(self) -> str:
+        """The table alone."""
+        return table(self.header, self.rows)
+
+
+Column = tuple[str, Callable[[Any], str]]  # its header, and what it says of a row, a difference or a line
+NAMED: list[Column] = [
+    ("model", lambda row: row.model),
+    ("method", lambda row: row.method),
+    ("budget", lambda row: str(row.budget)),
+]
+
+
+def _table(title: str, text: str, records: Sequence[Any], columns: Sequence[Column]) -> Table:
+    return Table(title, text, [name for name, _ in columns], [[said(each) for _, said in columns] for each in records])
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:+.1f}"
+
+
+def _interval(of: Any, text: Callable[[float], str] = _share) -> str:
+    return f"{text(of.ci_low)} – {text(of.ci_high)}"
+
+
+def accuracies(rows: Sequence[Row]) -> Table:
+    """The rows."""
+    columns: list[Column] = [
+        *NAMED[:2],
+        ("budget", lambda row: f"{row.budget}{f', {row.response_limit} at most' if row.response_limit else ''}"),
+        ("accuracy", lambda row: _share(row.accuracy)),
+        ("95% interval", _interval),
+        ("tokens", lambda row: f"{row.mean_tokens:.1f}"),
+        ("thinking", lambda row: f"{row.mean_thinking_tokens:.1f}"),
+        ("solution", lambda row: f"{row.mean_solution_tokens:.1f}"),
+        ("forced tokens", lambda row: f"{row.mean_forced_tokens:.1f}"),
+        ("forced", lambda row: f"{row.forced_ratio:.0%}"),
+        ("cut off", lambda row: f"{row.truncated_ratio:.0%}"),
+    ]
+    if any(row.left_out for row in rows):
+        columns.append(("left out", lambda row: str(row.left_out)))
+    return _table("Accuracy", "", rows, columns)
+
+
+def outcomes(rows: Sequence[Row]) -> Table:
+    """What became of the answers."""
+
+    def shares(row: Row) -> dict[str, float | None]:
+        own = {"unevaluated": row.unevaluated, "unparseable": row.unparseable}
+        return {
+            "right": row.accuracy,
+            "wrong": row.wrong,
+            **({name.replace("_", " "): share for name, share in row.faults.items()} or own),
+            "censored": row.censored,
+            "truncated": row.truncated_ratio,
+            **({} if row.faults else {"unboxed": row.unboxed}),
+            "right if forced": row.accuracy_forced,
+            "right if closed": row.accuracy_closed,
+        }
+
+    columns = [(name, lambda row, name=name: _share(shares(row)[name])) for name in shares(rows[0])]
+    return _table("Outcomes", OF_PROGRAMS if rows[0].faults else OF_MATHEMATICS, rows, [*NAMED, *columns])
+
+
+def several_samples(rows: Sequence[Row], text: str) -> Table:
+    """pass@k and maj@k; of programs there is no maj@k."""
+    ks = sorted({k for row in rows for k in row.pass_at_k if k != "1"}, key=int)
+
+    def pass_at(k: str) -> Column:
+        return f"pass@{k}", lambda row: _share(row.pass_at_k.get(k))
+
+    columns = [*NAMED, ("k", lambda row: str(row.samples)), *map(pass_at, ks)]
+    if all(row.maj_at_k is not None for row in rows):
+        columns.append(("maj@k", lambda row: _share(row.maj_at_k)))
+    return _table("Several samples", text, rows, columns)
+
+
+def paired(found: Sequence[Difference], title: str = "", text: str = "") -> Table:
+    """Differences of accuracy, with what else is not alike where anything is."""
+    columns: list[Column] = [
+        ("of", lambda each: f"{each.model}, {each.method}"),
+        ("minus", lambda each: f"{each.minus_model}, {each.minus_method}"),
+        ("budget", lambda each: str(each.budget)),
+        ("tokens", lambda each: f"{each.mean_tokens:.1f}"),
+        ("minus", lambda each: f"{each.minus_mean_tokens:.1f}"),
+        ("difference", lambda each: _points(each.difference)),
+        ("95% interval", lambda each: _interval(each, _points)),
+    ]
+    if any(each.unlike for each in found):
+        columns.append(("not alike", lambda each: ", ".join(each.unlike).replace("_", " ")))
+    return _table(title, text, found, columns)
+
+
+def areas(found: Sequence[Line]) -> Table:
+    """Areas and fits."""
+    columns: list[Column] = [
+        *NAMED[:2],
+        ("area", lambda line: _share(line.area)),
+        ("95% interval", _interval),
+        ("per doubling", lambda line: _points(line.fit.per_doubling) if line.fit else ""),
+        ("95% interval", lambda line: _interval(line.fit, _points) if line.fit else ""),
+        ("R²", lambda line: f"{line.fit.r_squared:.2f}" if line.fit else ""),
+    ]
+    return _table("Over all budgets", OVER_ALL_BUDGETS, found, columns)
+
+
+def needs(found: Sequence[Stopping]) -> Table:
+    """How much thinking answers needed, a row a budget."""
+    rows = [
+        [each.model, budget, _share(first), "" if beyond is None else f"{beyond:.1f}", _share(again), _share(escape)]
+        for each in found
+        for budget, first, beyond, again, escape in zip(
+            each.budgets, each.first_right, each.tokens_beyond, each.wrong_again, each.escape_ratio, strict=True
+        )
+    ]
+    header = ["model", "budget", "first right", "tokens beyond", "wrong again", "escape"]
+    return Table("When a thought could have stopped", STOPPING, header, rows)
+
+
+def rules(found: Sequence[Stopping]) -> Table:
+    """What rules that stop each thought by itself would reach."""
+    columns: list[Column] = [
+        ("model", lambda pair: pair[0].model),
+        ("budgets", lambda pair: f"{pair[0].budgets[0]} to {pair[0].budgets[-1]}"),
+        ("rule", lambda pair: pair[1].name),
+        ("accuracy", lambda pair: _share(pair[1].accuracy)),
+        ("95% interval", lambda pair: _interval(pair[1])),
+        ("tokens", lambda pair: f"{pair[1].mean_tokens:.1f}"),
+        ("thinking", lambda pair: f"{pair[1].mean_thinking_tokens:.1f}"),
+    ]
+    return _table(
+        "Rules that stop each thought", RULES, [(each, rule) for each in found for rule in each.rules], columns
+    )
