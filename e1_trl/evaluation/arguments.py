@@ -88,7 +88,9 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
     )
     max_problems: int | None = field(default=None, metadata={"help": "Evaluate on the first problems only."})
 
-    page_problems: int = field(default=200, metadata={"help": "Problems shown whole on the report's page, at most."})
+    page_problems: int = field(
+        default=200, metadata={"help": "Problems shown whole on the report's page, at most; 0: no page."}
+    )
 
     samples: int | None = field(
         default=None,
@@ -160,13 +162,14 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
             raise ValueError("--livecodebench needs --benchmark livecodebench")
         if len(self.livecodebench) != len(PAPERS_WINDOW):
             raise ValueError(f"livecodebench is {self.livecodebench}; it must be like {' '.join(PAPERS_WINDOW)}")
-        for name in ("samples", "max_problems", "page_problems", "concurrency", "tensor_parallel_size"):
+        for name in ("samples", "max_problems", "concurrency", "tensor_parallel_size"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 1 or more")
         if self.base_url is None and not self.request_seeds:
             raise ValueError("request_seeds is about a server; without base_url, no request has a seed")
-        if self.seed < 0:
-            raise ValueError(f"seed is {self.seed}; it must be 0 or more")
+        for name in ("seed", "page_problems"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be 0 or more")
         for name in ("chat_template_kwargs", "engine_args"):
             json_object(name, getattr(self, name))
 

@@ -31,11 +31,13 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--regrade", action="store_true", help="grade all answers anew, without sampling anything")
     parser.add_argument("--grading_time_limit", type=float, default=5.0, help="seconds after which grading is killed")
     parser.add_argument("--grading_workers", type=int, default=1, help="processes that grade")
-    parser.add_argument("--page_problems", type=int, default=200, help="problems shown whole on the page, at most")
+    parser.add_argument("--page_problems", type=int, default=200, help="problems shown whole on the page, at most; 0: no page")
     parser.add_argument("--training", type=Path, help="output_dir of the run that made a model, to show on the page")
     arguments = parser.parse_args(argv)
     if (arguments.document is None) != (arguments.section is None):
         parser.error("--document and --section go together")
+    if arguments.page_problems < 0:
+        parser.error("--page_problems must be 0 or more")
     return arguments
 
 
@@ -67,7 +69,7 @@ def report(arguments: argparse.Namespace, command: str) -> None:
     files = document.write(made, output, arguments.name)
     texts = [(str(own["model"].iloc[0]), folder) for own, folder in zip(tables, arguments.folders, strict=True)]
     html = output / f"{arguments.name or 'report'}.html"
-    files.append(page.write(made, answers, texts, html, arguments.page_problems, command, arguments.training))
+    files += page.write(made, answers, texts, html, arguments.page_problems, command, arguments.training)
     if arguments.document is not None:
         replace_section(arguments.document, arguments.section, accuracies(shown).markdown)
     document.show(made.rows)

@@ -161,7 +161,16 @@ function mark() {
     button.setAttribute("aria-current", "true");
     button.tabIndex = 0;
   }
-  row?.scrollIntoView({ block: "nearest" });
+  if (row) reveal(row);
+}
+
+/* Scrolls the grid alone: `scrollIntoView` would move the page, and where a Tab goes on from. */
+function reveal(row) {
+  const box = at("grid-box");
+  const above = row.offsetTop - at("grid").tHead.offsetHeight;
+  const below = row.offsetTop + row.offsetHeight - box.clientHeight;
+  if (box.scrollTop > above) box.scrollTop = above;
+  if (box.scrollTop < below) box.scrollTop = below;
 }
 
 let drawn = 0;

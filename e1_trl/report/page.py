@@ -45,8 +45,8 @@ def write(
     problems: int = PROBLEMS,
     command: str = "",
     training: Path | None = None,
-) -> Path:
-    """Write the page of a report, and return its file.
+) -> list[Path]:
+    """Write the page of a report, and return its file; neither if it is to show no problems.
 
     Args:
         report: what is said on it.
@@ -61,6 +61,8 @@ def write(
         StoreError: it cannot be written, or an evaluation cannot be read.
         ValueError: the run has left no log.
     """
+    if problems == 0:
+        return []
     models = pictures.models_of(report.rows)
     shown = answers[answers["model"].isin(models[:MODELS])]
     shown = shown.assign(became=became(shown), budget=[str(budget_of(row)) for _, row in shown[BUDGET].iterrows()])
@@ -94,7 +96,7 @@ def write(
         )
     )
     write_atomically(file, lambda path: path.write_text(text, encoding="utf-8"))
-    return file
+    return [file]
 
 
 def _environment() -> Environment:

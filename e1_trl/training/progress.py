@@ -72,16 +72,19 @@ def transcripts(
     shown = []
     for at in order[: 2 if count is None else count]:
         prompt, completion = rollouts[at]
-        ids, thought = completion.token_ids.tolist(), completion.thinking_tokens
-        close = thought + completion.forced_tokens
-        parts = [ids[:thought], ids[thought:close], ids[close:]] if completion.forced_tokens else [ids]
+        own = completion.parts if completion.forced_tokens else [completion.token_ids.tolist()]
         shown += [
-            f"--- thinking {ends[at]} after {thought} tokens, solution of {completion.solution_tokens}"
-            f"{' and cut' * completion.truncated}, reward {rewards[at]:.3f}",
+            f"--- thinking {ends[at]} after {completion.thinking_tokens} tokens, solution of "
+            f"{completion.solution_tokens}{' and cut' * completion.truncated}, reward {rewards[at]:.3f}",
             text(prompt),
-            "‖".join(map(text, parts)),
+            "‖".join(map(text, own)),
         ]
     return "\n".join(shown)
+
+
+def parts(tokenizer: PreTrainedTokenizerBase, completions: Sequence[Completion]) -> list[list[str]]:
+    """Thinking, forced text and solution of each completion, as text."""
+    return [[tokenizer.decode(part) for part in completion.parts] for completion in completions]
 
 
 class Once(logging.Filter):

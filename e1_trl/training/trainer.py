@@ -35,7 +35,7 @@ from e1_trl.training.lengths import warn_of_scaling
 from e1_trl.training.logprob_gap import LogprobGap, warn_beforehand
 from e1_trl.training.master_weights import MasterWeights
 from e1_trl.training.memory import Memory
-from e1_trl.training.progress import Once, Progress, transcripts
+from e1_trl.training.progress import Once, Progress, parts, transcripts
 from e1_trl.training.rewards import Accuracy, Reward, sees_all
 from e1_trl.training.scoring import Layout, layout_of, scored
 from e1_trl.training.token_limit import TokenLimit
@@ -149,7 +149,8 @@ class E1Trainer(GRPOTrainer):
             "solution_tokens": [completion.solution_tokens for completion in completions],
             "solution_truncated": [completion.truncated for completion in completions],
         }
-        for column, values in bookkeeping.items():
+        shown = {"parts": parts(trainer.processing_class, completions)} if trainer.args.log_completions else {}
+        for column, values in {**bookkeeping, **shown}.items():
             trainer._log_completion_extra(column, values)
         trainer._log_metric("weights/compared_tensors", trainer.engine.compared_tensors)
         for completion in completions:
@@ -215,8 +216,7 @@ class E1Trainer(GRPOTrainer):
         generation: Generation,
         finished: Finished = unwatched,
     ) -> list[Completion]:
-        pairs = zip(prompt_ids, budgets, strict=True)
-        rollouts = [Rollout(ids, budget, self.close) for ids, budget in pairs]
+        rollouts = [Rollout(ids, budget, self.close) for ids, budget in zip(prompt_ids, budgets, strict=True)]
         return self.engine.complete(rollouts, generation, finished)
 
     def _begin_grading(self, row: int, completion: Completion) -> None:

@@ -14,7 +14,7 @@ from e1_trl.report.__main__ import main
 from e1_trl.report.rows import Row
 
 PROSE = "before\n<!-- nano -->\nold\n<!-- /nano -->\nafter\n"
-FILES = ["allocation.png", "budget.png", "report.md", "results.json", "tokens.png"]
+FILES = ["allocation.png", "budget.png", "report.html", "report.md", "results.json", "tokens.png"]
 
 
 @pytest.fixture
@@ -42,13 +42,19 @@ def test_a_report_is_tables_numbers_and_pictures(
 ) -> None:
     report, results = reported(tmp_path / "both", *evaluations)
     assert sorted(file.name for file in (tmp_path / "both").iterdir()) == FILES
-    assert list(results) == ["provenance", "conditions", "rows", "differences", "lines"]
+    assert list(results) == ["provenance", "conditions", "rows", "differences", "lines", "stopping"]
     assert list(results["provenance"]) == ["commit", "date", "machine", "seeds"]
     assert [Row(**row).accuracy for row in results["rows"]] == [0.2, 0.3, 0.4, 0.5, 0.3, 0.4, 0.5, 0.5]
     assert "# base, e1 on sums" in report and "10 problems, 2 samples each" in report
     assert 'with the "Wait" that s1 puts in' in report
     assert "| e1 | separate | 256+8 | 50.0% |" in report
-    for heading in ("Outcomes", "Several samples", "Models against each other", "Over all budgets"):
+    for heading in (
+        "Outcomes",
+        "Several samples",
+        "Models against each other",
+        "Over all budgets",
+        "Rules that stop each thought",
+    ):
         assert f"## {heading}\n" in report
     for alike in ("budget", "tokens used"):
         assert f"## Methods against separate budgeting, at the same {alike}\n" in report
@@ -94,7 +100,7 @@ def test_a_report_is_published_by_name_with_chosen_rows_in_a_document(tmp_path: 
     prose.write_text(PROSE)
     command = [*evaluations, "--output", str(output), "--name", "nano", "--document", str(prose), "--section", "nano"]
     main([*command, "--rows", "e1 separate 64+8", "base separate 64+8"])
-    files = ["nano-allocation.png", "nano-budget.png", "nano-tokens.png", "nano.json", "nano.md"]
+    files = ["nano-allocation.png", "nano-budget.png", "nano-tokens.png", "nano.html", "nano.json", "nano.md"]
     assert sorted(file.name for file in output.iterdir()) == files
     assert "](nano-budget.png)" in (output / "nano.md").read_text()
     before, *table, after = prose.read_text().splitlines()

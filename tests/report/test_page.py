@@ -1,0 +1,204 @@
+"""The page of a report as a file: what is on it, what is not, and that nothing in it can end it."""
+
+import json
+import re
+import zlib
+from base64 import b64decode, b64encode
+from hashlib import sha256
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from fabricated import cell
+from pages import HOSTILE, SOLVED, evaluated, report
+
+from e1_trl.report import page, samples
+from e1_trl.report.__main__ import main
+from e1_trl.report.page import chosen
+from e1_trl.report.rows import Row
+from e1_trl.report.tables import accuracies
+
+
+class Read(HTMLParser):
+    """Scripts, tables, and what would ask a network, of a page."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.scripts: list[str] = []
+        self.tables: list[list[list[str]]] = []
+        self.policy, self.addresses, self._in, self._body = "", list[str](), "", False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._in = tag
+        given = dict(attrs)
+        self.addresses += [str(given[name]) for name in ("src", "href") if name in given]
+        if given.get("http-equiv") == "Content-Security-Policy":
+            self.policy = str(given["content"])
+        if tag == "script":
+            self.scripts.append("")
+        elif tag == "tbody":
+            self.tables.append([])
+            self._body = True
+        elif tag == "tr" and self._body:
+            self.tables[-1].append([])
+        elif tag == "td" and self._body:
+            self.tables[-1][-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in = ""
+        self._body = self._body and tag != "tbody"
+
+    def handle_data(self, data: str) -> None:
+        if self._in == "script":
+            self.scripts[-1] += data
+        elif self._in == "td":
+            self.tables[-1][-1][-1] += data
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return report(tmp_path_factory.mktemp("page"))
+
+
+def data_of(file: Path) -> dict[str, Any]:
+    return json.loads(Read(file.read_text()).scripts[0])
+
+
+def unpacked(text: str) -> Any:
+    return json.loads(zlib.decompress(b64decode(text), wbits=-15))
+
+
+def test_a_page_says_what_results_json_says(usual: Path) -> None:
+    rows = [Row(**row) for row in json.loads(usual.with_name("results.json").read_text())["rows"]]
+    grid, *tables = Read(usual.read_text()).tables
+    assert not grid and tables[0] == accuracies(rows).rows
+    for model, solved in SOLVED.items():
+        right = sum(steps <= 16 for steps in solved) / len(solved)
+        (line,) = [line for line in tables[0] if line[:3] == [model, "separate", "16+8"]]
+        assert line[3] == f"{right:.1%}"
+
+
+def test_a_page_asks_no_network_and_runs_one_script(tmp_path: Path) -> None:
+    read = Read(report(tmp_path, texts=HOSTILE[:4]).read_text())
+    data, script = read.scripts
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    assert read.policy.startswith(f"default-src 'none'; script-src 'sha256-{digest}'; ")
+    assert "<" not in data and not read.addresses
+    assert not re.search(r"\b(fetch|XMLHttpRequest|import|eval|innerHTML|insertAdjacent|document\.write)\b", script)
+
+
+def test_a_thought_is_there_once_and_each_answer_says_where_it_was_cut(usual: Path) -> None:
+    data = data_of(usual)
+    at = {(cell["method"], cell["budget"]): i for i, cell in enumerate(data["cells"])}
+    base, e1 = unpacked(data["texts"][1])["models"]
+    assert base["thought"].endswith("s37 </think>") and e1["thought"].endswith("s19 </think>")
+    for budget, steps in (("8+8", 8), ("16+8", 16), ("32+8", 32)):
+        answer = base["answers"][at["separate", budget]]
+        assert base["thought"][: answer["length"]].split() == [f"s{i}" for i in range(steps)]
+        assert (answer["own"], answer["close"], answer["end"]) == (None, "</think>", "forced")
+    assert base["answers"][at["unconstrained", "unlimited"]]["length"] == len(base["thought"])
+    assert base["answers"][at["s1", "16+8"]]["own"].startswith("s0 s1 s2 s3 Wait ")
+    assert base["solutions"] == [["so", 2], ["\\boxed{1}", 9]]
+    became = [data["outcomes"][int(code)] for code in data["items"][1]["became"][0]]
+    assert became[: len(at)] == ["wrong", "wrong", "correct", "correct", "wrong"]
+    assert data["items"][2]["forced"][0][at["separate", "8+8"]] == "e"
+
+
+def test_long_texts_are_cut_and_say_so(tmp_path: Path) -> None:
+    file = report(tmp_path, texts=HOSTILE[2:4])
+    assert file.stat().st_size < 400_000
+    for text, own in zip(data_of(file)["texts"], HOSTILE[2:4], strict=False):
+        shown, length = unpacked(text)["models"][0]["solutions"][0]
+        assert length == len(own) and own.startswith(shown) and len(shown) == page.CHARACTERS
+
+
+def test_few_problems_are_chosen_from_all_patterns_of_outcomes() -> None:
+    solved = [6] * 90 + [12] * 8 + [99] * 2
+    table = evaluated("m", solved).assign(budget="", became=lambda answers: answers["outcome"])
+    assert chosen(table, 3) == [(98, 0), (90, 0), (0, 0)]
+    assert chosen(table, 5) == [(98, 0), (90, 0), (0, 0), (99, 0), (91, 0)]
+    assert sorted(chosen(table, 200)) == [(i, 0) for i in range(100)]
+
+
+def test_a_page_says_how_many_problems_are_on_it(usual: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "All 4 problems." in usual.read_text()
+    few = report(tmp_path / "few", "--page_problems", "2")
+    assert "2 of 4 problems" in few.read_text() and len(data_of(few)["items"]) == 2
+    monkeypatch.setattr(page, "TEXT_BYTES", 1000)
+    small = report(tmp_path / "small")
+    assert 0 < len(data_of(small)["items"]) < 4 and f"{len(data_of(small)['items'])} of 4" in small.read_text()
+
+
+def test_two_models_are_side_by_side_and_of_others_there_are_numbers(tmp_path: Path) -> None:
+    file = report(tmp_path, a=(6, 99), b=(12, 6), c=(99, 99))
+    assert "Answers of a and b; of c the numbers alone." in file.read_text()
+    data = data_of(file)
+    assert data["models"] == ["a", "b"] and len(unpacked(data["texts"][0])["models"]) == 2
+    assert {row[0] for row in Read(file.read_text()).tables[1]} == {"a", "b", "c"}
+
+
+def test_each_sample_is_a_thought_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    samples.write(cell([[True, False], [False, False]], 8), tmp_path / "m")
+    main([str(tmp_path / "m")])
+    data = data_of(tmp_path / "m" / "report.html")
+    assert [(item["problem"], item["sample"]) for item in data["items"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert "All 4 thoughts." in (tmp_path / "m" / "report.html").read_text()
+
+
+def test_of_programs_the_kind_of_the_failure_is_told_and_never_what_a_test_expects(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    table = cell([[True], [False]], 8).assign(grader="programs", answers=[["suite 1"], ["suite 2"]], answer="secret")
+    samples.write(table.assign(outcome=["correct", "timed_out"]), tmp_path / "m")
+    main([str(tmp_path / "m")])
+    data = data_of(tmp_path / "m" / "report.html")
+    assert data["outcomes"] == ["correct", "wrong", "timed_out"]
+    texts = [unpacked(text) for text in data["texts"]]
+    assert all(text["accepted"] == [] and text["models"][0]["answers"][0]["read"] is None for text in texts)
+
+
+def test_names_are_text(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    table = cell([[True]], 8, model="<script>alert(1)</script>").assign(benchmark="</title><b>")
+    samples.write(table, tmp_path / "m")
+    main([str(tmp_path / "m")])
+    read = Read((tmp_path / "m" / "report.html").read_text())
+    assert len(read.scripts) == 2 and read.tables[-1]
+
+
+def trained(folder: Path, parts: bool = True) -> Path:
+    """What a training of 30 steps leaves, of which every tenth logged its rollouts."""
+    (folder / "completions").mkdir(parents=True)
+    history = [{"step": i, "loss": 0.1, "reward": i / 30} for i in range(1, 31)]
+    (folder / "trainer_state.json").write_text(json.dumps({"log_history": history, "global_step": 30}))
+    made = {"commit": "abc", "date": "2026-01-01", "machine": "m", "seeds": [1]}
+    (folder / "provenance.json").write_text(json.dumps(made))
+    for step in (1, 11, 21):
+        rows = {"step": step, "prompt": [f"Q{step}", f"R{step}"], "thinking_end": "forced", "thinking_tokens": 8}
+        rows |= {"solution_tokens": 2, "solution_truncated": [False, True], "advantage": [1.0, -1.0]}
+        rows |= {"parts": [["think", "</think>", "<b>so</b>"]] * 2} if parts else {}
+        pd.DataFrame(rows).to_parquet(folder / "completions" / f"completions_{step:05d}.parquet")
+    return folder
+
+
+def test_the_training_is_on_the_page_with_its_rollouts(tmp_path: Path) -> None:
+    file = report(tmp_path, "--training", str(trained(tmp_path / "run")))
+    assert 'aria-label="How the training went"' in file.read_text()
+    steps = data_of(file)["steps"]
+    assert [each["step"] for each in steps] == [1, 11, 21]
+    first, second = unpacked(steps[1]["texts"])
+    assert (first["prompt"], first["close"], first["solution"]) == ("Q11", "</think>", "<b>so</b>")
+    assert second["facts"] == "thinking forced after 8 tokens, solution of 2 and cut, advantage -1.00"
+
+
+def test_rollouts_of_another_version_are_refused_in_one_line(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", parts=False)
+    with pytest.raises(
+        SystemExit, match=r"e1 report: .*completions_00001.parquet has no column parts: another version"
+    ):
+        report(tmp_path, "--training", str(run))
+    with pytest.raises(SystemExit, match=r"e1 report: there is no .*trainer_state.json"):
+        main([str(tmp_path / "base"), "--training", str(tmp_path / "none")])

@@ -1,0 +1,228 @@
+"""The page of a report in a real browser: it opens, moves as it says, stays text, and can be used without a mouse."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pages import HOSTILE, STEPS, report, thought
+from test_page import trained
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python, of .[dev]")
+
+CHROMIUM = Path("/usr/bin/chromium")
+pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"needs {CHROMIUM}: apt-get install chromium")
+Open = Callable[..., "playwright.Page"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["playwright.Browser"]:
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])  # root has none
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pages")
+
+
+@pytest.fixture(scope="module")
+def usual(folder: Path) -> Path:
+    return report(folder / "usual", "--training", str(trained(folder / "run")))
+
+
+@pytest.fixture(scope="module")
+def hostile(folder: Path) -> Path:
+    return report(folder / "hostile", texts=HOSTILE, e1=(99,) * len(HOSTILE))
+
+
+@pytest.fixture
+def opened(browser: "playwright.Browser") -> Iterator[Open]:
+    """Opens a page, which must say nothing on its console and ask for nothing."""
+    contexts, said = [], []
+
+    def open_page(file: Path, address: str = "", **options: object) -> "playwright.Page":
+        contexts.append(context := browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options}))
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: said.append(dialog.message))
+        page.on("request", lambda request: request.url.startswith("file:") or said.append(request.url))
+        page.goto(f"file://{file}{address}")
+        settled(page)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert said == []
+
+
+def settled(page: "playwright.Page") -> None:
+    """Texts are unpacked beside the script."""
+    page.wait_for_selector("#models section")
+    page.wait_for_timeout(50)
+
+
+def until(page: "playwright.Page", holds: str) -> None:
+    """Wait for what a script says; the page's policy forbids playwright's own way."""
+    for _ in range(100):
+        if page.evaluate(holds):
+            return
+        page.wait_for_timeout(50)
+    raise TimeoutError(holds)
+
+
+def shown(page: "playwright.Page", what: str) -> list[str]:
+    return page.locator(what).all_text_contents()
+
+
+def press(page: "playwright.Page", *keys: str) -> None:
+    for key in keys:
+        page.keyboard.press(key)
+    settled(page)
+
+
+def address(page: "playwright.Page") -> str:
+    return str(page.evaluate("location.hash"))
+
+
+def test_the_cut_moves_through_one_thought_and_the_solution_changes_with_it(usual: Path, opened: Open) -> None:
+    page = opened(usual, "#p=1&b=8")
+    beyond = ["".join(STEPS[8:38]) + "</think>", "".join(STEPS[8:20]) + "</think>"]
+    assert shown(page, "#models .beyond") == beyond
+    assert shown(page, ".thought .close") == ["‖</think>‖"] * 2
+    assert shown(page, ".solution") == ["so", "so"]
+    page.locator("#budget").fill("1")
+    settled(page)
+    assert address(page) == "#p=1&b=16+8"
+    assert shown(page, ".thought")[0].startswith(thought(16) + "‖</think>‖" + STEPS[16])
+    assert shown(page, ".solution") == ["so", "\\boxed{1}"]
+    assert shown(page, "#models .badge") == ["✗ wrong", "✓ right"]
+    press(page, "ArrowRight", "ArrowRight")
+    assert shown(page, "#models .beyond") == [] and shown(page, "#models .close") == []
+    assert shown(page, ".facts")[0] == "38 tokens of thinking, closed by itself · 4 of solution · read: right"
+
+
+def test_one_look_at_the_grid_tells_who_needs_which_budget(usual: Path, opened: Open) -> None:
+    page = opened(usual)
+    rows = page.locator("#grid tbody tr").all_inner_texts()
+    assert [row.split() for row in rows] == [
+        [*"0✗✗✗✗✓✓✓✓"],  # base never, e1 at once
+        [*"1✗✗✓✓✗✓✓✓"],
+        [*"2✗✗✗✗✗✗✗✗"],
+        [*"3✗✓✓✓✗✗✓✓"],
+    ]
+    page.get_by_label("3, base, 16+8: right").click()
+    settled(page)
+    assert address(page) == "#p=3&b=16+8" and shown(page, "#problem-title") == ["Problem 3 "]
+    assert page.locator("#grid [aria-current]").count() == 2  # of both models
+
+
+def test_an_address_is_a_state_that_can_be_sent(usual: Path, opened: Open) -> None:
+    page = opened(usual, "#p=3&b=16&m=e1")
+    assert shown(page, "#models h3") == ["e1 ✗ wrong"]
+    assert page.locator("#grid tbody tr").first.locator("button").count() == 4
+    page.evaluate("location.hash = '#p=1&b=16+8&by=s1&f=lost'")
+    until(page, "document.querySelectorAll('#models h3').length === 2")
+    settled(page)
+    assert page.locator("#method").input_value() == "s1" and page.locator("#filter").input_value() == "lost"
+    assert "Wait" in shown(page, ".thought")[0] and shown(page, "#models .beyond") == []
+    opened(usual, "#p=99&b=no&m=%E0%A4%A&by=__proto__&f=constructor")  # nothing of it is there
+
+
+def test_keys_go_through_problems_budgets_and_methods(usual: Path, opened: Open) -> None:
+    page = opened(usual, "#p=0&b=8")
+    press(page, "j", "j", "j", "j", "k")
+    assert address(page) == "#p=2&b=8+8"
+    press(page, "ArrowRight", "m")
+    assert address(page) == "#p=2&b=16+8&by=s1"
+    page.locator(".thought").first.focus()
+    press(page, "j")  # what has the focus scrolls
+    assert address(page) == "#p=2&b=16+8&by=s1"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "left"),
+    [("never", "022"), ("escapes", "2"), ("differ", "013"), ("forced", ""), ("lost", "")],
+)
+def test_filters_leave_the_problems_that_they_name(usual: Path, opened: Open, chosen: str, left: str) -> None:
+    page = opened(usual, f"#p=0&f={chosen}")
+    assert shown(page, "#grid tbody th") == sorted(set(left))
+    assert shown(page, "#count") == [f"{len(set(left))} of 4"]
+
+
+def test_a_column_sorts_by_its_numbers(usual: Path, opened: Open) -> None:
+    page = opened(usual)
+    table = page.get_by_role("region", name="Table: Accuracy", exact=True)
+    table.get_by_role("button", name="tokens", exact=True).click()
+    tokens = [float(text) for text in table.locator("tbody td:nth-child(6)").all_text_contents()]
+    assert tokens == sorted(tokens, reverse=True) and tokens[0] > tokens[-1]
+    assert table.locator("th[aria-sort=descending]").inner_text().startswith("tokens")
+
+
+def test_the_command_can_be_copied(usual: Path, opened: Open) -> None:
+    page = opened(usual, permissions=["clipboard-read", "clipboard-write"])
+    page.locator("#copy").click()
+    until(page, "document.getElementById('copied').textContent !== ''")
+    command = page.locator("#copy").get_attribute("data-command")
+    assert command and command.startswith("e1 report ") and "--training" in command
+    assert shown(page, "#copied")[0] in ("copied", command)
+
+
+def test_rollouts_of_the_training_are_shown_step_by_step(usual: Path, opened: Open) -> None:
+    page = opened(usual)
+    page.locator("#step").fill("2")
+    until(page, "document.getElementById('rollouts').textContent.includes('Q21')")
+    assert shown(page, "#rollouts pre")[0] == "Q21\n\nthink‖</think>‖<b>so</b>"
+    assert page.locator("#rollouts b").count() == 0
+
+
+def test_what_a_model_has_written_stays_text(hostile: Path, opened: Open) -> None:
+    page = opened(hostile, viewport={"width": 400, "height": 800})
+    for i, text in enumerate(HOSTILE):
+        page.evaluate(f"location.hash = '#p={i}&b=8'")
+        until(page, f"document.getElementById('question').textContent === 'Which is {i}?'")
+        settled(page)
+        (solution,) = shown(page, ".solution")
+        if i in (0, 4):
+            assert solution == text
+        elif i == 1:
+            assert solution == (
+                "⟨U+001B⟩[31mred⟨U+001B⟩[0m ⟨U+202E⟩gnp.exe⟨U+202C⟩ ⟨U+2066⟩in⟨U+2069⟩ a⟨U+200B⟩b⟨U+0000⟩ ⟨U+FEFF⟩"
+            )
+        else:
+            assert solution == f"{text[:16_000]} … {len(text) - 16_000} characters more"
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        assert page.locator(".solution img, .solution script, .solution b").count() == 0
+    assert page.title() == "e1 on sums"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrast_names_and_roles_are_in_order(usual: Path, opened: Open, scheme: str) -> None:
+    page = opened(usual, color_scheme=scheme, bypass_csp=True)  # the checker is a script of its own
+    violations = axe.Axe().run(page).response["violations"]
+    assert [(each["id"], each["nodes"][0]["html"]) for each in violations] == []
+
+
+def test_the_focus_goes_through_controls_in_the_order_of_the_page(usual: Path, opened: Open) -> None:
+    page = opened(usual)
+    stops = []
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        stops.append(page.evaluate("document.activeElement.id || document.activeElement.ariaLabel"))
+    wanted = ["copy", "method", "filter", "model", "grid-box", "budget"]
+    assert [stop for stop in stops if stop in wanted] == wanted
+    assert "Thought of base" in stops and stops.index("Thought of base") > stops.index("budget")
+
+
+def test_two_thoughts_scroll_together(folder: Path, opened: Open) -> None:
+    page = opened(folder / "usual" / "report.html", "#p=2&b=32", viewport={"width": 900, "height": 200})
+    first, second = page.locator(".thought").all()
+    first.focus()
+    first.evaluate("element => { element.scrollTop = element.scrollHeight }")
+    page.wait_for_timeout(100)
+    assert first.evaluate("element => element.scrollTop") > 0
+    assert second.evaluate("element => element.scrollTop") == first.evaluate("element => element.scrollTop")

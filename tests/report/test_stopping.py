@@ -1,0 +1,87 @@
+"""When thoughts could have stopped, with numbers worked out by hand."""
+
+import pandas as pd
+import pytest
+from fabricated import cell
+
+from e1_trl.report.rows import became
+from e1_trl.report.stopping import Stopping, stopping
+from e1_trl.rollout import ThinkingEnd
+
+BUDGETS = (8, 16, 32)
+R = "right"
+# What four thoughts answer at each budget, and how much they think there; the last closes by itself after 12 tokens.
+ANSWERS = (("x", "x", R), (R, R, R), (None, R, "z"), ("w", R, R))
+THINKING = ((8, 16, 32), (8, 16, 32), (8, 16, 32), (8, 12, 12))
+
+
+def thoughts() -> pd.DataFrame:
+    tables = []
+    for at, budget in enumerate(BUDGETS):
+        answers = [own[at] for own in ANSWERS]
+        table = cell([[answer == R] for answer in answers], budget).assign(
+            value=answers,
+            thinking_tokens=[own[at] for own in THINKING],
+            truncated=[at == 0, False, False, False],
+            closes_again=[False, False, at == 0, False],
+        )
+        table.loc[3, "thinking_end"] = (ThinkingEnd.FORCED if at == 0 else ThinkingEnd.CLOSED).value
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True)
+
+
+def reached(found: Stopping) -> dict[str, tuple[float, float, float]]:
+    return {rule.name: (rule.accuracy, rule.mean_thinking_tokens, rule.mean_tokens) for rule in found.rules}
+
+
+def test_each_thought_is_first_right_somewhere_and_may_be_wrong_again() -> None:
+    (found,) = stopping(thoughts(), votes=True)
+    assert found.budgets == ["8+8", "16+8", "32+8"]
+    assert found.first_right == [0.25, 0.5, 0.25]
+    assert found.tokens_beyond == [24, 8, 0]
+    assert found.wrong_again == [0, 0, 0.25]
+    assert found.escape_ratio == [0.5, 0, 0]
+
+
+def test_rules_pay_for_every_solution_that_they_look_at() -> None:
+    (found,) = stopping(thoughts(), votes=True)
+    assert reached(found) == {
+        "largest budget": (0.75, 27, 31),
+        "oracle": (1, 17, 21),
+        "agreement of 1": (0.5, 19, 28),
+        "agreement of 2": (0.75, 27, 38),
+    }
+    low, high = found.rules[0].ci_low, found.rules[0].ci_high
+    assert 0 < low < 0.75 < high <= 1
+
+
+def test_what_cannot_be_compared_has_no_agreement_and_one_budget_no_choice() -> None:
+    (found,) = stopping(thoughts(), votes=False)
+    assert [rule.name for rule in found.rules] == ["largest budget", "oracle"]
+    assert not stopping(cell([[True], [False]], 8), votes=True)
+    assert not stopping(cell([[True], [False]], None, None), votes=True)
+
+
+def test_thoughts_that_were_answered_at_every_budget_count_and_solution_budgets_stay_apart() -> None:
+    table = thoughts()
+    table = table[(table["problem"] < 2) | (table["thinking_budget"] < 32)]  # two were not asked at the last
+    (found,) = stopping(table, votes=True)
+    assert found.first_right == [0.5, 0, 0.5] and reached(found)["oracle"] == (1, 20, 24)
+    other = thoughts().assign(solution_budget=pd.array([99] * 12, dtype="Int64"))
+    both = stopping(pd.concat([thoughts(), other], ignore_index=True), votes=True)
+    assert [each.budgets[0] for each in both] == ["8+8", "8+99"] and both[0].rules == both[1].rules
+
+
+def test_samples_of_a_problem_are_not_problems() -> None:
+    table = pd.concat([thoughts().assign(problem=0, sample=thoughts()["problem"])], ignore_index=True)
+    (found,) = stopping(table, votes=True)
+    assert found.rules[0].accuracy == 0.75
+    assert found.rules[0].ci_low < stopping(thoughts(), votes=True)[0].rules[0].ci_low
+
+
+@pytest.mark.parametrize(("end", "truncated"), [("eos", False), ("cut", False), ("forced", True)])
+def test_an_answer_that_never_came_is_censored(end: str, truncated: bool) -> None:
+    table = cell([[False]], 8).assign(outcome="unboxed", thinking_end=end, truncated=truncated)
+    assert became(table).tolist() == ["censored"]
+    assert became(table.assign(thinking_end="closed", truncated=False)).tolist() == ["unboxed"]
+    assert became(table.assign(outcome="wrong")).tolist() == ["wrong"]
