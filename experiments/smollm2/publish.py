@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from e1_trl.atomic import write_atomically
 from e1_trl.report import samples
@@ -65,11 +64,9 @@ def marks(differences: list[dict[str, Any]]) -> str:
     return table(("model", "budget", "points over the base", "95% interval", "tokens", "aimed at"), rows)
 
 
-def as_text(answer: Any, tokenizer: PreTrainedTokenizerBase) -> str:
+def as_text(answer: Any) -> str:
     """An answer with ‖ around what was forced."""
-    ids, thought, forced = list(answer.token_ids), answer.thinking_tokens, answer.forced_tokens
-    parts = [ids[:thought], ids[thought : thought + forced], ids[thought + forced :]]
-    return ("‖" if forced else "").join(tokenizer.decode(part, skip_special_tokens=True) for part in parts)
+    return ("‖" if answer.close else "").join((answer.thinking, answer.close, answer.solution))
 
 
 def last_value(thinking: str) -> str | None:
@@ -77,7 +74,7 @@ def last_value(thinking: str) -> str | None:
     return next(reversed(RESULT.findall(thinking)), None)
 
 
-def computed(answers: dict[str, pd.DataFrame], tokenizer: PreTrainedTokenizerBase) -> list[tuple[str, str, str, str]]:
+def computed(answers: dict[str, pd.DataFrame]) -> list[tuple[str, str, str, str]]:
     """Of each model at each budget: how many answers are right, and how many of their boxes were computed before."""
     rows = []
     for model, table_of in answers.items():
@@ -86,13 +83,13 @@ def computed(answers: dict[str, pd.DataFrame], tokenizer: PreTrainedTokenizerBas
             budget = "unlimited" if pd.isna(thinking) else f"{thinking:.0f}+{solution:.0f}"
             same = 0
             for row in ours.itertuples():
-                value = last_value(tokenizer.decode(row.token_ids[: row.thinking_tokens]))
+                value = last_value(row.thinking)
                 same += value is not None and float(value) == float(row.answer)
             rows.append((model, budget, str(len(ours)), str(same)))
     return rows
 
 
-def transcripts(answers: dict[str, pd.DataFrame], tokenizer: PreTrainedTokenizerBase, problems: int) -> str:
+def transcripts(answers: dict[str, pd.DataFrame], problems: int) -> str:
     """The answers of both models to the first problems, at the training budget and without one, as Markdown."""
     parts = []
     for problem in range(problems):
@@ -102,7 +99,7 @@ def transcripts(answers: dict[str, pd.DataFrame], tokenizer: PreTrainedTokenizer
             at_budget = ours[(ours["method"] == "separate") & (ours["thinking_budget"] == TRAINED_AT)]
             for name, rows in (("budget", at_budget), ("unlimited", ours[ours["method"] == "unconstrained"])):
                 answer = next(rows.itertuples())
-                lines.append(f"{model}, {name}: {answer.outcome}\n{as_text(answer, tokenizer).strip()}\n")
+                lines.append(f"{model}, {name}: {answer.outcome}\n{as_text(answer).strip()}\n")
         block = "\n".join(lines)
         parts.append(f"**{answer.prompt}** Expected: {', '.join(answer.answers)}.\n\n```\n{block}```\n")
     return "\n".join(parts)
@@ -114,7 +111,6 @@ def main() -> None:
     hours["all"] = round(sum(time for name, time in took.items() if "-seed" not in name) / HOUR, 2)
     results = {**json.loads(RESULTS.read_text()), "hours": hours, "killed": killed}
     write_atomically(RESULTS, lambda path: path.write_text(json.dumps(results, indent=1) + "\n"))
-    tokenizer = AutoTokenizer.from_pretrained(RUN / "base")
     names = dict.fromkeys(row["model"].removeprefix(OURS) for row in results["rows"])
     answers = {name: samples.read(RUN / "evaluation" / name) for name in names}
     read = {model: answers[model] for model in READ}
@@ -123,12 +119,12 @@ def main() -> None:
     sections = {
         "hours": cost + (f"\nKilled {killed} times, which is not counted.\n" if killed else ""),
         "marks": marks(results["differences"]),
-        "computed": table(header, computed(answers, tokenizer)),
-        "transcripts": transcripts(read, tokenizer, PROBLEMS),
+        "computed": table(header, computed(answers)),
+        "transcripts": transcripts(read, PROBLEMS),
     }
     for name, text in sections.items():
         replace_section(ANSWERS, name, text)
-    replace_section(DOCUMENT, "transcripts", transcripts(read, tokenizer, IN_DOCUMENT))
+    replace_section(DOCUMENT, "transcripts", transcripts(read, IN_DOCUMENT))
 
 
 if __name__ == "__main__":
