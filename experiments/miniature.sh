@@ -13,8 +13,8 @@ nvidia-smi -L >/dev/null 2>&1 && set -- --accelerate_config one_gpu "$@"
 python -m "experiments.$name.make_base" --what data
 
 echo "==> training into runs/$name/e1, followed at three budgets on 128 problems"
-e1 train --config "experiments/$name/recipe.yaml" --log_completions true --eval_budgets "32+$solution" "64+$solution" "128+$solution" --eval_steps 20 \
-    --dataset_test_split 'test[:128]' "$@"
+e1 train --config "experiments/$name/recipe.yaml" --log_completions true \
+    --eval_budgets "32+$solution" "64+$solution" "128+$solution" --eval_steps 20 --dataset_test_split 'test[:128]' "$@"
 
 evaluation=runs/$name/evaluation
 echo "==> evaluating base and trained model at five budgets"
