@@ -115,14 +115,15 @@ function drawGrid() {
   make("td", top);
   make("td", under);
   for (const model of models()) {
-    const name = make("th", top, data.models[model]);
-    name.colSpan = cells.length;
-    name.scope = "colgroup";
-    for (const cell of cells) {
-      const column = make("th", under, cell.method === NO_METHOD ? "∞" : (cell.thinking ?? cell.budget));
+    const group = make("th", top, data.models[model], "first");
+    group.colSpan = cells.length;
+    group.scope = "colgroup";
+    cells.forEach((cell, i) => {
+      const name = cell.method === NO_METHOD ? "∞" : (cell.thinking ?? cell.budget);
+      const column = make("th", under, name, i ? "" : "first");
       column.title = `${cell.method} ${cell.budget}`;
       column.scope = "col";
-    }
+    });
   }
   visible = data.items.map((_, index) => index).filter((index) => models().some((model) => {
     const given = cells.map((cell) => cell.index).filter((cell) => became(data.items[index], model, cell));
