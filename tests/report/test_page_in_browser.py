@@ -211,7 +211,7 @@ def test_contrast_names_and_roles_are_in_order(usual: Path, opened: Open, scheme
 def test_the_focus_goes_through_controls_in_the_order_of_the_page(usual: Path, opened: Open) -> None:
     page = opened(usual)
     stops = []
-    for _ in range(12):
+    for _ in range(20):
         page.keyboard.press("Tab")
         stops.append(page.evaluate("document.activeElement.id || document.activeElement.ariaLabel"))
     wanted = ["copy", "method", "filter", "model", "grid-box", "budget"]
