@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from e1_trl.checkpoints.merge import main as merge
 from e1_trl.provenance import Provenance, commit
+from e1_trl.report.training_log import rollouts
 
 pytestmark = [pytest.mark.engine, pytest.mark.distributed]
 
@@ -63,6 +64,11 @@ def test_a_run_logs_the_bookkeeping_and_evaluates_at_the_same_budget(train: Trai
     columns = ["thinking_end", "thinking_tokens", "solution_tokens", "solution_truncated", "outcome"]
     assert set(columns) <= set(table.columns)
     assert (table["thinking_tokens"][table["thinking_end"] == "forced"] == 64).all()
+    for end, (thinking, close, solution) in zip(table["thinking_end"], table["parts"], strict=True):
+        assert close == "</think>" * (end == "forced") and (end == "closed") == thinking.endswith("</think>")
+        assert thinking and solution
+    ((step, shown), *_) = rollouts(tmp_path / "run", 2, 5)
+    assert step == 1 and [each["thinking"] for each in shown] == [parts[0] for parts in table["parts"][:5]]
     assert "elastic-reasoning" in (tmp_path / "run" / "README.md").read_text()
     provenance = Provenance.read(tmp_path / "run")
     assert provenance.seeds == (42,)
