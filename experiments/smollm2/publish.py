@@ -29,6 +29,7 @@ AIMED_AT = {
     "none": "at least -2, with 20% fewer tokens",
 }
 HOUR = 3600  # seconds
+OTHERS = re.compile(r"-seed|-random")  # stages that are not of the recipe itself
 RESULT = re.compile(r"=(\d*\.?\d+)")
 
 
@@ -108,7 +109,7 @@ def transcripts(answers: dict[str, pd.DataFrame], problems: int) -> str:
 def main() -> None:
     took, killed = seconds((RUN / "stages").read_text())
     hours = {name: round(time / HOUR, 2) for name, time in took.items()}
-    hours["all"] = round(sum(time for name, time in took.items() if "-seed" not in name) / HOUR, 2)
+    hours["all"] = round(sum(time for name, time in took.items() if not OTHERS.search(name)) / HOUR, 2)
     results = {**json.loads(RESULTS.read_text()), "hours": hours, "killed": killed}
     write_atomically(RESULTS, lambda path: path.write_text(json.dumps(results, indent=1) + "\n"))
     names = dict.fromkeys(row["model"].removeprefix(OURS) for row in results["rows"])

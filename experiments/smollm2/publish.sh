@@ -4,7 +4,7 @@ set -euo pipefail
 evaluations=(runs/smollm2/evaluation/{base,e1})
 rows=("smollm2-base separate 24+20" "smollm2-base unconstrained unlimited"
     "smollm2-e1 separate 24+20" "smollm2-e1 unconstrained unlimited")
-for folder in runs/smollm2/evaluation/e1-seed*; do
+for folder in runs/smollm2/evaluation/{e1-seed,random}*; do
     [ -d "$folder" ] || continue
     evaluations+=("$folder")
     rows+=("smollm2-${folder##*/} separate 24+20" "smollm2-${folder##*/} unconstrained unlimited")
