@@ -31,7 +31,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--regrade", action="store_true", help="grade all answers anew, without sampling anything")
     parser.add_argument("--grading_time_limit", type=float, default=5.0, help="seconds after which grading is killed")
     parser.add_argument("--grading_workers", type=int, default=1, help="processes that grade")
-    parser.add_argument("--page_problems", type=int, default=200, help="problems shown whole on the page, at most; 0: no page")
+    parser.add_argument(
+        "--page_problems", type=int, default=200, help="problems shown whole on the page, at most; 0: no page"
+    )
     parser.add_argument("--training", type=Path, help="output_dir of the run that made a model, to show on the page")
     arguments = parser.parse_args(argv)
     if (arguments.document is None) != (arguments.section is None):

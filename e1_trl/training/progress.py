@@ -87,6 +87,29 @@ def parts(tokenizer: PreTrainedTokenizerBase, completions: Sequence[Completion])
     return [[tokenizer.decode(part) for part in completion.parts] for completion in completions]
 
 
+def log_traces(
+    tokenizer: PreTrainedTokenizerBase,
+    rollouts: Sequence[tuple[list[int], Completion]],
+    rewards: Sequence[float],
+    step: int,
+) -> None:
+    """Give trackio, whose run has begun, all rollouts as traces, `‖` around what was forced."""
+    import trackio
+
+    shown = parts(tokenizer, [completion for _, completion in rollouts])
+    traces = [
+        trackio.Trace(
+            [
+                {"role": "user", "content": tokenizer.decode(prompt)},
+                {"role": "assistant", "content": "‖".join(own if completion.forced_tokens else ("".join(own),))},
+            ],
+            {"thinking_end": completion.thinking_end.value, "reward": reward},
+        )
+        for (prompt, completion), own, reward in zip(rollouts, shown, rewards, strict=True)
+    ]
+    trackio.log({"rollouts": traces}, step=step)
+
+
 class Once(logging.Filter):
     """Lets every message through once."""
 

@@ -35,7 +35,7 @@ from e1_trl.training.lengths import warn_of_scaling
 from e1_trl.training.logprob_gap import LogprobGap, warn_beforehand
 from e1_trl.training.master_weights import MasterWeights
 from e1_trl.training.memory import Memory
-from e1_trl.training.progress import Once, Progress, parts, transcripts
+from e1_trl.training.progress import Once, Progress, log_traces, parts, transcripts
 from e1_trl.training.rewards import Accuracy, Reward, sees_all
 from e1_trl.training.scoring import Layout, layout_of, scored
 from e1_trl.training.token_limit import TokenLimit
@@ -172,21 +172,21 @@ class E1Trainer(GRPOTrainer):
 
     def solution_texts(self, completions: Sequence[Completion]) -> list[str]:
         """What is graded of each completion, as text."""
-        graded = [completion.graded_ids for completion in completions]
-        return self.processing_class.batch_decode(graded, skip_special_tokens=True)
+        return self.processing_class.batch_decode([each.graded_ids for each in completions], skip_special_tokens=True)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log the table of completions every `completions_steps` steps, and the metrics each time."""
         step, last = self.state.global_step, self._table_step
-        self.log_completions = self.args.log_completions and (
-            last is None or step - last >= self.args.completions_steps
-        )
+        due = last is None or step - last >= self.args.completions_steps
+        self.log_completions = self.args.log_completions and due
         if self.log_completions:
             self._table_step = step
         super().log(logs, start_time)
         if self.log_completions and self.is_world_process_zero() and self._rollouts:
             count = self.args.num_completions_to_print
             print(transcripts(self.processing_class, self._rollouts, self._rewards, count), flush=True)
+            if "trackio" in self.args.report_to:
+                log_traces(self.processing_class, self._rollouts, self._rewards, step)
 
     def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
         """What a `Validation` measures if there is one, and TRL's evaluation at the training budget if not."""
