@@ -127,6 +127,7 @@ def write(folder: Path, name: str, revision: str | None = None, tags: Sequence[s
         provenance=Provenance.read(folder) if (folder / PROVENANCE).exists() else None,
         versions=", ".join(f"{package} {version}" for package, version in packages if package in SHOWN),
         recipe=(folder / RECIPE).exists(),
+        pages=[file.stem.removeprefix(Path(RESULTS).name) for file in (folder / DETAILS).glob("results-*.html")],
         rank=served_rank,
         shell=shlex.quote,
         quote=partial(json.dumps, ensure_ascii=False),

@@ -54,7 +54,7 @@ def evaluate_each(arguments: EvaluationArguments, argv: Sequence[str]) -> None:
             sys.exit(f"e1 eval: the evaluation of {model} failed; the same command resumes")
     from e1_trl.report.__main__ import main as report
 
-    report([*folders, "--output", str(arguments.output)])
+    report([*folders, "--output", str(arguments.output), "--page_problems", str(arguments.page_problems)])
 
 
 if __name__ == "__main__":

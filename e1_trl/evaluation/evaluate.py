@@ -49,7 +49,7 @@ def evaluate(prepared: Prepared, start: StartEngine | None = None, command: str 
             report = document.Report.of(answers)
             files = document.write(report, folder)
             texts, problems = [(report.rows[0].model, folder)], prepared.arguments.page_problems
-            files += page.write(report, answers, texts, folder / "report.html", problems, command)
+            files += page.write(page.make(report, answers, texts, problems, command), folder / "report.html")
         except (KeyboardInterrupt, RuntimeError, ValueError, OSError) as error:
             why = " ".join(str(error).split()) or "interrupted"
             raise EvaluationError(

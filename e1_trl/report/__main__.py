@@ -68,10 +68,10 @@ def report(arguments: argparse.Namespace, command: str) -> None:
     made = document.Report.of(answers)
     shown = document.chosen(made.rows, arguments.rows) if arguments.rows else made.rows
     output = arguments.output or arguments.folders[0]
-    files = document.write(made, output, arguments.name)
     texts = [(str(own["model"].iloc[0]), folder) for own, folder in zip(tables, arguments.folders, strict=True)]
-    html = output / f"{arguments.name or 'report'}.html"
-    files += page.write(made, answers, texts, html, arguments.page_problems, command, arguments.training)
+    html = page.make(made, answers, texts, arguments.page_problems, command, arguments.training)
+    files = document.write(made, output, arguments.name)
+    files += page.write(html, output / f"{arguments.name or 'report'}.html")
     if arguments.document is not None:
         replace_section(arguments.document, arguments.section, accuracies(shown).markdown)
     document.show(made.rows)

@@ -35,6 +35,11 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--name", help="what the card calls the model; unset: the repository, or the folder")
     parser.add_argument("--push", metavar="REPOSITORY", help="upload the card to where the model lies on the Hub")
     parser.add_argument("--revision", help="branch there; unset: main")
+    parser.add_argument(
+        "--page_problems",
+        type=int,
+        help="problems on its page, with answers; unset: 200, none where they are local files",
+    )
     return parser.parse_args(argv)
 
 
@@ -58,12 +63,17 @@ def card(arguments: argparse.Namespace) -> None:
     if measured:
         reports = {benchmark: document.Report.of(answers) for benchmark, (_, answers) in measured.items()}
         curve = tuple(point for report in reports.values() for point in points(report))
+        pages = {}
+        for benchmark, (result, answers) in measured.items():
+            local = reports[benchmark].conditions[0].conditions.local
+            most = arguments.page_problems if arguments.page_problems is not None else 0 if local else page.PROBLEMS
+            pages[benchmark] = page.make(reports[benchmark], answers, [(name, result)], most)
         replace(trained, curve=curve).write(folder)
         model_card.remove_measured(folder)
-        for benchmark, (result, answers) in measured.items():
+        for benchmark, html in pages.items():
             file = folder / f"{model_card.RESULTS}{benchmark}.html"
             document.write(reports[benchmark], file.parent, file.stem)
-            page.write(reports[benchmark], answers, [(name, result)], file)
+            page.write(html, file)
     model_card.write(folder, name, arguments.revision)
     print(f"wrote {folder / model_card.README}")
     if arguments.push:

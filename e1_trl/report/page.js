@@ -2,14 +2,16 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const at = (id) => document.getElementById(id);
-const SYMBOLS = { correct: "✓", wrong: "✗", censored: "✂", unevaluated: "=", unparseable: "?", unboxed: "∅", no_program: "∅" };
+const SYMBOLS = { correct: "✓", wrong: "✗", censored: "✂", unevaluated: "=", unparseable: "?", unboxed: "∅",
+  no_program: "∅", timed_out: "T", crashed: "C", out_of_memory: "M", too_much_output: "O", not_callable: "N", ungraded: "U" };
 const symbol = (became) => SYMBOLS[became] ?? "!";
 const shade = (became) => (became === "correct" ? "right" : became === "wrong" ? "wrong" : "other");
 const words = (name) => (name === "correct" ? "right" : name.replaceAll("_", " "));
 
 /* What a model has written is text, and only ever put into text nodes. What cannot be seen, or turns text around, is
    named. */
-const STRANGE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]/gu;
+const STRANGE =
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\ud800-\udfff\u{e0000}-\u{e007f}]/gu;
 function write(element, text, kind) {
   const part = element.appendChild(document.createElement("span"));
   part.className = kind ?? "";
@@ -25,6 +27,11 @@ function write(element, text, kind) {
   part.append(plain.slice(end));
 }
 
+function writeClipped(element, [text, length]) {
+  write(element, text);
+  if (length > text.length) write(element, ` … ${length - text.length} characters more`, "strange");
+}
+
 function make(tag, parent, text, kind) {
   const element = parent.appendChild(document.createElement(tag));
   if (text !== undefined) write(element, String(text));
@@ -33,6 +40,7 @@ function make(tag, parent, text, kind) {
 }
 
 async function inflate(base64) {
+  if (!window.DecompressionStream) throw new Error("This browser cannot unpack the texts (DecompressionStream).");
   const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
   return JSON.parse(await new Response(stream).text());
@@ -78,12 +86,14 @@ let visible = [];
 
 const columns = (method = place.method) =>
   data.cells.map((cell, index) => ({ ...cell, index })).filter((cell) => cell.method === method || cell.method === NO_METHOD)
-    .sort((one, other) => (one.thinking ?? Infinity) - (other.thinking ?? Infinity));
+    .sort((one, other) => (one.thinking ?? Infinity) - (other.thinking ?? Infinity) || one.solution - other.solution);
 const models = () => data.models.map((_, index) => index).filter((i) => !place.model || data.models[i] === place.model);
 const became = (item, model, cell) => data.outcomes[parseInt(item.became[model][cell], 36)];
 const isRight = (item, model, cell) => became(item, model, cell) === "correct";
 const forced = (item, model, cell) => item.forced[model][cell] !== "-";
 const escapes = (item, model, cell) => item.forced[model][cell] === "e";
+
+const comparable = (one, other) => data.cells[one].solution === data.cells[other].solution || !data.cells[other].solution;
 
 /* Of one model's answers to an item, in the order of their budgets. */
 const FILTERS = {
@@ -92,11 +102,13 @@ const FILTERS = {
     !cells.some((c) => isRight(item, m, c) && !forced(item, m, c))],
   never: ["wrong at every budget", (item, m, cells) => cells.length && !cells.some((c) => isRight(item, m, c))],
   lost: ["right at a budget, wrong at a larger one", (item, m, cells) => cells.some((c, i) => isRight(item, m, c) &&
-    cells.slice(i + 1).some((later) => !isRight(item, m, later)))],
+    cells.slice(i + 1).some((later) => comparable(c, later) && !isRight(item, m, later)))],
   escapes: ["a forced solution goes on thinking", (item, m, cells) => cells.some((c) => escapes(item, m, c))],
   differ: ["models differ", (item, m, cells) => cells.some((c) => data.models.some((_, other) =>
     became(item, other, c) && isRight(item, other, c) !== isRight(item, m, c)))],
 };
+
+const offered = () => Object.keys(FILTERS).filter((key) => key !== "differ" || data.models.length > 1);
 
 function option(select, text, key) {
   const element = make("option", select, text);
@@ -108,6 +120,7 @@ function title(item) {
 
 function drawGrid() {
   const cells = columns();
+  const several = new Set(cells.filter((cell) => cell.method !== NO_METHOD).map((cell) => cell.solution)).size > 1;
   const [head, body] = [at("grid").tHead, at("grid").tBodies[0]];
   head.replaceChildren();
   body.replaceChildren();
@@ -119,7 +132,7 @@ function drawGrid() {
     group.colSpan = cells.length;
     group.scope = "colgroup";
     cells.forEach((cell, i) => {
-      const name = cell.method === NO_METHOD ? "∞" : (cell.thinking ?? cell.budget);
+      const name = cell.method === NO_METHOD ? "∞" : several ? cell.budget : (cell.thinking ?? cell.budget);
       const column = make("th", under, name, i ? "" : "first");
       column.title = `${cell.method} ${cell.budget}`;
       column.scope = "col";
@@ -188,10 +201,11 @@ async function drawProblem() {
   const name = `${cell.method} ${cell.budget}`;
   at("budget").setAttribute("aria-valuetext", name);
   at("budget-name").textContent = name;
-  const texts = await inflate(data.texts[place.item]);
+  const texts = await inflate(item.texts);
   if (turn !== drawn) return; // another one was asked for meanwhile
+  const asked = models().map((model) => texts.models[model].answers[place.cell]).find((answer) => answer);
   at("question").replaceChildren();
-  write(at("question"), texts.question);
+  writeClipped(at("question"), texts.questions[asked?.question ?? 0]);
   at("accepted").replaceChildren();
   write(at("accepted"), texts.accepted.length ? `Accepted: ${texts.accepted.join(" or ")}` : "");
   at("models").replaceChildren();
@@ -225,21 +239,23 @@ function drawAnswer(item, model, own) {
   const thought = make("pre", panel, undefined, "thought");
   thought.tabIndex = 0;
   thought.setAttribute("aria-label", `Thought of ${data.models[model]}`);
-  const text = answer.own ?? own.thought;
-  const cut = answer.own === null ? answer.length : text.length;
+  const [text, length] = answer.own === null ? own.thought : [answer.own, answer.length];
+  const cut = Math.min(answer.length, text.length);
   write(thought, text.slice(0, cut));
   if (answer.length > text.length) write(thought, ` … ${answer.length - text.length} characters more`, "strange");
   if (answer.close) write(thought, `‖${answer.close}‖`, "close");
-  if (cut < text.length) write(thought, text.slice(cut), "beyond");
-  if (own.length > own.thought.length && answer.own === null && cut < own.length) {
-    write(thought, ` … ${own.length - Math.max(cut, own.thought.length)} characters more`, "strange");
+  if (cut < text.length) {
+    write(thought, text.slice(cut), "beyond");
+    thought.lastChild.setAttribute("role", "deletion");
   }
+  const left = length - Math.max(answer.length, text.length);
+  if (left > 0) write(thought, ` … ${left} characters more`, "strange");
   const solution = make("pre", panel, undefined, "solution");
   solution.tabIndex = 0;
   solution.setAttribute("aria-label", `Solution of ${data.models[model]}`);
-  const [shown, length] = own.solutions[answer.solution];
-  write(solution, shown);
-  if (length > shown.length) write(solution, ` … ${length - shown.length} characters more`, "strange");
+  writeClipped(solution, own.solutions[answer.solution]);
+  const stopped = thought.querySelector(".close, .beyond");
+  if (stopped) thought.scrollTop = stopped.offsetTop - thought.clientHeight / 2;
 }
 
 function address() {
@@ -256,7 +272,7 @@ function read(hash) {
   })));
   place.method = methods.includes(parts.by) ? parts.by : methods[0];
   place.model = data.models.includes(parts.m) ? parts.m : "";
-  place.filter = Object.hasOwn(FILTERS, parts.f ?? "") ? parts.f : "all";
+  place.filter = offered().includes(parts.f) ? parts.f : "all";
   const item = data.items.findIndex((each) => `${each.problem}` === parts.p && `${each.sample}` === (parts.s ?? `${each.sample}`));
   if (item >= 0) place.item = item;
   const cell = columns().find((each) => each.budget === parts.b || each.budget.split("+")[0] === parts.b);
@@ -272,7 +288,7 @@ function show(redraw) {
   for (const [id, key] of [["method", place.method], ["filter", place.filter], ["model", place.model]]) at(id).value = key;
   if (redraw) drawGrid();
   mark();
-  drawProblem();
+  drawProblem().catch((error) => { at("problem-title").textContent = error.message; });
   history.replaceState(null, "", address());
 }
 
@@ -301,9 +317,7 @@ function budget(by) {
 
 if (data.items.length) {
   for (const method of methods) option(at("method"), method, method);
-  for (const [key, [text]] of Object.entries(FILTERS)) {
-    if (key !== "differ" || data.models.length > 1) option(at("filter"), text, key);
-  }
+  for (const key of offered()) option(at("filter"), FILTERS[key][0], key);
   option(at("model"), data.models.length > 1 ? data.models.join(" | ") : data.models[0], "");
   if (data.models.length > 1) for (const model of data.models) option(at("model"), model, model);
   for (const id of ["method", "filter", "model"]) {
@@ -325,10 +339,13 @@ if (data.items.length) {
     show(false);
   });
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, pre")) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("select")) return;
     if (!Object.hasOwn(moves, event.key)) return;
+    if (event.key.startsWith("Arrow") && event.target.matches("input, pre, .wide")) return; // which they move
+    const inGrid = event.target.matches("#grid button");
     event.preventDefault();
     moves[event.key]();
+    if (inGrid) at("grid").querySelector("[aria-current]")?.focus();
   });
   window.addEventListener("hashchange", () => {
     read(location.hash);

@@ -28,101 +28,111 @@ from e1_trl.rollout import ThinkingEnd
 PROBLEMS = 200
 MODELS = 2  # side by side
 CHARACTERS = 16_000  # of one text, some 4,000 tokens
-TEXT_BYTES = 2_400_000  # of all texts, compressed
+ANSWER_CHARACTERS = 200  # of what was read of one
+TEXT_BYTES, ROLLOUT_BYTES = 2_000_000, 400_000  # of all texts, compressed
 STEPS, ROLLOUTS = 20, 16  # of a training, and of each of its steps
-SHARED = (REFERENCE, "unconstrained", "truncation")  # methods whose thoughts are the beginnings of one
+SHARED = (REFERENCE, "unconstrained", "truncation")  # methods of whose thoughts the longest is shown
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 TEMPLATES = Path(__file__).parent
 BUDGET = ["thinking_budget", "solution_budget"]
 Place = tuple[int, int]  # problem and sample
 
 
-def write(
+def make(
     report: Report,
     answers: pd.DataFrame,
     texts: Sequence[tuple[str, Path]],
-    file: Path,
     problems: int = PROBLEMS,
     command: str = "",
     training: Path | None = None,
-) -> list[Path]:
-    """Write the page of a report, and return its file; neither if it is to show no problems.
+) -> str:
+    """The page of a report; "" if it is to show no problems.
 
     Args:
         report: what is said on it.
         answers: the figures that the report is of (`samples.FIGURES`).
         texts: the models' names, and the folders of their evaluations, which hold the texts.
-        file: the page.
-        problems: how many to show whole, at most; fewer if they would not fit.
+        problems: how many answers to problems to show whole, at most; fewer if they would not fit.
         command: what makes the page, for whoever wants to make it again.
         training: the `output_dir` of the run that made a model, whose curve and rollouts are shown.
 
     Raises:
-        StoreError: it cannot be written, or an evaluation cannot be read.
+        StoreError: an evaluation cannot be read.
         ValueError: the run has left no log.
     """
     if problems == 0:
-        return []
+        return ""
     models = pictures.models_of(report.rows)
     shown = answers[answers["model"].isin(models[:MODELS])]
-    shown = shown.assign(became=became(shown), budget=[str(budget_of(row)) for _, row in shown[BUDGET].iterrows()])
+    shown = shown.assign(became=became(shown), budget=_budgets(shown))
     places = chosen(shown, problems)
     data, used = _data(shown, _texts([each for each in texts if each[0] in models[:MODELS]], places), places)
     log = None if training is None else TrainingLog.read(training)
-    kept = [] if training is None else rollouts(training, STEPS, ROLLOUTS)
-    data["steps"] = [{"step": step, "texts": _packed(texts)} for step, texts in kept]
+    data["steps"] = [] if training is None else _steps(training)
     script = (TEMPLATES / "page.js").read_text()
-    text = (
-        _environment()
-        .get_template("page.jinja")
-        .render(
-            title=document.title(report.rows),
-            size=document.size(report.rows),
-            provenance=document.made(report),
-            conditions=[line for line in conditions.as_markdown(report.conditions).splitlines() if line],
-            command=command,
-            items=used,
-            selection=_selection(used, shown, models),
-            curves={
-                document.PICTURES[name]: pictures.as_svg(figure) for name, figure in document.curves(report).items()
-            },
-            tables=document.tables_of(report),
-            training=None if log is None else pictures.as_svg(log.draw()),
-            steps=bool(kept),
-            style=(TEMPLATES / "page.css").read_text(),
-            script=script,
-            script_hash=b64encode(sha256(script.encode()).digest()).decode(),
-            data=json.dumps(data).replace("<", "\\u003c"),
-        )
+    environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
+    said = [line for line in conditions.as_markdown(report.conditions).splitlines() if line]
+    left_out = [document.LEFT_OUT] if any(row.left_out for row in report.rows) else []
+    return environment.get_template("page.jinja").render(
+        title=document.title(report.rows),
+        size=document.size(report.rows),
+        provenance=document.made(report),
+        said=[line.replace("**", "").removeprefix("- ") for line in (document.INTRODUCTION, *left_out, *said)],
+        command=command,
+        selection=_selection(used, shown, models),
+        curves={document.PICTURES[name]: pictures.as_svg(each) for name, each in document.curves(report).items()},
+        tables=document.tables_of(report),
+        training=None if log is None else pictures.as_svg(log.draw()),
+        steps=bool(data["steps"]),
+        style=(TEMPLATES / "page.css").read_text(),
+        script=script,
+        script_hash=b64encode(sha256(script.encode()).digest()).decode(),
+        data=json.dumps(data).replace("<", "\\u003c"),
     )
-    write_atomically(file, lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def write(page: str, file: Path) -> list[Path]:
+    """Write a page and return its file; where there is none, remove what an earlier report has left.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    if not page:
+        file.unlink(missing_ok=True)
+        return []
+    write_atomically(file, lambda path: path.write_text(page, encoding="utf-8"))
     return [file]
 
 
-def _environment() -> Environment:
-    return Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
+def _budgets(answers: pd.DataFrame) -> list[str]:
+    """The budget of each answer as a text."""
+    distinct = answers[BUDGET].drop_duplicates()
+    names = {tuple(map(_number, row[BUDGET])): str(budget_of(row)) for _, row in distinct.iterrows()}
+    return [names[_number(thinking), _number(solution)] for thinking, solution in answers[BUDGET].to_numpy()]
 
 
 def chosen(answers: pd.DataFrame, most: int) -> list[Place]:
-    """Problems and samples to show, so that every pattern of outcomes over models, methods and budgets has its share.
+    """Problems and samples to show, of each kind as many as there are: what became of the answers of each model.
 
-    Of each pattern the first, then of each the second, the rarer patterns before, until there are `most`.
+    Of each kind the first, then of each the second, the rarer kinds before, until there are `most`; other problems
+    before other samples of the same.
     """
-    ordered = answers.sort_values([*PLACE, "model", "method", *BUDGET])
-    patterns = ordered.groupby(PLACE)["became"].agg("|".join).reset_index()
-    own = patterns.groupby("became")["became"]
-    patterns = patterns.assign(rank=own.cumcount(), size=own.transform("size"))
-    first = patterns.sort_values(["rank", "size", *PLACE]).head(most)
+    kinds = answers.groupby([*PLACE, "model"])["became"].agg(lambda own: " ".join(sorted(set(own))))
+    places = kinds.groupby(level=PLACE).agg("|".join).reset_index(name="kind").sort_values(["sample", "problem"])
+    own = places.groupby("kind")["kind"]
+    places = places.assign(rank=own.cumcount(), size=own.transform("size"))
+    first = places.sort_values(["rank", "size", "sample", "problem"]).head(most)
     return [(int(problem), int(sample)) for problem, sample in first[PLACE].itertuples(index=False)]
 
 
 def _texts(evaluations: Sequence[tuple[str, Path]], places: Sequence[Place]) -> dict[Place, pd.DataFrame]:
     """All answers to what was chosen."""
-    columns = [*samples.FIGURES, "prompt", "thinking", "close", "solution"]
-    where = [("problem", "in", sorted({problem for problem, _ in places}))]
+    columns, wanted = [*samples.FIGURES, "prompt", "thinking", "close", "solution"], set(places)
+    where = [(name, "in", sorted({place[at] for place in places})) for at, name in enumerate(PLACE)]
     tables = [samples.read(folder, columns, where).assign(model=name) for name, folder in evaluations]
     groups = pd.concat(tables, ignore_index=True).groupby(PLACE)
-    return {(int(problem), int(sample)): own for (problem, sample), own in groups}
+    keys = ((int(problem), int(sample)) for problem, sample in groups.groups)
+    return {place: groups.get_group(place).assign(budget=_budgets) for place in keys if place in wanted}
 
 
 def _data(
@@ -130,29 +140,30 @@ def _data(
 ) -> tuple[dict[str, Any], int]:
     """What the page's script reads, and how many of the places fit into it."""
     models = list(dict.fromkeys(answers["model"]))
-    cells = answers[["method", "budget", "thinking_budget"]].drop_duplicates(["method", "budget"])
+    cells = answers[["method", "budget", *BUDGET]].drop_duplicates(["method", "budget"])
     names = list(cells[["method", "budget"]].itertuples(index=False, name=None))
     outcomes = list(dict.fromkeys(["correct", "wrong", *answers["became"]]))
     wanted = answers.set_index(PLACE).sort_index()
-    items, packed, spent = [], [], 0
+    items, left = [], TEXT_BYTES
     for place in places:
         text = _packed(_item(texts[place], models, names))
-        spent += len(text)
-        if spent > TEXT_BYTES:
-            break
-        items.append(_outcomes(place, wanted.loc[[place]], models, names, outcomes))
-        packed.append(text)
-    order = sorted(range(len(items)), key=lambda i: (items[i]["problem"], items[i]["sample"]))
+        if len(text) <= left:
+            left -= len(text)
+            items.append({**_outcomes(place, wanted.loc[[place]], models, names, outcomes), "texts": text})
     return {
         "models": models,
         "cells": [
-            {"method": row.method, "budget": row.budget, "thinking": _number(row.thinking_budget)}
+            {
+                "method": row.method,
+                "budget": row.budget,
+                "thinking": _number(row.thinking_budget),
+                "solution": _number(row.solution_budget),
+            }
             for row in cells.itertuples()
         ],
         "outcomes": outcomes,
         "samples": bool((answers["sample"] > 0).any()),
-        "items": [items[i] for i in order],
-        "texts": [packed[i] for i in order],
+        "items": sorted(items, key=lambda item: (item["problem"], item["sample"])),
     }, len(items)
 
 
@@ -181,44 +192,52 @@ def _forced(answer: Any) -> str:
 
 def _item(answers: pd.DataFrame, models: Sequence[str], cells: Sequence[Any]) -> dict[str, Any]:
     """All texts of a problem."""
-    first = answers.iloc[0]
-    kind = kind_of(first["grader"])
+    first, questions = answers.iloc[0], list(dict.fromkeys(answers["prompt"]))
+    votes = kind_of(first["grader"]).votes
+    own = [answers[answers["model"] == model] for model in models]
     return {
-        "question": first["prompt"][:CHARACTERS],
-        "accepted": list(first["answers"]) if kind.votes else [],
-        "models": [_answers(answers[answers["model"] == model], cells, kind.votes) for model in models],
+        "questions": [_clipped(text) for text in questions],
+        "accepted": [str(each)[:ANSWER_CHARACTERS] for each in first["answers"]] if votes else [],
+        "models": [_answers(each, cells, questions, votes) for each in own],
     }
 
 
-def _answers(answers: pd.DataFrame, cells: Sequence[Any], votes: bool) -> dict[str, Any]:
+def _answers(answers: pd.DataFrame, cells: Sequence[Any], questions: Sequence[str], votes: bool) -> dict[str, Any]:
     """One model's answers to a problem: its longest thought once, and of each answer where that was cut."""
-    rows = {(row.method, str(budget_of(answers.loc[row.Index]))): row for row in answers.itertuples()}
-    shared = [row.thinking for row in rows.values() if row.method in SHARED]
-    thought = max(shared, key=len, default="")
+    rows = {(row.method, row.budget): row for row in answers.itertuples()}
+    thought = max((row.thinking for row in rows.values() if row.method in SHARED), key=len, default="")
     solutions = list(dict.fromkeys(row.solution for row in rows.values()))
+
+    def answer(row: Any) -> dict[str, Any]:
+        whole = row.thinking.rstrip("\ufffd")  # where the cut goes through a character
+        return {
+            "own": None if thought.startswith(whole) else _clipped(row.thinking)[0],
+            "length": _units(whole if thought.startswith(whole) else row.thinking),
+            "close": row.close,
+            "question": questions.index(row.prompt),
+            "solution": solutions.index(row.solution),
+            "end": row.thinking_end,
+            "cut": bool(row.truncated),
+            "thinking": int(row.thinking_tokens),
+            "spent": int(row.solution_tokens),
+            "read": row.answer[:ANSWER_CHARACTERS] if votes and isinstance(row.answer, str) else None,
+        }
+
     return {
-        "thought": thought[:CHARACTERS],
-        "length": len(thought),
-        "solutions": [[text[:CHARACTERS], len(text)] for text in solutions],
-        "answers": [
-            None if (row := rows.get(cell)) is None else _answer(row, thought, solutions, votes) for cell in cells
-        ],
+        "thought": _clipped(thought),
+        "solutions": [_clipped(text) for text in solutions],
+        "answers": [answer(rows[cell]) if cell in rows else None for cell in cells],
     }
 
 
-def _answer(row: Any, thought: str, solutions: Sequence[str], votes: bool) -> dict[str, Any]:
-    begins = row.method in SHARED and thought.startswith(row.thinking)
-    return {
-        "own": None if begins else row.thinking[:CHARACTERS],
-        "length": len(row.thinking),
-        "close": row.close,
-        "solution": solutions.index(row.solution),
-        "end": row.thinking_end,
-        "cut": bool(row.truncated),
-        "thinking": int(row.thinking_tokens),
-        "spent": int(row.solution_tokens),
-        "read": row.answer if votes and isinstance(row.answer, str) else None,
-    }
+def _units(text: str) -> int:
+    """The length of a text as JavaScript counts it."""
+    return len(text.encode("utf-16-le")) // 2
+
+
+def _clipped(text: str) -> list[Any]:
+    """What is shown of a text, and the length of all of it."""
+    return [text[:CHARACTERS], _units(text)]
 
 
 def _number(value: Any) -> int | None:
@@ -231,6 +250,17 @@ def _packed(content: Any) -> str:
     return b64encode(packer.compress(json.dumps(content).encode()) + packer.flush()).decode()
 
 
+def _steps(training: Path) -> list[dict[str, Any]]:
+    """Rollouts of a training, as many as fit."""
+    found, left = [], ROLLOUT_BYTES
+    for step, kept in rollouts(training, STEPS, ROLLOUTS):
+        text = _packed([{name: each[:CHARACTERS] for name, each in rollout.items()} for rollout in kept])
+        if len(text) <= left:
+            left -= len(text)
+            found.append({"step": step, "texts": text})
+    return found
+
+
 def _selection(used: int, answers: pd.DataFrame, models: Sequence[str]) -> str:
     """Which answers are on the page."""
     every = len(answers[PLACE].drop_duplicates())
@@ -238,7 +268,8 @@ def _selection(used: int, answers: pd.DataFrame, models: Sequence[str]) -> str:
     text = f"All {every} {what}."
     if used < every:
         text = (
-            f"{used} of {every} {what}, of each pattern of outcomes some: rare ones are more frequent here than in all."
+            f"{used} of {every} {what}, in equal parts of what became of each model's answers as far as there are so "
+            "many: what is rare is more frequent here than in all."
         )
     if len(models) > MODELS:
         text += f" Answers of {' and '.join(models[:MODELS])}; of {', '.join(models[MODELS:])} the numbers alone."

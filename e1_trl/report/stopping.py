@@ -44,6 +44,7 @@ class Stopping:
 
     Attributes:
         model: its name.
+        thoughts: how many there are that were answered at every budget.
         budgets: in increasing order.
         first_right: how many are right at each budget, and at no smaller one; the rest is never right.
         wrong_again: how many are wrong at a budget after they were right at the one before.
@@ -55,6 +56,7 @@ class Stopping:
     """
 
     model: str
+    thoughts: int
     budgets: list[str]
     first_right: list[float]
     wrong_again: list[float]
@@ -100,7 +102,9 @@ class _Thoughts:
 
 
 def stopping(table: pd.DataFrame, votes: bool) -> list[Stopping]:
-    """Of each model, and each solution budget, that has two thinking budgets or more.
+    """Of each model, and each solution budget, that has one thought for two thinking budgets or more.
+
+    Where each budget was sampled by itself, there is none.
 
     Args:
         table: graded answers.
@@ -109,10 +113,10 @@ def stopping(table: pd.DataFrame, votes: bool) -> list[Stopping]:
     separate = table[(table["method"] == REFERENCE) & table["thinking_budget"].notna()]
     groups = separate.groupby(["model", "solution_budget"], sort=False, dropna=False)
     found = (_stopping(str(model), None if pd.isna(s) else int(s), own, votes) for (model, s), own in groups)
-    return [each for each in found if len(each.budgets) > 1]
+    return [each for each in found if each is not None]
 
 
-def _stopping(model: str, solution_budget: int | None, answers: pd.DataFrame, votes: bool) -> Stopping:
+def _stopping(model: str, solution_budget: int | None, answers: pd.DataFrame, votes: bool) -> Stopping | None:
     right = answers["outcome"] == Outcome.CORRECT
     columns = {
         "right": right,
@@ -120,19 +124,24 @@ def _stopping(model: str, solution_budget: int | None, answers: pd.DataFrame, vo
         "escaped": answers["truncated"] | answers["closes_again"],
         "thinking": answers["thinking_tokens"],
         "solution": answers["solution_tokens"],
-        "answer": pd.Series(texts(answers["value"]), index=answers.index, dtype=object).mask(right, ""),
+        "answer": ("=" + pd.Series(texts(answers["value"]), index=answers.index, dtype=object)).mask(right, ""),
     }
     own = answers[[*PLACE, "thinking_budget"]].assign(**columns)
     at_all = own.groupby(PLACE)["thinking_budget"].transform("count") == own["thinking_budget"].nunique()
     wide = own[at_all].sort_values([*PLACE, "thinking_budget"])
     budgets = sorted(int(budget) for budget in own["thinking_budget"].unique())
+    if len(budgets) < 2 or wide.empty:
+        return None
     arrays: dict[str, Any] = {name: wide[name].to_numpy().reshape(-1, len(budgets)) for name in columns}
     thoughts = _Thoughts(wide["problem"].nunique(), **arrays)
+    if (~thoughts.forced[:, :-1] & (thoughts.thinking[:, :-1] != thoughts.thinking[:, 1:])).any():
+        return None  # what has ended by itself goes on: these are thoughts of each budget's own
     last, first = len(budgets) - 1, thoughts.first_right()
     beyond = thoughts.thinking[:, -1:] - thoughts.thinking
     lost = thoughts.right[:, :-1] & ~thoughts.right[:, 1:]
     return Stopping(
         model=model,
+        thoughts=len(first),
         budgets=[str(Budget(budget, solution_budget)) for budget in budgets],
         first_right=[float((first == at).mean()) for at in range(len(budgets))],
         wrong_again=[0.0, *map(float, lost.mean(axis=0))],

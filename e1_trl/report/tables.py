@@ -25,10 +25,10 @@ OVER_ALL_BUDGETS = (
     "its double at least."
 )
 STOPPING = (
-    "Of each thought by separate budgets: how many answers are right at a budget and at no smaller one (first right), "
-    "and what those go on to think at the largest budget (tokens beyond); how many are wrong after they were right at "
-    "the budget before (wrong again; part of that is chance); how many forced solutions go on thinking (escape: they "
-    "close it again, or run out of their own budget)."
+    "Of the thoughts that were answered at all of these separate budgets: how many are right at a budget and at no "
+    "smaller one (first right), and what those go on to think at the largest one (tokens beyond); how many are wrong "
+    "after they were right at the budget before (wrong again; part of that is chance); how many forced solutions go on "
+    "thinking (escape: they close it again, or run out of their own budget)."
 )
 RULES = (
     "What a rule reaches that stops each thought by itself: an oracle where it is first right; agreement of k where "
@@ -159,13 +159,21 @@ def areas(found: Sequence[Line]) -> Table:
 def needs(found: Sequence[Stopping]) -> Table:
     """How much thinking answers needed, a row a budget."""
     rows = [
-        [each.model, budget, _share(first), "" if beyond is None else f"{beyond:.1f}", _share(again), _share(escape)]
+        [
+            each.model,
+            str(each.thoughts),
+            budget,
+            _share(first),
+            "" if beyond is None else f"{beyond:.1f}",
+            _share(again),
+            _share(escape),
+        ]
         for each in found
         for budget, first, beyond, again, escape in zip(
             each.budgets, each.first_right, each.tokens_beyond, each.wrong_again, each.escape_ratio, strict=True
         )
     ]
-    header = ["model", "budget", "first right", "tokens beyond", "wrong again", "escape"]
+    header = ["model", "thoughts", "budget", "first right", "tokens beyond", "wrong again", "escape"]
     return Table("When a thought could have stopped", STOPPING, header, rows)
 
 

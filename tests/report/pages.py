@@ -18,7 +18,7 @@ HOSTILE = (
     "日本語 🙂 \\boxed{4}",
 )
 BUDGETS = (8, 16, 32)
-STEPS = [f"s{i} " for i in range(48)]  # what is thought: one step a token
+STEPS = [f"s{i}🙂 " for i in range(48)]  # what is thought: one step a token
 SOLVED = {"base": (99, 30, 99, 12), "e1": (6, 12, 99, 28)}  # after how many steps each problem is
 
 

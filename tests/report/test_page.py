@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from fabricated import cell
-from pages import HOSTILE, SOLVED, evaluated, report
+from pages import HOSTILE, SOLVED, evaluated, report, thought
 
 from e1_trl.report import page, samples
 from e1_trl.report.__main__ import main
@@ -71,10 +71,17 @@ def unpacked(text: str) -> Any:
     return json.loads(zlib.decompress(b64decode(text), wbits=-15))
 
 
+def texts_of(data: dict[str, Any], item: int) -> Any:
+    return unpacked(data["items"][item]["texts"])
+
+
 def test_a_page_says_what_results_json_says(usual: Path) -> None:
     rows = [Row(**row) for row in json.loads(usual.with_name("results.json").read_text())["rows"]]
     grid, *tables = Read(usual.read_text()).tables
     assert not grid and tables[0] == accuracies(rows).rows
+    published = usual.with_name("report.md").read_text()
+    assert len(tables) == published.count("\n| --- ") > 5
+    assert all(f"| {' | '.join(row)} |\n" in published for table in tables for row in table)
     for model, solved in SOLVED.items():
         right = sum(steps <= 16 for steps in solved) / len(solved)
         (line,) = [line for line in tables[0] if line[:3] == [model, "separate", "16+8"]]
@@ -93,14 +100,14 @@ def test_a_page_asks_no_network_and_runs_one_script(tmp_path: Path) -> None:
 def test_a_thought_is_there_once_and_each_answer_says_where_it_was_cut(usual: Path) -> None:
     data = data_of(usual)
     at = {(cell["method"], cell["budget"]): i for i, cell in enumerate(data["cells"])}
-    base, e1 = unpacked(data["texts"][1])["models"]
-    assert base["thought"].endswith("s37 </think>") and e1["thought"].endswith("s19 </think>")
+    base, e1 = texts_of(data, 1)["models"]
+    assert [each["thought"][0] for each in (base, e1)] == [thought(38) + "</think>", thought(20) + "</think>"]
     for budget, steps in (("8+8", 8), ("16+8", 16), ("32+8", 32)):
         answer = base["answers"][at["separate", budget]]
-        assert base["thought"][: answer["length"]].split() == [f"s{i}" for i in range(steps)]
+        assert base["thought"][0].encode("utf-16-le")[: 2 * answer["length"]].decode("utf-16-le") == thought(steps)
         assert (answer["own"], answer["close"], answer["end"]) == (None, "</think>", "forced")
-    assert base["answers"][at["unconstrained", "unlimited"]]["length"] == len(base["thought"])
-    assert base["answers"][at["s1", "16+8"]]["own"].startswith("s0 s1 s2 s3 Wait ")
+    assert base["answers"][at["unconstrained", "unlimited"]]["length"] == base["thought"][1]
+    assert base["answers"][at["s1", "16+8"]]["own"] == thought(4) + "Wait " + thought(6)
     assert base["solutions"] == [["so", 2], ["\\boxed{1}", 9]]
     became = [data["outcomes"][int(code)] for code in data["items"][1]["became"][0]]
     assert became[: len(at)] == ["wrong", "wrong", "correct", "correct", "wrong"]
@@ -110,8 +117,8 @@ def test_a_thought_is_there_once_and_each_answer_says_where_it_was_cut(usual: Pa
 def test_long_texts_are_cut_and_say_so(tmp_path: Path) -> None:
     file = report(tmp_path, texts=HOSTILE[2:4])
     assert file.stat().st_size < 400_000
-    for text, own in zip(data_of(file)["texts"], HOSTILE[2:4], strict=False):
-        shown, length = unpacked(text)["models"][0]["solutions"][0]
+    for i, own in enumerate(HOSTILE[2:4]):
+        shown, length = texts_of(data_of(file), i)["models"][0]["solutions"][0]
         assert length == len(own) and own.startswith(shown) and len(shown) == page.CHARACTERS
 
 
@@ -123,20 +130,40 @@ def test_few_problems_are_chosen_from_all_patterns_of_outcomes() -> None:
     assert sorted(chosen(table, 200)) == [(i, 0) for i in range(100)]
 
 
+def test_samples_of_other_problems_come_before_more_of_the_same() -> None:
+    table = pd.concat([evaluated("m", [6, 12, 99]).assign(sample=i) for i in range(16)], ignore_index=True)
+    places = chosen(table.assign(budget="", became=table["outcome"]), 6)
+    assert sorted(places) == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
+
+
 def test_a_page_says_how_many_problems_are_on_it(usual: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "All 4 problems." in usual.read_text()
     few = report(tmp_path / "few", "--page_problems", "2")
     assert "2 of 4 problems" in few.read_text() and len(data_of(few)["items"]) == 2
-    monkeypatch.setattr(page, "TEXT_BYTES", 1000)
-    small = report(tmp_path / "small")
-    assert 0 < len(data_of(small)["items"]) < 4 and f"{len(data_of(small)['items'])} of 4" in small.read_text()
+    monkeypatch.setattr(page, "TEXT_BYTES", 1500)
+    small = report(tmp_path / "small", texts=["".join(map(chr, range(0x4E00, 0x6E00)))])  # the first does not fit
+    found = [item["problem"] for item in data_of(small)["items"]]
+    assert found and 0 not in found and f"{len(found)} of 4 problems" in small.read_text()
+
+
+def test_no_problems_are_no_page_and_an_earlier_one_goes(tmp_path: Path) -> None:
+    file = report(tmp_path)
+    main([str(tmp_path / "base"), "--output", str(tmp_path), "--page_problems", "0"])
+    assert not file.exists()
+
+
+def test_a_page_that_cannot_be_made_leaves_what_was_there(tmp_path: Path) -> None:
+    before = {file.name: file.read_bytes() for file in report(tmp_path).parent.iterdir() if file.is_file()}
+    with pytest.raises(SystemExit, match=r"e1 report: there is no .*trainer_state.json"):
+        main([str(tmp_path / "base"), "--output", str(tmp_path), "--training", str(tmp_path / "none")])
+    assert before == {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
 
 
 def test_two_models_are_side_by_side_and_of_others_there_are_numbers(tmp_path: Path) -> None:
     file = report(tmp_path, a=(6, 99), b=(12, 6), c=(99, 99))
     assert "Answers of a and b; of c the numbers alone." in file.read_text()
     data = data_of(file)
-    assert data["models"] == ["a", "b"] and len(unpacked(data["texts"][0])["models"]) == 2
+    assert data["models"] == ["a", "b"] and len(texts_of(data, 0)["models"]) == 2
     assert {row[0] for row in Read(file.read_text()).tables[1]} == {"a", "b", "c"}
 
 
@@ -156,7 +183,7 @@ def test_of_programs_the_kind_of_the_failure_is_told_and_never_what_a_test_expec
     main([str(tmp_path / "m")])
     data = data_of(tmp_path / "m" / "report.html")
     assert data["outcomes"] == ["correct", "wrong", "timed_out"]
-    texts = [unpacked(text) for text in data["texts"]]
+    texts = [texts_of(data, i) for i in range(2)]
     assert all(text["accepted"] == [] and text["models"][0]["answers"][0]["read"] is None for text in texts)
 
 
@@ -200,5 +227,3 @@ def test_rollouts_of_another_version_are_refused_in_one_line(tmp_path: Path) -> 
         SystemExit, match=r"e1 report: .*completions_00001.parquet has no column parts: another version"
     ):
         report(tmp_path, "--training", str(run))
-    with pytest.raises(SystemExit, match=r"e1 report: there is no .*trainer_state.json"):
-        main([str(tmp_path / "base"), "--training", str(tmp_path / "none")])

@@ -4,9 +4,13 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
-from pages import HOSTILE, STEPS, report, thought
+from pages import HOSTILE, SOLVED, STEPS, evaluated, report, thought
 from test_page import trained
+
+from e1_trl.report import samples
+from e1_trl.report.__main__ import main
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python, of .[dev]")
@@ -37,6 +41,20 @@ def usual(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def hostile(folder: Path) -> Path:
     return report(folder / "hostile", texts=HOSTILE, e1=(99,) * len(HOSTILE))
+
+
+@pytest.fixture(scope="module")
+def several(folder: Path) -> Path:
+    """With two more problems, which are right at one budget only: at 16, where one is forced, and one closed."""
+    own = folder / "several"
+    for model, solved in SOLVED.items():
+        table = evaluated(model, (*solved, 4, 99))
+        right = (table["thinking_budget"] == 16) & table["problem"].isin([4, 5])
+        outcome = table["outcome"].mask(table["problem"].isin([4, 5]), "wrong").mask(right, "correct")
+        (own / model).mkdir(parents=True)
+        samples.write(table.assign(outcome=outcome), own / model)
+    main([*(str(own / model) for model in SOLVED), "--output", str(own)])
+    return own / "report.html"
 
 
 @pytest.fixture
@@ -140,19 +158,25 @@ def test_keys_go_through_problems_budgets_and_methods(usual: Path, opened: Open)
     assert address(page) == "#p=2&b=8+8"
     press(page, "ArrowRight", "m")
     assert address(page) == "#p=2&b=16+8&by=s1"
+    page.locator("#budget").focus()
+    press(page, "j")
+    assert address(page) == "#p=3&b=16+8&by=s1"
     page.locator(".thought").first.focus()
-    press(page, "j")  # what has the focus scrolls
-    assert address(page) == "#p=2&b=16+8&by=s1"
+    press(page, "ArrowRight")  # scrolls it
+    assert address(page) == "#p=3&b=16+8&by=s1"
+    page.locator("#grid [aria-current]").first.focus()
+    press(page, "k", "ArrowRight")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "2, base, unlimited: wrong"
 
 
 @pytest.mark.parametrize(
     ("chosen", "left"),
-    [("never", "022"), ("escapes", "2"), ("differ", "013"), ("forced", ""), ("lost", "")],
+    [("never", "02"), ("escapes", "2"), ("differ", "013"), ("forced", "5"), ("lost", "45")],
 )
-def test_filters_leave_the_problems_that_they_name(usual: Path, opened: Open, chosen: str, left: str) -> None:
-    page = opened(usual, f"#p=0&f={chosen}")
-    assert shown(page, "#grid tbody th") == sorted(set(left))
-    assert shown(page, "#count") == [f"{len(set(left))} of 4"]
+def test_filters_leave_the_problems_that_they_name(several: Path, opened: Open, chosen: str, left: str) -> None:
+    page = opened(several, f"#p=0&f={chosen}")
+    assert "".join(shown(page, "#grid tbody th")) == left
+    assert shown(page, "#count") == [f"{len(left)} of 6"]
 
 
 def test_a_column_sorts_by_its_numbers(usual: Path, opened: Open) -> None:
@@ -227,3 +251,31 @@ def test_two_thoughts_scroll_together(folder: Path, opened: Open) -> None:
     page.wait_for_timeout(100)
     assert first.evaluate("element => element.scrollTop") > 0
     assert second.evaluate("element => element.scrollTop") == first.evaluate("element => element.scrollTop")
+
+
+def test_many_budgets_and_long_names_leave_room_for_the_problem(folder: Path, opened: Open) -> None:
+    own, names = (
+        folder / "wide",
+        ("base of a very long name " * 4, "e1, whose name is longer than anybody would think " * 2),
+    )
+    for i, name in enumerate(names):
+        tables = [
+            evaluated(name, (6, 12)).assign(solution_budget=pd.array([s] * 10, dtype="Int64")) for s in range(8, 14)
+        ]
+        (own / str(i)).mkdir(parents=True)
+        samples.write(pd.concat(tables, ignore_index=True), own / str(i))
+    main([str(own / "0"), str(own / "1"), "--output", str(own)])
+    for width in (400, 1280):
+        page = opened(own / "report.html", "#p=0&b=16+9", viewport={"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.locator("#problem").bounding_box()["width"] > 300
+    heads = page.locator("#grid thead tr").nth(1).locator("th").all_text_contents()
+    assert heads[:3] == ["8+8", "8+9", "8+10"]
+
+
+def test_the_cut_is_in_view_in_a_long_thought(folder: Path, opened: Open) -> None:
+    page = opened(folder / "usual" / "report.html", "#p=2&b=32", viewport={"width": 500, "height": 250})
+    box = page.locator(".thought").first.bounding_box()
+    close = page.locator(".thought .close").first.bounding_box()
+    assert box["y"] <= close["y"] <= box["y"] + box["height"]
+    assert page.locator(".thought").first.evaluate("element => element.scrollTop") > 0

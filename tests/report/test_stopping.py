@@ -36,7 +36,7 @@ def reached(found: Stopping) -> dict[str, tuple[float, float, float]]:
 
 def test_each_thought_is_first_right_somewhere_and_may_be_wrong_again() -> None:
     (found,) = stopping(thoughts(), votes=True)
-    assert found.budgets == ["8+8", "16+8", "32+8"]
+    assert found.budgets == ["8+8", "16+8", "32+8"] and found.thoughts == 4
     assert found.first_right == [0.25, 0.5, 0.25]
     assert found.tokens_beyond == [24, 8, 0]
     assert found.wrong_again == [0, 0, 0.25]
@@ -85,3 +85,19 @@ def test_an_answer_that_never_came_is_censored(end: str, truncated: bool) -> Non
     assert became(table).tolist() == ["censored"]
     assert became(table.assign(thinking_end="closed", truncated=False)).tolist() == ["unboxed"]
     assert became(table.assign(outcome="wrong")).tolist() == ["wrong"]
+
+
+def test_an_empty_answer_agrees_with_no_right_one() -> None:
+    table = thoughts()
+    table.loc[(table["problem"] == 0) & (table["thinking_budget"] < 32), "value"] = ["", "y"]
+    table.loc[(table["problem"] == 1) & (table["thinking_budget"] == 8), ["value", "outcome"]] = ["", "unparseable"]
+    (found,) = stopping(table, votes=True)
+    assert reached(found)["agreement of 1"][:2] == (0.75, (32 + 32 + 32 + 12) / 4)
+
+
+def test_thoughts_of_each_budgets_own_say_nothing_and_nobody_asked_at_all_neither() -> None:
+    table = thoughts()
+    table.loc[(table["problem"] == 3) & (table["thinking_budget"] == 32), "thinking_tokens"] = 9  # was closed after 12
+    assert not stopping(table, votes=True)
+    apart = thoughts()
+    assert not stopping(apart[(apart["problem"] < 2) == (apart["thinking_budget"] == 8)], votes=True)
