@@ -49,7 +49,7 @@ def several(folder: Path) -> Path:
     own = folder / "several"
     for model, solved in SOLVED.items():
         table = evaluated(model, (*solved, 4, 99))
-        right = (table["thinking_budget"] == 16) & table["problem"].isin([4, 5])
+        right = table["thinking_budget"].eq(16).fillna(False) & table["problem"].isin([4, 5])
         outcome = table["outcome"].mask(table["problem"].isin([4, 5]), "wrong").mask(right, "correct")
         (own / model).mkdir(parents=True)
         samples.write(table.assign(outcome=outcome), own / model)
@@ -274,7 +274,7 @@ def test_many_budgets_and_long_names_leave_room_for_the_problem(folder: Path, op
 
 
 def test_the_cut_is_in_view_in_a_long_thought(folder: Path, opened: Open) -> None:
-    page = opened(folder / "usual" / "report.html", "#p=2&b=32", viewport={"width": 500, "height": 250})
+    page = opened(folder / "usual" / "report.html", "#p=2&b=32", viewport={"width": 500, "height": 120})
     box = page.locator(".thought").first.bounding_box()
     close = page.locator(".thought .close").first.bounding_box()
     assert box["y"] <= close["y"] <= box["y"] + box["height"]
