@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Publish the last run: docs/results/nano*, and the table of its page.
 set -euo pipefail
-e1 report runs/nano/evaluation/{base,e1} --output docs/results --name nano --document docs/nano.md --section nano \
+e1 report runs/nano/evaluation/{base,e1} --output docs/results --name nano --training runs/nano/e1 \
+    --document docs/nano.md --section nano \
     --rows "base separate 64+32" "base unconstrained unlimited" \
     "e1 separate 32+32" "e1 separate 64+32" "e1 unconstrained unlimited"
 e1 curve runs/nano/e1 --output docs/results --name nano-training
