@@ -84,8 +84,8 @@ if (!methods.length && data.cells.length) methods.push(NO_METHOD);
 const place = { item: 0, cell: 0, method: methods[0], model: "", filter: "all" };
 let visible = [];
 
-const columns = (method = place.method) =>
-  data.cells.map((cell, index) => ({ ...cell, index })).filter((cell) => cell.method === method || cell.method === NO_METHOD)
+const columns = () =>
+  data.cells.map((cell, index) => ({ ...cell, index })).filter((cell) => [place.method, NO_METHOD].includes(cell.method))
     .sort((one, other) => (one.thinking ?? Infinity) - (other.thinking ?? Infinity) || one.solution - other.solution);
 const models = () => data.models.map((_, index) => index).filter((i) => !place.model || data.models[i] === place.model);
 const became = (item, model, cell) => data.outcomes[parseInt(item.became[model][cell], 36)];
