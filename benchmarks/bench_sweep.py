@@ -22,7 +22,8 @@ from vllm import LLM
 
 from benchmarks.engines import ImposedLengths
 from benchmarks.results import arguments, in_turns, publish, ratio
-from e1_trl.budget import Budget, Close, Marker
+from e1_trl.budget import Budget, Close, Grace, Marker
+from e1_trl.closing import Closing
 from e1_trl.evaluation.forest import Forest, Goal, Problem
 from e1_trl.evaluation.grow import Grown, grow, is_grown
 from e1_trl.evaluation.methods import Cell, Setting
@@ -75,7 +76,7 @@ def main() -> None:
     parsed = arguments("Measure one generation for all budgets against one for each.", "sweep.json", "sweep")
     engine, tokenizer = start()
     marker = engine.engine.marker
-    setting = Setting(Close(marker, CONTEXT), marker, marker.ids, s1_waits=0, decode=tokenizer.decode)
+    setting = Setting(Close(marker, CONTEXT), marker, marker.ids, 0, Closing(marker, Grace(0.25)), tokenizer.decode)
     prompts = [tokenizer.encode(f"a={i % 10};b={i // 10};a?<think>") for i in range(PROBLEMS)]
     problems = [Problem(i, None, [], ["0"], {"": ids}) for i, ids in enumerate(prompts)]
     goals = [Goal(Cell("separate", Budget(thinking, SOLUTION)), PROBLEMS, 1) for thinking in THINKING]

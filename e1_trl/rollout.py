@@ -13,10 +13,10 @@ from then on the boundary is a position. A marker or a `<think>` inside the solu
 import math
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 
-from e1_trl.budget import Budget, Close
+from e1_trl.budget import Budget, Close, Grace
 
 Name = tuple[int | str, ...]
 
@@ -36,11 +36,12 @@ class Stop(Enum):
     MARKER = "the end-of-thinking marker was sampled"
     EOS = "an end-of-sequence token was sampled"
     LENGTH = "all requested tokens were sampled"
+    GRACE = "the thinking may be closed here, before its budget is used up"
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is wanted from the engine: at most `max_tokens` tokens after `prompt_ids`.
+    """What is wanted from the engine: at most `max_tokens` tokens after `prompt_ids`, and where it stops before.
 
     `name` tells the sequence from all others of a run; requests for one sequence begin at different tokens.
     """
@@ -49,6 +50,7 @@ class Request:
     max_tokens: int
     stop_at_marker: bool
     name: Name = ()
+    grace: Grace | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Completion:
     Attributes:
         token_ids: the `n` tokens.
         thinking_end: how the thinking ended.
-        thinking_tokens: tokens of thinking, the natural close or EOS included, and what s1 puts in ("Wait").
+        thinking_tokens: tokens of thinking, natural close, EOS, and what was put in (s1's "Wait", a hint) included.
         forced_tokens: tokens appended to end the thinking.
         close_tokens: of those, the ones up to the end of the marker.
         solution_tokens: sampled tokens of the solution, EOS included.
@@ -141,24 +143,29 @@ class Rollout:
 
     Attributes:
         request: what to sample next; `None` once the completion is finished.
+        thinking_end: how the thinking ended; `None` while it goes on.
 
     Raises:
         ValueError: prompt and budget do not fit the context.
     """
 
     request: Request | None
+    thinking_end: ThinkingEnd | None
 
     def __init__(self, prompt_ids: Sequence[int], budget: Budget, close: Close):
         self.prompt_ids = list(prompt_ids)
         self._budget = budget
         self._close = close
-        self._thinking: Segment | None = None
-        self._thinking_end: ThinkingEnd | None = None
+        self._thinking: list[int] = []
+        self._logprobs: list[float] | None = []
+        self.thinking_end = None
         self._solution: Segment | None = None
 
-        max_tokens = budget.thinking_limit(len(self.prompt_ids), close)
-        self.request = Request(self.prompt_ids, max_tokens, stop_at_marker=True)
-        if max_tokens == 0:
+        self._limit = first = budget.thinking_limit(len(self.prompt_ids), close)
+        if close.grace is not None and budget.thinking is not None and not budget.cuts_thinking:
+            first -= int(close.grace.share * first)
+        self.request = Request(self.prompt_ids, first, stop_at_marker=True)
+        if first == 0:
             self.receive(Segment([], Stop.LENGTH, []))
 
     def receive(self, segment: Segment) -> None:
@@ -168,8 +175,8 @@ class Rollout:
             ValueError: nothing was requested, or the segment is not an answer to the request.
         """
         self._check(segment)
-        if self._thinking is None:
-            self._end_thinking(segment)
+        if self.thinking_end is None:
+            self._think(segment)
         else:
             self._solution = segment
             self.request = None
@@ -188,26 +195,59 @@ class Rollout:
             )
         if segment.stop is Stop.MARKER and not self.request.stop_at_marker:
             raise ValueError("the engine stopped at the marker inside a solution")
+        if segment.stop is Stop.GRACE and self.request.grace is None:
+            raise ValueError("the engine closed a thinking early that was not to be closed")
 
-    def _end_thinking(self, thinking: Segment) -> None:
-        self._thinking = thinking
-        self._thinking_end = {
+    def _think(self, segment: Segment) -> None:
+        token_ids, stop = list(segment.token_ids), segment.stop
+        if (end := self._split_marker(token_ids)) is not None:
+            token_ids, stop = token_ids[:end], Stop.MARKER
+        self._extend(token_ids, None if segment.logprobs is None else segment.logprobs[: len(token_ids)])
+        grace = self._close.grace
+        if stop is not Stop.LENGTH or len(self._thinking) == self._limit or grace is None:
+            self._end_thinking(stop)
+            return
+        if len(self._thinking) + len(grace.hint_ids) < self._limit:
+            self._extend(grace.hint_ids, [math.nan] * len(grace.hint_ids))
+        left = self._limit - len(self._thinking)
+        last = replace(grace, hint_ids=()) if grace.closes else None
+        self.request = Request([*self.prompt_ids, *self._thinking], left, stop_at_marker=True, grace=last)
+
+    def _extend(self, token_ids: Sequence[int], logprobs: Sequence[float] | None) -> None:
+        self._thinking.extend(token_ids)
+        if logprobs is None:
+            self._logprobs = None
+        elif self._logprobs is not None:
+            self._logprobs.extend(logprobs)
+
+    def _split_marker(self, token_ids: Sequence[int]) -> int | None:
+        """Where in new tokens a marker ends that began before them, and so was seen by no engine; `None`: nowhere."""
+        marker = self._close.marker.ids
+        for before in range(1, min(len(marker), len(self._thinking) + 1)):
+            begun, rest = tuple(self._thinking[-before:]), tuple(token_ids[: len(marker) - before])
+            if begun + rest == marker:
+                return len(rest)
+        return None
+
+    def _end_thinking(self, stop: Stop) -> None:
+        self.thinking_end = {
             Stop.MARKER: ThinkingEnd.CLOSED,
             Stop.LENGTH: ThinkingEnd.CUT if self._budget.cuts_thinking else ThinkingEnd.FORCED,
+            Stop.GRACE: ThinkingEnd.FORCED,
             Stop.EOS: ThinkingEnd.EOS,
-        }[thinking.stop]
-        if self._thinking_end is ThinkingEnd.EOS:
+        }[stop]
+        if self.thinking_end is ThinkingEnd.EOS:
             self.request = None
             return
-        prompt_ids = [*self.prompt_ids, *thinking.token_ids, *self._forced_ids]
-        max_tokens = self._budget.solution_limit(len(thinking.token_ids), len(prompt_ids), self._close.context)
+        prompt_ids = [*self.prompt_ids, *self._thinking, *self._forced_ids]
+        max_tokens = self._budget.solution_limit(len(self._thinking), len(prompt_ids), self._close.context)
         self.request = Request(prompt_ids, max_tokens, stop_at_marker=False)
         if max_tokens == 0:  # a total budget is used up
             self.receive(Segment([], Stop.LENGTH, []))
 
     @property
     def _forced_ids(self) -> tuple[int, ...]:
-        return self._close.marker.forced_ids if self._thinking_end is ThinkingEnd.FORCED else ()
+        return self._close.marker.forced_ids if self.thinking_end is ThinkingEnd.FORCED else ()
 
     @property
     def completion(self) -> Completion:
@@ -216,17 +256,17 @@ class Rollout:
         Raises:
             ValueError: the rollout still has a request.
         """
-        if self.request is not None or self._thinking is None or self._thinking_end is None:
+        if self.request is not None or self.thinking_end is None:
             raise ValueError("the rollout is not finished")
         thinking, forced = self._thinking, self._forced_ids
         solution = self._solution or Segment([], Stop.EOS, [])
         logprobs = None
-        if thinking.logprobs is not None and solution.logprobs is not None:
-            logprobs = [*thinking.logprobs, *[math.nan] * len(forced), *solution.logprobs]
+        if self._logprobs is not None and solution.logprobs is not None:
+            logprobs = [*self._logprobs, *[math.nan] * len(forced), *solution.logprobs]
         return Completion(
-            token_ids=array("i", [*thinking.token_ids, *forced, *solution.token_ids]),
-            thinking_end=self._thinking_end,
-            thinking_tokens=len(thinking.token_ids),
+            token_ids=array("i", [*thinking, *forced, *solution.token_ids]),
+            thinking_end=self.thinking_end,
+            thinking_tokens=len(thinking),
             forced_tokens=len(forced),
             close_tokens=self._close.marker.close_tokens if forced else 0,
             solution_tokens=len(solution.token_ids),

@@ -16,7 +16,16 @@ from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
 from e1_trl.budget import Marker
-from e1_trl.engines.engine import EngineError, Follow, Key, Requests, SamplingSettings, read_stop, request_parameters
+from e1_trl.engines.engine import (
+    EngineError,
+    Follow,
+    Key,
+    Requests,
+    SamplingSettings,
+    closed_early,
+    read_stop,
+    request_parameters,
+)
 from e1_trl.rollout import Request, Segment
 
 SLOTS = 256  # sequences that are sampled at a time, unless more are asked for
@@ -32,8 +41,7 @@ def sampling_params(request: Request, marker: Marker, sampling: SamplingSettings
         parameters["structured_outputs"] = StructuredOutputsParams(**structured_outputs)
     return SamplingParams(
         max_tokens=request.max_tokens,
-        logprobs=0,
-        detokenize=request.stop_at_marker and len(marker.ids) > 1,
+        detokenize="stop" in parameters,
         output_kind=RequestOutputKind.FINAL_ONLY,
         **parameters,
     )
@@ -49,7 +57,12 @@ def read_segment(output: CompletionOutput, request: Request, marker: Marker) -> 
         raise EngineError("vLLM returned no log-probabilities, though they were asked for")
     token_ids = list(output.token_ids)
     logprobs = [candidates[token].logprob for token, candidates in zip(token_ids, output.logprobs, strict=True)]
-    return Segment(token_ids, read_stop(output.finish_reason, output.stop_reason, request, marker), logprobs)
+    stop = read_stop(output.finish_reason, output.stop_reason, request, marker)
+    segment, most = Segment(token_ids, stop, logprobs), request.grace.likeliest if request.grace else 0
+    if not most:
+        return segment
+    likeliest = [[token for token, each in some.items() if (each.rank or 0) <= most] for some in output.logprobs]
+    return closed_early(segment, likeliest, marker)
 
 
 class LocalEngine:

@@ -1,16 +1,19 @@
 """An asynchronous client of the OpenAI completions API with token ids in and out, as vLLM and SGLang serve it."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError, Timeout
 
 from e1_trl.budget import Close, Marker
-from e1_trl.engines.engine import EngineError, SamplingSettings, read_stop, request_parameters
+from e1_trl.engines.engine import EngineError, SamplingSettings, closed_early, read_stop, request_parameters
 from e1_trl.rollout import Request, Segment
 from e1_trl.seeds import seed_of
 
+RETURNED = {"return_token_ids": True, "return_tokens_as_token_ids": True}  # not by their texts
 RETRIES = 40  # with the client's pauses of up to 8 s, the server may be away for five minutes
 CONNECTING = 60.0  # seconds until a connection is there, and for any answer that samples nothing
 
@@ -73,21 +76,42 @@ class ServedModel:
             EngineError: the server refused the request, stayed away, or answered in a way that is no answer.
         """
         # The OpenAI client knows a part of vLLM's sampling parameters; all of them may go in the body.
-        body = {"return_token_ids": True, **request_parameters(request, self.marker, self.sampling)}
+        body = {**RETURNED, **request_parameters(request, self.marker, self.sampling)}
         if self.seed is not None:
             body["seed"] = seed_of(self.seed, *request.name, len(request.prompt_ids))
         try:
             response = await self.client.completions.create(
-                model=self.name, prompt=request.prompt_ids, max_tokens=request.max_tokens, logprobs=0, extra_body=body
+                model=self.name, prompt=request.prompt_ids, max_tokens=request.max_tokens, extra_body=body
             )
         except OpenAIError as error:
             raise EngineError(f"the server refused a request, or stayed away: {error}") from error
-        choice = response.choices[0]
-        extra = choice.model_extra or {}
-        if "token_ids" not in extra:
-            raise EngineError("the server returns no token ids; it must know return_token_ids, as vLLM and SGLang do")
-        # A server that returns no log-probabilities for `logprobs=0` is good enough to evaluate with.
-        values = choice.logprobs.token_logprobs if choice.logprobs else None
-        logprobs = None if values is None else [float("nan") if value is None else value for value in values]
-        stop_reason = extra.get("stop_reason", extra.get("matched_stop"))  # as vLLM calls it, and SGLang
-        return Segment(extra["token_ids"], read_stop(choice.finish_reason, stop_reason, request, self.marker), logprobs)
+        return read_choice(response.choices[0].model_dump(), request, self.marker)
+
+
+def read_choice(choice: Mapping[str, Any], request: Request, marker: Marker) -> Segment:
+    """What a server sampled for a request, from the entry of `choices`.
+
+    Raises:
+        EngineError: it lacks token ids, or the probabilities that were asked for, or the request was aborted.
+    """
+    if choice.get("token_ids") is None:
+        raise EngineError("the server returns no token ids; it must know return_token_ids, as vLLM and SGLang do")
+    # A server that returns no log-probabilities for `logprobs=0` is good enough to evaluate with.
+    returned = choice.get("logprobs") or {}
+    values = returned.get("token_logprobs")
+    logprobs = None if values is None else [float("nan") if value is None else value for value in values]
+    stop_reason = choice.get("stop_reason", choice.get("matched_stop"))  # as vLLM calls it, and SGLang
+    segment = Segment(
+        choice["token_ids"], read_stop(choice.get("finish_reason"), stop_reason, request, marker), logprobs
+    )
+    most = request.grace.likeliest if request.grace else 0
+    if not most:
+        return segment
+    try:
+        likeliest = [
+            [int(name.removeprefix("token_id:")) for name in sorted(some, key=some.__getitem__)[-most:]]
+            for some in returned["top_logprobs"]
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise EngineError("the server does not say which tokens are the likeliest, by their ids") from error
+    return closed_early(segment, likeliest, marker)

@@ -6,12 +6,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from e1_trl.answers.programs.livecodebench import PAPERS_WINDOW
+from e1_trl.arguments import json_object
 from e1_trl.budget import BudgetArguments
+from e1_trl.closing import ClosingArguments
 from e1_trl.evaluation.methods import METHODS
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import BENCHMARKS
@@ -44,7 +45,7 @@ class Model:
 
 
 @dataclass(kw_only=True)
-class EvaluationArguments(ProblemArguments, BudgetArguments):
+class EvaluationArguments(ProblemArguments, BudgetArguments, ClosingArguments):
     """What to evaluate, on what, and how."""
 
     model: list[str] = field(
@@ -147,6 +148,7 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        ClosingArguments.__post_init__(self)
         if len(self.model) > 1 and (self.output is None or self.name is not None or self.revision is not None):
             raise ValueError("several models need output, and no name or revision; write MODEL@REVISION")
         if len({model.folder for model in self.models}) < len(self.model):
@@ -202,21 +204,6 @@ def slug(name: str, revision: str | None = None) -> str:
     path = os.path.abspath(name) if name.startswith(".") else name
     plain = path.strip("/").replace("/", "--")
     return plain if revision is None else f"{plain}@{revision.replace('/', '--')}"
-
-
-def json_object(name: str, text: str) -> dict[str, Any]:
-    """The object that an argument holds as JSON.
-
-    Raises:
-        ValueError: it holds none.
-    """
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"{name} is {text!r}, which is not JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{name} is {text!r}; it must be a JSON object, as '{{\"key\": 1}}'")
-    return value
 
 
 def parse(argv: Sequence[str]) -> EvaluationArguments:

@@ -8,8 +8,10 @@ in its record in `METHODS`.
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from e1_trl.budget import Budget, Close, Marker
+from e1_trl.closing import GENTLE, Closing
 from e1_trl.rollout import Completion, Rollout, Segment, Stop, ThinkingEnd
 from e1_trl.tree import Coroutine, Kind, Tree
 
@@ -50,6 +52,7 @@ class Setting:
         s1_marker: the same with what s1 appends: the close, and words that ask for the answer.
         wait_ids: what s1 puts in place of an early close ("Wait").
         s1_waits: how often it does so at most.
+        closing: the gentle closes.
         decode: token ids to text.
         response: the longest completion where a part of the budget is unlimited, in tokens; `None`: what the context
             leaves.
@@ -59,12 +62,17 @@ class Setting:
     s1_marker: Marker
     wait_ids: tuple[int, ...]
     s1_waits: int
+    closing: Closing
     decode: Callable[..., str]
     response: int | None = None
 
     def s1_close(self) -> Close:
         """With what s1 appends."""
         return replace(self.close, marker=self.s1_marker)
+
+    def gentle(self, how: str) -> Close:
+        """With a gentle close, one of `GENTLE`."""
+        return self.closing.apply(how, self.close)
 
     def no_close(self) -> Close:
         """With nothing that is appended."""
@@ -86,6 +94,15 @@ Answer = Callable[[Tree[Cell], Question, Setting], Coroutine[Completion]]
 def separate(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
     """Separate budgets for thinking and solution (arXiv 2505.05315, section 3.1): the rollout that training runs."""
     return (yield from tree.drive(Rollout(question.prompt_ids, question.budget, setting.close)))
+
+
+def closed_by(close: Callable[[Setting], Close]) -> Answer:
+    """Separate budgets with another close (docs/closing.md)."""
+
+    def answer(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
+        return (yield from tree.drive(Rollout(question.prompt_ids, question.budget, close(setting))))
+
+    return answer
 
 
 def _solve(
@@ -219,6 +236,11 @@ class Method:
         return context
 
 
+def _gentle(how: str) -> Method:
+    close = partial(Setting.gentle, how=how)
+    return Method(closed_by(close), close=close)
+
+
 MIXED = "mixed"
 METHODS = {
     "separate": Method(separate, keeps=_bounded_solution),
@@ -233,6 +255,7 @@ METHODS = {
     "no_thinking": Method(separate, keeps=_without_thinking),
     "unconstrained": Method(truncation, keeps=lambda budget: Budget(None, None), close=Setting.no_close),
     MIXED: Method(mixed, keeps=_bounded_solution),
+    **{how: _gentle(how) for how in GENTLE},
 }
 
 

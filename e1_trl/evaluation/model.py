@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
+from e1_trl.arguments import json_object
 from e1_trl.budget import Close
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.engines.engine import Engine, SamplingSettings
-from e1_trl.evaluation.arguments import EvaluationArguments, json_object
+from e1_trl.evaluation.arguments import EvaluationArguments
 from e1_trl.seeds import NUMPY, seed_of
 
 

@@ -4,18 +4,20 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from e1_trl.answers.grade import Grader
 from e1_trl.answers.kinds import make_grader
+from e1_trl.arguments import json_object
 from e1_trl.budget import Budget, Close, Marker
 from e1_trl.checkpoints.budget_file import FILE, Trained
 from e1_trl.checkpoints.checkpoint import Checkpoint
+from e1_trl.closing import GENTLE, Closing, ClosingArguments
 from e1_trl.engines.engine import SamplingSettings
-from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments, json_object
+from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments
 from e1_trl.evaluation.forest import Forest, Goal, Problem
 from e1_trl.evaluation.manifest import Manifest, digest, installed_versions
 from e1_trl.evaluation.methods import MIXED, Setting, cells
@@ -105,6 +107,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         name = f"{thinking.model} → {name}"
     elif MIXED in arguments.methods:
         raise ValueError("the method mixed needs thinking_from, the folder of another model's evaluation")
+    gentle = {each.name: getattr(arguments, each.name) for each in fields(ClosingArguments)}
     conditions = manifest.conditions(
         problems=len(problems),
         local=arguments.benchmark is None or arguments.local_benchmarks is not None,
@@ -112,6 +115,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         forced_text=setting.decode(list(setting.close.marker.forced_ids)),
         s1_text=arguments.s1_text,
         wait_text=arguments.wait_text,
+        gentle=gentle if {*GENTLE} & {*arguments.methods} else None,
     )
     return Prepared(
         arguments=arguments,
@@ -180,6 +184,7 @@ def _load_tokenizer(
         s1_marker=Marker.from_tokenizer(tokenizer, arguments.marker, marker.text + arguments.s1_text),
         wait_ids=tuple(tokenizer.encode(arguments.wait_text, add_special_tokens=False)),
         s1_waits=arguments.s1_waits,
+        closing=Closing.of(arguments, tokenizer, marker),
         decode=tokenizer.decode,
         response=None if arguments.max_model_length or context <= RESPONSE else RESPONSE,
     )

@@ -26,6 +26,7 @@ class Conditions:
         response: the longest completion where a part of the budget is unlimited; `None`: what the context leaves.
         thinking_from: digest of another model's evaluation whose thinking was answered after.
         engine: arguments of the engine; a server has its own.
+        gentle: what the gentle closes were told; `None`: none was asked for.
         versions: of the packages that have a say in the samples.
     """
 
@@ -50,6 +51,7 @@ class Conditions:
     thinking_from: str | None
     engine: Mapping[str, Any]
     versions: Mapping[str, str]
+    gentle: Mapping[str, Any] | None = None
 
     def as_text(self) -> str:
         """As the table of answers has it."""

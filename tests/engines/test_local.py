@@ -14,7 +14,7 @@ from vllm.platforms import current_platform
 from vllm.v1.engine.core import EngineCore
 
 from benchmarks.barrier import barrier
-from e1_trl.budget import Budget, Close, Marker
+from e1_trl.budget import Budget, Close, Grace, Marker
 from e1_trl.engines.engine import SamplingSettings
 from e1_trl.engines.engine import run as stream
 from e1_trl.engines.local import LocalEngine
@@ -122,6 +122,33 @@ def test_the_engine_stops_at_a_marker_of_several_tokens(
         assert thinking.endswith(";c=") and thinking.count(";c=") == 1
     forced = run(llm, prompts, Budget(2, 16), marker)
     assert all(completion.token_ids[2:6].tolist() == list(marker.forced_ids) for completion in forced)
+
+
+@pytest.mark.parametrize("text", ["</think>", ";c="])
+def test_a_gentle_close_shortens_what_the_hard_one_would_close(
+    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: Prompts, text: str
+) -> None:
+    marker, budget = Marker.from_tokenizer(tokenizer, text), Budget(24, 16)
+
+    def thoughts(grace: Grace | None) -> list[Completion]:
+        rollouts = [Rollout(ids, budget, Close(marker, CONTEXT, grace)) for ids in prompts]
+        stream(LocalEngine(llm, marker, SamplingSettings(0.0)), rollouts)
+        return [rollout.completion for rollout in rollouts]
+
+    hard, paused, nearly = thoughts(None), thoughts(Grace(0.5, pause="=")), thoughts(Grace(0.5, likeliest=5))
+    for whole, at_pause, early in zip(hard, paused, nearly, strict=True):
+        thought = whole.parts[0]
+        for completion in (at_pause, early):
+            shorter = completion.parts[0]
+            assert shorter == thought[: len(shorter)] and (len(shorter) >= 12 or shorter == thought)
+        if whole.thinking_end is ThinkingEnd.FORCED:
+            pieces = [tokenizer.decode(token) for token in thought[12:]]
+            end = next((place + 13 for place, piece in enumerate(pieces) if "=" in piece), 24)
+            assert at_pause.thinking_tokens == end
+            assert early.thinking_end is ThinkingEnd.FORCED
+        else:
+            assert at_pause.thinking_tokens <= whole.thinking_tokens
+    assert any(early.thinking_tokens < whole.thinking_tokens for whole, early in zip(hard, nearly, strict=True))
 
 
 def test_no_sequence_waits_for_the_slowest_thinker_and_prefixes_are_reused(
