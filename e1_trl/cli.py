@@ -25,6 +25,8 @@ COMMANDS = {
     "validate": Command("e1_trl.training.validate", "try a dataset's own programs on its tests"),
     "eval": Command("e1_trl.evaluation.__main__", "evaluate models, here or on a server, at every budget"),
     "report": Command("e1_trl.report.__main__", "draw stored evaluations together: tables and pictures"),
+    "serve": Command("e1_trl.serving.app", "the OpenAI API with budgets, before a server that takes token ids"),
+    "chat": Command("e1_trl.serving.chat", "talk to a model in a terminal, with a budget"),
     "exclude": Command("e1_trl.report.exclude", "write which training problems a model never or always solves"),
     "card": Command("e1_trl.report.card", "put what was measured into a model's card, and upload that"),
     "merge": Command("e1_trl.checkpoints.merge", "merge a LoRA adapter into its base"),

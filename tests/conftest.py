@@ -194,6 +194,24 @@ def server() -> Iterator[openai.OpenAI]:
         yield client
 
 
+@pytest.fixture(scope="session")
+def proxy(server: openai.OpenAI) -> Iterator[str]:
+    """A real `e1 serve` of the nano model at 64+32, up and answering; its address."""
+    port = free_port()
+    words = ["--upstream", server.base_url, "--model", BASE, "--served_model_name", "nano", "--port", port]
+    words += ["--thinking_budget", 64, "--solution_budget", 32]
+    process = subprocess.Popen([sys.executable, "-m", "e1_trl.serving.app", *map(str, words)], start_new_session=True)
+    try:
+        deadline = time.monotonic() + STARTUP
+        with socket.socket() as probe:
+            while probe.connect_ex(("127.0.0.1", port)):
+                assert process.poll() is None and time.monotonic() < deadline, "the proxy did not start"
+                time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        kill(process)
+
+
 Train = Callable[..., list[dict[str, Any]]]
 
 

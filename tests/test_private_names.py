@@ -34,7 +34,7 @@ def test_every_name_with_a_leading_underscore_in_the_code_is_our_own_or_listed()
     used, own = set(), set()
     for file in (ROOT / "e1_trl").glob("**/*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 own.add(node.name)
             elif isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
                 on_self = isinstance(node.value, ast.Name) and node.value.id == "self"

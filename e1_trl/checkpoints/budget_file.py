@@ -1,7 +1,8 @@
 """The file `budget.json` beside a trained model's weights, from which whoever samples takes budgets and texts."""
 
 import json
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from huggingface_hub import hf_hub_download
@@ -49,6 +50,7 @@ class Trained:
         forced_tokens: how many tokens that is.
         budget: of the training.
         curve: what was measured, if it was.
+        efforts: the budgets that `reasoning_effort` names when it is served; in the file as "low": "256+1024".
     """
 
     marker: str
@@ -56,6 +58,7 @@ class Trained:
     forced_tokens: int
     budget: Budget
     curve: tuple[Point, ...] = ()
+    efforts: Mapping[str, Budget] = field(default_factory=dict)
 
     @classmethod
     def of(cls, marker: Marker, forced_text: str | None, budget: Budget) -> "Trained":
@@ -71,6 +74,9 @@ class Trained:
         content = {"format": FORMAT, **asdict(self)}
         if self.budget.total is None:  # which earlier versions do not know
             del content["budget"]["total"]
+        content["efforts"] = {name: str(budget) for name, budget in self.efforts.items()}
+        if not self.efforts:
+            del content["efforts"]
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         write_atomically(folder / FILE, lambda path: path.write_text(text))
 
@@ -81,7 +87,8 @@ class Trained:
             content = json.loads(file.read_text())
             curve = tuple(Point(**point) for point in content["curve"])
             budget = Budget(**content["budget"])
-            found = cls(content["marker"], content["forced_text"], content["forced_tokens"], budget, curve)
+            efforts = {name: Budget.parse(text) for name, text in content.get("efforts", {}).items()}
+            found = cls(content["marker"], content["forced_text"], content["forced_tokens"], budget, curve, efforts)
             kinds = [type(value) for value in (found.marker, found.forced_text, found.forced_tokens)]
             if content["format"] != FORMAT or kinds != [str, str, int]:
                 raise ValueError(f"format {content['format']!r}, not {FORMAT}, or no texts and number of tokens")

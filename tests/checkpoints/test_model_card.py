@@ -23,6 +23,7 @@ ORIGIN = Origin("org/base", "c" * 40, {"license": "mit"}, ("org/data",), instruc
 RECIPE = {"model_name_or_path": "org/base", "learning_rate": 1e-6}
 DETAILS = Details(TRAINED, ORIGIN, RECIPE)
 SERVED = "python -m vllm.entrypoints.openai.api_server --model"
+BUDGETED = "pip install 'e1-trl[serve]'\ne1 serve --upstream http://localhost:8000/v1 --model"
 
 
 @pytest.fixture
@@ -74,15 +75,13 @@ def test_the_commands_and_the_program_of_the_card_are_well_formed(
     origin = replace(ORIGIN, conversations=conversations, chat_template_kwargs={"enable_thinking": True})
     Details(Trained("</think>", forced_text, 3, budget), origin, RECIPE).publish(tmp_path, "me/e1")
     (program,) = code(card(tmp_path), "python")
-    assert "None" not in program and "max_tokens=0" not in program
+    assert "None" not in program
     named = {node.value for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Constant)}
-    limits = {budget.thinking or 16_384, budget.solution or 16_384} if budget.thinking != 0 else {budget.solution}
-    assert {"me/e1", forced_text, *limits} <= named
-    assert ("</think>" in named) or budget.thinking == 0
+    assert "me/e1" in named
     assert any(isinstance(text, str) and text.endswith("Put it in \\boxed{}.") for text in named)
-    assert ("apply_chat_template" in program) == ("enable_thinking=True" in program) == conversations
+    assert ("messages" in program) == ("'enable_thinking': True" in program) == conversations
     commands = code(card(tmp_path), "bash")
-    assert commands[0] == f"{SERVED} me/e1\n"
+    assert commands[0] == f"{SERVED} me/e1\n{BUDGETED} me/e1\n"
     assert len(commands) == (2 if '"max_tokens": ' in card(tmp_path).text else 1) == 1 + (budget.thinking is not None)
 
 
@@ -133,12 +132,11 @@ def test_a_readme_of_another_making_is_kept_beside_the_card(
 
 def test_a_model_on_a_branch_is_served_from_there_and_an_adapter_with_its_base(folder: Path) -> None:
     model_card.write(folder, "me/e1", revision="run-2")
-    assert code(card(folder), "bash")[0] == f"{SERVED} me/e1 --revision run-2\n"
-    assert 'from_pretrained("me/e1", revision="run-2")' in card(folder).text
+    assert code(card(folder), "bash")[0] == f"{SERVED} me/e1 --revision run-2\n{BUDGETED} me/e1 --revision run-2\n"
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "org/base", "r": 12}))
     model_card.write(folder, "me/e1")
     adapter = f"{SERVED} org/base --enable-lora --max-lora-rank 16 --lora-modules me/e1=me/e1\n"
-    assert code(card(folder), "bash")[0] == adapter
+    assert code(card(folder), "bash")[0] == f"{adapter}{BUDGETED} me/e1\n"
     data = card(folder).data.to_dict()
     assert (data["library_name"], data["base_model_relation"]) == ("peft", "adapter")
 

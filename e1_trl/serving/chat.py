@@ -1,0 +1,163 @@
+"""`e1 chat`: talk to a model in a terminal, with a budget that can be changed between two questions.
+
+    e1 chat --model ORG/E1 --upstream http://node7:8000/v1 --budget 256+256
+    e1 chat --model runs/nano/e1                   # without a server, one is started for as long as it lasts
+
+The thinking is dim, and a forced close is marked. `/budget 64+256` changes the budget, `/clear` forgets what was said,
+Ctrl-C ends an answer, and Ctrl-D the chat.
+"""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field, replace
+
+from rich.console import Console
+
+from e1_trl.budget import Budget
+from e1_trl.engines.engine import EngineError
+from e1_trl.rollout import ThinkingEnd
+from e1_trl.serving.generate import Part, generate
+from e1_trl.serving.model import Model, ModelArguments
+from e1_trl.serving.request import Asked, RefusedError
+from e1_trl.serving.response import Opening
+from e1_trl.serving.upstream import UpstreamError
+
+STARTING = 600.0  # seconds until a server has loaded a model
+# A terminal obeys what a model may write.
+CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+
+@dataclass(kw_only=True)
+class ChatArguments(ModelArguments):
+    """What `e1 chat` is told."""
+
+    budget: str | None = field(default=None, metadata={"help": "thinking+solution in tokens; unset: budget.json's."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.budget is not None:
+            Budget.parse(self.budget)
+            self.thinking_budget, _, self.solution_budget = self.budget.partition("+")
+            self.solution_budget = self.solution_budget or self.thinking_budget
+
+
+@contextmanager
+def served(arguments: ChatArguments) -> Iterator[ChatArguments]:
+    """The arguments with an upstream: one is started, if none was named."""
+    if arguments.upstream:
+        yield arguments
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    line = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", arguments.model]
+    line += ["--port", str(port), "--enforce-eager", "--no-enable-chunked-prefill"]
+    line += ["--served-model-name", arguments.name, *(["--revision", arguments.revision] if arguments.revision else [])]
+    environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment, text=True)
+    try:
+        yield replace(arguments, upstream=f"http://127.0.0.1:{port}/v1", budget=None)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+class Chat:
+    """A conversation with a model, printed to a console."""
+
+    def __init__(self, model: Model, console: Console):
+        self._model = model
+        self._console = console
+        self._budget = model.usual
+        self._messages: list[dict[str, str]] = []
+
+    async def say(self, line: str) -> None:
+        """Take one line of the user's: a command, or a question that is answered."""
+        command, _, rest = line.strip().partition(" ")
+        if command == "/clear":
+            self._messages = []
+        elif command == "/budget":
+            try:
+                self._budget = Budget.parse(rest.strip()) if rest.strip() else self._budget
+            except ValueError as error:
+                self._note(str(error))
+            self._note(f"budget {self._budget}")
+        elif command.startswith("/"):
+            self._note("/budget 256+256, /clear; Ctrl-D ends")
+        elif command:
+            try:
+                await self._answer(line)
+            except (RefusedError, UpstreamError, EngineError) as error:
+                self._note(str(error))
+
+    async def _answer(self, question: str) -> None:
+        messages = [*self._messages, {"role": "user", "content": question}]
+        asked = Asked(self._budget, messages, self._model.sampling)
+        rollout = self._model.rollout(self._model.prompt_ids(asked), self._budget)
+        opening, solution = Opening(), ""
+        async with aclosing(generate(self._model, rollout, asked)) as pieces:
+            async for piece in pieces:
+                if piece.part is Part.SOLUTION:
+                    solution += piece.text
+                    self._print(piece.text)
+                else:
+                    self._print(opening.strip(piece.text), "dim")
+                if piece.part is Part.CLOSE:
+                    forced = rollout.thinking_end is ThinkingEnd.FORCED
+                    self._print(opening.rest(), "dim")
+                    self._print(f" ‖{self._model.close.marker.text}‖" if forced else "", "bold yellow")
+                    self._print("\n")
+        self._messages = [*messages, {"role": "assistant", "content": solution}]
+        completion = rollout.completion
+        cut = ", cut" if completion.truncated else ""
+        end = f"{completion.thinking_end}, {completion.thinking_tokens} + {completion.solution_tokens} tokens{cut}"
+        self._note(f"\n{end} of {self._budget}")
+
+    def _print(self, text: str, style: str = "") -> None:
+        self._console.print(text.translate(CONTROL), style=style, end="", markup=False, highlight=False, soft_wrap=True)
+
+    def _note(self, text: str) -> None:
+        self._print(text + "\n", "italic cyan")
+
+
+async def connect(arguments: ChatArguments) -> Model:
+    """The model, once its server is there."""
+    deadline = time.monotonic() + STARTING
+    while True:
+        try:
+            return await Model.connect(arguments)
+        except UpstreamError:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(1)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Chat until the input ends, or say in one line what is wrong."""
+    from transformers import HfArgumentParser
+
+    parser, console = HfArgumentParser(ChatArguments, prog="e1 chat", allow_abbrev=False), Console()
+    try:
+        arguments = parser.parse_args_into_dataclasses(argv)[0]
+        with served(arguments) as settled, asyncio.Runner() as runner:
+            find = Model.connect if arguments.upstream else connect
+            chat = Chat(runner.run(find(settled)), console)
+            while True:
+                try:
+                    runner.run(chat.say(console.input("[bold]> [/bold]")))
+                except KeyboardInterrupt:
+                    console.print()
+                except EOFError:
+                    return
+    except (ValueError, OSError, UpstreamError) as error:
+        sys.exit(f"e1 chat: {' '.join(str(error).split())}")
+
+
+if __name__ == "__main__":
+    main()

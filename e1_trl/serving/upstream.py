@@ -1,0 +1,139 @@
+"""The server behind the proxy: one that takes token ids and returns them, in a stream or at once.
+
+Texts are the server's own: it has detokenized what it sampled, with what stands before it.
+"""
+
+import json
+import os
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import httpx
+
+CONNECTING = 10.0  # seconds
+Choice = dict[str, Any]  # an entry of `choices`, or what came of it since the last one
+
+
+class UpstreamError(Exception):
+    """The server refused a request, went away, or is no such server; `status` is what the client is told over HTTP."""
+
+    def __init__(self, status: int, message: str):
+        super().__init__(message)
+        self.status = status
+
+
+class Upstream:
+    """A server's completions API, as vLLM and SGLang have it; its key is taken from `OPENAI_API_KEY`.
+
+    Args:
+        base_url: as http://host:8000/v1.
+        name: of the model there.
+    """
+
+    def __init__(self, base_url: str, name: str):
+        self.base_url = base_url
+        self.name = name
+        key = os.environ.get("OPENAI_API_KEY")
+        self._client = httpx.AsyncClient(
+            base_url=base_url,
+            headers={} if key is None else {"Authorization": f"Bearer {key}"},
+            timeout=httpx.Timeout(None, connect=CONNECTING),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+        )
+
+    async def close(self) -> None:
+        """Give up all connections."""
+        await self._client.aclose()
+
+    async def context(self) -> int:
+        """The longest sequence that the server takes, in tokens.
+
+        Raises:
+            UpstreamError: it is not there, or does not serve the model, or does not say.
+        """
+        try:
+            answer = await self._client.get("models", timeout=CONNECTING)
+        except httpx.TransportError as error:
+            raise UpstreamError(502, f"no answer from {self.base_url}: {error!r}") from error
+        try:
+            models = {entry["id"]: entry for entry in answer.raise_for_status().json()["data"]}
+        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+            raise UpstreamError(502, f"{self.base_url} lists no models, status {answer.status_code}") from error
+        if self.name not in models:
+            raise UpstreamError(502, f"{self.base_url} serves {', '.join(models)}, not {self.name!r}")
+        if type(context := models[self.name].get("max_model_len")) is not int:
+            raise UpstreamError(502, f"{self.base_url} does not say its context (max_model_len), as vLLM and SGLang do")
+        return context
+
+    async def sample(self, body: Mapping[str, Any], stream: bool) -> AsyncGenerator[Choice]:
+        """What the server samples: all of it at once, or what is new each time something came.
+
+        Whoever closes the iterator closes the connection, at which the server frees the request.
+
+        Raises:
+            UpstreamError: see there.
+        """
+        content = json.dumps({**body, "model": self.name, "stream": stream}).encode()
+        request = self._client.build_request(
+            "POST", "completions", content=content, headers={"Content-Type": "application/json"}
+        )
+        answer = await self._send(request)
+        try:
+            if answer.status_code != 200:
+                raise UpstreamError(_told(answer.status_code), _message(await answer.aread()))
+            if not stream:
+                yield json.loads(await answer.aread())["choices"][0]
+                return
+            async for choice in _events(answer):
+                yield choice
+        except httpx.TransportError as error:
+            raise UpstreamError(502, f"the server went away: {error!r}") from error
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise UpstreamError(502, f"the server's answer is none: {error!r}") from error
+        finally:
+            await answer.aclose()
+
+    async def _send(self, request: httpx.Request) -> httpx.Response:
+        """Tried twice: that a connection is of a server that has been started anew shows when it is used."""
+        for attempt in (1, 2):
+            try:
+                return await self._client.send(request, stream=True)
+            except httpx.TransportError as error:
+                if attempt == 2 or isinstance(error, httpx.ConnectError):
+                    raise UpstreamError(502, f"no answer from {self.base_url}: {error!r}") from error
+        raise AssertionError
+
+
+def _told(status: int) -> int:
+    """What a client is told of the server's status: its own faults and the server's load, and else that it failed."""
+    return status if status in (400, 413, 422, 429, 503) else 502
+
+
+def _message(content: bytes) -> str:
+    try:
+        told = json.loads(content)
+        return str(told.get("error", told).get("message", told))
+    except (ValueError, AttributeError):
+        return content.decode(errors="replace")[:500]
+
+
+async def _events(answer: httpx.Response) -> AsyncGenerator[Choice]:
+    """The events of a stream; those that come together are one, so that a busy proxy does less for each token."""
+    rest = b""
+    async for received in answer.aiter_raw():
+        *lines, rest = (rest + received).split(b"\n\n")
+        together: Choice = {}
+        for line in lines:
+            data = line.strip().removeprefix(b"data:").strip()
+            if not line.lstrip().startswith(b"data:") or data == b"[DONE]":
+                continue
+            event = json.loads(data)
+            if "error" in event:
+                raise UpstreamError(502, f"the server failed: {_message(data)}")
+            for choice in event["choices"]:
+                if together:
+                    choice["text"] = together["text"] + choice["text"]
+                    choice["token_ids"] = together["token_ids"] + choice["token_ids"]
+                together = choice
+        if together:
+            yield together
