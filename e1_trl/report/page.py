@@ -5,6 +5,7 @@ is compressed, a problem at a time, and put into text nodes.
 """
 
 import json
+import re
 import zlib
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,7 @@ SHARED = (REFERENCE, "unconstrained", "truncation")  # methods of whose thoughts
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 TEMPLATES = Path(__file__).parent
 BUDGET = ["thinking_budget", "solution_budget"]
+MADE = re.compile('<span id="made">.*?</span>')  # commit, date and machine
 Place = tuple[int, int]  # problem and sample
 
 
@@ -94,12 +96,16 @@ def make(
 def write(page: str, file: Path) -> list[Path]:
     """Write a page and return its file; where there is none, remove what an earlier report has left.
 
+    One that differs in where it was made alone stays as it is: pages are published, and large.
+
     Raises:
         StoreError: it cannot be written.
     """
     if not page:
         file.unlink(missing_ok=True)
         return []
+    if file.exists() and MADE.sub("", file.read_text(encoding="utf-8")) == MADE.sub("", page):
+        return [file]
     write_atomically(file, lambda path: path.write_text(page, encoding="utf-8"))
     return [file]
 

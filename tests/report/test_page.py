@@ -152,6 +152,20 @@ def test_no_problems_are_no_page_and_an_earlier_one_goes(tmp_path: Path) -> None
     assert not file.exists()
 
 
+def test_a_page_is_made_anew_where_a_number_changed_and_not_for_another_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, again = report(tmp_path), [str(tmp_path / "base"), str(tmp_path / "e1"), "--output", str(tmp_path)]
+    before = file.read_text()
+    monkeypatch.setattr("e1_trl.provenance.commit", lambda: "another")
+    main(again)
+    assert file.read_text() == before and "another" in (tmp_path / "report.md").read_text()
+    table = evaluated("base", [*SOLVED["base"][1:], 12])
+    samples.write(table, tmp_path / "base")
+    main(again)
+    assert file.read_text() != before and "another" in file.read_text()
+
+
 def test_a_page_that_cannot_be_made_leaves_what_was_there(tmp_path: Path) -> None:
     before = {file.name: file.read_bytes() for file in report(tmp_path).parent.iterdir() if file.is_file()}
     with pytest.raises(SystemExit, match=r"e1 report: there is no .*trainer_state.json"):
