@@ -20,19 +20,30 @@ Result = TypeVar("Result")
 
 
 def arguments(description: str, output: str, section: str) -> argparse.Namespace:
-    """The command line of a benchmark: `output`, `document`, and where what is measured now comes from.
+    """The command line of a benchmark that takes nothing of its own; see `settled`."""
+    return settled(parser(description, output, section))
+
+
+def parser(description: str, output: str, section: str) -> argparse.ArgumentParser:
+    """What every benchmark is told: `output`, `document`."""
+    words = argparse.ArgumentParser(description=description)
+    words.add_argument("--output", type=Path, default=Path("docs/results") / output, help="JSON file")
+    words.add_argument("--document", type=Path, help=f"Markdown file whose section `{section}` is replaced")
+    words.set_defaults(section=section)
+    return words
+
+
+def settled(words: argparse.ArgumentParser) -> argparse.Namespace:
+    """The arguments, and where what is measured now comes from.
 
     Raises:
         ValueError: the document lacks the section.
     """
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--output", type=Path, default=Path("docs/results") / output, help="JSON file")
-    parser.add_argument("--document", type=Path, help=f"Markdown file whose section `{section}` is replaced")
     # The commit is asked for now: results that are written make the checkout another than the commit's.
-    parser.set_defaults(section=section, provenance=Provenance.here([0]))
-    parsed = parser.parse_args()
+    words.set_defaults(provenance=Provenance.here([0]))
+    parsed = words.parse_args()
     if parsed.document is not None:
-        around_section(parsed.document, section)
+        around_section(parsed.document, parsed.section)
     return parsed
 
 

@@ -1,0 +1,160 @@
+"""A vLLM server and the proxy before it, started for a benchmark and killed after it, and what is asked of them."""
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from e1_trl.budget import Marker
+from e1_trl.problems.prompts import tokenize
+
+NANO, NAME = "experiments/nano/base", "model"
+MARKERS = {NANO: "</think>"}
+RARE = "<|endoftext|>"  # the marker of other models: one token, which is never sampled here
+STARTING = 300.0  # seconds
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A vLLM server and the proxy before it; addresses end in /v1."""
+
+    server: str
+    proxy: str
+    process: psutil.Process
+    tokenizer: PreTrainedTokenizerBase
+    marker: Marker
+
+    def prompt_ids(self, question: str) -> list[int]:
+        return tokenize(self.tokenizer, conversation(question), {})
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """What keeps a request from ending before its budget."""
+        return {"temperature": 0, "ignore_eos": True, "logit_bias": {str(self.marker.ids[0]): -100}}
+
+
+def address(port: int) -> str:
+    return f"http://127.0.0.1:{port}/v1"
+
+
+def free_port() -> int:
+    """A port that nobody listens on, outside of those that clients are given."""
+    for port in random.sample(range(20_000, 32_000), 100):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return port
+    raise OSError("no port is free")
+
+
+@contextmanager
+def started(log: Path, port: int, *words: object, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A server in a process group of its own, once it lists its models, until it is killed.
+
+    Raises:
+        RuntimeError: it did not start; with the end of what it had printed.
+    """
+    line, deadline = [str(word) for word in words], time.monotonic() + STARTING
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            line, env={**os.environ, **environment}, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        while not _answers(f"{address(port)}/models"):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{line[:3]} did not start:\n{log.read_text(errors='replace')[-3000:]}")
+            time.sleep(0.2)
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=10).status_code in (200, 401)
+    except httpx.TransportError:
+        return False
+
+
+def start_server(log: Path, port: int, model: str, context: int, dtype: str, *more: object) -> Any:
+    """A vLLM server."""
+    flags = ("--no-enable-chunked-prefill", "--enforce-eager", "--block-size", 32, "--served-model-name", NAME)
+    words = ("--model", model, "--dtype", dtype, "--max-model-len", context, "--port", port, *flags, *more)
+    apart = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_CPU_KVCACHE_SPACE": "4"}
+    return started(log, port, sys.executable, "-m", "vllm.entrypoints.openai.api_server", *words, **apart)
+
+
+def start_proxy(log: Path, port: int, model: str, server: int, *more: object, **environment: str) -> Any:
+    """A proxy before the server at a port."""
+    words = ("--model", model, "--served_model_name", NAME, "--upstream", address(server), "--port", port, *more)
+    words = (*words, "--thinking_budget", 64, "--solution_budget", 32)
+    return started(log, port, sys.executable, "-m", "e1_trl.serving.app", *words, **environment)
+
+
+@contextmanager
+def pair(folder: Path, model: str, context: int, dtype: str) -> Iterator[Pair]:
+    """A server and its proxy, whose requests end at their budgets."""
+    tokenizer, text = AutoTokenizer.from_pretrained(model), MARKERS.get(model, RARE)
+    marker, server, proxy = Marker.from_tokenizer(tokenizer, text), free_port(), free_port()
+    if len(marker.ids) != 1:
+        raise ValueError(f"{text!r} is no single token of {model}")
+    sides = address(server), address(proxy)
+    told = ("--marker", text, "--sampling", json.dumps(Pair(*sides, psutil.Process(), tokenizer, marker).sampling))
+    with (
+        start_server(folder / "server.log", server, model, context, dtype),
+        start_proxy(folder / "proxy.log", proxy, model, server, *told) as process,
+    ):
+        yield Pair(*sides, psutil.Process(process.pid), tokenizer, marker)
+
+
+def questions(number: int, *seed: object) -> list[str]:
+    """So many, in the words of both models; they part in their first block of tokens."""
+    rng = random.Random(repr(seed))
+    return [";".join(f"{name}={rng.randrange(10_000)}" for name in "abcdefgh") + ";a?" for _ in range(number)]
+
+
+def conversation(question: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": question}]
+
+
+def connections() -> httpx.AsyncClient:
+    """A client without limits."""
+    return httpx.AsyncClient(timeout=None, verify=False, limits=httpx.Limits(max_connections=None))
+
+
+async def events(client: httpx.AsyncClient, url: str, body: Mapping[str, Any]) -> AsyncGenerator[Event]:
+    """What a server streams.
+
+    Raises:
+        RuntimeError: it fails.
+    """
+    body = {"model": NAME, "stream": True, "stream_options": {"include_usage": True}, **body}
+    async with client.stream("POST", url, json=body) as answer:
+        if answer.status_code != 200:
+            raise RuntimeError((await answer.aread()).decode())
+        async for line in answer.aiter_lines():
+            if line.startswith("data: {"):
+                event = json.loads(line.removeprefix("data: "))
+                if "error" in event:
+                    raise RuntimeError(line)
+                yield event
+
+
+def metric(server: str, name: str) -> float:
+    """One of vLLM's, over all its labels."""
+    lines = httpx.get(f"{server.removesuffix('/v1')}/metrics", timeout=60).text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name + "{"))

@@ -1,0 +1,144 @@
+"""The table of closes, from their evaluations: docs/closing.md and docs/results/closing.json.
+
+python -m experiments.closing.document      (called by run.sh)
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from e1_trl.atomic import write_atomically
+from e1_trl.report import samples
+from e1_trl.report.markdown import replace_section, table
+from e1_trl.report.rows import REFERENCE
+
+RUNS, DOCUMENT, RESULTS = Path("runs/closing"), Path("docs/closing.md"), Path("docs/results/closing.json")
+MODELS = {"first_zero": ("base", "e1"), "smollm2": ("base", "e1")}
+CLOSES = {
+    REFERENCE: "hard",
+    "pause": "at a pause",
+    "nearly": "where it nearly would",
+    "message": "message before it",
+    "s1_no_wait": "message after it",
+    "hint": "hint early",
+}
+HEADER = ("model", "budget", "close", "accuracy", "points over hard", "tokens", "at as many tokens", "forced", "escape")
+SHOWN = 2  # answers of each close in the document
+
+
+@dataclass(frozen=True)
+class Close:
+    """What one close does at one budget. Tokens are means of sampled ones; `words` are those that were forced.
+
+    `difference` is paired with the hard close at the same budget, `at_tokens` with it at as many tokens, on the line
+    through its budgets (`None` where that does not reach), each with its 95% interval. Of the answers after a forced
+    close, `escape_ratio` is the share whose solution is cut, or closes a thinking again.
+    """
+
+    experiment: str
+    model: str
+    close: str
+    thinking_budget: int
+    accuracy: float
+    mean_tokens: float
+    words: float
+    most_over_budget: int
+    forced_ratio: float
+    escape_ratio: float
+    difference: tuple[float, float, float] | None
+    at_tokens: tuple[float, float, float] | None
+    commit: str
+
+
+def closes(experiment: str, model: str) -> list[Close]:
+    """All closes of a model."""
+    report = json.loads((RUNS / experiment / "report" / "results.json").read_text())
+    pairs = {
+        (pair["method"], pair["thinking_budget"], pair["alike"]): (pair["difference"], pair["ci_low"], pair["ci_high"])
+        for pair in report["differences"]
+        if pair["model"] == pair["minus_model"] == model and pair["minus_method"] == REFERENCE
+    }
+    answers, found = samples.read(RUNS / experiment / model), []
+    for row in report["rows"]:
+        if row["model"] != model or row["method"] not in CLOSES:
+            continue
+        method, budget = row["method"], row["thinking_budget"]
+        ours = answers[(answers["method"] == method) & (answers["thinking_budget"] == budget)]
+        forced = ours[ours["thinking_end"] == "forced"]
+        found.append(
+            Close(
+                experiment=experiment,
+                model=model,
+                close=method,
+                thinking_budget=budget,
+                accuracy=row["accuracy"],
+                mean_tokens=row["mean_tokens"],
+                words=row["mean_forced_tokens"],
+                most_over_budget=max(0, int(ours["thinking_tokens"].max()) - budget),
+                forced_ratio=row["forced_ratio"],
+                escape_ratio=float((forced["closes_again"] | forced["truncated"]).mean()),
+                difference=pairs.get((method, budget, "budget")),
+                at_tokens=pairs.get((method, budget, "tokens used")),
+                commit=row["commit"],
+            )
+        )
+    return sorted(found, key=lambda each: (each.thinking_budget, list(CLOSES).index(each.close)))
+
+
+def points(estimate: tuple[float, float, float] | None) -> str:
+    """A difference in points, with its interval."""
+    return "" if estimate is None else "{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * value for value in estimate))
+
+
+def as_table(found: list[Close]) -> str:
+    """A line for each close."""
+    return table(
+        HEADER,
+        [
+            (
+                each.model,
+                str(each.thinking_budget),
+                CLOSES[each.close],
+                f"{each.accuracy:.1%}",
+                points(each.difference),
+                f"{each.mean_tokens:.1f}",
+                points(each.at_tokens),
+                f"{each.forced_ratio:.0%}",
+                f"{each.escape_ratio:.1%}",
+            )
+            for each in found
+        ],
+    )
+
+
+def shown(answers: pd.DataFrame, budget: int) -> str:
+    """The first answers that every close was forced in, with ‖ around what was put in the place of a close."""
+    ours = answers[(answers["thinking_budget"] == budget) & (answers["sample"] == 0)]
+    forced = ours[ours["thinking_end"] == "forced"].groupby("problem")["method"].nunique()
+    lines = []
+    for problem in forced[forced == len(CLOSES)].index[:SHOWN]:
+        for method, words in CLOSES.items():
+            (answer,) = ours[(ours["problem"] == problem) & (ours["method"] == method)].itertuples()
+            text = f"{answer.thinking}‖{answer.close}‖{answer.solution}"
+            lines.append(f"{words}: {answer.outcome}\n{text.strip()}\n")
+    return "```\n" + "\n".join(lines) + "```\n"
+
+
+def main() -> None:
+    found: list[Close] = []
+    for experiment, models in MODELS.items():
+        ours = [close for model in models for close in closes(experiment, model)]
+        budgets = sorted({each.thinking_budget for each in ours})
+        replace_section(DOCUMENT, experiment, as_table(ours))
+        answers: dict[str, Any] = {model: samples.read(RUNS / experiment / model) for model in models}
+        replace_section(DOCUMENT, f"{experiment}-answers", shown(answers["base"], budgets[1]))
+        found += ours
+    text = json.dumps([asdict(each) for each in found], indent=1) + "\n"
+    write_atomically(RESULTS, lambda path: path.write_text(text))
+
+
+if __name__ == "__main__":
+    main()
