@@ -128,13 +128,22 @@ def shown(answers: pd.DataFrame, budget: int) -> str:
 
 
 def main() -> None:
-    found: list[Close] = []
-    for experiment, models in MODELS.items():
+    """Rows of models that were not evaluated here stay as they are."""
+    there = {
+        experiment: [model for model in models if (RUNS / experiment / model / "results.json").exists()]
+        for experiment, models in MODELS.items()
+    }
+    kept = [Close(**row) for row in json.loads(RESULTS.read_text())] if RESULTS.exists() else []
+    found = [close for close in kept if close.model not in there[close.experiment]]
+    for experiment, models in there.items():
+        if not models:
+            continue
         ours = [close for model in models for close in closes(experiment, model)]
         budgets = sorted({each.thinking_budget for each in ours})
-        replace_section(DOCUMENT, experiment, as_table(ours))
+        every = [*(close for close in found if close.experiment == experiment), *ours]
+        replace_section(DOCUMENT, experiment, as_table(every))
         answers: dict[str, Any] = {model: samples.read(RUNS / experiment / model) for model in models}
-        replace_section(DOCUMENT, f"{experiment}-answers", shown(answers["base"], budgets[1]))
+        replace_section(DOCUMENT, f"{experiment}-answers", shown(answers[models[0]], budgets[1]))
         found += ours
     text = json.dumps([asdict(each) for each in found], indent=1) + "\n"
     write_atomically(RESULTS, lambda path: path.write_text(text))
