@@ -1,6 +1,6 @@
 """Gentler closes than the paper's: where in the last share of its budget a thinking is closed, and with which words.
 
-None takes a token more than the budget has. What they do is measured in docs/closing.md.
+The thinking keeps its budget with each; a message is forced on top. What they do is measured in docs/closing.md.
 """
 
 from dataclasses import dataclass, field, replace
@@ -52,7 +52,9 @@ class Closing:
     @classmethod
     def of(cls, arguments: ClosingArguments, tokenizer: "PreTrainedTokenizerBase", marker: Marker) -> "Closing":
         """In the ids of a tokenizer."""
-        message = Marker.from_tokenizer(tokenizer, marker.text, arguments.message + marker.text)
+        words = tuple(tokenizer.encode(arguments.message, add_special_tokens=False))
+        close_tokens = marker.close_tokens and len(words) + marker.close_tokens
+        message = replace(marker, forced_ids=words + marker.forced_ids, close_tokens=close_tokens)
         hint_ids = tuple(tokenizer.encode(arguments.hint, add_special_tokens=False))
         return cls(message, Grace(arguments.grace, arguments.pause, arguments.likeliest, hint_ids))
 

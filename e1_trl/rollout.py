@@ -168,6 +168,11 @@ class Rollout:
         if first == 0:
             self.receive(Segment([], Stop.LENGTH, []))
 
+    @property
+    def thinking_tokens(self) -> int:
+        """How long the thinking is so far."""
+        return len(self._thinking)
+
     def receive(self, segment: Segment) -> None:
         """Take the engine's answer to `request` and move on.
 

@@ -1,6 +1,7 @@
 """An asynchronous client of the OpenAI completions API with token ids in and out, as vLLM and SGLang serve it."""
 
 import os
+import resource
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,16 @@ from e1_trl.seeds import seed_of
 
 RETURNED = {"return_token_ids": True, "return_tokens_as_token_ids": True}  # not by their texts
 RETRIES = 40  # with the client's pauses of up to 8 s, the server may be away for five minutes
+OTHER_FILES = 256  # that this process has open beside its connections
 CONNECTING = 60.0  # seconds until a connection is there, and for any answer that samples nothing
+
+
+def allow_files(connections: int) -> int:
+    """Let the process open so many connections at a time, or as many as it may; returns how many those are."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = max(soft, min(connections + OTHER_FILES, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    return files - OTHER_FILES
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """A server as an engine: many requests at a time, in an event loop beside the thread that asks."""
 
 import asyncio
-import resource
 from collections import deque
 from collections.abc import Coroutine
 from concurrent.futures import Future, wait
@@ -9,11 +8,10 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 
 from e1_trl.engines.engine import EngineError, Follow, Key, Requests
-from e1_trl.engines.openai import ServedModel
+from e1_trl.engines.openai import ServedModel, allow_files
 from e1_trl.rollout import Request, Segment
 
 MOST_IN_FLIGHT = 2048  # requests; each has a connection of this process
-OTHER_FILES = 256  # that this process has open beside its connections
 SLOWEST = 5.0  # tokens per second that any server samples of a sequence
 BUSY = 1800.0  # seconds for which the server may be away, or busy with the requests of others
 
@@ -31,10 +29,7 @@ class ServerEngine:
         self._loop = asyncio.new_event_loop()
         Thread(target=self._loop.run_forever, daemon=True).start()
         self._model = asyncio.run_coroutine_threadsafe(connecting, self._loop).result()
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        files = max(soft, min(concurrency + OTHER_FILES, hard))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
-        self._concurrency = max(1, min(concurrency, files - OTHER_FILES))
+        self._concurrency = max(1, min(concurrency, allow_files(concurrency)))
 
     def serve(self, requests: Requests[Key], follow: Follow[Key]) -> None:
         """See `Engine.serve`. The first failure ends it, and gives up what is in flight."""

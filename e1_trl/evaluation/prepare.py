@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from e1_trl.answers.grade import Grader
 from e1_trl.answers.kinds import make_grader
 from e1_trl.arguments import json_object
-from e1_trl.budget import Budget, Close, Marker
+from e1_trl.budget import Budget, Close, Grace, Marker
 from e1_trl.checkpoints.budget_file import FILE, Trained
 from e1_trl.checkpoints.checkpoint import Checkpoint
-from e1_trl.closing import GENTLE, Closing, ClosingArguments
+from e1_trl.closing import Closing, ClosingArguments
 from e1_trl.engines.engine import SamplingSettings
 from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments
 from e1_trl.evaluation.forest import Forest, Goal, Problem
 from e1_trl.evaluation.manifest import Manifest, digest, installed_versions
-from e1_trl.evaluation.methods import MIXED, Setting, cells
+from e1_trl.evaluation.methods import MIXED, Cell, Setting, cells
 from e1_trl.evaluation.model import Served, Weights
 from e1_trl.evaluation.thinking import Thinking
 from e1_trl.problems.benchmarks import BENCHMARKS, Benchmark, load_benchmark
@@ -70,6 +70,9 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     model = (Served if arguments.base_url else Weights)(arguments, checkpoint, sampling)
     tokenizer, setting = _load_tokenizer(arguments, checkpoint)
     benchmark, dataset, problems = _load_problems(arguments, tokenizer)
+    _check_hint(wanted, setting.closing.grace)
+    told = {each.name: (getattr(arguments, each.name), each.default) for each in fields(ClosingArguments)}
+    gentle = {name: value for name, (value, default) in told.items() if value != default}
     manifest = Manifest(
         **model.facts(),
         dataset=dataset,
@@ -89,6 +92,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         versions=installed_versions(),
         thinking_from=None,
         response=setting.response,
+        gentle=gentle or None,
     )
     count = min(arguments.max_problems or len(problems), len(problems))
     goals = [Goal(cell, count, samples) for cell in wanted]
@@ -107,7 +111,6 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         name = f"{thinking.model} → {name}"
     elif MIXED in arguments.methods:
         raise ValueError("the method mixed needs thinking_from, the folder of another model's evaluation")
-    gentle = {each.name: getattr(arguments, each.name) for each in fields(ClosingArguments)}
     conditions = manifest.conditions(
         problems=len(problems),
         local=arguments.benchmark is None or arguments.local_benchmarks is not None,
@@ -115,7 +118,6 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         forced_text=setting.decode(list(setting.close.marker.forced_ids)),
         s1_text=arguments.s1_text,
         wait_text=arguments.wait_text,
-        gentle=gentle if {*GENTLE} & {*arguments.methods} else None,
     )
     return Prepared(
         arguments=arguments,
@@ -131,6 +133,18 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         forest=forest,
         grader=make_grader(arguments, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)))),
     )
+
+
+def _check_hint(wanted: Sequence[Cell], grace: Grace) -> None:
+    """Refuse a hint that no room is left for: it would be left out, and the close be the hard one."""
+    for cell in wanted:
+        tokens = cell.budget.thinking or 0
+        last = int(grace.share * tokens)
+        if cell.method == "hint" and tokens and len(grace.hint_ids) >= last:
+            raise ValueError(
+                f"the hint has {len(grace.hint_ids)} tokens, and the last {grace.share:.0%} of a budget of {tokens} "
+                f"has {last}; shorten the hint, or raise grace"
+            )
 
 
 def _complete(arguments: EvaluationArguments) -> EvaluationArguments:

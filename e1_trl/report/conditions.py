@@ -26,7 +26,7 @@ class Conditions:
         response: the longest completion where a part of the budget is unlimited; `None`: what the context leaves.
         thinking_from: digest of another model's evaluation whose thinking was answered after.
         engine: arguments of the engine; a server has its own.
-        gentle: what the gentle closes were told; `None`: none was asked for.
+        gentle: what the gentle closes were told, if not the defaults.
         versions: of the packages that have a say in the samples.
     """
 

@@ -28,6 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from e1_trl.budget import Budget
 from e1_trl.engines.engine import EngineError
+from e1_trl.engines.openai import allow_files
 from e1_trl.serving.generate import generate
 from e1_trl.serving.model import Model, ModelArguments
 from e1_trl.serving.request import Asked, Ladder, RefusedError, read
@@ -37,8 +38,9 @@ from e1_trl.serving.upstream import UpstreamError
 logger = logging.getLogger("e1 serve")
 
 Result = TypeVar("Result")
-MOST_BODY = 2**24  # bytes of a request
+MOST_BODY, BODY_SECONDS = 2**22, 60.0  # bytes of a request, and how long they may take to come
 KEY = "E1_API_KEY"
+FILES = 2  # a request: its client's connection, and the one to the server
 GONE = 499  # a status that nobody reads
 
 
@@ -126,7 +128,7 @@ class Server:
 
     def _admit(self, request: Request) -> None:
         told = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if self._key is not None and not secrets.compare_digest(told.encode(), self._key.encode()):
+        if self._key is not None and not secrets.compare_digest(told.encode("latin-1"), self._key.encode()):
             raise RefusedError("the API key is missing or wrong", 401)
 
     async def _answer(self, request: Request, chat: bool) -> Response:
@@ -155,7 +157,7 @@ class Server:
             ended = str(answer.rollout.thinking_end)
             yield answer.end() if asked.stream else json.dumps(answer.whole()).encode()
         except (UpstreamError, EngineError) as error:
-            ended = f"failed: {error}"
+            ended = f"failed, {getattr(error, 'status', 502)}"  # what is said of it may hold the prompt
             if not begun:
                 raise
             yield b"data: " + json.dumps(_error(error)[0]).encode() + b"\n\n"
@@ -175,10 +177,13 @@ async def _after(first: bytes, events: AsyncGenerator[bytes]) -> AsyncIterator[b
 async def _body(request: Request) -> Any:
     content = bytearray()
     try:
-        async for part in request.stream():
-            content += part
-            if len(content) > MOST_BODY:
-                raise RefusedError(f"the body has more than {MOST_BODY:,} bytes", 413)
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():
+                content += part
+                if len(content) > MOST_BODY:
+                    raise RefusedError(f"the body has more than {MOST_BODY:,} bytes", 413)
+    except TimeoutError as error:
+        raise RefusedError(f"the body did not come within {BODY_SECONDS:.0f} s", 408) from error
     except ClientDisconnect as error:
         raise RefusedError("the client went away", GONE) from error
     try:
@@ -211,7 +216,9 @@ def _error(error: Exception) -> tuple[dict[str, Any], int]:
 
 async def _refuse(request: Request, error: Exception) -> Response:
     content, status = _error(error)
-    return JSONResponse(content, status, {"Retry-After": "1"} if status == 503 else None)
+    headers = {"Retry-After": "1"} if status == 503 else None
+    # In ASCII: what is quoted may hold half of a character.
+    return Response(json.dumps(content), status, headers, "application/json")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -234,7 +241,9 @@ async def serve(arguments: ServeArguments) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
     logger.setLevel(logging.INFO)
     model = await Model.connect(arguments)
-    server = Server(model, arguments, os.environ.get(KEY))
+    server = Server(model, arguments, os.environ.get(KEY) or None)
+    server.ladder.budget(None, {})  # raises where the usual one is more than any request may ask for
+    allow_files(FILES * arguments.max_requests)
     efforts = ", ".join(f"{name} {budget}" for name, budget in server.ladder.efforts.items())
     logger.info("%s at %s; reasoning_effort: %s", arguments.name, model.usual, efforts or "none")
     config = uvicorn.Config(server.app(), arguments.host, arguments.port, log_level="warning", access_log=False)

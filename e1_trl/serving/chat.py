@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
+from tempfile import TemporaryFile
 
 from rich.console import Console
 
@@ -28,7 +29,6 @@ from e1_trl.serving.request import Asked, RefusedError
 from e1_trl.serving.response import Opening
 from e1_trl.serving.upstream import UpstreamError
 
-STARTING = 600.0  # seconds until a server has loaded a model
 # A terminal obeys what a model may write.
 CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
@@ -60,12 +60,20 @@ def served(arguments: ChatArguments) -> Iterator[ChatArguments]:
     line += ["--port", str(port), "--enforce-eager", "--no-enable-chunked-prefill"]
     line += ["--served-model-name", arguments.name, *(["--revision", arguments.revision] if arguments.revision else [])]
     environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
-    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment, text=True)
-    try:
-        yield replace(arguments, upstream=f"http://127.0.0.1:{port}/v1", budget=None)
-    finally:
-        process.terminate()
-        process.wait()
+    with TemporaryFile() as said:
+        # In a session of its own, since Ctrl-C ends an answer, and not the server.
+        process = subprocess.Popen(line, stdout=said, stderr=said, env=environment, start_new_session=True)
+        try:
+            with socket.socket() as probe:
+                while probe.connect_ex(("127.0.0.1", port)):
+                    if process.poll() is not None:
+                        said.seek(0)
+                        raise ValueError(f"the server did not start: {said.read().decode(errors='replace')[-400:]}")
+                    time.sleep(0.5)
+            yield replace(arguments, upstream=f"http://127.0.0.1:{port}/v1", budget=None)
+        finally:
+            process.terminate()
+            process.wait()
 
 
 class Chat:
@@ -126,18 +134,6 @@ class Chat:
         self._print(text + "\n", "italic cyan")
 
 
-async def connect(arguments: ChatArguments) -> Model:
-    """The model, once its server is there."""
-    deadline = time.monotonic() + STARTING
-    while True:
-        try:
-            return await Model.connect(arguments)
-        except UpstreamError:
-            if time.monotonic() > deadline:
-                raise
-            await asyncio.sleep(1)
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Chat until the input ends, or say in one line what is wrong."""
     from transformers import HfArgumentParser
@@ -146,8 +142,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         arguments = parser.parse_args_into_dataclasses(argv)[0]
         with served(arguments) as settled, asyncio.Runner() as runner:
-            find = Model.connect if arguments.upstream else connect
-            chat = Chat(runner.run(find(settled)), console)
+            chat = Chat(runner.run(Model.connect(settled)), console)
             while True:
                 try:
                     runner.run(chat.say(console.input("[bold]> [/bold]")))

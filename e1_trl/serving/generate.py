@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -57,18 +57,22 @@ async def generate(model: Model, rollout: Rollout, asked: Asked) -> AsyncGenerat
         body = _body(request, asked, model.close.marker, seed)
         async with aclosing(model.upstream.sample(body, asked.stream and not whole)) as choices:
             async for choice in choices:
-                if not whole:
-                    token_ids += choice["token_ids"] or ()
-                    yield Piece(part, choice["text"], choice["token_ids"] or ())
+                if whole:
+                    continue
+                if choice.get("token_ids") is None:
+                    raise UpstreamError(502, "the server returns no token ids; it must know return_token_ids, as vLLM")
+                token_ids += choice["token_ids"]
+                yield Piece(part, choice["text"], choice["token_ids"])
         if not whole:
             choice = {**choice, "token_ids": token_ids}
-        segment = read_choice(choice, request, model.close.marker)
-        if whole:
-            yield Piece(part, _text(model, request.prompt_ids, segment), segment.token_ids)
+        segment, before = read_choice(choice, request, model.close.marker), rollout.thinking_tokens
         try:
             rollout.receive(segment)
         except ValueError as error:
             raise UpstreamError(502, f"the server's answer is none: {error}") from error
+        if whole:  # of which the rollout has kept what comes before a marker that began earlier
+            segment = replace(segment, token_ids=segment.token_ids[: rollout.thinking_tokens - before])
+            yield Piece(part, _text(model, request.prompt_ids, segment), segment.token_ids)
         seen = len(request.prompt_ids) + len(segment.token_ids)
         seed = None if asked.seed is None else seed_of(asked.seed, seen)
 
@@ -86,8 +90,16 @@ def _body(request: Request, asked: Asked, marker: Marker, seed: int | None) -> d
 
 def _text(model: Model, before: Sequence[int], segment: Segment) -> str:
     decode, context = model.tokenizer.decode, list(before[-BEFORE:])
-    text = decode([*context, *segment.token_ids])[len(decode(context)) :]
-    return text.removesuffix(model.close.marker.text) if segment.stop is Stop.MARKER else text
+    token_ids = segment.token_ids[:-1] if segment.stop is Stop.EOS else segment.token_ids
+    # What ends within a character was held back by the server.
+    text = decode([*context, *token_ids])[len(decode(context).rstrip("\ufffd")) :]
+    return _without(text, model.close.marker.text) if segment.stop is Stop.MARKER else text
+
+
+def _without(text: str, marker: str) -> str:
+    """A text up to the marker, whose last token may hold more."""
+    before, found, _ = text.rpartition(marker)
+    return before if found else text
 
 
 def _put_in(model: Model, request: Request, seen: int) -> Iterator[Piece]:
@@ -98,6 +110,6 @@ def _put_in(model: Model, request: Request, seen: int) -> Iterator[Piece]:
             yield Piece(Part.THINKING, decode(token_ids), token_ids)
         return
     close, words = token_ids[: marker.close_tokens], token_ids[marker.close_tokens :]
-    yield Piece(Part.CLOSE, decode(close).removesuffix(marker.text), close)
+    yield Piece(Part.CLOSE, _without(decode(close), marker.text), close)
     if words:
         yield Piece(Part.SOLUTION, decode(words, skip_special_tokens=True), words)

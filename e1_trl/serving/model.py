@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from e1_trl.arguments import json_object
@@ -17,6 +18,7 @@ from e1_trl.serving.upstream import Upstream
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+OF_REQUESTS = {"stop", "stop_token_ids", "seed", "n", "logprobs", "max_tokens", "prompt", "stream", "model"}
 EFFORTS = {"low": 0.25, "medium": 1.0, "high": 4.0}  # times the usual thinking budget, where nobody says others
 
 
@@ -53,7 +55,8 @@ class ModelArguments(ClosingArguments):
         super().__post_init__()
         if self.close not in ("hard", *GENTLE):
             raise ValueError(f"close is {self.close!r}; it is hard, {', '.join(GENTLE)}")
-        json_object("sampling", self.sampling)
+        if of_requests := OF_REQUESTS & json_object("sampling", self.sampling).keys():
+            raise ValueError(f"sampling holds {min(of_requests)}, which is said with each request")
 
     @property
     def name(self) -> str:
@@ -114,7 +117,9 @@ class Model:
             room = close.context - usual.solution - close.forced
             tokens = {name: int(share * usual.thinking) for name, share in EFFORTS.items()}
             efforts = {name: replace(usual, thinking=each) for name, each in tokens.items() if each < room}
-        return cls(upstream, tokenizer, close, usual, json_object("sampling", arguments.sampling), efforts)
+        # As in evaluation, whatever the model's generation config says.
+        sampling = {"repetition_penalty": 1.0, **json_object("sampling", arguments.sampling)}
+        return cls(upstream, tokenizer, close, usual, sampling, efforts)
 
     def prompt_ids(self, asked: Asked) -> list[int]:
         """The tokens of a prompt.
@@ -124,10 +129,13 @@ class Model:
         """
         if isinstance(asked.prompt, list) and isinstance(asked.prompt[0], int):
             return asked.prompt
+        own = signature(self.tokenizer.apply_chat_template).parameters  # a template of the client's, a cut, tools
+        if taken := own.keys() & asked.chat_template_kwargs.keys():
+            raise RefusedError(f"chat_template_kwargs has {min(taken)}; it takes what the model's template knows")
         try:
             return tokenize(self.tokenizer, asked.prompt, asked.chat_template_kwargs)
-        except (ValueError, TypeError) as error:
-            raise RefusedError(str(error)) from error
+        except Exception as error:  # a template fails as it likes
+            raise RefusedError(f"no prompt comes of this: {error}") from error
 
     def rollout(self, prompt_ids: Sequence[int], budget: Budget) -> Rollout:
         """The rollout of an answer.

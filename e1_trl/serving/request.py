@@ -13,6 +13,8 @@ THINKING = ("thinking_budget", "thinking_token_budget", "thinking_budget_tokens"
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 READ = (*THINKING, *SAMPLING, "solution_budget", "max_tokens", "max_completion_tokens", "reasoning", "reasoning_effort")
 ASKED = ("model", "stream", "stream_options", "stop", "seed", "return_token_ids")
+TOOLS = ("tool_calls", "tool_call_id", "function_call")
+WITH_USAGE = (("include_usage", True), ("include_usage", False))
 HARMLESS = ("user", "metadata", "store", "safety_identifier", "service_tier")
 # What asks for nothing.
 EMPTY: dict[str, tuple[Any, ...]] = {
@@ -60,7 +62,7 @@ class Ladder:
         Raises:
             RefusedError: two of its fields contradict each other, or the budget is too large.
         """
-        effort, reasoning = body.get("reasoning_effort"), body.get("reasoning") or {}
+        effort, reasoning = body.get("reasoning_effort"), body.get("reasoning", {})
         if not isinstance(reasoning, dict) or reasoning.keys() - {"effort", "max_tokens"}:
             raise RefusedError(f"reasoning is {reasoning!r}; it takes effort and max_tokens")
         effort = _one("reasoning_effort", {"reasoning_effort": effort, "reasoning.effort": reasoning.get("effort")})
@@ -82,7 +84,7 @@ class Ladder:
             except ValueError as error:
                 raise RefusedError(f"the model's name: {error}", status=404) from error
         elif effort is not None:
-            if effort not in self.efforts:
+            if str(effort) not in self.efforts:
                 raise RefusedError(f"reasoning_effort is {effort!r}; it is one of {', '.join(self.efforts)}")
             usual = self.efforts[effort]
         asked = Budget(
@@ -201,8 +203,8 @@ def read(body: Any, chat: bool, name: str, ladder: Ladder, sampling: Mapping[str
     for key in SAMPLING:
         if type(body.get(key, 0)) not in (int, float):
             raise RefusedError(f"{key} is {body[key]!r}; it must be a number")
-    if not isinstance(options, dict) or options.keys() - {"include_usage"}:
-        raise RefusedError(f"stream_options is {options!r}; it takes include_usage")
+    if not isinstance(options, dict) or any(each not in WITH_USAGE for each in options.items()):
+        raise RefusedError(f"stream_options is {options!r}; it takes include_usage, true or false")
     return Asked(
         chat=chat,
         model=body.get("model", name),
@@ -229,6 +231,8 @@ def _messages(messages: Any) -> list[dict[str, str]]:
             content = "".join(map(str, parts)) if len(parts) == len(content) else None
         if not isinstance(content, str) or not isinstance(message.get("role"), str):
             raise RefusedError(f"a message is {str(message)[:80]}; it must have a role, and a text as content")
+        if called := [key for key in TOOLS if message.get(key)]:
+            raise RefusedError(f"a message has {called[0]}; this server knows no tools")
         found.append({"role": message["role"], "content": content})
     return found
 

@@ -47,7 +47,7 @@ class Answer:
         self._chat = asked.chat
         kind = "chat.completion" if self._chat else "text_completion"
         self.rollout = rollout
-        self._marker = model.close.marker.text
+        self._marker = model.close.marker
         self._decode = model.tokenizer.decode
         self._head = {"id": f"e1-{uuid4().hex}", "object": kind, "created": int(time.time()), "model": asked.model}
         self._asked = asked
@@ -59,7 +59,7 @@ class Answer:
     def add(self, piece: Piece) -> bytes:
         """The event of a stream that tells of a piece; none, where there is nothing to tell."""
         text, closes = piece.text, piece.part is Part.CLOSE
-        if piece.part is Part.THINKING:
+        if piece.part is Part.THINKING and self._chat:
             text = self._opening.strip(text)
         elif closes:
             text = self._opening.rest() + text
@@ -68,7 +68,7 @@ class Answer:
             return b""
         choice: dict[str, Any] = {"index": 0, "finish_reason": None}
         if not self._chat:
-            choice["text"] = text + self._marker if closes else text
+            choice["text"] = text + self._shown_marker() if closes else text
         else:
             names = ("content",) if piece.part is Part.SOLUTION else ("reasoning_content", "reasoning")
             choice["delta"] = dict.fromkeys(names, text) if text else {}
@@ -95,11 +95,15 @@ class Answer:
             said = {"content": solution, "reasoning_content": thinking, "reasoning": thinking}
             choice["message"] = {"role": "assistant", **said}
         else:
-            closes = self.rollout.thinking_end in (ThinkingEnd.CLOSED, ThinkingEnd.FORCED)
-            choice["text"] = thinking + (self._marker if closes else "") + solution
+            choice["text"] = thinking + self._shown_marker() + solution
         if self._asked.return_token_ids:
             choice["token_ids"] = self.rollout.completion.token_ids.tolist()
         return {**self._head, "choices": [choice], "usage": self._usage()}
+
+    def _shown_marker(self) -> str:
+        """Between the parts of one text; not where the forced text holds none."""
+        forced = self.rollout.thinking_end is ThinkingEnd.FORCED and self._marker.close_tokens
+        return self._marker.text if forced or self.rollout.thinking_end is ThinkingEnd.CLOSED else ""
 
     def _ended(self) -> dict[str, Any]:
         completion = self.rollout.completion
@@ -109,7 +113,7 @@ class Answer:
             "finish_reason": "length" if completion.truncated else "stop",
             "logprobs": None,
             "thinking_end": completion.thinking_end,
-            "thinks_again": OPENING in solution or self._marker in solution,
+            "thinks_again": OPENING in solution or self._marker.text in solution,
         }
 
     def _usage(self) -> dict[str, Any]:

@@ -61,7 +61,9 @@ class Upstream:
             raise UpstreamError(502, f"{self.base_url} lists no models, status {answer.status_code}") from error
         if self.name not in models:
             raise UpstreamError(502, f"{self.base_url} serves {', '.join(models)}, not {self.name!r}")
-        if type(context := models[self.name].get("max_model_len")) is not int:
+        entry = models[self.name]
+        entry = models.get(entry.get("parent"), entry)  # an adapter has its base's
+        if type(context := entry.get("max_model_len")) is not int:
             raise UpstreamError(502, f"{self.base_url} does not say its context (max_model_len), as vLLM and SGLang do")
         return context
 
@@ -120,7 +122,7 @@ def _message(content: bytes) -> str:
 async def _events(answer: httpx.Response) -> AsyncGenerator[Choice]:
     """The events of a stream; those that come together are one, so that a busy proxy does less for each token."""
     rest = b""
-    async for received in answer.aiter_raw():
+    async for received in answer.aiter_bytes():
         *lines, rest = (rest + received).split(b"\n\n")
         together: Choice = {}
         for line in lines:

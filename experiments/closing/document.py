@@ -79,7 +79,7 @@ def closes(experiment: str, model: str) -> list[Close]:
                 words=row["mean_forced_tokens"],
                 most_over_budget=max(0, int(ours["thinking_tokens"].max()) - budget),
                 forced_ratio=row["forced_ratio"],
-                escape_ratio=float((forced["closes_again"] | forced["truncated"]).mean()),
+                escape_ratio=float((forced["closes_again"] | forced["truncated"]).mean()) if len(forced) else 0.0,
                 difference=pairs.get((method, budget, "budget")),
                 at_tokens=pairs.get((method, budget, "tokens used")),
                 commit=row["commit"],

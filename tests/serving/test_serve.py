@@ -8,12 +8,13 @@ import shlex
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, ClassVar
 
 import httpx
 import openai
@@ -64,7 +65,7 @@ def proxy_of(upstream: object, key: str | None = None, **options: Any) -> Iterat
     with asyncio.Runner() as runner:
         model = runner.run(Model.connect(arguments))
         proxy = uvicorn.Server(uvicorn.Config(Server(model, arguments, key).app(), port=port, log_level="error"))
-        thread = threading.Thread(target=runner.get_loop().run_until_complete, args=(proxy.serve(),))
+        thread = Thread(target=runner.get_loop().run_until_complete, args=(proxy.serve(),))
         thread.start()
         assert eventually(lambda: proxy.started)
         try:
@@ -148,7 +149,8 @@ def test_a_gentle_close_is_served_as_it_is_evaluated(server: openai.OpenAI, prob
                 ids, end, thinking, _ = ask(url, True, stream, problem, thinking_budget=20, solution_budget=8)
                 assert (ids, end) == (ours.token_ids.tolist(), ours.thinking_end)
                 words = "Wait " if how == "message" and end == "forced" else ""
-                assert thinking == TOKENIZER.decode(ours.parts[0]).removesuffix("</think>") + words
+                thought = TOKENIZER.decode(ours.parts[0]).removesuffix(TOKENIZER.eos_token)
+                assert thinking == thought.removesuffix("</think>") + words
 
 
 def test_the_openai_client_sees_both_parts_and_what_was_forced(proxy: str, problems: list[str]) -> None:
@@ -175,8 +177,10 @@ def test_the_openai_client_sees_both_parts_and_what_was_forced(proxy: str, probl
     told = [place for place, chunk in enumerate(chunks) if getattr(chunk.choices[0], "thinking_end", None)]
     assert [hasattr(delta, "reasoning_content") for delta in deltas[: told[0]]] == [True] * told[0]
     assert chunks[-1].choices[0].finish_reason == whole.choices[0].finish_reason
-    stopped = client.chat.completions.create(**asked, stop=["{"], extra_body={"thinking_budget": 20})
-    assert stopped.choices[0].message.content == "\\boxed" and "{" not in stopped.choices[0].message.content
+    thought = message.reasoning_content
+    stopped = client.chat.completions.create(**asked, stop=["="], extra_body={"thinking_budget": 20})
+    assert stopped.choices[0].message.reasoning_content == thought and "=" in thought
+    assert "=" not in stopped.choices[0].message.content
     with pytest.raises(openai.BadRequestError, match="n is 2, which this server cannot do"):
         client.chat.completions.create(**asked, n=2)
 
@@ -209,7 +213,76 @@ def test_what_a_model_card_says_about_serving_works(
     assert asked == {"thinking_token_budget": 8, "max_tokens": 15}  # as tests/engines/test_server.py asks
 
 
-def test_seeds_are_kept_and_differ_between_the_parts(proxy: str, problems: list[str]) -> None:
+class Recorder(BaseHTTPRequestHandler):
+    """A server of an adapter and its base that records what it is asked, and answers with one token at once."""
+
+    asked: ClassVar[list[dict[str, Any]]]
+    with_ids: ClassVar[bool]
+
+    def reply(self, content: bytes, kind: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def do_GET(self) -> None:
+        models = [{"id": "base", "max_model_len": SERVED_CONTEXT}, {"id": "nano", "parent": "base"}]
+        self.reply(json.dumps({"data": models}).encode(), "application/json")
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked.append(body)
+        choice = {"text": "x", "finish_reason": "stop", "stop_reason": body.get("stop_token_ids", [None])[0]}
+        if self.with_ids:
+            choice["token_ids"] = [5]
+        content = json.dumps({"choices": [choice]})
+        if body["stream"]:
+            self.reply(f"data: {content}\n\ndata: [DONE]\n\n".encode(), "text/event-stream")
+        else:
+            self.reply(content.encode(), "application/json")
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def recorder() -> Iterator[tuple[type[Recorder], str]]:
+    """A recorder of its own, and the address where it answers."""
+    handler = type("Recorder", (Recorder,), {"asked": [], "with_ids": True})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield handler, f"http://127.0.0.1:{server.server_port}/v1"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_each_part_has_its_seed_and_the_solution_alone_the_stop_texts(
+    recorder: tuple[type[Recorder], str], stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler, upstream = recorder
+    caplog.set_level("INFO")
+    with proxy_of(upstream) as url:  # whose context is that of its base
+        body = {"messages": conversation("a secret"), "stream": stream, "seed": 3, "stop": ["="], "temperature": 0.3}
+        assert httpx.post(f"{url}/chat/completions", json=body).status_code == 200
+    thinking, solution = handler.asked
+    assert thinking["seed"] == 3 != solution["seed"] and solution["stop"] == ["="] and "stop" not in thinking
+    assert thinking["temperature"] == solution["temperature"] == 0.3 and thinking["repetition_penalty"] == 1
+    assert solution["prompt"] == [*thinking["prompt"], 5]
+    assert "64+32, closed" in caplog.text and "secret" not in caplog.text
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_server_that_returns_no_token_ids_is_not_believed(recorder: tuple[type[Recorder], str], stream: bool) -> None:
+    handler, upstream = recorder
+    handler.with_ids = False
+    with proxy_of(upstream) as url:
+        body = {"messages": conversation("a"), "stream": stream}
+        answer = httpx.post(f"{url}/chat/completions", json=body)
+    assert answer.status_code == 502 and "returns no token ids" in answer.json()["error"]["message"]
+
+
+def test_seeds_are_kept(proxy: str, problems: list[str]) -> None:
     def sampled(seed: int | None) -> list[int]:
         return ask(proxy, True, False, problems[0], temperature=1.0, seed=seed, thinking_budget=30)[0]
 
@@ -243,7 +316,7 @@ def test_clients_that_go_away_free_their_requests(server: openai.OpenAI, problem
         for each in connections:
             each.close()
         # The server answers others at once, and samples nothing more for those that left.
-        assert ask(url, True, False, problems[1], thinking_budget=150)
+        assert ask(url, True, False, problems[1], thinking_budget=150)[0]
         sampled = total(server, "generation_tokens") - before
         time.sleep(1)
         assert sampled == total(server, "generation_tokens") - before < (clients + 1) * tokens
@@ -264,12 +337,16 @@ def test_what_is_refused_has_its_status_and_says_why(server: openai.OpenAI, prob
         assert httpx.get(url.replace("/v1", "/health")).status_code == 200
         refused(400, "not JSON", content=b"{")
         refused(400, "not JSON", content=b"[" * 100_000)
-        refused(413, "16,777,216 bytes", content=b" " * (2**24 + 1))
+        refused(413, "4,194,304 bytes", content=b" " * (2**22 + 1))
         refused(404, "'other' is not served", json={**body, "model": "other"})
         refused(400, "of which 128 are the most", json={**body, "thinking_budget": 129})
         refused(400, "does not fit the context", json={**body, "messages": conversation(problems[0] * 9)})
         refused(400, "chat_template_kwargs", json={**body, "chat_template_kwargs": 3})
         refused(400, "temperature", json={**body, "temperature": -1})  # as vLLM says
+        for own in ({"chat_template": "{{ 1 / 0 }}"}, {"max_length": 2, "truncation": True}, {"tools": [{}]}):
+            refused(400, f"chat_template_kwargs has {min(own)}", json={**body, "chat_template_kwargs": own})
+        refused(400, "tool_calls", json={**body, "messages": [{**body["messages"][0], "tool_calls": [{}]}]})
+        refused(400, "\ud800", content=b'{"\\ud800": 1}')
         assert client.get("/nothing").status_code == 404 and client.get("/completions").status_code == 405
     with proxy_of(server.base_url, max_requests=1) as url, httpx.Client(base_url=url, timeout=60) as client:
         with send(url, b"{", 100):  # the rest of which does not come
