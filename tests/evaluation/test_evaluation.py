@@ -158,6 +158,8 @@ def test_gentle_closes_share_the_thought_up_to_their_last_share(evaluate: Evalua
     report = results(tmp_path)
     assert {pair["method"] for pair in report["differences"]} == set(GENTLE)
     assert '"pause": "="' in (tmp_path / "report.md").read_text()
+    with pytest.raises(StoreError, match="gentle"):  # or what is there would be closed otherwise
+        evaluate(tmp_path, "--budgets", "24+8", "--methods", "s1", "--max_problems", 12, sampling=False)
 
 
 def test_one_model_thinks_and_another_answers(evaluate: Evaluate, tmp_path: Path) -> None:
