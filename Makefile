@@ -133,13 +133,14 @@ SMOKED = $(if $(filter file,$(origin RECIPE)),E1-Math-1.5B,$(RECIPE))
 smoke: install  ## the first hour on a node: try RECIPE for 4 steps, a table of checks; REDUCED=1 or no GPU: in small
 	$(if $(REDUCED)$(filter cpu,$(DEVICE)),$(PY) -m tests.reduced.smoke,e1 smoke) $(SMOKED) $(ARGS)
 
-bench: install  ## measure scheduler, optimizer step, sandbox and grading into docs/ (after `make train`; 47 minutes; nothing else running)
+bench: install  ## measure scheduler, step, sandbox, grading, serving into docs/ (after `make train`; an hour; nothing else running)
 	$(PY) -m experiments.nano.make_base --what data
 	$(PY) -m benchmarks.bench_rollout --document docs/results/bench.md
 	$(KEEP_FREED) $(PY) -m benchmarks.bench_training --document docs/results/bench.md
 	$(KEEP_FREED) $(PY) -m benchmarks.bench_scoring --document docs/results/bench.md
 	$(PY) -m benchmarks.bench_programs --document docs/results/bench.md
 	$(KEEP_FREED) $(PY) -m benchmarks.bench_grading --document docs/results/bench.md
+	$(if $(wildcard runs/smollm2/base),$(PY) -m benchmarks.bench_serve --model runs/smollm2/base --document docs/results/bench.md,@echo "serving is not measured: make base RECIPE=smollm2")
 
 ## ---- checks
 

@@ -93,7 +93,7 @@ class Trained:
             if content["format"] != FORMAT or kinds != [str, str, int]:
                 raise ValueError(f"format {content['format']!r}, not {FORMAT}, or no texts and number of tokens")
             _ = found.budgets  # raises where one of them is none
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{file} does not say a model's budgets as e1_trl writes them: {error!r}") from error
         return found
 

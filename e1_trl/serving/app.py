@@ -157,7 +157,8 @@ class Server:
             ended = str(answer.rollout.thinking_end)
             yield answer.end() if asked.stream else json.dumps(answer.whole()).encode()
         except (UpstreamError, EngineError) as error:
-            ended = f"failed, {getattr(error, 'status', 502)}"  # what is said of it may hold the prompt
+            # What the server says may hold the prompt.
+            ended = f"failed: {error}" if self._arguments.log_requests else f"failed, {_error(error)[1]}"
             if not begun:
                 raise
             yield b"data: " + json.dumps(_error(error)[0]).encode() + b"\n\n"
@@ -243,7 +244,7 @@ async def serve(arguments: ServeArguments) -> None:
     model = await Model.connect(arguments)
     server = Server(model, arguments, os.environ.get(KEY) or None)
     server.ladder.budget(None, {})  # raises where the usual one is more than any request may ask for
-    allow_files(FILES * arguments.max_requests)
+    arguments.max_requests = min(arguments.max_requests, allow_files(FILES * arguments.max_requests) // FILES)
     efforts = ", ".join(f"{name} {budget}" for name, budget in server.ladder.efforts.items())
     logger.info("%s at %s; reasoning_effort: %s", arguments.name, model.usual, efforts or "none")
     config = uvicorn.Config(server.app(), arguments.host, arguments.port, log_level="warning", access_log=False)

@@ -9,6 +9,7 @@ Ctrl-C ends an answer, and Ctrl-D the chat.
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -57,9 +58,11 @@ def served(arguments: ChatArguments) -> Iterator[ChatArguments]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     line = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", arguments.model]
-    line += ["--port", str(port), "--enforce-eager", "--no-enable-chunked-prefill"]
+    line += ["--host", "127.0.0.1", "--port", str(port), "--enforce-eager", "--no-enable-chunked-prefill"]
     line += ["--served-model-name", arguments.name, *(["--revision", arguments.revision] if arguments.revision else [])]
     environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    for number in (signal.SIGHUP, signal.SIGTERM):  # which end this process alone
+        signal.signal(number, lambda *_: sys.exit(1))
     with TemporaryFile() as said:
         # In a session of its own, since Ctrl-C ends an answer, and not the server.
         process = subprocess.Popen(line, stdout=said, stderr=said, env=environment, start_new_session=True)
@@ -150,6 +153,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                     console.print()
                 except EOFError:
                     return
+    except KeyboardInterrupt:  # before the first question
+        sys.exit(130)
     except (ValueError, OSError, UpstreamError) as error:
         sys.exit(f"e1 chat: {' '.join(str(error).split())}")
 

@@ -9,7 +9,7 @@ from typing import Any
 from e1_trl.budget import Marker
 from e1_trl.engines.engine import ending
 from e1_trl.engines.openai import RETURNED, read_choice
-from e1_trl.rollout import Request, Rollout, Segment, Stop
+from e1_trl.rollout import Request, Rollout, Segment, Stop, ThinkingEnd
 from e1_trl.seeds import seed_of
 from e1_trl.serving.model import Model
 from e1_trl.serving.request import Asked
@@ -62,7 +62,7 @@ async def generate(model: Model, rollout: Rollout, asked: Asked) -> AsyncGenerat
                 if choice.get("token_ids") is None:
                     raise UpstreamError(502, "the server returns no token ids; it must know return_token_ids, as vLLM")
                 token_ids += choice["token_ids"]
-                yield Piece(part, choice["text"], choice["token_ids"])
+                yield Piece(part, choice.get("text", ""), choice["token_ids"])
         if not whole:
             choice = {**choice, "token_ids": token_ids}
         segment, before = read_choice(choice, request, model.close.marker), rollout.thinking_tokens
@@ -72,7 +72,9 @@ async def generate(model: Model, rollout: Rollout, asked: Asked) -> AsyncGenerat
             raise UpstreamError(502, f"the server's answer is none: {error}") from error
         if whole:  # of which the rollout has kept what comes before a marker that began earlier
             segment = replace(segment, token_ids=segment.token_ids[: rollout.thinking_tokens - before])
-            yield Piece(part, _text(model, request.prompt_ids, segment), segment.token_ids)
+            begun_before = rollout.thinking_end is ThinkingEnd.CLOSED and segment.stop is not Stop.MARKER
+            text = "" if begun_before else _text(model, request.prompt_ids, segment)
+            yield Piece(part, text, segment.token_ids)
         seen = len(request.prompt_ids) + len(segment.token_ids)
         seed = None if asked.seed is None else seed_of(asked.seed, seen)
 

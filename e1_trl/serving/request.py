@@ -13,7 +13,7 @@ THINKING = ("thinking_budget", "thinking_token_budget", "thinking_budget_tokens"
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 READ = (*THINKING, *SAMPLING, "solution_budget", "max_tokens", "max_completion_tokens", "reasoning", "reasoning_effort")
 ASKED = ("model", "stream", "stream_options", "stop", "seed", "return_token_ids")
-TOOLS = ("tool_calls", "tool_call_id", "function_call")
+MESSAGE = ("role", "content", "name", "reasoning_content", "reasoning", "type")  # what a template may read
 WITH_USAGE = (("include_usage", True), ("include_usage", False))
 HARMLESS = ("user", "metadata", "store", "safety_identifier", "service_tier")
 # What asks for nothing.
@@ -84,7 +84,7 @@ class Ladder:
             except ValueError as error:
                 raise RefusedError(f"the model's name: {error}", status=404) from error
         elif effort is not None:
-            if str(effort) not in self.efforts:
+            if not isinstance(effort, str) or effort not in self.efforts:
                 raise RefusedError(f"reasoning_effort is {effort!r}; it is one of {', '.join(self.efforts)}")
             usual = self.efforts[effort]
         asked = Budget(
@@ -228,12 +228,13 @@ def _messages(messages: Any) -> list[dict[str, str]]:
         content = message.get("content") if isinstance(message, dict) else None
         if isinstance(content, list):
             parts = [each.get("text") for each in content if isinstance(each, dict) and each.get("type") == "text"]
-            content = "".join(map(str, parts)) if len(parts) == len(content) else None
+            are_texts = len(parts) == len(content) and all(isinstance(part, str) for part in parts)
+            content = "".join(map(str, parts)) if are_texts else None
         if not isinstance(content, str) or not isinstance(message.get("role"), str):
             raise RefusedError(f"a message is {str(message)[:80]}; it must have a role, and a text as content")
-        if called := [key for key in TOOLS if message.get(key)]:
-            raise RefusedError(f"a message has {called[0]}; this server knows no tools")
-        found.append({"role": message["role"], "content": content})
+        if unknown := [key for key, value in message.items() if value and key not in MESSAGE]:
+            raise RefusedError(f"a message has {unknown[0]}, which is not known here; leave it out")
+        found.append({key: str(message[key]) for key in MESSAGE if message.get(key)} | {"content": content})
     return found
 
 

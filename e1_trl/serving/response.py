@@ -85,7 +85,8 @@ class Answer:
         """The last events of a stream."""
         nothing: dict[str, Any] = {"delta": {}} if self._chat else {"text": ""}
         usage = self._event([], usage=self._usage()) if self._asked.include_usage else b""
-        return self._event([self._ended() | nothing]) + usage + b"data: [DONE]\n\n"
+        held = self.add(Piece(Part.THINKING, self._opening.rest(), ()))
+        return held + self._event([self._ended() | nothing]) + usage + b"data: [DONE]\n\n"
 
     def whole(self) -> dict[str, Any]:
         """The answer at once."""

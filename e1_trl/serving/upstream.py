@@ -5,12 +5,20 @@ Texts are the server's own: it has detokenized what it sampled, with what stands
 
 import json
 import os
+import socket
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import httpx
 
 CONNECTING = 10.0  # seconds
+# A host that vanishes without a word is noticed after two minutes, though an answer may take hours.
+PROBED = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+]
 Choice = dict[str, Any]  # an entry of `choices`, or what came of it since the last one
 
 
@@ -38,7 +46,9 @@ class Upstream:
             base_url=base_url,
             headers={} if key is None else {"Authorization": f"Bearer {key}"},
             timeout=httpx.Timeout(None, connect=CONNECTING),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+            transport=httpx.AsyncHTTPTransport(
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=None), socket_options=PROBED
+            ),
         )
 
     async def close(self) -> None:

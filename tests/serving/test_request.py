@@ -55,6 +55,11 @@ def test_the_budget_of_a_request(fields: dict[str, Any], budget: str) -> None:
         ({"reasoning_effort": "low", "thinking_budget": 7}, 400, "one of them"),
         ({"reasoning_effort": "low", "model": "ORG/E1@12+34"}, 400, "one of them"),
         ({"model": "ORG/E1@12+34", "solution_budget": 34}, 400, "one of them"),
+        ({"reasoning_effort": ["low"]}, 400, "reasoning_effort is \\['low'\\]"),
+        ({"reasoning": False}, 400, "reasoning is False"),
+        ({"stream_options": {"include_usage": "yes"}}, 400, "takes include_usage, true or false"),
+        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, 400, "a text as content"),
+        ({"messages": [{"role": "user", "content": "a", "prefix": True}]}, 400, "prefix, which is not known"),
         ({"reasoning_effort": "minimal"}, 400, "it is one of low, high"),
         ({"max_tokens": 100, "thinking_budget": 100}, 400, "max_tokens is 100, and the budget 100\\+40"),
         ({"max_tokens": 45, "model": "ORG/E1@12+34"}, 400, "max_tokens is 45, and the budget 12\\+34"),
@@ -126,7 +131,7 @@ def test_what_a_request_says_besides() -> None:
     assert asked.sampling == {"temperature": 0, "top_k": 20} and asked.stop == ["\n"] and asked.seed == 3
     assert asked.stream and asked.include_usage and not asked.return_token_ids
     parts = [{"type": "text", "text": "a=1;"}, {"type": "text", "text": "a?"}]
-    assert ask(messages=[{"role": "user", "content": parts, "name": "me"}]).prompt == MESSAGES
+    assert ask(messages=[{"role": "user", "content": parts, "name": "me"}]).prompt == [{**MESSAGES[0], "name": "me"}]
     for prompt in ("a=1;a?", [3, 4], [[3, 4]], ["a=1;a?"]):
         nested = isinstance(prompt, list) and not isinstance(prompt[0], int)
         assert ask(chat=False, prompt=prompt).prompt == (prompt[0] if nested else prompt)

@@ -345,7 +345,11 @@ def test_what_is_refused_has_its_status_and_says_why(server: openai.OpenAI, prob
         refused(400, "temperature", json={**body, "temperature": -1})  # as vLLM says
         for own in ({"chat_template": "{{ 1 / 0 }}"}, {"max_length": 2, "truncation": True}, {"tools": [{}]}):
             refused(400, f"chat_template_kwargs has {min(own)}", json={**body, "chat_template_kwargs": own})
-        refused(400, "tool_calls", json={**body, "messages": [{**body["messages"][0], "tool_calls": [{}]}]})
+        refused(
+            400,
+            "tool_calls, which is not known",
+            json={**body, "messages": [{**body["messages"][0], "tool_calls": [{}]}]},
+        )
         refused(400, "\ud800", content=b'{"\\ud800": 1}')
         assert client.get("/nothing").status_code == 404 and client.get("/completions").status_code == 405
     with proxy_of(server.base_url, max_requests=1) as url, httpx.Client(base_url=url, timeout=60) as client:
