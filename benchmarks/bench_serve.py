@@ -1,6 +1,6 @@
 """What `e1 serve` costs: time to the first token, throughput, CPU time of its own, requests/s before a stub.
 
-    python -m benchmarks.bench_serve --model runs/smollm2/base      (ten minutes; nothing else should run)
+    python -m benchmarks.bench_serve --model runs/smollm2/base      (twelve minutes; nothing else should run)
 
 All is started here. Lengths are imposed: no part of an answer ends before its budget. Beside the proxy stand the same
 two requests, made by the client, and one request for as many tokens, without a close. With `--litellm FILE`, that
@@ -46,10 +46,11 @@ from e1_trl.engines.openai import RETURNED
 from e1_trl.report.markdown import table
 
 LENGTHS, CONTEXT = Budget(512, 128), 1024
-CLIENTS, ROUNDS = (1, 32), 3
+CLIENTS, ROUNDS = (1, 32), {1: 3, 32: 2}  # by clients
 GIVEN_UP = 8  # more requests of the only client, each given up at its first token
 NANO_LENGTHS, NANO_REQUESTS = Budget(96, 32), {1: 24, 32: 256}  # by clients
 STUB_ROUNDS, STUB_SECONDS = 4, 4.0
+KEYLESS = {"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}  # it listens on this machine alone
 STUB = "--stub"  # the argument with which this file is the stub
 FIGURES = ("ttft_s", "tokens_per_s")
 HEADER = ("clients", "", "first token, s", "to two requests'", "tokens/s", "to two requests'", "found in the cache")
@@ -245,7 +246,7 @@ def stub(folder: Path, litellm: Path | None) -> Iterator[dict[str, int]]:
             told = folder / "litellm.json"  # which is YAML, too
             told.write_text(json.dumps({"model_list": [{"model_name": NAME, "litellm_params": behind}]}))
             words = (litellm, "--config", told, "--host", "127.0.0.1", "--port", other)
-            stack.enter_context(started(folder / "litellm.log", other, *words))
+            stack.enter_context(started(folder / "litellm.log", other, *words, **KEYLESS))
         yield ports
 
 
@@ -266,6 +267,51 @@ def to_two_requests(found: Mapping[str, list[Run]], key: str) -> float:
     return median(getattr(ours, key) / getattr(two, key) for ours, two in zip(found[PROXY], found[TWO], strict=True))
 
 
+class Parts:
+    """Measurements of one commit in a file: those that are there are not made again."""
+
+    def __init__(self, commit: str):
+        self._file = Path("runs/bench_serve.json")
+        stored = json.loads(self._file.read_text()) if self._file.exists() else {}
+        self._found = stored if stored.get("commit") == commit else {"commit": commit}
+
+    def part(self, name: str, measure: Callable[[], Any]) -> Any:
+        """What was measured under a name, as JSON."""
+        if name not in self._found:
+            self._found[name] = measure()
+            self._file.parent.mkdir(exist_ok=True)
+            self._file.write_text(json.dumps(self._found))
+        return self._found[name]
+
+
+def against_stub(folder: Path, litellm: Path | None) -> dict[str, list[float]]:
+    """Requests/s of each proxy, and of the stub."""
+    with stub(folder, litellm) as ports:
+        runs = {name: partial(answered_per_s, port) for name, port in ports.items()}
+        return in_turns(runs, STUB_ROUNDS, "requests before the stub")
+
+
+def of_processor(folder: Path) -> dict[str, float]:
+    """CPU microseconds of the proxy."""
+    with pair(folder, NANO, 256, "float32") as sides:
+        return {
+            f"{what}, {clients} clients": asyncio.run(cpu_us(sides, clients, what == "a token"))
+            for what in ("a token", "a request")
+            for clients in CLIENTS
+        }
+
+
+def of_arms(folder: Path, model: str, clients: int) -> dict[str, list[dict[str, Any]]]:
+    """Each arm's rounds."""
+    with pair(folder, model, CONTEXT, "bfloat16") as sides:
+
+        def run(name: str, turn: int) -> Run:
+            return asyncio.run(measure(name, sides, clients, LENGTHS, turn))
+
+        found = in_turns({name: partial(run, name) for name in ARMS}, ROUNDS[clients], f"{clients} clients")
+    return {name: [asdict(each) for each in runs] for name, runs in found.items()}
+
+
 def main() -> None:
     if sys.argv[1:2] == [STUB]:
         asyncio.run(serve_stub(int(sys.argv[2])))
@@ -274,55 +320,40 @@ def main() -> None:
     words.add_argument("--model", required=True, help="checkpoint folder that the server samples")
     words.add_argument("--litellm", type=Path, help="the program of an installation of LiteLLM, to compare with")
     parsed = settled(words)
-    lines, record = list[tuple[str, ...]](), dict[str, Any]()
+    parts = Parts(parsed.provenance.commit)
     with TemporaryDirectory() as name:
         folder = Path(name)
-        with pair(folder, parsed.model, CONTEXT, "bfloat16") as sides:
-            arms = {
-                clients: in_turns(
-                    {
-                        arm: lambda turn, arm=arm, clients=clients: asyncio.run(
-                            measure(arm, sides, clients, LENGTHS, turn)
-                        )
-                        for arm in ARMS
-                    },
-                    ROUNDS,
-                    f"{clients} clients",
-                )
-                for clients in CLIENTS
-            }
-        for clients, found in arms.items():
-            lines += rows(found, clients)
-            record[f"clients_{clients}"] = {arm: [asdict(run) for run in runs] for arm, runs in found.items()}
-        with pair(folder, NANO, 256, "float32") as sides:
-            cpu = {
-                f"{what}, {clients} clients": asyncio.run(cpu_us(sides, clients, what == "a token"))
-                for what in ("a token", "a request")
-                for clients in CLIENTS
-            }
-        with stub(folder, parsed.litellm) as ports:
-            runs = {name: partial(answered_per_s, port) for name, port in ports.items()}
-            answered = in_turns(runs, STUB_ROUNDS, "requests before the stub")
-        held = asyncio.run(soak(folder))
+        answered = parts.part("answered_per_s", lambda: against_stub(folder, parsed.litellm))
+        cpu = parts.part("cpu_us", lambda: of_processor(folder))
+        held = parts.part("soak", lambda: asdict(asyncio.run(soak(folder))))
+        stored = {
+            clients: parts.part(f"clients_{clients}", partial(of_arms, folder, parsed.model, clients))
+            for clients in CLIENTS
+        }
+    arms = {
+        clients: {arm: [Run(**run) for run in runs] for arm, runs in own.items()} for clients, own in stored.items()
+    }
     content = {
         "throughput_ratio_32": to_two_requests(arms[32], "tokens_per_s"),
         "ttft_ratio": to_two_requests(arms[1], "ttft_s"),
         "ttft_ratio_32": to_two_requests(arms[32], "ttft_s"),
         "cpu_us_per_token": cpu["a token, 32 clients"],
         "requests_per_s": median(answered["e1 serve"]),
-        **asdict(held),
+        **held,
         **{key: getattr(parsed.provenance, key) for key in ("commit", "date", "machine")},
         "cpu_us": cpu,
         "answered_per_s": answered,
-        **record,
+        **{f"clients_{clients}": own for clients, own in stored.items()},
     }
-    text = (
-        table(HEADER, lines) + "\n" + table(("CPU of the proxy for", "µs"), [(k, f"{v:.0f}") for k, v in cpu.items()])
-    )
+    lines = [line for clients, own in arms.items() for line in rows(own, clients)]
     served = [(name, spread(each)) for name, each in answered.items()]
-    text += "\n" + table(("before a server that answers at once, 32 clients", "requests/s"), served)
-    told = [(key.replace("_", " "), str(value)) for key, value in asdict(held).items()]
-    publish(parsed, content, text + "\n" + table(("soak", ""), told))
+    tables = [
+        table(HEADER, lines),
+        table(("CPU of the proxy for", "µs"), [(what, f"{value:.0f}") for what, value in cpu.items()]),
+        table(("before a server that answers at once, 32 clients", "requests/s"), served),
+        table(("soak", ""), [(key.replace("_", " "), str(value)) for key, value in held.items()]),
+    ]
+    publish(parsed, content, "\n".join(tables))
 
 
 if __name__ == "__main__":
