@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every close of the thinking on four models, into docs/closing.md: half an hour on two CPU cores, and what is not trained
+# Every close of the thinking on four models, into docs/closing.md: an hour on two CPU cores, and what is not trained
 # yet before. Run from the top of the checkout; stopped, the same command goes on.
 set -euo pipefail
 
