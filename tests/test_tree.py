@@ -3,6 +3,7 @@
 import hashlib
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -48,7 +49,8 @@ def setting(forced: tuple[int, ...] = (MARKER,), waits: int = 2) -> Setting:
 
 
 def start(tree: Tree[Cell], cell: Cell, prompt: list[int], shared: Setting) -> None:
-    tree.start(cell, METHODS[cell.method].answer(tree, Question(prompt, cell.budget), shared))
+    method = METHODS[cell.method]
+    tree.start(cell, method.answer(tree, Question(prompt, cell.budget), replace(shared, close=method.close(shared))))
 
 
 def grow(

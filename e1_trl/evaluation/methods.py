@@ -8,7 +8,6 @@ in its record in `METHODS`.
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from e1_trl.budget import Budget, Close, Marker
 from e1_trl.closing import GENTLE, Closing
@@ -48,7 +47,7 @@ class Setting:
     """What all problems of an evaluation share.
 
     Attributes:
-        close: what ends the thinking, what separate budgeting appends in its place, and the engine's context.
+        close: what ends the thinking, what the method appends in its place, and the engine's context.
         s1_marker: the same with what s1 appends: the close, and words that ask for the answer.
         wait_ids: what s1 puts in place of an early close ("Wait").
         s1_waits: how often it does so at most.
@@ -70,10 +69,6 @@ class Setting:
         """With what s1 appends."""
         return replace(self.close, marker=self.s1_marker)
 
-    def gentle(self, how: str) -> Close:
-        """With a gentle close, one of `GENTLE`."""
-        return self.closing.apply(how, self.close)
-
     def no_close(self) -> Close:
         """With nothing that is appended."""
         return replace(self.close, marker=replace(self.close.marker, forced_ids=(), close_tokens=0))
@@ -94,15 +89,6 @@ Answer = Callable[[Tree[Cell], Question, Setting], Coroutine[Completion]]
 def separate(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
     """Separate budgets for thinking and solution (arXiv 2505.05315, section 3.1): the rollout that training runs."""
     return (yield from tree.drive(Rollout(question.prompt_ids, question.budget, setting.close)))
-
-
-def closed_by(close: Callable[[Setting], Close]) -> Answer:
-    """Separate budgets with another close (docs/closing.md)."""
-
-    def answer(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
-        return (yield from tree.drive(Rollout(question.prompt_ids, question.budget, close(setting))))
-
-    return answer
 
 
 def _solve(
@@ -132,7 +118,7 @@ def truncation(tree: Tree[Cell], question: Question, setting: Setting) -> Corout
             truncated=thinking.stop is not Stop.EOS,
         )
     rest = Budget(used, limit - used)
-    return (yield from _solve(tree, question.prompt_ids, thinking, rest, setting.no_close()))
+    return (yield from _solve(tree, question.prompt_ids, thinking, rest, setting.close))
 
 
 def s1(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
@@ -140,8 +126,8 @@ def s1(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Comp
 
     Waits count as thinking. A close is accepted once no wait is left, or a wait would not fit.
     """
-    prompt_ids, close = question.prompt_ids, setting.s1_close()
-    limit = question.budget.thinking_limit(len(prompt_ids), close)
+    prompt_ids = question.prompt_ids
+    limit = question.budget.thinking_limit(len(prompt_ids), setting.close)
     thinking = yield from tree.sample(prompt_ids, Kind.THINKING, limit)
     for _ in range(setting.s1_waits):
         if thinking.stop is not Stop.MARKER:
@@ -152,7 +138,7 @@ def s1(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Comp
             break
         more = yield from tree.sample([*prompt_ids, *waited], Kind.THINKING, limit - len(waited))
         thinking = Segment([*waited, *more.token_ids], more.stop)
-    return (yield from _solve(tree, prompt_ids, thinking, question.budget, close))
+    return (yield from _solve(tree, prompt_ids, thinking, question.budget, setting.close))
 
 
 def s1_no_wait(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
@@ -207,7 +193,7 @@ class Method:
     """All that one method is.
 
     Attributes:
-        answer: the coroutine that makes one completion.
+        answer: the coroutine that makes one completion, in a setting with the method's own close.
         keeps: the budget that it keeps where another is asked for; `None` if it cannot keep any.
         asks: what it adds to the problem.
         close: with what it ends the thinking.
@@ -237,8 +223,7 @@ class Method:
 
 
 def _gentle(how: str) -> Method:
-    close = partial(Setting.gentle, how=how)
-    return Method(closed_by(close), close=close)
+    return Method(separate, close=lambda setting: setting.closing.apply(how, setting.close))
 
 
 MIXED = "mixed"

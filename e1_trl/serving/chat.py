@@ -124,6 +124,7 @@ class Chat:
                     self._print(opening.rest(), "dim")
                     self._print(f" ‖{self._model.close.marker.text}‖" if forced else "", "bold yellow")
                     self._print("\n")
+        self._print(opening.rest(), "dim")  # of a thinking that was not closed
         self._messages = [*messages, {"role": "assistant", "content": solution}]
         completion = rollout.completion
         cut = ", cut" if completion.truncated else ""
@@ -145,14 +146,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         arguments = parser.parse_args_into_dataclasses(argv)[0]
         with served(arguments) as settled, asyncio.Runner() as runner:
-            chat = Chat(runner.run(Model.connect(settled)), console)
+            model = runner.run(Model.connect(settled))
+            chat = Chat(model, console)
             while True:
                 try:
                     runner.run(chat.say(console.input("[bold]> [/bold]")))
                 except KeyboardInterrupt:
                     console.print()
                 except EOFError:
-                    return
+                    return runner.run(model.upstream.close())
     except KeyboardInterrupt:  # before the first question
         sys.exit(130)
     except (ValueError, OSError, UpstreamError) as error:

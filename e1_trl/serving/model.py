@@ -13,7 +13,7 @@ from e1_trl.closing import GENTLE, Closing, ClosingArguments
 from e1_trl.problems.prompts import tokenize
 from e1_trl.rollout import Rollout
 from e1_trl.serving.request import Asked, RefusedError
-from e1_trl.serving.upstream import Upstream
+from e1_trl.serving.upstream import Upstream, UpstreamError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -109,7 +109,11 @@ class Model:
         tokenizer = AutoTokenizer.from_pretrained(**checkpoint.tokenizer, trust_remote_code=arguments.trust_remote_code)
         marker = Marker.from_tokenizer(tokenizer, marker_text, forced_text)
         upstream = Upstream(arguments.upstream, arguments.name)
-        close = Close(marker, await upstream.context())
+        try:
+            close = Close(marker, await upstream.context())
+        except UpstreamError:
+            await upstream.close()
+            raise
         if arguments.close != "hard":
             close = Closing.of(arguments, tokenizer, marker).apply(arguments.close, close)
         efforts = {} if trained is None else dict(trained.efforts)

@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
 # Publish the last runs, the recipe's own and those of other seeds: docs/results/smollm2*, and the tables of its page.
+# With POLICY=random those of random.yaml beside the recipe's, which may be of a base of their own, as smollm2-random*.
 set -euo pipefail
-evaluations=(runs/smollm2/evaluation/{base,e1})
-rows=("smollm2-base separate 24+20" "smollm2-base unconstrained unlimited"
-    "smollm2-e1 separate 24+20" "smollm2-e1 unconstrained unlimited")
-for folder in runs/smollm2/evaluation/{e1-seed,random}*; do
+name=smollm2${POLICY:+-$POLICY}
+evaluations=() rows=()
+for folder in runs/smollm2/evaluation/{base,e1,"${POLICY:-e1-seed}"*}; do
     [ -d "$folder" ] || continue
     evaluations+=("$folder")
-    rows+=("smollm2-${folder##*/} separate 24+20" "smollm2-${folder##*/} unconstrained unlimited")
+    for what in ${POLICY:+"separate 12+20"} "separate 24+20" ${POLICY:+"separate 48+20" "separate 96+20"} "unconstrained unlimited"; do
+        rows+=("smollm2-${folder##*/} $what")
+    done
 done
-e1 report "${evaluations[@]}" --output docs/results --name smollm2 --document docs/smollm2.md --section smollm2 \
-    --rows "${rows[@]}"
-e1 curve runs/smollm2/e1 --output docs/results --name smollm2-training
-python -m experiments.smollm2.publish
+e1 report "${evaluations[@]}" --output docs/results --name "$name" --document docs/smollm2.md --section "$name" \
+    --rows "${rows[@]}" ${POLICY:+--page_problems 0}
+e1 curve "runs/smollm2/${POLICY:-e1}" --output docs/results --name "$name-training"
+if [ -z "${POLICY:-}" ]; then
+    python -m experiments.smollm2.publish
+fi

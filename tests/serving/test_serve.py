@@ -73,6 +73,7 @@ def proxy_of(upstream: object, key: str | None = None, **options: Any) -> Iterat
         finally:
             proxy.should_exit = True
             thread.join()
+            runner.run(model.upstream.close())
 
 
 def conversation(problem: str) -> list[dict[str, str]]:
