@@ -10,12 +10,13 @@ from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 from conftest import DATA, ROOT
 
 from experiments.pretraining import main
-from experiments.smollm2 import make_base
+from experiments.smollm2 import make_base, policies
 from experiments.smollm2.equations import Step, Worked, find, numbers_in, work_out
 from experiments.smollm2.make_base import TRAINED_AT, last_checkpoint
 from experiments.smollm2.problems import OVERLAP, Problem, clusters, content_words, hold_out, read
@@ -209,3 +210,28 @@ def test_hours_are_of_what_is_known_to_have_run_and_values_of_the_last_step() ->
     assert last_value("10-6=4. 4*1.5=6. Wait, 4*1.5=6.</think>") == "6"
     assert last_value("10-6=4. 4*5=") == "4"
     assert last_value("The numbers are 4 and 5.") is None
+
+
+def test_policies_are_compared_problem_by_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answers(right_at: int) -> pd.DataFrame:
+        """Of two problems, the first right at every budget, the second from one on, and neither without a budget."""
+        rows: list[dict[str, object]] = [
+            {
+                "method": "separate",
+                "thinking_budget": budget,
+                "problem": problem,
+                "right": not problem or budget >= right_at,
+            }
+            for budget in policies.BUDGETS
+            for problem in (1, 0)
+        ]
+        rows += [
+            {"method": "unconstrained", "thinking_budget": None, "problem": each, "right": False} for each in (0, 1)
+        ]
+        return pd.DataFrame(rows).assign(outcome=lambda table: table["right"].map({True: "correct", False: "wrong"}))
+
+    tables = {"random": answers(24), "e1": answers(96)}
+    monkeypatch.setattr("e1_trl.report.samples.read", lambda folder: tables[folder.name])
+    found = policies.row(Path("random"), Path("e1"))
+    # Two of four budgets on one of two problems; a draw of problems has it never, once, or twice.
+    assert found == ("smollm2-random", "smollm2-e1", "+25.0", "+0.0 to +50.0", "+0.0", "+0.0 to +0.0")
