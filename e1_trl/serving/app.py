@@ -242,13 +242,13 @@ async def serve(arguments: ServeArguments) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
     logger.setLevel(logging.INFO)
     model = await Model.connect(arguments)
-    server = Server(model, arguments, os.environ.get(KEY) or None)
-    server.ladder.budget(None, {})  # raises where the usual one is more than any request may ask for
-    arguments.max_requests = min(arguments.max_requests, allow_files(FILES * arguments.max_requests) // FILES)
-    efforts = ", ".join(f"{name} {budget}" for name, budget in server.ladder.efforts.items())
-    logger.info("%s at %s; reasoning_effort: %s", arguments.name, model.usual, efforts or "none")
-    config = uvicorn.Config(server.app(), arguments.host, arguments.port, log_level="warning", access_log=False)
     try:
+        server = Server(model, arguments, os.environ.get(KEY) or None)
+        server.ladder.budget(None, {})  # raises where the usual one is more than any request may ask for
+        arguments.max_requests = min(arguments.max_requests, allow_files(FILES * arguments.max_requests) // FILES)
+        efforts = ", ".join(f"{name} {budget}" for name, budget in server.ladder.efforts.items())
+        logger.info("%s at %s; reasoning_effort: %s", arguments.name, model.usual, efforts or "none")
+        config = uvicorn.Config(server.app(), arguments.host, arguments.port, log_level="warning", access_log=False)
         await uvicorn.Server(config).serve()
     finally:
         await model.upstream.close()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import re
 import shlex
@@ -360,7 +361,8 @@ def test_what_is_refused_has_its_status_and_says_why(server: openai.OpenAI, prob
         assert eventually(lambda: client.post("/chat/completions", json=body).status_code == 200)
 
 
-def test_a_server_that_is_not_there_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_served_is_one_line(server: openai.OpenAI, caplog: pytest.LogCaptureFixture) -> None:
+    there = ["--upstream", str(server.base_url), "--served_model_name", "nano", "--max_budget", "4+8"]
     nowhere = ["--upstream", "http://127.0.0.1:9/v1"]
     budget = ["--thinking_budget", "8", "--solution_budget", "8"]
     for options, said in (
@@ -370,11 +372,14 @@ def test_a_server_that_is_not_there_is_told_of(capsys: pytest.CaptureFixture[str
         ([*nowhere, *budget, "--close", "kindly"], "close is 'kindly'; it is hard, pause, nearly, message, hint"),
         ([*nowhere, *budget, "--sampling", "[]"], "it must be a JSON object"),
         ([*nowhere, *budget, "--max_budget", "8"], "budget '8' must read"),
+        ([*there, *budget], "the thinking budget is 8 tokens, of which 4 are the most"),
         ([*nowhere, *budget, "--efforts", "low:8+8"], "efforts: 'low:8+8' must read 'low=256+1024'"),
     ):
         with pytest.raises(SystemExit) as error:
             app.main(["--model", str(BASE), "--port", "1", *options])
         assert said in str(error.value) and "\n" not in str(error.value)
+    gc.collect()  # connections that were left open are told of when they are
+    assert not caplog.records
 
 
 def test_a_chat_remembers_marks_and_changes_its_budget(
@@ -391,6 +396,7 @@ def test_a_chat_remembers_marks_and_changes_its_budget(
         [sys.executable, "-m", "e1_trl.serving.chat", *line, "--sampling", '{"temperature": 0}'],
         input=said, capture_output=True, text=True, check=True,
     )  # fmt: skip
+    assert "Unclosed" not in done.stderr
     first, second = (
         evaluated(server, problems[:1], Budget(64, 32), Marker.from_tokenizer(TOKENIZER)),
         evaluated(server, problems[:1], Budget(8, 4), Marker.from_tokenizer(TOKENIZER)),
