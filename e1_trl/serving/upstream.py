@@ -37,7 +37,7 @@ class Upstream:
         self.base_url = base_url.rstrip("/")
         self.name = name
         key = os.environ.get("OPENAI_API_KEY")
-        # Its parser is in C: with httpx a token costs twice as much.
+        # Its parser is in C: with httpx a token costs five times as much.
         self._client = aiohttp.ClientSession(
             headers={} if key is None else {"Authorization": f"Bearer {key}"},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECTING),
