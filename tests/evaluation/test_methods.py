@@ -1,6 +1,7 @@
 """What each method is, by its record; the coroutines themselves are tested with the tree."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -28,7 +29,9 @@ def answer(
 ) -> tuple[list[int], ThinkingEnd, bool]:
     """Run one method on a "model" that answers every request by `sample(prompt_ids, max_tokens)`."""
     tree: Tree[Cell] = Tree(0, 0, SETTING.close.marker, SETTING.decode)
-    tree.start(cell, METHODS[cell.method].answer(tree, Question([7, 7], cell.budget, thinking), SETTING))
+    method = METHODS[cell.method]
+    own = replace(SETTING, close=method.close(SETTING))
+    tree.start(cell, method.answer(tree, Question([7, 7], cell.budget, thinking), own))
     queue = tree.requests()
     while queue:
         (_, branch), request = queue.pop()
