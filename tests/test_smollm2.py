@@ -212,26 +212,24 @@ def test_hours_are_of_what_is_known_to_have_run_and_values_of_the_last_step() ->
     assert last_value("The numbers are 4 and 5.") is None
 
 
-def test_policies_are_compared_problem_by_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_policies_are_compared_problem_by_problem() -> None:
     def answers(right_at: int) -> pd.DataFrame:
-        """Of two problems, the first right at every budget, the second from one on, and neither without a budget."""
-        rows: list[dict[str, object]] = [
-            {
-                "method": "separate",
-                "thinking_budget": budget,
-                "problem": problem,
-                "right": not problem or budget >= right_at,
-            }
-            for budget in policies.BUDGETS
+        """Of two problems, the first right at both budgets, the second from one on, and neither without a budget."""
+        rows = [
+            (
+                "separate",
+                budget,
+                problem,
+                not problem or budget >= right_at,
+                f"\\boxed{{1+{problem}=2}}" if problem else "2=2",
+            )
+            for budget in (12, 24)
             for problem in (1, 0)
         ]
-        rows += [
-            {"method": "unconstrained", "thinking_budget": None, "problem": each, "right": False} for each in (0, 1)
-        ]
-        return pd.DataFrame(rows).assign(outcome=lambda table: table["right"].map({True: "correct", False: "wrong"}))
+        rows += [("unconstrained", float("nan"), problem, False, "\\boxed{2}") for problem in (0, 1)]
+        table = pd.DataFrame(rows, columns=["method", "thinking_budget", "problem", "right", "solution"])
+        return table.assign(outcome=table["right"].map({True: "correct", False: "wrong"}))
 
-    tables = {"random": answers(24), "e1": answers(96)}
-    monkeypatch.setattr("e1_trl.report.samples.read", lambda folder: tables[folder.name])
-    found = policies.row(Path("random"), Path("e1"))
-    # Two of four budgets on one of two problems; a draw of problems has it never, once, or twice.
-    assert found == ("smollm2-random", "smollm2-e1", "+25.0", "+0.0 to +50.0", "+0.0", "+0.0 to +0.0")
+    # One of two budgets on one of two problems; a draw of problems has it never, once, or twice.
+    assert policies.less(answers(24), answers(96)) == ["+25.0", "+0.0 to +50.0", "+0.0", "+0.0 to +0.0"]
+    assert policies.equations(answers(24)) == {"12": "50.0%", "24": "50.0%", "none": "0.0%"}

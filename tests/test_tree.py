@@ -3,7 +3,6 @@
 import hashlib
 import random
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -49,8 +48,7 @@ def setting(forced: tuple[int, ...] = (MARKER,), waits: int = 2) -> Setting:
 
 
 def start(tree: Tree[Cell], cell: Cell, prompt: list[int], shared: Setting) -> None:
-    method = METHODS[cell.method]
-    tree.start(cell, method.answer(tree, Question(prompt, cell.budget), replace(shared, close=method.close(shared))))
+    tree.start(cell, METHODS[cell.method].complete(tree, Question(prompt, cell.budget), shared))
 
 
 def grow(

@@ -74,8 +74,8 @@ class Forest:
             thinking = self.thinking.get((problem.index, sample)) if cell.method == MIXED else None
             method, prompt_ids = METHODS[cell.method], problem.prompts[cell.request]
             context = method.context(len(prompt_ids), cell.budget, setting)
-            room = replace(setting, close=replace(method.close(setting), context=context))
-            tree.start(cell, method.answer(tree, Question(prompt_ids, cell.budget, thinking), room))
+            room = replace(setting, close=replace(setting.close, context=context))
+            tree.start(cell, method.complete(tree, Question(prompt_ids, cell.budget, thinking), room))
         return tree
 
     @property

@@ -193,7 +193,7 @@ class Method:
     """All that one method is.
 
     Attributes:
-        answer: the coroutine that makes one completion, in a setting with the method's own close.
+        answer: the coroutine that makes one completion; its setting has the method's close.
         keeps: the budget that it keeps where another is asked for; `None` if it cannot keep any.
         asks: what it adds to the problem.
         close: with what it ends the thinking.
@@ -207,6 +207,10 @@ class Method:
     close: Callable[[Setting], Close] = lambda setting: setting.close
     bounded: bool = True
     unboxed: bool = False
+
+    def complete(self, tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
+        """What `answer` makes with the method's own close in place of the setting's."""
+        return self.answer(tree, question, replace(setting, close=self.close(setting)))
 
     def context(self, longest_prompt: int, budget: Budget, setting: Setting) -> int:
         """The longest sequence that it makes after a prompt of `longest_prompt` tokens, in tokens.

@@ -12,7 +12,6 @@ from typing import Any
 import aiohttp
 
 CONNECTING = 10.0  # seconds
-# A host that vanishes without a word is noticed after two minutes, though an answer may take hours.
 PROBED = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
 Choice = dict[str, Any]  # an entry of `choices`, or what came of it since the last one
 
@@ -37,7 +36,7 @@ class Upstream:
         self.base_url = base_url.rstrip("/")
         self.name = name
         key = os.environ.get("OPENAI_API_KEY")
-        # Its parser is in C: with httpx a token costs five times as much.
+        # It parses in C. httpx does so in Python, and looks through all its connections for each request.
         self._client = aiohttp.ClientSession(
             headers={} if key is None else {"Authorization": f"Bearer {key}"},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECTING),

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every close of the thinking on four models, into docs/closing.md; what is not trained yet is trained before. On two CPU
-# cores the two of the miniature take about six minutes, and SmolLM2's 40, one after the other with one thread. Run from
-# the top of the checkout; stopped, the same command goes on.
+# cores the two of the miniature take about six minutes; SmolLM2's took 36 on one of them. Run from the top of the
+# checkout; stopped, the same command goes on.
 set -euo pipefail
 
 close() {  # experiment, name of the model, its folder

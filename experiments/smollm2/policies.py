@@ -1,51 +1,57 @@
-"""Policies of budgets beside E1 from the same base, into docs/smollm2.md: accuracy over all budgets, and without one.
+"""Policies of budgets beside E1 from the same base, into docs/smollm2.md: how often right, and what stands in the box.
 
-Called by publish.sh with the evaluations of base, E1 and POLICY. All differences are paired by problem.
+Called by publish.sh with the evaluations of the base, of E1, and of POLICY. All differences are paired by problem.
 """
 
 import sys
 from pathlib import Path
 
-import numpy as np
+import pandas as pd
 
 from e1_trl.report import samples
 from e1_trl.report.markdown import replace_section, table
 from e1_trl.report.statistics import Values
-from experiments.smollm2.publish import BASE, DOCUMENT, OURS
+from experiments.smollm2.publish import DOCUMENT
 from experiments.systems.measure import area
 
-BUDGETS = (12, 24, 48, 96)  # of evaluation.yaml
-HEADER = ("model", "less", "area, points", "95% interval", "no budget, points", "95% interval")
+DIFFERENCES = ("model", "less", "area, points", "95% interval", "no budget, points", "95% interval")
+EQUATION = r"\\boxed\{[^}]*="
 
 
-def right(folder: Path, method: str, budgets: tuple[int, ...] = ()) -> Values:
-    """What is right: budgets × problems; without budgets, one row."""
-    answers = samples.read(folder)
-    answers = answers[answers["method"] == method].sort_values("problem", kind="stable")
-    parts = [answers[answers["thinking_budget"] == budget] for budget in budgets] or [answers]
-    return np.stack([np.asarray(part["outcome"] == "correct") for part in parts]).astype(float)
+def right(answers: pd.DataFrame, method: str) -> Values:
+    """What is right with one answer each: budgets × problems."""
+    own = answers[answers["method"] == method].sort_values(["thinking_budget", "problem"])
+    return (own["outcome"] == "correct").to_numpy(float).reshape(-1, own["problem"].nunique())
 
 
-def row(model: Path, other: Path) -> tuple[str, ...]:
-    """One model less another."""
-    differences = (
-        right(model, "separate", BUDGETS) - right(other, "separate", BUDGETS),
-        right(model, "unconstrained") - right(other, "unconstrained"),
-    )
+def less(answers: pd.DataFrame, others: pd.DataFrame) -> list[str]:
+    """Points of area and of accuracy without a budget that one model has more than another, each with its interval."""
     cells = []
-    for points, low, high in (area(100 * each) for each in differences):
+    for method in ("separate", "unconstrained"):
+        points, low, high = area(100 * (right(answers, method) - right(others, method)))
         cells += [f"{points:+.1f}", f"{low:+.1f} to {high:+.1f}"]
-    return OURS + model.name, OURS + other.name, *cells
+    return cells
+
+
+def equations(answers: pd.DataFrame) -> dict[str, str]:
+    """The share of solutions that compute in the box, by budget."""
+    own = answers[answers["method"].isin(["no_thinking", "separate", "unconstrained"])]
+    computes = own["solution"].str.contains(EQUATION).groupby(own["thinking_budget"], dropna=False).mean()
+    return {"none" if pd.isna(budget) else f"{budget:.0f}": f"{share:.1%}" for budget, share in computes.items()}
 
 
 def main() -> None:
-    base, *trained = map(Path, sys.argv[1:])
-    if OURS + base.name != BASE:
-        raise SystemExit(f"{base} comes first, but the base must")
-    lines = [row(model, base) for model in trained]
-    ours = [model for model in trained if model.name.startswith("e1")]
-    lines += [row(model, e1) for model in trained if model not in ours for e1 in ours]
-    replace_section(DOCUMENT, "smollm2-policies", table(HEADER, lines))
+    answers = {Path(folder).name: samples.read(Path(folder)) for folder in sys.argv[1:]}
+    base, *trained = answers
+    ours = [name for name in trained if name.startswith("e1")]
+    pairs = [(name, base) for name in trained] + [(name, e1) for name in trained if name not in ours for e1 in ours]
+    boxes = {name: equations(each) for name, each in answers.items()}
+    parts = (
+        table(DIFFERENCES, [(*pair, *less(*map(answers.__getitem__, pair))) for pair in pairs]),
+        "Solutions that compute in the box, by thinking budget:\n",
+        table(("model", *boxes[base]), [(name, *shares.values()) for name, shares in boxes.items()]),
+    )
+    replace_section(DOCUMENT, "smollm2-policies", "\n".join(parts))
 
 
 if __name__ == "__main__":

@@ -2,14 +2,13 @@
 # Publish the last runs, the recipe's own and those of other seeds: docs/results/smollm2*, and the tables of its page.
 # With POLICY=random those of random.yaml beside them, which may all be of another base, as smollm2-random*.
 set -euo pipefail
+shopt -s nullglob
 name=smollm2${POLICY:+-$POLICY}
-evaluations=() rows=()
-for folder in runs/smollm2/evaluation/{base,e1,e1-seed*,${POLICY:+"$POLICY"*}}; do
-    [ -d "$folder" ] || continue
-    evaluations+=("$folder")
-    for what in ${POLICY:+"separate 12+20"} "separate 24+20" ${POLICY:+"separate 48+20" "separate 96+20"} "unconstrained unlimited"; do
-        rows+=("smollm2-${folder##*/} $what")
-    done
+all=runs/smollm2/evaluation
+evaluations=($all/base $all/e1 $all/e1-seed* ${POLICY:+$all/"$POLICY"*})
+rows=()
+for folder in "${evaluations[@]}"; do
+    rows+=("smollm2-${folder##*/} separate 24+20" "smollm2-${folder##*/} unconstrained unlimited")
 done
 e1 report "${evaluations[@]}" --output docs/results --name "$name" --document docs/smollm2.md --section "$name" \
     --rows "${rows[@]}" ${POLICY:+--page_problems 0}

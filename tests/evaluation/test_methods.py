@@ -1,7 +1,6 @@
 """What each method is, by its record; the coroutines themselves are tested with the tree."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -29,9 +28,7 @@ def answer(
 ) -> tuple[list[int], ThinkingEnd, bool]:
     """Run one method on a "model" that answers every request by `sample(prompt_ids, max_tokens)`."""
     tree: Tree[Cell] = Tree(0, 0, SETTING.close.marker, SETTING.decode)
-    method = METHODS[cell.method]
-    own = replace(SETTING, close=method.close(SETTING))
-    tree.start(cell, method.answer(tree, Question([7, 7], cell.budget, thinking), own))
+    tree.start(cell, METHODS[cell.method].complete(tree, Question([7, 7], cell.budget, thinking), SETTING))
     queue = tree.requests()
     while queue:
         (_, branch), request = queue.pop()
