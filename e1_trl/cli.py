@@ -30,11 +30,11 @@ COMMANDS = {
     "exclude": Command("e1_trl.report.exclude", "write which training problems a model never or always solves"),
     "card": Command("e1_trl.report.card", "put what was measured into a model's card, and upload that"),
     "merge": Command("e1_trl.checkpoints.merge", "merge a LoRA adapter into its base"),
-    "curve": Command("e1_trl.report.training_log", "draw the log of a training run"),
 }
 
 MOVED = {
     "compare": "e1 eval takes several models: e1 eval --model MODEL OTHER --output FOLDER …",
+    "curve": "e1 report draws it beside evaluations: e1 report FOLDER … --training RUN",
     "elo": "in a clone: python -m experiments.table1.elo (contests), python -m experiments.table1 (ratings)",
 }
 

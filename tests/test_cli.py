@@ -45,13 +45,12 @@ def test_help_names_every_command_in_a_line() -> None:
         (["--help"], {"yaml", "numpy", "transformers", "datasets", "torch", "vllm", "trl", "matplotlib"}),
         (["eval", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "matplotlib", "scipy"}),
         (["report", "--help"], {"torch", "vllm", "trl", "transformers", "pandas", "matplotlib", "scipy", "sympy"}),
-        (["curve", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed"}),
         (["card", "--help"], {"transformers", "torch", "vllm", "trl", "accelerate", "deepspeed", "matplotlib"}),
         (["merge", "--help"], {"transformers", "torch", "vllm", "trl", "accelerate", "deepspeed", "matplotlib"}),
         (["plan", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "transformers", "matplotlib"}),
         (["train", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "transformers", "datasets"}),
     ],
-    ids=["e1", "eval", "report", "curve", "card", "merge", "plan", "train"],
+    ids=["e1", "eval", "report", "card", "merge", "plan", "train"],
 )
 def test_help_imports_nothing_heavy(arguments: list[str], unwanted: set[str]) -> None:
     code = (
@@ -83,7 +82,7 @@ def test_all_fields_of_a_recipe_are_listed_on_request() -> None:
 def test_an_unknown_command_is_named_in_one_line() -> None:
     done = e1("evaluate")
     assert done.returncode == 1
-    known = "train, plan, smoke, validate, eval, report, serve, chat, exclude, card, merge, curve"
+    known = "train, plan, smoke, validate, eval, report, serve, chat, exclude, card, merge"
     assert done.stderr == f"e1: there is no command 'evaluate', only {known}\n"
     assert e1("compare").stderr.startswith("e1 compare is no longer a command; e1 eval takes several models")
 

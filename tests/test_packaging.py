@@ -141,7 +141,6 @@ def test_the_base_install_imports_what_evaluates_a_server_and_reports() -> None:
         "e1_trl.engines.server",
         "e1_trl.evaluation.__main__",
         "e1_trl.report.__main__",
-        "e1_trl.report.training_log",
         "e1_trl.cli",
         "e1_trl.plan.__main__",
         "e1_trl.serving.app",

@@ -34,7 +34,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--page_problems", type=int, default=200, help="problems shown whole on the page, at most; 0: no page"
     )
-    parser.add_argument("--training", type=Path, help="output_dir of the run that made a model, to show on the page")
+    parser.add_argument("--training", type=Path, help="output_dir of the run that made a model: its curve, too")
     arguments = parser.parse_args(argv)
     if (arguments.document is None) != (arguments.section is None):
         parser.error("--document and --section go together")
@@ -55,6 +55,7 @@ def report(arguments: argparse.Namespace, command: str) -> None:
     from e1_trl.report import document, page, samples
     from e1_trl.report.markdown import around_section, replace_section
     from e1_trl.report.tables import accuracies
+    from e1_trl.report.training_log import TrainingLog
 
     if arguments.document is not None:
         around_section(arguments.document, arguments.section)  # raises before anything is written
@@ -69,9 +70,12 @@ def report(arguments: argparse.Namespace, command: str) -> None:
     shown = document.chosen(made.rows, arguments.rows) if arguments.rows else made.rows
     output = arguments.output or arguments.folders[0]
     texts = [(str(own["model"].iloc[0]), folder) for own, folder in zip(tables, arguments.folders, strict=True)]
-    html = page.make(made, answers, texts, arguments.page_problems, command, arguments.training)
+    log = None if arguments.training is None else TrainingLog.read(arguments.training)
+    html = page.make(made, answers, texts, arguments.page_problems, command, log)
     files = document.write(made, output, arguments.name)
     files += page.write(html, output / f"{arguments.name or 'report'}.html")
+    if log is not None:
+        files += log.write(output, f"{arguments.name}-training" if arguments.name else "training")
     if arguments.document is not None:
         replace_section(arguments.document, arguments.section, accuracies(shown).markdown)
     document.show(made.rows)

@@ -1,5 +1,3 @@
-"use strict";
-
 const data = JSON.parse(document.getElementById("data").textContent);
 const at = (id) => document.getElementById(id);
 const SYMBOLS = { correct: "✓", wrong: "✗", censored: "✂", unevaluated: "=", unparseable: "?", unboxed: "∅",
@@ -78,6 +76,13 @@ at("copy")?.addEventListener("click", async () => {
 });
 
 /* Problems. `place` is all that a person has chosen, and is the page's address. */
+try {
+  for (const part of ["items", "steps"]) data[part] = await Promise.all(data[part].map(inflate));
+} catch (error) {
+  at("problem-title").textContent = error.message;
+  throw error;
+}
+const samples = data.items.some((item) => item.sample);
 const NO_METHOD = "unconstrained";
 const methods = [...new Set(data.cells.map((cell) => cell.method))].filter((name) => name !== NO_METHOD);
 if (!methods.length && data.cells.length) methods.push(NO_METHOD);
@@ -88,10 +93,10 @@ const columns = () =>
   data.cells.map((cell, index) => ({ ...cell, index })).filter((cell) => [place.method, NO_METHOD].includes(cell.method))
     .sort((one, other) => (one.thinking ?? Infinity) - (other.thinking ?? Infinity) || one.solution - other.solution);
 const models = () => data.models.map((_, index) => index).filter((i) => !place.model || data.models[i] === place.model);
-const became = (item, model, cell) => data.outcomes[parseInt(item.became[model][cell], 36)];
-const isRight = (item, model, cell) => became(item, model, cell) === "correct";
-const forced = (item, model, cell) => item.forced[model][cell] !== "-";
-const escapes = (item, model, cell) => item.forced[model][cell] === "e";
+const answerTo = (item, model, cell) => item.models[model].answers[cell];
+const isRight = (item, model, cell) => answerTo(item, model, cell)?.became === "correct";
+const forced = (item, model, cell) => answerTo(item, model, cell).end === "forced";
+const escapes = (answer) => answer.end === "forced" && (answer.cut || answer.closes_again);
 
 const comparable = (one, other) => data.cells[one].solution === data.cells[other].solution || !data.cells[other].solution;
 
@@ -103,9 +108,9 @@ const FILTERS = {
   never: ["wrong at every budget", (item, m, cells) => cells.length && !cells.some((c) => isRight(item, m, c))],
   lost: ["right at a budget, wrong at a larger one", (item, m, cells) => cells.some((c, i) => isRight(item, m, c) &&
     cells.slice(i + 1).some((later) => comparable(c, later) && !isRight(item, m, later)))],
-  escapes: ["a forced solution goes on thinking", (item, m, cells) => cells.some((c) => escapes(item, m, c))],
+  escapes: ["a forced solution goes on thinking", (item, m, cells) => cells.some((c) => escapes(answerTo(item, m, c)))],
   differ: ["models differ", (item, m, cells) => cells.some((c) => data.models.some((_, other) =>
-    became(item, other, c) && isRight(item, other, c) !== isRight(item, m, c)))],
+    answerTo(item, other, c) && isRight(item, other, c) !== isRight(item, m, c)))],
 };
 
 const offered = () => Object.keys(FILTERS).filter((key) => key !== "differ" || data.models.length > 1);
@@ -115,7 +120,7 @@ function option(select, text, key) {
   element.value = key;
 }
 function title(item) {
-  return `${item.problem}${data.samples ? `/${item.sample}` : ""}`;
+  return `${item.problem}${samples ? `/${item.sample}` : ""}`;
 }
 
 function drawGrid() {
@@ -139,7 +144,7 @@ function drawGrid() {
     });
   }
   visible = data.items.map((_, index) => index).filter((index) => models().some((model) => {
-    const given = cells.map((cell) => cell.index).filter((cell) => became(data.items[index], model, cell));
+    const given = cells.map((cell) => cell.index).filter((cell) => answerTo(data.items[index], model, cell));
     return FILTERS[place.filter][1](data.items[index], model, given);
   }));
   at("count").textContent = `${visible.length} of ${data.items.length}`;
@@ -151,7 +156,7 @@ function drawGrid() {
     for (const model of models()) {
       cells.forEach((cell, i) => {
         const box = make("td", row, undefined, i ? "" : "first");
-        const found = became(item, model, cell.index);
+        const found = answerTo(item, model, cell.index)?.became;
         if (!found) return;
         const button = make("button", box, symbol(found), shade(found));
         button.type = "button";
@@ -187,9 +192,7 @@ function reveal(row) {
   if (box.scrollTop < below) box.scrollTop = below;
 }
 
-let drawn = 0;
-async function drawProblem() {
-  const turn = ++drawn;
+function drawProblem() {
   const item = data.items[place.item];
   const cells = columns();
   const cell = data.cells[place.cell];
@@ -201,15 +204,13 @@ async function drawProblem() {
   const name = `${cell.method} ${cell.budget}`;
   at("budget").setAttribute("aria-valuetext", name);
   at("budget-name").textContent = name;
-  const texts = await inflate(item.texts);
-  if (turn !== drawn) return; // another one was asked for meanwhile
-  const asked = models().map((model) => texts.models[model].answers[place.cell]).find((answer) => answer);
+  const asked = models().map((model) => answerTo(item, model, place.cell)).find((answer) => answer);
   at("question").replaceChildren();
-  writeClipped(at("question"), texts.questions[asked?.question ?? 0]);
+  writeClipped(at("question"), item.questions[asked?.question ?? 0]);
   at("accepted").replaceChildren();
-  write(at("accepted"), texts.accepted.length ? `Accepted: ${texts.accepted.join(" or ")}` : "");
+  write(at("accepted"), item.accepted.length ? `Accepted: ${item.accepted.join(" or ")}` : "");
   at("models").replaceChildren();
-  for (const model of models()) drawAnswer(item, model, texts.models[model]);
+  for (const model of models()) drawAnswer(data.models[model], item.models[model]);
   const thoughts = [...at("models").querySelectorAll(".thought")];
   for (const thought of thoughts) {
     thought.addEventListener("scroll", () => {
@@ -222,15 +223,15 @@ async function drawProblem() {
   }
 }
 
-function drawAnswer(item, model, own) {
+function drawAnswer(model, own) {
   const panel = make("section", at("models"));
-  const heading = make("h3", panel, `${data.models[model]} `);
+  const heading = make("h3", panel, `${model} `);
   const answer = own.answers[place.cell];
   if (!answer) {
     make("p", panel, "No answer at this budget.", "facts");
     return;
   }
-  const found = became(item, model, place.cell);
+  const found = answer.became;
   make("span", heading, `${symbol(found)} ${words(found)}`, `badge ${shade(found)}`);
   const end = { closed: "closed by itself", forced: "closed by force", eos: "ended without an answer", cut: "cut" }[answer.end];
   const facts = [`${answer.thinking} tokens of thinking, ${end}`, `${answer.spent} of solution${answer.cut ? ", cut off" : ""}`];
@@ -238,7 +239,7 @@ function drawAnswer(item, model, own) {
   make("p", panel, facts.join(" · "), "facts");
   const thought = make("pre", panel, undefined, "thought");
   thought.tabIndex = 0;
-  thought.setAttribute("aria-label", `Thought of ${data.models[model]}`);
+  thought.setAttribute("aria-label", `Thought of ${model}`);
   const [text, length] = answer.own === null ? own.thought : [answer.own, answer.length];
   const cut = Math.min(answer.length, text.length);
   write(thought, text.slice(0, cut));
@@ -252,15 +253,15 @@ function drawAnswer(item, model, own) {
   if (left > 0) write(thought, ` … ${left} characters more`, "strange");
   const solution = make("pre", panel, undefined, "solution");
   solution.tabIndex = 0;
-  solution.setAttribute("aria-label", `Solution of ${data.models[model]}`);
-  writeClipped(solution, own.solutions[answer.solution]);
+  solution.setAttribute("aria-label", `Solution of ${model}`);
+  writeClipped(solution, answer.solution);
   const stopped = thought.querySelector(".close, .beyond");
   if (stopped) thought.scrollTop = stopped.offsetTop - thought.clientHeight / 2;
 }
 
 function address() {
   const item = data.items[place.item];
-  const parts = { p: item.problem, s: data.samples ? item.sample : "", b: data.cells[place.cell].budget,
+  const parts = { p: item.problem, s: samples ? item.sample : "", b: data.cells[place.cell].budget,
     by: place.method === methods[0] ? "" : place.method, m: place.model, f: place.filter === "all" ? "" : place.filter };
   return "#" + Object.entries(parts).filter(([, text]) => text !== "").map(([key, text]) =>
     `${key}=${encodeURIComponent(text).replaceAll("%2B", "+")}`).join("&");
@@ -288,7 +289,7 @@ function show(redraw) {
   for (const [id, key] of [["method", place.method], ["filter", place.filter], ["model", place.model]]) at(id).value = key;
   if (redraw) drawGrid();
   mark();
-  drawProblem().catch((error) => { at("problem-title").textContent = error.message; });
+  drawProblem();
   history.replaceState(null, "", address());
 }
 
@@ -326,7 +327,8 @@ if (data.items.length) {
       show(true);
     });
   }
-  at("legend").textContent = data.outcomes.map((name) => `${symbol(name)} ${words(name)}`).join("  ");
+  const given = data.items.flatMap((item) => item.models.flatMap((own) => own.answers.map((answer) => answer?.became)));
+  at("legend").textContent = [...new Set(given)].filter((name) => name).map((name) => `${symbol(name)} ${words(name)}`).join("  ");
   at("budget").addEventListener("input", () => {
     place.cell = columns()[at("budget").value].index;
     show(false);
@@ -356,11 +358,10 @@ if (data.items.length) {
 }
 
 /* The training's rollouts, a step at a time. */
-async function drawStep() {
-  const { step, texts } = data.steps[at("step").value];
+function drawStep() {
+  const { step, rollouts } = data.steps[at("step").value];
   at("step-name").textContent = step;
   at("step").setAttribute("aria-valuetext", step);
-  const rollouts = await inflate(texts);
   at("rollouts").replaceChildren();
   for (const rollout of rollouts) {
     make("p", at("rollouts"), rollout.facts, "facts");

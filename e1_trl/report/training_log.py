@@ -1,24 +1,19 @@
-"""Draws how a training went, from the log that it left: reward, tokens, and how thinking ended, per step.
+"""How a training went, from the log that it left: reward, tokens, and how thinking ended, per step; its rollouts.
 
-    python -m e1_trl.report.training_log runs/smollm2/e1 --output docs/results --name smollm2-training
-
-Writes NAME.json (what trained it, one entry per logged step, one per validation) and NAME.png. Knows nothing of the
-training but the names of its metrics.
+Knows nothing of the training but the names of its metrics.
 """
 
-import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from e1_trl.atomic import StoreError, write_atomically
+import pandas as pd
+from matplotlib.figure import Figure
+
+from e1_trl.atomic import write_atomically
 from e1_trl.provenance import Provenance
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from e1_trl.report import pictures
 
 Entry = dict[str, float | None]  # by the name of the metric; None: not logged at that step
 
@@ -41,8 +36,9 @@ PANEL = (4.0, 3.2)  # inches
 
 @dataclass(frozen=True)
 class TrainingLog:
-    """What `NAME.json` holds: the logged steps of a run, and its validations at several budgets, if it made any."""
+    """The logged steps of a run, and its validations at several budgets, if it made any."""
 
+    run: Path
     provenance: Provenance  # of the training
     steps: list[Entry]
     validation: list[Entry]
@@ -64,12 +60,10 @@ class TrainingLog:
             raise ValueError(f"{file} logs no step; train with logging_steps: 1")
         chosen = [{name: entry[name] for name in entry if name.startswith(VALIDATION)} for entry in history]
         validation = [{"step": entry["step"], **own} for entry, own in zip(history, chosen, strict=True) if own]
-        return cls(Provenance.read(run), steps, validation)
+        return cls(run, Provenance.read(run), steps, validation)
 
-    def draw(self) -> "Figure":
+    def draw(self) -> Figure:
         """One panel per group of metrics, over the steps; a last one for validation at several budgets, if any."""
-        from matplotlib.figure import Figure
-
         panels: list[tuple[str, Sequence[str], list[Entry]]] = [(*panel, self.steps) for panel in PANELS.items()]
         if self.validation:
             accuracies = [name for name in self.validation[0] if name.endswith("/accuracy")]
@@ -87,21 +81,31 @@ class TrainingLog:
                 axis.legend(fontsize="small")
         return figure
 
+    def write(self, folder: Path, name: str) -> list[Path]:
+        """Write NAME.json (what trained it, one entry per logged step, one per validation) and NAME.png.
 
-def rollouts(run: Path, steps: int, each: int) -> list[tuple[int, list[dict[str, str]]]]:
-    """The rollouts that a run with `log_completions` has kept: of so many of its steps, the first and last among them.
+        Raises:
+            StoreError: they cannot be written, as on a full disk.
+        """
+        content = asdict(self)
+        del content["run"]
+        results, picture = (folder / f"{name}{suffix}" for suffix in (".json", ".png"))
+        write_atomically(results, lambda path: path.write_text(json.dumps(content, indent=1) + "\n"))
+        pictures.save(self.draw(), picture)
+        return [results, picture]
 
-    Raises:
-        ValueError: another version logged them.
-    """
-    files = sorted((run / "completions").glob("completions_*.parquet"))
-    shown = dict.fromkeys(round(i * (len(files) - 1) / max(1, steps - 1)) for i in range(steps)) if files else ()
-    return [_rollouts(files[i], each) for i in shown]
+    def rollouts(self, steps: int, each: int) -> list[tuple[int, list[dict[str, str]]]]:
+        """The rollouts that a run with `log_completions` has kept: of so many of its steps, the first and last of them.
+
+        Raises:
+            ValueError: another version logged them.
+        """
+        files = sorted((self.run / "completions").glob("completions_*.parquet"))
+        shown = dict.fromkeys(round(i * (len(files) - 1) / max(1, steps - 1)) for i in range(steps)) if files else ()
+        return [_rollouts(files[i], each) for i in shown]
 
 
 def _rollouts(file: Path, count: int) -> tuple[int, list[dict[str, str]]]:
-    import pandas as pd
-
     table = pd.read_parquet(file)
     if "parts" not in table:
         raise ValueError(f"{file} has no column parts: another version of e1_trl logged it")
@@ -115,31 +119,3 @@ def _rollouts(file: Path, count: int) -> tuple[int, list[dict[str, str]]]:
         for row in table.head(count).itertuples()
     ]
     return int(table["step"].iloc[0]), found
-
-
-def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    """Read the command line, `sys.argv` if `argv` is None."""
-    parser = argparse.ArgumentParser(prog="e1 curve", description="Draw how a training went.")
-    parser.add_argument("run", type=Path, help="output_dir of a finished run")
-    parser.add_argument("--output", type=Path, required=True, help="folder for NAME.json and NAME.png")
-    parser.add_argument("--name", required=True, help="name of the files")
-    return parser.parse_args(argv)
-
-
-def main(argv: list[str] | None = None) -> None:
-    arguments = parse(argv)
-    results, picture = (arguments.output / f"{arguments.name}{suffix}" for suffix in (".json", ".png"))
-    try:
-        log = TrainingLog.read(arguments.run)
-        arguments.output.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(asdict(log), indent=1) + "\n"
-        write_atomically(results, lambda path: path.write_text(text))
-        write_atomically(picture, lambda path: log.draw().savefig(path, dpi=150, format="png"))
-    except (StoreError, ValueError, OSError) as error:
-        sys.exit(f"e1 curve: {error}")
-    reward = f"reward {log.steps[0]['reward']:.3f} to {log.steps[-1]['reward']:.3f}"
-    print(f"wrote {results} and {picture}: {len(log.steps)} steps, {reward}")
-
-
-if __name__ == "__main__":
-    main()

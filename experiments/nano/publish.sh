@@ -5,4 +5,3 @@ e1 report runs/nano/evaluation/{base,e1} --output docs/results --name nano --tra
     --document docs/nano.md --section nano \
     --rows "base separate 64+32" "base unconstrained unlimited" \
     "e1 separate 32+32" "e1 separate 64+32" "e1 unconstrained unlimited"
-e1 curve runs/nano/e1 --output docs/results --name nano-training

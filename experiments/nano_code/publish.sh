@@ -5,5 +5,4 @@ e1 report runs/nano_code/evaluation/{base,e1} --output docs/results --name nano_
     --document docs/nano_code.md --section nano_code \
     --rows "base separate 32+104" "base separate 64+104" "base unconstrained unlimited" \
     "e1 separate 32+104" "e1 separate 64+104" "e1 unconstrained unlimited"
-e1 curve runs/nano_code/e1 --output docs/results --name nano_code-training
 python -m experiments.nano_code.transcripts

@@ -21,6 +21,9 @@ from e1_trl.report.rows import Row
 from e1_trl.report.tables import accuracies
 
 
+PACKED = ("items", "steps")
+
+
 class Read(HTMLParser):
     """Scripts, tables, and what would ask a network, of a page."""
 
@@ -64,15 +67,10 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def data_of(file: Path) -> dict[str, Any]:
-    return json.loads(Read(file.read_text()).scripts[0])
-
-
-def unpacked(text: str) -> Any:
-    return json.loads(zlib.decompress(b64decode(text), wbits=-15))
-
-
-def texts_of(data: dict[str, Any], item: int) -> Any:
-    return unpacked(data["items"][item]["texts"])
+    """What the page's script reads, unpacked."""
+    data = json.loads(Read(file.read_text()).scripts[0])
+    packed = {name: [json.loads(zlib.decompress(b64decode(text), wbits=-15)) for text in data[name]] for name in PACKED}
+    return {**data, **packed}
 
 
 def test_a_page_says_what_results_json_says(usual: Path) -> None:
@@ -100,7 +98,7 @@ def test_a_page_asks_no_network_and_runs_one_script(tmp_path: Path) -> None:
 def test_a_thought_is_there_once_and_each_answer_says_where_it_was_cut(usual: Path) -> None:
     data = data_of(usual)
     at = {(cell["method"], cell["budget"]): i for i, cell in enumerate(data["cells"])}
-    base, e1 = texts_of(data, 1)["models"]
+    base, e1 = data["items"][1]["models"]
     assert [each["thought"][0] for each in (base, e1)] == [thought(38) + "</think>", thought(20) + "</think>"]
     for budget, steps in (("8+8", 8), ("16+8", 16), ("32+8", 32)):
         answer = base["answers"][at["separate", budget]]
@@ -108,23 +106,22 @@ def test_a_thought_is_there_once_and_each_answer_says_where_it_was_cut(usual: Pa
         assert (answer["own"], answer["close"], answer["end"]) == (None, "</think>", "forced")
     assert base["answers"][at["unconstrained", "unlimited"]]["length"] == base["thought"][1]
     assert base["answers"][at["s1", "16+8"]]["own"] == thought(4) + "Wait " + thought(6)
-    assert base["solutions"] == [["so", 2], ["\\boxed{1}", 9]]
-    became = [data["outcomes"][int(code)] for code in data["items"][1]["became"][0]]
-    assert became[: len(at)] == ["wrong", "wrong", "correct", "correct", "wrong"]
-    assert data["items"][2]["forced"][0][at["separate", "8+8"]] == "e"
+    assert [answer["solution"] for answer in base["answers"][1:3]] == [["so", 2], ["\\boxed{1}", 9]]
+    assert [answer["became"] for answer in base["answers"]] == ["wrong", "wrong", "correct", "correct", "wrong"]
+    assert data["items"][2]["models"][0]["answers"][at["separate", "8+8"]]["closes_again"]
 
 
 def test_long_texts_are_cut_and_say_so(tmp_path: Path) -> None:
     file = report(tmp_path, texts=HOSTILE[2:4])
     assert file.stat().st_size < 400_000
-    for i, own in enumerate(HOSTILE[2:4]):
-        shown, length = texts_of(data_of(file), i)["models"][0]["solutions"][0]
+    for own, item in zip(HOSTILE[2:4], data_of(file)["items"], strict=False):
+        shown, length = item["models"][0]["answers"][0]["solution"]
         assert length == len(own) and own.startswith(shown) and len(shown) == page.CHARACTERS
 
 
 def test_few_problems_are_chosen_from_all_patterns_of_outcomes() -> None:
     solved = [6] * 90 + [12] * 8 + [99] * 2
-    table = evaluated("m", solved).assign(budget="", became=lambda answers: answers["outcome"])
+    table = evaluated("m", solved).assign(became=lambda answers: answers["outcome"])
     assert chosen(table, 3) == [(98, 0), (90, 0), (0, 0)]
     assert chosen(table, 5) == [(98, 0), (90, 0), (0, 0), (99, 0), (91, 0)]
     assert sorted(chosen(table, 200)) == [(i, 0) for i in range(100)]
@@ -132,7 +129,7 @@ def test_few_problems_are_chosen_from_all_patterns_of_outcomes() -> None:
 
 def test_samples_of_other_problems_come_before_more_of_the_same() -> None:
     table = pd.concat([evaluated("m", [6, 12, 99]).assign(sample=i) for i in range(16)], ignore_index=True)
-    places = chosen(table.assign(budget="", became=table["outcome"]), 6)
+    places = chosen(table.assign(became=table["outcome"]), 6)
     assert sorted(places) == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
 
 
@@ -177,7 +174,7 @@ def test_two_models_are_side_by_side_and_of_others_there_are_numbers(tmp_path: P
     file = report(tmp_path, a=(6, 99), b=(12, 6), c=(99, 99))
     assert "Answers of a and b; of c the numbers alone." in file.read_text()
     data = data_of(file)
-    assert data["models"] == ["a", "b"] and len(texts_of(data, 0)["models"]) == 2
+    assert data["models"] == ["a", "b"] and len(data["items"][0]["models"]) == 2
     assert {row[0] for row in Read(file.read_text()).tables[1]} == {"a", "b", "c"}
 
 
@@ -196,9 +193,9 @@ def test_of_programs_the_kind_of_the_failure_is_told_and_never_what_a_test_expec
     samples.write(table.assign(outcome=["correct", "timed_out"]), tmp_path / "m")
     main([str(tmp_path / "m")])
     data = data_of(tmp_path / "m" / "report.html")
-    assert data["outcomes"] == ["correct", "wrong", "timed_out"]
-    texts = [texts_of(data, i) for i in range(2)]
-    assert all(text["accepted"] == [] and text["models"][0]["answers"][0]["read"] is None for text in texts)
+    answers = [item["models"][0]["answers"][0] for item in data["items"]]
+    assert [answer["became"] for answer in answers] == ["correct", "timed_out"]
+    assert all(answer["read"] is None for answer in answers) and not any(item["accepted"] for item in data["items"])
 
 
 def test_names_are_text(tmp_path: Path) -> None:
@@ -228,11 +225,20 @@ def trained(folder: Path, parts: bool = True) -> Path:
 def test_the_training_is_on_the_page_with_its_rollouts(tmp_path: Path) -> None:
     file = report(tmp_path, "--training", str(trained(tmp_path / "run")))
     assert 'aria-label="How the training went"' in file.read_text()
+    assert file.with_name("training.png").exists() and file.with_name("training.json").exists()
     steps = data_of(file)["steps"]
     assert [each["step"] for each in steps] == [1, 11, 21]
-    first, second = unpacked(steps[1]["texts"])
+    first, second = steps[1]["rollouts"]
     assert (first["prompt"], first["close"], first["solution"]) == ("Q11", "</think>", "<b>so</b>")
     assert second["facts"] == "thinking forced after 8 tokens, solution of 2 and cut, advantage -1.00"
+
+
+def test_of_long_rollouts_each_step_has_as_many_as_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = trained(tmp_path / "run")
+    whole = json.loads(Read(report(tmp_path / "whole", "--training", str(run)).read_text()).scripts[0])["steps"]
+    monkeypatch.setattr(page, "ROLLOUT_BYTES", 3 * (min(map(len, whole)) - 1))
+    steps = data_of(report(tmp_path / "less", "--training", str(run)))["steps"]
+    assert [(each["step"], len(each["rollouts"])) for each in steps] == [(1, 1), (11, 1), (21, 1)]
 
 
 def test_rollouts_of_another_version_are_refused_in_one_line(tmp_path: Path) -> None:

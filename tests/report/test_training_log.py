@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from e1_trl.provenance import Provenance
-from e1_trl.report.training_log import PANELS, TrainingLog, main
+from e1_trl.report.training_log import PANELS, TrainingLog
 
 STEPS = [
     {"step": 1, "reward": 0.25, "reward/forced": 0.1, "thinking/mean_tokens": 60.0, "loss": 0.0},
@@ -24,13 +24,12 @@ def run_folder(folder: Path, *entries: dict[str, float]) -> Path:
 
 
 def test_a_log_is_a_json_of_steps_and_validations_and_a_picture_with_a_panel_for_each_group_of_metrics(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
 ) -> None:
     run_folder(tmp_path, *STEPS, VALIDATION, SUMMARY)
-    drawn = tmp_path / "drawn"
-    main([str(tmp_path), "--output", str(drawn), "--name", "nano-training.v2"])
+    (drawn := tmp_path / "drawn").mkdir()
+    assert set(TrainingLog.read(tmp_path).write(drawn, "nano-training.v2")) == set(drawn.iterdir())
     assert sorted(file.name for file in drawn.iterdir()) == ["nano-training.v2.json", "nano-training.v2.png"]
-    assert "2 steps, reward 0.250 to 0.500" in capsys.readouterr().out
     written = json.loads((drawn / "nano-training.v2.json").read_text())
     assert list(written) == ["provenance", "steps", "validation"] and written["provenance"]["seeds"] == [42]
     read = [(entry["step"], entry["reward"], entry["reward/forced"]) for entry in written["steps"]]
@@ -53,12 +52,11 @@ def test_a_log_is_a_json_of_steps_and_validations_and_a_picture_with_a_panel_for
         ([SUMMARY], None, "logs no step; train with"),
     ],
 )
-def test_a_run_without_its_log_or_what_made_it_is_one_line(
+def test_a_run_without_its_log_or_what_made_it_is_refused(
     tmp_path: Path, entries: list[dict[str, float]], missing: str | None, wrong: str
 ) -> None:
     run_folder(tmp_path, *entries)
     if missing is not None:
         (tmp_path / missing).unlink()
-    with pytest.raises(SystemExit, match=wrong) as stopped:
-        main([str(tmp_path), "--output", str(tmp_path / "drawn"), "--name", "x"])
-    assert "\n" not in str(stopped.value) and not (tmp_path / "drawn").exists()
+    with pytest.raises(ValueError, match=wrong):
+        TrainingLog.read(tmp_path)

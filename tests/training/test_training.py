@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from e1_trl.checkpoints.merge import main as merge
 from e1_trl.provenance import Provenance, commit
-from e1_trl.report.training_log import rollouts
+from e1_trl.report.training_log import TrainingLog
 
 pytestmark = [pytest.mark.engine, pytest.mark.distributed]
 
@@ -67,7 +67,7 @@ def test_a_run_logs_the_bookkeeping_and_evaluates_at_the_same_budget(train: Trai
     for end, (thinking, close, solution) in zip(table["thinking_end"], table["parts"], strict=True):
         assert close == "</think>" * (end == "forced") and (end == "closed") == thinking.endswith("</think>")
         assert thinking and solution
-    ((step, shown), *_) = rollouts(tmp_path / "run", 2, 5)
+    ((step, shown), *_) = TrainingLog.read(tmp_path / "run").rollouts(2, 5)
     assert step == 1 and [each["thinking"] for each in shown] == [parts[0] for parts in table["parts"][:5]]
     assert "elastic-reasoning" in (tmp_path / "run" / "README.md").read_text()
     provenance = Provenance.read(tmp_path / "run")
