@@ -9,6 +9,7 @@ import re
 import zlib
 from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -128,17 +129,15 @@ def _data(evaluations: Sequence[tuple[str, Path]], places: Sequence[Place]) -> d
     tables = [samples.read(folder, columns, where).assign(model=name) for name, folder in evaluations]
     answers = pd.concat(tables).merge(pd.DataFrame(places, columns=PLACE))
     answers = answers.assign(became=became(answers), budget=[samples.budget_of(row) for _, row in answers.iterrows()])
-    models, cells = [name for name, _ in evaluations], list(dict.fromkeys(zip(answers["method"], answers["budget"], strict=True)))
+    models = [name for name, _ in evaluations]
+    cells = list(dict.fromkeys(zip(answers["method"], answers["budget"], strict=True)))
     groups, items, left = answers.groupby(PLACE), dict[Place, str](), TEXT_BYTES
     for place in places:
         text = _packed(_item(groups.get_group(place), models, cells))
         if len(text) <= left:
             left -= len(text)
             items[place] = text
-    named = [
-        {"method": method, "budget": str(budget), "thinking": budget.thinking, "solution": budget.solution}
-        for method, budget in cells
-    ]
+    named = [{"method": method, "budget": str(budget), **asdict(budget)} for method, budget in cells]
     return {"models": models, "cells": named, "items": [items[place] for place in sorted(items)]}
 
 

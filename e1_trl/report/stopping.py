@@ -67,7 +67,7 @@ class Stopping:
 
 @dataclass(frozen=True)
 class _Thoughts:
-    """Thoughts × budgets; `problems` × `samples` of them, in this order."""
+    """Thoughts × budgets: those of a problem one after the other, all at every budget."""
 
     problems: int
     right: NDArray[np.bool_]
@@ -77,28 +77,21 @@ class _Thoughts:
     solution: NDArray[np.int64]
     answer: NDArray[np.object_]  # the same for all right ones; null: there is none
 
-    def rule(self, name: str, at: NDArray[np.int64], paid: NDArray[np.int64] | None = None) -> Rule:
-        """What is reached where each thought is stopped at a budget; `paid`: tokens of solutions, if not only its."""
+    def rule(self, name: str, at: NDArray[np.int64], paid: NDArray[np.int64]) -> Rule:
+        """What is reached where each thought is stopped at a budget, with the solutions that are `paid` for there."""
         here = (np.arange(len(at)), at)
-        solution = self.solution[here] if paid is None else paid
         accuracy = statistics.accuracy(self.right[here].astype(float).reshape(self.problems, -1))
-        thinking = float(self.thinking[here].mean())
-        return Rule(name, accuracy.mean, accuracy.low, accuracy.high, thinking + float(solution.mean()), thinking)
-
-    def first_right(self) -> NDArray[np.int64]:
-        """The first budget at which each is right; one more than there are where none is."""
-        return np.where(self.right.any(axis=1), self.right.argmax(axis=1), self.right.shape[1])
+        thinking, solution = float(self.thinking[here].mean()), float(paid[here].mean())
+        return Rule(name, accuracy.mean, accuracy.low, accuracy.high, thinking + solution, thinking)
 
     def agreement(self, k: int) -> Rule:
-        """Stop where the policy does, or where an answer equals the k before it."""
-        last = self.right.shape[1] - 1
+        """Stop where the policy does, or where an answer equals the k before it; at the last budget at the latest."""
         same = (self.answer[:, 1:] == self.answer[:, :-1]) & pd.notna(self.answer[:, 1:])
         stops = ~self.forced
-        for end in range(k, last + 1):
+        for end in range(k, stops.shape[1]):
             stops[:, end] |= same[:, end - k : end].all(axis=1)
-        at = np.where(stops.any(axis=1), stops.argmax(axis=1), last)
-        paid = np.take_along_axis(self.solution.cumsum(axis=1), at[:, None], axis=1)[:, 0]
-        return self.rule(f"agreement of {k}", at, paid)
+        stops[:, -1] = True
+        return self.rule(f"agreement of {k}", stops.argmax(axis=1), self.solution.cumsum(axis=1))
 
 
 def stopping(table: pd.DataFrame, votes: bool) -> list[Stopping]:
@@ -133,12 +126,13 @@ def _stopping(model: str, solution_budget: int | None, answers: pd.DataFrame, vo
     if len(budgets) < 2 or wide.empty:
         return None
     arrays: dict[str, Any] = {name: wide[name].to_numpy().reshape(-1, len(budgets)) for name in columns}
-    thoughts = _Thoughts(wide["problem"].nunique(), **arrays)
-    if (~thoughts.forced[:, :-1] & (thoughts.thinking[:, :-1] != thoughts.thinking[:, 1:])).any():
+    of = _Thoughts(wide["problem"].nunique(), **arrays)
+    if (~of.forced[:, :-1] & (of.thinking[:, :-1] != of.thinking[:, 1:])).any():
         return None  # what has ended by itself goes on: these are thoughts of each budget's own
-    last, first = len(budgets) - 1, thoughts.first_right()
-    beyond = thoughts.thinking[:, -1:] - thoughts.thinking
-    lost = thoughts.right[:, :-1] & ~thoughts.right[:, 1:]
+    last = len(budgets) - 1
+    first = np.where(of.right.any(axis=1), of.right.argmax(axis=1), len(budgets))  # where one is right, if any
+    beyond = of.thinking[:, -1:] - of.thinking
+    lost = of.right[:, :-1] & ~of.right[:, 1:]
     return Stopping(
         model=model,
         thoughts=len(first),
@@ -146,11 +140,11 @@ def _stopping(model: str, solution_budget: int | None, answers: pd.DataFrame, vo
         first_right=[float((first == at).mean()) for at in range(len(budgets))],
         wrong_again=[0.0, *map(float, lost.mean(axis=0))],
         tokens_beyond=[_mean(beyond[first == at, at]) for at in range(len(budgets))],
-        escape_ratio=[_mean(thoughts.escaped[thoughts.forced[:, at], at]) for at in range(len(budgets))],
+        escape_ratio=[_mean(of.escaped[of.forced[:, at], at]) for at in range(len(budgets))],
         rules=[
-            thoughts.rule("largest budget", np.full(len(first), last)),
-            thoughts.rule("oracle", np.minimum(first, last)),
-            *(thoughts.agreement(k) for k in range(1, len(budgets) if votes else 1)),
+            of.rule("largest budget", np.full(len(first), last), of.solution),
+            of.rule("oracle", np.minimum(first, last), of.solution),
+            *(of.agreement(k) for k in range(1, len(budgets) if votes else 1)),
         ],
     )
 

@@ -1,4 +1,4 @@
-"""Publishes what `e1 report` knows nothing of: points over the base, what right answers stand on, transcripts, hours.
+"""Publishes what `e1 report` knows nothing of: points over the base, what right answers stand on, a transcript, hours.
 
 Called by `make results RECIPE=experiments/smollm2/recipe.yaml`, after the report, whose JSON gets the field `hours`.
 """
@@ -20,7 +20,6 @@ METHODS = ("separate", "unconstrained")  # which the prose is about; the others 
 OURS = "smollm2-"  # before the name of every model here
 BASE = f"{OURS}base"
 READ = ("base", "e1")  # whose answers are shown
-PROBLEMS, IN_DOCUMENT = 5, 1  # the first; the order is random
 ANSWERS = RESULTS.with_name("smollm2-answers.md")
 AIMED_AT = {
     "12+20": "not lower",
@@ -90,20 +89,17 @@ def computed(answers: dict[str, pd.DataFrame]) -> list[tuple[str, str, str, str]
     return rows
 
 
-def transcripts(answers: dict[str, pd.DataFrame], problems: int) -> str:
-    """The answers of both models to the first problems, at the training budget and without one, as Markdown."""
-    parts = []
-    for problem in range(problems):
-        lines = []
-        for model, every in answers.items():
-            ours = every[every["problem"] == problem]
-            at_budget = ours[(ours["method"] == "separate") & (ours["thinking_budget"] == TRAINED_AT)]
-            for name, rows in (("budget", at_budget), ("unlimited", ours[ours["method"] == "unconstrained"])):
-                answer = next(rows.itertuples())
-                lines.append(f"{model}, {name}: {answer.outcome}\n{as_text(answer).strip()}\n")
-        block = "\n".join(lines)
-        parts.append(f"**{answer.prompt}** Expected: {', '.join(answer.answers)}.\n\n```\n{block}```\n")
-    return "\n".join(parts)
+def transcript(answers: dict[str, pd.DataFrame]) -> str:
+    """The answers of both models to the first problem, at the training budget and without one, as Markdown."""
+    lines = []
+    for model, every in answers.items():
+        ours = every[every["problem"] == 0]
+        at_budget = ours[(ours["method"] == "separate") & (ours["thinking_budget"] == TRAINED_AT)]
+        for name, rows in (("budget", at_budget), ("unlimited", ours[ours["method"] == "unconstrained"])):
+            answer = next(rows.itertuples())
+            lines.append(f"{model}, {name}: {answer.outcome}\n{as_text(answer).strip()}\n")
+    block = "\n".join(lines)
+    return f"**{answer.prompt}** Expected: {', '.join(answer.answers)}.\n\n```\n{block}```\n"
 
 
 def main() -> None:
@@ -114,18 +110,16 @@ def main() -> None:
     write_atomically(RESULTS, lambda path: path.write_text(json.dumps(results, indent=1) + "\n"))
     names = dict.fromkeys(row["model"].removeprefix(OURS) for row in results["rows"])
     answers = {name: samples.read(RUN / "evaluation" / name) for name in names}
-    read = {model: answers[model] for model in READ}
     cost = table(("stage", "hours"), [(name, f"{time:.2f}") for name, time in hours.items()])
     header = ("model", "budget", "right answers", "whose box is the thinking's last result")
     sections = {
         "hours": cost + (f"\nKilled {killed} times, which is not counted.\n" if killed else ""),
         "marks": marks(results["differences"]),
         "computed": table(header, computed(answers)),
-        "transcripts": transcripts(read, PROBLEMS),
     }
     for name, text in sections.items():
         replace_section(ANSWERS, name, text)
-    replace_section(DOCUMENT, "transcripts", transcripts(read, IN_DOCUMENT))
+    replace_section(DOCUMENT, "transcript", transcript({model: answers[model] for model in READ}))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ from e1_trl.report.page import chosen
 from e1_trl.report.rows import Row
 from e1_trl.report.tables import accuracies
 
-
 PACKED = ("items", "steps")
 
 
