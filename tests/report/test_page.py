@@ -60,9 +60,25 @@ class Read(HTMLParser):
             self.tables[-1][-1][-1] += data
 
 
+def trained(folder: Path, parts: bool = True) -> Path:
+    """What a training of 30 steps leaves, of which every tenth logged its rollouts."""
+    (folder / "completions").mkdir(parents=True)
+    history = [{"step": i, "loss": 0.1, "reward": i / 30} for i in range(1, 31)]
+    (folder / "trainer_state.json").write_text(json.dumps({"log_history": history, "global_step": 30}))
+    made = {"commit": "abc", "date": "2026-01-01", "machine": "m", "seeds": [1]}
+    (folder / "provenance.json").write_text(json.dumps(made))
+    for step in (1, 11, 21):
+        rows = {"step": step, "prompt": [f"Q{step}", f"R{step}"], "thinking_end": "forced", "thinking_tokens": 8}
+        rows |= {"solution_tokens": 2, "solution_truncated": [False, True], "advantage": [1.0, -1.0]}
+        rows |= {"parts": [["think", "</think>", "<b>so</b>"]] * 2} if parts else {}
+        pd.DataFrame(rows).to_parquet(folder / "completions" / f"completions_{step:05d}.parquet")
+    return folder
+
+
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return report(tmp_path_factory.mktemp("page"))
+    folder = tmp_path_factory.mktemp("page")
+    return report(folder, "--training", str(trained(folder / "run")))
 
 
 def data_of(file: Path) -> dict[str, Any]:
@@ -206,37 +222,22 @@ def test_names_are_text(tmp_path: Path) -> None:
     assert len(read.scripts) == 2 and read.tables[-1]
 
 
-def trained(folder: Path, parts: bool = True) -> Path:
-    """What a training of 30 steps leaves, of which every tenth logged its rollouts."""
-    (folder / "completions").mkdir(parents=True)
-    history = [{"step": i, "loss": 0.1, "reward": i / 30} for i in range(1, 31)]
-    (folder / "trainer_state.json").write_text(json.dumps({"log_history": history, "global_step": 30}))
-    made = {"commit": "abc", "date": "2026-01-01", "machine": "m", "seeds": [1]}
-    (folder / "provenance.json").write_text(json.dumps(made))
-    for step in (1, 11, 21):
-        rows = {"step": step, "prompt": [f"Q{step}", f"R{step}"], "thinking_end": "forced", "thinking_tokens": 8}
-        rows |= {"solution_tokens": 2, "solution_truncated": [False, True], "advantage": [1.0, -1.0]}
-        rows |= {"parts": [["think", "</think>", "<b>so</b>"]] * 2} if parts else {}
-        pd.DataFrame(rows).to_parquet(folder / "completions" / f"completions_{step:05d}.parquet")
-    return folder
-
-
-def test_the_training_is_on_the_page_with_its_rollouts(tmp_path: Path) -> None:
-    file = report(tmp_path, "--training", str(trained(tmp_path / "run")))
-    assert 'aria-label="How the training went"' in file.read_text()
-    assert file.with_name("training.png").exists() and file.with_name("training.json").exists()
-    steps = data_of(file)["steps"]
+def test_the_training_is_on_the_page_with_its_rollouts(usual: Path) -> None:
+    assert 'aria-label="How the training went"' in usual.read_text()
+    assert usual.with_name("training.png").exists() and usual.with_name("training.json").exists()
+    steps = data_of(usual)["steps"]
     assert [each["step"] for each in steps] == [1, 11, 21]
     first, second = steps[1]["rollouts"]
     assert (first["prompt"], first["close"], first["solution"]) == ("Q11", "</think>", "<b>so</b>")
     assert second["facts"] == "thinking forced after 8 tokens, solution of 2 and cut, advantage -1.00"
 
 
-def test_of_long_rollouts_each_step_has_as_many_as_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = trained(tmp_path / "run")
-    whole = json.loads(Read(report(tmp_path / "whole", "--training", str(run)).read_text()).scripts[0])["steps"]
+def test_of_long_rollouts_each_step_has_as_many_as_fit(
+    usual: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = json.loads(Read(usual.read_text()).scripts[0])["steps"]
     monkeypatch.setattr(page, "ROLLOUT_BYTES", 3 * (min(map(len, whole)) - 1))
-    steps = data_of(report(tmp_path / "less", "--training", str(run)))["steps"]
+    steps = data_of(report(tmp_path, "--training", str(usual.parent / "run")))["steps"]
     assert [(each["step"], len(each["rollouts"])) for each in steps] == [(1, 1), (11, 1), (21, 1)]
 
 
