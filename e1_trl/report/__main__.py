@@ -34,7 +34,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--page_problems", type=int, default=200, help="problems shown whole on the page, at most; 0: no page"
     )
-    parser.add_argument("--training", type=Path, help="output_dir of the run that made a model: its curve, too")
+    parser.add_argument("--training", type=Path, help="output_dir of a run, to show and write its curve")
     arguments = parser.parse_args(argv)
     if (arguments.document is None) != (arguments.section is None):
         parser.error("--document and --section go together")

@@ -82,7 +82,6 @@ try {
   at("problem-title").textContent = error.message;
   throw error;
 }
-const samples = data.items.some((item) => item.sample);
 const NO_METHOD = "unconstrained";
 const methods = [...new Set(data.cells.map((cell) => cell.method))].filter((name) => name !== NO_METHOD);
 if (!methods.length && data.cells.length) methods.push(NO_METHOD);
@@ -120,7 +119,7 @@ function option(select, text, key) {
   element.value = key;
 }
 function title(item) {
-  return `${item.problem}${samples ? `/${item.sample}` : ""}`;
+  return `${item.problem}${data.samples ? `/${item.sample}` : ""}`;
 }
 
 function drawGrid() {
@@ -254,14 +253,14 @@ function drawAnswer(model, own) {
   const solution = make("pre", panel, undefined, "solution");
   solution.tabIndex = 0;
   solution.setAttribute("aria-label", `Solution of ${model}`);
-  writeClipped(solution, answer.solution);
+  writeClipped(solution, own.solutions[answer.solution]);
   const stopped = thought.querySelector(".close, .beyond");
   if (stopped) thought.scrollTop = stopped.offsetTop - thought.clientHeight / 2;
 }
 
 function address() {
   const item = data.items[place.item];
-  const parts = { p: item.problem, s: samples ? item.sample : "", b: data.cells[place.cell].budget,
+  const parts = { p: item.problem, s: data.samples ? item.sample : "", b: data.cells[place.cell].budget,
     by: place.method === methods[0] ? "" : place.method, m: place.model, f: place.filter === "all" ? "" : place.filter };
   return "#" + Object.entries(parts).filter(([, text]) => text !== "").map(([key, text]) =>
     `${key}=${encodeURIComponent(text).replaceAll("%2B", "+")}`).join("&");
@@ -328,7 +327,7 @@ if (data.items.length) {
     });
   }
   const given = data.items.flatMap((item) => item.models.flatMap((own) => own.answers.map((answer) => answer?.became)));
-  at("legend").textContent = [...new Set(given)].filter((name) => name).map((name) => `${symbol(name)} ${words(name)}`).join("  ");
+  at("legend").textContent = [...new Set(["correct", "wrong", ...given])].filter((name) => name).map((name) => `${symbol(name)} ${words(name)}`).join("  ");
   at("budget").addEventListener("input", () => {
     place.cell = columns()[at("budget").value].index;
     show(false);

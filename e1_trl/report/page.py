@@ -68,6 +68,7 @@ def make(
     shown = answers[answers["model"].isin(models[:MODELS])]
     places = chosen(shown.assign(became=became(shown)), problems)
     data = _data([each for each in texts if each[0] in models[:MODELS]], places)
+    data["samples"] = bool((shown["sample"] > 0).any())
     data["steps"] = [] if training is None else _steps(training)
     script = (TEMPLATES / "page.js").read_text()
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
@@ -129,7 +130,7 @@ def _data(evaluations: Sequence[tuple[str, Path]], places: Sequence[Place]) -> d
     tables = [samples.read(folder, columns, where).assign(model=name) for name, folder in evaluations]
     answers = pd.concat(tables).merge(pd.DataFrame(places, columns=PLACE))
     answers = answers.assign(became=became(answers), budget=[samples.budget_of(row) for _, row in answers.iterrows()])
-    models = [name for name, _ in evaluations]
+    models = list(dict.fromkeys(name for name, _ in evaluations))
     cells = list(dict.fromkeys(zip(answers["method"], answers["budget"], strict=True)))
     groups, items, left = answers.groupby(PLACE), dict[Place, str](), TEXT_BYTES
     for place in places:
@@ -158,6 +159,7 @@ def _answers(answers: pd.DataFrame, cells: Sequence[Cell], questions: Sequence[s
     """One model's answers to a problem: its longest thought once, and of each answer where that was cut."""
     rows = {(row.method, row.budget): row for row in answers.itertuples()}
     thought = max((row.thinking for row in rows.values() if row.method in SHARED), key=len, default="")
+    solutions = list(dict.fromkeys(row.solution for row in rows.values()))
 
     def answer(row: Any) -> dict[str, Any]:
         whole = row.thinking.rstrip("\ufffd")  # where the cut goes through a character
@@ -167,7 +169,7 @@ def _answers(answers: pd.DataFrame, cells: Sequence[Cell], questions: Sequence[s
             "length": _units(whole if thought.startswith(whole) else row.thinking),
             "close": row.close,
             "question": questions.index(row.prompt),
-            "solution": _clipped(row.solution),
+            "solution": solutions.index(row.solution),
             "end": row.thinking_end,
             "cut": bool(row.truncated),
             "closes_again": bool(row.closes_again),
@@ -178,6 +180,7 @@ def _answers(answers: pd.DataFrame, cells: Sequence[Cell], questions: Sequence[s
 
     return {
         "thought": _clipped(thought),
+        "solutions": [_clipped(text) for text in solutions],
         "answers": [answer(rows[cell]) if cell in rows else None for cell in cells],
     }
 
@@ -199,13 +202,14 @@ def _packed(content: Any) -> str:
 
 
 def _steps(training: TrainingLog) -> list[str]:
-    """Rollouts of a training: of each step as many as fit."""
+    """Rollouts of a training: of each step as many as fit, and no step of which none does."""
     found, packed = training.rollouts(STEPS, ROLLOUTS), []
+    most = ROLLOUT_BYTES // max(1, len(found))
     for step, kept in found:
         shown = [{name: each[:CHARACTERS] for name, each in rollout.items()} for rollout in kept]
-        while len(text := _packed({"step": step, "rollouts": shown})) > ROLLOUT_BYTES // len(found):
-            shown.pop()
-        packed.append(text)
+        while len(text := _packed({"step": step, "rollouts": shown})) > most:
+            shown = shown[: len(shown) * most // len(text)]
+        packed += [text] if shown else []
     return packed
 
 

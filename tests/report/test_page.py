@@ -121,7 +121,8 @@ def test_a_thought_is_there_once_and_each_answer_says_where_it_was_cut(usual: Pa
         assert (answer["own"], answer["close"], answer["end"]) == (None, "</think>", "forced")
     assert base["answers"][at["unconstrained", "unlimited"]]["length"] == base["thought"][1]
     assert base["answers"][at["s1", "16+8"]]["own"] == thought(4) + "Wait " + thought(6)
-    assert [answer["solution"] for answer in base["answers"][1:3]] == [["so", 2], ["\\boxed{1}", 9]]
+    assert base["solutions"] == [["so", 2], ["\\boxed{1}", 9]]
+    assert [answer["solution"] for answer in base["answers"]] == [0, 0, 1, 1, 0]
     assert [answer["became"] for answer in base["answers"]] == ["wrong", "wrong", "correct", "correct", "wrong"]
     assert data["items"][2]["models"][0]["answers"][at["separate", "8+8"]]["closes_again"]
 
@@ -130,7 +131,7 @@ def test_long_texts_are_cut_and_say_so(tmp_path: Path) -> None:
     file = report(tmp_path, texts=HOSTILE[2:4])
     assert file.stat().st_size < 400_000
     for own, item in zip(HOSTILE[2:4], data_of(file)["items"], strict=False):
-        shown, length = item["models"][0]["answers"][0]["solution"]
+        shown, length = item["models"][0]["solutions"][0]
         assert length == len(own) and own.startswith(shown) and len(shown) == page.CHARACTERS
 
 
@@ -191,6 +192,17 @@ def test_two_models_are_side_by_side_and_of_others_there_are_numbers(tmp_path: P
     data = data_of(file)
     assert data["models"] == ["a", "b"] and len(data["items"][0]["models"]) == 2
     assert {row[0] for row in Read(file.read_text()).tables[1]} == {"a", "b", "c"}
+
+
+def test_a_model_in_two_folders_is_one_model(tmp_path: Path) -> None:
+    table = evaluated("m", (6, 12))
+    for name in ("separate", "s1"):
+        (tmp_path / name).mkdir()
+        samples.write(table[table["method"] == name], tmp_path / name)
+    main([str(tmp_path / "separate"), str(tmp_path / "s1"), "--output", str(tmp_path), "--name", "both"])
+    data = data_of(tmp_path / "both.html")
+    assert data["models"] == ["m"] and [len(item["models"]) for item in data["items"]] == [1, 1]
+    assert all(None not in item["models"][0]["answers"] for item in data["items"])
 
 
 def test_each_sample_is_a_thought_of_its_own(tmp_path: Path) -> None:
