@@ -36,6 +36,7 @@ SHARED = (REFERENCE, "unconstrained", "truncation")  # methods of whose thoughts
 TEXTS = ["prompt", "thinking", "close", "solution"]
 TEMPLATES = Path(__file__).parent
 MADE = re.compile('<span id="made">.*?</span>')  # commit, date and machine
+BOLD = re.compile(r"^\*\*(.+?)\*\*")  # what a line begins with
 Place = tuple[int, int]  # problem and sample
 Cell = tuple[str, Budget]  # a method at a budget
 
@@ -78,7 +79,7 @@ def make(
         title=document.title(report.rows),
         size=document.size(report.rows),
         provenance=document.made(report),
-        said=[line.replace("**", "").removeprefix("- ") for line in (document.INTRODUCTION, *left_out, *said)],
+        said=[BOLD.sub(r"\1", line).removeprefix("- ") for line in (document.INTRODUCTION, *left_out, *said)],
         command=command,
         selection=_selection(len(data["items"]), shown, models),
         curves={document.PICTURES[name]: pictures.as_svg(each) for name, each in document.curves(report).items()},
@@ -103,9 +104,8 @@ def write(page: str, file: Path) -> list[Path]:
     if not page:
         file.unlink(missing_ok=True)
         return []
-    if file.exists() and MADE.sub("", file.read_text(encoding="utf-8")) == MADE.sub("", page):
-        return [file]
-    write_atomically(file, lambda path: path.write_text(page, encoding="utf-8"))
+    if not file.exists() or MADE.sub("", file.read_text(encoding="utf-8")) != MADE.sub("", page):
+        write_atomically(file, lambda path: path.write_text(page, encoding="utf-8"))
     return [file]
 
 

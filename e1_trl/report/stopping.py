@@ -105,11 +105,12 @@ def stopping(table: pd.DataFrame, votes: bool) -> list[Stopping]:
     """
     separate = table[(table["method"] == REFERENCE) & table["thinking_budget"].notna()]
     groups = separate.groupby(["model", "solution_budget"], sort=False, dropna=False)
-    found = (_stopping(str(model), None if pd.isna(s) else int(s), own, votes) for (model, s), own in groups)
+    found = (_stopping(own, votes) for _, own in groups)
     return [each for each in found if each is not None]
 
 
-def _stopping(model: str, solution_budget: int | None, answers: pd.DataFrame, votes: bool) -> Stopping | None:
+def _stopping(answers: pd.DataFrame, votes: bool) -> Stopping | None:
+    model, solution_budget = answers.iloc[0][["model", "solution_budget"]]
     right = answers["outcome"] == Outcome.CORRECT
     columns = {
         "right": right,
@@ -136,7 +137,7 @@ def _stopping(model: str, solution_budget: int | None, answers: pd.DataFrame, vo
     return Stopping(
         model=model,
         thoughts=len(first),
-        budgets=[str(Budget(budget, solution_budget)) for budget in budgets],
+        budgets=[str(Budget(budget, None if pd.isna(solution_budget) else int(solution_budget))) for budget in budgets],
         first_right=[float((first == at).mean()) for at in range(len(budgets))],
         wrong_again=[0.0, *map(float, lost.mean(axis=0))],
         tokens_beyond=[_mean(beyond[first == at, at]) for at in range(len(budgets))],

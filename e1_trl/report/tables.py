@@ -71,6 +71,10 @@ def _points(value: float) -> str:
     return f"{100 * value:+.1f}"
 
 
+def _tokens(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
+
+
 def _interval(of: Any, text: Callable[[float], str] = _share) -> str:
     return f"{text(of.ci_low)} – {text(of.ci_high)}"
 
@@ -82,10 +86,10 @@ def accuracies(rows: Sequence[Row]) -> Table:
         ("budget", lambda row: f"{row.budget}{f', {row.response_limit} at most' if row.response_limit else ''}"),
         ("accuracy", lambda row: _share(row.accuracy)),
         ("95% interval", _interval),
-        ("tokens", lambda row: f"{row.mean_tokens:.1f}"),
-        ("thinking", lambda row: f"{row.mean_thinking_tokens:.1f}"),
-        ("solution", lambda row: f"{row.mean_solution_tokens:.1f}"),
-        ("forced tokens", lambda row: f"{row.mean_forced_tokens:.1f}"),
+        ("tokens", lambda row: _tokens(row.mean_tokens)),
+        ("thinking", lambda row: _tokens(row.mean_thinking_tokens)),
+        ("solution", lambda row: _tokens(row.mean_solution_tokens)),
+        ("forced tokens", lambda row: _tokens(row.mean_forced_tokens)),
         ("forced", lambda row: f"{row.forced_ratio:.0%}"),
         ("cut off", lambda row: f"{row.truncated_ratio:.0%}"),
     ]
@@ -117,11 +121,8 @@ def outcomes(rows: Sequence[Row]) -> Table:
 def several_samples(rows: Sequence[Row], text: str) -> Table:
     """pass@k and maj@k; of programs there is no maj@k."""
     ks = sorted({k for row in rows for k in row.pass_at_k if k != "1"}, key=int)
-
-    def pass_at(k: str) -> Column:
-        return f"pass@{k}", lambda row: _share(row.pass_at_k.get(k))
-
-    columns = [*NAMED, ("k", lambda row: str(row.samples)), *map(pass_at, ks)]
+    pass_at = [(f"pass@{k}", lambda row, k=k: _share(row.pass_at_k.get(k))) for k in ks]
+    columns = [*NAMED, ("k", lambda row: str(row.samples)), *pass_at]
     if all(row.maj_at_k is not None for row in rows):
         columns.append(("maj@k", lambda row: _share(row.maj_at_k)))
     return _table("Several samples", text, rows, columns)
@@ -133,8 +134,8 @@ def paired(found: Sequence[Difference], title: str = "", text: str = "") -> Tabl
         ("of", lambda each: f"{each.model}, {each.method}"),
         ("minus", lambda each: f"{each.minus_model}, {each.minus_method}"),
         ("budget", lambda each: str(each.budget)),
-        ("tokens", lambda each: f"{each.mean_tokens:.1f}"),
-        ("minus", lambda each: f"{each.minus_mean_tokens:.1f}"),
+        ("tokens", lambda each: _tokens(each.mean_tokens)),
+        ("minus", lambda each: _tokens(each.minus_mean_tokens)),
         ("difference", lambda each: _points(each.difference)),
         ("95% interval", lambda each: _interval(each, _points)),
     ]
@@ -159,15 +160,7 @@ def areas(found: Sequence[Line]) -> Table:
 def needs(found: Sequence[Stopping]) -> Table:
     """How much thinking answers needed, a row a budget."""
     rows = [
-        [
-            each.model,
-            str(each.thoughts),
-            budget,
-            _share(first),
-            "" if beyond is None else f"{beyond:.1f}",
-            _share(again),
-            _share(escape),
-        ]
+        [each.model, str(each.thoughts), budget, _share(first), _tokens(beyond), _share(again), _share(escape)]
         for each in found
         for budget, first, beyond, again, escape in zip(
             each.budgets, each.first_right, each.tokens_beyond, each.wrong_again, each.escape_ratio, strict=True
@@ -185,8 +178,8 @@ def rules(found: Sequence[Stopping]) -> Table:
         ("rule", lambda pair: pair[1].name),
         ("accuracy", lambda pair: _share(pair[1].accuracy)),
         ("95% interval", lambda pair: _interval(pair[1])),
-        ("tokens", lambda pair: f"{pair[1].mean_tokens:.1f}"),
-        ("thinking", lambda pair: f"{pair[1].mean_thinking_tokens:.1f}"),
+        ("tokens", lambda pair: _tokens(pair[1].mean_tokens)),
+        ("thinking", lambda pair: _tokens(pair[1].mean_thinking_tokens)),
     ]
     return _table(
         "Rules that stop each thought", RULES, [(each, rule) for each in found for rule in each.rules], columns

@@ -4,14 +4,17 @@ import json
 import re
 import zlib
 from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import sha256
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from fabricated import cell
+from fabricated import CONDITIONS, cell
 from pages import HOSTILE, SOLVED, evaluated, report, thought
 
 from e1_trl.report import page, samples
@@ -60,7 +63,7 @@ class Read(HTMLParser):
             self.tables[-1][-1][-1] += data
 
 
-def trained(folder: Path, parts: bool = True) -> Path:
+def trained(folder: Path, parts: Sequence[str] = ("think", "</think>", "<b>so</b>")) -> Path:
     """What a training of 30 steps leaves, of which every tenth logged its rollouts."""
     (folder / "completions").mkdir(parents=True)
     history = [{"step": i, "loss": 0.1, "reward": i / 30} for i in range(1, 31)]
@@ -70,7 +73,7 @@ def trained(folder: Path, parts: bool = True) -> Path:
     for step in (1, 11, 21):
         rows = {"step": step, "prompt": [f"Q{step}", f"R{step}"], "thinking_end": "forced", "thinking_tokens": 8}
         rows |= {"solution_tokens": 2, "solution_truncated": [False, True], "advantage": [1.0, -1.0]}
-        rows |= {"parts": [["think", "</think>", "<b>so</b>"]] * 2} if parts else {}
+        rows |= {"parts": [list(parts)] * 2} if parts else {}
         pd.DataFrame(rows).to_parquet(folder / "completions" / f"completions_{step:05d}.parquet")
     return folder
 
@@ -127,12 +130,32 @@ def test_a_thought_is_there_once_and_each_answer_says_where_it_was_cut(usual: Pa
     assert data["items"][2]["models"][0]["answers"][at["separate", "8+8"]]["closes_again"]
 
 
+def test_an_answer_says_what_it_was_asked_and_how_it_ended(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    table = evaluated("m", (6, 12)).assign(problem_id=["AIME 1", None] * 5)
+    waited, cut = table["method"] == "s1", table["thinking_budget"].eq(8).fillna(False)
+    table = table.assign(prompt=table["prompt"].mask(waited, "Wait: which?"), truncated=cut)
+    table = table.assign(conditions=replace(CONDITIONS, forced_text="**Final**").as_text())
+    samples.write(table.assign(outcome=table["outcome"].mask(cut, "unboxed")), tmp_path / "m")
+    main([str(tmp_path / "m")])
+    first, second = data_of(tmp_path / "m" / "report.html")["items"]
+    assert (first["id"], first["accepted"], second["id"]) == ("AIME 1", ["0"], None)
+    assert first["questions"] == [["Which is 0?", 11], ["Wait: which?", 12]]
+    answers = first["models"][0]["answers"]
+    assert [answer["question"] for answer in answers] == [0, 0, 0, 0, 1]
+    assert [answer["cut"] for answer in answers] == [True, False, False, False, False]
+    assert [answer["became"] for answer in answers] == ["censored", *["correct"] * 4]
+    assert '"**Final**"' in unescape((tmp_path / "m" / "report.html").read_text())
+
+
 def test_long_texts_are_cut_and_say_so(tmp_path: Path) -> None:
-    file = report(tmp_path, texts=HOSTILE[2:4])
+    run = trained(tmp_path / "run", parts=("", "", HOSTILE[2]))
+    file = report(tmp_path, "--training", str(run), texts=HOSTILE[2:4])
     assert file.stat().st_size < 400_000
     for own, item in zip(HOSTILE[2:4], data_of(file)["items"], strict=False):
         shown, length = item["models"][0]["solutions"][0]
         assert length == len(own) and own.startswith(shown) and len(shown) == page.CHARACTERS
+    assert data_of(file)["steps"][0]["rollouts"][0]["solution"] == HOSTILE[2][: page.CHARACTERS]
 
 
 def test_few_problems_are_chosen_from_all_patterns_of_outcomes() -> None:
@@ -249,12 +272,14 @@ def test_of_long_rollouts_each_step_has_as_many_as_fit(
 ) -> None:
     whole = json.loads(Read(usual.read_text()).scripts[0])["steps"]
     monkeypatch.setattr(page, "ROLLOUT_BYTES", 3 * (min(map(len, whole)) - 1))
-    steps = data_of(report(tmp_path, "--training", str(usual.parent / "run")))["steps"]
+    file = report(tmp_path, "--training", str(usual.parent / "run"), "--name", "long")
+    assert tmp_path.joinpath("long-training.png").exists() and tmp_path.joinpath("long-training.json").exists()
+    steps = data_of(file.with_name("long.html"))["steps"]
     assert [(each["step"], len(each["rollouts"])) for each in steps] == [(1, 1), (11, 1), (21, 1)]
 
 
 def test_rollouts_of_another_version_are_refused_in_one_line(tmp_path: Path) -> None:
-    run = trained(tmp_path / "run", parts=False)
+    run = trained(tmp_path / "run", parts=())
     with pytest.raises(
         SystemExit, match=r"e1 report: .*completions_00001.parquet has no column parts: another version"
     ):

@@ -83,7 +83,7 @@ def opened(browser: "playwright.Browser") -> Iterator[Open]:
 
 
 def settled(page: "playwright.Page") -> None:
-    """Texts are unpacked beside the script."""
+    """What was asked for is drawn."""
     page.wait_for_selector("#models section")
     page.wait_for_timeout(50)
 
