@@ -231,6 +231,14 @@ def train(nano_data: Path, tmp_path: Path) -> Train:
     return run
 
 
+# A script under Gloo ends without Python's own end, which aborts where a thread still lets go of a gathered weight.
+ENDS = """
+import os, sys
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
 def outside_a_group() -> dict[str, str]:
     """The environment, without what an engine in this process has set for processes of its own group."""
     group = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}

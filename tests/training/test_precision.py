@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import BASE, NANO, ROOT
+from conftest import BASE, ENDS, NANO, ROOT
 from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 from safetensors.torch import load_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -67,6 +67,7 @@ def train(folder, steps, resumed=None):
 train(output / "begun", 1)
 train(output / "resumed", 2, output / "begun" / "checkpoint-1")
 """
+    + ENDS
 )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import BASE, ROOT, outside_a_group
+from conftest import BASE, ENDS, ROOT, outside_a_group
 from datasets import Dataset
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, Qwen2Config
@@ -260,7 +260,7 @@ for packed in (False, True):
 
 @pytest.mark.distributed
 def test_gradients_are_those_of_the_padded_on_two_processes(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(UNDER_ZERO)
+    (tmp_path / "script.py").write_text(UNDER_ZERO + ENDS)
     done = subprocess.run(
         [
             sys.executable,
