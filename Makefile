@@ -157,7 +157,7 @@ test: install  ## the tests to wait for, engines included: under ten minutes on 
 	$(ALL_CORES) and not slow"
 	$(ENGINES) and not slow"
 
-test-all: install  ## all other tests, the slow ones: twenty minutes
+test-all: install  ## all other tests, the slow ones: ten to twenty minutes
 	$(ALL_CORES) and slow"
 	$(ENGINES) and slow"
 	$(PY) -m pytest -m alone
