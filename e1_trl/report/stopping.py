@@ -12,10 +12,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from e1_trl.answers.grade import Outcome
-from e1_trl.budget import Budget
 from e1_trl.report import statistics
 from e1_trl.report.rows import REFERENCE
-from e1_trl.report.samples import texts
+from e1_trl.report.samples import budget_of, texts
 from e1_trl.rollout import ThinkingEnd
 
 PLACE = ["problem", "sample"]
@@ -110,7 +109,6 @@ def stopping(table: pd.DataFrame, votes: bool) -> list[Stopping]:
 
 
 def _stopping(answers: pd.DataFrame, votes: bool) -> Stopping | None:
-    model, solution_budget = answers.iloc[0][["model", "solution_budget"]]
     right = answers["outcome"] == Outcome.CORRECT
     columns = {
         "right": right,
@@ -120,11 +118,11 @@ def _stopping(answers: pd.DataFrame, votes: bool) -> Stopping | None:
         "solution": answers["solution_tokens"],
         "answer": ("=" + pd.Series(texts(answers["value"]), index=answers.index, dtype=object)).mask(right, ""),
     }
-    own = answers[[*PLACE, "thinking_budget"]].assign(**columns)
+    own = answers[[*PLACE, "thinking_budget", "solution_budget"]].assign(**columns)
     at_all = own.groupby(PLACE)["thinking_budget"].transform("count") == own["thinking_budget"].nunique()
     wide = own[at_all].sort_values([*PLACE, "thinking_budget"])
-    budgets = sorted(int(budget) for budget in own["thinking_budget"].unique())
-    if len(budgets) < 2 or wide.empty:
+    budgets = [str(budget_of(row)) for _, row in wide.drop_duplicates("thinking_budget").iterrows()]
+    if len(budgets) < 2:
         return None
     arrays: dict[str, Any] = {name: wide[name].to_numpy().reshape(-1, len(budgets)) for name in columns}
     of = _Thoughts(wide["problem"].nunique(), **arrays)
@@ -135,9 +133,9 @@ def _stopping(answers: pd.DataFrame, votes: bool) -> Stopping | None:
     beyond = of.thinking[:, -1:] - of.thinking
     lost = of.right[:, :-1] & ~of.right[:, 1:]
     return Stopping(
-        model=model,
+        model=answers["model"].iloc[0],
         thoughts=len(first),
-        budgets=[str(Budget(budget, None if pd.isna(solution_budget) else int(solution_budget))) for budget in budgets],
+        budgets=budgets,
         first_right=[float((first == at).mean()) for at in range(len(budgets))],
         wrong_again=[0.0, *map(float, lost.mean(axis=0))],
         tokens_beyond=[_mean(beyond[first == at, at]) for at in range(len(budgets))],
