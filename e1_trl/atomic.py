@@ -8,8 +8,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from e1_trl.errors import UserError
 
-class StoreError(Exception):
+
+class StoreError(UserError):
     """A result folder cannot be read, used or written to; one line that says why."""
 
 

@@ -7,6 +7,8 @@ a `Close` is a marker with the room that there is for it.
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from e1_trl.errors import UserError
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
@@ -18,7 +20,7 @@ def _parse_tokens(text: str, budget: str) -> int | None:
     if text == UNLIMITED:
         return None
     if not text.isdecimal():
-        raise ValueError(f"budget {budget!r}: {text!r} is neither a number of tokens nor {UNLIMITED!r}")
+        raise UserError(f"budget {budget!r}: {text!r} is neither a number of tokens nor {UNLIMITED!r}")
     return int(text)
 
 
@@ -31,7 +33,7 @@ class Budget:
     count towards none of them.
 
     Raises:
-        ValueError: `thinking` is negative, or `solution` or `total` is not positive.
+        UserError: `thinking` is negative, or `solution` or `total` is not positive.
     """
 
     thinking: int | None
@@ -40,21 +42,21 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.thinking is not None and self.thinking < 0:
-            raise ValueError(f"thinking budget is {self.thinking} tokens; it must be 0 or more, or {UNLIMITED}")
+            raise UserError(f"thinking budget is {self.thinking} tokens; it must be 0 or more, or {UNLIMITED}")
         for name, tokens in (("solution", self.solution), ("total", self.total)):
             if tokens is not None and tokens < 1:
-                raise ValueError(f"{name} budget is {tokens} tokens; it must be 1 or more, or {UNLIMITED}")
+                raise UserError(f"{name} budget is {tokens} tokens; it must be 1 or more, or {UNLIMITED}")
 
     @classmethod
     def parse(cls, text: str) -> "Budget":
         """Read `"1024+1024"`, `"unlimited+1024"`, or `"unlimited"` (both parts).
 
         Raises:
-            ValueError: the text is none of these forms.
+            UserError: the text is none of these forms.
         """
         thinking, plus, solution = text.partition("+")
         if not plus and text != UNLIMITED:
-            raise ValueError(f"budget {text!r} must read '<thinking>+<solution>' in tokens, or {UNLIMITED!r}")
+            raise UserError(f"budget {text!r} must read '<thinking>+<solution>' in tokens, or {UNLIMITED!r}")
         return cls(_parse_tokens(thinking, text), _parse_tokens(solution if plus else thinking, text))
 
     def __str__(self) -> str:
@@ -83,14 +85,14 @@ class Budget:
         too).
 
         Raises:
-            ValueError: prompt, budget and forced close do not fit the context.
+            UserError: prompt, budget and forced close do not fit the context.
         """
         most, after = (self.total, 0) if self.cuts_thinking else (self.thinking, self._after(self.thinking or 0) or 1)
         room = close.context - prompt - (0 if after == 0 and self.thinking is None else close.forced) - after
         if room < (most or 0):
             left = prompt + room - (most or 0)
             remedy = f"set max_prompt_length to {left} or less" if left > 0 else "lower the budget"
-            raise ValueError(
+            raise UserError(
                 f"a prompt of {prompt} tokens with budget {self} and {close.forced} forced tokens does not fit "
                 f"the context of {close.context} tokens: {remedy}"
             )
@@ -131,13 +133,13 @@ class Marker:
         """Tokenize the marker (`</think>` if `None`), and `forced_text` (the marker itself if `None`).
 
         Raises:
-            ValueError: one of the texts has no tokens.
+            UserError: one of the texts has no tokens.
         """
         text = MARKER if text is None else text
         ids = tuple(tokenizer.encode(text, add_special_tokens=False))
         forced_ids = ids if forced_text is None else tuple(tokenizer.encode(forced_text, add_special_tokens=False))
         if not ids or not forced_ids:
-            raise ValueError(f"the marker {text!r} and the forced text {forced_text!r} must have at least one token")
+            raise UserError(f"the marker {text!r} and the forced text {forced_text!r} must have at least one token")
         # A marker of several tokens may be merged with its neighbours in the forced text, so its end is where decoding
         # first shows all of it.
         ends = (n for n in range(1, len(forced_ids) + 1) if text in tokenizer.decode(list(forced_ids[:n])))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from e1_trl.budget import Close, Grace, Marker
+from e1_trl.errors import UserError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -36,7 +37,7 @@ class ClosingArguments:
 
     def __post_init__(self) -> None:
         if not 0 < self.grace < 1 or self.likeliest < 1 or not self.pause:
-            raise ValueError(
+            raise UserError(
                 f"grace {self.grace}, likeliest {self.likeliest}, pause {self.pause!r}: they must be a share between 0 "
                 "and 1, a number of tokens above 0, and a text"
             )

@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from e1_trl.atomic import write_atomically
+from e1_trl.errors import UserError
 
 FILE = "provenance.json"
 NAME = "e1-trl"
@@ -52,11 +53,11 @@ class Provenance:
         """What `write` left in a folder.
 
         Raises:
-            ValueError: it left nothing there.
+            UserError: it left nothing there.
         """
         file = folder / FILE
         if not file.exists():
-            raise ValueError(f"there is no {file}, which a training writes: what made {folder} is not known")
+            raise UserError(f"there is no {file}, which a training writes: what made {folder} is not known")
         record = json.loads(file.read_text())
         return cls(
             commit=record["commit"], date=record["date"], machine=record["machine"], seeds=tuple(record["seeds"])

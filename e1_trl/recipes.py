@@ -5,6 +5,8 @@ from typing import Any, Literal
 
 import yaml
 
+from e1_trl.errors import UserError
+
 Kind = Literal["recipes", "accelerate_configs"]
 
 
@@ -22,13 +24,13 @@ def resource(kind: Kind, name: str) -> Path:
     """The YAML file that `name` means: a file's path, or the name of one that is shipped.
 
     Raises:
-        ValueError: it is neither.
+        UserError: it is neither.
     """
     if Path(name).is_file():
         return Path(name)
     files = shipped(kind)
     if name not in files:
-        raise ValueError(f"{name} is neither a file nor one of our {kind}: {', '.join(files)}")
+        raise UserError(f"{name} is neither a file nor one of our {kind}: {', '.join(files)}")
     return files[name]
 
 
@@ -36,7 +38,7 @@ def fields_of(file: Path) -> dict[str, Any]:
     """The fields of a recipe: its own, over those of the recipe that it names as its `base`.
 
     Raises:
-        ValueError: it is no recipe, or as `base_of` raises it.
+        UserError: it is no recipe, or as `base_of` raises it.
         OSError, yaml.YAMLError: it cannot be read.
     """
     own = {name: value for name, value in _read(file).items() if name != "base"}
@@ -47,7 +49,7 @@ def base_of(file: Path) -> dict[str, Any]:
     """The fields of a recipe's `base`, a file that is named from the recipe's folder on, or a recipe that is shipped.
 
     Raises:
-        ValueError: there is no such recipe, or it has a base itself.
+        UserError: there is no such recipe, or it has a base itself.
         OSError, yaml.YAMLError: one of them cannot be read.
     """
     if (base := _read(file).get("base")) is None:
@@ -55,12 +57,12 @@ def base_of(file: Path) -> dict[str, Any]:
     beside = file.parent / str(base)
     fields = _read(beside if beside.is_file() else resource("recipes", str(base)))
     if further := fields.get("base"):
-        raise ValueError(f"{file}: its base {base} has a base itself, {further}; a recipe has one base at most")
+        raise UserError(f"{file}: its base {base} has a base itself, {further}; a recipe has one base at most")
     return fields
 
 
 def _read(file: Path) -> dict[str, Any]:
     fields = yaml.safe_load(file.read_text())
     if not isinstance(fields, dict):
-        raise ValueError(f"{file} is no recipe, which is a YAML file of lines `field: value`")
+        raise UserError(f"{file} is no recipe, which is a YAML file of lines `field: value`")
     return fields

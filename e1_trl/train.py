@@ -27,6 +27,7 @@ from e1_trl.answers.grade import Grader
 from e1_trl.answers.kinds import INSTRUCTION, make_grader
 from e1_trl.checkpoints import hub
 from e1_trl.checkpoints.origin import Origin
+from e1_trl.errors import UserError
 from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import last_question
 from e1_trl.provenance import FILE as PROVENANCE
@@ -65,10 +66,10 @@ def prepare(
     """Check a recipe, and read all of it but the model.
 
     Raises:
-        ValueError, OSError: one line about what is wrong, where, and what would be right.
+        UserError, OSError: one line about what is wrong, where, and what would be right.
     """
     if not model.model_name_or_path:
-        raise ValueError("the recipe must name a model (model_name_or_path)")
+        raise UserError("the recipe must name a model (model_name_or_path)")
     checkpoint = find_checkpoint(args)
     workers = max(1, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)) // args.world_size))
     grader = make_grader(script_args, workers)
@@ -106,7 +107,7 @@ def find_checkpoint(args: E1Config) -> str | None:
     """The folder to resume from, if the recipe asks for that: one named, or the last of `output_dir`, that is whole.
 
     Raises:
-        ValueError: there is none.
+        UserError: there is none.
     """
     named = str(args.resume_from_checkpoint)  # the parser knows only texts
     if named.lower() in ("none", "false"):
@@ -122,7 +123,7 @@ def find_checkpoint(args: E1Config) -> str | None:
             TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))
             return str(folder)
     where = args.output_dir if is_last else named
-    raise ValueError(f"{where} holds no whole checkpoint (with {TRAINER_STATE_NAME}) to resume from; name another one")
+    raise UserError(f"{where} holds no whole checkpoint (with {TRAINER_STATE_NAME}) to resume from; name another one")
 
 
 def train(recipe: Recipe, written: dict[str, Any]) -> None:

@@ -5,6 +5,8 @@ Imports nothing heavy, so that `--help` stays quick.
 
 from dataclasses import dataclass, field
 
+from e1_trl.errors import UserError
+
 TESTS = 15  # of a problem of programs, in the paper's code
 PROGRAM_PROMPTS = ("acereason", "deepcoder")
 
@@ -14,7 +16,7 @@ class GradingArguments:
     """What answers are, how they are asked for, and how they are checked.
 
     Raises:
-        ValueError: a prompt for programs is unknown, or a number of tests is negative.
+        UserError: a prompt for programs is unknown, or a number of tests is negative.
     """
 
     grader: str = field(
@@ -50,6 +52,6 @@ class GradingArguments:
 
     def __post_init__(self) -> None:
         if self.program_prompt not in PROGRAM_PROMPTS:
-            raise ValueError(f"program_prompt is {self.program_prompt!r}; it must be {' or '.join(PROGRAM_PROMPTS)}")
+            raise UserError(f"program_prompt is {self.program_prompt!r}; it must be {' or '.join(PROGRAM_PROMPTS)}")
         if self.max_tests < 0:
-            raise ValueError(f"max_tests is {self.max_tests}; it must be a number of tests, or 0 for all")
+            raise UserError(f"max_tests is {self.max_tests}; it must be a number of tests, or 0 for all")

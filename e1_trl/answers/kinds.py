@@ -41,6 +41,7 @@ from e1_trl.answers.mathematics.boxes import boxed_answer
 from e1_trl.answers.programs.asking import STARTER, ask_program
 from e1_trl.answers.programs.rows import SOLUTIONS, in_block, read_answer, references
 from e1_trl.answers.programs.suites import Suites
+from e1_trl.errors import UserError
 
 Row = Mapping[str, Any]  # of a dataset
 
@@ -139,7 +140,7 @@ def _program_grader(arguments: GradingArguments, workers: int) -> Grader:
     try:
         isolation = choose()
     except SandboxError as error:
-        raise ValueError(str(error)) from error
+        raise UserError(str(error)) from error
     limits = Limits(cpu=cpu, wall=WALL * cpu + PATIENCE, memory=MEMORY, output=OUTPUT)
     return ProgramGrader(limits, workers, isolation)
 
@@ -180,7 +181,7 @@ def kind_of(grader: str) -> Kind:
     """The kind of answer that a grader of this name is for; a module is imported, from the working directory, too.
 
     Raises:
-        ValueError: there is none.
+        UserError: there is none.
     """
     if grader in KINDS:
         return KINDS[grader]
@@ -189,11 +190,11 @@ def kind_of(grader: str) -> Kind:
     try:
         found = import_module(grader).KIND
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ValueError(
+        raise UserError(
             f"grader is {grader!r}; it must be {' or '.join(KINDS)}, or a module with a KIND of its own ({error})"
         ) from error
     if not isinstance(found, Kind):
-        raise ValueError(f"grader is {grader!r}, whose KIND is no e1_trl.answers.kinds.Kind")
+        raise UserError(f"grader is {grader!r}, whose KIND is no e1_trl.answers.kinds.Kind")
     return found
 
 
@@ -201,6 +202,6 @@ def make_grader(arguments: GradingArguments, workers: int) -> Grader:
     """The grader that the arguments name, which works in so many processes at a time.
 
     Raises:
-        ValueError: this machine allows no sandbox for programs.
+        UserError: this machine allows no sandbox for programs.
     """
     return kind_of(arguments.grader).grader(arguments, workers)

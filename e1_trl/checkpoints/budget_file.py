@@ -10,6 +10,7 @@ from huggingface_hub.errors import EntryNotFoundError, HFValidationError
 
 from e1_trl.atomic import write_atomically
 from e1_trl.budget import Budget, Marker
+from e1_trl.errors import UserError
 
 FILE = "budget.json"
 FORMAT = 1
@@ -91,10 +92,10 @@ class Trained:
             found = cls(content["marker"], content["forced_text"], content["forced_tokens"], budget, curve, efforts)
             kinds = [type(value) for value in (found.marker, found.forced_text, found.forced_tokens)]
             if content["format"] != FORMAT or kinds != [str, str, int]:
-                raise ValueError(f"format {content['format']!r}, not {FORMAT}, or no texts and number of tokens")
+                raise UserError(f"format {content['format']!r}, not {FORMAT}, or no texts and number of tokens")
             _ = found.budgets  # raises where one of them is none
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{file} does not say a model's budgets as e1_trl writes them: {error!r}") from error
+            raise UserError(f"{file} does not say a model's budgets as e1_trl writes them: {error!r}") from error
         return found
 
     @classmethod

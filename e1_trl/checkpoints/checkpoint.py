@@ -9,6 +9,8 @@ from huggingface_hub import snapshot_download
 from transformers.utils import cached_file, extract_commit_hash, has_file
 from transformers.utils.peft_utils import find_adapter_config_file
 
+from e1_trl.errors import UserError
+
 # What an adapter's configuration must say, or leave out, for vLLM to serve it as it was trained.
 PLAIN_LORA = {
     "peft_type": "LORA",
@@ -41,11 +43,11 @@ class Checkpoint:
         """The checkpoint of a folder or Hub id.
 
         Raises:
-            ValueError: a revision of a folder, or an adapter that vLLM cannot serve.
+            UserError: a revision of a folder, or an adapter that vLLM cannot serve.
             OSError: the Hub has no such model or revision, or cannot be reached.
         """
         if Path(name).is_dir() and revision is not None:
-            raise ValueError(f"{name} is a folder, which has no revision {revision!r}; leave it unset")
+            raise UserError(f"{name} is a folder, which has no revision {revision!r}; leave it unset")
         file = find_adapter_config_file(name, revision=revision)
         if file is None:
             return cls(name, revision)
@@ -53,7 +55,7 @@ class Checkpoint:
         other = [key for key, value in PLAIN_LORA.items() if (config.get(key) or value) != value]
         if other or config["base_model_name_or_path"] is None or config["r"] > max(VLLM_LORA_RANKS):
             what = ", ".join(f"{key} = {config.get(key)!r}" for key in [*other, "base_model_name_or_path", "r"])
-            raise ValueError(f"{name}: vLLM serves plain LoRA adapters only ({what}); merge it into its base first")
+            raise UserError(f"{name}: vLLM serves plain LoRA adapters only ({what}); merge it into its base first")
         return cls(config["base_model_name_or_path"], revision, adapter=name, rank=config["r"])
 
     @property

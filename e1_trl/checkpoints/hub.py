@@ -14,6 +14,7 @@ from huggingface_hub.errors import (
 
 from e1_trl.checkpoints.budget_file import FILE as BUDGET
 from e1_trl.checkpoints.model_card import DETAILS, MEASURED, README
+from e1_trl.errors import UserError
 
 ERRORS = (HfHubHTTPError, httpx.HTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled, HFValidationError)
 WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf", ".safetensors.index.json", ".bin.index.json", "adapter_config.json")
@@ -51,7 +52,7 @@ def reserve(name: str, private: bool | None, revision: str | None) -> str:
     `name` is with or without who owns it, and `private` whether only they see it; None: what they have set.
 
     Raises:
-        ValueError: one line: no token, no permission, no Hub, or another model is there.
+        UserError: one line: no token, no permission, no Hub, or another model is there.
     """
     api = HfApi()
     try:
@@ -63,14 +64,14 @@ def reserve(name: str, private: bool | None, revision: str | None) -> str:
             files, missing = api.list_repo_files(repository), True
         weights = [file for file in files if _holds_weights(file)]
         if weights and BUDGET not in files:
-            raise ValueError(
+            raise UserError(
                 f"push_to_hub: {repository} holds another model ({weights[0]}), which would be mixed with this one; "
                 "set hub_model_id to another name"
             )
         if missing and revision is not None:
             api.create_branch(repository, branch=revision, exist_ok=True)
     except ERRORS as error:
-        raise ValueError(f"push_to_hub: nothing can be uploaded to {name} on the Hub: {one_line(error)}") from error
+        raise UserError(f"push_to_hub: nothing can be uploaded to {name} on the Hub: {one_line(error)}") from error
     return repository
 
 
@@ -80,7 +81,7 @@ def push(folder: Path, repository: str, revision: str | None, card_only: bool = 
     The upload also removes what an earlier model left there: numbers, and weights unless `card_only`.
 
     Raises:
-        ValueError: one line: no token, no permission, no Hub.
+        UserError: one line: no token, no permission, no Hub.
     """
     try:
         return str(
@@ -95,23 +96,23 @@ def push(folder: Path, repository: str, revision: str | None, card_only: bool = 
             )
         )
     except Exception as error:  # each of the Hub's ways to upload has errors of its own
-        raise ValueError(f"the upload to {repository} failed: {one_line(error)}") from error
+        raise UserError(f"the upload to {repository} failed: {one_line(error)}") from error
 
 
 def check_weights(folder: Path, repository: str, revision: str | None) -> None:
     """Make sure that a repository holds the weights of a folder, and no others, and may be written to.
 
     Raises:
-        ValueError: it does not, or cannot be asked.
+        UserError: it does not, or cannot be asked.
     """
     try:
         HfApi().auth_check(repository, write=True)
         compared = HfApi().verify_repo_checksums(repository, revision=revision, local_dir=folder)
     except ERRORS as error:
-        raise ValueError(f"the weights in {repository} cannot be compared: {one_line(error)}") from error
+        raise UserError(f"the weights in {repository} cannot be compared: {one_line(error)}") from error
     changed = [each["path"] for each in compared.mismatches]
     if any(map(_holds_weights, [*changed, *compared.missing_paths, *compared.extra_paths])):
-        raise ValueError(
+        raise UserError(
             f"{repository} holds other weights than {folder}, so the card would not be theirs; push these first"
         )
 

@@ -9,6 +9,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from e1_trl.errors import UserError
+
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Read the command line, `sys.argv` if `argv` is None."""
@@ -23,13 +25,13 @@ def merge(adapter: Path, output: Path, name: str | None = None) -> None:
     """Write the merged model, on the CPU and in the base's precision, with its tokenizer and its card.
 
     Raises:
-        ValueError: there is no adapter of e1_trl's making, or the output exists.
+        UserError: there is no adapter of e1_trl's making, or the output exists.
         OSError: the base is not to be found, or the disk is full.
     """
     if not (adapter / "adapter_config.json").is_file():
-        raise ValueError(f"{adapter} holds no adapter (no adapter_config.json); there is nothing to merge")
+        raise UserError(f"{adapter} holds no adapter (no adapter_config.json); there is nothing to merge")
     if output.exists():
-        raise ValueError(f"{output} exists; name a new folder")
+        raise UserError(f"{output} exists; name a new folder")
     # Libraries of seconds: not for reading the command line.
     from peft import PeftConfig, PeftModel
     from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -12,6 +12,7 @@ from huggingface_hub import ModelCard
 from e1_trl.atomic import write_atomically
 from e1_trl.checkpoints.budget_file import find_file
 from e1_trl.checkpoints.checkpoint import Checkpoint
+from e1_trl.errors import UserError
 
 FILE = "e1/origin.json"
 LICENSE = ("license", "license_name", "license_link")
@@ -60,7 +61,7 @@ class Origin:
     def read(cls, folder: Path) -> Self:
         """What `write` left in the folder of a model; a ValueError where it left nothing."""
         if not (folder / FILE).exists():
-            raise ValueError(f"there is no {folder / FILE}, which a training with e1_trl writes")
+            raise UserError(f"there is no {folder / FILE}, which a training with e1_trl writes")
         content = json.loads((folder / FILE).read_text())
         return cls(**{**content, "datasets": tuple(content["datasets"])})
 

@@ -13,6 +13,7 @@ from e1_trl.answers.programs.livecodebench import PAPERS_WINDOW
 from e1_trl.arguments import json_object
 from e1_trl.budget import BudgetArguments
 from e1_trl.closing import ClosingArguments
+from e1_trl.errors import UserError
 from e1_trl.evaluation.methods import METHODS
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import BENCHMARKS
@@ -150,28 +151,28 @@ class EvaluationArguments(ProblemArguments, BudgetArguments, ClosingArguments):
         super().__post_init__()
         ClosingArguments.__post_init__(self)
         if len(self.model) > 1 and (self.output is None or self.name is not None or self.revision is not None):
-            raise ValueError("several models need output, and no name or revision; write MODEL@REVISION")
+            raise UserError("several models need output, and no name or revision; write MODEL@REVISION")
         if len({model.folder for model in self.models}) < len(self.model):
-            raise ValueError(f"two of the models have one name: {' '.join(map(str, self.models))}")
+            raise UserError(f"two of the models have one name: {' '.join(map(str, self.models))}")
         if (self.benchmark is None) == (self.dataset_name is None):
-            raise ValueError("name either a benchmark or a dataset_name")
+            raise UserError("name either a benchmark or a dataset_name")
         if self.benchmark in BENCHMARKS:
             grader, unset = BENCHMARKS[self.benchmark].grader, {each.name: each.default for each in fields(self)}
             for name in ("grader", "program_prompt", "max_tests", "exclude", "dataset_split", "dataset_config"):
                 if getattr(self, name) not in (grader if name == "grader" else unset[name], unset[name]):
-                    raise ValueError(f"{name} is {getattr(self, name)!r}; the benchmark {self.benchmark} has its own")
+                    raise UserError(f"{name} is {getattr(self, name)!r}; the benchmark {self.benchmark} has its own")
         if self.livecodebench != list(PAPERS_WINDOW) and self.benchmark != "livecodebench":
-            raise ValueError("--livecodebench needs --benchmark livecodebench")
+            raise UserError("--livecodebench needs --benchmark livecodebench")
         if len(self.livecodebench) != len(PAPERS_WINDOW):
-            raise ValueError(f"livecodebench is {self.livecodebench}; it must be like {' '.join(PAPERS_WINDOW)}")
+            raise UserError(f"livecodebench is {self.livecodebench}; it must be like {' '.join(PAPERS_WINDOW)}")
         for name in ("samples", "max_problems", "concurrency", "tensor_parallel_size"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+                raise UserError(f"{name} is {getattr(self, name)}; it must be 1 or more")
         if self.base_url is None and not self.request_seeds:
-            raise ValueError("request_seeds is about a server; without base_url, no request has a seed")
+            raise UserError("request_seeds is about a server; without base_url, no request has a seed")
         for name in ("seed", "page_problems"):
             if getattr(self, name) < 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be 0 or more")
+                raise UserError(f"{name} is {getattr(self, name)}; it must be 0 or more")
         for name in ("chat_template_kwargs", "engine_args"):
             json_object(name, getattr(self, name))
 
@@ -210,7 +211,7 @@ def parse(argv: Sequence[str]) -> EvaluationArguments:
     """Read the command line; `--config FILE` stands for the arguments of a YAML file, which later ones override.
 
     Raises:
-        ValueError: the arguments contradict each other, or the file is not a YAML mapping.
+        UserError: the arguments contradict each other, or the file is not a YAML mapping.
         OSError: there is no such file.
         SystemExit: an argument is unknown or missing (argparse says so), or help was asked for.
     """
@@ -224,7 +225,7 @@ def parse(argv: Sequence[str]) -> EvaluationArguments:
     written = [] if known.config is None else read_yaml(known.config)
     words = [*written, *rest]
     if any(word.partition("=")[0] == "--data_parallel_size" for word in words):
-        raise ValueError(
+        raise UserError(
             "data_parallel_size is for a server: `vllm serve MODEL --data-parallel-size N`, and here "
             "--base_url http://localhost:8000/v1"
         )
@@ -235,14 +236,14 @@ def read_yaml(file: Path) -> list[str]:
     """The entries of a YAML mapping as command-line arguments.
 
     Raises:
-        ValueError: it is no mapping.
+        UserError: it is no mapping.
     """
     try:
         entries = yaml.safe_load(file.read_text())
     except yaml.YAMLError as error:
-        raise ValueError(f"{file}: {' '.join(str(error).split())}") from error
+        raise UserError(f"{file}: {' '.join(str(error).split())}") from error
     if not isinstance(entries, dict):
-        raise ValueError(f"{file} must hold a YAML mapping of arguments to values")
+        raise UserError(f"{file} must hold a YAML mapping of arguments to values")
     arguments: list[str] = []
     for name, value in entries.items():
         if value is not None:

@@ -7,6 +7,7 @@ from e1_trl.answers.grade import Outcome
 from e1_trl.atomic import StoreError
 from e1_trl.budget import Close
 from e1_trl.engines.engine import Engine
+from e1_trl.errors import UserError
 from e1_trl.evaluation.forest import Forest, Goal
 from e1_trl.evaluation.grow import grow, is_grown
 from e1_trl.evaluation.prepare import Prepared
@@ -18,7 +19,7 @@ from e1_trl.report import document, page, samples
 StartEngine = Callable[[Close, int], Engine]  # the close, and how many segments are stored
 
 
-class EvaluationError(Exception):
+class EvaluationError(UserError):
     """An evaluation ended before its report; one line that says why, and what is stored."""
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from e1_trl.budget import Budget, Close, Marker
 from e1_trl.closing import GENTLE, Closing
+from e1_trl.errors import UserError
 from e1_trl.rollout import Completion, Rollout, Segment, Stop, ThinkingEnd
 from e1_trl.tree import Coroutine, Kind, Tree
 
@@ -23,7 +24,7 @@ class Cell:
     """One method at one budget: a row of the table. `str` names it, in files too.
 
     Raises:
-        ValueError: the method is unknown.
+        UserError: the method is unknown.
     """
 
     method: str
@@ -31,7 +32,7 @@ class Cell:
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
-            raise ValueError(f"unknown method {self.method!r}; known are {', '.join(METHODS)}")
+            raise UserError(f"unknown method {self.method!r}; known are {', '.join(METHODS)}")
 
     def __str__(self) -> str:
         return f"{self.method} {self.budget}"
@@ -164,7 +165,7 @@ def length_in_prompt(tree: Tree[Cell], question: Question, setting: Setting) -> 
 def mixed(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
     """Thinking by another model, solution by this one (the paper's Table 2)."""
     if question.thinking is None:
-        raise ValueError("mixed needs the thinking of another model")
+        raise UserError("mixed needs the thinking of another model")
     prompt_ids, given = question.prompt_ids, question.thinking
     limit = question.budget.thinking_limit(len(prompt_ids), setting.close)
     whole = len(given.token_ids) <= limit
@@ -216,7 +217,7 @@ class Method:
         """The longest sequence that it makes after a prompt of `longest_prompt` tokens, in tokens.
 
         Raises:
-            ValueError: it does not fit the context.
+            UserError: it does not fit the context.
         """
         close = self.close(setting)
         bound = budget if self.bounded else Budget(None, budget.solution)
@@ -252,11 +253,11 @@ def cells(methods: Sequence[str], budgets: Sequence[Budget]) -> list[Cell]:
     """Every method at every budget that it can keep; without duplicates, in the order given.
 
     Raises:
-        ValueError: a method is unknown, or no method can keep any of the budgets.
+        UserError: a method is unknown, or no method can keep any of the budgets.
     """
     wanted = [Cell(method, budget) for method in methods for budget in budgets]
     kept = [(cell.method, METHODS[cell.method].keeps(cell.budget)) for cell in wanted]
     found = [Cell(method, budget) for method, budget in kept if budget is not None]
     if not found:
-        raise ValueError(f"no method of {', '.join(methods)} applies to any budget of {', '.join(map(str, budgets))}")
+        raise UserError(f"no method of {', '.join(methods)} applies to any budget of {', '.join(map(str, budgets))}")
     return list(dict.fromkeys(found))

@@ -8,6 +8,7 @@ from e1_trl.arguments import json_object
 from e1_trl.budget import Close
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.engines.engine import Engine, SamplingSettings
+from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import EvaluationArguments
 from e1_trl.seeds import NUMPY, seed_of
 
@@ -17,7 +18,7 @@ class Weights:
     """What vLLM loads, and how it samples.
 
     Raises:
-        ValueError: vLLM is not installed, there are too few GPUs, or `engine_args` names what has a field of its own.
+        UserError: vLLM is not installed, there are too few GPUs, or `engine_args` names what has a field of its own.
     """
 
     arguments: EvaluationArguments
@@ -26,12 +27,12 @@ class Weights:
 
     def __post_init__(self) -> None:
         if find_spec("vllm") is None:
-            raise ValueError("vLLM is not installed; pip install 'e1-trl[vllm]' brings it, or name a base_url")
+            raise UserError("vLLM is not installed; pip install 'e1-trl[vllm]' brings it, or name a base_url")
         import torch
 
         needed, found = self.arguments.tensor_parallel_size, torch.cuda.device_count()
         if 0 < found < needed:
-            raise ValueError(f"tensor_parallel_size is {needed}, and there are {found} GPUs")
+            raise UserError(f"tensor_parallel_size is {needed}, and there are {found} GPUs")
         self.options(context=0, seed=0)
 
     def facts(self) -> dict[str, Any]:
@@ -73,7 +74,7 @@ class Weights:
         }
         more = json_object("engine_args", arguments.engine_args)
         if twice := sorted(more.keys() & {*own, "model", "max_num_seqs", "enable_lora"}):
-            raise ValueError(f"engine_args sets {', '.join(twice)}, for which there are fields of their own")
+            raise UserError(f"engine_args sets {', '.join(twice)}, for which there are fields of their own")
         return {**own, **more}
 
 

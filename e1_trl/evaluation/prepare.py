@@ -17,6 +17,7 @@ from e1_trl.checkpoints.budget_file import FILE, Trained
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.closing import Closing, ClosingArguments
 from e1_trl.engines.engine import SamplingSettings
+from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments
 from e1_trl.evaluation.forest import Forest, Goal, Problem
 from e1_trl.evaluation.manifest import Manifest, digest, installed_versions
@@ -61,7 +62,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     """Check all that can be checked without the model: methods, budgets, problems, prompts, marker and context.
 
     Raises:
-        ValueError, OSError, StoreError: one line about what is wrong.
+        UserError, OSError, StoreError: one line about what is wrong.
     """
     arguments = _complete(arguments)
     wanted = cells(arguments.methods, [Budget.parse(text) for text in arguments.budgets])
@@ -98,7 +99,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     goals = [Goal(cell, count, samples) for cell in wanted]
     short = [each for each in problems if not 0 < arguments.max_prompt_length < len(each.prompts[""])]
     if not any(problem.index < count for problem in short):
-        raise ValueError(f"the first {count} prompts are all longer than max_prompt_length")
+        raise UserError(f"the first {count} prompts are all longer than max_prompt_length")
     if long := len(problems) - len(short):
         logger.warning("left out %d of %d prompts: longer than max_prompt_length", long, len(problems))
     forest = Forest(short, goals, setting, arguments.independent, {})
@@ -110,7 +111,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         forest, manifest = replace(forest, thinking=thinking.segments), replace(manifest, thinking_from=thinking.digest)
         name = f"{thinking.model} → {name}"
     elif MIXED in arguments.methods:
-        raise ValueError("the method mixed needs thinking_from, the folder of another model's evaluation")
+        raise UserError("the method mixed needs thinking_from, the folder of another model's evaluation")
     conditions = manifest.conditions(
         problems=len(problems),
         local=arguments.benchmark is None or arguments.local_benchmarks is not None,
@@ -141,7 +142,7 @@ def _check_hint(wanted: Sequence[Cell], grace: Grace) -> None:
         tokens = cell.budget.thinking or 0
         last = int(grace.share * tokens)
         if cell.method == "hint" and tokens and len(grace.hint_ids) >= last:
-            raise ValueError(
+            raise UserError(
                 f"the hint has {len(grace.hint_ids)} tokens, and the last {grace.share:.0%} of a budget of {tokens} "
                 f"has {last}; shorten the hint, or raise grace"
             )
@@ -152,7 +153,7 @@ def _complete(arguments: EvaluationArguments) -> EvaluationArguments:
     model, told = arguments.weights, dict[str, Any]()
     trained = Trained.find(model.path, model.revision)
     if trained is None and not arguments.budgets:
-        raise ValueError(f"budgets is empty, and {model} has no {FILE}; name some, as 512+1024 1024+1024")
+        raise UserError(f"budgets is empty, and {model} has no {FILE}; name some, as 512+1024 1024+1024")
     if trained is not None and arguments.marker is None:
         told["marker"] = trained.marker
         if arguments.forced_text is None:
@@ -172,7 +173,7 @@ def _sampling(arguments: EvaluationArguments) -> tuple[int, SamplingSettings]:
     temperature = usual.temperature if arguments.temperature is None else arguments.temperature
     top_p = usual.top_p if arguments.top_p is None else arguments.top_p
     if temperature == 0 and (arguments.samples or 1) > 1:
-        raise ValueError(f"samples is {arguments.samples}, which are all the same at temperature 0; ask for 1")
+        raise UserError(f"samples is {arguments.samples}, which are all the same at temperature 0; ask for 1")
     samples = arguments.samples or (usual.samples if temperature else 1)
     logger.warning("sampling %d times per problem, temperature %g, top_p %g", samples, temperature, top_p)
     return samples, SamplingSettings(temperature=temperature, top_p=top_p, top_k=arguments.top_k, min_p=arguments.min_p)
@@ -191,7 +192,7 @@ def _load_tokenizer(
     ).get_text_config()
     context = arguments.max_model_length or config.to_dict().get("max_position_embeddings")
     if context is None:
-        raise ValueError(f"the configuration of {checkpoint.model} names no context; set max_model_length, in tokens")
+        raise UserError(f"the configuration of {checkpoint.model} names no context; set max_model_length, in tokens")
     marker = Marker.from_tokenizer(tokenizer, arguments.marker, arguments.forced_text)
     return tokenizer, Setting(
         close=Close(marker, context),

@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 
 from e1_trl.atomic import StoreError
+from e1_trl.errors import UserError
 from e1_trl.evaluation.forest import Goal, Place
 from e1_trl.evaluation.manifest import FILE, Manifest, digest
 from e1_trl.evaluation.methods import MIXED
@@ -31,14 +32,14 @@ class Thinking:
 
         Raises:
             StoreError: there is none.
-            ValueError: it was on other problems or with another tokenizer.
+            UserError: it was on other problems or with another tokenizer.
         """
         table = read(folder, ["model", "method", "problem", "sample", "token_ids", "thinking_tokens", "thinking_end"])
         other = Manifest.read(folder)
         for name in ("dataset", "vocabulary", "marker"):
             theirs, ours = getattr(other, name), getattr(manifest, name)
             if theirs != ours:
-                raise ValueError(f"{folder} has {name} = {theirs!r}, this evaluation {ours!r}; must be equal")
+                raise UserError(f"{folder} has {name} = {theirs!r}, this evaluation {ours!r}; must be equal")
         usable = table[table["method"].isin(["unconstrained", "separate"])]
         if usable.empty:
             raise StoreError(f"{folder} has neither separate nor unconstrained samples, whose thinking mixed could use")

@@ -11,6 +11,7 @@ import math
 import sys
 from collections.abc import Sequence
 
+from e1_trl.errors import UserError
 from e1_trl.plan import cost
 from e1_trl.plan.memory import ENGINE_OVERHEAD, GB, Memory, memory
 from e1_trl.plan.setup import DEFAULTS, ERRORS, Launch
@@ -74,9 +75,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         launch = Launch.read(arguments.recipe, arguments.accelerate_config, arguments.gpus, words)
         if unknown := sorted(launch.given.keys() - launch.recipe_fields.keys() - DEFAULTS.keys()):
-            raise ValueError(f"{unknown[0]} is neither in the recipe nor a field that the plan reads")
+            raise UserError(f"{unknown[0]} is neither in the recipe nor a field that the plan reads")
         if not 0 <= arguments.price < math.inf:
-            raise ValueError(f"--price is {arguments.price}; it must be 0 or more")
+            raise UserError(f"--price is {arguments.price}; it must be 0 or more")
         taken = memory(launch.setup, int(arguments.gpu_memory * GIB))
     except ERRORS as error:
         sys.exit(f"e1 plan: {' '.join(str(error).split())}")

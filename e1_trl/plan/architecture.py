@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from e1_trl.errors import UserError
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -56,14 +58,14 @@ class Architecture:
         """The architecture of a model of the recipes, by its name on the Hub, or of one in a folder.
 
         Raises:
-            ValueError: it is neither, or of another kind.
+            UserError: it is neither, or of another kind.
         """
         if model in KNOWN:
             return KNOWN[model]
         file = Path(model) / "config.json"
         if not file.is_file():
             known = ", ".join(KNOWN)
-            raise ValueError(
+            raise UserError(
                 f"the dimensions of {model} are not known here: name a folder with its config.json, or {known}"
             )
         config = json.loads(file.read_text())
@@ -88,7 +90,7 @@ class Architecture:
 def require(name: str, value: Any, planned: Sequence[Any]) -> None:
     """Raise a `ValueError` that names what cannot be planned for, unless it is one of what can be."""
     if value not in planned:
-        raise ValueError(f"{name} {value} cannot be planned for, only {' and '.join(map(str, planned))}")
+        raise UserError(f"{name} {value} cannot be planned for, only {' and '.join(map(str, planned))}")
 
 
 _1_5B = Architecture(layers=28, hidden=1536, mlp=8960, heads=12, kv_heads=2, vocabulary=151_936)

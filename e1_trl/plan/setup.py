@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from e1_trl.errors import UserError
 from e1_trl.plan.architecture import Architecture, require
 from e1_trl.recipes import fields_of, resource
 from e1_trl.training.budgets import FIELDS, Budgets
@@ -82,19 +83,19 @@ class Setup:
         """The setup of a recipe's fields under an Accelerate configuration's.
 
         Raises:
-            ValueError: what cannot be planned for, by name.
+            UserError: what cannot be planned for, by name.
         """
         fields = {**DEFAULTS, **recipe}
         budgets = Budgets.of(fields)
         completion = budgets.completion_tokens(FORCED)
         if completion is None:
             name = FIELDS[0] if budgets.largest.thinking is None else FIELDS[1]
-            raise ValueError(f"{name} is null: without bound on the tokens there is nothing to plan with")
+            raise UserError(f"{name} is null: without bound on the tokens there is nothing to plan with")
         for name in ("num_generations", "per_device_train_batch_size"):
             if not isinstance(fields[name], int) or fields[name] < 1:
-                raise ValueError(f"{name} is {fields[name]!r}; it must be a number, 1 or more")
+                raise UserError(f"{name} is {fields[name]!r}; it must be a number, 1 or more")
         if "model_name_or_path" not in fields:
-            raise ValueError("the recipe names no model (model_name_or_path)")
+            raise UserError("the recipe names no model (model_name_or_path)")
         deepspeed = accelerate.get("deepspeed_config", {})
         kind = accelerate.get("distributed_type", "NO")
         offload = deepspeed.get("offload_optimizer_device", "none")
@@ -164,11 +165,11 @@ class Launch:
         file = resource("recipes", recipe)
         fields = fields_of(file)
         if len(words) % 2 or any(not word.startswith("--") for word in words[::2]):
-            raise ValueError(f"fields of the recipe are overridden by pairs --FIELD VALUE, not {' '.join(words)}")
+            raise UserError(f"fields of the recipe are overridden by pairs --FIELD VALUE, not {' '.join(words)}")
         pairs = zip(words[::2], words[1::2], strict=True)
         name = accelerate_config or fields.get("accelerate_config")
         if name is None:
-            raise ValueError(f"{recipe} names no accelerate_config: name one")
+            raise UserError(f"{recipe} names no accelerate_config: name one")
         accelerate = yaml.safe_load(resource("accelerate_configs", name).read_text())
         if processes:
             accelerate["num_processes"] = processes

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from e1_trl.errors import UserError
 from e1_trl.plan.memory import GB, memory
 from e1_trl.plan.setup import DEFAULTS, Setup
 
@@ -18,7 +19,7 @@ def verdict(args: Any, model: Any, card: int, skip: bool) -> str:
         skip: whether a training that breaks the rule may start all the same.
 
     Raises:
-        ValueError: it breaks the rule (`Memory.breaks_the_rule`), unless `skip`.
+        UserError: it breaks the rule (`Memory.breaks_the_rule`), unless `skip`.
     """
     fields = {name: getattr(args, name) for name in DEFAULTS if hasattr(args, name)}
     dtype = (args.model_init_kwargs or {}).get("dtype", model.dtype)
@@ -34,7 +35,7 @@ def verdict(args: Any, model: Any, card: int, skip: bool) -> str:
         f"training, of {card / GB:.0f} GB a GPU"
     )
     if taken.breaks_the_rule and not skip:
-        raise ValueError(
+        raise UserError(
             f"{said}: training state ({taken.state / GB:.0f} GB) and vLLM's share ({taken.engine / GB:.0f} GB) exceed "
             f"it; {'; '.join(taken.problems)}; or skip_memory_check: true trains all the same"
         )

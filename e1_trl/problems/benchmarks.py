@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from e1_trl.answers.kinds import PROGRAMS, kind_of
 from e1_trl.answers.programs.livecodebench import PAPERS_WINDOW, Window
+from e1_trl.errors import UserError
 from e1_trl.problems.arguments import ProblemArguments
 
 if TYPE_CHECKING:
@@ -79,12 +80,12 @@ def load_benchmark(
         window: of LiveCodeBench.
 
     Raises:
-        ValueError: the benchmark is unknown, the folder has not exactly one such file, or its rows cannot be used.
+        UserError: the benchmark is unknown, the folder has not exactly one such file, or its rows cannot be used.
     """
     from e1_trl.problems.load import load_problems, load_source
 
     if name not in BENCHMARKS:
-        raise ValueError(f"unknown benchmark {name!r}; known are {', '.join(BENCHMARKS)}, or name a dataset_name")
+        raise UserError(f"unknown benchmark {name!r}; known are {', '.join(BENCHMARKS)}, or name a dataset_name")
     benchmark, folder = BENCHMARKS[name], arguments.local_benchmarks
     place = benchmark.hub_id if folder is None else _file(folder, name)
     # Its own, not those of what is trained on.
@@ -114,7 +115,7 @@ def _file(folder: Path, name: str) -> str:
     )
     if len(files) != 1:
         found = ", ".join(file.name for file in files) or "none"
-        raise ValueError(f"benchmark {name}: {folder} must hold one file {name}*.jsonl or .parquet, it has: {found}")
+        raise UserError(f"benchmark {name}: {folder} must hold one file {name}*.jsonl or .parquet, it has: {found}")
     return str(files[0])
 
 

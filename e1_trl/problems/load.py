@@ -15,6 +15,7 @@ from datasets.exceptions import DatasetGenerationError
 
 from e1_trl.answers.arguments import GradingArguments
 from e1_trl.answers.kinds import KINDS, kind_of
+from e1_trl.errors import UserError
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.prompts import Prompt, compose, last_question
 from e1_trl.problems.selection import exclude, identity, named_in
@@ -50,7 +51,7 @@ def load_source(name: str, split: str, config: str | None = None, files: Sequenc
 
     Raises:
         FileNotFoundError: a local file does not exist.
-        ValueError: there is no such split, no row, or one that cannot be read.
+        UserError: there is no such split, no row, or one that cannot be read.
     """
     suffix = file_suffix(name)
     if suffix and not Path(name).is_file():
@@ -64,7 +65,7 @@ def load_source(name: str, split: str, config: str | None = None, files: Sequenc
     # StopIteration: the file has no byte in it; RuntimeError: the repository has a loading script.
     except (ValueError, DatasetGenerationError, StopIteration, RuntimeError) as error:
         reason = str(error.__cause__ or error) or "no data"
-        raise ValueError(f"{name}, split {split}: {reason}; it must hold at least one row with a problem") from error
+        raise UserError(f"{name}, split {split}: {reason}; it must hold at least one row with a problem") from error
 
 
 def file_suffix(name: str) -> str | None:
@@ -98,7 +99,7 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
         need_answers: whether a row must have an answer, and the source a column for it.
 
     Raises:
-        ValueError: a column is missing, too many rows cannot be used, or what `exclude` names cannot be read.
+        UserError: a column is missing, too many rows cannot be used, or what `exclude` names cannot be read.
         FileNotFoundError: there is no such file.
     """
     excluded = named_in(Path(arguments.exclude)) if arguments.exclude else frozenset()
@@ -123,11 +124,11 @@ def check_unusable(where: str, total: int, unusable: int, faults: Sequence[str],
     """Warn of rows that cannot be used and are left out, naming the first faults.
 
     Raises:
-        ValueError: they are more than this share of all, or all.
+        UserError: they are more than this share of all, or all.
     """
     said = f"{where}: {unusable} of {total} rows cannot be used ({'; '.join(faults)}{'; …' * (unusable > len(faults))})"
     if unusable == total or unusable > share * total:
-        raise ValueError(f"{said}; max_unusable is {share:g}; {wanted}")
+        raise UserError(f"{said}; max_unusable is {share:g}; {wanted}")
     if unusable:
         logger.warning("%s; they are left out", said)
 
@@ -141,7 +142,7 @@ def _columns(source: Dataset, where: str, arguments: ProblemArguments, need_answ
             if column in columns:
                 return column
         missing = repr(named) if named else f"{', '.join(usual[:-1])} or {usual[-1]}"
-        raise ValueError(f"{where}: no column {missing}; the columns are {', '.join(columns)}; name one as {field}")
+        raise UserError(f"{where}: no column {missing}; the columns are {', '.join(columns)}; name one as {field}")
 
     usual = kind_of(arguments.grader).columns
     problem = find("problem_column", arguments.problem_column, PROBLEM_COLUMNS)

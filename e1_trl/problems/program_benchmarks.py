@@ -24,6 +24,7 @@ from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.answers.programs.sandbox.process import Limits
 from e1_trl.answers.programs.suite import Suite
 from e1_trl.answers.programs.suites import Suites
+from e1_trl.errors import UserError
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import COLUMNS, check_unusable
 from e1_trl.problems.selection import identity
@@ -84,7 +85,7 @@ def codeforces(row: Row) -> Task:
     """Of open-r1/codeforces the official tests where they are whole; else the statement's samples.
 
     Raises:
-        ValueError: there is no statement, or the program would not read stdin.
+        UserError: there is no statement, or the program would not read stdin.
     """
     tests: Any
     if "question" in row:  # the whole request
@@ -92,9 +93,9 @@ def codeforces(row: Row) -> Task:
         tests, source = row["tests"], SAMPLE_TESTS
     else:
         if not row["description"]:
-            raise ValueError("there is no statement")
+            raise UserError("there is no statement")
         if row.get("input_mode") not in (None, "stdio"):
-            raise ValueError(f"input_mode is {row['input_mode']!r}, and programs read stdin here")
+            raise UserError(f"input_mode is {row['input_mode']!r}, and programs read stdin here")
         problem = str(row["description"])
         is_open_r1 = "input_format" in row
         request = CODEFORCES.format(
@@ -136,7 +137,7 @@ def read_tasks(name: str, source: Dataset, arguments: ProblemArguments, window: 
     Their `key` is the benchmark's own name of them, if there is one.
 
     Raises:
-        ValueError: rows cannot be used, more than `max_unusable` of them; or HumanEval+'s references cannot be run
+        UserError: rows cannot be used, more than `max_unusable` of them; or HumanEval+'s references cannot be run
             on this machine.
     """
     title = name
@@ -145,7 +146,7 @@ def read_tasks(name: str, source: Dataset, arguments: ProblemArguments, window: 
         source = source.filter(lambda day: since <= str(day)[:10] < until, input_columns=["contest_date"])
         title += str(window)
     if len(source) == 0:
-        raise ValueError(f"{title}: there are no problems")
+        raise UserError(f"{title}: there are no problems")
     rows, faults, sources, suites = list[dict[str, Any]](), list[str](), {""}, Suites()
     try:
         with ExitStack() as opened:
@@ -167,7 +168,7 @@ def read_tasks(name: str, source: Dataset, arguments: ProblemArguments, window: 
                 )
                 sources.add(task.source)
     except SandboxError as error:
-        raise ValueError(f"{error}; {name} runs reference programs") from error
+        raise UserError(f"{error}; {name} runs reference programs") from error
     check_unusable(title, len(source), len(faults), faults[:3], arguments.max_unusable, PROGRAMS.wanted)
     # One name for all of them: the weakest tests decide.
     return Dataset.from_list(rows, features=Features(COLUMNS)), "-".join(filter(None, [title, max(sources)]))

@@ -8,6 +8,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from e1_trl.errors import UserError
+
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
@@ -24,7 +26,7 @@ def compose(prompt: Prompt, *additions: str) -> Prompt:
     """A prompt with texts added to it, or to its last user message, each after a space; "" adds nothing.
 
     Raises:
-        ValueError: there is no user message in the conversation.
+        UserError: there is no user message in the conversation.
     """
     content = " ".join([last_question(prompt), *filter(None, additions)])
     if isinstance(prompt, str):
@@ -37,7 +39,7 @@ def last_question(prompt: Prompt) -> str:
     """What is asked, as a person reads it: the text, or the last user message.
 
     Raises:
-        ValueError: there is no user message in the conversation.
+        UserError: there is no user message in the conversation.
     """
     return prompt if isinstance(prompt, str) else prompt[_last_user_message(prompt)]["content"]
 
@@ -45,7 +47,7 @@ def last_question(prompt: Prompt) -> str:
 def _last_user_message(messages: Sequence[Message]) -> int:
     last = max((i for i, message in enumerate(messages) if message["role"] == "user"), default=None)
     if last is None:
-        raise ValueError(f"no user message in the conversation {list(messages)!r}; its problem must be one")
+        raise UserError(f"no user message in the conversation {list(messages)!r}; its problem must be one")
     return last
 
 
@@ -60,14 +62,14 @@ def tokenize(
         chat_template_kwargs: arguments of the chat template, such as `enable_thinking`.
 
     Raises:
-        ValueError: the tokenizer has no chat template, or one that refuses the conversation.
+        UserError: the tokenizer has no chat template, or one that refuses the conversation.
     """
     from jinja2 import TemplateError
 
     if isinstance(prompt, str):
         return tokenizer(prompt)["input_ids"]
     if tokenizer.chat_template is None:
-        raise ValueError(
+        raise UserError(
             f"the tokenizer {tokenizer.name_or_path!r} has no chat template; use a chat model's, or set `chat_template`"
         )
     try:
@@ -75,7 +77,7 @@ def tokenize(
             list(prompt), add_generation_prompt=True, tokenize=True, return_dict=True, **chat_template_kwargs
         )
     except TemplateError as error:  # as of a template without system turns
-        raise ValueError(f"the chat template of {tokenizer.name_or_path!r} refuses a conversation: {error}") from error
+        raise UserError(f"the chat template of {tokenizer.name_or_path!r} refuses a conversation: {error}") from error
     return tokens["input_ids"]
 
 
@@ -90,7 +92,7 @@ def drop_long(
     A warning counts the dropped ones. The arguments are those of `tokenize`.
 
     Raises:
-        ValueError: the tokenizer has no chat template, or every prompt is longer than `max_prompt_length` tokens.
+        UserError: the tokenizer has no chat template, or every prompt is longer than `max_prompt_length` tokens.
     """
     # A module function with its settings in `fn_kwargs`, so that datasets can hash it and find its cache again.
     measured = problems.map(
@@ -103,7 +105,7 @@ def drop_long(
     kept = [row for row, length in enumerate(lengths) if length <= max_prompt_length]
     longer = f"longer than max_prompt_length = {max_prompt_length} tokens"
     if not kept:
-        raise ValueError(f"all {len(measured)} prompts are {longer}; the shortest has {min(lengths)}")
+        raise UserError(f"all {len(measured)} prompts are {longer}; the shortest has {min(lengths)}")
     if len(kept) == len(measured):
         return measured
     logger.warning("dropped %d of %d prompts: %s", len(measured) - len(kept), len(measured), longer)

@@ -8,6 +8,8 @@ import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from e1_trl.errors import UserError
+
 if TYPE_CHECKING:
     from datasets import Dataset
 
@@ -37,7 +39,7 @@ def decontaminate(problems: "Dataset", others: "Dataset", name: str) -> "Dataset
         name: what the messages call `others`.
 
     Raises:
-        ValueError: none is left.
+        UserError: none is left.
     """
     known = {normalised(problem) for problem in others["problem"]}
     overlap = [normalised(problem) in known for problem in problems["problem"]]
@@ -48,7 +50,7 @@ def decontaminate(problems: "Dataset", others: "Dataset", name: str) -> "Dataset
 def _without(problems: "Dataset", named: list[bool], why: str, remedy: str = "") -> "Dataset":
     kept = [row for row, is_named in enumerate(named) if not is_named]
     if not kept:
-        raise ValueError(f"all {len(problems)} problems {why}{remedy}")
+        raise UserError(f"all {len(problems)} problems {why}{remedy}")
     logger.warning("left out %d of %d problems: they %s", len(problems) - len(kept), len(problems), why)
     return problems.select(kept)
 
@@ -68,7 +70,7 @@ def named_in(file: Path) -> frozenset[str]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: a line is none of those.
+        UserError: a line is none of those.
     """
     if not file.is_file():
         written = "`e1 validate --config RECIPE` or `e1 exclude` writes it, and --exclude '' does without"
@@ -78,7 +80,7 @@ def named_in(file: Path) -> frozenset[str]:
         try:
             named.add(str(json.loads(line)["id"]))
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{file}, line {number}: {line[:80]!r} is no JSON with an id") from error
+            raise UserError(f"{file}, line {number}: {line[:80]!r} is no JSON with an id") from error
     return frozenset(named)
 
 
@@ -86,7 +88,7 @@ def exclude(problems: "Dataset", named: frozenset[str], where: str) -> "Dataset"
     """The problems whose `key` is not among those named, with a warning that counts the others, be they none.
 
     Raises:
-        ValueError: no problem is left.
+        UserError: no problem is left.
     """
     if not named:
         return problems

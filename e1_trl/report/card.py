@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from e1_trl.atomic import StoreError
+from e1_trl.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +85,7 @@ def check(folder: Path, results: Sequence[Path], name: str) -> "dict[str, tuple[
     """Each evaluation and its answers, by benchmark, of the model called so.
 
     Raises:
-        ValueError: an evaluation is of other weights, or two are on one benchmark.
+        UserError: an evaluation is of other weights, or two are on one benchmark.
         StoreError: one is not finished.
     """
     from e1_trl.checkpoints.checkpoint import Checkpoint
@@ -96,13 +97,13 @@ def check(folder: Path, results: Sequence[Path], name: str) -> "dict[str, tuple[
         answers = samples.read(result, samples.FIGURES)
         run = json.loads((result / "run.json").read_text())
         if run["model"] != own or run["thinking_from"] is not None:
-            raise ValueError(
+            raise UserError(
                 f"{result} is not an evaluation of the weights in {folder}: it is of {run['model']}, and they are "
                 f"{own}; evaluate that folder itself"
             )
         benchmark = str(answers["benchmark"].iloc[0])
         if benchmark in found:
-            raise ValueError(f"{result} is a second evaluation on {benchmark}; name one of them")
+            raise UserError(f"{result} is a second evaluation on {benchmark}; name one of them")
         found[benchmark] = (result, answers.assign(model=name))
     return found
 

@@ -17,6 +17,7 @@ from rich.markdown import Markdown
 
 from e1_trl.answers.kinds import kind_of
 from e1_trl.atomic import write_atomically
+from e1_trl.errors import UserError
 from e1_trl.provenance import Provenance
 from e1_trl.report import conditions, pictures, tables
 from e1_trl.report.conditions import Shared
@@ -121,13 +122,13 @@ def chosen(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
     """The rows that are named, each as "MODEL METHOD BUDGET", in the order of the names.
 
     Raises:
-        ValueError: a row does not exist.
+        UserError: a row does not exist.
     """
     by_name = {f"{row.model} {row.method} {row.budget}": row for row in rows}
     try:
         return [by_name[name] for name in names]
     except KeyError as error:
-        raise ValueError(f"there is no row {error}; there are {', '.join(map(repr, by_name))}") from error
+        raise UserError(f"there is no row {error}; there are {', '.join(map(repr, by_name))}") from error
 
 
 def as_markdown(report: Report, images: dict[str, str]) -> str:

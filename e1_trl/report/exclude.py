@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from e1_trl.atomic import StoreError, write_atomically
 from e1_trl.budget import Budget
+from e1_trl.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +45,7 @@ def rates(answers: "pd.DataFrame", budget: Budget) -> "pd.DataFrame":
     A rate is the share of right answers among those that were graded; a problem without any has none.
 
     Raises:
-        ValueError: one line about why the answers, with `COLUMNS`, tell no rates.
+        UserError: one line about why the answers, with `COLUMNS`, tell no rates.
     """
     from e1_trl.answers.grade import Outcome
     from e1_trl.report import samples
@@ -54,18 +55,18 @@ def rates(answers: "pd.DataFrame", budget: Budget) -> "pd.DataFrame":
     by_budget = separate.groupby(["thinking_budget", "solution_budget"], sort=False, dropna=False)
     own = {str(samples.budget_of(found.iloc[0])): found for _, found in by_budget}
     if str(budget) not in own:
-        raise ValueError(
+        raise UserError(
             f"there are no answers of {REFERENCE} {budget}, only under {', '.join(own) or 'other methods'}; the "
             f"`e1 eval` that sampled them adds some with --methods {REFERENCE} --budgets {budget}"
         )
     graded = own[str(budget)][lambda found: found["outcome"] != Outcome.UNGRADED]
     if not graded["problem_id"].fillna("").str.fullmatch(KEY).all():
-        raise ValueError(
+        raise UserError(
             "the answers do not say which problems they are to; the `e1 eval` of a dataset_name that sampled them, run "
             "again, makes a table that does, and samples nothing"
         )
     if not graded.duplicated(["problem_id", "problem"]).any():
-        raise ValueError("no problem has two graded answers, and one tells no rate; evaluate with --samples 8")
+        raise UserError("no problem has two graded answers, and one tells no rate; evaluate with --samples 8")
     solved = graded.assign(rate=graded["outcome"] == Outcome.CORRECT).groupby("problem_id", sort=False)
     return solved.agg({"prompt": "first", "rate": "mean"})
 
@@ -87,7 +88,7 @@ def exclude(folders: list[Path], budget: Budget, output: Path) -> None:
     never = int((idle["rate"] == 0).sum())
     counts = f"of {len(solved):,} problems {never:,} were never solved and {len(idle) - never:,} always"
     if len(idle) == len(solved):
-        raise ValueError(f"{counts}, so none is left to train on; evaluate with more --samples, or on other problems")
+        raise UserError(f"{counts}, so none is left to train on; evaluate with more --samples, or on other problems")
     lines = [
         json.dumps({"id": id, "problem": row.prompt.strip()[:80], "rate": row.rate}) for id, row in idle.iterrows()
     ]

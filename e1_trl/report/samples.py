@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from e1_trl.atomic import StoreError, write_atomically
 from e1_trl.budget import Budget
+from e1_trl.errors import UserError
 
 if TYPE_CHECKING:
     from e1_trl.answers.grade import Grade, Grader
@@ -123,7 +124,7 @@ def regrade(folder: Path, grader: "Grader") -> None:
 
     Raises:
         StoreError: they could not be written, as on a full disk.
-        ValueError: the grader cannot read an accepted answer.
+        UserError: the grader cannot read an accepted answer.
     """
     with pq.ParquetFile(folder / FILE, page_checksum_verification=True) as file:
         parts = (_as_pandas(pa.Table.from_batches([batch])) for batch in file.iter_batches(READ_AT_A_TIME))
@@ -187,15 +188,15 @@ def join(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """The answers of several evaluations as one table.
 
     Raises:
-        ValueError: they are of several benchmarks, or two have answers under the same name.
+        UserError: they are of several benchmarks, or two have answers under the same name.
     """
     table = pd.concat(tables, ignore_index=True)
     if len(benchmarks := table["benchmark"].unique()) > 1:
-        raise ValueError(f"a report is on one benchmark, and these answers are of {', '.join(benchmarks)}")
+        raise UserError(f"a report is on one benchmark, and these answers are of {', '.join(benchmarks)}")
     twice = table[table.duplicated([*ROW, "problem", "sample"])]
     if len(twice):
         first = twice.iloc[0]
-        raise ValueError(
+        raise UserError(
             f"two evaluations answer problem {first['problem']}, sample {first['sample']} with {first['method']} under "
             f"the name {first['model']!r}; evaluate with another --name, or leave one of them out"
         )

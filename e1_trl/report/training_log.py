@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from e1_trl.atomic import write_atomically
+from e1_trl.errors import UserError
 from e1_trl.provenance import Provenance
 from e1_trl.report import pictures
 
@@ -48,16 +49,16 @@ class TrainingLog:
         """The log of a finished run.
 
         Raises:
-            ValueError: the run has no `trainer_state.json` or no provenance, or no step was logged in it.
+            UserError: the run has no `trainer_state.json` or no provenance, or no step was logged in it.
         """
         file = run / "trainer_state.json"
         if not file.exists():
-            raise ValueError(f"there is no {file}: it is written when the training ends")
+            raise UserError(f"there is no {file}: it is written when the training ends")
         history = json.loads(file.read_text())["log_history"]
         # Only a step has a loss: metrics of steps that were not logged are left in the summary of the run, too.
         steps = [{name: entry.get(name) for name in NAMES} for entry in history if "loss" in entry]
         if not steps:
-            raise ValueError(f"{file} logs no step; train with logging_steps: 1")
+            raise UserError(f"{file} logs no step; train with logging_steps: 1")
         chosen = [{name: entry[name] for name in entry if name.startswith(VALIDATION)} for entry in history]
         validation = [{"step": entry["step"], **own} for entry, own in zip(history, chosen, strict=True) if own]
         return cls(run, Provenance.read(run), steps, validation)
@@ -98,7 +99,7 @@ class TrainingLog:
         """The rollouts that a run with `log_completions` has kept: of so many of its steps, the first and last of them.
 
         Raises:
-            ValueError: another version logged them.
+            UserError: another version logged them.
         """
         files = sorted((self.run / "completions").glob("completions_*.parquet"))
         shown = dict.fromkeys(round(i * (len(files) - 1) / max(1, steps - 1)) for i in range(steps)) if files else ()
@@ -108,7 +109,7 @@ class TrainingLog:
 def _rollouts(file: Path, count: int) -> tuple[int, list[dict[str, str]]]:
     table = pd.read_parquet(file)
     if "parts" not in table:
-        raise ValueError(f"{file} has no column parts: another version of e1_trl logged it")
+        raise UserError(f"{file} has no column parts: another version of e1_trl logged it")
     found = [
         {
             "prompt": row.prompt if isinstance(row.prompt, str) else "\n".join(turn["content"] for turn in row.prompt),

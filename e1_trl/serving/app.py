@@ -29,6 +29,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from e1_trl.budget import Budget
 from e1_trl.engines.engine import EngineError
 from e1_trl.engines.openai import allow_files
+from e1_trl.errors import UserError
 from e1_trl.serving.generate import generate
 from e1_trl.serving.model import Model, ModelArguments
 from e1_trl.serving.request import Asked, Ladder, RefusedError, read
@@ -63,9 +64,9 @@ class ServeArguments(ModelArguments):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.upstream:
-            raise ValueError("name an upstream, the server that samples, as http://host:8000/v1")
+            raise UserError("name an upstream, the server that samples, as http://host:8000/v1")
         if wrong := [each for each in self.efforts if "=" not in each]:
-            raise ValueError(f"efforts: {wrong[0]!r} must read 'low=256+1024'")
+            raise UserError(f"efforts: {wrong[0]!r} must read 'low=256+1024'")
         _ = self.pairs, Budget.parse(self.max_budget)  # raises where one is none
 
     @property
@@ -237,7 +238,7 @@ async def serve(arguments: ServeArguments) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Raises:
-        ValueError, OSError, UpstreamError: one line about what is wrong.
+        UserError, OSError, UpstreamError: one line about what is wrong.
     """
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
     logger.setLevel(logging.INFO)

@@ -23,6 +23,7 @@ from rich.console import Console
 
 from e1_trl.budget import Budget
 from e1_trl.engines.engine import EngineError
+from e1_trl.errors import UserError
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.serving.generate import Part, generate
 from e1_trl.serving.model import Model, ModelArguments
@@ -71,7 +72,7 @@ def served(arguments: ChatArguments) -> Iterator[ChatArguments]:
                 while probe.connect_ex(("127.0.0.1", port)):
                     if process.poll() is not None:
                         said.seek(0)
-                        raise ValueError(f"the server did not start: {said.read().decode(errors='replace')[-400:]}")
+                        raise UserError(f"the server did not start: {said.read().decode(errors='replace')[-400:]}")
                     time.sleep(0.5)
             yield replace(arguments, upstream=f"http://127.0.0.1:{port}/v1", budget=None)
         finally:

@@ -10,6 +10,7 @@ from e1_trl.budget import UNLIMITED, Budget, Close, Marker
 from e1_trl.checkpoints.budget_file import FILE, Trained
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.closing import GENTLE, Closing, ClosingArguments
+from e1_trl.errors import UserError
 from e1_trl.problems.prompts import tokenize
 from e1_trl.rollout import Rollout
 from e1_trl.serving.request import Asked, RefusedError
@@ -54,9 +55,9 @@ class ModelArguments(ClosingArguments):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.close not in ("hard", *GENTLE):
-            raise ValueError(f"close is {self.close!r}; it is hard, {', '.join(GENTLE)}")
+            raise UserError(f"close is {self.close!r}; it is hard, {', '.join(GENTLE)}")
         if of_requests := OF_REQUESTS & json_object("sampling", self.sampling).keys():
-            raise ValueError(f"sampling holds {min(of_requests)}, which is said with each request")
+            raise UserError(f"sampling holds {min(of_requests)}, which is said with each request")
 
     @property
     def name(self) -> str:
@@ -89,7 +90,7 @@ class Model:
         """Find the tokenizer, the texts and budgets of a model, and the server.
 
         Raises:
-            ValueError, OSError, UpstreamError: one line about what is wrong.
+            UserError, OSError, UpstreamError: one line about what is wrong.
         """
         from transformers import AutoTokenizer
 
@@ -101,7 +102,7 @@ class Model:
                 marker_text, forced_text = trained.marker, forced_text or trained.forced_text
         parts = (arguments.thinking_budget, arguments.solution_budget)
         if trained is None and None in parts:
-            raise ValueError(f"{arguments.model} has no {FILE}; name a thinking_budget and a solution_budget")
+            raise UserError(f"{arguments.model} has no {FILE}; name a thinking_budget and a solution_budget")
         known = (budget.thinking, budget.solution)
         told = (own if said is None else said for said, own in zip(parts, known, strict=True))
         usual = Budget.parse("+".join(UNLIMITED if part is None else str(part) for part in told))

@@ -11,12 +11,14 @@ from typing import Any
 
 import aiohttp
 
+from e1_trl.errors import UserError
+
 CONNECTING = 10.0  # seconds
 PROBED = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
 Choice = dict[str, Any]  # an entry of `choices`, or what came of it since the last one
 
 
-class UpstreamError(Exception):
+class UpstreamError(UserError):
     """The server refused a request, went away, or is no such server; `status` is what the client is told over HTTP."""
 
     def __init__(self, status: int, message: str):

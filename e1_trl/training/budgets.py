@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from e1_trl.budget import Budget
+from e1_trl.errors import UserError
 from e1_trl.problems.prompts import last_question
 from e1_trl.problems.selection import identity
 
@@ -83,7 +84,7 @@ class Schedule:
         """What a recipe, or as YAML a command line, says in the field of this name.
 
         Raises:
-            ValueError: it is neither a number nor a schedule.
+            UserError: it is neither a number nor a schedule.
         """
         said = yaml.safe_load(given) if isinstance(given, str) else given
         if said is None or type(said) is int:
@@ -91,7 +92,7 @@ class Schedule:
         kinds = [each for each in FORMS if isinstance(said, Mapping) and each in said]
         if not kinds:
             forms = "; ".join(FORMS.values())
-            raise ValueError(f"{name} is {given!r}; it must be a number of tokens, null, or a schedule: {forms}")
+            raise UserError(f"{name} is {given!r}; it must be a number of tokens, null, or a schedule: {forms}")
         kind, of = kinds[0], said[kinds[0]]
         more = {option: value for option, value in said.items() if option != kind}
         match kind:
@@ -106,7 +107,7 @@ class Schedule:
                 is_range = kind == "choice" or (_tokens(of, unlimited=False) and len(of) == 2 and of[0] <= of[1])
                 if is_range and of and _tokens(of) and more.keys() <= {"per"} and (kind != "log_uniform" or of[0] > 0):
                     return cls(name, kind, tuple(of), **more)
-        raise ValueError(f"{name} is {given!r}; it must read as {FORMS[kind]}")
+        raise UserError(f"{name} is {given!r}; it must read as {FORMS[kind]}")
 
     @property
     def largest(self) -> Tokens:
@@ -141,7 +142,7 @@ class Budgets:
     """What rollouts are sampled under; by the paper one budget for all (arXiv 2505.05315, section 3.2).
 
     Raises:
-        ValueError: a value of a schedule makes no budget.
+        UserError: a value of a schedule makes no budget.
     """
 
     thinking: Schedule
@@ -156,7 +157,7 @@ class Budgets:
         """What the three fields of a recipe say.
 
         Raises:
-            ValueError: one of them says neither a number nor a schedule, or makes no budget.
+            UserError: one of them says neither a number nor a schedule, or makes no budget.
         """
         return cls(*(Schedule.parse(name, fields[name]) for name in FIELDS))
 

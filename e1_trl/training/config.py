@@ -15,6 +15,7 @@ from trl import GRPOConfig, ScriptArguments
 
 from e1_trl.answers.kinds import kind_of
 from e1_trl.budget import Budget, Close, Marker
+from e1_trl.errors import UserError
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
 from e1_trl.training.budgets import FIELDS, Budgets
 from e1_trl.training.recipe_as_run import secrets_in
@@ -54,7 +55,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
             default is what the model computes in.
 
     Raises:
-        ValueError: a field contradicts another or has no effect on budgeted rollouts, or a logger is not installed.
+        UserError: a field contradicts another or has no effect on budgeted rollouts, or a logger is not installed.
     """
 
     max_completion_length: int | None = field(
@@ -83,51 +84,51 @@ class E1Config(BudgetedTraining, GRPOConfig):
                 setattr(self, name, yaml.safe_load(given))
         _ = self.budgets, self.evaluation_budgets  # raise what is wrong with them
         if self.trained_close not in CLOSES:
-            raise ValueError(f"trained_close is {self.trained_close!r}; it must be one of {', '.join(CLOSES)}")
+            raise UserError(f"trained_close is {self.trained_close!r}; it must be one of {', '.join(CLOSES)}")
         if self.max_generated_tokens is not None and self.max_generated_tokens < 1:
-            raise ValueError(f"max_generated_tokens is {self.max_generated_tokens}; it must be 1 or more, or null")
+            raise UserError(f"max_generated_tokens is {self.max_generated_tokens}; it must be 1 or more, or null")
         if self.eval_samples < 1:
-            raise ValueError(f"eval_samples is {self.eval_samples}, it must be at least 1")
+            raise UserError(f"eval_samples is {self.eval_samples}, it must be at least 1")
         if self.eval_budgets and self.eval_strategy == IntervalStrategy.NO:
             self.eval_strategy: IntervalStrategy | str = IntervalStrategy.STEPS
             self.eval_steps: float | None = self.eval_steps or 10
         best = f"eval_{(self.metric_for_best_model or '').removeprefix('eval_')}"
         metrics = [f"eval_budget/{budget}/accuracy" for budget in self.evaluation_budgets]
         if metrics and self.metric_for_best_model is not None and best not in metrics:
-            raise ValueError(
+            raise UserError(
                 f"metric_for_best_model is {self.metric_for_best_model!r}, and what eval_budgets measure is "
                 f"{', '.join(metrics)}"
             )
         if not self.use_vllm:
-            raise ValueError("use_vllm is false; budgeted rollouts need vLLM (vllm_mode 'colocate' or 'server')")
+            raise UserError("use_vllm is false; budgeted rollouts need vLLM (vllm_mode 'colocate' or 'server')")
         if self.push_to_hub and (secret := secrets_in(vars(self))):
-            raise ValueError(
+            raise UserError(
                 f"{secret[0]} is set, and would be uploaded inside training_args.bin; set the variable HF_TOKEN "
                 "instead, or log in with `hf auth login`"
             )
         tables = Path(self.output_dir) / "completions"
         if self.push_to_hub and tables.is_dir() and not tables.is_symlink():
-            raise ValueError(
+            raise UserError(
                 f"{tables} holds a run's completions, which push_to_hub would upload with the model; move it away"
             )
         if self.restore_callback_states_from_checkpoint:
-            raise ValueError(
+            raise UserError(
                 "restore_callback_states_from_checkpoint is true, which makes callbacks anew; remove it, what "
                 "rewards remember comes back"
             )
         by, unused = ("a vLLM server", UNUSED + COLOCATED) if self.vllm_mode == "server" else ("vLLM", UNUSED)
         defaults = {each.name: each.default for each in fields(self)}
         if named := [name for name in unused if getattr(self, name) != defaults[name]]:
-            raise ValueError(f"{', '.join(named)}: no effect on rollouts that {by} samples in two parts; remove it")
+            raise UserError(f"{', '.join(named)}: no effect on rollouts that {by} samples in two parts; remove it")
         if isinstance(self.generation_kwargs, dict) and (
             own := OWN_SAMPLING_PARAMETERS & self.generation_kwargs.keys()
         ):
-            raise ValueError(
+            raise UserError(
                 f"generation_kwargs sets {sorted(own)}, which cannot hold over a rollout's two requests; remove it"
             )
         installed = get_available_reporting_integrations()
         if absent := [name for name in self.report_to if name not in installed]:
-            raise ValueError(
+            raise UserError(
                 f"report_to names {absent[0]!r}, which is not installed; pip install {absent[0]}, or choose from "
                 f"{', '.join([*installed, 'none'])}"
             )
@@ -148,7 +149,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
         With a limited budget the engine is not asked for more than prompt and budget need.
 
         Raises:
-            ValueError: the budget exceeds `max_completion_length`, or does not fit the context.
+            UserError: the budget exceeds `max_completion_length`, or does not fit the context.
         """
         forced = len(marker.forced_ids)
         budgets = (*self.budgets.extremes, *self.evaluation_budgets)
@@ -161,7 +162,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
             budget.thinking_limit(self.max_prompt_length, close)
         longest = self.budgets.completion_tokens(forced) or close.context - self.max_prompt_length
         if self.max_completion_length is not None and self.max_completion_length < longest:
-            raise ValueError(
+            raise UserError(
                 f"max_completion_length is {self.max_completion_length}, but the budget {self.budgets} with {forced} "
                 f"forced tokens makes completions of up to {longest} tokens; lower the budget, or leave it unset"
             )
@@ -181,7 +182,7 @@ class ModelFacts:
         """Read a model's configuration, and its tokenizer if none is given, and fit the budget into them.
 
         Raises:
-            ValueError: marker, budget and model do not fit together, or the attention is not installed.
+            UserError: marker, budget and model do not fit together, or the attention is not installed.
             OSError: there is no such model.
         """
         check_attention((args.model_init_kwargs or {}).get("attn_implementation"))
@@ -201,21 +202,21 @@ class E1ScriptArguments(RecipeArguments, ScriptArguments):
     `dataset_name` is a Hub id, a local file or a folder, see `e1_trl.problems.load`; TRL's `datasets:` mixes several.
 
     Raises:
-        ValueError: a field of TRL's that has no effect here is set.
+        UserError: a field of TRL's that has no effect here is set.
     """
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if folders := " ".join([self.solve_rates] if isinstance(self.solve_rates, str) else self.solve_rates or []):
-            raise ValueError(
+            raise UserError(
                 f"solve_rates is {folders}; remove it, run `e1 exclude {folders} --budget THINKING+SOLUTION --output "
                 "FILE`, and name FILE as exclude"
             )
         if not kind_of(self.grader).boxed and "format" in self.reward_funcs:
-            raise ValueError(
+            raise UserError(
                 f"the reward format looks for a box, which no answer of {self.grader} has; remove it from reward_funcs"
             )
         if self.dataset_streaming:
-            raise ValueError("dataset_streaming is true; problems are checked before training, so they must be loaded")
+            raise UserError("dataset_streaming is true; problems are checked before training, so they must be loaded")
         if self.ignore_bias_buffers:
-            raise ValueError("ignore_bias_buffers is true; it has no effect on GRPO, remove it")
+            raise UserError("ignore_bias_buffers is true; it has no effect on GRPO, remove it")

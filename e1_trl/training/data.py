@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from trl import DatasetMixtureConfig, get_dataset
 from trl.trainer.utils import get_callable_name
 
+from e1_trl.errors import UserError
 from e1_trl.problems.benchmarks import BENCHMARKS, load_benchmark
 from e1_trl.problems.load import file_suffix, load_problems, make_problems, whole
 from e1_trl.problems.prompts import MEASURED, drop_long
@@ -54,7 +55,7 @@ def load(
     """The problems of a recipe, decontaminated, checked and measured, with the columns of `make_problems`.
 
     Raises:
-        ValueError: one line about what is wrong with the recipe's dataset, where, and what would be right.
+        UserError: one line about what is wrong with the recipe's dataset, where, and what would be right.
         OSError: a file does not exist.
     """
     # What no reward of ours grades needs no answer.
@@ -63,9 +64,9 @@ def load(
     evaluates, name = args.eval_strategy != "no" or bool(args.eval_budgets), script_args.eval_benchmark
     if name is not None:
         if not evaluates:
-            raise ValueError(f"eval_benchmark is {name}, but nothing is evaluated; add eval_budgets, or remove it")
+            raise UserError(f"eval_benchmark is {name}, but nothing is evaluated; add eval_budgets, or remove it")
         if name in BENCHMARKS and script_args.grader != BENCHMARKS[name].grader:
-            raise ValueError(
+            raise UserError(
                 f"eval_benchmark {name} asks for {BENCHMARKS[name].grader}, and the grader is that of "
                 f"{script_args.grader}; evaluate on dataset_test_split, or remove it"
             )
@@ -79,14 +80,14 @@ def load(
     for other in script_args.decontaminate:
         train = decontaminate(train, load_benchmark(other, script_args)[0], other)
     if MEASURED in {*train.column_names, *(evaluation.column_names if evaluation is not None else ())}:
-        raise ValueError(f"the dataset's column {MEASURED!r} has the name of one of ours; rename it")
+        raise UserError(f"the dataset's column {MEASURED!r} has the name of one of ours; rename it")
     told = partial(with_targets, target=script_args.target, words=script_args.target_prompt, seed=args.seed)
     train = told(train)
     if evaluation is not None and not args.eval_budgets:  # which are lengths already
         evaluation = told(evaluation)
     needing = [each.__name__ for each in rewards if isinstance(each, LengthReward) and each.needs_target]
     if needing and "target" not in train.column_names:
-        raise ValueError(f"the reward {needing[0]} needs a length that prompts ask for; set target and target_prompt")
+        raise UserError(f"the reward {needing[0]} needs a length that prompts ask for; set target and target_prompt")
     usable = partial(checked, rewards=rewards, args=args, tokenizer=tokenizer)
     return Problems(check_size(usable(train), args), None if evaluation is None else usable(evaluation))
 
@@ -95,21 +96,21 @@ def with_targets(dataset: Dataset, target: Any, words: str | None, seed: int) ->
     """The problems with a length that each prompt asks for, in the column `target`; as they are without one.
 
     Raises:
-        ValueError: target or words are missing, or are not what they must be.
+        UserError: target or words are missing, or are not what they must be.
     """
     target = yaml.safe_load(target) if isinstance(target, str) else target
     if target is None and words is None:
         return dataset
     if target is None or "{target}" not in (words or ""):
-        raise ValueError(
+        raise UserError(
             f"target is {target!r} and target_prompt {words!r}; set both, the second with {{target}} in it, or neither"
         )
     if "target" in dataset.column_names:
-        raise ValueError("the dataset has a column 'target'; rename it, or remove the recipe's target")
+        raise UserError("the dataset has a column 'target'; rename it, or remove the recipe's target")
     schedule = Schedule.parse("target", target)
     least = min(0 if tokens is None else tokens for tokens in schedule.values)
     if schedule.kind not in {"number", *DRAWN} or schedule.per == "row" or least < 1:
-        raise ValueError(
+        raise UserError(
             f"target is {target!r}; it is asked for once per problem, so it must be a number of tokens, or one drawn"
         )
 
@@ -129,11 +130,11 @@ def _check_splits(script_args: E1ScriptArguments) -> None:
     """Check that a recipe does not evaluate on what it trains on: a file is any one split.
 
     Raises:
-        ValueError: it would.
+        UserError: it would.
     """
     name, splits = script_args.dataset_name or "", (script_args.dataset_train_split, script_args.dataset_test_split)
     if file_suffix(name) and len({*map(whole, splits)}) > 1:
-        raise ValueError(
+        raise UserError(
             f"{name} is one file, and the recipe evaluates on a split {splits[1]!r} of it; set eval_benchmark, or "
             f"slices of it (dataset_train_split: {splits[0]}[100:], dataset_test_split: {splits[0]}[:100]), or name a "
             f"folder with {splits[0]}.jsonl and {splits[1]}.jsonl as dataset_name"
@@ -146,7 +147,7 @@ def read_split(
     """A split of a recipe's dataset, or of TRL's `datasets:`, with the columns of `make_problems`.
 
     Raises:
-        ValueError: the recipe names no dataset, or contradicts itself; or what `exclude` names cannot be read.
+        UserError: the recipe names no dataset, or contradicts itself; or what `exclude` names cannot be read.
         FileNotFoundError: there is no such file.
     """
     if script_args.exclude:
@@ -154,25 +155,25 @@ def read_split(
     name, config = script_args.dataset_name, script_args.dataset_config
     if not mixture.datasets:
         if mixture.test_split_size is not None:
-            raise ValueError(
+            raise UserError(
                 f"test_split_size is {mixture.test_split_size}, which splits what stands under datasets; name the "
                 "dataset there, or remove it"
             )
         if name is None:
-            raise ValueError("the recipe must name a dataset (dataset_name, or several under datasets)")
+            raise UserError("the recipe must name a dataset (dataset_name, or several under datasets)")
         return load_problems(name, split, script_args, config, need_answers)
     if name is not None or config is not None:
         both = "dataset_config" if name is None else "dataset_name"
-        raise ValueError(f"the recipe has both datasets and {both}; remove one of them")
+        raise UserError(f"the recipe has both datasets and {both}; remove one of them")
     if mixture.streaming:
-        raise ValueError("streaming is true; problems are checked before training, so they must be loaded")
+        raise UserError("streaming is true; problems are checked before training, so they must be loaded")
     set_seed(seed)  # TRL draws the test split without one, so that every process, and every resumed run, has another
     try:
         splits = get_dataset(mixture)
     except (DatasetGenerationError, StopIteration) as error:
-        raise ValueError(f"datasets: {error.__cause__ or error}") from error
+        raise UserError(f"datasets: {error.__cause__ or error}") from error
     if split not in splits:
-        raise ValueError(f"the datasets mixed have no split {split!r}, only {', '.join(splits)}: test_split_size?")
+        raise UserError(f"the datasets mixed have no split {split!r}, only {', '.join(splits)}: test_split_size?")
     return make_problems(splits[split], f"the datasets mixed, split {split}", script_args, need_answers)
 
 
@@ -180,27 +181,27 @@ def checked(dataset: Dataset, rewards: Sequence[Reward], args: E1Config, tokeniz
     """The rows whose prompt is short enough, of a dataset in which rewards find what they take.
 
     Raises:
-        ValueError: it is not loaded, a column has the name of one of the rollout's, needs more than text, or is missing
+        UserError: it is not loaded, a column has the name of one of the rollout's, needs more than text, or is missing
             for a reward; or as `drop_long` raises it.
     """
     if not isinstance(dataset, Dataset):
-        raise ValueError(f"prompts are checked before training; give a loaded Dataset, not {type(dataset).__name__}")
+        raise UserError(f"prompts are checked before training; give a loaded Dataset, not {type(dataset).__name__}")
     columns = set(dataset.column_names)
     if clash := sorted(columns & ROLLOUT_COLUMNS):
-        raise ValueError(f"the dataset's column {clash[0]!r} is also one of the rollout's; rename it")
+        raise UserError(f"the dataset's column {clash[0]!r} is also one of the rollout's; rename it")
     if pictures := sorted(columns & {"image", "images"}):
-        raise ValueError(f"the dataset has a column {pictures[0]!r}; budgeted rollouts take text only, remove it")
+        raise UserError(f"the dataset has a column {pictures[0]!r}; budgeted rollouts take text only, remove it")
     graded = any(isinstance(reward, Accuracy) for reward in rewards)
     given = ({"prompt"} if args.remove_unused_columns else columns) | ROLLOUT_COLUMNS | TRLS_REWARD_ARGUMENTS
     for reward in rewards:
         if isinstance(reward, LengthReward) and reward.needs_accuracy and not graded:
-            raise ValueError(f"the reward {reward.__name__} must know what is right; add accuracy to reward_funcs")
+            raise UserError(f"the reward {reward.__name__} must know what is right; add accuracy to reward_funcs")
         if isinstance(reward, str | nn.Module):  # a reward model, which takes text
             continue
         for name, each in inspect.signature(reward).parameters.items():
             needed = each.default is each.empty and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
             if needed and name not in given:
-                raise ValueError(
+                raise UserError(
                     f"the reward {get_callable_name(reward)} takes {name!r}, which is no column of the dataset "
                     f"({', '.join(sorted(columns))}); add it, or choose another reward"
                 )
@@ -213,11 +214,11 @@ def check_size(dataset: Dataset, args: E1Config) -> Dataset:
     """The dataset, which has prompts for one generation: TRL would end before the first step.
 
     Raises:
-        ValueError: there are fewer.
+        UserError: there are fewer.
     """
     needed = args.generation_batch_size // args.num_generations
     if len(dataset) < needed:
-        raise ValueError(
+        raise UserError(
             f"{len(dataset)} prompts are too few to train on: one generation takes {needed} (generation_batch_size = "
             f"{args.generation_batch_size} rollouts, {args.num_generations} of each)"
         )

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 
+from e1_trl.errors import UserError
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.budgets import key_of
 
@@ -128,7 +129,7 @@ def reward_groups(
             given = list(reward.of(group))
             if len(given) != len(group.tokens):
                 name = type(reward).__name__
-                raise ValueError(f"the reward {name} gives {len(given)} values to a group of {len(group.tokens)}")
+                raise UserError(f"the reward {name} gives {len(given)} values to a group of {len(group.tokens)}")
             scores[at * size : (at + 1) * size, column] = torch.tensor(given)
         if training:
             reward.remember(groups)

@@ -14,6 +14,7 @@ from functools import partial
 from statistics import fmean, pstdev
 from typing import Any
 
+from e1_trl.errors import UserError
 from e1_trl.training.groups import Group, GroupReward
 
 logger = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ def l1_max(group: Group, tokens: Lengths, alpha: float = 0.0003, delta: float = 
 
 def _target(group: Group) -> int:
     if group.target is None:
-        raise ValueError(f"the problem {group.key} has no target; the recipe must set target and target_prompt")
+        raise UserError(f"the problem {group.key} has no target; the recipe must set target and target_prompt")
     return group.target
 
 
@@ -109,7 +110,7 @@ class LengthReward(GroupReward):
 
     def __init__(self, formula: Callable[..., list[float]], of: str = "response", **arguments: Any):
         if of not in ("response", "thinking"):
-            raise ValueError(f"of is {of!r}; it must be response or thinking")
+            raise UserError(f"of is {of!r}; it must be response or thinking")
         self.formula, self.part, self.arguments = formula, of, arguments
         self.__name__ = formula.__name__  # what TRL logs it under
         flags = [True, False]
@@ -182,7 +183,7 @@ class LaserD(LengthReward):
         of: str = "response",
     ):
         if window < 1:
-            raise ValueError(f"window is {window} generations; it must be 1 or more")
+            raise UserError(f"window is {window} generations; it must be 1 or more")
         self.candidates, self.window = [*range(lowest, highest, step), highest], window
         self.sees_repeats = longer_wrong
         self.memory.update(targets=[highest] * 3, generations=[])

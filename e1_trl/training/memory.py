@@ -13,6 +13,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 from trl.trainer.utils import get_callable_name
 
+from e1_trl.errors import UserError
 from e1_trl.training.groups import GroupReward
 from e1_trl.training.rewards import Reward
 
@@ -42,13 +43,13 @@ class Memory(TrainerCallback, ExportableState):
         """Refuse to resume with what was remembered of other problems.
 
         Raises:
-            ValueError: a reward remembers problems, none of which has one of these keys.
+            UserError: a reward remembers problems, none of which has one of these keys.
         """
         saved = self._saved(TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME)))
         for name, memory in saved.items():
             problems = memory.get("problems")
             if isinstance(problems, dict) and problems and problems.keys().isdisjoint(keys):
-                raise ValueError(
+                raise UserError(
                     f"{checkpoint}: its reward {name.partition(' ')[2]} remembers {len(problems)} problems, none of "
                     "which is in the dataset; resume with the dataset that it was trained on, or start anew"
                 )

@@ -8,6 +8,7 @@ from typing import Any
 
 from trl import TrlParser
 
+from e1_trl.errors import UserError
 from e1_trl.recipes import base_of, fields_of
 
 # Nobody else's: `env` may hold keys of services, and who repeats a training neither resumes nor uploads this one.
@@ -24,18 +25,18 @@ def parse_recipe(records: Sequence[type], argv: Sequence[str], whole: bool = Tru
         whole: whether a field that none of them has is an error.
 
     Raises:
-        ValueError: one line about what is wrong with a field, or with the base.
+        UserError: one line about what is wrong with a field, or with the base.
         OSError, yaml.YAMLError: a file cannot be read.
     """
     parser = TrlParser(records)
     if any(word.partition("=")[0] == "--base" for word in argv):
-        raise ValueError("base stands in a recipe's file; on the command line name the recipe itself as --config")
+        raise UserError("base stands in a recipe's file; on the command line name the recipe itself as --config")
     if "--config" in argv[:-1]:
         base = base_of(Path(argv[argv.index("--config") + 1]))
         os.environ.update({name: str(value) for name, value in (base.pop("env", None) or {}).items()})
         unknown = parser.set_defaults_with_config(**base)
         if unknown and whole:
-            raise ValueError(f"the recipe's base has fields that there are not: {' '.join(unknown[::2])}")
+            raise UserError(f"the recipe's base has fields that there are not: {' '.join(unknown[::2])}")
     return tuple(parser.parse_args_and_config(argv, fail_with_unknown_args=whole))
 
 

@@ -22,6 +22,7 @@ from trl.rewards import (
 
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.answers.mathematics.boxes import BOX_OPENING, boxed_answer
+from e1_trl.errors import UserError
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.lengths import LENGTH_REWARDS
 from e1_trl.training.named import find, make
@@ -107,10 +108,10 @@ def make_rewards(
         grader: of the reward `accuracy`.
 
     Raises:
-        ValueError: a reward is unknown, cannot be imported or made, or there are not as many weights.
+        UserError: a reward is unknown, cannot be imported or made, or there are not as many weights.
     """
     if weights is not None and len(weights) != len(specs):
-        raise ValueError(
+        raise UserError(
             f"reward_weights has {len(weights)} values for the {len(specs)} rewards {', '.join(map(str, specs))}"
         )
     known: dict[str, Reward] = {"accuracy": Accuracy(grader), "format": format_reward, **TRLS_REWARDS}

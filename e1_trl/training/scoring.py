@@ -19,6 +19,8 @@ from transformers.utils import (
 )
 from transformers.utils.generic import is_flash_attention_requested
 
+from e1_trl.errors import UserError
+
 # Parts that a batch is cut into by length, each trimmed to its own longest row; under ZeRO-3 each gathers the weights.
 PARTS_ON_CPU, PARTS = 4, 2
 ATTENTIONS = {"full_attention", "sliding_attention", "attention"}  # layers that keep nothing from one token to the next
@@ -66,20 +68,20 @@ def check_attention(name: str | None) -> None:
     """Refuse an `attn_implementation` that this machine does not have.
 
     Raises:
-        ValueError: says what to install, or what there is.
+        UserError: says what to install, or what there is.
     """
     if name is None:
         return
     known = ["eager", *(each for each in AttentionInterface().valid_keys() if "|" not in each)]
     if "/" not in name and name not in known:
-        raise ValueError(
+        raise UserError(
             f"attn_implementation is {name!r}; it must be one of {', '.join(known)}, or a kernel on the Hub, as "
             "kernels-community/flash-attn2"
         )
     packages = {"flash_attention_2": is_flash_attn_2_available, "flash_attention_3": is_flash_attn_3_available}
     of_the_hub = "/" in name or ("flash" in name and not packages.get(name, is_flash_attn_4_available)())
     if of_the_hub and not is_kernels_available():
-        raise ValueError(
+        raise UserError(
             f"attn_implementation is {name!r}, which is not installed; pip install 'e1-trl[flash]', or leave it unset"
         )
 

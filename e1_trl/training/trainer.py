@@ -26,6 +26,7 @@ from e1_trl.checkpoints.origin import Origin
 from e1_trl.engines.colocated import make_training_engine
 from e1_trl.engines.engine import Finished, unwatched
 from e1_trl.engines.starting import starting
+from e1_trl.errors import UserError
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
 from e1_trl.training.budgets import Draw, Generation, key_of
 from e1_trl.training.config import E1Config, ModelFacts
@@ -55,7 +56,7 @@ class E1Trainer(GRPOTrainer):
     `details` are for the model card; the training script adds what it knows.
 
     Raises:
-        ValueError: budget, context length, dataset, rewards and configuration do not fit together; before the model is
+        UserError: budget, context length, dataset, rewards and configuration do not fit together; before the model is
             loaded.
         EngineError: while training, when the engine does not hold the weights that it was sent.
         RuntimeError: while training, when the policy computes no numbers any more.
@@ -72,7 +73,7 @@ class E1Trainer(GRPOTrainer):
         **kwargs: Any,
     ):
         if own := {"rollout_func", "tools", "environment_factory"} & kwargs.keys():
-            raise ValueError(f"E1Trainer makes its own rollouts; it does not take {sorted(own)}")
+            raise UserError(f"E1Trainer makes its own rollouts; it does not take {sorted(own)}")
         facts = ModelFacts.of(args, model, processing_class)
         rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
         with args.main_process_first(desc="checking the prompts"):

@@ -24,6 +24,7 @@ from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.answers.kinds import PROGRAMS, kind_of, make_grader
 from e1_trl.answers.programs.rows import SOLUTIONS, in_block, references
 from e1_trl.atomic import StoreError, write_atomically
+from e1_trl.errors import UserError
 from e1_trl.recipes import resource
 from e1_trl.training.config import E1ScriptArguments
 from e1_trl.training.data import read_split
@@ -70,22 +71,20 @@ def validate(script_args: E1ScriptArguments, mixture: DatasetMixtureConfig, argu
     """Try every problem, write those that fail, and print how many ended how.
 
     Raises:
-        ValueError, OSError, StoreError: one line about what is wrong with the recipe, its dataset or this machine.
+        UserError, OSError, StoreError: one line about what is wrong with the recipe, its dataset or this machine.
     """
     output, column = arguments.output or script_args.exclude, arguments.solution_column
     if kind_of(script_args.grader) is not PROGRAMS:
-        raise ValueError(
-            f"the recipe's grader is {script_args.grader!r}; only programs bring solutions that can be run"
-        )
+        raise UserError(f"the recipe's grader is {script_args.grader!r}; only programs bring solutions that can be run")
     if arguments.tried < 1:
-        raise ValueError(f"tried is {arguments.tried}; at least one solution must be")
+        raise UserError(f"tried is {arguments.tried}; at least one solution must be")
     if not output:
-        raise ValueError("neither the recipe's `exclude` nor `output` names a file to write")
+        raise UserError("neither the recipe's `exclude` nor `output` names a file to write")
     script_args.exclude = None
     with make_grader(script_args, len(os.sched_getaffinity(0))) as grader:
         problems = read_split(script_args, mixture, 0, True, script_args.dataset_train_split)
         if column not in problems.column_names:
-            raise ValueError(
+            raise UserError(
                 f"there is no column {column!r} of solutions; the columns are {', '.join(problems.column_names)}; name "
                 "one as solution_column"
             )

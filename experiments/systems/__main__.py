@@ -39,7 +39,11 @@ RECIPES, RUNS = Path(__file__).parent, Path("runs/systems")
 BASE_RECIPE = RECIPES.parent / "first_zero" / "recipe.yaml"
 EVALUATION = RECIPES.parent / "first_zero" / "evaluation.yaml"
 FIRST, SEEDS = 42, (42, 43, 44)
-THRICE = ("e1", "grpo_cut")  # and the four that are best besides, on the validation split
+THRICE = ("e1_72", "e1_18", "e1_144", "e1", "grpo_cut")  # and the four that are best besides, on the validation split
+# Compared over problems and seeds, so that their rows keep every answer.
+PAIRED = ("e1_72", "e1_18", "e1_144", "e1", "e1_random", "e1_random_rows")
+RATES = ("5e-05", "0.0002")  # besides the base recipe's 1e-4, for E1 and plain GRPO alike
+RATED = ("grpo_cut", "e1")
 # What a recipe must have as the base has it: what is compared is compared on that.
 SHARED = (
     *("model_name_or_path", "dataset_name", "instruction", "max_generated_tokens", "max_steps", "learning_rate"),
@@ -99,17 +103,24 @@ def asked(recipe: Path, model: Path, folder: Path, *split: str) -> list[Path]:
     return folders
 
 
-def run(recipe: Path, seed: int) -> list[System]:
+def run(recipe: Path, seed: int, rate: str | None = None) -> list[System]:
     """Train a recipe and measure what it has made: a row, or two where prompts can ask for a length.
+
+    Args:
+        recipe: its file.
+        seed: of the training.
+        rate: learning rate in place of the recipe's.
 
     Raises:
         CalledProcessError: a command failed, and has said why.
         ValueError: the training ended before it had generated as much as the others.
     """
-    name, folder = recipe.stem, RUNS / f"{recipe.stem}-{seed}"
+    name = named(recipe, rate)
+    folder = RUNS / f"{name.replace(' ', '-')}-{seed}"
     shutil.rmtree(folder, ignore_errors=True)  # what a run that was interrupted has left
     model = folder / "model"
-    e1("train", "--config", recipe, "--output_dir", model, "--seed", seed)
+    learning_rate = () if rate is None else ("--learning_rate", rate)
+    e1("train", "--config", recipe, "--output_dir", model, "--seed", seed, *learning_rate)
     test, split = evaluate(model, folder / "test"), ("--dataset_split", "validation")
     validation = evaluate(model, folder / "validation", *split, "--methods", FORCED_CLOSE)
     own, chosen = asked(recipe, model, folder), asked(recipe, model, folder, *split)
@@ -132,10 +143,17 @@ def run_base() -> list[System]:
     ]
 
 
+def named(recipe: Path, rate: str | None) -> str:
+    """Name a row after its recipe, and after its learning rate where that is not the base recipe's."""
+    return recipe.stem if rate is None else f"{recipe.stem} at {rate}"
+
+
 def add(rows: Sequence[System]) -> None:
-    """Add rows to the file, and make the documents anew."""
+    """Add rows to the file, in place of those of the same system and seed, and make the documents again."""
     added = [row.as_json() for row in rows]
-    text = "[\n" + ",\n".join(map(json.dumps, [*read(), *added])) + "\n]\n"
+    names = {(row.system, row.seed) for row in rows}
+    kept = [row for row in read() if (row["system"], row["seed"]) not in names]
+    text = "[\n" + ",\n".join(map(json.dumps, [*kept, *added])) + "\n]\n"
     write_atomically(ROWS, lambda path: path.write_text(text))
     publish()
 
@@ -148,23 +166,25 @@ def best_besides() -> list[str]:
 
 
 def is_there(name: str, seed: int) -> bool:
-    """Whether a system has its row from a seed."""
-    return any((row["system"], row["seed"]) == (name, seed) for row in read())
+    """Whether a system has its row from a seed, with its answers where they are compared."""
+    rows = [row for row in read() if (row["system"], row["seed"]) == (name, seed)]
+    return any("right" in row or name not in PAIRED for row in rows)
 
 
-def complete(recipes: Sequence[Path], seeds: Sequence[int]) -> list[str]:
+def complete(recipes: Sequence[Path], seeds: Sequence[int], rate: str | None = None) -> list[str]:
     """Run the rows that are missing; returns what failed, and why."""
     failed = []
     for recipe in recipes:
         for seed in seeds:
-            if is_there(recipe.stem, seed):
-                print(f"==> {recipe.stem}, seed {seed}: is there", flush=True)
+            row = f"{named(recipe, rate)}, seed {seed}"
+            if is_there(named(recipe, rate), seed):
+                print(f"==> {row}: is there", flush=True)
                 continue
-            print(f"==> {recipe.stem}, seed {seed}", flush=True)
+            print(f"==> {row}", flush=True)
             try:
-                add(run(recipe, seed))
+                add(run(recipe, seed, rate))
             except (subprocess.CalledProcessError, ValueError) as error:
-                failed.append(f"{recipe.stem}, seed {seed}: {error}")
+                failed.append(f"{row}: {error}")
     return failed
 
 
@@ -196,6 +216,8 @@ def main() -> None:
         failed = complete(recipes or all_of_them, arguments.seeds)
         if not recipes and all(is_there(recipe.stem, FIRST) for recipe in all_of_them):
             failed += complete([RECIPES / f"{name}.yaml" for name in (*THRICE, *best_besides())], SEEDS)
+            for rate in RATES:
+                failed += complete([RECIPES / f"{name}.yaml" for name in RATED], [FIRST], rate)
     if failed:
         sys.exit("experiments.systems: " + "; ".join(failed))
 

@@ -3,6 +3,7 @@
 Knows nothing about how it was trained.
 """
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -57,7 +58,8 @@ class System:
     """A row: a system trained from one seed.
 
     `area` is the mean accuracy over the budgets, its interval the bootstrap's over problems; `validation_area` is that
-    of the validation split, by which what is chosen is chosen.
+    of the validation split, by which what is chosen is chosen. `right` keeps every answer for paired comparisons, as
+    `pack` writes it: at each budget, without thinking, and without a budget.
     """
 
     system: str
@@ -76,6 +78,7 @@ class System:
     commit: str
     date: str
     machine: str
+    right: str
 
     def as_json(self) -> dict[str, Any]:
         """With numbers as short as they are certain."""
@@ -129,7 +132,19 @@ def measured(
         made.commit,
         made.date,
         made.machine,
+        pack(np.stack([*_matrix(at), _right(table[table["method"] == WITHOUT]), _right(free)])),
     )
+
+
+def pack(right: Values) -> str:
+    """Whether answers are right (rows x problems) as text: one bit each, the rows one after the other, in base64."""
+    return base64.b64encode(np.packbits(right.astype(bool)).tobytes()).decode()
+
+
+def unpack(text: str, rows: int) -> Values:
+    """Read what `pack` wrote, rows x problems; the number of answers is a multiple of 8."""
+    bits = np.unpackbits(np.frombuffer(base64.b64decode(text), np.uint8))
+    return bits.reshape(rows, -1).astype(float)
 
 
 def _at(table: pd.DataFrame, asked: Sequence[Path], method: str = FORCED_CLOSE) -> dict[int, pd.DataFrame]:

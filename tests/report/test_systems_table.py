@@ -22,7 +22,7 @@ from e1_trl.training.token_limit import rollouts_of_a_step
 from experiments.first_zero.make_base import Search
 from experiments.systems import __main__ as command
 from experiments.systems import document
-from experiments.systems.measure import BASE, ROLLOUTS, THINKING, System, area, measured, references
+from experiments.systems.measure import BASE, ROLLOUTS, THINKING, System, area, measured, references, unpack
 
 SEARCH = Search.read("3Aa+4b+2Bc+1d+6Ce+9f+5Dg+4h+1?")  # the first 0 is at c, in B; 14 tokens
 PROBLEMS = 4
@@ -72,6 +72,9 @@ def test_a_row_has_the_means_of_its_answers(folders: tuple[Path, Path]) -> None:
     assert (first.tokens_right, first.tokens_wrong) == (None, 9 + 5)
     assert (found.no_thinking_accuracy, found.unconstrained_accuracy, found.unconstrained_tokens) == (0.25, 1, 19)
     assert (found.generated_tokens, found.steps, found.train_seconds) == (0, 0, 0)
+    kept = unpack(found.right, len(THINKING) + 2)
+    assert kept.mean(axis=1).tolist() == [0, 0.25, 0.5, 0.75, 1, 1, 0.25, 1]
+    assert kept[1].tolist() == [1, 0, 0, 0]
 
 
 def test_what_is_asked_in_the_prompt_counts_for_its_budget(folders: tuple[Path, Path], tmp_path: Path) -> None:
@@ -113,7 +116,7 @@ def test_documents_are_made_of_the_rows(
     leaders = document.DOCUMENT.read_text().splitlines()
     assert leaders[4].startswith("| 1 | e1 | 80.0% | 75.0% to 85.0%, 2 seeds | 100.0% | 19 | first |")
     assert leaders[5].startswith("| 2 | base | 58.3% | ")
-    assert "\n1 of 25 recipes have their row.\n" in document.DOCUMENT.read_text()
+    assert "\n1 of 28 recipes have their row.\n" in document.DOCUMENT.read_text()
     assert document.PICTURE.stat().st_size > 10_000 and "## Trainings" in document.TABLES.read_text()
 
 
@@ -160,7 +163,7 @@ def test_a_row_that_could_not_be_compared_is_refused(
 
 
 def test_a_row_that_fails_is_named_and_the_others_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(recipe: Path, seed: int) -> list[System]:
+    def run(recipe: Path, seed: int, rate: str | None) -> list[System]:
         if recipe.stem == "bad":
             raise subprocess.CalledProcessError(1, ["e1", "train"])
         return []

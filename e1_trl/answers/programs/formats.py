@@ -15,6 +15,7 @@ from typing import Any
 
 from e1_trl.answers.programs.sandbox.inside.values import plain
 from e1_trl.answers.programs.suite import Case, Rule, Suite
+from e1_trl.errors import UserError
 
 INTEGER = re.compile(r"0|-?[1-9]\d{0,99}", re.ASCII)
 
@@ -28,14 +29,14 @@ def read_suite(tests: Any, rule: Rule, call: str | None = None) -> Suite:
         call: the function that is called, where the tests do not name it.
 
     Raises:
-        ValueError: one line about what is wrong with it.
+        UserError: one line about what is wrong with it.
     """
     listed = tests
     try:
         match tests:
             case {"type": "assert", "code": code}:
                 if call is None:
-                    raise ValueError("assertions do not name the function that they test")
+                    raise UserError("assertions do not name the function that they test")
                 return Suite(tuple(_asserted(code)), call.rpartition(".")[2], rule)
             case Mapping():
                 name = tests.get("fn_name") or None
@@ -44,14 +45,14 @@ def read_suite(tests: Any, rule: Rule, call: str | None = None) -> Suite:
                 listed = [{"type": kind, "fn_name": name, "input": given, "output": out} for given, out in pairs]
         return Suite(*_listed(listed, call), rule)
     except (KeyError, TypeError, AttributeError, RecursionError, SyntaxError) as error:
-        raise ValueError(f"tests of an unknown shape ({type(error).__name__}: {error}): {str(tests)[:80]}") from error
+        raise UserError(f"tests of an unknown shape ({type(error).__name__}: {error}): {str(tests)[:80]}") from error
 
 
 def _listed(tests: Sequence[Mapping[str, Any]], call: str | None) -> tuple[tuple[Case, ...], str | None]:
     """The cases of a list of tests, and the function that they call."""
     kinds = {test.get("type", test.get("testtype", "stdin")) for test in tests}
     if len(kinds) > 1:
-        raise ValueError(f"tests of several kinds: {', '.join(sorted(kinds))}")
+        raise UserError(f"tests of several kinds: {', '.join(sorted(kinds))}")
     pairs = [(test["input"], test["output"]) for test in tests]
     match kinds.pop() if kinds else "stdin":
         case "stdin" | "stdin_stdout":
@@ -66,9 +67,9 @@ def _listed(tests: Sequence[Mapping[str, Any]], call: str | None) -> tuple[tuple
                 for given, out in pairs
             )
         case kind:
-            raise ValueError(f"tests of an unknown kind: {kind}")
+            raise UserError(f"tests of an unknown kind: {kind}")
     if len(names) != 1 or not isinstance(name := names.pop(), str):
-        raise ValueError("the tests do not name one function")
+        raise UserError("the tests do not name one function")
     return cases, name
 
 
@@ -119,7 +120,7 @@ def _asserted(code: str) -> list[Case]:
                 test=ast.Compare(left=ast.Call(func=ast.Name("candidate")) as call, ops=[ast.Eq()], comparators=[value])
             ):
                 if any(keyword.arg is None for keyword in call.keywords):
-                    raise ValueError(f"line {node.lineno}: a call with unpacked arguments")
+                    raise UserError(f"line {node.lineno}: a call with unpacked arguments")
                 named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg}
                 given = [ast.literal_eval(argument) for argument in call.args]
                 found.append(Case(arguments(given, named), (as_json(ast.literal_eval(value)),)))
@@ -128,7 +129,7 @@ def _asserted(code: str) -> list[Case]:
             case ast.Assert() if any(
                 isinstance(part, ast.Call) and getattr(part.func, "id", "") == "candidate" for part in ast.walk(node)
             ):
-                raise ValueError(f"line {node.lineno}: an assertion that is not `candidate(...) == value`")
+                raise UserError(f"line {node.lineno}: an assertion that is not `candidate(...) == value`")
     if "inputs" in lists and "results" in lists:
         check_helper(tree)
         pairs = zip(lists["inputs"], lists["results"], strict=True)
@@ -140,7 +141,7 @@ def check_helper(tree: ast.Module) -> None:
     """Check that the function which is handed what `candidate` returns compares as the rules do.
 
     Raises:
-        ValueError: it may not: it does something else with that value than `out == exp` or `allclose(out, exp, …)`.
+        UserError: it may not: it does something else with that value than `out == exp` or `allclose(out, exp, …)`.
     """
     names = set[str]()
     for node in ast.walk(tree):
@@ -149,7 +150,7 @@ def check_helper(tree: ast.Module) -> None:
                 names.add(name)
     helpers = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     if len(names) != 1 or not names <= helpers.keys():
-        raise ValueError("the tests have no helper that is given what candidate returns, and what is expected")
+        raise UserError("the tests have no helper that is given what candidate returns, and what is expected")
     helper = helpers[names.pop()]
     out, expected = (argument.arg for argument in helper.args.args[:2])
     uses = known = changes = 0
@@ -165,4 +166,4 @@ def check_helper(tree: ast.Module) -> None:
             ) if (a, b) == (out, expected):
                 known += 1
     if uses != known or changes:
-        raise ValueError(f"line {helper.lineno}: {helper.name} compares otherwise than by == or allclose")
+        raise UserError(f"line {helper.lineno}: {helper.name} compares otherwise than by == or allclose")

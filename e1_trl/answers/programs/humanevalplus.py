@@ -13,6 +13,7 @@ from e1_trl.answers.programs.formats import arguments, as_json, check_helper, re
 from e1_trl.answers.programs.sandbox.box import Box
 from e1_trl.answers.programs.sandbox.process import End, Limits
 from e1_trl.answers.programs.suite import Case, Rule, Suite
+from e1_trl.errors import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -36,13 +37,13 @@ def humaneval_suite(code: str, name: str, box: Box, limits: Limits) -> Suite:
         limits: of each of its runs; not beyond those that programs are graded with.
 
     Raises:
-        ValueError: one line about what is wrong with the tests, or the reference fails.
+        UserError: one line about what is wrong with the tests, or the reference fails.
         SandboxError: the box broke.
     """
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError) as error:
-        raise ValueError(f"tests that are no Python ({type(error).__name__}): {code[:80]!r}") from error
+        raise UserError(f"tests that are no Python ({type(error).__name__}): {code[:80]!r}") from error
     if name == ROOT:
         pairs = zip(_literal(tree, "inputs"), _literal(tree, "results"), strict=True)
         cases = tuple(Case(arguments(given), (as_json(result),)) for given, result in pairs)
@@ -65,7 +66,7 @@ def _by_reference(tree: ast.Module, name: str, box: Box, limits: Limits) -> tupl
         if run.end is End.EXITED and run.answer:
             cases.append(Case(given, (run.answer.decode(),)))
         elif run.end not in OVER_THE_LIMITS:
-            raise ValueError(f"the reference of {name} {run.end} with {given[:80]}: {run.said}")
+            raise UserError(f"the reference of {name} {run.end} with {given[:80]}: {run.said}")
     if len(cases) < len(inputs):
         left_out = len(inputs) - len(cases)
         logger.warning("%s: %d of %d tests are over the limits and left out", name, left_out, len(inputs))
@@ -78,4 +79,4 @@ def _literal(tree: ast.Module, name: str) -> list[Any]:
         match node:
             case ast.Assign(targets=[ast.Name(found)], value=ast.List() as value) if found == name:
                 return list(ast.literal_eval(value))
-    raise ValueError(f"the tests have no list {name!r}")
+    raise UserError(f"the tests have no list {name!r}")

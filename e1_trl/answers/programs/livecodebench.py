@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+from e1_trl.errors import UserError
+
 TESTS = ("public_test_cases", "private_test_cases")  # columns
 RELEASES = tuple(f"v{number}" for number in range(1, 7))
 PAPERS_WINDOW = ("v5", "2024-08-01", "2025-02-01")  # release, first day, and the day after the last
@@ -27,7 +29,7 @@ class Window:
     """Which of LiveCodeBench's problems: a release, and the days of the contests, without the last. Here the paper's.
 
     Raises:
-        ValueError: there is no such release, a day is not written as 2024-08-01, or there is none between them.
+        UserError: there is no such release, a day is not written as 2024-08-01, or there is none between them.
     """
 
     release: str = PAPERS_WINDOW[0]
@@ -36,12 +38,12 @@ class Window:
 
     def __post_init__(self) -> None:
         if self.release not in RELEASES:
-            raise ValueError(f"LiveCodeBench has no release {self.release!r}; it has {', '.join(RELEASES)}")
+            raise UserError(f"LiveCodeBench has no release {self.release!r}; it has {', '.join(RELEASES)}")
         for day in (self.since, self.until):
             if date.fromisoformat(day).isoformat() != day:
-                raise ValueError(f"{day!r} is no day as 2024-08-01 is")
+                raise UserError(f"{day!r} is no day as 2024-08-01 is")
         if self.since >= self.until:
-            raise ValueError(f"LiveCodeBench's problems from {self.since} to before {self.until} are none")
+            raise UserError(f"LiveCodeBench's problems from {self.since} to before {self.until} are none")
 
     @property
     def files(self) -> list[str]:
@@ -58,30 +60,30 @@ def tests_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The tests of a row, public ones first, as `read_suite` wants them.
 
     Raises:
-        ValueError: one line about what is wrong with the row.
+        UserError: one line about what is wrong with the row.
     """
     tests: list[dict[str, Any]] = []
     for column in TESTS:
         if column not in row:
-            raise ValueError(f"a row of LiveCodeBench has no {column!r}; it has {', '.join(map(repr, row))}")
+            raise UserError(f"a row of LiveCodeBench has no {column!r}; it has {', '.join(map(repr, row))}")
         try:
             tests += _listed(row[column])
         except ValueError as error:
-            raise ValueError(f"{column}: {error}") from error
+            raise UserError(f"{column}: {error}") from error
     return tests
 
 
 def _listed(text: Any) -> list[dict[str, Any]]:
     if not isinstance(text, str):
-        raise ValueError(f"a text is wanted, not {type(text).__name__}")
+        raise UserError(f"a text is wanted, not {type(text).__name__}")
     if not text.lstrip().startswith("["):
         text = _unpickled(_unpacked(text))
     try:
         tests = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"this is no JSON ({error})") from error
+        raise UserError(f"this is no JSON ({error})") from error
     if not isinstance(tests, list) or not all(isinstance(test, dict) for test in tests):
-        raise ValueError("this is no list of tests")
+        raise UserError("this is no list of tests")
     return tests
 
 
@@ -91,11 +93,11 @@ def _unpacked(text: str) -> bytes:
     try:
         pickled = inflater.decompress(base64.b64decode(text, validate=True), LARGEST + 1)
     except (ValueError, zlib.error) as error:
-        raise ValueError(f"neither a list in JSON nor compressed and in base64 ({error})") from error
+        raise UserError(f"neither a list in JSON nor compressed and in base64 ({error})") from error
     if len(pickled) > LARGEST:
-        raise ValueError(f"over {LARGEST} bytes when unpacked")
+        raise UserError(f"over {LARGEST} bytes when unpacked")
     if not inflater.eof:
-        raise ValueError("cut off")
+        raise UserError("cut off")
     return pickled
 
 
@@ -107,10 +109,10 @@ def _unpickled(pickled: bytes) -> str:
             if instruction.name in TEXTS:
                 texts.append(str(argument))
             elif instruction.name not in AROUND:
-                raise ValueError(f"it holds the instruction {instruction.name}")
+                raise UserError(f"it holds the instruction {instruction.name}")
     except ValueError as error:
         said = " ".join(str(error).split())[:100]
-        raise ValueError(f"a pickle of something else than one text ({said})") from error
+        raise UserError(f"a pickle of something else than one text ({said})") from error
     if len(texts) != 1:
-        raise ValueError(f"a pickle of {len(texts)} texts, not of one")
+        raise UserError(f"a pickle of {len(texts)} texts, not of one")
     return texts[0]

@@ -12,6 +12,7 @@ from typing import Any
 from e1_trl.answers.programs import livecodebench
 from e1_trl.answers.programs.formats import read_suite
 from e1_trl.answers.programs.suite import Rule, Suite
+from e1_trl.errors import UserError
 
 SOLUTIONS = "solutions"  # DeepCoder's column
 CHECKER = "generated_checker"  # open-r1/codeforces's column
@@ -25,22 +26,22 @@ def read_answer(row: Mapping[str, Any], column: str, count: int) -> Suite:
     LiveCodeBench publishes it has its tests in two columns, of which either may be named.
 
     Raises:
-        ValueError: one line about what is wrong with the tests; or several outputs are right, and the column
+        UserError: one line about what is wrong with the tests; or several outputs are right, and the column
             `generated_checker` has the program that says which, as in open-r1/codeforces.
     """
     if row.get(CHECKER):
-        raise ValueError(f"{CHECKER} says which of several outputs are right, and e1_trl runs no checker")
+        raise UserError(f"{CHECKER} says which of several outputs are right, and e1_trl runs no checker")
     tests = livecodebench.tests_of(row) if column in livecodebench.TESTS else row[column]
     try:
         tests = json.loads(tests) if isinstance(tests, str) else tests
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"tests that are no JSON: {str(error)[:LONGEST]}") from error
+        raise UserError(f"tests that are no JSON: {str(error)[:LONGEST]}") from error
     # LiveCodeBench compares exactly; in the other sets, a number may be rounded otherwise.
     exact = isinstance(tests, list) and any(isinstance(test, dict) and "testtype" in test for test in tests)
     try:
         suite = read_suite(tests, Rule.EXACT if exact else Rule.TOLERANT, _called(row))
     except ValueError as error:
-        raise ValueError(str(error)[:LONGEST]) from error  # it quotes tests, which are megabytes
+        raise UserError(str(error)[:LONGEST]) from error  # it quotes tests, which are megabytes
     return suite.chosen(count)
 
 

@@ -9,6 +9,8 @@ from decimal import Decimal
 from itertools import zip_longest
 from typing import Any
 
+from e1_trl.errors import UserError
+
 NUMERAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
 INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 TOLERANCE = 1e-6  # absolute below 1, relative above
@@ -44,7 +46,7 @@ class Suite:
         rule: when an output is right.
 
     Raises:
-        ValueError: there are no cases, or one accepts nothing: that would pass whatever is written.
+        UserError: there are no cases, or one accepts nothing: that would pass whatever is written.
     """
 
     cases: tuple[Case, ...]
@@ -53,10 +55,10 @@ class Suite:
 
     def __post_init__(self) -> None:
         if not self.cases:
-            raise ValueError("there are no tests")
+            raise UserError("there are no tests")
         for number, case in enumerate(self.cases):
             if not case.expected:
-                raise ValueError(f"test {number} expects nothing")
+                raise UserError(f"test {number} expects nothing")
 
     def chosen(self, count: int) -> "Suite":
         """With at most `count` cases (0: all), those with the longest inputs, the shortest of them first: it fails

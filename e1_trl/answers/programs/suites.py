@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from e1_trl.answers.programs.suite import Case, Rule, Suite
+from e1_trl.errors import UserError
 
 PREFIX = "suite:"
 NO_CHECKER = {"checker": None}  # of which the names in tables of answers are digests, too
@@ -50,23 +51,23 @@ class Suites:
         """The suite of this name.
 
         Raises:
-            ValueError: there is none, or its file is damaged, or has a checker, as older versions wrote them; one line
+            UserError: there is none, or its file is damaged, or has a checker, as older versions wrote them; one line
                 that says what to do.
         """
         if name not in self:
-            raise ValueError(
+            raise UserError(
                 f"{name[:40]!r} names no tests in {self.folder}; the same `e1 eval` or `e1 train` run again reads them "
                 "from the dataset, and samples nothing that is there"
             )
         try:
             record = json.loads(gzip.decompress(self._file(name).read_bytes()))
             if record.get("checker") is not None:
-                raise ValueError("a checker says which outputs are right, and none is run")
+                raise UserError("a checker says which outputs are right, and none is run")
             cases = tuple(Case(case["input"], tuple(case["expected"])) for case in record["cases"])
             return Suite(cases, record["call"], Rule(record["rule"]))
         except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
             file = self._file(name)
-            raise ValueError(f"{file}, the tests of a program, cannot be used ({error}); delete it") from error
+            raise UserError(f"{file}, the tests of a program, cannot be used ({error}); delete it") from error
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name.removeprefix(PREFIX)}.json.gz"

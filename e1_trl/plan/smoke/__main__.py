@@ -18,6 +18,7 @@ from pathlib import Path
 
 import yaml
 
+from e1_trl.errors import UserError
 from e1_trl.plan.__main__ import report as plan
 from e1_trl.plan.memory import memory
 from e1_trl.plan.setup import ERRORS, Launch, Setup
@@ -164,7 +165,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         launch = Launch.read(parsed.recipe, parsed.accelerate_config, parsed.num_processes, words)
         setup, there = launch.setup, cards()
         if not parsed.cpu and len(there) < setup.gpus:
-            raise ValueError(
+            raise UserError(
                 f"{launch.accelerate_config} starts {setup.gpus} processes, and there are {len(there)} GPUs here: pass "
                 "--num_processes, and with it --gradient_accumulation_steps so that per device x GPUs x accumulation "
                 "stays"
