@@ -15,8 +15,7 @@ INSTALLED := $(VENV)/.installed
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export TOKENIZERS_PARALLELISM := false
-export TRL_EXPERIMENTAL_SILENCE := 1
-export VLLM_LOGGING_LEVEL ?= WARNING
+export VLLM_LOGGING_LEVEL ?= ERROR
 export VLLM_ENABLE_V1_MULTIPROCESSING := 0
 # GiB of KV cache of the CPU engine
 export VLLM_CPU_KVCACHE_SPACE ?= 1

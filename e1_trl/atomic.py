@@ -15,6 +15,18 @@ class StoreError(UserError):
     """A result folder cannot be read, used or written to; one line that says why."""
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, where they are not there.
+
+    Raises:
+        StoreError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"the folder {folder} cannot be made: {error.strerror or error}") from error
+
+
 def write_atomically(file: Path, write: Callable[[Path], object]) -> None:
     """Let `write(temporary_path)` write a file that then takes its place in one step, or not at all.
 

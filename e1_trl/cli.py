@@ -6,6 +6,10 @@ Knows nothing about what a command does or needs; `e1 --help` imports none of th
 import sys
 from dataclasses import dataclass
 from importlib import import_module
+from typing import Any
+
+from e1_trl.errors import UserError, run_command
+from e1_trl.logs import route_logs
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,8 @@ def usage() -> str:
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command that `argv` (unset: the command line) names."""
+    if argv is None:
+        route_logs()
     name, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
     if name in ("-h", "--help"):
         print(usage())
@@ -55,11 +61,23 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(f"e1 {name} is no longer a command; {MOVED[name]}")
     if name not in COMMANDS:
         sys.exit(f"e1: there is no command {name!r}, only {', '.join(COMMANDS)}")
+    run_command(f"e1 {name}", lambda: _load(name).main(rest))
+
+
+def _load(name: str) -> Any:
+    """Import a command's module.
+
+    Raises:
+        UserError: a package that it needs is not installed.
+    """
     try:
-        module = import_module(COMMANDS[name].module)
+        return import_module(COMMANDS[name].module)
     except ModuleNotFoundError as error:
-        sys.exit(f"e1 {name}: {error.name} is not installed; pip install 'e1-trl[train]' brings all that e1 uses")
-    module.main(rest)
+        if (error.name or "").partition(".")[0] == __package__:
+            raise
+        raise UserError(
+            f"{error.name} is not installed; pip install 'e1-trl[train]' brings all that e1 uses"
+        ) from error
 
 
 if __name__ == "__main__":

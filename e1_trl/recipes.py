@@ -1,11 +1,12 @@
 """The recipes and Accelerate configurations that are shipped, by name."""
 
+import reprlib
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, user_errors
 
 Kind = Literal["recipes", "accelerate_configs"]
 
@@ -39,9 +40,8 @@ def fields_of(file: Path) -> dict[str, Any]:
 
     Raises:
         UserError: it is no recipe, or as `base_of` raises it.
-        OSError, yaml.YAMLError: it cannot be read.
     """
-    own = {name: value for name, value in _read(file).items() if name != "base"}
+    own = {name: value for name, value in read_mapping(file).items() if name != "base"}
     return {**base_of(file), **own}
 
 
@@ -50,19 +50,24 @@ def base_of(file: Path) -> dict[str, Any]:
 
     Raises:
         UserError: there is no such recipe, or it has a base itself.
-        OSError, yaml.YAMLError: one of them cannot be read.
     """
-    if (base := _read(file).get("base")) is None:
+    if (base := read_mapping(file).get("base")) is None:
         return {}
     beside = file.parent / str(base)
-    fields = _read(beside if beside.is_file() else resource("recipes", str(base)))
+    fields = read_mapping(beside if beside.is_file() else resource("recipes", str(base)))
     if further := fields.get("base"):
         raise UserError(f"{file}: its base {base} has a base itself, {further}; a recipe has one base at most")
     return fields
 
 
-def _read(file: Path) -> dict[str, Any]:
-    fields = yaml.safe_load(file.read_text())
+def read_mapping(file: Path) -> dict[str, Any]:
+    """Read a YAML file of lines `field: value`.
+
+    Raises:
+        UserError: it cannot be read, or holds something else.
+    """
+    with user_errors(f"{file} cannot be read", OSError, UnicodeDecodeError, yaml.YAMLError):
+        fields = yaml.safe_load(file.read_text())
     if not isinstance(fields, dict):
-        raise UserError(f"{file} is no recipe, which is a YAML file of lines `field: value`")
+        raise UserError(f"{file} must be a YAML file of lines `field: value`; it holds {reprlib.repr(fields)}")
     return fields

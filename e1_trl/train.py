@@ -11,13 +11,11 @@ import contextlib
 import logging
 import os
 import sys
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from transformers import TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
@@ -27,7 +25,8 @@ from e1_trl.answers.grade import Grader
 from e1_trl.answers.kinds import INSTRUCTION, make_grader
 from e1_trl.checkpoints import hub
 from e1_trl.checkpoints.origin import Origin
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, run_command
+from e1_trl.logs import route_logs, write_logs
 from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import last_question
 from e1_trl.provenance import FILE as PROVENANCE
@@ -43,7 +42,6 @@ from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import Validation
 
 MAX_GRADING_WORKERS = 8
-OTHERS_WAIT = 30  # seconds
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ def prepare(
     """Check a recipe, and read all of it but the model.
 
     Raises:
-        UserError, OSError: one line about what is wrong, where, and what would be right.
+        UserError: one line about what is wrong, where, and what would be right.
     """
     if not model.model_name_or_path:
         raise UserError("the recipe must name a model (model_name_or_path)")
@@ -130,10 +128,11 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
     """Train, save, and upload once if the recipe says so, with a card that has the recipe as `written`.
 
     Raises:
-        SystemExit: the upload failed; one line, which says where the model is.
+        UserError: the upload failed; says where the model is.
     """
     args, problems, evaluation = recipe.args, recipe.problems.train, recipe.problems.evaluation
     output = Path(args.output_dir)
+    write_logs(output)
     if args.push_to_hub and args.log_completions and args.process_index == 0:
         hub.keep_from_the_hub(output)
     if all(isinstance(reward, Accuracy) for reward in recipe.rewards):
@@ -166,29 +165,21 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
     if args.push_to_hub and trainer.is_world_process_zero():
         try:
             hub.push(output, trainer.hub_model_id, args.hub_revision)
-        except ValueError as error:
-            sys.exit(
-                f"e1_trl.train: {error}; the model is whole in {output}: the same command with "
-                "--resume_from_checkpoint true uploads it, without training"
-            )
+        except UserError as error:
+            raise UserError(
+                f"{error}; the model is whole in {output}: the same command with --resume_from_checkpoint true "
+                "uploads it, without training"
+            ) from error
 
 
 def main(argv: list[str] | None = None) -> None:
     """Train the recipe that the arguments (unset: the command line's) name."""
     argv = sys.argv[1:] if argv is None else argv
-    try:
-        records = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)
-        script_args, args, model, mixture = parse_recipe(records, argv)
-        if args.process_index != 0:
-            logging.getLogger("e1_trl").setLevel(logging.ERROR)  # the main process warns for all
-        recipe = prepare(script_args, args, model, mixture)
-    except (ValueError, OSError, yaml.YAMLError) as error:
-        if os.environ.get("LOCAL_RANK", "0") != "0":
-            # The first process of the machine says it for all. The launcher ends the others as soon as one has ended,
-            # so the others leave it the time to.
-            time.sleep(OTHERS_WAIT)
-            sys.exit(1)
-        sys.exit(f"e1_trl.train: {' '.join(str(error).split())}")
+    records = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)
+    script_args, args, model, mixture = parse_recipe(records, argv)
+    if args.process_index != 0:
+        logging.getLogger("e1_trl").setLevel(logging.ERROR)  # the main process warns for all
+    recipe = prepare(script_args, args, model, mixture)
     if script_args.dry_run:
         with recipe.grader:
             if args.process_index == 0:
@@ -198,4 +189,5 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    route_logs()
+    run_command("e1 train", main)

@@ -7,7 +7,6 @@ import argparse
 import itertools
 import json
 import random
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +25,8 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
+
+from e1_trl.errors import run_command
 
 SPECIAL = ["<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<think>", "</think>"]
 CHAT_TEMPLATE = (
@@ -72,10 +73,8 @@ def main(name: str, make_data: Callable[[Path, int], None], make_model: Callable
     parser.add_argument("--output", type=Path, default=Path("runs") / name, help="folder for `data/` or `base/`")
     parser.add_argument("--seed", type=int, default=SEED)
     arguments = parser.parse_args()
-    try:
-        (make_data if arguments.what == "data" else make_model)(arguments.output, arguments.seed)
-    except FileNotFoundError as error:
-        sys.exit(f"experiments.{name}: {error}")
+    make = make_data if arguments.what == "data" else make_model
+    run_command(f"experiments.{name}", lambda: make(arguments.output, arguments.seed))
 
 
 def make_tokenizer(words: Sequence[str], added: Sequence[str]) -> PreTrainedTokenizerFast:

@@ -98,7 +98,7 @@ def test_an_unknown_recipe_or_accelerate_configuration_is_one_line_with_the_know
     text = tmp_path / "text.yaml"
     text.write_text("no recipe")
     done = e1("train", "--config", text)
-    assert done.stderr == f"e1 train: {text} is no recipe, which is a YAML file of lines `field: value`\n"
+    assert done.stderr == f"e1 train: {text} must be a YAML file of lines `field: value`; it holds 'no recipe'\n"
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_recipe_that_is_refused_is_one_line_and_the_launcher_adds_none(
     backend = [] if accelerate_config == "cpu" else ["--ddp_backend", "gloo"]
     done = e1("train", "--config", "nano", "--accelerate_config", accelerate_config, *given, *backend)
     assert done.returncode == 1 and not re.search("Traceback|Loading weights", done.stdout + done.stderr)
-    line = "e1_trl.train: a prompt of 64 tokens with budget 2000+32 and 1 forced tokens does not fit"
+    line = "e1 train: a prompt of 64 tokens with budget 2000+32 and 1 forced tokens does not fit"
     assert done.stderr.splitlines()[-1].startswith(line) and done.stderr.count(line) == 1
 
 

@@ -8,6 +8,7 @@ from conftest import ROOT
 from trl import DatasetMixtureConfig, ModelConfig
 
 from e1_trl import train
+from e1_trl.errors import UserError, one_line
 from e1_trl.recipes import base_of, fields_of
 from e1_trl.training.config import E1Config, E1ScriptArguments
 from e1_trl.training.launch import command
@@ -33,7 +34,7 @@ def test_a_recipe_says_what_its_base_does_not(tmp_path: Path) -> None:
 
 
 def test_a_base_is_not_named_on_the_command_line(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="base stands in a recipe's file"):
+    with pytest.raises(UserError, match="base stands in a recipe's file"):
         train.main(["--config", str(NANO), "--base", "nano"])
 
 
@@ -45,7 +46,7 @@ def test_a_base_that_is_missing_or_has_one_itself_is_refused(tmp_path: Path) -> 
     with pytest.raises(ValueError, match=r"first\.yaml: its base second\.yaml has a base itself, first\.yaml"):
         fields_of(first)
     (tmp_path / "second.yaml").write_text("- nothing")
-    with pytest.raises(ValueError, match=r"second\.yaml is no recipe"):
+    with pytest.raises(ValueError, match=r"second\.yaml must be a YAML file of lines"):
         fields_of(first)
 
 
@@ -62,9 +63,9 @@ def test_a_training_refuses_a_base_in_one_line(
 ) -> None:
     write(tmp_path / "base.yaml", output_dir=str(tmp_path), use_cpu=True, bf16=False, **base)
     recipe = write(tmp_path / "recipe.yaml", base="base.yaml", report_to="none")
-    with pytest.raises(SystemExit) as end:
+    with pytest.raises(UserError) as end:
         train.main(["--config", str(recipe)])
-    assert message in str(end.value) and "\n" not in str(end.value)
+    assert message in one_line(end.value)
 
 
 @pytest.mark.parametrize(("name", "tokens"), [("Open-RS-1.5B", 3584), ("One-Shot-RLVR-1.5B", 8192)])

@@ -11,6 +11,7 @@ import yaml
 from conftest import NANO, ROOT
 from trl import DatasetMixtureConfig, TrlParser
 
+from e1_trl import cli
 from e1_trl.answers.grade import Grade, Outcome
 from e1_trl.answers.programs.sandbox import isolation
 from e1_trl.answers.programs.sandbox.command import SandboxError
@@ -141,7 +142,7 @@ def test_a_failing_grader_leaves_no_problem_out() -> None:
 )
 def test_what_cannot_be_validated_is_one_line(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(SystemExit, match=message) as error:
-        main(["--config", recipe(tmp_path, **fields)])
+        cli.main(["validate", "--config", recipe(tmp_path, **fields)])
     assert str(error.value).startswith("e1 validate: ") and "\n" not in str(error.value)
 
 
@@ -151,5 +152,5 @@ def test_a_machine_without_a_sandbox_is_one_line(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(isolation, "attack", refuse)
     with pytest.raises(SystemExit, match="programs cannot be run safely here") as error:
-        main(["--config", recipe(tmp_path)])
+        cli.main(["validate", "--config", recipe(tmp_path)])
     assert "\n" not in str(error.value)

@@ -10,7 +10,7 @@ from huggingface_hub.errors import EntryNotFoundError, HFValidationError
 
 from e1_trl.atomic import write_atomically
 from e1_trl.budget import Budget, Marker
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, user_errors
 
 FILE = "budget.json"
 FORMAT = 1
@@ -109,13 +109,12 @@ def find_file(model: str, name: str, revision: str | None) -> Path | None:
     """A file of a model in a folder or on the Hub, if it has one.
 
     Raises:
-        OSError: the Hub has no such model or revision, or cannot be reached.
+        UserError: the Hub has no such model or revision, or cannot be reached.
     """
     if Path(model).is_dir():
         return Path(model, name) if Path(model, name).is_file() else None
-    try:
-        return Path(hf_hub_download(model, name, revision=revision))
-    except EntryNotFoundError:  # also where there is no Hub, and it is not in the cache
-        return None
-    except HFValidationError as error:
-        raise OSError(f"{model} is neither a folder nor an id on the Hub") from error
+    with user_errors(f"{model} is no folder, and its {name} cannot be read from the Hub", OSError, HFValidationError):
+        try:
+            return Path(hf_hub_download(model, name, revision=revision))
+        except EntryNotFoundError:  # also where there is no Hub, and it is not in the cache
+            return None

@@ -9,7 +9,7 @@ from huggingface_hub import snapshot_download
 from transformers.utils import cached_file, extract_commit_hash, has_file
 from transformers.utils.peft_utils import find_adapter_config_file
 
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, user_errors
 
 # What an adapter's configuration must say, or leave out, for vLLM to serve it as it was trained.
 PLAIN_LORA = {
@@ -43,12 +43,13 @@ class Checkpoint:
         """The checkpoint of a folder or Hub id.
 
         Raises:
-            UserError: a revision of a folder, or an adapter that vLLM cannot serve.
-            OSError: the Hub has no such model or revision, or cannot be reached.
+            UserError: a revision of a folder, an adapter that vLLM cannot serve, or the Hub has no such model or
+                revision, or cannot be reached.
         """
         if Path(name).is_dir() and revision is not None:
             raise UserError(f"{name} is a folder, which has no revision {revision!r}; leave it unset")
-        file = find_adapter_config_file(name, revision=revision)
+        with user_errors(f"the model {name}", OSError, ValueError):
+            file = find_adapter_config_file(name, revision=revision)
         if file is None:
             return cls(name, revision)
         config = json.loads(Path(file).read_text())
@@ -88,7 +89,7 @@ class Checkpoint:
         Of a served model, whose weights are out of sight, it identifies the model that it was said to be.
 
         Raises:
-            OSError: the Hub has no such model or revision, or cannot be reached.
+            UserError: the Hub has no such model or revision, or cannot be reached.
         """
         base = _fingerprint(self.model, self.model_revision, "config.json")
         if self.adapter is None:
@@ -103,7 +104,9 @@ def served_rank(rank: int) -> int:
 
 def _fingerprint(name: str, revision: str | None, config: str) -> str:
     if not Path(name).is_dir():
-        return str(extract_commit_hash(cached_file(name, config, revision=revision), None))
+        with user_errors(f"the model {name}", OSError, ValueError):
+            file = cached_file(name, config, revision=revision)
+        return str(extract_commit_hash(file, None))
     total = hashlib.sha256()
     weights = {file for pattern in ("*.safetensors", "*.bin") for file in Path(name).glob(pattern)}
     weights.discard(Path(name) / "training_args.bin")  # no weights, and another after each resumption

@@ -5,11 +5,10 @@ e1 merge runs/my-lora --output runs/my-model
 
 import argparse
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, run_command, user_errors
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
@@ -25,8 +24,8 @@ def merge(adapter: Path, output: Path, name: str | None = None) -> None:
     """Write the merged model, on the CPU and in the base's precision, with its tokenizer and its card.
 
     Raises:
-        UserError: there is no adapter of e1_trl's making, or the output exists.
-        OSError: the base is not to be found, or the disk is full.
+        UserError: there is no adapter of e1_trl's making, or the output exists, or the base is not to be found.
+        OSError: the disk is full.
     """
     if not (adapter / "adapter_config.json").is_file():
         raise UserError(f"{adapter} holds no adapter (no adapter_config.json); there is nothing to merge")
@@ -45,7 +44,10 @@ def merge(adapter: Path, output: Path, name: str | None = None) -> None:
     trained, origin = Trained.read(adapter / FILE), Origin.read(adapter)
     config = PeftConfig.from_pretrained(adapter)
     # PEFT's own way from an adapter to its model adds random embeddings where the tokenizer knows more tokens.
-    base = AutoModelForCausalLM.from_pretrained(config.base_model_name_or_path, revision=origin.commit, dtype="auto")
+    with user_errors(f"the base of {adapter}", OSError):
+        base = AutoModelForCausalLM.from_pretrained(
+            config.base_model_name_or_path, revision=origin.commit, dtype="auto"
+        )
     PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(output)
     AutoTokenizer.from_pretrained(adapter).save_pretrained(output)
     replace(trained, curve=()).write(output)
@@ -57,14 +59,11 @@ def merge(adapter: Path, output: Path, name: str | None = None) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Merge, or say in one line what is wrong."""
+    """Merge the adapter that the arguments (unset: the command line's) name."""
     arguments = parse(argv)
-    try:
-        merge(arguments.adapter, arguments.output, arguments.name)
-    except (ValueError, OSError) as error:
-        sys.exit(f"e1 merge: {' '.join(str(error).split())}")
+    merge(arguments.adapter, arguments.output, arguments.name)
     print(f"wrote {arguments.output}")
 
 
 if __name__ == "__main__":
-    main()
+    run_command("e1 merge", main)

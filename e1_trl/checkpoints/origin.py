@@ -46,7 +46,7 @@ class Origin:
         try:
             commit = None if Path(base).is_dir() else Checkpoint(base, revision).fingerprint()
             return cls(base, commit, license_of(base, revision))
-        except OSError:
+        except UserError:  # a model made in memory has any name
             return cls(base, None)
 
     @property

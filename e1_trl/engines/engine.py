@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from e1_trl.budget import Marker
+from e1_trl.errors import UserError
 from e1_trl.rollout import Completion, Name, Request, Rollout, Segment, Stop
 
 Key = TypeVar("Key")
@@ -19,7 +20,11 @@ Finished = Callable[[int, Completion], None]  # is given each completion the mom
 
 
 class EngineError(RuntimeError):
-    """The engine failed, or cannot do what is asked of it; one line that says why."""
+    """The engine failed, or answered in a way that is no answer; one line that says why."""
+
+
+class UnusableEngineError(UserError, EngineError):
+    """The user can fix it: no server where one is named, another model there, too short a context, wrong arguments."""
 
 
 @dataclass(frozen=True)

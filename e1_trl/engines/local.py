@@ -22,10 +22,12 @@ from e1_trl.engines.engine import (
     Key,
     Requests,
     SamplingSettings,
+    UnusableEngineError,
     closed_early,
     read_stop,
     request_parameters,
 )
+from e1_trl.errors import one_line
 from e1_trl.rollout import Request, Segment
 
 SLOTS = 256  # sequences that are sampled at a time, unless more are asked for
@@ -110,7 +112,7 @@ class LocalEngine:
             options: any arguments of `vllm.LLM`.
 
         Raises:
-            EngineError: vLLM does not start.
+            UnusableEngineError: vLLM does not start.
         """
         arguments: dict[str, Any] = {"max_num_seqs": concurrency, **(options or {})}
         if adapter is not None:
@@ -118,10 +120,10 @@ class LocalEngine:
         if not torch.cuda.is_available():
             arguments.setdefault("kv_cache_memory_bytes", CPU_CACHE)
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # it is stepped in this process
-        try:
+        try:  # it raises what it likes for a model or an argument that it does not take
             llm = LLM(model, **arguments)
         except (TypeError, ValueError, RuntimeError, OSError) as error:
-            raise EngineError(f"vLLM cannot start {model}: {' '.join(str(error).split())}") from error
+            raise UnusableEngineError(f"vLLM cannot start {model}: {one_line(error)}") from error
         return cls(llm, marker, sampling, concurrency, None if adapter is None else LoRARequest("e1", 1, adapter))
 
     def serve(self, requests: Requests[Key], follow: Follow[Key]) -> None:

@@ -10,7 +10,7 @@ import httpx
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError, Timeout
 
 from e1_trl.budget import Close, Marker
-from e1_trl.engines.engine import EngineError, SamplingSettings, closed_early, read_stop, request_parameters
+from e1_trl.engines.engine import SamplingSettings, UnusableEngineError, closed_early, read_stop, request_parameters
 from e1_trl.rollout import Request, Segment
 from e1_trl.seeds import seed_of
 
@@ -57,7 +57,7 @@ class ServedModel:
         The key is taken from `OPENAI_API_KEY`. Requests are repeated for some minutes while the server is away.
 
         Raises:
-            EngineError: one line about what it lacks.
+            UnusableEngineError: one line about what it lacks.
         """
         key = os.environ.get("OPENAI_API_KEY", "unused")
         # As many connections as there are requests: the client's own limits are 1000, of which it keeps 100 open.
@@ -68,12 +68,14 @@ class ServedModel:
         try:
             models = {served.id: served async for served in client.models.list(timeout=CONNECTING)}
         except OpenAIError as error:
-            raise EngineError(f"no answer from {base_url}: {error}; is the server up, and the path /v1?") from error
+            raise UnusableEngineError(
+                f"no answer from {base_url}: {error}; is the server up, and the path /v1?"
+            ) from error
         if name not in models:
-            raise EngineError(f"{base_url} serves {', '.join(models)}, not {name!r}; set served_model_name")
+            raise UnusableEngineError(f"{base_url} serves {', '.join(models)}, not {name!r}; set served_model_name")
         length = (models[name].model_extra or {}).get("max_model_len")
         if length is not None and length < close.context:
-            raise EngineError(
+            raise UnusableEngineError(
                 f"{base_url} has a context of {length} tokens, the budgets need {close.context}; "
                 f"restart it with --max-model-len {close.context}, or lower the budgets"
             )
@@ -83,7 +85,7 @@ class ServedModel:
         """The server's answer; the client retries what can be retried.
 
         Raises:
-            EngineError: the server refused the request, stayed away, or answered in a way that is no answer.
+            UnusableEngineError: the server refused the request, stayed away, or answered in a way that is no answer.
         """
         # The OpenAI client knows a part of vLLM's sampling parameters; all of them may go in the body.
         body = {**RETURNED, **request_parameters(request, self.marker, self.sampling)}
@@ -94,7 +96,7 @@ class ServedModel:
                 model=self.name, prompt=request.prompt_ids, max_tokens=request.max_tokens, extra_body=body
             )
         except OpenAIError as error:
-            raise EngineError(f"the server refused a request, or stayed away: {error}") from error
+            raise UnusableEngineError(f"the server refused a request, or stayed away: {error}") from error
         return read_choice(response.choices[0].model_dump(), request, self.marker)
 
 
@@ -102,10 +104,12 @@ def read_choice(choice: Mapping[str, Any], request: Request, marker: Marker) -> 
     """What a server sampled for a request, from the entry of `choices`.
 
     Raises:
-        EngineError: it lacks token ids, or the probabilities that were asked for, or the request was aborted.
+        UnusableEngineError: it lacks token ids, or the probabilities that were asked for, or the request was aborted.
     """
     if choice.get("token_ids") is None:
-        raise EngineError("the server returns no token ids; it must know return_token_ids, as vLLM and SGLang do")
+        raise UnusableEngineError(
+            "the server returns no token ids; it must know return_token_ids, as vLLM and SGLang do"
+        )
     # A server that returns no log-probabilities for `logprobs=0` is good enough to evaluate with.
     returned = choice.get("logprobs") or {}
     values = returned.get("token_logprobs")
@@ -123,5 +127,5 @@ def read_choice(choice: Mapping[str, Any], request: Request, marker: Marker) -> 
             for some in returned["top_logprobs"]
         ]
     except (KeyError, TypeError, ValueError) as error:
-        raise EngineError("the server does not say which tokens are the likeliest, by their ids") from error
+        raise UnusableEngineError("the server does not say which tokens are the likeliest, by their ids") from error
     return closed_early(segment, likeliest, marker)

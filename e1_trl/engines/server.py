@@ -7,7 +7,7 @@ from concurrent.futures import Future, wait
 from queue import Empty, SimpleQueue
 from threading import Thread
 
-from e1_trl.engines.engine import EngineError, Follow, Key, Requests
+from e1_trl.engines.engine import Follow, Key, Requests, UnusableEngineError
 from e1_trl.engines.openai import ServedModel, allow_files
 from e1_trl.rollout import Request, Segment
 
@@ -52,7 +52,9 @@ class ServerEngine:
                     done = [ended.get(timeout=seconds)]
                 except Empty:
                     server = self._model.client.base_url
-                    raise EngineError(f"{server} has ended no request for {seconds:.0f} s; does it hang?") from None
+                    raise UnusableEngineError(
+                        f"{server} has ended no request for {seconds:.0f} s; does it hang?"
+                    ) from None
                 while not ended.empty():
                     done.append(ended.get())
                 # Those that failed last, so that nothing is lost that was finished at the same time.

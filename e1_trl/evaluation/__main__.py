@@ -15,28 +15,21 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from e1_trl.atomic import StoreError
+from e1_trl.errors import run_command
 from e1_trl.evaluation.arguments import EvaluationArguments, parse
+from e1_trl.logs import route_logs
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Evaluate, or say in one line what is wrong."""
+    """Evaluate what the arguments (unset: the command line's) name."""
     argv = sys.argv[1:] if argv is None else argv
-    try:
-        arguments = parse(argv)
-        if len(arguments.model) > 1:
-            return evaluate_each(arguments, argv)
-        from e1_trl.evaluation.prepare import prepare
+    arguments = parse(argv)
+    if len(arguments.model) > 1:
+        return evaluate_each(arguments, argv)
+    from e1_trl.evaluation.evaluate import evaluate
+    from e1_trl.evaluation.prepare import prepare
 
-        prepared = prepare(arguments)
-    except (ValueError, OSError, StoreError) as error:
-        sys.exit(f"e1 eval: {' '.join(str(error).split())}")
-    from e1_trl.evaluation.evaluate import EvaluationError, evaluate
-
-    try:
-        evaluate(prepared, command=shlex.join(["e1", "eval", *argv]))
-    except (StoreError, EvaluationError, OSError) as error:
-        sys.exit(f"e1 eval: {error}")
+    evaluate(prepare(arguments), command=shlex.join(["e1", "eval", *argv]))
 
 
 def evaluate_each(arguments: EvaluationArguments, argv: Sequence[str]) -> None:
@@ -58,4 +51,5 @@ def evaluate_each(arguments: EvaluationArguments, argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    route_logs()
+    run_command("e1 eval", main)

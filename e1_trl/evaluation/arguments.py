@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-import yaml
-
 from e1_trl.answers.programs.livecodebench import PAPERS_WINDOW
 from e1_trl.arguments import json_object
 from e1_trl.budget import BudgetArguments
@@ -17,6 +15,7 @@ from e1_trl.errors import UserError
 from e1_trl.evaluation.methods import METHODS
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import BENCHMARKS
+from e1_trl.recipes import read_mapping
 
 RESPONSE = 32_768  # tokens of an answer without a budget: `--max-length` of the authors' script; the paper says 24K
 
@@ -212,7 +211,6 @@ def parse(argv: Sequence[str]) -> EvaluationArguments:
 
     Raises:
         UserError: the arguments contradict each other, or the file is not a YAML mapping.
-        OSError: there is no such file.
         SystemExit: an argument is unknown or missing (argparse says so), or help was asked for.
     """
     from transformers import HfArgumentParser
@@ -238,14 +236,8 @@ def read_yaml(file: Path) -> list[str]:
     Raises:
         UserError: it is no mapping.
     """
-    try:
-        entries = yaml.safe_load(file.read_text())
-    except yaml.YAMLError as error:
-        raise UserError(f"{file}: {' '.join(str(error).split())}") from error
-    if not isinstance(entries, dict):
-        raise UserError(f"{file} must hold a YAML mapping of arguments to values")
     arguments: list[str] = []
-    for name, value in entries.items():
+    for name, value in read_mapping(file).items():
         if value is not None:
             values = value if isinstance(value, list) else [json.dumps(value) if isinstance(value, dict) else value]
             arguments += [f"--{name}", *map(str, values)]

@@ -2,17 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 
 from e1_trl.answers.grade import Outcome
 from e1_trl.atomic import StoreError
 from e1_trl.budget import Close
 from e1_trl.engines.engine import Engine
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, one_line
 from e1_trl.evaluation.forest import Forest, Goal
 from e1_trl.evaluation.grow import grow, is_grown
 from e1_trl.evaluation.prepare import Prepared
 from e1_trl.evaluation.store import Store
 from e1_trl.evaluation.tabulate import tabulate
+from e1_trl.logs import write_logs
 from e1_trl.provenance import commit
 from e1_trl.report import document, page, samples
 
@@ -35,11 +37,12 @@ def evaluate(prepared: Prepared, start: StartEngine | None = None, command: str 
 
     Raises:
         StoreError: the folder belongs to another evaluation, is in use, or cannot be written to.
-        EvaluationError: the engine, the grader or the user ended it; the same command resumes.
-        OSError: the folder cannot be made.
+        EvaluationError: something that the user can fix, or the user, ended it; the same command resumes.
+        Exception: whatever else failed, with a note that says the same.
     """
     folder = prepared.arguments.folder
     with Store.open(folder, asdict(prepared.manifest)) as store:
+        write_logs(folder)
         try:
             forest, sampled = _sample(prepared, store, start or prepared.model.start)
             if sampled or not _is_written(prepared, forest):
@@ -51,13 +54,18 @@ def evaluate(prepared: Prepared, start: StartEngine | None = None, command: str 
             files = document.write(report, folder)
             texts, problems = [(report.rows[0].model, folder)], prepared.arguments.page_problems
             files += page.write(page.make(report, answers, texts, problems, command), folder / "report.html")
-        except (KeyboardInterrupt, RuntimeError, ValueError, OSError) as error:
-            why = " ".join(str(error).split()) or "interrupted"
-            raise EvaluationError(
-                f"{why}; segments stored in {folder}: {store.count():,}; the same command goes on"
-            ) from error
+        except (KeyboardInterrupt, UserError) as error:
+            why = "interrupted" if isinstance(error, KeyboardInterrupt) else one_line(error)
+            raise EvaluationError(f"{why}; {_resumable(store, folder)}") from error
+        except Exception as error:
+            error.add_note(_resumable(store, folder))
+            raise
     document.show(report.rows)
     print(f"wrote {', '.join(map(str, files))}")
+
+
+def _resumable(store: Store, folder: Path) -> str:
+    return f"segments stored in {folder}: {store.count():,}; the same command resumes"
 
 
 def _is_written(prepared: Prepared, forest: Forest) -> bool:

@@ -17,7 +17,7 @@ from e1_trl.checkpoints.budget_file import FILE, Trained
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.closing import Closing, ClosingArguments
 from e1_trl.engines.engine import SamplingSettings
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, user_errors
 from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments
 from e1_trl.evaluation.forest import Forest, Goal, Problem
 from e1_trl.evaluation.manifest import Manifest, digest, installed_versions
@@ -62,7 +62,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     """Check all that can be checked without the model: methods, budgets, problems, prompts, marker and context.
 
     Raises:
-        UserError, OSError, StoreError: one line about what is wrong.
+        UserError: one line about what is wrong.
     """
     arguments = _complete(arguments)
     wanted = cells(arguments.methods, [Budget.parse(text) for text in arguments.budgets])
@@ -186,10 +186,11 @@ def _load_tokenizer(
     from transformers import AutoConfig, AutoTokenizer
 
     code = arguments.trust_remote_code
-    tokenizer = AutoTokenizer.from_pretrained(**checkpoint.tokenizer, trust_remote_code=code)
-    config = AutoConfig.from_pretrained(
-        checkpoint.model, revision=checkpoint.model_revision, trust_remote_code=code
-    ).get_text_config()
+    with user_errors(f"the model {checkpoint.model}", OSError, ValueError):
+        tokenizer = AutoTokenizer.from_pretrained(**checkpoint.tokenizer, trust_remote_code=code)
+        config = AutoConfig.from_pretrained(
+            checkpoint.model, revision=checkpoint.model_revision, trust_remote_code=code
+        ).get_text_config()
     context = arguments.max_model_length or config.to_dict().get("max_position_embeddings")
     if context is None:
         raise UserError(f"the configuration of {checkpoint.model} names no context; set max_model_length, in tokens")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from e1_trl.answers.grade import Grade, Outcome
-from e1_trl.atomic import StoreError, write_atomically
+from e1_trl.atomic import StoreError, make_folder, write_atomically
 from e1_trl.budget import Budget
 from e1_trl.evaluation.forest import Goal
 from e1_trl.evaluation.manifest import FILE as MANIFEST
@@ -65,10 +65,9 @@ class Store:
         Raises:
             StoreError: the folder belongs to an evaluation with other settings, is in use, or is damaged; or, then and
                 later, it cannot be written to, as on a full disk.
-            OSError: it cannot be made.
         """
         file, ours = folder / FILE, json.loads(json.dumps({"format": FORMAT, **facts}))
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         try:
             with _locked(folder):
                 _compare(folder, ours)

@@ -11,10 +11,10 @@ import math
 import sys
 from collections.abc import Sequence
 
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, run_command
 from e1_trl.plan import cost
 from e1_trl.plan.memory import ENGINE_OVERHEAD, GB, Memory, memory
-from e1_trl.plan.setup import DEFAULTS, ERRORS, Launch
+from e1_trl.plan.setup import DEFAULTS, Launch
 from e1_trl.report.markdown import table
 
 GIB = 2**30
@@ -72,15 +72,12 @@ def report(taken: Memory) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the plan; the exit status is 1 if it does not fit, or cannot be made."""
     arguments, words = _parser().parse_known_args(argv)
-    try:
-        launch = Launch.read(arguments.recipe, arguments.accelerate_config, arguments.gpus, words)
-        if unknown := sorted(launch.given.keys() - launch.recipe_fields.keys() - DEFAULTS.keys()):
-            raise UserError(f"{unknown[0]} is neither in the recipe nor a field that the plan reads")
-        if not 0 <= arguments.price < math.inf:
-            raise UserError(f"--price is {arguments.price}; it must be 0 or more")
-        taken = memory(launch.setup, int(arguments.gpu_memory * GIB))
-    except ERRORS as error:
-        sys.exit(f"e1 plan: {' '.join(str(error).split())}")
+    launch = Launch.read(arguments.recipe, arguments.accelerate_config, arguments.gpus, words)
+    if unknown := sorted(launch.given.keys() - launch.recipe_fields.keys() - DEFAULTS.keys()):
+        raise UserError(f"{unknown[0]} is neither in the recipe nor a field that the plan reads")
+    if not 0 <= arguments.price < math.inf:
+        raise UserError(f"--price is {arguments.price}; it must be 0 or more")
+    taken = memory(launch.setup, int(arguments.gpu_memory * GIB))
     print(report(taken), end="")
     if taken.engine_cache > 0 and not taken.setup.served:
         lengths: list[int] = []
@@ -92,4 +89,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command("e1 plan", main)

@@ -12,7 +12,7 @@ import yaml
 
 from e1_trl.errors import UserError
 from e1_trl.plan.architecture import Architecture, require
-from e1_trl.recipes import fields_of, resource
+from e1_trl.recipes import fields_of, read_mapping, resource
 from e1_trl.training.budgets import FIELDS, Budgets
 
 # TRL's and our own defaults of the fields that are read here.
@@ -40,7 +40,6 @@ DEFAULTS: Mapping[str, Any] = {
     "vllm_tensor_parallel_size": 1,
 }
 FORCED = 1  # token, of the marker
-ERRORS = (ValueError, OSError, TypeError, KeyError, yaml.YAMLError)  # of a recipe that cannot be launched or planned
 
 
 @dataclass(frozen=True)
@@ -159,8 +158,7 @@ class Launch:
         """A recipe by name or file, with pairs `--field value`; what is None is as the files have it.
 
         Raises:
-            ERRORS: there is no such file, or it is no recipe, or no Accelerate configuration is named, or these are no
-                pairs.
+            UserError: a file cannot be read, no Accelerate configuration is named, or these are no pairs.
         """
         file = resource("recipes", recipe)
         fields = fields_of(file)
@@ -170,7 +168,7 @@ class Launch:
         name = accelerate_config or fields.get("accelerate_config")
         if name is None:
             raise UserError(f"{recipe} names no accelerate_config: name one")
-        accelerate = yaml.safe_load(resource("accelerate_configs", name).read_text())
+        accelerate = read_mapping(resource("accelerate_configs", name))
         if processes:
             accelerate["num_processes"] = processes
         given = {field.removeprefix("--"): yaml.safe_load(value) for field, value in pairs}

@@ -27,7 +27,7 @@ def verdict(args: Any, model: Any, card: int, skip: bool) -> str:
     fields |= {name: getattr(model, name) for name in ("use_peft", "lora_r", "lora_target_modules")}
     try:
         setup = Setup.of(fields, _accelerate(args))
-    except ValueError as error:
+    except UserError as error:
         return f"memory: not planned ({error})"
     taken = memory(setup, card)
     said = (

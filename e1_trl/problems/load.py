@@ -50,12 +50,11 @@ def load_source(name: str, split: str, config: str | None = None, files: Sequenc
         files: JSON lines of a repository on the Hub, to read instead of the split.
 
     Raises:
-        FileNotFoundError: a local file does not exist.
-        UserError: there is no such split, no row, or one that cannot be read.
+        UserError: a local file does not exist, or there is no such split, no row, or one that cannot be read.
     """
     suffix = file_suffix(name)
     if suffix and not Path(name).is_file():
-        raise FileNotFoundError(f"no file {name} (in {Path.cwd()}); give an existing file, a folder or a Hub id")
+        raise UserError(f"no file {name} (in {Path.cwd()}); give an existing file, a folder or a Hub id")
     try:
         if suffix:
             return load_dataset(FORMATS[suffix], data_files={whole(split): name}, split=split)

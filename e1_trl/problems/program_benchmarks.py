@@ -24,7 +24,7 @@ from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.answers.programs.sandbox.process import Limits
 from e1_trl.answers.programs.suite import Suite
 from e1_trl.answers.programs.suites import Suites
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, one_line
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import COLUMNS, check_unusable
 from e1_trl.problems.selection import identity
@@ -155,7 +155,8 @@ def read_tasks(name: str, source: Dataset, arguments: ProblemArguments, window: 
                 try:
                     task = read(row)
                 except (ValueError, KeyError, TypeError, AttributeError) as error:
-                    fault = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+                    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+                    fault = f"{kind}{one_line(error)}"[:200]
                     faults.append(f"row {number}: {fault}")
                     continue
                 rows.append(

@@ -14,7 +14,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from e1_trl.atomic import StoreError
+from e1_trl.errors import run_command
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
@@ -47,7 +47,7 @@ def report(arguments: argparse.Namespace, command: str) -> None:
     """Read, grade if asked to, and write; `command` is what was called.
 
     Raises:
-        StoreError, ValueError, OSError: one line about what is wrong.
+        UserError: one line about what is wrong.
     """
     # Libraries of seconds: not for reading the command line.
     from e1_trl.answers.arguments import GradingArguments
@@ -84,11 +84,8 @@ def report(arguments: argparse.Namespace, command: str) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     arguments = parse(argv)
-    try:
-        report(arguments, shlex.join(["e1", "report", *(sys.argv[1:] if argv is None else argv)]))
-    except (StoreError, ValueError, OSError) as error:
-        sys.exit(f"e1 report: {error}")
+    report(arguments, shlex.join(["e1", "report", *(sys.argv[1:] if argv is None else argv)]))
 
 
 if __name__ == "__main__":
-    main()
+    run_command("e1 report", main)

@@ -8,14 +8,12 @@ programs. Numbers of other weights than those in the folder are refused, and so 
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from e1_trl.atomic import StoreError
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, run_command
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +46,7 @@ def card(arguments: argparse.Namespace) -> None:
     """Check, write, and upload if asked to.
 
     Raises:
-        StoreError, ValueError, OSError: one line about what is wrong.
+        UserError: one line about what is wrong.
     """
     # Libraries of seconds: not for reading the command line.
     from e1_trl.checkpoints import hub, model_card
@@ -118,13 +116,9 @@ def points(report: "Report") -> "list[Point]":
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Make the card, or say in one line what is wrong."""
-    arguments = parse(argv)
-    try:
-        card(arguments)
-    except (StoreError, ValueError, OSError) as error:
-        sys.exit(f"e1 card: {' '.join(str(error).split())}")
+    """Make the card, and upload it if asked to."""
+    card(parse(argv))
 
 
 if __name__ == "__main__":
-    main()
+    run_command("e1 card", main)

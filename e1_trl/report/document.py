@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from e1_trl.answers.kinds import kind_of
-from e1_trl.atomic import write_atomically
+from e1_trl.atomic import make_folder, write_atomically
 from e1_trl.errors import UserError
 from e1_trl.provenance import Provenance
 from e1_trl.report import conditions, pictures, tables
@@ -82,7 +82,7 @@ def write(report: Report, folder: Path, name: str | None = None) -> list[Path]:
     Raises:
         StoreError: they cannot be written, as on a full disk.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     figures = curves(report)
     images = {picture: f"{f'{name}-' if name else ''}{picture}.png" for picture in figures}
     texts = {

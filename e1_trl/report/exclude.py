@@ -8,13 +8,12 @@ the group costs as much as any other. Each line of the file is JSON: `id`, `prob
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from e1_trl.atomic import StoreError, write_atomically
+from e1_trl.atomic import make_folder, write_atomically
 from e1_trl.budget import Budget
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, run_command
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +74,7 @@ def exclude(folders: list[Path], budget: Budget, output: Path) -> None:
     """Read the evaluations, say how they were sampled, and write the file.
 
     Raises:
-        StoreError, ValueError, OSError: one line about what is wrong.
+        UserError: one line about what is wrong.
     """
     import pandas as pd
 
@@ -92,7 +91,7 @@ def exclude(folders: list[Path], budget: Budget, output: Path) -> None:
     lines = [
         json.dumps({"id": id, "problem": row.prompt.strip()[:80], "rate": row.rate}) for id, row in idle.iterrows()
     ]
-    output.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(output.parent)
     write_atomically(output, lambda file: file.write_text("\n".join([*lines, ""])))
     for each in shared(answers):
         print(f"{', '.join(each.models)}: {each.conditions.said(SAMPLED)}")
@@ -101,11 +100,8 @@ def exclude(folders: list[Path], budget: Budget, output: Path) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     arguments = parse(argv)
-    try:
-        exclude(arguments.folders, Budget.parse(arguments.budget), arguments.output)
-    except (StoreError, ValueError, OSError) as error:
-        sys.exit(f"e1 exclude: {error}")
+    exclude(arguments.folders, Budget.parse(arguments.budget), arguments.output)
 
 
 if __name__ == "__main__":
-    main()
+    run_command("e1 exclude", main)

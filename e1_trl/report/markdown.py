@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from e1_trl.atomic import write_atomically
+from e1_trl.errors import UserError, user_errors
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -16,12 +17,14 @@ def around_section(document: Path, name: str) -> tuple[str, str]:
     """The text of a document up to the end of the line `<!-- name -->`, and from the line `<!-- /name -->` on.
 
     Raises:
-        ValueError: the document has no such lines in that order.
+        UserError: the document has no such lines in that order.
     """
-    before, opening, rest = document.read_text().partition(f"<!-- {name} -->\n")
+    with user_errors(f"{document} cannot be read", OSError):
+        text = document.read_text()
+    before, opening, rest = text.partition(f"<!-- {name} -->\n")
     _, closing, after = rest.partition(f"<!-- /{name} -->")
     if not opening or not closing:
-        raise ValueError(f"{document} has no section between the lines <!-- {name} --> and <!-- /{name} -->")
+        raise UserError(f"{document} has no section between the lines <!-- {name} --> and <!-- /{name} -->")
     return before + opening, closing + after
 
 
@@ -29,7 +32,7 @@ def replace_section(document: Path, name: str, text: str) -> None:
     """Put `text` between the lines `<!-- name -->` and `<!-- /name -->` of a document.
 
     Raises:
-        ValueError: the document has no such lines in that order.
+        UserError: the document has no such lines in that order.
         StoreError: it cannot be written.
     """
     before, after = around_section(document, name)

@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import secrets
-import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from e1_trl.budget import Budget
 from e1_trl.engines.engine import EngineError
 from e1_trl.engines.openai import allow_files
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, run_command
 from e1_trl.serving.generate import generate
 from e1_trl.serving.model import Model, ModelArguments
 from e1_trl.serving.request import Asked, Ladder, RefusedError, read
@@ -224,21 +223,18 @@ async def _refuse(request: Request, error: Exception) -> Response:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Serve until it is stopped, or say in one line what is wrong."""
+    """Serve until it is stopped."""
     from transformers import HfArgumentParser
 
     parser = HfArgumentParser(ServeArguments, prog="e1 serve", allow_abbrev=False)
-    try:
-        asyncio.run(serve(parser.parse_args_into_dataclasses(argv)[0]))
-    except (ValueError, OSError, UpstreamError) as error:
-        sys.exit(f"e1 serve: {' '.join(str(error).split())}")
+    asyncio.run(serve(parser.parse_args_into_dataclasses(argv)[0]))
 
 
 async def serve(arguments: ServeArguments) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Raises:
-        UserError, OSError, UpstreamError: one line about what is wrong.
+        UserError: one line about what is wrong.
     """
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
     logger.setLevel(logging.INFO)
@@ -256,4 +252,4 @@ async def serve(arguments: ServeArguments) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command("e1 serve", main)

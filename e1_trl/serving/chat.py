@@ -23,7 +23,7 @@ from rich.console import Console
 
 from e1_trl.budget import Budget
 from e1_trl.engines.engine import EngineError
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, run_command
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.serving.generate import Part, generate
 from e1_trl.serving.model import Model, ModelArguments
@@ -140,7 +140,7 @@ class Chat:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Chat until the input ends, or say in one line what is wrong."""
+    """Chat until the input ends."""
     from transformers import HfArgumentParser
 
     parser, console = HfArgumentParser(ChatArguments, prog="e1 chat", allow_abbrev=False), Console()
@@ -158,9 +158,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                     return runner.run(model.upstream.close())
     except KeyboardInterrupt:  # before the first question
         sys.exit(130)
-    except (ValueError, OSError, UpstreamError) as error:
-        sys.exit(f"e1 chat: {' '.join(str(error).split())}")
 
 
 if __name__ == "__main__":
-    main()
+    run_command("e1 chat", main)

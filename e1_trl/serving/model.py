@@ -10,7 +10,7 @@ from e1_trl.budget import UNLIMITED, Budget, Close, Marker
 from e1_trl.checkpoints.budget_file import FILE, Trained
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.closing import GENTLE, Closing, ClosingArguments
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, user_errors
 from e1_trl.problems.prompts import tokenize
 from e1_trl.rollout import Rollout
 from e1_trl.serving.request import Asked, RefusedError
@@ -90,7 +90,7 @@ class Model:
         """Find the tokenizer, the texts and budgets of a model, and the server.
 
         Raises:
-            UserError, OSError, UpstreamError: one line about what is wrong.
+            UserError: one line about what is wrong.
         """
         from transformers import AutoTokenizer
 
@@ -107,7 +107,10 @@ class Model:
         told = (own if said is None else said for said, own in zip(parts, known, strict=True))
         usual = Budget.parse("+".join(UNLIMITED if part is None else str(part) for part in told))
         checkpoint = Checkpoint.find(arguments.model, arguments.revision)
-        tokenizer = AutoTokenizer.from_pretrained(**checkpoint.tokenizer, trust_remote_code=arguments.trust_remote_code)
+        with user_errors(f"the model {arguments.model}", OSError, ValueError):
+            tokenizer = AutoTokenizer.from_pretrained(
+                **checkpoint.tokenizer, trust_remote_code=arguments.trust_remote_code
+            )
         marker = Marker.from_tokenizer(tokenizer, marker_text, forced_text)
         upstream = Upstream(arguments.upstream, arguments.name)
         try:

@@ -15,7 +15,7 @@ from trl import GRPOConfig, ScriptArguments
 
 from e1_trl.answers.kinds import kind_of
 from e1_trl.budget import Budget, Close, Marker
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, user_errors
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
 from e1_trl.training.budgets import FIELDS, Budgets
 from e1_trl.training.recipe_as_run import secrets_in
@@ -182,15 +182,16 @@ class ModelFacts:
         """Read a model's configuration, and its tokenizer if none is given, and fit the budget into them.
 
         Raises:
-            UserError: marker, budget and model do not fit together, or the attention is not installed.
-            OSError: there is no such model.
+            UserError: marker, budget and model do not fit together, the attention is not installed, or there is no such
+                model.
         """
         check_attention((args.model_init_kwargs or {}).get("attn_implementation"))
         name = model if isinstance(model, str) else model.name_or_path
         hub = {"revision": (args.model_init_kwargs or {}).get("revision"), "trust_remote_code": args.trust_remote_code}
-        if tokenizer is None:
-            tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left", truncation_side="left", **hub)
-        config = AutoConfig.from_pretrained(name, **hub) if isinstance(model, str) else model.config
+        with user_errors(f"the model {name}", OSError, ValueError):
+            if tokenizer is None:
+                tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left", truncation_side="left", **hub)
+            config = AutoConfig.from_pretrained(name, **hub) if isinstance(model, str) else model.config
         marker = Marker.from_tokenizer(tokenizer, args.marker, args.forced_text)
         return cls(tokenizer, *args.fit(marker, config.get_text_config().max_position_embeddings))
 

@@ -56,7 +56,6 @@ def load(
 
     Raises:
         UserError: one line about what is wrong with the recipe's dataset, where, and what would be right.
-        OSError: a file does not exist.
     """
     # What no reward of ours grades needs no answer.
     graded = "accuracy" in script_args.reward_funcs or bool(args.eval_budgets)

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from importlib.util import find_spec
 
-import yaml
-
+from e1_trl.errors import run_command
 from e1_trl.recipes import fields_of, resource, shipped
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
 
@@ -59,8 +58,7 @@ def command(argv: Sequence[str]) -> list[str]:
     """The command line that trains: Python, `accelerate launch` with its options, `e1_trl.train` with its own.
 
     Raises:
-        ValueError: a recipe or Accelerate configuration that does not exist, or a recipe that is none.
-        OSError, yaml.YAMLError: a recipe that cannot be read.
+        UserError: a recipe or Accelerate configuration does not exist, or cannot be read.
     """
     options, overrides = _parser().parse_known_args(argv)
     accelerate_config, recipe = options.accelerate_config, []
@@ -110,8 +108,8 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit("e1 train: TRL is not installed; pip install 'e1-trl[train]' brings it, 'e1-trl[gpu]' also vLLM")
     if options.help_all:
         os.execv(sys.executable, [sys.executable, "-m", "e1_trl.train", "--help"])
-    try:
-        line = command(arguments)
-    except (ValueError, OSError, yaml.YAMLError) as error:
-        sys.exit(f"e1 train: {' '.join(str(error).split())}")
-    _launch(line[len(LAUNCHER) :])
+    _launch(command(arguments)[len(LAUNCHER) :])
+
+
+if __name__ == "__main__":
+    run_command("e1 train", main)

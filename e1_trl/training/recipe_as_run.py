@@ -6,9 +6,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import yaml
 from trl import TrlParser
 
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, user_errors
 from e1_trl.recipes import base_of, fields_of
 
 # Nobody else's: `env` may hold keys of services, and who repeats a training neither resumes nor uploads this one.
@@ -26,7 +27,6 @@ def parse_recipe(records: Sequence[type], argv: Sequence[str], whole: bool = Tru
 
     Raises:
         UserError: one line about what is wrong with a field, or with the base.
-        OSError, yaml.YAMLError: a file cannot be read.
     """
     parser = TrlParser(records)
     if any(word.partition("=")[0] == "--base" for word in argv):
@@ -37,7 +37,9 @@ def parse_recipe(records: Sequence[type], argv: Sequence[str], whole: bool = Tru
         unknown = parser.set_defaults_with_config(**base)
         if unknown and whole:
             raise UserError(f"the recipe's base has fields that there are not: {' '.join(unknown[::2])}")
-    return tuple(parser.parse_args_and_config(argv, fail_with_unknown_args=whole))
+    # The libraries' own fields raise a ValueError for what they do not take, and so does a field that nobody has.
+    with user_errors("the recipe", ValueError, OSError, yaml.YAMLError):
+        return tuple(parser.parse_args_and_config(argv, fail_with_unknown_args=whole))
 
 
 def resolved(argv: Sequence[str], parsed: Iterable[Any]) -> dict[str, Any]:

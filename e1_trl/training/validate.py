@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import yaml
 from datasets import Dataset
 from tqdm import tqdm
 from trl import DatasetMixtureConfig
@@ -23,8 +22,8 @@ from trl import DatasetMixtureConfig
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.answers.kinds import PROGRAMS, kind_of, make_grader
 from e1_trl.answers.programs.rows import SOLUTIONS, in_block, references
-from e1_trl.atomic import StoreError, write_atomically
-from e1_trl.errors import UserError
+from e1_trl.atomic import make_folder, write_atomically
+from e1_trl.errors import UserError, run_command
 from e1_trl.recipes import resource
 from e1_trl.training.config import E1ScriptArguments
 from e1_trl.training.data import read_split
@@ -71,7 +70,7 @@ def validate(script_args: E1ScriptArguments, mixture: DatasetMixtureConfig, argu
     """Try every problem, write those that fail, and print how many ended how.
 
     Raises:
-        UserError, OSError, StoreError: one line about what is wrong with the recipe, its dataset or this machine.
+        UserError: one line about what is wrong with the recipe, its dataset or this machine.
     """
     output, column = arguments.output or script_args.exclude, arguments.solution_column
     if kind_of(script_args.grader) is not PROGRAMS:
@@ -94,7 +93,7 @@ def validate(script_args: E1ScriptArguments, mixture: DatasetMixtureConfig, argu
         for key, problem, outcome in zip(problems["key"], problems["problem"], outcomes, strict=True)
         if outcome not in (None, Outcome.CORRECT, Outcome.UNGRADED)
     ]
-    Path(output).parent.mkdir(parents=True, exist_ok=True)
+    make_folder(Path(output).parent)
     write_atomically(Path(output), lambda file: file.write_text("".join(lines)))
     counts = Counter("no solution" if outcome is None else str(outcome) for outcome in outcomes)
     print(f"{len(lines)} of {len(problems)} problems fail; wrote {output}")
@@ -105,16 +104,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Validate the recipe that the arguments (unset: the command line's) name."""
     words = list(sys.argv[1:] if argv is None else argv)
     records = (E1ScriptArguments, DatasetMixtureConfig, ValidateArguments)
-    try:
-        if "--config" in words[:-1]:
-            at = words.index("--config") + 1
-            words[at] = str(resource("recipes", words[at]))
-        # The rest of the recipe, about model and training, is not looked at.
-        script_args, mixture, arguments = parse_recipe(records, words, whole=False)
-        validate(script_args, mixture, arguments)
-    except (ValueError, OSError, StoreError, yaml.YAMLError) as error:
-        sys.exit(f"e1 validate: {' '.join(str(error).split())}")
+    if "--config" in words[:-1]:
+        at = words.index("--config") + 1
+        words[at] = str(resource("recipes", words[at]))
+    # The rest of the recipe, about model and training, is not looked at.
+    script_args, mixture, arguments = parse_recipe(records, words, whole=False)
+    validate(script_args, mixture, arguments)
 
 
 if __name__ == "__main__":
-    main()
+    run_command("e1 validate", main)

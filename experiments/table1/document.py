@@ -6,7 +6,6 @@ draws the published numbers anew: into docs/results/table1.md and docs/results/e
 """
 
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any
 
 import yaml
 
-from e1_trl.atomic import StoreError, write_atomically
+from e1_trl.atomic import write_atomically
+from e1_trl.errors import run_command
 from e1_trl.report.markdown import replace_section, table
 
 ROOT = Path(__file__).parents[2]
@@ -110,15 +110,12 @@ def _percent(entry: Mapping[str, Any] | None, benchmark: str) -> str:
 
 
 def main() -> None:
-    """Draw the published numbers anew."""
-    try:
-        results = ROOT / "docs" / "results"
-        text = as_markdown(*read(results / "table1.json"))
-        write_atomically(results / "table1.md", lambda path: path.write_text(text))
-        replace_section(results / "expected.md", "expected", expected())
-    except (StoreError, ValueError, OSError) as error:
-        sys.exit(f"experiments.table1.document: {' '.join(str(error).split())}")
+    """Draw the published numbers again."""
+    results = ROOT / "docs" / "results"
+    text = as_markdown(*read(results / "table1.json"))
+    write_atomically(results / "table1.md", lambda path: path.write_text(text))
+    replace_section(results / "expected.md", "expected", expected())
 
 
 if __name__ == "__main__":
-    main()
+    run_command("experiments.table1.document", main)

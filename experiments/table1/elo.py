@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from e1_trl.atomic import StoreError
+from e1_trl.errors import UserError, run_command, user_errors
 from experiments.table1.ratings import TOO_FEW, Contest, Standings, problem_parts
 
 API = "https://codeforces.com/api"
@@ -55,23 +55,28 @@ def result(method: str, contest: int) -> Any:
         fault = answer.get("comment", fault)
         if response.status_code not in BUSY and LIMIT not in fault:
             raise RefusalError(fault)
-    raise ValueError(f"{url} has not answered about contest {contest}, {TRIES} times: {fault}")
+    raise UserError(f"{url} has not answered about contest {contest}, {TRIES} times: {fault}")
 
 
 def fetch(file: Path, problems: Path, population: Path | None) -> None:
     """Ask for the contests of these problems that the file does not have, and write it after each.
 
     Raises:
-        StoreError, ValueError, OSError: one line about what is wrong; what was fetched before is in the file.
+        UserError: one line about what is wrong; what was fetched before is in the file.
     """
-    rows = [json.loads(line) for line in problems.read_text().split("\n") if line.strip()]
-    wanted = dict.fromkeys(problem_parts(str(row.get("problem_id") or row.get("id")))[0] for row in rows)
+    with user_errors(f"{problems} must hold JSON lines with problem_id or id", OSError, ValueError):
+        rows = [json.loads(line) for line in problems.read_text().split("\n") if line.strip()]
+    named = [row.get("problem_id") or row.get("id") if isinstance(row, dict) else row for row in rows]
+    wanted = dict.fromkeys(problem_parts(str(name))[0] for name in named)
     standings = Standings.read(file) if file.exists() else Standings({}, {})
     if population is not None:
-        people = {int(rating): int(count) for rating, count in json.loads(population.read_text()).items()}
+        try:
+            people = {int(rating): int(count) for rating, count in json.loads(population.read_text()).items()}
+        except (OSError, ValueError, AttributeError) as error:
+            raise UserError(f"{population} must hold a JSON object, people by rating: {error}") from error
         standings = Standings(people, standings.contests)
     if not sum(standings.population.values()):
-        raise ValueError(f'{file} needs the ratings of all people; name them as --population, as {{"1500": 61}}')
+        raise UserError(f'{file} needs the ratings of all people; name them as --population, as {{"1500": 61}}')
     standings.write(file)
     for number in (each for each in wanted if each not in standings.contests):
         try:
@@ -83,7 +88,7 @@ def fetch(file: Path, problems: Path, population: Path | None) -> None:
             print(f"contest {number} is left out: {refusal}", file=sys.stderr)
             continue
         except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise ValueError(f"{API} on contest {number}: an answer of another shape ({error!r})") from error
+            raise UserError(f"{API} on contest {number}: an answer of another shape ({error!r})") from error
         standings.contests[number] = contest
         standings.write(file)
         print(f"contest {number}", flush=True)
@@ -91,17 +96,14 @@ def fetch(file: Path, problems: Path, population: Path | None) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Fetch contests, or say in one line what is wrong."""
+    """Fetch contests."""
     parser = argparse.ArgumentParser(prog="experiments.table1.elo", description="Fetch contests from Codeforces.")
     parser.add_argument("file", type=Path, help="where they are written, beside those that it has")
     parser.add_argument("--problems", type=Path, required=True, help="JSON lines with problem_id or id, as 1971A")
     parser.add_argument("--population", type=Path, help="JSON object: people by rating; unset: the file's")
     arguments = parser.parse_args(argv)
-    try:
-        fetch(arguments.file, arguments.problems, arguments.population)
-    except (StoreError, ValueError, AttributeError, OSError) as error:
-        sys.exit(f"experiments.table1.elo: {' '.join(str(error).split())}")
+    fetch(arguments.file, arguments.problems, arguments.population)
 
 
 if __name__ == "__main__":
-    main()
+    run_command("experiments.table1.elo", main)

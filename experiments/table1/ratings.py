@@ -20,6 +20,7 @@ import pandas as pd
 from e1_trl.answers.grade import Outcome
 from e1_trl.atomic import write_atomically
 from e1_trl.budget import Budget
+from e1_trl.errors import UserError
 from e1_trl.report import samples
 from e1_trl.report.statistics import Estimate
 
@@ -141,14 +142,14 @@ class Standings:
             return cls(population, {contest.id: contest for contest in contests})
         except (OSError, KeyError, TypeError, AttributeError, ValueError) as error:
             how = "`python -m experiments.table1.elo` writes such a file"
-            raise ValueError(f"{file} is no file of standings ({error!r}); {how}") from error
+            raise UserError(f"{file} is no file of standings ({error!r}); {how}") from error
 
 
 def problem_parts(name: str) -> tuple[int, str]:
     """Contest and index of a problem: 1971 and "B1" for "1971B1" or "1971/B1"; a ValueError for what is none."""
     match = re.fullmatch(r"(\d+)/?([A-Z]\d*)", name)
     if match is None:
-        raise ValueError(f"{name!r} is no problem of Codeforces; those are called like 1971A or 1971/B1")
+        raise UserError(f"{name!r} is no problem of Codeforces; those are called like 1971A or 1971/B1")
     return int(match[1]), match[2]
 
 
@@ -193,7 +194,7 @@ def rate(answers: pd.DataFrame, standings: Standings) -> list[Rating]:
         tried = attempts_in(group)
         contests = [standings.contests[number] for number in tried if number in standings.contests]
         if not contests:
-            raise ValueError(f"the standings have none of the contests {', '.join(map(str, tried))}")
+            raise UserError(f"the standings have none of the contests {', '.join(map(str, tried))}")
         mean = overall([contest.rating(tried[contest.id]) for contest in contests])
         parts = (None if pd.isna(part) else int(part) for part in budget)
         missing = [str(number) for number in tried if number not in standings.contests]
@@ -210,6 +211,6 @@ def attempts_in(answers: pd.DataFrame) -> dict[int, dict[str, list[bool]]]:
         name = ours["problem_id"].iloc[0]
         number, index = problem_parts(name if isinstance(name, str) else "")
         if index in tried.setdefault(number, {}):
-            raise ValueError(f"the problem {number}{index} is there twice")
+            raise UserError(f"the problem {number}{index} is there twice")
         tried[number][index] = (ours["outcome"] == Outcome.CORRECT).tolist()
     return tried

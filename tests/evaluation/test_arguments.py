@@ -20,7 +20,7 @@ def test_a_yaml_file_stands_for_its_arguments_and_the_command_line_overrides_it(
     assert arguments.enforce_eager is True and arguments.instruction == "" and arguments.name is None
     assert arguments.engine_args == '{"quantization": "fp8"}'
     config.write_text("- model")
-    with pytest.raises(ValueError, match="must hold a YAML mapping"):
+    with pytest.raises(ValueError, match="must be a YAML file of lines"):
         parse(["--config", str(config)])
     config.write_text("{model: [")
     with pytest.raises(ValueError, match=r"evaluation\.yaml: while parsing"):

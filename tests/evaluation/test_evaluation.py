@@ -14,8 +14,9 @@ from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.atomic import StoreError
 from e1_trl.budget import Close
 from e1_trl.closing import GENTLE
-from e1_trl.engines.engine import EngineError, Follow, Requests
+from e1_trl.engines.engine import EngineError, Follow, Requests, UnusableEngineError
 from e1_trl.engines.local import LocalEngine
+from e1_trl.errors import UserError, one_line
 from e1_trl.evaluation import evaluate as evaluation
 from e1_trl.evaluation.arguments import parse
 from e1_trl.evaluation.evaluate import EvaluationError
@@ -204,17 +205,24 @@ def test_a_folder_belongs_to_one_run_at_a_time_and_grows_in_one_direction(
 
 @pytest.mark.parametrize(
     "error",
-    [EngineError("gone"), ValueError("an engine\nthat cuts"), OSError(12, "no memory"), KeyboardInterrupt()],
+    [
+        *(UnusableEngineError("gone\nto lunch"), KeyboardInterrupt()),  # one line
+        *(EngineError("aborted"), ValueError("an engine that cuts"), OSError(12, "no memory")),  # as they are
+    ],
     ids=lambda error: type(error).__name__,
 )
-def test_whatever_ends_the_sampling_is_one_line_and_loses_nothing(
+def test_whatever_ends_the_sampling_loses_nothing_and_says_so(
     evaluate: Evaluate, tmp_path: Path, error: BaseException
 ) -> None:
     small = ["--budgets", "16+16", "32+16", "--methods", "separate", "--max_problems", 32, "--temperature", 0]
-    with pytest.raises(EvaluationError) as said:
+    kept = f"segments stored in {tmp_path}: 21; the same command resumes"
+    with pytest.raises((EvaluationError, type(error))) as said:
         evaluate(tmp_path, *small, error=error)
-    why = " ".join(str(error).split()) or "interrupted"
-    assert str(said.value) == f"{why}; segments stored in {tmp_path}: 21; the same command goes on"
+    if isinstance(error, UserError | KeyboardInterrupt):
+        assert isinstance(said.value, EvaluationError)
+        assert str(said.value) == f"{one_line(error) if str(error) else 'interrupted'}; {kept}"
+    else:
+        assert said.value is error and error.__notes__ == [kept]
     before = segments(tmp_path)
     assert len(before) == 21
     evaluate(tmp_path, *small)
@@ -228,7 +236,7 @@ def test_workers_that_do_not_start_are_one_line_and_what_was_sampled_is_graded_b
     grader = prepared(nano_data, tmp_path, *small).grader
     assert isinstance(grader, MathematicsGrader)
     grader.processes.initializer = os.abort
-    one_line = rf"^[^\n]+; segments stored in {tmp_path}: \d+; the same command goes on$"
+    one_line = rf"^[^\n]+; segments stored in {tmp_path}: \d+; the same command resumes$"
     with monkeypatch.context() as patch, pytest.raises(EvaluationError, match=one_line):
         patch.setattr("e1_trl.evaluation.prepare.make_grader", lambda *_: grader)
         evaluate(tmp_path, *small)

@@ -18,6 +18,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from e1_trl.checkpoints.checkpoint import Checkpoint
+from e1_trl.errors import UserError
 from e1_trl.evaluation.__main__ import main
 from e1_trl.report import samples
 
@@ -74,7 +75,7 @@ def interrupted(command: Sequence[str], output: Path) -> None:
         _, said = process.communicate()
     assert process.returncode == 1 and "Traceback" not in said
     stored = f"segments stored in {output}: {len(segments(output)):,}"
-    assert said.splitlines()[-1] == f"e1 eval: interrupted; {stored}; the same command goes on"
+    assert said.splitlines()[-1] == f"e1 eval: interrupted; {stored}; the same command resumes"
 
 
 @pytest.mark.engine
@@ -118,7 +119,7 @@ def test_the_command_says_what_is_wrong_in_one_line(nano_data: Path, tmp_path: P
         ("a prompt of", ("--budgets", "2000+16")),
         ("no answer from http://127.0.0.1:9/v1", ("--budgets", "16+16", "--base_url", "http://127.0.0.1:9/v1")),
     ):
-        with pytest.raises(SystemExit, match=rf"^e1 eval: {said}[^\n]*$"):
+        with pytest.raises(UserError, match=rf"^{said}[^\n]*$"):
             main(options(nano_data, tmp_path, *words))
 
 

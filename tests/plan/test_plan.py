@@ -26,6 +26,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Qwen2
 from trl import ModelConfig
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
+from e1_trl import cli
 from e1_trl.plan import cost
 from e1_trl.plan.__main__ import main
 from e1_trl.plan.architecture import KNOWN, Architecture
@@ -425,7 +426,7 @@ def test_deepspeed_allocates_the_training_state_that_is_planned(tmp_path: Path) 
 )
 def test_what_cannot_be_planned_is_one_line(arguments: list[str], message: str) -> None:
     with pytest.raises(SystemExit, match=message) as error:
-        main(arguments)
+        cli.main(["plan", *arguments])
     assert str(error.value).startswith("e1 plan: ") and "\n" not in str(error.value)
 
 

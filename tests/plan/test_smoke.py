@@ -13,6 +13,7 @@ import pytest
 import yaml
 from conftest import ROOT
 
+from e1_trl.errors import UserError
 from e1_trl.plan.memory import memory
 from e1_trl.plan.setup import Launch
 from e1_trl.plan.smoke import checks
@@ -108,7 +109,7 @@ def test_the_gpus_are_those_that_may_be_used(node: Path, monkeypatch: pytest.Mon
     cards()
     assert "-i 3" in (node / "called").read_text()
     (node / "said").write_text(EIGHT.splitlines()[0])
-    with pytest.raises(SystemExit, match=r"^e1 smoke: zero2 starts 8 processes, and there are 1 GPUs here[^\n]*$"):
+    with pytest.raises(UserError, match=r"^zero2 starts 8 processes, and there are 1 GPUs here[^\n]*$"):
         main(["E1-Math-1.5B"])
 
 

@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import shutil
-import sys
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
@@ -19,13 +18,13 @@ from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from e1_trl.answers.programs.sandbox.command import SandboxError
-from e1_trl.atomic import StoreError, write_atomically
+from e1_trl.atomic import write_atomically
+from e1_trl.errors import UserError, run_command
 from e1_trl.provenance import Provenance
 from e1_trl.report.markdown import around_section, replace_section, table
 from tests.reduced.case import ROOT, Case, cases
 from tests.reduced.found import Found
-from tests.reduced.run import RunError, run
+from tests.reduced.run import run
 
 RESULTS = ROOT / "docs" / "results" / "recipes.json"
 DOCUMENT = RESULTS.with_suffix(".md")
@@ -79,15 +78,13 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """The tokenizer of a folder or of a model on the Hub.
 
     Raises:
-        ValueError: there is none.
+        UserError: there is none.
     """
     try:
         return AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError) as error:
         said = str(error).partition("\n")[0].rstrip(".")
-        raise ValueError(
-            f"no tokenizer: {said}; name a folder of one, or a model on the Hub, as --tokenizer"
-        ) from error
+        raise UserError(f"no tokenizer: {said}; name a folder of one, or a model on the Hub, as --tokenizer") from error
 
 
 def missing(rows: list[Row], wanted: list[Case]) -> list[Case]:
@@ -100,7 +97,7 @@ def publish(rows: list[Row]) -> None:
     """Write the rows of the cases that there are, in their order, and the table of the document.
 
     Raises:
-        StoreError, ValueError: they cannot be written, or the document lacks the section.
+        StoreError: they cannot be written, or the document lacks the section.
     """
     by_case = {row.case: row for row in rows}
     kept = [by_case[case] for case in cases([]) if case in by_case]
@@ -143,32 +140,29 @@ def main(argv: list[str] | None = None) -> None:
     failed = []
     distributions = packages_distributions()
     made = Provenance.here([])  # before a row is published, which makes the checkout another than the commit's
-    try:
-        around_section(DOCUMENT, "rows")
-        wanted = cases(arguments.recipes)
-        rows = read(RESULTS)
-        tokenizer = load_tokenizer(arguments.tokenizer)
-        for case in missing(rows, wanted):
-            print(f"==> {case}", flush=True)
-            folder = RUNS / f"{case.recipe}-{case.accelerate_config}"
-            try:
-                found = run(case, tokenizer, folder, folder.with_name(f"{folder.name}.log"))
-            except (RunError, SandboxError, ValueError, OSError) as error:
-                print(f"    failed: {error}", flush=True)
-                failed.append(str(case))
-                continue
-            shutil.rmtree(folder)  # gigabytes
-            versions = {name: version(distributions[name][0]) for name in LIBRARIES}
-            provenance = replace(made, seeds=(case.fields["seed"],))
-            row = Row(case, case.hashes, case.overrides, found, versions, provenance)
-            rows = [*(row for row in rows if row.case != case), row]
-            publish(rows)
+    around_section(DOCUMENT, "rows")
+    wanted = cases(arguments.recipes)
+    rows = read(RESULTS)
+    tokenizer = load_tokenizer(arguments.tokenizer)
+    for case in missing(rows, wanted):
+        print(f"==> {case}", flush=True)
+        folder = RUNS / f"{case.recipe}-{case.accelerate_config}"
+        try:
+            found = run(case, tokenizer, folder, folder.with_name(f"{folder.name}.log"))
+        except UserError as error:
+            print(f"    failed: {error}", flush=True)
+            failed.append(str(case))
+            continue
+        shutil.rmtree(folder)  # gigabytes
+        versions = {name: version(distributions[name][0]) for name in LIBRARIES}
+        provenance = replace(made, seeds=(case.fields["seed"],))
+        row = Row(case, case.hashes, case.overrides, found, versions, provenance)
+        rows = [*(row for row in rows if row.case != case), row]
         publish(rows)
-    except (ValueError, OSError, StoreError) as error:
-        sys.exit(f"tests.reduced: {' '.join(str(error).split())}")
+    publish(rows)
     if failed:
-        sys.exit(f"tests.reduced: failed: {'; '.join(failed)}")
+        raise UserError(f"failed: {'; '.join(failed)}")
 
 
 if __name__ == "__main__":
-    main()
+    run_command("tests.reduced", main)

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from e1_trl.errors import UserError
 from e1_trl.recipes import fields_of, resource
 from tests.reduced import substitutions
 
@@ -93,6 +94,6 @@ def cases(recipes: list[str]) -> list[Case]:
     """
     known = {file.stem: file for file in sorted((ROOT / "recipes").glob("E1-*.yaml"))}
     if unknown := [name for name in recipes if name not in known]:
-        raise ValueError(f"{unknown[0]} is none of our GPU recipes, which are {', '.join(known)}")
+        raise UserError(f"{unknown[0]} is none of our GPU recipes, which are {', '.join(known)}")
     own = {name: fields_of(known[name])["accelerate_config"] for name in recipes or known}
     return [Case(name, config) for name in own for config in (own[name], *ALTERNATIVES.get(name, {}))]

@@ -20,6 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.budget import Budget
+from e1_trl.errors import UserError
 from e1_trl.plan.architecture import Architecture
 from e1_trl.plan.smoke.training import alone, forget_killed, kill_tree
 from tests.reduced import stand_ins, substitutions
@@ -31,7 +32,7 @@ LONGEST = 900  # seconds that a command may take
 QUIET = {"VLLM_LOGGING_LEVEL": "WARNING", "TRL_EXPERIMENTAL_SILENCE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
-class RunError(Exception):
+class RunError(UserError):
     """A run failed, or what it left is not what it should be; one line that says how."""
 
 

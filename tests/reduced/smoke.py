@@ -13,11 +13,12 @@ from pathlib import Path
 
 import yaml
 
-from e1_trl.plan.setup import ERRORS, Launch
+from e1_trl.errors import run_command
+from e1_trl.plan.setup import Launch
 from tests.reduced.__main__ import TOKENIZER, load_tokenizer
 from tests.reduced.case import Case
 from tests.reduced.found import LARGEST_GAP
-from tests.reduced.run import ACCELERATE, LONGEST, RunError, e1, environment, prepare
+from tests.reduced.run import ACCELERATE, LONGEST, e1, environment, prepare
 
 RUNS = Path("runs/smoke-reduced")
 
@@ -29,16 +30,13 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--accelerate_config", metavar="NAME", help="unset: the one that the recipe names")
     parser.add_argument("--tokenizer", default=TOKENIZER, help=f"a folder, or an id on the Hub ({TOKENIZER})")
     arguments, words = parser.parse_known_args(argv)
-    try:
-        launch = Launch.read(arguments.recipe, arguments.accelerate_config, None, [])
-        file = launch.recipe.resolve()
-        case, folder = Case(str(file), launch.accelerate_config), RUNS.resolve() / file.stem
-        fields = {**case.fields, **case.overrides, "accelerate_config": ACCELERATE}
-        prepare(case, load_tokenizer(arguments.tokenizer), folder)
-        if fields.get("grader") == "programs":
-            e1(["validate", "--config", str(file)], folder, folder / "validate.log")
-    except (*ERRORS, RunError) as error:
-        sys.exit(f"tests.reduced.smoke: {' '.join(str(error).split())}")
+    launch = Launch.read(arguments.recipe, arguments.accelerate_config, None, [])
+    file = launch.recipe.resolve()
+    case, folder = Case(str(file), launch.accelerate_config), RUNS.resolve() / file.stem
+    fields = {**case.fields, **case.overrides, "accelerate_config": ACCELERATE}
+    prepare(case, load_tokenizer(arguments.tokenizer), folder)
+    if fields.get("grader") == "programs":
+        e1(["validate", "--config", str(file)], folder, folder / "validate.log")
     (folder / file.name).write_text(yaml.safe_dump(fields, sort_keys=False))
     small = ["--cpu", "--largest_gap", str(LARGEST_GAP), "--limit", str(LONGEST)]
     os.chdir(folder)
@@ -47,4 +45,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command("tests.reduced.smoke", main)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from e1_trl.budget import Budget
+from e1_trl.errors import UserError
 
 BUDGETS = 64  # what they are divided by
 BATCHES = 32
@@ -101,7 +102,7 @@ def _budget(text: str) -> str:
 
 def _quotient(what: str, value: Any, divisor: int) -> int:
     if not isinstance(value, int) or value % divisor:
-        raise ValueError(f"{what} is {value!r}; to run at reduced size it must be a multiple of {divisor}")
+        raise UserError(f"{what} is {value!r}; to run at reduced size it must be a multiple of {divisor}")
     return value // divisor
 
 

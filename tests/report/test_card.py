@@ -14,6 +14,7 @@ from e1_trl.checkpoints.budget_file import Trained
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.checkpoints.model_card import Details
 from e1_trl.checkpoints.origin import Origin
+from e1_trl.errors import UserError
 from e1_trl.report import samples
 from e1_trl.report.card import main
 
@@ -95,7 +96,7 @@ def test_the_card_is_uploaded_beside_its_weights_and_nowhere_else(
         hub.stand_in(monkeypatch)
         hub.add("me/e1", {"model.safetensors": b"others"})
         hub.add("someone/e1", {"model.safetensors": b"weights", "e1/results-old.md": b""})
-        with pytest.raises(SystemExit, match=r"^e1 card: the weights in me/e1 cannot be compared: .*HF_TOKEN"):
+        with pytest.raises(UserError, match=r"^the weights in me/e1 cannot be compared: .*HF_TOKEN"):
             main([str(checkpoint), "--results", results, "--push", "me/e1"])
         assert "Not evaluated" in card(checkpoint).text
         main([str(checkpoint), "--results", results, "--push", "someone/e1"])
@@ -117,8 +118,8 @@ def test_numbers_that_are_not_this_models_are_refused_and_the_card_is_left(check
         "run the evaluation into": [tmp_path / "nothing"],
     }
     for expected, results in refused.items():
-        with pytest.raises(SystemExit, match=f"^e1 card: [^\n]*{expected}[^\n]*$"):
+        with pytest.raises(UserError, match=f"^[^\n]*{expected}[^\n]*$"):
             main([str(checkpoint), "--results", *map(str, results)])
     assert contents(checkpoint) == before
-    with pytest.raises(SystemExit, match=r"^e1 card: [^\n]*budget.json does not say a model.s budgets[^\n]*$"):
+    with pytest.raises(UserError, match=r"^[^\n]*budget.json does not say a model.s budgets[^\n]*$"):
         main([str(tmp_path)])

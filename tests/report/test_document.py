@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from fabricated import CONDITIONS, cell, right
 
+from e1_trl.errors import UserError
 from e1_trl.report import samples
 from e1_trl.report.__main__ import main
 from e1_trl.report.rows import Row
@@ -124,7 +125,7 @@ def test_what_cannot_be_published_is_one_line_and_changes_nothing(
 ) -> None:
     prose = tmp_path / "README.md"
     prose.write_text(PROSE)
-    with pytest.raises(SystemExit, match=wrong) as stopped:
+    with pytest.raises(UserError, match=wrong) as stopped:
         main([*evaluations, "--output", str(tmp_path / "x"), "--document", str(prose), "--section", "nano", *options])
     assert "\n" not in str(stopped.value)
     assert prose.read_text() == PROSE and not (tmp_path / "x").exists()
@@ -152,6 +153,6 @@ def test_a_report_on_programs_has_their_outcomes_and_says_that_they_have_no_majo
     older = table.assign(solution="```python\n1\n```", answers=[["sha256:0123456789abcdef"]] * len(table))
     samples.write(older, tmp_path)
     before = (tmp_path / "samples.parquet").read_bytes()
-    with pytest.raises(SystemExit, match=r"names no tests in .*`e1 eval`|programs cannot be run safely here"):
+    with pytest.raises(UserError, match=r"names no tests in .*`e1 eval`|programs cannot be run safely here"):
         main([str(tmp_path), "--regrade"])
     assert (tmp_path / "samples.parquet").read_bytes() == before

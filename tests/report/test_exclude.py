@@ -10,6 +10,7 @@ from conftest import BASE, NANO, options
 from fabricated import cell
 
 from e1_trl.answers.grade import Outcome
+from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import parse
 from e1_trl.evaluation.prepare import prepare
 from e1_trl.problems.selection import identity
@@ -73,7 +74,7 @@ def test_an_evaluation_that_tells_no_rates_is_refused_in_one_line(
     table: pd.DataFrame, message: str, tmp_path: Path
 ) -> None:
     folder = stored(tmp_path / "evaluation", table)
-    with pytest.raises(SystemExit, match=f"^e1 exclude: .*{message}") as error:
+    with pytest.raises(UserError, match=f"^.*{message}") as error:
         excluded(tmp_path / "exclude", "8+8", folder)
     assert "\n" not in str(error.value) and not (tmp_path / "exclude").exists()
 
@@ -99,6 +100,6 @@ def test_an_evaluation_names_problems_as_the_training_does_whatever_is_added_to_
 
 
 def test_a_recipe_of_before_is_refused_with_the_command_to_run(tmp_path: Path) -> None:
-    message = "^e1_trl.train: solve_rates is runs/a runs/b; remove it, run `e1 exclude runs/a runs/b --budget "
-    with pytest.raises(SystemExit, match=message):
+    message = "^solve_rates is runs/a runs/b; remove it, run `e1 exclude runs/a runs/b --budget "
+    with pytest.raises(UserError, match=message):
         dry_run(tmp_path / "none.jsonl", "--solve_rates", "runs/a", "runs/b")

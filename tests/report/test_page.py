@@ -17,6 +17,7 @@ import pytest
 from fabricated import CONDITIONS, cell
 from pages import HOSTILE, SOLVED, evaluated, report, thought
 
+from e1_trl.errors import UserError
 from e1_trl.report import page, samples
 from e1_trl.report.__main__ import main
 from e1_trl.report.page import chosen
@@ -204,7 +205,7 @@ def test_a_page_is_made_anew_where_a_number_changed_and_not_for_another_commit(
 
 def test_a_page_that_cannot_be_made_leaves_what_was_there(tmp_path: Path) -> None:
     before = {file.name: file.read_bytes() for file in report(tmp_path).parent.iterdir() if file.is_file()}
-    with pytest.raises(SystemExit, match=r"e1 report: there is no .*trainer_state.json"):
+    with pytest.raises(UserError, match=r"there is no .*trainer_state.json"):
         main([str(tmp_path / "base"), "--output", str(tmp_path), "--training", str(tmp_path / "none")])
     assert before == {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
 
@@ -280,7 +281,5 @@ def test_of_long_rollouts_each_step_has_as_many_as_fit(
 
 def test_rollouts_of_another_version_are_refused_in_one_line(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", parts=())
-    with pytest.raises(
-        SystemExit, match=r"e1 report: .*completions_00001.parquet has no column parts: another version"
-    ):
+    with pytest.raises(UserError, match=r".*completions_00001.parquet has no column parts: another version"):
         report(tmp_path, "--training", str(run))

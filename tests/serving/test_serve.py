@@ -26,6 +26,7 @@ from transformers import AutoTokenizer
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
+from e1_trl import cli
 from e1_trl.budget import Budget, Close, Grace, Marker
 from e1_trl.checkpoints.budget_file import Trained
 from e1_trl.checkpoints.model_card import Details
@@ -35,7 +36,6 @@ from e1_trl.engines.openai import ServedModel
 from e1_trl.engines.server import ServerEngine
 from e1_trl.problems.prompts import tokenize
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
-from e1_trl.serving import app
 from e1_trl.serving.app import ServeArguments, Server
 from e1_trl.serving.model import Model
 
@@ -379,7 +379,7 @@ def test_what_cannot_be_served_is_one_line(server: openai.OpenAI, caplog: pytest
         ([*nowhere, *budget, "--efforts", "low:8+8"], "efforts: 'low:8+8' must read 'low=256+1024'"),
     ):
         with pytest.raises(SystemExit) as error:
-            app.main(["--model", str(BASE), "--port", "1", *options])
+            cli.main(["serve", "--model", str(BASE), "--port", "1", *options])
         assert said in str(error.value) and "\n" not in str(error.value)
     gc.collect()  # connections that were left open are told of when they are
     assert not caplog.records

@@ -124,7 +124,7 @@ def test_an_adapter_is_uploaded_with_its_base_named_after_an_upload_that_was_kil
 
     process = launch(*words, "--resume_from_checkpoint", "true", output=output, data=texts)
     assert process.wait(timeout=300) != 0
-    lines = [line for line in printed(output).splitlines() if line.startswith("e1_trl.train: ")]
+    lines = [line for line in printed(output).splitlines() if line.startswith("e1 train: ")]
     assert len(lines) == 1 and f"the model is whole in {output}" in lines[0] and "400" in lines[0]
     hub.full = False
 

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from e1_trl.checkpoints.merge import main as merge
+from e1_trl.errors import UserError
 from e1_trl.provenance import Provenance, commit
 from e1_trl.report.training_log import TrainingLog
 
@@ -105,9 +106,9 @@ def test_lora_trains_and_reaches_the_engine(train: Train, tmp_path: Path) -> Non
     assert (expected - base).abs().max() > 0.01
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
     assert f"python -m vllm.entrypoints.openai.api_server --model {merged}" in (merged / "README.md").read_text()
-    with pytest.raises(SystemExit, match=r"^e1 merge: .*merged exists; name a new folder$"):
+    with pytest.raises(UserError, match=r"^.*merged exists; name a new folder$"):
         merge([str(tmp_path / "run"), "--output", str(merged)])
-    with pytest.raises(SystemExit, match=r"^e1 merge: .* holds no adapter"):
+    with pytest.raises(UserError, match=r"^.* holds no adapter"):
         merge([str(merged), "--output", str(tmp_path / "again")])
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from e1_trl.answers.grade import Outcome
+from e1_trl.errors import UserError
 
 if TYPE_CHECKING:
     from multiprocessing.popen_forkserver import Popen
@@ -29,6 +30,10 @@ MEMORY_LIMIT = 2**30  # bytes a worker may take on top of what it took at its st
 
 Task = tuple[Hashable, ...]
 Result = TypeVar("Result")
+
+
+class WorkersError(UserError, RuntimeError):
+    """Processes that grade do not start, or are ended from outside, as where memory runs out."""
 
 
 class Workers(Generic[Result]):
@@ -82,7 +87,7 @@ class Workers(Generic[Result]):
         Equal tasks are run once per call of `run`, so one that is repeated costs its time limit once. What has begun
         since the last call is not run again.
 
-        Raises RuntimeError when processes can not be started, and what the function raises.
+        Raises WorkersError when processes cannot be started, and what the function raises.
         """
         unique = dict.fromkeys(tasks)
         try:
@@ -104,7 +109,7 @@ class Workers(Generic[Result]):
             # Pebble forgets what is handed over while a pool breaks.
             while not wait([future], LOOKED_AFTER_EVERY).done:
                 if self._pool is None or not self._pool.active:
-                    raise RuntimeError("worker processes can not be started, or end by themselves")
+                    raise WorkersError("worker processes cannot be started, or end by themselves; is memory used up?")
             try:
                 results[task] = future.result()
             except TimeoutError:

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import yaml
 
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, run_command
 from e1_trl.plan.__main__ import report as plan
 from e1_trl.plan.memory import memory
-from e1_trl.plan.setup import ERRORS, Launch, Setup
+from e1_trl.plan.setup import Launch, Setup
 from e1_trl.plan.smoke import checks
 from e1_trl.plan.smoke.checks import Check, largest_change
 from e1_trl.plan.smoke.training import SAVED, STATE, Card, Training, cards, train
@@ -161,20 +161,16 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Try a recipe; the exit status is 1 if a check failed."""
     parsed, words = _parser().parse_known_args(argv)
-    try:
-        launch = Launch.read(parsed.recipe, parsed.accelerate_config, parsed.num_processes, words)
-        setup, there = launch.setup, cards()
-        if not parsed.cpu and len(there) < setup.gpus:
-            raise UserError(
-                f"{launch.accelerate_config} starts {setup.gpus} processes, and there are {len(there)} GPUs here: pass "
-                "--num_processes, and with it --gradient_accumulation_steps so that per device x GPUs x accumulation "
-                "stays"
-            )
-        folder = RUNS.resolve() / launch.recipe.stem
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-    except ERRORS as error:
-        sys.exit(f"e1 smoke: {' '.join(str(error).split())}")
+    launch = Launch.read(parsed.recipe, parsed.accelerate_config, parsed.num_processes, words)
+    setup, there = launch.setup, cards()
+    if not parsed.cpu and len(there) < setup.gpus:
+        raise UserError(
+            f"{launch.accelerate_config} starts {setup.gpus} processes, and there are {len(there)} GPUs here: pass "
+            "--num_processes, and with it --gradient_accumulation_steps so that per device x GPUs x accumulation stays"
+        )
+    folder = RUNS.resolve() / launch.recipe.stem
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     from e1_trl.training.logprob_gap import GROSS
 
     largest_gap = GROSS if parsed.largest_gap is None else parsed.largest_gap
@@ -199,4 +195,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command("e1 smoke", main)

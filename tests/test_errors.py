@@ -1,0 +1,173 @@
+"""User errors are one line, bugs keep their traceback, in every command; one place turns the one into the other."""
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import yaml
+from conftest import BASE, ROOT
+from transformers import AutoTokenizer
+
+from e1_trl import cli
+from e1_trl.budget import Budget, Close, Marker
+from e1_trl.errors import UserError, run_command, user_errors
+from e1_trl.report import samples
+from e1_trl.rollout import Rollout
+
+PACKAGE = ROOT / "e1_trl"
+SERVER = ["--upstream", "http://localhost:1/v1"]
+EVALUATED = ["--model", str(BASE), "--dataset_name", "data.jsonl", "--budgets", "8+8"]
+# For each command: arguments that it takes, a part of it that is replaced by a bug, and a wrong argument.
+COMMANDS = {
+    "train": (["--config", "nano"], "e1_trl.training.launch.resource", ["--config", "nothing"]),
+    "plan": (["E1-Math-1.5B"], "e1_trl.plan.setup.Architecture.of", ["nothing"]),
+    "smoke": (["E1-Math-1.5B", "--cpu"], "e1_trl.plan.smoke.__main__.FirstHour", ["nothing"]),
+    "validate": (["--config", "E1-Code-14B"], "e1_trl.training.validate.validate", ["--config", "nothing"]),
+    "eval": (
+        EVALUATED,
+        "e1_trl.evaluation.prepare.load_problems",
+        [*EVALUATED, "--samples", "0"],
+    ),
+    "report": (["evaluation"], "e1_trl.report.document.Report.of", ["nothing"]),
+    "serve": (["--model", str(BASE), *SERVER], "e1_trl.serving.model.Trained.find", ["--model", str(BASE), *SERVER]),
+    "chat": (["--model", str(BASE), *SERVER], "e1_trl.serving.model.Trained.find", ["--model", str(BASE), *SERVER]),
+    "exclude": (
+        ["evaluation", "--budget", "8+8", "--output", "file"],
+        "e1_trl.report.exclude.rates",
+        ["evaluation", "--budget", "many", "--output", "file"],
+    ),
+    "card": (["adapter"], "e1_trl.checkpoints.budget_file.Trained.read", ["nothing"]),
+    "merge": (
+        ["adapter", "--output", "new"],
+        "e1_trl.checkpoints.budget_file.Trained.read",
+        ["nothing", "--output", "new"],
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory with problems, an evaluation and an adapter, as far as the commands look before they fail."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    Path("data.jsonl").write_text('{"problem": "1+1?", "answer": "2"}\n')
+    Path("evaluation").mkdir()
+    monkeypatch.syspath_prepend(ROOT / "tests" / "report")
+    samples.write(import_module("fabricated").cell([[True], [False]], 8), Path("evaluation"))
+    Path("adapter").mkdir()
+    Path("adapter/adapter_config.json").write_text("{}")
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, place: str, bug: Exception) -> None:
+    """Replace a function or method, by its dotted path, by one that raises."""
+
+    def raises(*arguments: Any, **options: Any) -> NoReturn:
+        raise bug
+
+    monkeypatch.setattr(place, raises)
+
+
+def test_every_command_is_tried() -> None:
+    assert COMMANDS.keys() == cli.COMMANDS.keys()
+
+
+@pytest.mark.parametrize("bug", [ValueError("a bug"), OSError(5, "a bug"), RuntimeError("a bug"), KeyError("a bug")])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_bug_in_a_command_keeps_its_traceback(name: str, bug: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments, place, _ = COMMANDS[name]
+    plant(monkeypatch, place, bug)
+    with pytest.raises(type(bug)) as raised:
+        cli.main([name, *arguments])
+    assert raised.value is bug
+
+
+def test_a_bug_in_a_training_process_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    bug = ValueError("a bug")
+    plant(monkeypatch, "e1_trl.train.make_grader", bug)
+    words = ["--config", str(ROOT / "experiments" / "nano" / "recipe.yaml"), "--output_dir", "run", "--use_cpu", "true"]
+    with pytest.raises(ValueError, match="a bug") as raised:
+        run_command("e1 train", lambda: import_module("e1_trl.train").main(words))
+    assert raised.value is bug
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_the_user_can_fix_is_one_line_and_a_traceback_on_demand(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *_, wrong = COMMANDS[name]
+    monkeypatch.setenv("E1_DEBUG", "")
+    with pytest.raises(SystemExit) as end:
+        cli.main([name, *wrong])
+    assert str(end.value).startswith(f"e1 {name}: ") and "\n" not in str(end.value)
+    monkeypatch.setenv("E1_DEBUG", "1")
+    with pytest.raises(UserError):
+        cli.main([name, *wrong])
+
+
+def test_another_process_waits_for_the_first_to_say_what_is_wrong(tmp_path: Path) -> None:
+    code = (
+        "import e1_trl.errors as errors\nerrors.OTHERS_WAIT = 0.5\n"
+        "def wrong(): raise errors.UserError('two\\nlines')\nerrors.run_command('e1 train', wrong)"
+    )
+    env = {**os.environ, "LOCAL_RANK": "1", "PYTHONPATH": str(ROOT), "E1_DEBUG": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "e1 train: two lines\n")
+
+
+def test_what_a_library_does_not_take_is_a_user_error() -> None:
+    with (
+        pytest.raises(UserError, match=r"^the model nothing/at/all: "),
+        user_errors("the model nothing/at/all", OSError),
+    ):
+        AutoTokenizer.from_pretrained("nothing/at/all/")
+    with pytest.raises(UserError, match=r"^the file: while parsing"), user_errors("the file", yaml.YAMLError):
+        yaml.safe_load("[1, 2")
+
+
+def test_a_bug_of_our_own_behind_a_librarys_call_stays_one() -> None:
+    unfinished = Rollout([1], Budget(1, 1), Close(Marker("</think>", (2,), (2,), 1), context=8))
+    with pytest.raises(ValueError, match="the rollout is not finished") as raised, user_errors("a call", ValueError):
+        list(map(Rollout.completion.fget, [unfinished]))  # type: ignore[attr-defined]
+    assert not isinstance(raised.value, UserError)
+
+
+def handlers(tree: ast.AST) -> Iterator[tuple[ast.ExceptHandler, set[str]]]:
+    """Every except clause, with the names of the exceptions that it takes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler):
+            names = (
+                {"BaseException"}
+                if node.type is None
+                else {
+                    each.id if isinstance(each, ast.Name) else each.attr
+                    for each in ast.walk(node.type)
+                    if isinstance(each, ast.Name | ast.Attribute)
+                }
+            )
+            yield node, names
+
+
+def test_only_one_place_turns_an_error_into_the_end_of_a_command() -> None:
+    found = []
+    for file in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(file.read_text())
+        mains = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "main"]
+        # Around what a whole command does: only what is no error, or what another process has said.
+        broad = {name for main in mains for _, names in handlers(main) for name in names}
+        assert broad <= {"KeyboardInterrupt", "EOFError"}, (file, broad)
+        for handler, _ in handlers(tree):
+            exits = [
+                call
+                for call in ast.walk(handler)
+                if isinstance(call, ast.Call) and ast.unparse(call.func) in ("sys.exit", "SystemExit")
+            ]
+            said = {name.id for call in exits for name in ast.walk(call) if isinstance(name, ast.Name)}
+            if handler.name in said:
+                found.append(file.relative_to(PACKAGE).as_posix())
+    assert found == ["errors.py"]
