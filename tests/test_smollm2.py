@@ -15,10 +15,13 @@ import pytest
 import yaml
 from conftest import DATA, ROOT
 
-from experiments.pretraining import main
-from experiments.smollm2 import make_base, policies
+from e1_trl.report.markdown import around_section
+from experiments.pretraining import SEED, main
+from experiments.results import Results
+from experiments.smollm2 import bases, make_base, policies
 from experiments.smollm2.equations import Step, Worked, find, numbers_in, work_out
 from experiments.smollm2.make_base import TRAINED_AT, last_checkpoint
+from experiments.smollm2.overlap import nearest
 from experiments.smollm2.problems import OVERLAP, Problem, clusters, content_words, hold_out, read
 from experiments.smollm2.publish import last_value, seconds
 from experiments.smollm2.thoughts import concise, planted, solution
@@ -231,5 +234,19 @@ def test_policies_are_compared_problem_by_problem() -> None:
         return table.assign(outcome=table["right"].map({True: "correct", False: "wrong"}))
 
     # One of two budgets on one of two problems; a draw of problems has it never, once, or twice.
-    assert policies.less(answers(24), answers(96)) == ["+25.0", "+0.0 to +50.0", "+0.0", "+0.0 to +0.0"]
+    assert f"{policies.less(answers(24), answers(96)):+}" == "+25.0 (+0.0 to +50.0)"
     assert policies.equations(answers(24)) == {"12": "50.0%", "24": "50.0%", "none": "0.0%"}
+
+
+def test_the_document_has_both_bases_as_the_results_have_them() -> None:
+    page = ROOT / "docs" / "smollm2.md"
+    drawn = bases.as_table(Results()).join(around_section(page, "smollm2-bases"))
+    assert page.read_text() == drawn, "run `python -m experiments.smollm2.bases`"
+
+
+@pytest.mark.slow
+@needs_problems
+def test_the_published_overlap_with_trained_problems_is_what_the_problems_have() -> None:
+    shares = nearest(SEED)
+    assert Results()["smollm2-overlap"]["share_with_an_overlap_of"] == shares
+    assert shares[str(OVERLAP)] == 0

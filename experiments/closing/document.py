@@ -13,7 +13,7 @@ import pandas as pd
 from e1_trl.atomic import write_atomically
 from e1_trl.report import samples
 from e1_trl.report.markdown import replace_section, table
-from e1_trl.report.rows import REFERENCE
+from e1_trl.report.rows import BOXES_ONLY, REFERENCE
 
 RUNS, DOCUMENT, RESULTS = Path("runs/closing"), Path("docs/closing.md"), Path("docs/results/closing.json")
 MODELS = {"first_zero": ("base", "e1"), "smollm2": ("base", "e1")}
@@ -23,9 +23,13 @@ CLOSES = {
     "nearly": "where it nearly would",
     "message": "message before it",
     "s1_no_wait": "message after it",
+    f"s1_no_wait, {BOXES_ONLY}": f"message after it, {BOXES_ONLY}",
     "hint": "hint early",
 }
 HEADER = ("model", "budget", "close", "accuracy", "points over hard", "tokens", "at as many tokens", "forced", "escape")
+SAMPLED = tuple(
+    close for close in CLOSES if not close.endswith(BOXES_ONLY)
+)  # the other reads the same answers strictly
 SHOWN = 2  # answers of each close in the document
 
 
@@ -56,17 +60,23 @@ class Close:
 def closes(experiment: str, model: str) -> list[Close]:
     """All closes of a model."""
     report = json.loads((RUNS / experiment / "report" / "results.json").read_text())
+    return measured(experiment, model, report, samples.read(RUNS / experiment / model))
+
+
+def measured(experiment: str, model: str, report: dict[str, Any], answers: pd.DataFrame) -> list[Close]:
+    """All closes of a model, from the report and the answers behind it."""
     pairs = {
         (pair["method"], pair["thinking_budget"], pair["alike"]): (pair["difference"], pair["ci_low"], pair["ci_high"])
         for pair in report["differences"]
         if pair["model"] == pair["minus_model"] == model and pair["minus_method"] == REFERENCE
     }
-    answers, found = samples.read(RUNS / experiment / model), []
+    found = []
     for row in report["rows"]:
         if row["model"] != model or row["method"] not in CLOSES:
             continue
         method, budget = row["method"], row["thinking_budget"]
-        ours = answers[(answers["method"] == method) & (answers["thinking_budget"] == budget)]
+        sampled = method.removesuffix(f", {BOXES_ONLY}")
+        ours = answers[(answers["method"] == sampled) & (answers["thinking_budget"] == budget)]
         forced = ours[ours["thinking_end"] == "forced"]
         found.append(
             Close(
@@ -119,16 +129,16 @@ def shown(answers: pd.DataFrame, budget: int) -> str:
     ours = answers[(answers["thinking_budget"] == budget) & (answers["sample"] == 0)]
     forced = ours[ours["thinking_end"] == "forced"].groupby("problem")["method"].nunique()
     lines = []
-    for problem in forced[forced == len(CLOSES)].index[:SHOWN]:
-        for method, words in CLOSES.items():
+    for problem in forced[forced == len(SAMPLED)].index[:SHOWN]:
+        for method in SAMPLED:
             (answer,) = ours[(ours["problem"] == problem) & (ours["method"] == method)].itertuples()
             text = f"{answer.thinking}‖{answer.close}‖{answer.solution}"
-            lines.append(f"{words}: {answer.outcome}\n{text.strip()}\n")
+            lines.append(f"{CLOSES[method]}: {answer.outcome}\n{text.strip()}\n")
     return "```\n" + "\n".join(lines) + "```\n"
 
 
 def main() -> None:
-    """Rows of models that were not evaluated here stay as they are."""
+    """Write all closes; rows of models that were not evaluated here stay as they are."""
     there = {
         experiment: [model for model in models if (RUNS / experiment / model / "results.json").exists()]
         for experiment, models in MODELS.items()

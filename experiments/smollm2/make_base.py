@@ -82,9 +82,14 @@ def load_untied_model(folder: str) -> PreTrainedModel:
     return model
 
 
+def problems() -> list[Problem]:
+    """All different problems of both sets."""
+    return read([DATA / "math_train" / f"{name}.jsonl" for name in SETS])
+
+
 def split(seed: int) -> tuple[list[Problem], list[Worked]]:
     """The problems held out, and those of the rest whose equation is found."""
-    held, rest = hold_out(read([DATA / "math_train" / f"{name}.jsonl" for name in SETS]), HELD_OUT, seed)
+    held, rest = hold_out(problems(), HELD_OUT, seed)
     return held, [worked for problem in rest if (worked := find(problem))]
 
 
@@ -93,9 +98,7 @@ def make_data(output: Path, seed: int) -> None:
     held, training = split(seed)
     rng = random.Random(f"E1-{seed}")
     splits = {"test": held, "train": [worked.on_other_numbers(rng).problem for worked in training]}
-    rows = {
-        name: [{"problem": each.text, "answer": each.answer} for each in problems] for name, problems in splits.items()
-    }
+    rows = {name: [{"problem": each.text, "answer": each.answer} for each in ours] for name, ours in splits.items()}
     write_data(output, rows)
     print(f"{output / 'data'}: {len(held)} problems held out, {len(training)} to train on")
 

@@ -1,6 +1,7 @@
 """Policies of budgets beside E1 from the same base, into docs/smollm2.md: how often right, and what stands in the box.
 
-Called by publish.sh with the evaluations of the base, of E1, and of POLICY. All differences are paired by problem.
+Called by publish.sh, after the report, with the evaluations of the base, of E1, and of POLICY. All differences are
+paired by problem; those without a budget are the report's.
 """
 
 import sys
@@ -11,26 +12,24 @@ import pandas as pd
 from e1_trl.report import samples
 from e1_trl.report.markdown import replace_section, table
 from e1_trl.report.statistics import Values
-from experiments.smollm2.publish import DOCUMENT
+from experiments.results import Difference, Results
+from experiments.smollm2.publish import DOCUMENT, OURS
 from experiments.systems.measure import area
 
 DIFFERENCES = ("model", "less", "area, points", "95% interval", "no budget, points", "95% interval")
+REPORT = "smollm2-random"  # in docs/results
 EQUATION = r"\\boxed\{[^}]*="
 
 
-def right(answers: pd.DataFrame, method: str) -> Values:
-    """What is right with one answer each: budgets × problems."""
-    own = answers[answers["method"] == method].sort_values(["thinking_budget", "problem"])
+def right(answers: pd.DataFrame) -> Values:
+    """Right answers under separate budgets, one each: budgets × problems."""
+    own = answers[answers["method"] == "separate"].sort_values(["thinking_budget", "problem"])
     return (own["outcome"] == "correct").to_numpy(float).reshape(-1, own["problem"].nunique())
 
 
-def less(answers: pd.DataFrame, others: pd.DataFrame) -> list[str]:
-    """Points of area and of accuracy without a budget that one model has more than another, each with its interval."""
-    cells = []
-    for method in ("separate", "unconstrained"):
-        points, low, high = area(100 * (right(answers, method) - right(others, method)))
-        cells += [f"{points:+.1f}", f"{low:+.1f} to {high:+.1f}"]
-    return cells
+def less(answers: pd.DataFrame, others: pd.DataFrame) -> Difference:
+    """Points of area that one model has more than another."""
+    return Difference(*area(100 * (right(answers) - right(others))))
 
 
 def equations(answers: pd.DataFrame) -> dict[str, str]:
@@ -46,8 +45,13 @@ def main() -> None:
     ours = [name for name in trained if name.startswith("e1")]
     pairs = [(name, base) for name in trained] + [(name, e1) for name in trained if name not in ours for e1 in ours]
     boxes = {name: equations(each) for name, each in answers.items()}
+    report = Results().report(REPORT)
+    lines = []
+    for model, other in pairs:
+        both = less(answers[model], answers[other]), report.less(OURS + model, OURS + other)
+        lines.append((model, other, *(cell for each in both for cell in (f"{each.points:+.1f}", each.interval("+")))))
     parts = (
-        table(DIFFERENCES, [(*pair, *less(*map(answers.__getitem__, pair))) for pair in pairs]),
+        table(DIFFERENCES, lines),
         "Solutions that compute in the box, by thinking budget:\n",
         table(("model", *boxes[base]), [(name, *shares.values()) for name, shares in boxes.items()]),
     )

@@ -79,20 +79,24 @@ def _singular(word: str) -> str:
     return SINGULARS.get(word, word).removesuffix("s").removesuffix("e").replace("y", "i")
 
 
-def clusters(problems: Sequence[Problem]) -> list[list[Problem]]:
-    """The problems grouped by template: two whose content words overlap (Jaccard) by `OVERLAP` are in one group.
-
-    So are two that a chain of such pairs connects. Problems and groups are in the order of the problems' texts.
-    """
-    problems = sorted(problems, key=lambda problem: problem.text)
+def overlaps(problems: Sequence[Problem]) -> np.ndarray:
+    """Overlap (Jaccard) of the content words of every two problems, as a square matrix."""
     words = content_words([problem.text for problem in problems])
     column = {word: place for place, word in enumerate(sorted(set().union(*words)))}
     has = np.zeros((len(problems), len(column)))
     for row, each in enumerate(words):
         has[row, [column[word] for word in each]] = 1
     shared, sizes = has @ has.T, has.sum(1)
-    overlap = shared / np.maximum(sizes[:, None] + sizes - shared, 1)
-    count, group_of = connected_components(overlap >= OVERLAP, directed=False)
+    return shared / np.maximum(sizes[:, None] + sizes - shared, 1)
+
+
+def clusters(problems: Sequence[Problem]) -> list[list[Problem]]:
+    """The problems grouped by template: two whose content words overlap (Jaccard) by `OVERLAP` are in one group.
+
+    So are two that a chain of such pairs connects. Problems and groups are in the order of the problems' texts.
+    """
+    problems = sorted(problems, key=lambda problem: problem.text)
+    count, group_of = connected_components(overlaps(problems) >= OVERLAP, directed=False)
     groups: list[list[Problem]] = [[] for _ in range(count)]
     for problem, group in zip(problems, group_of, strict=True):
         groups[group].append(problem)

@@ -19,3 +19,4 @@ if [ -n "${POLICY:-}" ]; then
 else
     python -m experiments.smollm2.publish
 fi
+python -m experiments.smollm2.bases

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The real model from its weights to its picture: problems, warm-up, E1 training, evaluation of base and trained model.
-#   experiments/smollm2/run.sh [options of `e1 train`]         about 100 minutes on two CPU cores
+#   experiments/smollm2/run.sh [options of `e1 train`]         about two hours on two CPU cores
 # Run from the top of the checkout, as `make train RECIPE=smollm2` does. Killed at any moment, the same
 # command goes on where it was; `rm -r runs/smollm2` begins anew. With SEED=43 the E1 training and its evaluation are made
 # again from the same base with that seed, beside the recipe's own; with POLICY=random, with the budgets of random.yaml.

@@ -97,9 +97,9 @@ def write(arguments: argparse.Namespace) -> str:
     rows = {name: [each.row for each in summarize(table)] for name, table in answers.items()}
     ratings = rate(answers["codeforces"], standings) if standings and "codeforces" in answers else []
     lines, said = measured(rows, ratings), notes(rows, ratings)
-    provenance = asdict(Provenance.here(row.seed for ours in rows.values() for row in ours))
-    record = {"provenance": provenance, "notes": said, "lines": [asdict(line) for line in lines]}
-    text = as_markdown(lines, said)
+    provenance = Provenance.here(row.seed for ours in rows.values() for row in ours)
+    record = {"provenance": asdict(provenance), "notes": said, "lines": [asdict(line) for line in lines]}
+    text = as_markdown(lines, said, provenance)
     write_atomically(arguments.output / "table1.md", lambda path: path.write_text(text))
     write_atomically(
         arguments.output / "table1.json", lambda path: path.write_text(json.dumps(record, indent=1) + "\n")

@@ -15,6 +15,7 @@ import yaml
 
 from e1_trl.atomic import write_atomically
 from e1_trl.errors import run_command
+from e1_trl.provenance import Provenance
 from e1_trl.report.markdown import replace_section, table
 
 ROOT = Path(__file__).parents[2]
@@ -67,24 +68,25 @@ def published() -> list[Line]:
     return lines
 
 
-def as_markdown(lines: Iterable[Line], notes: Sequence[str]) -> str:
-    """Our lines of the table with the published ones below them, and what has to be said of it."""
+def as_markdown(lines: Iterable[Line], notes: Sequence[str], provenance: Provenance) -> str:
+    """Our lines of the table with the published ones below them, with their origin and what has to be said of it."""
     header = ("model", "thinking+solution", *NAMES.values(), "source")
     cells = (
         (line.model, line.budget, *(str(line.cells.get(name, "")) for name in NAMES), line.source)
         for line in (*lines, *published())
     )
-    return "\n\n".join(["# The paper's Table 1", *notes, table(header, cells)])
+    return "\n\n".join(["# The paper's Table 1", *notes, f"Made at {provenance}.", table(header, cells)])
 
 
-def read(file: Path) -> tuple[list[Line], list[str]]:
-    """Our lines, and what has to be said of them, from the JSON beside the table."""
+def read(file: Path) -> tuple[list[Line], list[str], Provenance]:
+    """Our lines, what has to be said of them, and where they come from, from the JSON beside the table."""
     content = json.loads(file.read_text())
     lines = [
         Line(**{**line, "cells": {name: Number(**cell) for name, cell in line["cells"].items()}})
         for line in content["lines"]
     ]
-    return lines, content["notes"]
+    made = content["provenance"]
+    return lines, content["notes"], Provenance(**{**made, "seeds": tuple(made["seeds"])})
 
 
 def expected() -> str:

@@ -23,7 +23,7 @@ def test_a_yaml_file_stands_for_its_arguments_and_the_command_line_overrides_it(
     with pytest.raises(ValueError, match="must be a YAML file of lines"):
         parse(["--config", str(config)])
     config.write_text("{model: [")
-    with pytest.raises(ValueError, match=r"evaluation\.yaml: while parsing"):
+    with pytest.raises(ValueError, match=r"evaluation\.yaml cannot be read: while parsing"):
         parse(["--config", str(config)])
 
 

@@ -90,6 +90,24 @@ def test_the_documents_have_the_published_rows_as_they_are_now() -> None:
     assert page.read_text() == document.expected().join(around_section(page, "expected")), again
 
 
+def test_the_page_on_the_paper_has_the_published_numbers() -> None:
+    published = yaml.safe_load(document.PUBLISHED.read_text())
+    right = {
+        (entry["model"], entry["budget"]): entry["aime2024"]
+        for entry in published["mathematics"]
+        if "aime2024" in entry
+    }
+    base = "DeepScaleR-1.5B-Preview"
+    models = (base, f"{base}, in the paper", "E1-Math-1.5B", "E1-Math-1.5B, second round")
+    card, paper, e1, second = ([right[model, budget] for budget in document.BUDGETS[:4]] for model in models)
+    said = " ".join((ROOT / "docs" / "paper.md").read_text().split())
+    assert f"{paper[0]} and {card[0]}% at 512+1024, {paper[3]} and {card[3]}% at 3072+1024" in said
+    assert f"is {e1[1] - paper[1]:.1f} points by the one and {e1[1] - card[1]:.1f} by the other" in said
+    lost = [one - two for one, two in zip(e1, second, strict=True)]
+    ablations = " ".join((ROOT / "docs" / "ablations.md").read_text().split())
+    assert f"is {min(lost):.1f} to {max(lost):.1f} points below its first at all four budgets" in ablations
+
+
 def test_a_recipe_says_what_its_authors_report_at_each_budget() -> None:
     published = yaml.safe_load(document.PUBLISHED.read_text())
     said = [
@@ -98,6 +116,6 @@ def test_a_recipe_says_what_its_authors_report_at_each_budget() -> None:
         for entry in published[section]
         if "recipe" in entry and benchmark in entry and entry["budget"] in document.BUDGETS[:-1]
     ]
-    assert len(said) == 33
+    assert len(said) == 41
     for recipe, number in said:
         assert number in (ROOT / "recipes" / f"{recipe}.yaml").read_text(), f"{recipe}: {number}"

@@ -1,0 +1,119 @@
+"""Numbers of docs/benchmark.md, and of what sharing saves in docs/evaluation.md."""
+
+from collections.abc import Iterator
+from statistics import fmean, median
+
+from benchmarks.results import ratio
+from experiments.results import Results, Row, only
+
+
+def step(results: Results, lengths: str, trainer: str = "e1") -> Row:
+    """The optimizer step of a trainer with rows of these lengths."""
+    return only(results["bench"]["rows"], distribution=lengths, scheduler=trainer)
+
+
+def benchmark(results: Results) -> Iterator[str]:
+    """Quotes of docs/benchmark.md."""
+    yield from schedulers(results)
+    yield from steps(results)
+    yield from grading(results)
+    yield from programs(results)
+    yield from serving(results)
+
+
+def schedulers(results: Results) -> Iterator[str]:
+    """Engine steps that streaming saves, and the time of a barrier."""
+    for name, words in (("forced", "budget"), ("mixed", "longer"), ("natural", "unlimited"), ("nano", "at 96+64")):
+        ours, barrier = (results["scheduler"]["runs"][name][kind] for kind in ("streaming", "barrier"))
+        saved = 1 - fmean(run["engine_steps"] for run in ours) / fmean(run["engine_steps"] for run in barrier)
+        slower = ratio([run["wall_s"] for run in barrier], [run["wall_s"] for run in ours])
+        yield f"{words} | {saved:.0%} | {slower} |"
+        if name == "mixed":
+            yield f"mixed: {fmean(run['forced_ratio'] for run in ours):.0%} longer"
+
+
+def steps(results: Results) -> Iterator[str]:
+    """A step beside plain TRL's, what each layout gives of it, and what is left to save."""
+    own, lognormal = (results["scoring"]["distributions"][name] for name in ("train_step_own", "train_step_lognormal"))
+    for lengths, words in (
+        ("train_step", "equal, 64+32 |"),
+        ("train_step_own", f"the nano base's own | {own['real_positions']:.2f}"),
+        ("train_step_trained", "the trained miniature's own |"),
+        ("train_step_lognormal", f"256 wide | {lognormal['real_positions']:.2f}"),
+    ):
+        ours, theirs = step(results, lengths), step(results, lengths, "grpo")
+        memory = f"{ours['peak_gb']:.1f} beside {theirs['peak_gb']:.1f} GB"
+        yield f"{words} | {ours['scoring_and_learning_ratio']} | {ours['step_ratio']} | {memory} |"
+    for layout, words, digits in (
+        ("from the first real token, no mask", "needs no mask", 2),
+        ("and trimmed, in 4 parts", "by length", 2),
+        ("and only completions through the head", "tokens here)", 2),
+        ("packed, for flash attention", "on a CPU", 1),
+    ):
+        pairs = (zip(each["seconds"][layout], each["seconds"]["padded"], strict=True) for each in (own, lognormal))
+        cells = (f"{median(ours / padded for ours, padded in pair):.{digits}f}" for pair in pairs)
+        yield f"{words} | {' | '.join(cells)} |"
+    plain = step(results, "train_step_own", "grpo")
+    rest = 1 - (plain["scoring_s"] + plain["learning_s"]) / plain["step_s"]
+    yield f"takes {rest:.0%} of the miniature's step"
+    yield f"the rest can save {(1 - rest) * (1 - own['real_positions']):.0%} at most"
+
+
+def grading(results: Results) -> Iterator[str]:
+    """Grading beside sampling and after it, with 0.2 seconds imposed and with none."""
+    runs = results["grading"]["generations"]
+    beside, after = (median(run["waiting_s"] for run in runs[f"{when}, 0.2"]) for when in ("beside", "after"))
+    yield f"waits {beside:.1f} s for its last grades instead of {after:.1f}"
+    for imposed, words in (("0.2", " of the time ("), ("0.0", " times as long (")):
+        walls = ([run["wall_s"] for run in runs[f"{when}, {imposed}"]] for when in ("beside", "after"))
+        yield f"takes {ratio(*walls).replace(' (', words)}"
+
+
+def programs(results: Results) -> Iterator[str]:
+    """Programs a second under each isolation, of a mix, and beside those that run into their limit."""
+    found, walls = results["programs"], results["programs"]["wall_s"]
+    rates = [found["programs"] / wall for wall in walls["namespaces"]]
+    yield f"grades {median(rates):.0f} programs a second ({min(rates):.0f} to {max(rates):.0f})"
+    bare = [ratio(walls["bare"], walls[kind]) for kind in ("namespaces", "landlock")]
+    yield "{:.1f} and {:.1f} times as many as bare forks".format(*(float(each.split()[0]) for each in bare))
+    yield f"goes at {found['programs'] / median(walls['namespaces, mixed']):.1f} a second"
+    slower = float(ratio(walls["namespaces, spinning"], walls["namespaces"]).split()[0])
+    yield f"takes {slower:.0f} times as long if {found['spinning_share']:.0%} of the programs"
+    cases = found["hostile_cases"]
+    yield f"contains {cases - len(found['escaped'])} of {cases} runs of hostile programs"
+
+
+def serving(results: Results) -> Iterator[str]:
+    """The proxy beside two requests, its CPU, requests a second, and the soak."""
+    serve = results["serve"]
+    cpu, ours, others = serve["cpu_us"], serve["answered_per_s"]["e1 serve"], serve["answered_per_s"]["LiteLLM"]
+    many, few, short = (
+        ratio(*([run["tokens_per_s"] for run in serve[clients][arm]] for arm in (ours, "two requests")))
+        for clients, ours in (
+            ("clients_32", "through the proxy"),
+            ("clients_1", "through the proxy"),
+            ("clients_32", "one request"),
+        )
+    )
+    yield f"Throughput of 32 clients is {many.replace(' to ', ' and ')} of the two requests'"
+    yield f"of one client {few.split()[0]}; one request without a close has {short.split()[0]}"
+    first = median(run["ttft_s"] for run in serve["clients_1"]["through the proxy"])
+    yield f"takes {serve['ttft_ratio']:.2f} times as long ({1000 * first:.0f} ms)"
+    cached = median(run["cached"] for run in serve["clients_32"]["two requests"])
+    yield f"{cached:.0%} of the second request's prompt is found in the cache"
+    yield f"costs the proxy {cpu['a token, 32 clients']:.0f} µs of CPU"
+    yield f"and {cpu['a token, 1 clients']:.0f} µs with one"
+    yield f"costs {cpu['a request, 32 clients'] / 1000:.1f} and {cpu['a request, 1 clients'] / 1000:.1f} ms"
+    yield f"makes {median(ours):,.0f} requests a second ({min(ours):,.0f} to {max(ours):,.0f})"
+    yield f"LiteLLM {median(others):.0f} ({min(others):.0f} to {max(others):.0f})"
+    yield f"A soak of {serve['soak_requests']} requests"
+    yield f"grew by {serve['grown_mb']} MB"
+
+
+def sweep(results: Results) -> Iterator[str]:
+    """The table of docs/evaluation.md."""
+    found = results["sweep"]
+    shared, separate = found["shared_tokens"], found["separate_tokens"]
+    yield f"| {shared:,} | {separate:,} | {shared / separate:.2f} |"
+    walls = found["shared_wall_s"], found["separate_wall_s"]
+    yield f"| {median(walls[0]):.1f} | {median(walls[1]):.1f} | {ratio(*walls)}"
