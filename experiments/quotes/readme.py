@@ -5,6 +5,7 @@ from statistics import fmean
 
 from experiments.quotes.speed import step
 from experiments.results import Report, Results
+from experiments.smollm2.bases import BASE, FILES, SEEDS, right, right_of_e1
 
 
 def quotes(results: Results) -> Iterator[str]:
@@ -15,7 +16,7 @@ def quotes(results: Results) -> Iterator[str]:
     )
     yield row(nano, "base", "e1", 64)
     yield row(results.report("nano_code"), "base", "e1", 64)
-    yield row(results.report("smollm2"), "smollm2-base", "smollm2-e1", 24)
+    yield smollm2(results)
     lognormal, equal = (
         step(results, lengths)["step_ratio"].split()[0] for lengths in ("train_step_lognormal", "train_step")
     )
@@ -27,6 +28,19 @@ def quotes(results: Results) -> Iterator[str]:
     yield f"plain GRPO with a cut is right on {cut:.1%} without a budget, E1 on {e1:.1%}"
     sweep = results["sweep"]
     yield f"Six budgets cost {sweep['shared_tokens'] / sweep['separate_tokens']:.2f} of the tokens"
+
+
+def smollm2(results: Results) -> str:
+    """The same cells of both bases of SmolLM2, with the range of the two seeds from each."""
+    bases = [results.report(name) for name in FILES.values()]
+    at_budget, without = (
+        "; ".join(f"{right(report, thinking)} → {right_of_e1(report, thinking)}" for report in bases)
+        for thinking in (24, None)
+    )
+    fewer = [
+        1 - report.row(seed)["mean_tokens"] / report.row(BASE)["mean_tokens"] for report in bases for seed in SEEDS
+    ]
+    return f"{at_budget} | {without}, with {100 * min(fewer):.0f} to {max(fewer):.0%} fewer tokens"
 
 
 def row(report: Report, base: str, trained: str, thinking: int) -> str:

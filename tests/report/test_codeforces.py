@@ -9,6 +9,7 @@ import httpx
 import pytest
 from contests import NO_POINTS, POINTS, answers, quarters
 
+from e1_trl.errors import UserError
 from experiments.table1 import elo
 from experiments.table1.ratings import Contest, Standings
 
@@ -94,7 +95,7 @@ def test_a_failing_request_is_made_again_and_stopped_in_the_middle_it_resumes_th
         ("contest.standings", 1972): [(503, "")] * elo.TRIES,
     }
     problems = ('{"id": "1971A"}', '{"id": "1972A"}')
-    with pytest.raises(SystemExit, match=r"^experiments.table1.elo: .*answered about contest 1972, 5 times: HTTP 503$"):
+    with pytest.raises(UserError, match=r"^.*answered about contest 1972, 5 times: HTTP 503$"):
         fetched(*problems)
     changes, standings = of(1971)
     assert codeforces.requests[:5] == [changes] * 3 + [standings] * 2
@@ -115,7 +116,7 @@ def test_a_failing_request_is_made_again_and_stopped_in_the_middle_it_resumes_th
 def test_what_keeps_it_from_fetching_is_said_in_a_line(
     codeforces: Codeforces, fetched: Any, problem: str, population: str | None, message: str
 ) -> None:
-    with pytest.raises(SystemExit, match=f"^experiments.table1.elo: .*{message}.*$"):
+    with pytest.raises(UserError, match=f"^.*{message}.*$"):
         fetched(problem, population=population)
     assert not codeforces.requests
 
@@ -123,5 +124,5 @@ def test_what_keeps_it_from_fetching_is_said_in_a_line(
 def test_an_answer_of_another_shape_is_said_in_a_line(codeforces: Codeforces, fetched: Any) -> None:
     for wrong in ([], {"problems": [], "rows": [{}]}, {"rows": None}):
         codeforces.contests[1971] = (wrong, [])
-        with pytest.raises(SystemExit, match=r"^experiments.table1.elo: .* on contest 1971: an answer of another"):
+        with pytest.raises(UserError, match=r"^.* on contest 1971: an answer of another"):
             fetched('{"id": "1971A"}')
