@@ -7,6 +7,11 @@ shows what would be trained on. Recipe, budget, data, rewards and context length
 what is wrong is said in one line.
 """
 
+from e1_trl.logs import route_logs, write_logs
+
+if __name__ == "__main__":
+    route_logs()  # before libraries are imported, which log while they are
+
 import contextlib
 import logging
 import os
@@ -26,7 +31,6 @@ from e1_trl.answers.kinds import INSTRUCTION, make_grader
 from e1_trl.checkpoints import hub
 from e1_trl.checkpoints.origin import Origin
 from e1_trl.errors import UserError, run_command
-from e1_trl.logs import route_logs, write_logs
 from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import last_question
 from e1_trl.provenance import FILE as PROVENANCE
@@ -189,5 +193,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    route_logs()
     run_command("e1 train", main)
