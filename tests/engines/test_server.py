@@ -307,8 +307,8 @@ def test_requests_that_follow_wait_for_room() -> None:
 
 
 def test_a_server_may_be_slow_but_not_hang(end: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(e1_trl.engines.server, "BUSY", 1.0)
-    answered, start = [], time.monotonic()
+    monkeypatch.setattr(e1_trl.engines.server, "BUSY", 4.0)
+    answered = list[int]()
 
     def respond(first: int) -> int:
         end.wait(first)  # seconds
@@ -316,8 +316,8 @@ def test_a_server_may_be_slow_but_not_hang(end: threading.Event, monkeypatch: py
 
     requests = [(first, Request([first], 5, stop_at_marker=False)) for first in (1, 2, 3, 1000)]
     with pytest.raises(
-        EngineError, match="has ended no request for 2 s; does it hang"
-    ) as error:  # 5 tokens at 5/s, and 1 s
+        EngineError, match="has ended no request for 5 s; does it hang"
+    ) as error:  # 5 tokens at 5/s, and 4 s
         Stub(respond).engine().serve(requests, lambda key, _: answered.append(key) or [])
-    assert answered == [1, 2, 3] and 4.5 < time.monotonic() - start < 8
+    assert answered == [1, 2, 3]
     assert "\n" not in str(error.value)
