@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 DEBUG = "E1_DEBUG"  # environment variable; any value but the empty one and 0 shows tracebacks and all logs
+TROUBLESHOOTING = "docs/troubleshooting.md"
 PACKAGE = Path(__file__).parent
 OTHERS_WAIT = 30  # seconds
 

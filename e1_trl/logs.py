@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-from e1_trl.errors import is_debugging
+from e1_trl.errors import TROUBLESHOOTING, is_debugging
 
 FILE = "_libraries.log"  # of a run's folder; an upload to the Hub leaves out what begins with _
 TAIL = 20  # records that are shown where a command fails
@@ -85,3 +85,5 @@ def _show_failure(kind: type[BaseException], error: BaseException, traceback: Tr
     if _log.lines and not issubclass(kind, KeyboardInterrupt):
         where = "" if _log.path is None else f", all in {_log.path}"
         print(f"what libraries logged last{where}:", *deque(_log.lines, TAIL), sep="\n", file=sys.stderr)
+    if not issubclass(kind, KeyboardInterrupt):
+        print(f"{TROUBLESHOOTING} lists causes by the words of messages", file=sys.stderr)

@@ -195,7 +195,7 @@ def test_a_process_that_was_killed_is_named_in_a_line(accelerate_config: str, tm
         check=False,
     )
     rank = 0 if accelerate_config == "cpu" else 1
-    said = f"e1 train: process {rank} was killed by SIGKILL, as where memory runs out"
+    said = f"e1 train: process {rank} was killed by SIGKILL, as where memory runs out: docs/troubleshooting.md"
     assert done.returncode == 1 and done.stderr.splitlines()[-1] == said and "Traceback" not in done.stderr
 
 

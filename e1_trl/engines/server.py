@@ -9,6 +9,7 @@ from threading import Thread
 
 from e1_trl.engines.engine import Follow, Key, Requests, UnusableEngineError
 from e1_trl.engines.openai import ServedModel, allow_files
+from e1_trl.errors import TROUBLESHOOTING
 from e1_trl.rollout import Request, Segment
 
 MOST_IN_FLIGHT = 2048  # requests; each has a connection of this process
@@ -53,7 +54,7 @@ class ServerEngine:
                 except Empty:
                     server = self._model.client.base_url
                     raise UnusableEngineError(
-                        f"{server} has ended no request for {seconds:.0f} s; does it hang?"
+                        f"{server} has ended no request for {seconds:.0f} s; does it hang? {TROUBLESHOOTING}"
                     ) from None
                 while not ended.empty():
                     done.append(ended.get())

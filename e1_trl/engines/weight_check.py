@@ -13,6 +13,7 @@ from trl.generation.vllm_generation import VLLMGeneration
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 
 from e1_trl.engines.engine import EngineError
+from e1_trl.errors import TROUBLESHOOTING
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +122,9 @@ class WeightCheck:
             torch.distributed.all_reduce(sums, group=self._generation.tp_group)
         for name, equal in zip(names, (sums == torch.stack(expected)).tolist(), strict=True):
             if not equal:
-                raise EngineError(f"vLLM's {name} is not what the trainer has just sent: its weights are stale")
+                raise EngineError(
+                    f"vLLM's {name} is not what the trainer has just sent: its weights are stale; {TROUBLESHOOTING}"
+                )
 
     def _held(self, module: torch.nn.Module, name: str) -> Iterator[tuple[str, torch.Tensor]]:
         """What the engine computes with in place of the tensor of this name: itself, or a tied output head, too."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from importlib.util import find_spec
 
-from e1_trl.errors import run_command
+from e1_trl.errors import TROUBLESHOOTING, run_command
 from e1_trl.recipes import fields_of, resource, shipped
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
 
@@ -95,7 +95,10 @@ def _launch(words: Sequence[str]) -> None:
     if status >= 0:
         sys.exit(status)
     name = signal.Signals(-status).name
-    sys.exit(f"e1 train: process {rank} was killed by {name}" + ", as where memory runs out" * (name == "SIGKILL"))
+    sys.exit(
+        f"e1 train: process {rank} was killed by {name}"
+        + f", as where memory runs out: {TROUBLESHOOTING}" * (name == "SIGKILL")
+    )
 
 
 def main(argv: list[str] | None = None) -> None:

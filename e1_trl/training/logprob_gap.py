@@ -5,6 +5,8 @@ import logging
 from accelerate.utils import is_peft_model
 from transformers import PreTrainedModel
 
+from e1_trl.errors import TROUBLESHOOTING
+
 logger = logging.getLogger(__name__)
 
 FIRST = 5  # generations that say what is usual in this run
@@ -42,8 +44,8 @@ class LogprobGap:
             logger.warning(
                 "step %d: vLLM's log-probabilities differ from the trainer's by %.3g nats a token on average%s: its "
                 "precision is too low, or top_p, top_k, min_p or a penalty makes it sample from another distribution "
-                "than the trainer computes",
-                *(step, gap, usual),
+                "than the trainer computes; %s",
+                *(step, gap, usual, TROUBLESHOOTING),
             )
             self._bound = 2 * gap  # warn again only of worse
         if len(self._first) < FIRST:

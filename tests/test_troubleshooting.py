@@ -1,0 +1,46 @@
+"""The page of troubles quotes what the code says, and the code points to a page that is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from e1_trl.errors import TROUBLESHOOTING
+
+PAGE = (ROOT / TROUBLESHOOTING).read_text()
+# What libraries say, by the words that people search for.
+OF_LIBRARIES = {
+    "CUDA out of memory",
+    "OutOfMemoryError",
+    "OOM",
+    "No available memory for the cache blocks",
+    "Watchdog caught collective operation timeout",
+}
+
+
+def quoted() -> list[str]:
+    """The messages in the lines below the headings, without what differs from case to case."""
+    lines = re.findall(r"^\*(`.*)\*$", PAGE, re.MULTILINE)
+    return [part.strip() for line in lines for text in re.findall("`([^`]+)`", line) for part in text.split("…")]
+
+
+@pytest.mark.parametrize("words", [each for each in quoted() if each and each not in OF_LIBRARIES])
+def test_a_quoted_message_is_one_of_ours(words: str) -> None:
+    sources = "".join(file.read_text() for file in Path(ROOT, "e1_trl").rglob("*.py"))
+    flat = re.sub(r'"\s*\n?\s*f?"', "", sources).replace("{name}", "SIGKILL")
+    assert words in flat
+
+
+def test_options_and_columns_of_the_page_exist() -> None:
+    named = set(re.findall(r"`(?:--)?([a-z]+(?:_[a-z0-9]+)+)\b", PAGE))
+    sources = "".join(
+        file.read_text() for file in [*Path(ROOT, "e1_trl").rglob("*.py"), *Path(ROOT).glob("recipes/*.yaml")]
+    )
+    assert {each for each in named if each not in sources} <= {"frac_reward_zero_std"}  # TRL's metric
+
+
+def test_the_readme_and_the_messages_name_the_page() -> None:
+    assert f"({TROUBLESHOOTING})" in (ROOT / "README.md").read_text()
+    naming = {file.name for file in Path(ROOT, "e1_trl").rglob("*.py") if "TROUBLESHOOTING" in file.read_text()}
+    assert naming >= {"launch.py", "weight_check.py", "logprob_gap.py", "server.py", "logs.py"}
