@@ -19,6 +19,11 @@ Follow = Callable[[Key, Segment], Requests[Key]]  # what to request next, if any
 Finished = Callable[[int, Completion], None]  # is given each completion the moment it is there, with its place
 
 
+# Bytes of keys and values of an engine on a CPU, of whose memory vLLM would take nine tenths; its variable
+# VLLM_CPU_KVCACHE_SPACE, in GiB, is stronger.
+CPU_CACHE = 2**30
+
+
 class EngineError(RuntimeError):
     """The engine failed, or answered in a way that is no answer; one line that says why."""
 

@@ -17,6 +17,7 @@ from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
 from e1_trl.budget import Marker
 from e1_trl.engines.engine import (
+    CPU_CACHE,
     EngineError,
     Follow,
     Key,
@@ -31,9 +32,6 @@ from e1_trl.errors import one_line
 from e1_trl.rollout import Request, Segment
 
 SLOTS = 256  # sequences that are sampled at a time, unless more are asked for
-# Bytes for keys and values on a CPU, of whose memory vLLM takes nine tenths or does not start; its variable
-# VLLM_CPU_KVCACHE_SPACE, in GiB, is stronger.
-CPU_CACHE = 2**30
 
 
 def sampling_params(request: Request, marker: Marker, sampling: SamplingSettings) -> SamplingParams:

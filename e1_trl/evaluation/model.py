@@ -1,5 +1,6 @@
 """The model that is evaluated: weights that vLLM loads in this process, or what a server has loaded."""
 
+import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -49,6 +50,7 @@ class Weights:
         Raises:
             EngineError: vLLM does not start.
         """
+        print("starting vLLM" + ", which compiles" * (not self.arguments.enforce_eager), file=sys.stderr, flush=True)
         from e1_trl.engines.local import SLOTS, LocalEngine
 
         slots, adapter = self.arguments.concurrency or SLOTS, self.checkpoint.adapter_folder

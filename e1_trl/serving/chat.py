@@ -9,6 +9,7 @@ Ctrl-C ends an answer, and Ctrl-D the chat.
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -22,11 +23,11 @@ from tempfile import TemporaryFile
 from rich.console import Console
 
 from e1_trl.budget import Budget
-from e1_trl.engines.engine import EngineError
+from e1_trl.engines.engine import CPU_CACHE, EngineError
 from e1_trl.errors import UserError, run_command
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.serving.generate import Part, generate
-from e1_trl.serving.model import Model, ModelArguments
+from e1_trl.serving.model import Model, ModelArguments, budget_of
 from e1_trl.serving.request import Asked, RefusedError
 from e1_trl.serving.response import Opening
 from e1_trl.serving.upstream import UpstreamError
@@ -55,13 +56,17 @@ def served(arguments: ChatArguments) -> Iterator[ChatArguments]:
     if arguments.upstream:
         yield arguments
         return
+    budget_of(arguments)  # raises what is wrong before half a minute of starting
+    Console().print("starting vLLM; about half a minute for a small model", style="dim")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     line = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", arguments.model]
     line += ["--host", "127.0.0.1", "--port", str(port), "--enforce-eager", "--no-enable-chunked-prefill"]
     line += ["--served-model-name", arguments.name, *(["--revision", arguments.revision] if arguments.revision else [])]
-    environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    # On a CPU vLLM would take nearly all memory for its cache, and refuse to start where that is not free.
+    cache = {"VLLM_CPU_KVCACHE_SPACE": str(CPU_CACHE // 2**30)}
+    environment = {**cache, **os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     for number in (signal.SIGHUP, signal.SIGTERM):  # which end this process alone
         signal.signal(number, lambda *_: sys.exit(1))
     with TemporaryFile() as said:
@@ -72,12 +77,18 @@ def served(arguments: ChatArguments) -> Iterator[ChatArguments]:
                 while probe.connect_ex(("127.0.0.1", port)):
                     if process.poll() is not None:
                         said.seek(0)
-                        raise UserError(f"the server did not start: {said.read().decode(errors='replace')[-400:]}")
+                        raise UserError(f"the server did not start: {_cause(said.read().decode(errors='replace'))}")
                     time.sleep(0.5)
             yield replace(arguments, upstream=f"http://127.0.0.1:{port}/v1", budget=None)
         finally:
             process.terminate()
             process.wait()
+
+
+def _cause(log: str) -> str:
+    """Find the first error in a server's log, which later ones only refer to; the log's end where there is none."""
+    found = re.search(r"^(?:\([^)]*\) ?)*(?:ERROR [^\]]*\] )?(\w*Error: .+)", log, re.MULTILINE)
+    return log[-400:] if found is None else found[1]
 
 
 class Chat:

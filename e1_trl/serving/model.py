@@ -65,6 +65,21 @@ class ModelArguments(ClosingArguments):
         return self.served_model_name or self.model
 
 
+def budget_of(arguments: ModelArguments) -> tuple[Trained | None, Budget]:
+    """Read a model's budget.json, if it has one, and the budget of requests that name none. Needs no server.
+
+    Raises:
+        UserError: neither the arguments nor a budget.json name both parts, or there is no such model.
+    """
+    trained = Trained.find(arguments.model, arguments.revision)
+    parts = (arguments.thinking_budget, arguments.solution_budget)
+    if trained is None and None in parts:
+        raise UserError(f"{arguments.model} has no {FILE}; name a thinking_budget and a solution_budget")
+    known = (None, None) if trained is None else (trained.budget.thinking, trained.budget.solution)
+    told = (own if said is None else said for said, own in zip(parts, known, strict=True))
+    return trained, Budget.parse("+".join(UNLIMITED if part is None else str(part) for part in told))
+
+
 @dataclass(frozen=True)
 class Model:
     """A model that is ready to be asked.
@@ -94,18 +109,10 @@ class Model:
         """
         from transformers import AutoTokenizer
 
-        trained = Trained.find(arguments.model, arguments.revision)
-        marker_text, forced_text, budget = arguments.marker, arguments.forced_text, Budget(None, None)
-        if trained is not None:
-            budget = replace(trained.budget, total=None)
-            if marker_text is None:
-                marker_text, forced_text = trained.marker, forced_text or trained.forced_text
-        parts = (arguments.thinking_budget, arguments.solution_budget)
-        if trained is None and None in parts:
-            raise UserError(f"{arguments.model} has no {FILE}; name a thinking_budget and a solution_budget")
-        known = (budget.thinking, budget.solution)
-        told = (own if said is None else said for said, own in zip(parts, known, strict=True))
-        usual = Budget.parse("+".join(UNLIMITED if part is None else str(part) for part in told))
+        trained, usual = budget_of(arguments)
+        marker_text, forced_text = arguments.marker, arguments.forced_text
+        if trained is not None and marker_text is None:
+            marker_text, forced_text = trained.marker, forced_text or trained.forced_text
         checkpoint = Checkpoint.find(arguments.model, arguments.revision)
         with user_errors(f"the model {arguments.model}", OSError, ValueError):
             tokenizer = AutoTokenizer.from_pretrained(

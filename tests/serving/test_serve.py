@@ -6,6 +6,7 @@ import gc
 import json
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -34,8 +35,10 @@ from e1_trl.checkpoints.origin import Origin
 from e1_trl.engines.engine import SamplingSettings, run
 from e1_trl.engines.openai import ServedModel
 from e1_trl.engines.server import ServerEngine
+from e1_trl.errors import UserError
 from e1_trl.problems.prompts import tokenize
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
+from e1_trl.serving import chat
 from e1_trl.serving.app import ServeArguments, Server
 from e1_trl.serving.model import Model
 
@@ -421,6 +424,22 @@ def test_a_chat_starts_a_server_of_its_own(problems: list[str]) -> None:
         check=False,
     )  # fmt: skip
     assert done.returncode == 0 and "tokens" in done.stdout and "of 8+4" in done.stdout, done.stderr
+
+
+@pytest.mark.slow
+def test_a_chat_whose_server_does_not_start_shows_the_first_error(tmp_path: Path) -> None:
+    shutil.copytree(BASE, tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").unlink()
+    line = [sys.executable, "-m", "e1_trl.cli", "chat", "--model", str(tmp_path / "model"), "--budget", "8+4"]
+    done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == 1 and "starting vLLM" in done.stdout
+    assert "e1 chat: the server did not start: RuntimeError: Cannot find any model weights" in done.stderr
+
+
+def test_a_chat_without_a_budget_is_refused_before_a_server_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", None)
+    with pytest.raises(UserError, match=r"has no budget\.json; name a thinking_budget and a solution_budget"):
+        chat.main(["--model", str(BASE)])
 
 
 @pytest.fixture(autouse=True, scope="module")
