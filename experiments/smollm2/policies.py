@@ -12,7 +12,7 @@ from e1_trl.report import samples
 from e1_trl.report.markdown import replace_section, table
 from e1_trl.report.statistics import Values
 from experiments.smollm2.publish import DOCUMENT
-from experiments.systems.measure import area
+from experiments.systems.measure import mean_over_budgets
 
 DIFFERENCES = ("model", "less", "area, points", "95% interval", "no budget, points", "95% interval")
 EQUATION = r"\\boxed\{[^}]*="
@@ -28,7 +28,7 @@ def less(answers: pd.DataFrame, others: pd.DataFrame) -> list[str]:
     """Points of area and of accuracy without a budget that one model has more than another, each with its interval."""
     cells = []
     for method in ("separate", "unconstrained"):
-        points, low, high = area(100 * (right(answers, method) - right(others, method)))
+        points, low, high = mean_over_budgets(100 * (right(answers, method) - right(others, method)))
         cells += [f"{points:+.1f}", f"{low:+.1f} to {high:+.1f}"]
     return cells
 

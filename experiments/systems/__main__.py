@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import yaml
+from transformers import AutoTokenizer
 
 from e1_trl.atomic import write_atomically
 from e1_trl.recipes import fields_of
@@ -25,10 +26,15 @@ from experiments.pretraining import SEED
 from experiments.systems.document import ROWS, publish, read
 from experiments.systems.measure import (
     ANSWER_TOKENS,
+    AT_RATE,
+    BANNED,
     BASE,
     CUT,
+    FIRST,
     FORCED_CLOSE,
     NOT_ASKED,
+    RATED,
+    RATES,
     SOLUTION,
     THINKING,
     System,
@@ -38,12 +44,10 @@ from experiments.systems.measure import (
 RECIPES, RUNS = Path(__file__).parent, Path("runs/systems")
 BASE_RECIPE = RECIPES.parent / "first_zero" / "recipe.yaml"
 EVALUATION = RECIPES.parent / "first_zero" / "evaluation.yaml"
-FIRST, SEEDS = 42, (42, 43, 44)
+SEEDS = (FIRST, 43, 44)
 THRICE = ("e1_72", "e1_18", "e1_144", "e1", "grpo_cut")  # and the four that are best besides, on the validation split
 # Compared over problems and seeds, so that their rows keep every answer.
 PAIRED = ("e1_72", "e1_18", "e1_144", "e1", "e1_random", "e1_random_rows")
-RATES = ("5e-05", "0.0002")  # besides the base recipe's 1e-4, for E1 and plain GRPO alike
-RATED = ("grpo_cut", "e1")
 # What a recipe must have as the base has it: what is compared is compared on that.
 SHARED = (
     *("model_name_or_path", "dataset_name", "instruction", "max_generated_tokens", "max_steps", "learning_rate"),
@@ -133,19 +137,20 @@ def run(recipe: Path, seed: int, rate: str | None = None) -> list[System]:
     return rows if known else [replace(row, commit=f"{row.commit}, not in it") for row in rows]
 
 
-def run_base() -> list[System]:
-    """Measure what all begin with."""
-    folder = RUNS / "base"
+def run_base(name: str) -> list[System]:
+    """Measure what all begin with, as it is or with "Wait" banned, which opens each of its rechecks."""
+    folder = RUNS / name.replace(", ", "-").replace(" ", "-")
     shutil.rmtree(folder, ignore_errors=True)
+    wait = AutoTokenizer.from_pretrained(BASE).convert_tokens_to_ids("Wait")
+    banned = ("--logit_bias", json.dumps({wait: -100})) if name == BANNED else ()
     split = ("--dataset_split", "validation", "--methods", FORCED_CLOSE)
-    return [
-        measured("base", SEED, BASE, evaluate(BASE, folder / "test"), evaluate(BASE, folder / "validation", *split))
-    ]
+    test = evaluate(BASE, folder / "test", *banned)
+    return [measured(name, SEED, BASE, test, evaluate(BASE, folder / "validation", *split, *banned))]
 
 
 def named(recipe: Path, rate: str | None) -> str:
     """Name a row after its recipe, and after its learning rate where that is not the base recipe's."""
-    return recipe.stem if rate is None else f"{recipe.stem} at {rate}"
+    return recipe.stem if rate is None else f"{recipe.stem}{AT_RATE}{rate}"
 
 
 def add(rows: Sequence[System]) -> None:
@@ -159,9 +164,9 @@ def add(rows: Sequence[System]) -> None:
 
 
 def best_besides() -> list[str]:
-    """The four systems of largest area on the validation split, from the first seed, besides those that are fixed."""
-    areas = {row["system"]: row["validation_area"] for row in read() if row["seed"] == FIRST}
-    ranked = sorted(areas, key=lambda name: -areas[name])
+    """The four systems that are best on the validation split, from the first seed, besides those that are fixed."""
+    means = {row["system"]: row["validation_mean_accuracy"] for row in read() if row["seed"] == FIRST}
+    ranked = sorted(means, key=lambda name: -means[name])
     return [name for name in ranked if (RECIPES / f"{name}.yaml").exists() and name not in THRICE][:4]
 
 
@@ -195,7 +200,7 @@ def main() -> None:
         SystemExit: a recipe cannot be compared, some rows failed, or another process is at it.
     """
     parser = argparse.ArgumentParser(prog="experiments.systems", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("recipes", nargs="*", type=Path, help="unset: every one of this folder, six from three seeds")
+    parser.add_argument("recipes", nargs="*", type=Path, help="unset: every one of this folder, some from three seeds")
     parser.add_argument("--seeds", nargs="+", type=int, default=[FIRST], help=f"of the recipes; unset: {FIRST}")
     arguments = parser.parse_args()
     recipes, all_of_them = arguments.recipes, sorted(RECIPES.glob("*.yaml"))
@@ -211,8 +216,9 @@ def main() -> None:
         except OSError:
             sys.exit(f"experiments.systems: another process writes into {RUNS}; wait for it")
         make_data(Path("runs/first_zero"), SEED)
-        if not is_there("base", SEED):
-            add(run_base())
+        for name in ("base", BANNED):
+            if not is_there(name, SEED):
+                add(run_base(name))
         failed = complete(recipes or all_of_them, arguments.seeds)
         if not recipes and all(is_there(recipe.stem, FIRST) for recipe in all_of_them):
             failed += complete([RECIPES / f"{name}.yaml" for name in (*THRICE, *best_besides())], SEEDS)
