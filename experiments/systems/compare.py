@@ -13,13 +13,15 @@ from scipy.stats import t
 
 from e1_trl.report.markdown import table
 from e1_trl.report.statistics import Estimate, Values, difference
-from experiments.systems.measure import FREE_ROW, THINKING, unpack
+from experiments.systems.measure import BANNED, FREE_ROW, THINKING, unpack
 
 Row = Mapping[str, Any]
-# Each against E1, whose budget of 36 tokens was chosen, and random budgets also against twice that.
+# Each against E1, whose budget of 36 tokens was chosen, random budgets also against twice that, and E1 against what
+# needs no training.
 PAIRS = (
     *((name, "e1") for name in ("e1_random", "e1_random_rows", "e1_18", "e1_72", "e1_144")),
     *((name, "e1_72") for name in ("e1_random", "e1_random_rows")),
+    ("e1", BANNED),
 )
 HEADER = ("system", "minus", "seeds", "points", "over seeds: Welch's t, p", "95% over problems", "95% over both", "p")
 
@@ -84,12 +86,16 @@ def answers(rows: Sequence[Row]) -> Values | None:
 
 
 def comparisons(systems: Mapping[str, Sequence[Row]]) -> str:
-    """Tabulate all pairs of which there are rows; what needs more seeds, or answers that were not kept, is left empty.
+    """Tabulate all pairs of which there are rows, and say which differences are shown over seeds and problems.
+
+    What needs more seeds, or answers that were not kept, is left empty. A difference is shown if its p is below 0.05
+    divided by the number of differences that are tested (Bonferroni).
 
     Args:
         systems: the rows of each system, one a seed.
     """
     lines = []
+    tested: dict[str, float] = {}
     for name, minus in PAIRS:
         if not (name in systems and minus in systems):
             continue
@@ -106,9 +112,20 @@ def comparisons(systems: Mapping[str, Sequence[Row]]) -> str:
             if welch:
                 test = over_both(kept[0], kept[1])
                 both, p = _points(*test.interval), _probability(test.p)
+                tested[f"`{name}` minus `{minus}`"] = test.p
         points = f"{100 * (means[0].mean() - means[1].mean()):+.2f}"
         lines.append((name, minus, f"{len(own)}, {len(other)}", points, welch, problems, both, p))
-    return table(HEADER, lines)
+    return table(HEADER, lines) + (f"\n{_shown(tested)}\n" if tested else "")
+
+
+def _shown(tested: Mapping[str, float]) -> str:
+    """Say which of some differences are shown, by their p."""
+    level = 0.05 / len(tested)
+    shown = [name for name, p in tested.items() if p < level]
+    return (
+        f"Of {len(tested)} differences over both, those with a p below {level:.3f} (0.05 divided by {len(tested)}) are "
+        f"shown: {', '.join(shown) or 'none'}."
+    )
 
 
 def _of_mean(values: Values) -> tuple[float, int]:

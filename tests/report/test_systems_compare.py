@@ -76,7 +76,10 @@ def test_the_table_takes_the_rows_that_there_are() -> None:
     assert found.mean(axis=1) == pytest.approx([each["mean_accuracy"] for each in better])
 
     first, minus = PAIRS[0]
-    whole = comparisons({first: better, minus: kept}).splitlines()[2]
+    _, _, whole, _, shown = comparisons({first: better, minus: kept}).splitlines()
+    assert shown.endswith(f" are shown: `{first}` minus `{minus}`.")
+    alike = comparisons({first: kept, minus: kept}).splitlines()
+    assert alike[-1].startswith("Of 1 differences over both, ") and alike[-1].endswith(" are shown: none.")
     assert whole.startswith(f"| {first} | {minus} | 3, 3 | +2") and "(df " in whole and whole.endswith("| <0.001 |")
     assert whole.count(" to ") == 2
     one_seed = comparisons({first: better[:1], minus: kept}).splitlines()[2]
