@@ -90,9 +90,11 @@ def test_a_banned_token_is_sampled_neither_in_process_nor_by_a_server(
 
     def sampled(bias: dict[int, float] | None, *, served: bool) -> list[list[int]]:
         sampling = SamplingSettings(temperature=0.0, logit_bias=bias)
-        connecting = ServedModel.connect(url, "nano", close, sampling, None)
         rollouts = [Rollout(ids, Budget(None, 8), close) for ids in prompt_ids]
-        run(ServerEngine(connecting, MOST_IN_FLIGHT) if served else LocalEngine(llm, close.marker, sampling), rollouts)
+        if served:
+            run(ServerEngine(ServedModel.connect(url, "nano", close, sampling), MOST_IN_FLIGHT), rollouts)
+        else:
+            run(LocalEngine(llm, close.marker, sampling), rollouts)
         return [list(rollout.completion.token_ids) for rollout in rollouts]
 
     assert any(wait in ids for ids in sampled(None, served=False))
