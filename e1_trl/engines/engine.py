@@ -41,12 +41,13 @@ class SamplingSettings:
     top_k: int = 0  # 0 is off
     min_p: float = 0.0
     repetition_penalty: float = 1.0
+    logit_bias: Mapping[int, float] | None = None  # added to the logits of these token ids; `None` is off
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def parameters(self) -> dict[str, Any]:
         """All of them, since a server takes from the model's generation config what a request does not say."""
         penalties = {"presence_penalty": 0.0, "frequency_penalty": 0.0}
-        named = {name: value for name, value in asdict(self).items() if name != "extra"}
+        named = {name: value for name, value in asdict(self).items() if name != "extra" and value is not None}
         # vLLM takes 0 for off, too; SGLang knows -1 only.
         return {**named, "top_k": self.top_k or -1, **penalties, **self.extra}
 

@@ -17,6 +17,7 @@ from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import BENCHMARKS
 from e1_trl.recipes import read_mapping
 
+MAX_BIAS = 100  # a server of vLLM takes a larger one for this
 RESPONSE = 32_768  # tokens of an answer without a budget: `--max-length` of the authors' script; the paper says 24K
 
 
@@ -103,6 +104,10 @@ class EvaluationArguments(ProblemArguments, BudgetArguments, ClosingArguments):
     top_p: float | None = field(default=None, metadata={"help": "Nucleus sampling; unset: the benchmark's, or 0.95."})
     top_k: int = field(default=0, metadata={"help": "Sample from the most probable tokens only; 0 is off."})
     min_p: float = field(default=0.0, metadata={"help": "Smallest share of the top token's probability; 0 is off."})
+    logit_bias: str = field(
+        default="{}",
+        metadata={"help": 'Biases of tokens as JSON, by token id, from -100 (bans the token) to 100: {"17": -100}.'},
+    )
     seed: int = field(default=0, metadata={"help": "Seed of the sampling."})
     independent: bool = field(default=False, metadata={"help": "Share no samples between budgets and methods."})
     chat_template_kwargs: str = field(
@@ -174,6 +179,7 @@ class EvaluationArguments(ProblemArguments, BudgetArguments, ClosingArguments):
                 raise UserError(f"{name} is {getattr(self, name)}; it must be 0 or more")
         for name in ("chat_template_kwargs", "engine_args"):
             json_object(name, getattr(self, name))
+        token_biases(self.logit_bias)
 
     @property
     def models(self) -> list[Model]:
@@ -196,6 +202,24 @@ class EvaluationArguments(ProblemArguments, BudgetArguments, ClosingArguments):
         if self.livecodebench != list(PAPERS_WINDOW):
             problems += "-" + "-".join(self.livecodebench)
         return Path("runs", "evaluations", f"{self.weights.folder}-{slug(problems)}")
+
+
+def token_biases(text: str) -> dict[int, float] | None:
+    """Read `logit_bias`, in the order of the token ids; `None` where it names no token.
+
+    Raises:
+        UserError: an entry is not a token id with a number that every engine takes as it is.
+    """
+    biases = {}
+    for token, bias in json_object("logit_bias", text).items():
+        is_number = isinstance(bias, (int, float)) and not isinstance(bias, bool)
+        if not token.isdecimal() or not is_number or not -MAX_BIAS <= bias <= MAX_BIAS:
+            raise UserError(
+                f"logit_bias has {json.dumps({token: bias})}; expected a token id and a number from -{MAX_BIAS} to "
+                f'{MAX_BIAS}, as {{"17": -100}}'
+            )
+        biases[int(token)] = float(bias)
+    return dict(sorted(biases.items())) or None
 
 
 def slug(name: str, revision: str | None = None) -> str:

@@ -19,7 +19,7 @@ class Manifest:
     """An evaluation whose manifest differs in any of these would draw other samples.
 
     `marker`, `forced_text` and `s1` are token ids; `context` and `response` are in tokens; digests stand for what is
-    long. `gentle` is what the gentle closes were told, if not the defaults.
+    long. `gentle` is what the gentle closes were told, if not the defaults; `logit_bias` is by token id.
     """
 
     model: str
@@ -42,6 +42,7 @@ class Manifest:
     thinking_from: str | None
     response: int | None = None
     gentle: dict[str, Any] | None = None
+    logit_bias: dict[int, float] | None = None
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":

@@ -18,7 +18,7 @@ from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.closing import Closing, ClosingArguments
 from e1_trl.engines.engine import SamplingSettings
 from e1_trl.errors import UserError, user_errors
-from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments
+from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments, token_biases
 from e1_trl.evaluation.forest import Forest, Goal, Problem
 from e1_trl.evaluation.manifest import Manifest, digest, installed_versions
 from e1_trl.evaluation.methods import MIXED, Cell, Setting, cells
@@ -70,6 +70,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     checkpoint = Checkpoint.find(arguments.weights.path, arguments.weights.revision)
     model = (Served if arguments.base_url else Weights)(arguments, checkpoint, sampling)
     tokenizer, setting = _load_tokenizer(arguments, checkpoint)
+    _check_logit_bias(sampling, len(tokenizer))
     benchmark, dataset, problems = _load_problems(arguments, tokenizer)
     _check_hint(wanted, setting.closing.grace)
     told = {each.name: (getattr(arguments, each.name), each.default) for each in fields(ClosingArguments)}
@@ -87,7 +88,9 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         s1=[list(setting.s1_marker.forced_ids), list(setting.wait_ids)],
         s1_waits=setting.s1_waits,
         context=setting.close.context,
-        sampling=asdict(sampling),
+        # Apart from the rest, which folders of before it had one can be compared with.
+        sampling={name: value for name, value in asdict(sampling).items() if name != "logit_bias"},
+        logit_bias=token_biases(arguments.logit_bias),
         seed=arguments.seed,
         independent=arguments.independent,
         versions=installed_versions(),
@@ -176,7 +179,23 @@ def _sampling(arguments: EvaluationArguments) -> tuple[int, SamplingSettings]:
         raise UserError(f"samples is {arguments.samples}, which are all the same at temperature 0; ask for 1")
     samples = arguments.samples or (usual.samples if temperature else 1)
     logger.warning("sampling %d times per problem, temperature %g, top_p %g", samples, temperature, top_p)
-    return samples, SamplingSettings(temperature=temperature, top_p=top_p, top_k=arguments.top_k, min_p=arguments.min_p)
+    return samples, SamplingSettings(
+        temperature=temperature,
+        top_p=top_p,
+        top_k=arguments.top_k,
+        min_p=arguments.min_p,
+        logit_bias=token_biases(arguments.logit_bias),
+    )
+
+
+def _check_logit_bias(sampling: SamplingSettings, vocabulary: int) -> None:
+    """Refuse biases of tokens that there are not.
+
+    Raises:
+        UserError: a token id lies outside of the vocabulary.
+    """
+    if outside := [token for token in sampling.logit_bias or {} if token >= vocabulary]:
+        raise UserError(f"logit_bias names the token {outside[0]}; the vocabulary has {vocabulary}, from 0 on")
 
 
 def _load_tokenizer(

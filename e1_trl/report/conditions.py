@@ -28,6 +28,7 @@ class Conditions:
         engine: arguments of the engine; a server has its own.
         gentle: what the gentle closes were told, if not the defaults.
         versions: of the packages that have a say in the samples.
+        logit_bias: what was added to the logits of which token ids; `None`: nothing.
     """
 
     dataset: str
@@ -52,6 +53,7 @@ class Conditions:
     engine: Mapping[str, Any]
     versions: Mapping[str, str]
     gentle: Mapping[str, Any] | None = None
+    logit_bias: Mapping[str, float] | None = None
 
     def as_text(self) -> str:
         """As the table of answers has it."""

@@ -22,7 +22,8 @@ COLUMNS = ["model", "conditions", "method", "thinking_budget", "solution_budget"
 COLUMNS += ["problem", "problem_id", "prompt", "outcome"]
 KEY = "[0-9a-f]{16}"  # of `problems.selection.identity`
 # What a training should share with the evaluation.
-SAMPLED = ["instruction", "chat_template_kwargs", "temperature", "top_p", "top_k", "min_p", "marker", "forced_text"]
+SAMPLED = ["instruction", "chat_template_kwargs", "temperature", "top_p", "top_k", "min_p", "logit_bias", "marker"]
+SAMPLED += ["forced_text"]
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:

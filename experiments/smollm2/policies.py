@@ -14,7 +14,7 @@ from e1_trl.report.markdown import replace_section, table
 from e1_trl.report.statistics import Values
 from experiments.results import Difference, Results
 from experiments.smollm2.publish import DOCUMENT, OURS
-from experiments.systems.measure import area
+from experiments.systems.measure import mean_over_budgets
 
 DIFFERENCES = ("model", "less", "area, points", "95% interval", "no budget, points", "95% interval")
 REPORT = "smollm2-random"  # in docs/results
@@ -29,7 +29,7 @@ def right(answers: pd.DataFrame) -> Values:
 
 def less(answers: pd.DataFrame, others: pd.DataFrame) -> Difference:
     """Points of area that one model has more than another."""
-    return Difference(*area(100 * (right(answers) - right(others))))
+    return Difference(*mean_over_budgets(100 * (right(answers) - right(others))))
 
 
 def equations(answers: pd.DataFrame) -> dict[str, str]:

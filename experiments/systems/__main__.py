@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import yaml
+from transformers import AutoTokenizer
 
 from e1_trl.atomic import write_atomically
+from e1_trl.errors import UserError, run_command
 from e1_trl.recipes import fields_of
 from e1_trl.training.budgets import Schedule
 from experiments.first_zero.make_base import make_data
@@ -25,10 +26,15 @@ from experiments.pretraining import SEED
 from experiments.systems.document import ROWS, publish, read
 from experiments.systems.measure import (
     ANSWER_TOKENS,
+    AT_RATE,
+    BANNED,
     BASE,
     CUT,
+    FIRST,
     FORCED_CLOSE,
     NOT_ASKED,
+    RATED,
+    RATES,
     SOLUTION,
     THINKING,
     System,
@@ -38,12 +44,10 @@ from experiments.systems.measure import (
 RECIPES, RUNS = Path(__file__).parent, Path("runs/systems")
 BASE_RECIPE = RECIPES.parent / "first_zero" / "recipe.yaml"
 EVALUATION = RECIPES.parent / "first_zero" / "evaluation.yaml"
-FIRST, SEEDS = 42, (42, 43, 44)
+SEEDS = (FIRST, 43, 44)
 THRICE = ("e1_72", "e1_18", "e1_144", "e1", "grpo_cut")  # and the four that are best besides, on the validation split
 # Compared over problems and seeds, so that their rows keep every answer.
 PAIRED = ("e1_72", "e1_18", "e1_144", "e1", "e1_random", "e1_random_rows")
-RATES = ("5e-05", "0.0002")  # besides the base recipe's 1e-4, for E1 and plain GRPO alike
-RATED = ("grpo_cut", "e1")
 # What a recipe must have as the base has it: what is compared is compared on that.
 SHARED = (
     *("model_name_or_path", "dataset_name", "instruction", "max_generated_tokens", "max_steps", "learning_rate"),
@@ -70,20 +74,19 @@ def check(recipe: Path) -> None:
     """Refuse a recipe whose row could not be compared.
 
     Raises:
-        ValueError: one line about what is wrong.
-        OSError, yaml.YAMLError: it cannot be read.
+        UserError: one line about what is wrong.
     """
     own, base = fields_of(recipe), fields_of(BASE_RECIPE)
     if other := [name for name in SHARED if own.get(name) != base.get(name)]:
-        raise ValueError(
+        raise UserError(
             f"{recipe}: {other[0]} is {own.get(other[0])!r}, and {base.get(other[0])!r} in the rows that it would "
             "stand beside; remove it, and have base: first_zero"
         )
     if (RECIPES / recipe.name).exists() and not recipe.samefile(RECIPES / recipe.name):
-        raise ValueError(f"{recipe}: {recipe.stem} is a system of the table; give the file another name")
+        raise UserError(f"{recipe}: {recipe.stem} is a system of the table; give the file another name")
     words = own.get("target_prompt", " .")
     if words != f" {words.strip()}":
-        raise ValueError(f"{recipe}: target_prompt is {words!r}; it must begin with one space, and not end with one")
+        raise UserError(f"{recipe}: target_prompt is {words!r}; it must begin with one space, and not end with one")
 
 
 def asked(recipe: Path, model: Path, folder: Path, *split: str) -> list[Path]:
@@ -113,7 +116,7 @@ def run(recipe: Path, seed: int, rate: str | None = None) -> list[System]:
 
     Raises:
         CalledProcessError: a command failed, and has said why.
-        ValueError: the training ended before it had generated as much as the others.
+        UserError: the training ended before it had generated as much as the others.
     """
     name = named(recipe, rate)
     folder = RUNS / f"{name.replace(' ', '-')}-{seed}"
@@ -126,26 +129,27 @@ def run(recipe: Path, seed: int, rate: str | None = None) -> list[System]:
     own, chosen = asked(recipe, model, folder), asked(recipe, model, folder, *split)
     rows = [measured(name + NOT_ASKED * bool(own), seed, model, test, validation)]
     if rows[0].generated_tokens < (least := fields_of(recipe)["max_generated_tokens"]):
-        raise ValueError(f"{recipe}: the training ended after {rows[0].generated_tokens} tokens, before {least}")
+        raise UserError(f"{recipe}: the training ended after {rows[0].generated_tokens} tokens, before {least}")
     if own:
         rows = [measured(name, seed, model, test, validation, own, chosen), *rows]
     known = subprocess.run(["git", "ls-files", "--error-unmatch", recipe], capture_output=True).returncode == 0
     return rows if known else [replace(row, commit=f"{row.commit}, not in it") for row in rows]
 
 
-def run_base() -> list[System]:
-    """Measure what all begin with."""
-    folder = RUNS / "base"
+def run_base(name: str) -> list[System]:
+    """Measure what all begin with, as it is or with "Wait" banned, which opens each of its rechecks."""
+    folder = RUNS / name.replace(", ", "-").replace(" ", "-")
     shutil.rmtree(folder, ignore_errors=True)
+    wait = AutoTokenizer.from_pretrained(BASE).convert_tokens_to_ids("Wait")
+    banned = ("--logit_bias", json.dumps({wait: -100})) if name == BANNED else ()
     split = ("--dataset_split", "validation", "--methods", FORCED_CLOSE)
-    return [
-        measured("base", SEED, BASE, evaluate(BASE, folder / "test"), evaluate(BASE, folder / "validation", *split))
-    ]
+    test = evaluate(BASE, folder / "test", *banned)
+    return [measured(name, SEED, BASE, test, evaluate(BASE, folder / "validation", *split, *banned))]
 
 
 def named(recipe: Path, rate: str | None) -> str:
     """Name a row after its recipe, and after its learning rate where that is not the base recipe's."""
-    return recipe.stem if rate is None else f"{recipe.stem} at {rate}"
+    return recipe.stem if rate is None else f"{recipe.stem}{AT_RATE}{rate}"
 
 
 def add(rows: Sequence[System]) -> None:
@@ -159,9 +163,9 @@ def add(rows: Sequence[System]) -> None:
 
 
 def best_besides() -> list[str]:
-    """The four systems of largest area on the validation split, from the first seed, besides those that are fixed."""
-    areas = {row["system"]: row["validation_area"] for row in read() if row["seed"] == FIRST}
-    ranked = sorted(areas, key=lambda name: -areas[name])
+    """The four systems that are best on the validation split, from the first seed, besides those that are fixed."""
+    means = {row["system"]: row["validation_mean_accuracy"] for row in read() if row["seed"] == FIRST}
+    ranked = sorted(means, key=lambda name: -means[name])
     return [name for name in ranked if (RECIPES / f"{name}.yaml").exists() and name not in THRICE][:4]
 
 
@@ -183,7 +187,7 @@ def complete(recipes: Sequence[Path], seeds: Sequence[int], rate: str | None = N
             print(f"==> {row}", flush=True)
             try:
                 add(run(recipe, seed, rate))
-            except (subprocess.CalledProcessError, ValueError) as error:
+            except (subprocess.CalledProcessError, UserError) as error:
                 failed.append(f"{row}: {error}")
     return failed
 
@@ -192,35 +196,33 @@ def main() -> None:
     """Run the rows that are missing, or those of the recipes that are named.
 
     Raises:
-        SystemExit: a recipe cannot be compared, some rows failed, or another process is at it.
+        UserError: a recipe cannot be compared, some rows failed, or another process is at it.
     """
     parser = argparse.ArgumentParser(prog="experiments.systems", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("recipes", nargs="*", type=Path, help="unset: every one of this folder, six from three seeds")
+    parser.add_argument("recipes", nargs="*", type=Path, help="unset: every one of this folder, some from three seeds")
     parser.add_argument("--seeds", nargs="+", type=int, default=[FIRST], help=f"of the recipes; unset: {FIRST}")
     arguments = parser.parse_args()
     recipes, all_of_them = arguments.recipes, sorted(RECIPES.glob("*.yaml"))
-    try:
-        for recipe in recipes:
-            check(recipe)
-    except (ValueError, OSError, yaml.YAMLError) as error:
-        sys.exit(f"experiments.systems: {' '.join(str(error).split())}")
+    for recipe in recipes:
+        check(recipe)
     RUNS.mkdir(parents=True, exist_ok=True)
     with open(RUNS / "lock", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            sys.exit(f"experiments.systems: another process writes into {RUNS}; wait for it")
+        except OSError as error:
+            raise UserError(f"another process writes into {RUNS}; wait for it") from error
         make_data(Path("runs/first_zero"), SEED)
-        if not is_there("base", SEED):
-            add(run_base())
+        for name in ("base", BANNED):
+            if not is_there(name, SEED):
+                add(run_base(name))
         failed = complete(recipes or all_of_them, arguments.seeds)
         if not recipes and all(is_there(recipe.stem, FIRST) for recipe in all_of_them):
             failed += complete([RECIPES / f"{name}.yaml" for name in (*THRICE, *best_besides())], SEEDS)
             for rate in RATES:
                 failed += complete([RECIPES / f"{name}.yaml" for name in RATED], [FIRST], rate)
     if failed:
-        sys.exit("experiments.systems: " + "; ".join(failed))
+        raise UserError("; ".join(failed))
 
 
 if __name__ == "__main__":
-    main()
+    run_command("experiments.systems", main)

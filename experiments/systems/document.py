@@ -1,22 +1,32 @@
-"""The table of all systems as documents: docs/results/systems.md with a picture, and docs/systems.md's leaderboard."""
+"""The table of all systems as documents: docs/results/systems.md with a picture, and the tables of docs/systems.md.
+
+python -m experiments.systems.document     makes them again from the rows that are there
+"""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from e1_trl.atomic import write_atomically
+from e1_trl.recipes import fields_of
 from e1_trl.report.markdown import replace_section, table
 from e1_trl.report.pictures import save
-from experiments.systems.measure import THINKING, references
+from experiments.banned import share_of_gain
+from experiments.first_zero.make_base import make_data
+from experiments.pretraining import SEED
+from experiments.systems.compare import answers, comparisons
+from experiments.systems.measure import AT_RATE, BANNED, FIRST, RATED, THINKING, mean_over_budgets, references
 
 ROWS = Path("docs/results/systems.json")
 TABLES, PICTURE, DOCUMENT = ROWS.with_suffix(".md"), ROWS.with_suffix(".png"), Path("docs/systems.md")
 PROBLEMS = Path("runs/first_zero/data/test.jsonl")
-LEADERS = 5  # lines of the picture besides base and references
+LEADERS = 5  # lines of the picture besides those that are always shown
+SHOWN = ("base", BANNED, "e1", "grpo_cut")
+BASE_RECIPE = Path(__file__).parents[1] / "first_zero" / "recipe.yaml"
 
 Row = dict[str, Any]
 
@@ -28,11 +38,11 @@ def read() -> list[Row]:
 
 
 def by_system(rows: Sequence[Row]) -> list[list[Row]]:
-    """The rows of each system, by their seeds; the largest mean area first."""
+    """The rows of each system, by their seeds; the largest mean accuracy first."""
     systems: dict[str, list[Row]] = {}
     for row in sorted(rows, key=lambda row: row["seed"]):
         systems.setdefault(row["system"], []).append(row)
-    return sorted(systems.values(), key=lambda own: -mean(own, "area"))
+    return sorted(systems.values(), key=lambda own: -mean(own, "mean_accuracy"))
 
 
 def mean(rows: Sequence[Row], name: str) -> float:
@@ -40,27 +50,88 @@ def mean(rows: Sequence[Row], name: str) -> float:
     return fmean(row[name] for row in rows)
 
 
+def at_base_rate(rows: Sequence[Row]) -> list[Row]:
+    """The rows at the base recipe's learning rate."""
+    return [row for row in rows if AT_RATE not in row["system"]]
+
+
+def over_problems(own: Sequence[Row]) -> str:
+    """The 95% interval over problems of a system's mean accuracy, its seeds averaged.
+
+    Where an answer was not kept it is as wide as the intervals of single seeds are on average.
+    """
+    kept = answers(own)
+    if kept is None:
+        low, high = mean(own, "mean_accuracy_low"), mean(own, "mean_accuracy_high")
+    else:
+        _, low, high = mean_over_budgets(kept)
+    return f"{low:.1%} to {high:.1%}"
+
+
+def over_seeds(own: Sequence[Row]) -> str:
+    """The smallest and the largest mean accuracy of a system's seeds, and their standard deviation in points."""
+    means = [row["mean_accuracy"] for row in own]
+    if len(means) == 1:
+        return "one"
+    return f"{min(means):.1%} to {max(means):.1%}, SD {100 * stdev(means):.2f}, {len(means)} seeds"
+
+
 def leaderboard(rows: Sequence[Row]) -> str:
-    """Rank, system, area, and what the answers cost without a budget; of several seeds their mean and span."""
+    """Rank, system, mean accuracy with both intervals, and what the answers cost without a budget."""
     lines = []
-    for rank, own in enumerate(by_system(rows), 1):
-        low, high = min(row["area"] for row in own), max(row["area"] for row in own)
-        interval = f"{own[0]['area_low']:.1%} to {own[0]['area_high']:.1%}"
+    for rank, own in enumerate(by_system(at_base_rate(rows)), 1):
         lines.append(
             (
                 str(rank),
                 own[0]["system"],
-                f"{mean(own, 'area'):.1%}",
-                f"{low:.1%} to {high:.1%}, {len(own)} seeds" if len(own) > 1 else interval,
+                f"{mean(own, 'mean_accuracy'):.1%}",
+                over_problems(own),
+                over_seeds(own),
                 f"{mean(own, 'unconstrained_accuracy'):.1%}",
                 f"{mean(own, 'unconstrained_tokens'):.0f}",
                 ", ".join(dict.fromkeys(row["commit"] for row in own)),
             )
         )
-    header = ("", "system", "area", "95% interval, or span of seeds", "no budget", "tokens", "commit")
+    header = ("", "system", "mean accuracy", "95% over problems", "over seeds", "no budget", "tokens", "commit")
     recipes = {file.stem for file in Path(__file__).parent.glob("*.yaml")}
     finished = len(recipes & {row["system"] for row in rows})
     return f"{table(header, lines)}\n{finished} of {len(recipes)} recipes have their row.\n"
+
+
+def learning_rates(rows: Sequence[Row]) -> str:
+    """E1 and plain GRPO at each learning rate: by what rates are chosen, and what is left without a budget."""
+    lines, usual = [], fields_of(BASE_RECIPE)["learning_rate"]
+    for name in RATED:
+        own = [row for row in rows if row["system"].partition(AT_RATE)[0] == name and row["seed"] == FIRST]
+        rates = {float(row["system"].partition(AT_RATE)[2] or usual): row for row in own}
+        lines += [
+            (
+                name,
+                f"{rate:g}",
+                f"{row['validation_mean_accuracy']:.1%}",
+                f"{row['mean_accuracy']:.1%}",
+                f"{row['unconstrained_accuracy']:.1%}",
+                f"{row['unconstrained_tokens']:.0f}",
+            )
+            for rate, row in sorted(rates.items())
+        ]
+    return table(("system", "learning rate", "validation", "test", "no budget", "tokens"), lines)
+
+
+def cheapest(rows: Sequence[Row]) -> str:
+    """How much of E1's gain over the base the untrained base has with one token banned, and what it lacks."""
+    systems = {own[0]["system"]: own for own in by_system(rows)}
+    if not all(name in systems for name in ("base", BANNED, "e1")):
+        return ""
+    base, banned, e1 = (mean(systems[name], "mean_accuracy") for name in ("base", BANNED, "e1"))
+    tokens = mean(systems[BANNED], "unconstrained_tokens")
+    free = mean(systems[BANNED], "unconstrained_accuracy")
+    guesses = [f"{_known(systems[name], THINKING.index(36), 'open_ratio') or 0:.1%}" for name in (BANNED, "e1")]
+    return (
+        f"{share_of_gain('of mean accuracy', base, banned, e1)} Without a budget it is right on {free:.1%}, after "
+        f"{tokens:.0f} tokens. What training adds here is the guess: stopped at 36 tokens, the base without `Wait` "
+        f"names a group that is still open in {guesses[0]} of its forced answers, E1 in {guesses[1]}.\n"
+    )
 
 
 def accuracies(rows: Sequence[Row]) -> str:
@@ -92,7 +163,7 @@ def lengths(rows: Sequence[Row], at: int) -> str:
 
 def trainings(rows: Sequence[Row]) -> str:
     """What each training took."""
-    header = ("system", "seed", "generated tokens", "steps", "seconds", "validation area", "commit", "date", "machine")
+    header = ("system", "seed", "generated tokens", "steps", "seconds", "validation", "commit", "date", "machine")
     ordered = sorted(rows, key=lambda row: (row["system"], row["seed"]))
     return table(
         header,
@@ -103,7 +174,7 @@ def trainings(rows: Sequence[Row]) -> str:
                 f"{row['generated_tokens']:,}",
                 str(row["steps"]),
                 f"{row['train_seconds']:.0f}",
-                f"{row['validation_area']:.1%}",
+                f"{row['validation_mean_accuracy']:.1%}",
                 row["commit"],
                 row["date"],
                 row["machine"],
@@ -117,8 +188,8 @@ def picture(rows: Sequence[Row], reference: dict[str, list[float]]) -> Figure:
     """Accuracy over the budget: the leaders, E1, plain GRPO and the base, beside what concise thoughts would reach."""
     figure = Figure(figsize=(7, 4.6), layout="constrained")
     axis = figure.subplots()
-    ranked = [own for own in by_system(rows) if own[0]["system"] not in ("base", "e1", "grpo_cut")][:LEADERS]
-    named = [own for own in by_system(rows) if own[0]["system"] in ("base", "e1", "grpo_cut")]
+    ranked = [own for own in by_system(at_base_rate(rows)) if own[0]["system"] not in SHOWN][:LEADERS]
+    named = [own for own in by_system(rows) if own[0]["system"] in SHOWN]
     for own in [*ranked, *named]:
         line = [fmean(row["budgets"][at]["accuracy"] for row in own) for at in range(len(THINKING))]
         axis.plot(THINKING, line, "o-", markersize=3, label=own[0]["system"])
@@ -131,19 +202,36 @@ def picture(rows: Sequence[Row], reference: dict[str, list[float]]) -> Figure:
     return figure
 
 
+def sections(rows: Sequence[Row]) -> dict[str, str]:
+    """The sections of docs/systems.md that are made of the rows."""
+    return {
+        "leaderboard": leaderboard(rows),
+        "cheapest": cheapest(rows),
+        "differences": comparisons({own[0]["system"]: own for own in by_system(rows)}),
+        "rates": learning_rates(rows),
+    }
+
+
 def publish() -> None:
     """Write all documents from the rows that are there."""
     rows = read()
     reference = references([json.loads(line)["problem"] for line in PROBLEMS.read_text().splitlines()])
     best = table(
-        ("the shortest right thought, where it does not fit", "area", *map(str, THINKING)),
+        ("the shortest right thought, where it does not fit", "mean accuracy", *map(str, THINKING)),
         ((name, *(f"{share:.1%}" for share in (fmean(line), *line))) for name, line in reference.items()),
     )
+    made = sections(rows)
     parts = [
         "# Every system on the miniature in which the budget binds",
         "Made by `make systems` from [systems.json](systems.json); what it means is in [systems](../systems.md).",
-        "## Area",
-        leaderboard(rows),
+        "## Mean accuracy over the budgets",
+        made["leaderboard"],
+        made["cheapest"],
+        "## Differences",
+        made["differences"],
+        "## Learning rates",
+        made["rates"],
+        "## What the shortest thoughts would reach",
         best,
         f"![curves]({PICTURE.name})",
         "## Accuracy at each thinking budget, with a forced close and 8 tokens to answer, and cut at the same total",
@@ -156,12 +244,19 @@ def publish() -> None:
         "## Trainings",
         trainings(rows),
     ]
-    write_atomically(TABLES, lambda path: path.write_text("\n\n".join(part.rstrip("\n") for part in parts) + "\n"))
+    text = "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
+    write_atomically(TABLES, lambda path: path.write_text(text))
     save(picture(rows, reference), PICTURE)
-    replace_section(DOCUMENT, "leaderboard", leaderboard(rows))
+    for name, section in made.items():
+        replace_section(DOCUMENT, name, section)
 
 
 def _known(rows: Sequence[Row], at: int, name: str) -> float | None:
     """The mean of a number at a budget over the seeds that have it."""
     values = [row["budgets"][at][name] for row in rows if row["budgets"][at][name] is not None]
     return fmean(values) if values else None
+
+
+if __name__ == "__main__":
+    make_data(PROBLEMS.parents[1], SEED)
+    publish()

@@ -26,6 +26,12 @@ BASE = Path(__file__).parents[1] / "first_zero" / "base"
 THINKING, SOLUTION = (9, 18, 36, 72, 144, 288), 8  # tokens
 ANSWER_TOKENS = 4  # of a box, and the end
 ROLLOUTS = 512  # of a step, as the base recipe has it
+FREE_ROW = len(THINKING) + 1  # of the packed answers: without a budget; the row before it is without thinking
+BANNED = "base, Wait banned"  # the base with its recheck's first token at a bias of -100: nothing is trained
+RATES = ("5e-05", "0.0002", "0.0004")  # besides the base recipe's 1e-4, for E1 and plain GRPO alike
+RATED = ("grpo_cut", "e1")
+FIRST = 42  # the seed of the rows that are not from several
+AT_RATE = " at "  # between a system's name and its learning rate, where that is not the base recipe's
 NOT_ASKED = ", not asked"  # after the name of a system whose prompts name a length, where they do not
 FORCED_CLOSE, CUT, FREE, WITHOUT = "separate", "truncation", "unconstrained", "no_thinking"
 
@@ -57,8 +63,8 @@ class AtBudget:
 class System:
     """A row: a system trained from one seed.
 
-    `area` is the mean accuracy over the budgets, its interval the bootstrap's over problems; `validation_area` is that
-    of the validation split, by which what is chosen is chosen. `right` keeps every answer for paired comparisons, as
+    `mean_accuracy` is over the budgets, its interval over problems; `validation_mean_accuracy` is that of the
+    validation split, by which what is chosen is chosen. `right` keeps every answer for paired comparisons, as
     `pack` writes it: at each budget, without thinking, and without a budget.
     """
 
@@ -66,10 +72,10 @@ class System:
     seed: int
     generated_tokens: int
     steps: int
-    area: float
-    area_low: float
-    area_high: float
-    validation_area: float
+    mean_accuracy: float
+    mean_accuracy_low: float
+    mean_accuracy_high: float
+    validation_mean_accuracy: float
     budgets: list[AtBudget]
     no_thinking_accuracy: float
     unconstrained_accuracy: float
@@ -85,9 +91,9 @@ class System:
         return _rounded(asdict(self))
 
 
-def area(correct: Values) -> tuple[float, float, float]:
-    """Mean accuracy over budgets (budgets × problems), and the ends of its 95% interval."""
-    problems = correct.mean(axis=0)
+def mean_over_budgets(values: Values) -> tuple[float, float, float]:
+    """The mean of budgets × problems, and the ends of its 95% interval, the bootstrap's over problems."""
+    problems = values.mean(axis=0)
     draws = np.random.default_rng(0).integers(len(problems), size=(RESAMPLES, len(problems)))
     low, high = np.quantile(problems[draws].mean(axis=1), [0.025, 0.975])
     return float(problems.mean()), float(low), float(high)
@@ -122,8 +128,8 @@ def measured(
         seed,
         generated_tokens(trained["log_history"], ROLLOUTS),
         trained["global_step"],
-        *area(_matrix(at)),
-        area(_matrix(_at(samples.read(validation), asked_validation)))[0],
+        *mean_over_budgets(_matrix(at)),
+        mean_over_budgets(_matrix(_at(samples.read(validation), asked_validation)))[0],
         [_at_budget(budget, answers, cut[budget]) for budget, answers in at.items()],
         float(_right(table[table["method"] == WITHOUT]).mean()),
         float(_right(free).mean()),

@@ -80,6 +80,28 @@ def test_server_and_process_sample_the_same_tokens_at_temperature_zero(
     assert {(True, ThinkingEnd.CLOSED), (True, ThinkingEnd.FORCED), (False, ThinkingEnd.FORCED)} <= ends
 
 
+def test_a_banned_token_is_sampled_neither_in_process_nor_by_a_server(
+    server: openai.OpenAI, start_engine: Callable[..., LLM], prompt_ids: list[list[int]]
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(BASE)
+    wait = tokenizer.convert_tokens_to_ids("Wait ")
+    close = Close(Marker.from_tokenizer(tokenizer), SERVED_CONTEXT)
+    llm, url = start_engine(max_model_len=SERVED_CONTEXT), str(server.base_url)
+
+    def sampled(bias: dict[int, float] | None, *, served: bool) -> list[list[int]]:
+        sampling = SamplingSettings(temperature=0.0, logit_bias=bias)
+        rollouts = [Rollout(ids, Budget(None, 8), close) for ids in prompt_ids]
+        if served:
+            run(ServerEngine(ServedModel.connect(url, "nano", close, sampling), MOST_IN_FLIGHT), rollouts)
+        else:
+            run(LocalEngine(llm, close.marker, sampling), rollouts)
+        return [list(rollout.completion.token_ids) for rollout in rollouts]
+
+    assert any(wait in ids for ids in sampled(None, served=False))
+    without = sampled({wait: -100.0}, served=False)
+    assert not any(wait in ids for ids in without) and sampled({wait: -100.0}, served=True) == without
+
+
 def test_vllms_own_thinking_budget_gives_the_same_tokens_as_ours(
     server: openai.OpenAI, prompt_ids: list[list[int]]
 ) -> None:

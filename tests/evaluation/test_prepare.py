@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import huggingface_hub
@@ -10,13 +10,16 @@ import pytest
 from conftest import BASE, options
 from transformers import AutoTokenizer
 
+from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import Point, Trained
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.evaluation.arguments import parse
 from e1_trl.evaluation.forest import Forest, Problem
+from e1_trl.evaluation.manifest import Manifest
 from e1_trl.evaluation.model import Weights
 from e1_trl.evaluation.prepare import Prepared, prepare
+from e1_trl.evaluation.store import Store
 from e1_trl.report.conditions import Conditions
 from e1_trl.rollout import Segment, Stop
 
@@ -80,6 +83,12 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(
         ("the first 1 prompts are all longer", (*long, "--max_problems", 1, "--max_prompt_length", 1000)),
         ("samples is 4, which are all the same at temperature 0", (*nano, "--samples", 4, "--temperature", 0)),
         ("engine_args is '\\[1\\]'; it must be a JSON object", (*nano, "--engine_args", "[1]")),
+        ("logit_bias is 'x', which is not JSON", (*nano, "--logit_bias", "x")),
+        ('logit_bias has {"Wait": -100}; expected a token id', (*nano, "--logit_bias", '{"Wait": -100}')),
+        ('logit_bias has {"-1": 1}; expected a token id', (*nano, "--logit_bias", '{"-1": 1}')),
+        ('logit_bias has {"1": "x"}; expected a token id', (*nano, "--logit_bias", '{"1": "x"}')),
+        ('logit_bias has {"1": -101}; expected a token id', (*nano, "--logit_bias", '{"1": -101}')),
+        ("logit_bias names the token 99; the vocabulary has ", (*nano, "--logit_bias", '{"99": -100}')),
         ("chat_template_kwargs is 'x', which is not", (*nano, "--chat_template_kwargs", "x")),
         ("--livecodebench needs --benchmark livecodebench", (*nano, "--livecodebench", "v5")),
         ("livecodebench is .*; it must be like v5", ("--benchmark", "livecodebench", "--livecodebench", "v5")),
@@ -135,6 +144,28 @@ def test_arguments_of_the_template_the_sampling_and_the_engine_reach_it(
     assert (conditions(plain).top_k, conditions(plain).min_p) == (20, 0.1)
     expected = {"trust_remote_code": True, "dtype": "float32", "block_size": 64, "max_model_len": 100, "seed": 3}
     assert expected.items() <= engine_options(plain).items()
+
+
+def test_another_logit_bias_in_one_folder_is_refused_and_an_older_folder_is_read(
+    nano_data: Path, tmp_path: Path
+) -> None:
+    plain = prepared(nano_data, tmp_path, *AT)
+    banned = prepared(nano_data, tmp_path, *AT, "--logit_bias", '{"27": -100, "5": 1.5}')
+    assert plain.model.sampling.parameters().keys().isdisjoint({"logit_bias"})
+    assert banned.model.sampling.parameters()["logit_bias"] == {5: 1.5, 27: -100.0}
+    with Store.open(tmp_path, asdict(plain.manifest)) as store:
+        store.bind()
+    with (
+        pytest.raises(StoreError, match=r"with logit_bias = None, this one has \{'5': 1.5, '27': -100.0\}"),
+        Store.open(tmp_path, asdict(banned.manifest)),
+    ):
+        pass
+    assert conditions(plain).unlike(conditions(banned)) == ("logit_bias",)
+    older = json.loads((tmp_path / "run.json").read_text())
+    assert older.pop("logit_bias") is None and "logit_bias" not in older["sampling"]
+    (tmp_path / "run.json").write_text(json.dumps(older))
+    with Store.open(tmp_path, asdict(plain.manifest)):
+        assert Manifest.read(tmp_path) == plain.manifest
 
 
 def test_a_benchmark_of_the_paper_is_asked_and_sampled_as_in_the_paper_and_says_so(

@@ -22,7 +22,17 @@ from e1_trl.training.token_limit import rollouts_of_a_step
 from experiments.first_zero.make_base import Search
 from experiments.systems import __main__ as command
 from experiments.systems import document
-from experiments.systems.measure import BASE, ROLLOUTS, THINKING, System, area, measured, references, unpack
+from experiments.systems.measure import (
+    BANNED,
+    BASE,
+    ROLLOUTS,
+    THINKING,
+    System,
+    mean_over_budgets,
+    measured,
+    references,
+    unpack,
+)
 
 SEARCH = Search.read("3Aa+4b+2Bc+1d+6Ce+9f+5Dg+4h+1?")  # the first 0 is at c, in B; 14 tokens
 PROBLEMS = 4
@@ -62,8 +72,8 @@ def row(folders: tuple[Path, Path]) -> System:
 
 def test_a_row_has_the_means_of_its_answers(folders: tuple[Path, Path]) -> None:
     found = row(folders)
-    assert found.area == found.validation_area == pytest.approx((0 + 1 + 2 + 3 + 4 + 4) / 24)
-    assert found.area_low < found.area < found.area_high
+    assert found.mean_accuracy == found.validation_mean_accuracy == pytest.approx((0 + 1 + 2 + 3 + 4 + 4) / 24)
+    assert found.mean_accuracy_low < found.mean_accuracy < found.mean_accuracy_high
     first, second = found.budgets[:2]
     assert [each.accuracy for each in found.budgets] == [0, 0.25, 0.5, 0.75, 1, 1]
     assert {each.accuracy_cut for each in found.budgets} == {0}
@@ -85,12 +95,12 @@ def test_what_is_asked_in_the_prompt_counts_for_its_budget(folders: tuple[Path, 
         samples.write(both, tmp_path / str(budget))
         asked.append(tmp_path / str(budget))
     found = measured("base", 42, ROOT / BASE, *folders, asked, asked)
-    assert found.area == found.validation_area == 1 and found.budgets[0].accuracy_cut == 0.5
+    assert found.mean_accuracy == found.validation_mean_accuracy == 1 and found.budgets[0].accuracy_cut == 0.5
 
 
-def test_the_interval_of_an_area_is_of_problems_not_of_answers() -> None:
+def test_the_interval_of_a_mean_over_budgets_is_of_problems_not_of_answers() -> None:
     alike = pd.DataFrame([[1.0] * 50 + [0.0] * 50] * 6).to_numpy()
-    mean, low, high = area(alike)
+    mean, low, high = mean_over_budgets(alike)
     assert mean == 0.5 and 0.38 < low < 0.42 and 0.58 < high < 0.62  # 600 independent answers: 0.46 to 0.54
 
 
@@ -106,31 +116,40 @@ def test_documents_are_made_of_the_rows(
     monkeypatch.chdir(tmp_path)
     for folder in ("docs/results", "runs/first_zero/data", "runs/systems"):
         Path(folder).mkdir(parents=True)
-    document.DOCUMENT.write_text("before\n<!-- leaderboard -->\n<!-- /leaderboard -->\nafter\n")
+    empty = [f"<!-- {name} -->\n<!-- /{name} -->\n" for name in document.sections([])]
+    document.DOCUMENT.write_text(f"before\n{''.join(empty)}after\n")
     document.PROBLEMS.write_text(json.dumps({"problem": SEARCH.problem}) + "\n")
     base = row(folders)
-    better = replace(base, system="e1", area=0.75, area_low=0.7, area_high=0.8, commit="first")
+    better = replace(
+        base, system="e1", mean_accuracy=0.75, mean_accuracy_low=0.7, mean_accuracy_high=0.8, commit="first"
+    )
     command.add([base])
-    command.add([better, replace(better, seed=43, area=0.85)])
-    assert [each["system"] for each in document.read()] == ["base", "e1", "e1"]
+    command.add([better, replace(better, seed=43, mean_accuracy=0.85)])
+    command.add([replace(base, system=BANNED, mean_accuracy=0.7), replace(better, system="e1 at 5e-05")])
+    assert [each["system"] for each in document.read()] == ["base", "e1", "e1", BANNED, "e1 at 5e-05"]
     leaders = document.DOCUMENT.read_text().splitlines()
-    assert leaders[4].startswith("| 1 | e1 | 80.0% | 75.0% to 85.0%, 2 seeds | 100.0% | 19 | first |")
-    assert leaders[5].startswith("| 2 | base | 58.3% | ")
+    assert leaders[4].startswith("| 1 | e1 | 80.0% | ")
+    assert leaders[4].endswith(" | 75.0% to 85.0%, SD 7.07, 2 seeds | 100.0% | 19 | first |")
+    assert leaders[5].startswith(f"| 2 | {BANNED} | 70.0% | ") and " | one | " in leaders[5]
+    text = document.DOCUMENT.read_text()
+    assert "gains 11.7 points of mean accuracy, and E1 21.7: one banned token reaches 54% of E1's gain" in text
+    assert "| e1 | 5e-05 | 58.3% | 75.0% | 100.0% | 19 |\n| e1 | 0.0001 | 58.3% | 75.0% |" in text
     assert "\n1 of 28 recipes have their row.\n" in document.DOCUMENT.read_text()
     assert document.PICTURE.stat().st_size > 10_000 and "## Trainings" in document.TABLES.read_text()
 
 
 def test_the_published_documents_are_of_the_published_rows() -> None:
     rows = json.loads((ROOT / document.ROWS).read_text())
-    before, after = around_section(ROOT / document.DOCUMENT, "leaderboard")
-    assert (ROOT / document.DOCUMENT).read_text() == before + document.leaderboard(rows) + after
+    for name, section in document.sections(rows).items():
+        before, after = around_section(ROOT / document.DOCUMENT, name)
+        assert (ROOT / document.DOCUMENT).read_text() == before + section + after
     tables = (ROOT / document.TABLES).read_text()
     assert document.accuracies(rows) in tables and document.trainings(rows) in tables
 
 
 def test_the_four_best_are_chosen_on_the_validation_split(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["e1", "laser", "hapo", "siri", "dler", "kimi", "somebody's"]
-    rows = [{"system": name, "seed": 42, "validation_area": at / 10, "area": -at / 10} for at, name in enumerate(names)]
+    rows = [{"system": name, "seed": 42, "validation_mean_accuracy": at / 10} for at, name in enumerate(names)]
     monkeypatch.setattr(command, "read", lambda: rows)
     assert command.best_besides() == ["kimi", "dler", "siri", "hapo"]
 

@@ -1,0 +1,41 @@
+"""How much of what E1's training gains the untrained base gains with "Wait" banned, into the page of a miniature.
+
+The bases' thoughts are planted with rechecks that "Wait" opens, so that this is the cheapest way to be brief. Called by
+publish.sh, after the report:
+
+    python -m experiments.banned nano 64+32
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from e1_trl.report.markdown import replace_section
+
+MODELS = ("base", "base, Wait banned", "e1")
+
+
+def share_of_gain(of: str, base: float, banned: float, trained: float) -> str:
+    """Say what share of a trained model's gain over its base one banned token reaches; all are from 0 to 1."""
+    gain, whole = banned - base, trained - base
+    return (
+        f"With `Wait` banned the untrained base gains {100 * gain:.1f} points {of}, and E1 {100 * whole:.1f}: one "
+        f"banned token reaches {gain / whole:.0%} of E1's gain."
+    )
+
+
+def main() -> None:
+    name, budget = sys.argv[1:]
+    rows = json.loads(Path(f"docs/results/{name}.json").read_text())["rows"]
+    thinking = int(budget.partition("+")[0])
+    accuracy = {
+        row["model"]: row["accuracy"]
+        for row in rows
+        if row["method"] == "separate" and row["thinking_budget"] == thinking
+    }
+    text = share_of_gain(f"at {budget}", *(accuracy[model] for model in MODELS))
+    replace_section(Path(f"docs/{name}.md"), "banned", f"{text}\n")
+
+
+if __name__ == "__main__":
+    main()
