@@ -66,6 +66,19 @@ def test_a_report_is_tables_numbers_and_pictures(
     assert "wrote report.md, results.json" in printed
 
 
+@pytest.mark.parametrize("longer", [1, 3, 5])
+def test_a_report_is_written_where_few_problems_think_up_to_the_budget(tmp_path: Path, longer: int) -> None:
+    """All others end at the same length under each budget, so that a part of the problems may have no slope."""
+    parts = []
+    for budget, good in ((128, 4), (512, 6), (2048, 8)):
+        table = cell(right(good, 10), budget)
+        parts.append(table.assign(thinking_tokens=table["thinking_tokens"].where(table["problem"] < longer, 100)))
+    samples.write(pd.concat(parts, ignore_index=True), tmp_path)
+    _, results = reported(tmp_path, str(tmp_path))
+    (line,) = results["lines"]
+    assert line["fit"]["ci_low"] < line["fit"]["per_doubling"] < line["fit"]["ci_high"]
+
+
 def test_a_report_says_how_answers_were_asked_for_and_what_is_not_alike(tmp_path: Path, evaluations: list[str]) -> None:
     e1 = Path(evaluations[1])
     forced = replace(CONDITIONS, forced_text="Time is up.</think>", top_k=20).as_text()
