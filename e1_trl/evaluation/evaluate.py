@@ -16,7 +16,7 @@ from e1_trl.evaluation.tabulate import tabulate
 from e1_trl.provenance import commit
 from e1_trl.report import document, page, samples
 
-StartEngine = Callable[[Close, int], Engine]  # the close, and how many segments are stored
+StartEngine = Callable[[Close, int], Engine]  # the close, and how many tokens are stored
 
 
 class EvaluationError(UserError):
@@ -75,7 +75,7 @@ def _sample(prepared: Prepared, store: Store, start: StartEngine) -> tuple[Fores
     """Sample what is missing; returns all that has been answered then, and whether anything was missing."""
     forest = replace(prepared.forest, goals=_together(store.goals(), prepared.forest.goals))
     if missing := not is_grown(forest, store):
-        grow(forest, store, start(forest.close, store.count()))
+        grow(forest, store, start(forest.close, store.tokens()))
     forest = replace(forest, goals=[replace(goal, commit=goal.commit or commit()) for goal in forest.goals])
     store.bind()
     store.reach(forest.goals)

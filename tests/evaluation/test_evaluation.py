@@ -14,7 +14,7 @@ from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.atomic import StoreError
 from e1_trl.budget import Close
 from e1_trl.closing import GENTLE
-from e1_trl.engines.engine import EngineError, Follow, Requests
+from e1_trl.engines.engine import EngineError, Follow, Requests, Stepped
 from e1_trl.engines.local import LocalEngine
 from e1_trl.evaluation import evaluate as evaluation
 from e1_trl.evaluation.arguments import parse
@@ -57,7 +57,7 @@ class Ends:
         self.engine = engine
         self.error = error
 
-    def serve(self, requests: Requests[Any], follow: Follow[Any]) -> None:
+    def serve(self, requests: Requests[Any], follow: Follow[Any], stepped: Stepped[Any]) -> None:
         left = iter(range(20))
 
         def followed(key: Any, segment: Segment) -> Requests[Any]:
@@ -66,7 +66,7 @@ class Ends:
                 raise self.error
             return further
 
-        self.engine.serve(requests, followed)
+        self.engine.serve(requests, followed, stepped)
 
 
 def prepared(data: Path, output: Path, *more: object) -> Prepared:
@@ -207,18 +207,24 @@ def test_a_folder_belongs_to_one_run_at_a_time_and_grows_in_one_direction(
     [EngineError("gone"), ValueError("an engine\nthat cuts"), OSError(12, "no memory"), KeyboardInterrupt()],
     ids=lambda error: type(error).__name__,
 )
-def test_whatever_ends_the_sampling_is_one_line_and_loses_nothing(
+def test_whatever_ends_the_sampling_is_one_line_and_no_thought_begins_again(
     evaluate: Evaluate, tmp_path: Path, error: BaseException
 ) -> None:
-    small = ["--budgets", "16+16", "32+16", "--methods", "separate", "--max_problems", 32, "--temperature", 0]
+    small = ["--budgets", "16+16", "64+16", "--methods", "separate", "--max_problems", 32, "--temperature", 0]
     with pytest.raises(EvaluationError) as said:
         evaluate(tmp_path, *small, error=error)
     why = " ".join(str(error).split()) or "interrupted"
-    assert str(said.value) == f"{why}; segments stored in {tmp_path}: 21; the same command goes on"
     before = segments(tmp_path)
-    assert len(before) == 21
+    assert str(said.value) == f"{why}; segments stored in {tmp_path}: {len(before)}; the same command goes on"
     evaluate(tmp_path, *small)
-    assert before.items() < segments(tmp_path).items()
+    after = segments(tmp_path)
+    assert before.items() < after.items()
+    begun = {place[:3] for place in after}
+    assert any(start not in (0, 16) for *_, start, _ in after), "none of those in flight was stored"
+    assert len(begun) == len({place[:3] for place in after if place[3] == 0}), "a thought began twice"
+    evaluate(fresh := tmp_path / "fresh", *small)
+    ours, theirs = (samples.read(folder)["token_ids"] for folder in (tmp_path, fresh))
+    assert [list(ids) for ids in ours] == [list(ids) for ids in theirs]
 
 
 def test_workers_that_do_not_start_are_one_line_and_what_was_sampled_is_graded_by_the_next_ones(
