@@ -56,7 +56,7 @@ def evaluate(prepared: Prepared, start: StartEngine | None = None, command: str 
             raise EvaluationError(
                 f"{why}; segments stored in {folder}: {store.count():,}; the same command goes on"
             ) from error
-    document.show(report.rows)
+    document.show(report)
     print(f"wrote {', '.join(map(str, files))}")
 
 
