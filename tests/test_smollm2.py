@@ -10,11 +10,13 @@ from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
 from conftest import DATA, ROOT
 
+from e1_trl.report.statistics import difference
 from experiments.pretraining import main
 from experiments.smollm2 import make_base, policies
 from experiments.smollm2.equations import Step, Worked, find, numbers_in, work_out
@@ -228,8 +230,12 @@ def test_policies_are_compared_problem_by_problem() -> None:
         ]
         rows += [("unconstrained", float("nan"), problem, False, "\\boxed{2}") for problem in (0, 1)]
         table = pd.DataFrame(rows, columns=["method", "thinking_budget", "problem", "right", "solution"])
-        return table.assign(outcome=table["right"].map({True: "correct", False: "wrong"}))
+        outcome = table["right"].map({True: "correct", False: "wrong"})
+        return table.assign(outcome=outcome, solution_budget=table["thinking_budget"] * 0 + 20)
 
-    # One of two budgets on one of two problems; a draw of problems has it never, once, or twice.
-    assert policies.less(answers(24), answers(96)) == ["+25.0", "+0.0 to +50.0", "+0.0", "+0.0 to +0.0"]
+    # One of two budgets on one of two problems; the intervals are those that a report has.
+    points, interval, free, free_interval = policies.less(answers(24), answers(96))
+    area, none = (difference(np.array([[0], [more]], float)) for more in (0.5, 0))
+    assert (points, interval) == ("+25.0", f"{100 * area.low:+.1f} to {100 * area.high:+.1f}")
+    assert (free, free_interval) == ("+0.0", f"{100 * none.low:+.1f} to {100 * none.high:+.1f}")
     assert policies.equations(answers(24)) == {"12": "50.0%", "24": "50.0%", "none": "0.0%"}

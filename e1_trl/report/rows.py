@@ -217,7 +217,7 @@ def lines(measured: Sequence[Measured]) -> list[Line]:
         budgets, line = zip(*sorted(by_method[name], key=lambda pair: pair[0]), strict=True)
         if len(set(budgets)) < 3 or any(each.asked != line[0].asked for each in line):
             continue
-        area = statistics.area(np.stack([each.scores.correct for each in line]), budgets)
+        area = statistics.accuracy(statistics.area(np.stack([each.scores.correct for each in line]), budgets))
         fit = statistics.log_fit([each.scores for each in line])
         found.append(Line(*name, area.mean, area.low, area.high, fit))
     return found

@@ -95,13 +95,14 @@ def maj_at_k(correct: Values, values: Sequence[Sequence[str | None]]) -> float:
     return float(np.mean(shares))
 
 
-def area(line: NDArray[np.float64], budgets: Sequence[int]) -> Estimate:
-    """Mean accuracy over the logarithm of the budget, between the smallest and the largest: the area under the line.
+def area(line: NDArray[np.float64], budgets: Sequence[int]) -> Values:
+    """Area under the line of each answer: its mean over the logarithm of the budget, from the smallest to the largest.
 
-    `line` is budgets × problems × samples; `budgets` are its total budgets in tokens, increasing.
+    `line` is budgets × problems × samples, of accuracies or of differences between them, whose mean with its interval
+    is then that of an `accuracy` or a `difference`; `budgets` are its total budgets in tokens, increasing.
     """
     x = np.log2(np.asarray(budgets, dtype=float))
-    return accuracy(np.trapezoid(line, x, axis=0) / (x[-1] - x[0]))
+    return np.asarray(np.trapezoid(line, x, axis=0) / (x[-1] - x[0]))
 
 
 @dataclass(frozen=True)

@@ -10,26 +10,27 @@ import pandas as pd
 
 from e1_trl.report import samples
 from e1_trl.report.markdown import replace_section, table
-from e1_trl.report.statistics import Values
+from e1_trl.report.statistics import Values, area, difference
 from experiments.smollm2.publish import DOCUMENT
-from experiments.systems.measure import area
 
 DIFFERENCES = ("model", "less", "area, points", "95% interval", "no budget, points", "95% interval")
 EQUATION = r"\\boxed\{[^}]*="
 
 
 def right(answers: pd.DataFrame, method: str) -> Values:
-    """What is right with one answer each: budgets × problems."""
+    """What is right with one answer each: budgets × problems × 1."""
     own = answers[answers["method"] == method].sort_values(["thinking_budget", "problem"])
-    return (own["outcome"] == "correct").to_numpy(float).reshape(-1, own["problem"].nunique())
+    return (own["outcome"] == "correct").to_numpy(float).reshape(-1, own["problem"].nunique(), 1)
 
 
 def less(answers: pd.DataFrame, others: pd.DataFrame) -> list[str]:
     """Points of area and of accuracy without a budget that one model has more than another, each with its interval."""
+    separate = answers[answers["method"] == "separate"]
+    budgets = sorted(set((separate["thinking_budget"] + separate["solution_budget"]).astype(int)))
+    over, free = (right(answers, method) - right(others, method) for method in ("separate", "unconstrained"))
     cells = []
-    for method in ("separate", "unconstrained"):
-        points, low, high = area(100 * (right(answers, method) - right(others, method)))
-        cells += [f"{points:+.1f}", f"{low:+.1f} to {high:+.1f}"]
+    for found in (difference(area(over, budgets)), difference(free[0])):
+        cells += [f"{100 * found.mean:+.1f}", f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"]
     return cells
 
 

@@ -181,6 +181,10 @@ def test_one_model_thinks_and_another_answers(evaluate: Evaluate, tmp_path: Path
             evaluate(tmp_path / "more", *sampled, *given, *more)
     with pytest.raises(ValueError, match="has marker = "):
         evaluate(tmp_path / "more", *sampled, *given, "--marker", ";")
+    apart = tmp_path / "apart"
+    evaluate(apart, *sampled, "--methods", "separate", "--independent", "true")
+    with pytest.raises(ValueError, match="apart was evaluated with --independent"):
+        evaluate(tmp_path / "more", *sampled, "--methods", "mixed", "--thinking_from", apart)
 
 
 def test_a_folder_belongs_to_one_run_at_a_time_and_grows_in_one_direction(

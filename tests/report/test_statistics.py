@@ -191,7 +191,8 @@ def test_a_line_is_compared_with_as_far_as_it_reaches() -> None:
 
 def test_the_area_of_a_line_over_log_budget_is_its_middle() -> None:
     line = np.stack([np.full((10, 2), value) for value in (0.2, 0.4, 0.6)])
-    assert statistics.area(line, [64, 128, 256]).mean == pytest.approx(0.4)
+    assert statistics.area(line, [64, 128, 256]) == pytest.approx(np.full((10, 2), 0.4))
+    assert statistics.area(line, [64, 256, 512]) == pytest.approx(np.full((10, 2), (2 * 0.3 + 0.5) / 3))
 
 
 def thoughts_at(
