@@ -7,7 +7,7 @@ from typing import Any
 from vllm import LLM
 
 from e1_trl.budget import Marker
-from e1_trl.engines.engine import Follow, Key, Requests, SamplingSettings
+from e1_trl.engines.engine import Follow, InFlight, Key, Requests, SamplingSettings, Stepped, ignore_steps
 from e1_trl.engines.local import LocalEngine
 from e1_trl.rollout import Request, Segment, Stop
 
@@ -61,7 +61,7 @@ class ImposedLengths:
         self._left = left
         self.tokens = 0
 
-    def serve(self, requests: Requests[Key], follow: Follow[Key]) -> None:
+    def serve(self, requests: Requests[Key], follow: Follow[Key], stepped: Stepped[Key] = ignore_steps) -> None:
         """See `Engine.serve`."""
 
         def shortened(wanted: Requests[Key]) -> Iterator[tuple[Imposed[Key], Request]]:
@@ -78,4 +78,7 @@ class ImposedLengths:
                 segment = Segment([*segment.token_ids[:-1], last], stop, segment.logprobs)
             return shortened(follow(key, segment))
 
-        self.engine.serve(shortened(requests), ended)
+        def between(in_flight: InFlight[Imposed[Key]]) -> None:
+            stepped(lambda: ((key, segment) for (key, _, _), segment in in_flight()))
+
+        self.engine.serve(shortened(requests), ended, between)

@@ -3,7 +3,7 @@
     prompt | thinking ... </think> | solution ...      closed: the policy sampled the marker within its budget
     prompt | thinking ... ‖</think>‖ solution ...      forced: the budget ran out, and the close was appended
     prompt | thinking ... <eos>                        eos:    the policy stopped before it answered
-    prompt | thinking ...                              cut:    a total budget ran out before it answered
+    prompt | thinking ...                              total:  a total budget ran out before it answered
 
 A `Rollout` says what it wants sampled next (`request`) and takes what was sampled (`receive`), until it holds a
 `Completion`. It never looks at text, and never looks for the marker: the engine stops at the marker and says so, and
@@ -27,7 +27,21 @@ class ThinkingEnd(StrEnum):
     CLOSED = "closed"
     FORCED = "forced"
     EOS = "eos"
-    CUT = "cut"  # naive truncation, or a total budget: nothing was made of what had been thought
+    TOTAL = "total"  # naive truncation, or a total budget: nothing was made of what had been thought
+
+
+MANY_EOS = 0.2  # of all completions: more than models that know how to end their thinking have
+
+
+def warn_of_eos(share: float, where: str) -> str | None:
+    """Say why so many thoughts may have ended in an end-of-sequence token; `None` where few did."""
+    if share <= MANY_EOS:
+        return None
+    return (
+        f"{where}: {share:.0%} of the thoughts ended in an end-of-sequence token, without an answer (eos); likely the "
+        "prompt has closed the thinking already (look at chat_template_kwargs), or the marker is not the one that the "
+        "model ends its thinking with, or it holds an end-of-sequence token"
+    )
 
 
 class Stop(Enum):
@@ -73,7 +87,7 @@ class Completion:
         forced_tokens: tokens appended to end the thinking.
         close_tokens: of those, the ones up to the end of the marker.
         solution_tokens: sampled tokens of the solution, EOS included.
-        truncated: the solution (or with `ThinkingEnd.CUT` the thinking) was cut before EOS.
+        truncated: the solution (or with `ThinkingEnd.TOTAL` the thinking) ran out of its budget before EOS.
         logprobs: `n` log-probabilities under the policy that sampled, NaN on forced tokens; `None` if not kept.
     """
 
@@ -237,7 +251,7 @@ class Rollout:
     def _end_thinking(self, stop: Stop) -> None:
         self.thinking_end = {
             Stop.MARKER: ThinkingEnd.CLOSED,
-            Stop.LENGTH: ThinkingEnd.CUT if self._budget.cuts_thinking else ThinkingEnd.FORCED,
+            Stop.LENGTH: ThinkingEnd.TOTAL if self._budget.cuts_thinking else ThinkingEnd.FORCED,
             Stop.GRACE: ThinkingEnd.FORCED,
             Stop.EOS: ThinkingEnd.EOS,
         }[stop]

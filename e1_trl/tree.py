@@ -184,9 +184,9 @@ class Tree(Generic[Key]):
             requests.append(((self, branch), request))
         return requests
 
-    def receive(self, branch: Branch, segment: Segment) -> Leg:
-        """Take the engine's answer to a request for `branch`; returns what to store."""
-        leg = Leg(
+    def leg(self, branch: Branch, segment: Segment) -> Leg:
+        """What to store of a segment that continues `branch`, whether it is whole or still in flight."""
+        return Leg(
             problem=self.problem,
             sample=self.sample_index,
             branch=branch.name,
@@ -195,6 +195,10 @@ class Tree(Generic[Key]):
             token_ids=list(segment.token_ids),
             stop=segment.stop,
         )
+
+    def receive(self, branch: Branch, segment: Segment) -> Leg:
+        """Take the engine's answer to a request for `branch`; returns what to store."""
+        leg = self.leg(branch, segment)
         branch.in_flight = False
         branch.grow(leg.token_ids, leg.stop, self._marker, self._decode)
         waiting, self._waiting = self._waiting, []

@@ -107,8 +107,8 @@ def test_what_is_graded_is_all_that_follows_the_marker(marker: Marker, graded: l
 @pytest.mark.parametrize(
     ("thinking", "budget", "tokens", "end"),
     [
-        pytest.param([4] * 9, Budget(None, None, 5), [4] * 5, ThinkingEnd.CUT, id="thinking is cut, not closed"),
-        pytest.param([4] * 9, Budget(5, 9, 5), [4] * 5, ThinkingEnd.CUT, id="both budgets at once"),
+        pytest.param([4] * 9, Budget(None, None, 5), [4] * 5, ThinkingEnd.TOTAL, id="thinking is cut, not closed"),
+        pytest.param([4] * 9, Budget(5, 9, 5), [4] * 5, ThinkingEnd.TOTAL, id="both budgets at once"),
         pytest.param([4] * 9, Budget(3, 9, 5), [4, 4, 4, CLOSE, 5, 5], ThinkingEnd.FORCED, id="forced tokens are free"),
         pytest.param(
             [4, CLOSE], Budget(None, None, 5), [4, CLOSE, 5, 5, 5], ThinkingEnd.CLOSED, id="a solution is cut"

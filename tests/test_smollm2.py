@@ -231,7 +231,8 @@ def test_policies_are_compared_problem_by_problem() -> None:
         ]
         rows += [("unconstrained", float("nan"), problem, False, "\\boxed{2}") for problem in (0, 1)]
         table = pd.DataFrame(rows, columns=["method", "thinking_budget", "problem", "right", "solution"])
-        return table.assign(outcome=table["right"].map({True: "correct", False: "wrong"}))
+        outcome = table["right"].map({True: "correct", False: "wrong"})
+        return table.assign(outcome=outcome, solution_budget=table["thinking_budget"] * 0 + 20)
 
     # One of two budgets on one of two problems; a draw of problems has it never, once, or twice.
     assert f"{policies.less(answers(24), answers(96)):+}" == "+25.0 (+0.0 to +50.0)"

@@ -10,7 +10,7 @@ letters`, or `grader: letters` in a recipe). Multiple choice, whole:
 
 
     class Letters(Grader):
-        version = "letters 1"
+        version = "letters 1"  # an edit of this file changes it, too; raise it when something that is imported changes
 
         def grade(self, solutions, references, free_text=None):
             return [self.judge(*each) for each in zip(solutions, references, strict=True)]
@@ -27,13 +27,16 @@ letters`, or `grader: letters` in a recipe). Multiple choice, whole:
 Imports a grader when it is asked for.
 """
 
+import hashlib
 import math
 import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Self, cast
 
 from e1_trl.answers.arguments import GradingArguments
 from e1_trl.answers.grade import PROGRAM_FAULTS, Grader, Outcome
@@ -204,4 +207,29 @@ def make_grader(arguments: GradingArguments, workers: int) -> Grader:
     Raises:
         UserError: this machine allows no sandbox for programs.
     """
-    return kind_of(arguments.grader).grader(arguments, workers)
+    grader = kind_of(arguments.grader).grader(arguments, workers)
+    return grader if arguments.grader in KINDS else cast(Grader, _OfModule(grader, sys.modules[arguments.grader]))
+
+
+class _OfModule:
+    """The grader of a user's module, as it is, but that its version also changes with the module's file.
+
+    Of a package, with all files in its folder. What else the module imports is the business of its own version.
+    """
+
+    def __init__(self, grader: Grader, module: ModuleType):
+        file, hashed = Path(str(module.__file__)), hashlib.sha256()
+        for each in sorted(file.parent.rglob("*.py")) if hasattr(module, "__path__") else [file]:
+            hashed.update(each.read_bytes())
+        self._grader = grader
+        self.version = f"{grader.version}, {hashed.hexdigest()[:16]}"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grader, name)
+
+    def __enter__(self) -> Self:
+        self._grader.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._grader.__exit__(*error)

@@ -35,6 +35,7 @@ class Point:
     ci_high: float
     mean_tokens: float
     forced_ratio: float
+    eos_ratio: float | None = None  # unknown of what earlier versions measured
 
     @property
     def budget(self) -> Budget:

@@ -16,6 +16,8 @@ from e1_trl.rollout import Completion, Name, Request, Rollout, Segment, Stop
 Key = TypeVar("Key")
 Requests = Iterable[tuple[Key, Request]]
 Follow = Callable[[Key, Segment], Requests[Key]]  # what to request next, if anything
+InFlight = Callable[[], Iterable[tuple[Key, Segment]]]  # what has been sampled so far of each request in flight
+Stepped = Callable[[InFlight[Key]], None]
 Finished = Callable[[int, Completion], None]  # is given each completion the moment it is there, with its place
 
 
@@ -52,15 +54,21 @@ class SamplingSettings:
         return {**named, "top_k": self.top_k or -1, **penalties, **self.extra}
 
 
+def ignore_steps(in_flight: InFlight[Any]) -> None:
+    """Do nothing between two steps of an engine."""
+
+
 class Engine(Protocol):
     """An engine with its marker and its sampling settings."""
 
-    def serve(self, requests: Requests[Key], follow: Follow[Key]) -> None:
+    def serve(self, requests: Requests[Key], follow: Follow[Key], stepped: Stepped[Key] = ignore_steps) -> None:
         """Serve requests, and those that follow from their segments, until none is left.
 
         Args:
             requests: taken lazily: a new one only while the engine has room.
             follow: is given each finished segment with its request's key, and returns the requests that follow.
+            stepped: is called whenever all that has finished has been followed, with a function that tells what has
+                been sampled of each request in flight. Of a server nothing is known of these.
 
         Raises:
             EngineError: a request was refused or ended in a way that is no answer; what had been followed stands.

@@ -6,7 +6,7 @@ a step samples comes a step late.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import count, islice
 from typing import Any
 
@@ -23,13 +23,15 @@ from e1_trl.engines.engine import (
     Key,
     Requests,
     SamplingSettings,
+    Stepped,
     UnusableEngineError,
     closed_early,
+    ignore_steps,
     read_stop,
     request_parameters,
 )
 from e1_trl.errors import one_line
-from e1_trl.rollout import Request, Segment
+from e1_trl.rollout import Request, Segment, Stop
 
 SLOTS = 256  # sequences that are sampled at a time, unless more are asked for
 
@@ -58,8 +60,18 @@ def read_segment(output: CompletionOutput, request: Request, marker: Marker) -> 
     token_ids = list(output.token_ids)
     logprobs = [candidates[token].logprob for token, candidates in zip(token_ids, output.logprobs, strict=True)]
     stop = read_stop(output.finish_reason, output.stop_reason, request, marker)
-    segment, most = Segment(token_ids, stop, logprobs), request.grace.likeliest if request.grace else 0
-    if not most:
+    return _up_to_close(Segment(token_ids, stop, logprobs), output, request, marker)
+
+
+def read_beginning(output: CompletionOutput, request: Request, marker: Marker) -> Segment:
+    """Read what vLLM has sampled so far for a request in flight, without log-probabilities."""
+    return _up_to_close(Segment(list(output.token_ids), Stop.LENGTH), output, request, marker)
+
+
+def _up_to_close(segment: Segment, output: CompletionOutput, request: Request, marker: Marker) -> Segment:
+    """End a segment where its request's grace closes the thinking early, if it has one and does."""
+    most = request.grace.likeliest if request.grace else 0
+    if not most or output.logprobs is None:
         return segment
     likeliest = [[token for token, each in some.items() if (each.rank or 0) <= most] for some in output.logprobs]
     return closed_early(segment, likeliest, marker)
@@ -124,7 +136,7 @@ class LocalEngine:
             raise UnusableEngineError(f"vLLM cannot start {model}: {one_line(error)}") from error
         return cls(llm, marker, sampling, concurrency, None if adapter is None else LoRARequest("e1", 1, adapter))
 
-    def serve(self, requests: Requests[Key], follow: Follow[Key]) -> None:
+    def serve(self, requests: Requests[Key], follow: Follow[Key], stepped: Stepped[Key] = ignore_steps) -> None:
         """See `Engine.serve`."""
         engine = self.llm.llm_engine
         waiting = iter(requests)
@@ -135,6 +147,13 @@ class LocalEngine:
             prompt = {"prompt_token_ids": request.prompt_ids}
             params = sampling_params(request, self.marker, self.sampling)
             in_flight[name] = key, request, engine.add_request(name, prompt, params, lora_request=self.adapter)
+
+        def sampled() -> Iterator[tuple[Key, Segment]]:
+            for key, request, internal_id in in_flight.values():
+                state = engine.output_processor.request_states[internal_id]
+                output = state._new_completion_output([], None, None)
+                if output.token_ids:
+                    yield key, read_beginning(output, request, self.marker)
 
         try:
             while True:
@@ -149,6 +168,7 @@ class LocalEngine:
                     key, request, _ = in_flight.pop(output.request_id)
                     for follower in follow(key, read_segment(output.outputs[0], request, self.marker)):
                         submit(*follower)
+                stepped(sampled)
         finally:
             # Nothing is left over unless a step failed or was interrupted; the engine is then free for the next caller.
             engine.abort_request([internal_id for _, _, internal_id in in_flight.values()], internal=True)

@@ -7,7 +7,7 @@ from concurrent.futures import Future, wait
 from queue import Empty, SimpleQueue
 from threading import Thread
 
-from e1_trl.engines.engine import Follow, Key, Requests, UnusableEngineError
+from e1_trl.engines.engine import Follow, Key, Requests, Stepped, UnusableEngineError, ignore_steps
 from e1_trl.engines.openai import ServedModel, allow_files
 from e1_trl.errors import TROUBLESHOOTING
 from e1_trl.rollout import Request, Segment
@@ -32,7 +32,7 @@ class ServerEngine:
         self._model = asyncio.run_coroutine_threadsafe(connecting, self._loop).result()
         self._concurrency = max(1, min(concurrency, allow_files(concurrency)))
 
-    def serve(self, requests: Requests[Key], follow: Follow[Key]) -> None:
+    def serve(self, requests: Requests[Key], follow: Follow[Key], stepped: Stepped[Key] = ignore_steps) -> None:
         """See `Engine.serve`. The first failure ends it, and gives up what is in flight."""
         waiting, followers = iter(requests), deque[tuple[Key, Request]]()
         in_flight: dict[Future[Segment], tuple[Key, Request]] = {}
@@ -62,6 +62,7 @@ class ServerEngine:
                 for future in sorted(done, key=lambda each: each.exception() is not None):
                     key, _ = in_flight.pop(future)
                     followers.extend(follow(key, future.result()))
+                stepped(lambda: ())
         finally:
             if in_flight:
                 wait([asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop)], timeout=10.0)

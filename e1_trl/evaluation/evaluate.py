@@ -18,7 +18,7 @@ from e1_trl.logs import write_logs
 from e1_trl.provenance import commit
 from e1_trl.report import document, page, samples
 
-StartEngine = Callable[[Close, int], Engine]  # the close, and how many segments are stored
+StartEngine = Callable[[Close, int], Engine]  # the close, and how many tokens are stored
 
 
 class EvaluationError(UserError):
@@ -54,13 +54,15 @@ def evaluate(prepared: Prepared, start: StartEngine | None = None, command: str 
             files = document.write(report, folder)
             texts, problems = [(report.rows[0].model, folder)], prepared.arguments.page_problems
             files += page.write(page.make(report, answers, texts, problems, command), folder / "report.html")
+        except StoreError:  # says itself what is safe
+            raise
         except (KeyboardInterrupt, UserError) as error:
             why = "interrupted" if isinstance(error, KeyboardInterrupt) else one_line(error)
             raise EvaluationError(f"{why}; {_resumable(store, folder)}") from error
         except Exception as error:
             error.add_note(_resumable(store, folder))
             raise
-    document.show(report.rows)
+    document.show(report)
     print(f"wrote {', '.join(map(str, files))}")
 
 
@@ -83,7 +85,7 @@ def _sample(prepared: Prepared, store: Store, start: StartEngine) -> tuple[Fores
     """Sample what is missing; returns all that has been answered then, and whether anything was missing."""
     forest = replace(prepared.forest, goals=_together(store.goals(), prepared.forest.goals))
     if missing := not is_grown(forest, store):
-        grow(forest, store, start(forest.close, store.count()))
+        grow(forest, store, start(forest.close, store.tokens()))
     forest = replace(forest, goals=[replace(goal, commit=goal.commit or commit()) for goal in forest.goals])
     store.bind()
     store.reach(forest.goals)

@@ -1,6 +1,8 @@
 """Grows the trees of a forest on an engine.
 
-Every finished segment is in the store before the next step of the engine, so a killed run loses what was in flight.
+What has been sampled is stored at one go, finished or in flight, so that a kill loses the last moments of all sequences
+alike, and the next run goes on where each one was. To keep what had finished alone would favour what is short: a long
+thought is in flight when a kill comes, and would be drawn again.
 """
 
 import time
@@ -8,13 +10,14 @@ from collections.abc import Iterator
 
 from tqdm import tqdm
 
-from e1_trl.engines.engine import Engine
+from e1_trl.engines.engine import Engine, InFlight
 from e1_trl.evaluation.forest import Forest, Problem
 from e1_trl.evaluation.methods import Cell
 from e1_trl.evaluation.store import Store
 from e1_trl.rollout import Request, Segment
-from e1_trl.tree import Branch, Tree
+from e1_trl.tree import Branch, Leg, Tree
 
+SAVING = 0.01  # the share of the time that goes into storing, at most
 Grown = tuple[Tree[Cell], Branch]
 
 
@@ -29,16 +32,25 @@ def is_grown(forest: Forest, store: Store) -> bool:
     return all(tree.finished for _, tree in trees(forest, store))
 
 
-def grow(forest: Forest, store: Store, engine: Engine) -> None:
+def grow(forest: Forest, store: Store, engine: Engine, saving: float = SAVING) -> None:
     """Sample what is missing of every tree.
 
+    Args:
+        forest: the trees.
+        store: keeps what is sampled.
+        engine: samples.
+        saving: the share of the time that may go into storing: a save that took `t` is followed by the next one after
+            `t / saving`.
+
     Raises:
-        EngineError: the engine failed; what was finished is stored.
-        StoreError: a segment could not be written.
+        EngineError: the engine failed; what was saved stands.
+        StoreError: what was sampled could not be written.
     """
     store.bind()
     progress = tqdm(total=forest.answers, unit="answer", desc="sampling")
     started, tokens = time.monotonic(), 0
+    ended: list[Leg] = []  # since the last save
+    saved, took = started, 0.0  # when that was, and how long
 
     def first_requests() -> Iterator[tuple[Grown, Request]]:
         for _, tree in trees(forest, store):
@@ -49,11 +61,22 @@ def grow(forest: Forest, store: Store, engine: Engine) -> None:
         nonlocal tokens
         tree, branch = key
         before = len(tree.completions)
-        store.add(tree.receive(branch, segment))
+        ended.append(tree.receive(branch, segment))
         tokens += len(segment.token_ids)
         progress.set_postfix_str(f"{tokens / (time.monotonic() - started):.0f} tokens/s", refresh=False)
         progress.update(len(tree.completions) - before)
         return tree.requests()
 
+    def save(in_flight: InFlight[Grown]) -> None:
+        nonlocal saved, took
+        began = time.monotonic()
+        if (began - saved) * saving < took:
+            return
+        store.add([*ended, *(tree.leg(branch, segment) for (tree, branch), segment in in_flight())])
+        ended.clear()
+        saved = time.monotonic()
+        took = saved - began
+
     with progress:
-        engine.serve(first_requests(), follow)
+        engine.serve(first_requests(), follow, save)
+        store.add(ended)

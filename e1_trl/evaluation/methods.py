@@ -15,7 +15,7 @@ from e1_trl.errors import UserError
 from e1_trl.rollout import Completion, Rollout, Segment, Stop, ThinkingEnd
 from e1_trl.tree import Coroutine, Kind, Tree
 
-TRUNCATED_END = {Stop.MARKER: ThinkingEnd.CLOSED, Stop.EOS: ThinkingEnd.EOS, Stop.LENGTH: ThinkingEnd.CUT}
+TRUNCATED_END = {Stop.MARKER: ThinkingEnd.CLOSED, Stop.EOS: ThinkingEnd.EOS, Stop.LENGTH: ThinkingEnd.TOTAL}
 S1_RELEASED_SOLUTION = 20  # tokens; what the published s1 baseline was given to answer
 
 

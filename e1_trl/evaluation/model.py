@@ -44,8 +44,8 @@ class Weights:
     def start(self, close: Close, stored: int) -> Engine:
         """Start vLLM in this process, with room for the context of `close`.
 
-        It is seeded by what is `stored` (a number of segments), too: a run that is resumed, or adds samples, must not
-        draw the numbers that the first one drew, or its samples would be copies.
+        It is seeded by what is `stored` (a number of tokens), too: a run that is resumed, or adds samples, must not
+        draw the numbers that an earlier one drew, or its samples would be copies.
 
         Raises:
             EngineError: vLLM does not start.

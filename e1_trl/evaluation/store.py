@@ -95,12 +95,16 @@ class Store:
         if not file.exists():
             write_atomically(file, lambda path: path.write_text(text))
 
-    def add(self, leg: Leg) -> None:
-        """Keep a leg. A kill does not lose it, once this returns."""
-        place = (leg.problem, leg.sample, leg.branch, leg.start, leg.before, leg.stop.name)
-        ids = array("i", leg.token_ids).tobytes()
-        values = (*place, _checksum(place, ids), ids)
-        self._database.execute("INSERT OR REPLACE INTO legs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+    def add(self, legs: Iterable[Leg]) -> None:
+        """Keep legs, all of them or none: a kill loses none once this returns. One that has grown replaces itself."""
+        rows = []
+        for leg in legs:
+            place = (leg.problem, leg.sample, leg.branch, leg.start, leg.before, leg.stop.name)
+            ids = array("i", leg.token_ids).tobytes()
+            rows.append((*place, _checksum(place, ids), ids))
+        self._database.execute("BEGIN IMMEDIATE")
+        self._database.executemany("INSERT OR REPLACE INTO legs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        self._database.execute("COMMIT")
 
     def legs(self, problem: int, sample: int) -> list[Leg]:
         """Those of a tree in order of their start; without what is damaged, which a warning names."""
@@ -117,6 +121,11 @@ class Store:
     def count(self) -> int:
         """How many legs there are."""
         return int(self._database.execute("SELECT count(*) FROM legs").fetchone()[0])
+
+    def tokens(self) -> int:
+        """How many tokens they have."""
+        bytes_ = self._database.execute("SELECT coalesce(sum(length(token_ids)), 0) FROM legs").fetchone()[0]
+        return int(bytes_) // array("i").itemsize
 
     def goals(self) -> list[Goal]:
         """Those that have been reached, in the order of the table.

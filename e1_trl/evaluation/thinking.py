@@ -32,7 +32,7 @@ class Thinking:
 
         Raises:
             StoreError: there is none.
-            UserError: it was on other problems or with another tokenizer.
+            UserError: it was on other problems, with another tokenizer, or of several thoughts for each sample.
         """
         table = read(folder, ["model", "method", "problem", "sample", "token_ids", "thinking_tokens", "thinking_end"])
         other = Manifest.read(folder)
@@ -40,6 +40,11 @@ class Thinking:
             theirs, ours = getattr(other, name), getattr(manifest, name)
             if theirs != ours:
                 raise UserError(f"{folder} has {name} = {theirs!r}, this evaluation {ours!r}; must be equal")
+        if other.independent:
+            raise UserError(
+                f"{folder} was evaluated with --independent, so that each of its budgets has thoughts of its own, of "
+                "which mixed would take the longest; name an evaluation without it"
+            )
         usable = table[table["method"].isin(["unconstrained", "separate"])]
         if usable.empty:
             raise StoreError(f"{folder} has neither separate nor unconstrained samples, whose thinking mixed could use")

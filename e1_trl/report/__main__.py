@@ -78,7 +78,7 @@ def report(arguments: argparse.Namespace, command: str) -> None:
         files += log.write(output, f"{arguments.name}-training" if arguments.name else "training")
     if arguments.document is not None:
         replace_section(arguments.document, arguments.section, accuracies(shown).markdown)
-    document.show(made.rows)
+    document.show(made)
     print(f"wrote {', '.join(file.name for file in files)} to {output}")
 
 

@@ -22,7 +22,8 @@ class Difference:
     """Accuracy of a row minus that of another, paired over the same problems and samples, with its interval.
 
     Budgets and `mean_tokens` are the row's; `minus_mean_tokens` are those of the other. `unlike` names the conditions
-    under which the two were asked and sampled otherwise (fields of `Conditions`).
+    under which the two were asked and sampled otherwise (fields of `Conditions`), and `commit` and `graded_by` where
+    another version of this project sampled them, or another grader graded them.
     """
 
     model: str
@@ -64,8 +65,16 @@ class Difference:
             difference=estimate.mean,
             ci_low=estimate.low,
             ci_high=estimate.high,
-            unlike=one.conditions.unlike(minus.conditions),
+            unlike=one.unlike(minus),
         )
+
+
+def _pairs(measured: Sequence[Measured], model: str, minus_model: str) -> list[tuple[Measured, Measured]]:
+    """One model and another, by the same method at the same budget; mixed models and separate budgeting."""
+    others = {(other.row.method, other.row.budget): other for other in measured if other.row.model == minus_model}
+    own = [each for each in measured if each.row.model == model]
+    cells = [(REFERENCE if one.row.method == MIXED else one.row.method, one.row.budget) for one in own]
+    return [(one, others[cell]) for one, cell in zip(own, cells, strict=True) if cell in others]
 
 
 def between(measured: Sequence[Measured], model: str, minus_model: str) -> list[Difference]:
@@ -73,13 +82,8 @@ def between(measured: Sequence[Measured], model: str, minus_model: str) -> list[
 
     Only what answers the same problems as often is compared, here and below.
     """
-    others = {(other.row.method, other.row.budget): other for other in measured if other.row.model == minus_model}
-    found = []
-    for one in (each for each in measured if each.row.model == model):
-        other = others.get((REFERENCE if one.row.method == MIXED else one.row.method, one.row.budget))
-        if other is not None and other.asked == one.asked:
-            found.append(Difference.of(one, other))
-    return found
+    pairs = _pairs(measured, model, minus_model)
+    return [Difference.of(one, other) for one, other in pairs if one.asked == other.asked]
 
 
 def _over_reference(measured: Sequence[Measured], one: Measured) -> list[Difference]:
@@ -99,3 +103,16 @@ def differences(measured: Sequence[Measured]) -> list[Difference]:
         *(found for one in methods if one.row.method != REFERENCE for found in _over_reference(measured, one)),
         *(found for minus, model in combinations(models, 2) for found in between(measured, model, minus)),
     ]
+
+
+def not_compared(measured: Sequence[Measured]) -> list[str]:
+    """Say of which models there are no differences at a budget that both have, and why."""
+    models = list(dict.fromkeys(each.row.model for each in measured))
+    found: dict[str, list[str]] = {}
+    for minus, model in combinations(models, 2):
+        for one, other in _pairs(measured, model, minus):
+            if one.asked != other.asked:
+                sizes = [f"{row.problems:,} problems, {row.samples} each" for row in (one.row, other.row)]
+                why = f"{sizes[0]}, against {sizes[1]}" if sizes[0] != sizes[1] else "not the same problems or samples"
+                found.setdefault(f"{model} and {minus} ({why})", []).append(f"{one.row.method} {one.row.budget}")
+    return [f"{names}: {', '.join(cells)}" for names, cells in found.items()]

@@ -21,10 +21,11 @@ from e1_trl.errors import UserError
 from e1_trl.provenance import Provenance
 from e1_trl.report import conditions, pictures, tables
 from e1_trl.report.conditions import Shared
-from e1_trl.report.differences import Alike, Difference, differences
-from e1_trl.report.rows import REFERENCE, Line, Row, lines, summarize
+from e1_trl.report.differences import Alike, Difference, differences, not_compared
+from e1_trl.report.rows import MADE_BY, REFERENCE, Line, Row, lines, summarize
 from e1_trl.report.stopping import Stopping, stopping
 from e1_trl.report.tables import Table
+from e1_trl.rollout import warn_of_eos
 
 WIDTH = 140  # of the table where it goes into a file
 PICTURES = {
@@ -35,10 +36,15 @@ PICTURES = {
 INTRODUCTION = (
     "Accuracy is the mean over all of them (avg@k); intervals are 95% and over problems. Budgets are "
     'thinking+solution, tokens are means of what was sampled (with the "Wait" that s1 puts in); those forced after the '
-    "thinking are counted apart. Forced and cut off are shares of the answers.\n"
+    "thinking are counted apart. Shares of all answers: forced, where the thinking budget ran out and the close was "
+    "forced; eos, where the model stopped before it answered; truncated, where a budget ran out before the end.\n"
 )
 LEFT_OUT = (
-    "**Problems were left out**, because their prompts are longer than max_prompt_length: no accuracy counts them.\n"
+    "**Problems were left out**, because their prompts are longer than max_prompt_length: no accuracy counts them."
+)
+NOT_COMPARED = (
+    "**Not compared**, since only as many answers to the same problems are paired (with as many --samples and "
+    "--max_problems, the same commands add what is missing)"
 )
 NO_MAJORITY = "There is no majority of programs: two that are right need not be the same."
 AT_THE_SAME_BUDGET = (
@@ -58,6 +64,7 @@ class Report:
     conditions: list[Shared]
     rows: list[Row]
     differences: list[Difference]
+    not_compared: list[str]
     lines: list[Line]
     stopping: list[Stopping]
 
@@ -70,6 +77,7 @@ class Report:
             conditions=conditions.shared(answers),
             rows=[each.row for each in measured],
             differences=differences(measured),
+            not_compared=not_compared(measured),
             lines=lines(measured),
             stopping=stopping(answers, votes=kind_of(str(answers["grader"].iloc[0])).votes),
         )
@@ -105,9 +113,10 @@ def curves(report: Report) -> dict[str, Figure]:
     return figures
 
 
-def show(rows: Sequence[Row]) -> None:
-    """Print the table of rows, at full width where it goes into a file."""
-    text = f"**{rows[0].benchmark}**: {size(rows)}\n\n{tables.accuracies(rows).markdown}"
+def show(report: Report) -> None:
+    """Print the table of rows, at full width where it goes into a file, and what is to be minded."""
+    rows = report.rows
+    text = f"**{rows[0].benchmark}**: {size(rows)}\n\n{tables.accuracies(rows).markdown}\n" + "\n\n".join(notes(report))
     Console(width=None if sys.stdout.isatty() else WIDTH).print(Markdown(text))
 
 
@@ -138,7 +147,7 @@ def as_markdown(report: Report, images: dict[str, str]) -> str:
     parts = [
         f"# {title(rows)}\n",
         f"{size(rows)}. {INTRODUCTION}",
-        *([LEFT_OUT] if any(row.left_out for row in rows) else []),
+        *(f"{note}\n" for note in notes(report)),
         f"{made(report)}\n",
         conditions.as_markdown(report.conditions),
         first.markdown,
@@ -177,7 +186,24 @@ def title(rows: Sequence[Row]) -> str:
     return f"{', '.join(pictures.models_of(rows))} on {rows[0].benchmark}"
 
 
+def notes(report: Report) -> list[str]:
+    """What a reader should know before the numbers, if anything, each as a line of Markdown."""
+    found = [LEFT_OUT] if any(row.left_out for row in report.rows) else []
+    worst = max(report.rows, key=lambda row: row.eos_ratio)
+    if warning := warn_of_eos(worst.eos_ratio, f"{worst.model}, {worst.method} {worst.budget}"):
+        found.append(f"**Many thoughts end without an answer**; {warning}.")
+    if report.not_compared:
+        found.append(f"{NOT_COMPARED}: {'; '.join(report.not_compared)}.")
+    return found
+
+
 def made(report: Report) -> str:
-    """By what it was made, sampled and graded."""
-    commits, graders = (dict.fromkeys(getattr(row, name) for row in report.rows) for name in ("commit", "graded_by"))
-    return f"Made at {report.provenance}. Sampled at {' and '.join(commits)}; graded by {' and '.join(graders)}."
+    """By what it was made, sampled and graded; where that differs, which models were."""
+    said = []
+    for name in MADE_BY:
+        models: dict[str, dict[str, None]] = {}
+        for row in report.rows:
+            models.setdefault(getattr(row, name), {})[row.model] = None
+        several = len(models) > 1
+        said.append(" and ".join(f"{value} ({', '.join(own)})" if several else value for value, own in models.items()))
+    return f"Made at {report.provenance}. Sampled at {said[0]}; graded by {said[1]}."

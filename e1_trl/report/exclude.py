@@ -3,7 +3,8 @@
     e1 exclude runs/DeepScaleR/rates --budget 1024+1024 --output runs/DeepScaleR/exclude.jsonl
 
 In GRPO an advantage is a reward less the mean of its group: where none or all of a group are right there is none, and
-the group costs as much as any other. Each line of the file is JSON: `id`, `problem`, `rate`.
+the group costs as much as any other. A rate of a few answers is a guess: what was never solved in eight may be solved
+once in ten. Each line of the file is JSON: `id`, `problem`, `rate`.
 """
 
 import argparse
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 COLUMNS = ["model", "conditions", "method", "thinking_budget", "solution_budget"]
 COLUMNS += ["problem", "problem_id", "prompt", "outcome"]
+ANSWERS = 8  # graded, to a problem, before it may be left out
+SELDOM = 0.1  # how often a problem is solved of which the chance of being left out is told
 KEY = "[0-9a-f]{16}"  # of `problems.selection.identity`
 # What a training should share with the evaluation.
 SAMPLED = ["instruction", "chat_template_kwargs", "temperature", "top_p", "top_k", "min_p", "logit_bias", "marker"]
@@ -36,13 +39,23 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--budget", required=True, help="the training budget, as 1024+1024")
     parser.add_argument("--output", type=Path, required=True, help="file to write")
-    return parser.parse_args(argv)
+    parser.add_argument(
+        "--min_answers",
+        type=int,
+        default=ANSWERS,
+        help=f"graded answers a problem needs to be left out; default: {ANSWERS}",
+    )
+    arguments = parser.parse_args(argv)
+    if arguments.min_answers < 2:
+        parser.error(f"--min_answers is {arguments.min_answers}; it must be 2 or more, since one answer tells no rate")
+    return arguments
 
 
 def rates(answers: "pd.DataFrame", budget: Budget) -> "pd.DataFrame":
-    """How often each problem was solved with separate budgets: its `prompt` and its `rate`, from 0 to 1, by its key.
+    """How often each problem was solved with separate budgets: its `prompt`, its `rate`, from 0 to 1, by its key.
 
-    A rate is the share of right answers among those that were graded; a problem without any has none.
+    A rate is the share of right answers among those that were graded, whose number is in `answers`; a problem without
+    any has none.
 
     Raises:
         UserError: one line about why the answers, with `COLUMNS`, tell no rates.
@@ -51,6 +64,11 @@ def rates(answers: "pd.DataFrame", budget: Budget) -> "pd.DataFrame":
     from e1_trl.report import samples
     from e1_trl.report.rows import REFERENCE
 
+    if len(models := answers["model"].unique()) > 1:
+        raise UserError(
+            f"the answers are of several models ({', '.join(models)}), whose rates are not one model's; name the "
+            "evaluations of one, under one --name"
+        )
     separate = answers[answers["method"] == REFERENCE]
     by_budget = separate.groupby(["thinking_budget", "solution_budget"], sort=False, dropna=False)
     own = {str(samples.budget_of(found.iloc[0])): found for _, found in by_budget}
@@ -65,14 +83,19 @@ def rates(answers: "pd.DataFrame", budget: Budget) -> "pd.DataFrame":
             "the answers do not say which problems they are to; the `e1 eval` of a dataset_name that sampled them, run "
             "again, makes a table that does, and samples nothing"
         )
-    if not graded.duplicated(["problem_id", "problem"]).any():
-        raise UserError("no problem has two graded answers, and one tells no rate; evaluate with --samples 8")
-    solved = graded.assign(rate=graded["outcome"] == Outcome.CORRECT).groupby("problem_id", sort=False)
-    return solved.agg({"prompt": "first", "rate": "mean"})
+    correct = graded["outcome"] == Outcome.CORRECT
+    solved = graded.assign(rate=correct, answers=1).groupby("problem_id", sort=False)
+    return solved.agg({"prompt": "first", "rate": "mean", "answers": "sum"})
 
 
-def exclude(folders: list[Path], budget: Budget, output: Path) -> None:
+def exclude(folders: list[Path], budget: Budget, output: Path, least: int) -> None:
     """Read the evaluations, say how they were sampled, and write the file.
+
+    Args:
+        folders: of the evaluations.
+        budget: whose answers count.
+        output: the file.
+        least: graded answers that a problem needs to be left out.
 
     Raises:
         UserError: one line about what is wrong.
@@ -84,9 +107,17 @@ def exclude(folders: list[Path], budget: Budget, output: Path) -> None:
 
     answers = pd.concat([samples.read(folder, COLUMNS) for folder in folders], ignore_index=True)
     solved = rates(answers, budget)
-    idle = solved[solved["rate"].isin([0, 1])]
+    enough = solved[solved["answers"] >= least]
+    if enough.empty:
+        raise UserError(
+            f"no problem has {least} graded answers, the most have {solved['answers'].max()}; evaluate with --samples "
+            f"{least}, or lower --min_answers"
+        )
+    idle = enough[enough["rate"].isin([0, 1])]
     never = int((idle["rate"] == 0).sum())
     counts = f"of {len(solved):,} problems {never:,} were never solved and {len(idle) - never:,} always"
+    if few := len(solved) - len(enough):
+        counts += f"; {few:,} with fewer than {least} graded answers stay"
     if len(idle) == len(solved):
         raise UserError(f"{counts}, so none is left to train on; evaluate with more --samples, or on other problems")
     lines = [
@@ -97,11 +128,15 @@ def exclude(folders: list[Path], budget: Budget, output: Path) -> None:
     for each in shared(answers):
         print(f"{', '.join(each.models)}: {each.conditions.said(SAMPLED)}")
     print(f"{counts}; wrote {output}")
+    print(
+        f"with {least} answers (--min_answers), a problem that is solved {SELDOM:.0%} of the time is never solved with "
+        f"a probability of {(1 - SELDOM) ** least:.0%}"
+    )
 
 
 def main(argv: list[str] | None = None) -> None:
     arguments = parse(argv)
-    exclude(arguments.folders, Budget.parse(arguments.budget), arguments.output)
+    exclude(arguments.folders, Budget.parse(arguments.budget), arguments.output, arguments.min_answers)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const at = (id) => document.getElementById(id);
-const SYMBOLS = { correct: "✓", wrong: "✗", censored: "✂", unevaluated: "=", unparseable: "?", unboxed: "∅",
+const SYMBOLS = { correct: "✓", wrong: "✗", unanswered: "✂", unevaluated: "=", unparseable: "?", unboxed: "∅",
   no_program: "∅", timed_out: "T", crashed: "C", out_of_memory: "M", too_much_output: "O", not_callable: "N", ungraded: "U" };
 const symbol = (became) => SYMBOLS[became] ?? "!";
 const shade = (became) => (became === "correct" ? "right" : became === "wrong" ? "wrong" : "other");
@@ -95,7 +95,7 @@ const models = () => data.models.map((_, index) => index).filter((i) => !place.m
 const answerTo = (item, model, cell) => item.models[model].answers[cell];
 const isRight = (item, model, cell) => answerTo(item, model, cell)?.became === "correct";
 const forced = (item, model, cell) => answerTo(item, model, cell).end === "forced";
-const escapes = (answer) => answer.end === "forced" && (answer.cut || answer.closes_again);
+const escapes = (answer) => answer.end === "forced" && (answer.truncated || answer.closes_again);
 
 const comparable = (one, other) => data.cells[one].solution === data.cells[other].solution || !data.cells[other].solution;
 
@@ -107,7 +107,7 @@ const FILTERS = {
   never: ["wrong at every budget", (item, m, cells) => cells.length && !cells.some((c) => isRight(item, m, c))],
   lost: ["right at a budget, wrong at a larger one", (item, m, cells) => cells.some((c, i) => isRight(item, m, c) &&
     cells.slice(i + 1).some((later) => comparable(c, later) && !isRight(item, m, later)))],
-  escapes: ["a forced solution goes on thinking", (item, m, cells) => cells.some((c) => escapes(answerTo(item, m, c)))],
+  escapes: ["a forced solution is truncated, or closes again", (item, m, cells) => cells.some((c) => escapes(answerTo(item, m, c)))],
   differ: ["models differ", (item, m, cells) => cells.some((c) => data.models.some((_, other) =>
     answerTo(item, other, c) && isRight(item, other, c) !== isRight(item, m, c)))],
 };
@@ -232,8 +232,8 @@ function drawAnswer(model, own) {
   }
   const found = answer.became;
   make("span", heading, `${symbol(found)} ${words(found)}`, `badge ${shade(found)}`);
-  const end = { closed: "closed by itself", forced: "closed by force", eos: "ended without an answer", cut: "cut" }[answer.end];
-  const facts = [`${answer.thinking} tokens of thinking, ${end}`, `${answer.spent} of solution${answer.cut ? ", cut off" : ""}`];
+  const end = { closed: "closed by itself", forced: "closed by force", eos: "ended without an answer (eos)", total: "ended by the total budget" }[answer.end];
+  const facts = [`${answer.thinking} tokens of thinking, ${end}`, `${answer.spent} of solution${answer.truncated ? ", truncated" : ""}`];
   if (answer.read !== null) facts.push(`read: ${answer.read}`);
   make("p", panel, facts.join(" · "), "facts");
   const thought = make("pre", panel, undefined, "thought");

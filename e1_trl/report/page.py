@@ -74,12 +74,12 @@ def make(
     script = (TEMPLATES / "page.js").read_text()
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     said = [line for line in conditions.as_markdown(report.conditions).splitlines() if line]
-    left_out = [document.LEFT_OUT] if any(row.left_out for row in report.rows) else []
     return environment.get_template("page.jinja").render(
         title=document.title(report.rows),
         size=document.size(report.rows),
         provenance=document.made(report),
-        said=[BOLD.sub(r"\1", line).removeprefix("- ") for line in (document.INTRODUCTION, *left_out, *said)],
+        notes=[BOLD.sub(r"\1", note) for note in document.notes(report)],
+        said=[BOLD.sub(r"\1", line).removeprefix("- ") for line in (document.INTRODUCTION, *said)],
         command=command,
         selection=_selection(len(data["items"]), shown, models),
         curves={document.PICTURES[name]: pictures.as_svg(each) for name, each in document.curves(report).items()},
@@ -171,7 +171,7 @@ def _answers(answers: pd.DataFrame, cells: Sequence[Cell], questions: Sequence[s
             "question": questions.index(row.prompt),
             "solution": solutions.index(row.solution),
             "end": row.thinking_end,
-            "cut": bool(row.truncated),
+            "truncated": bool(row.truncated),
             "closes_again": bool(row.closes_again),
             "thinking": int(row.thinking_tokens),
             "spent": int(row.solution_tokens),
@@ -217,11 +217,11 @@ def _selection(used: int, answers: pd.DataFrame, models: Sequence[str]) -> str:
     """Which answers are on the page."""
     every = len(answers[PLACE].drop_duplicates())
     what = "thoughts" if (answers["sample"] > 0).any() else "problems"
-    text = f"All {every} {what}."
+    text = f"All {every:,} {what}."
     if used < every:
         text = (
-            f"{used} of {every} {what}, in equal parts of what became of each model's answers as far as there are so "
-            "many: what is rare is more frequent here than in all."
+            f"{used:,} of {every:,} {what}. Each combination of outcomes is shown equally often, as far as there are "
+            "enough of it, so rare outcomes are more frequent here than in the whole evaluation."
         )
     if len(models) > MODELS:
         text += f" Answers of {' and '.join(models[:MODELS])}; of {', '.join(models[MODELS:])} the numbers alone."

@@ -21,7 +21,8 @@ from e1_trl.rollout import ThinkingEnd
 REFERENCE = "separate"  # the method that others are compared with
 MIXED = "mixed"  # separate budgeting whose thinking is another model's
 BOXES_ONLY = "boxes only"  # after the name of a method: its answers that were read without a box are none
-CENSORED = "censored"  # cut off or ended before there was an answer
+MADE_BY = ("commit", "graded_by")  # of a row: what sampled it and what graded it
+UNANSWERED = "unanswered"  # no answer stands there, since thinking ended in EOS or a budget ran out
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,9 @@ class Row:
     problems were asked for and are too long for `max_prompt_length`; `response_limit` is the longest completion where
     the budget is unlimited, `None` where that is what the context leaves. Ratios and shares are of all answers:
 
-    - `closed_ratio`, `forced_ratio`, `eos_ratio` and `cut_ratio`, how the thinking ended, add up to 1;
-    - `accuracy`, `wrong`, `unevaluated`, `unparseable`, `censored` (cut off or ended before there was an answer) and,
-      of programs, `faults` add up to 1;
+    - `closed_ratio`, `forced_ratio`, `eos_ratio` and `total_ratio`, how the thinking ended, add up to 1;
+    - `truncated_ratio`: a budget ran out before the end, in the solution or, with a total one, in the thinking;
+    - `accuracy`, `wrong`, `unevaluated`, `unparseable`, `unanswered` and, of programs, `faults` add up to 1;
     - `unboxed`: the answer was read without a box, which s1 allows after its forced text (`BOXES_ONLY` does not).
 
     Programs have no `maj_at_k`, since no two need be the same text, and `faults` is the share of every outcome but
@@ -66,14 +67,14 @@ class Row:
     left_out: int
     closed_ratio: float
     eos_ratio: float
-    cut_ratio: float
+    total_ratio: float
     truncated_ratio: float
     accuracy_forced: float | None
     accuracy_closed: float | None
     wrong: float
     unevaluated: float
     unparseable: float
-    censored: float
+    unanswered: float
     unboxed: float
     seed: int
     commit: str
@@ -110,6 +111,11 @@ class Measured:
     asked: list[tuple[Any, ...]]
     conditions: Conditions
 
+    def unlike(self, other: "Measured") -> tuple[str, ...]:
+        """The names of what the two were asked, sampled or graded otherwise by."""
+        own = [name for name in MADE_BY if getattr(self.row, name) != getattr(other.row, name)]
+        return (*self.conditions.unlike(other.conditions), *own)
+
 
 def summarize(table: pd.DataFrame) -> list[Measured]:
     """The rows of a table of graded answers, in the order in which they were asked for; strictly read ones beside."""
@@ -133,10 +139,10 @@ def _boxes_only(answers: pd.DataFrame) -> pd.DataFrame:
 
 
 def became(answers: pd.DataFrame) -> "pd.Series[Any]":
-    """What became of each answer: its outcome, or `CENSORED`."""
-    unanswered = answers["outcome"].isin([Outcome.UNBOXED, Outcome.NO_PROGRAM])
-    cut = answers["truncated"] | answers["thinking_end"].isin([ThinkingEnd.EOS, ThinkingEnd.CUT])
-    return answers["outcome"].mask(unanswered & cut, CENSORED)
+    """What became of each answer: its outcome, or `UNANSWERED`."""
+    none = answers["outcome"].isin([Outcome.UNBOXED, Outcome.NO_PROGRAM])
+    early = answers["truncated"] | answers["thinking_end"].isin([ThinkingEnd.EOS, ThinkingEnd.TOTAL])
+    return answers["outcome"].mask(none & early, UNANSWERED)
 
 
 def _measure(answers: pd.DataFrame) -> Measured:
@@ -144,7 +150,7 @@ def _measure(answers: pd.DataFrame) -> Measured:
     first, outcome, end = answers.iloc[0], became(answers), answers["thinking_end"]
     kind, conditions, budget = kind_of(first["grader"]), Conditions.from_text(first["conditions"]), budget_of(first)
     right, closed, forced = outcome == Outcome.CORRECT, end == ThinkingEnd.CLOSED, end == ThinkingEnd.FORCED
-    other = ~outcome.isin([Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED, CENSORED])
+    other = ~outcome.isin([Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED, UNANSWERED])
     tokens = answers["thinking_tokens"] + answers["solution_tokens"]
     problems = answers["problem"].nunique()
     samples = len(answers) // problems
@@ -175,14 +181,14 @@ def _measure(answers: pd.DataFrame) -> Measured:
         left_out=int(first["asked_problems"]) - problems,
         closed_ratio=_mean(closed),
         eos_ratio=_mean(end == ThinkingEnd.EOS),
-        cut_ratio=_mean(end == ThinkingEnd.CUT),
+        total_ratio=_mean(end == ThinkingEnd.TOTAL),
         truncated_ratio=_mean(answers["truncated"]),
         accuracy_forced=_mean(right[forced]) if forced.any() else None,
         accuracy_closed=_mean(right[closed]) if closed.any() else None,
         wrong=_mean(outcome == Outcome.WRONG),
         unevaluated=_mean(outcome == Outcome.UNEVALUATED),
         unparseable=0.0 if kind.faults else _mean(other),
-        censored=_mean(outcome == CENSORED),
+        unanswered=_mean(outcome == UNANSWERED),
         unboxed=_mean(answers["unboxed"]),
         seed=int(first["seed"]),
         commit=first["commit"],
@@ -211,7 +217,7 @@ def lines(measured: Sequence[Measured]) -> list[Line]:
         budgets, line = zip(*sorted(by_method[name], key=lambda pair: pair[0]), strict=True)
         if len(set(budgets)) < 3 or any(each.asked != line[0].asked for each in line):
             continue
-        area = statistics.area(np.stack([each.scores.correct for each in line]), budgets)
+        area = statistics.accuracy(statistics.area(np.stack([each.scores.correct for each in line]), budgets))
         fit = statistics.log_fit([each.scores for each in line])
         found.append(Line(*name, area.mean, area.low, area.high, fit))
     return found

@@ -66,6 +66,7 @@ GRADED = [
     pa.field("unboxed", pa.bool_(), nullable=False),  # it was read from free_text
     pa.field("graded_by", pa.string(), nullable=False),  # the grader's version
 ]
+BEFORE = {"thinking_end": {"cut": "total"}}  # what earlier versions called otherwise
 SCHEMA = pa.schema([*ASKED, *TEXTS, *SPENT, *GRADED])
 FIGURES = [field.name for field in (*ASKED, *SPENT, *GRADED)]  # all that statistics are made of
 ROW = ["model", "benchmark", "method", "thinking_budget", "solution_budget"]  # what a row of a report has its own of
@@ -100,7 +101,7 @@ def read(
 
 
 def _as_pandas(table: pa.Table) -> pd.DataFrame:
-    return table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+    return table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get).replace(BEFORE)
 
 
 def write(parts: pd.DataFrame | Iterable[pd.DataFrame], folder: Path) -> None:

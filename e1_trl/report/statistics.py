@@ -10,6 +10,7 @@ accuracy and of a difference are closed forms that look at the problems and at t
 chance can do. Over all cases that tests/report/test_statistics.py tries, from 10 problems, 1 to 16 samples and 2 to 98%
 right, they cover 95% or more on average; in each of them an accuracy's covers at least 90%, and a difference's 91%,
 whether models differ in whole problems or in samples of all. With many problems they are as wide as the bootstrap's.
+The interval of a fit is a difference's, of each problem's share in the slope: no resample can be without a slope.
 """
 
 from collections import Counter
@@ -26,7 +27,6 @@ from scipy.stats import t
 Values = NDArray[np.float64]
 
 Z = NormalDist().inv_cdf(0.975)
-RESAMPLES = 1000  # of problems, for the interval of a fit
 SAME_TOKENS = 0.01  # means of tokens that differ by a smaller share are one point, between which no line is drawn
 
 
@@ -95,13 +95,14 @@ def maj_at_k(correct: Values, values: Sequence[Sequence[str | None]]) -> float:
     return float(np.mean(shares))
 
 
-def area(line: NDArray[np.float64], budgets: Sequence[int]) -> Estimate:
-    """Mean accuracy over the logarithm of the budget, between the smallest and the largest: the area under the line.
+def area(line: NDArray[np.float64], budgets: Sequence[int]) -> Values:
+    """Area under the line of each answer: its mean over the logarithm of the budget, from the smallest to the largest.
 
-    `line` is budgets × problems × samples; `budgets` are its total budgets in tokens, increasing.
+    `line` is budgets × problems × samples, of accuracies or of differences between them, whose mean with its interval
+    is then that of an `accuracy` or a `difference`; `budgets` are its total budgets in tokens, increasing.
     """
     x = np.log2(np.asarray(budgets, dtype=float))
-    return accuracy(np.trapezoid(line, x, axis=0) / (x[-1] - x[0]))
+    return np.asarray(np.trapezoid(line, x, axis=0) / (x[-1] - x[0]))
 
 
 @dataclass(frozen=True)
@@ -160,21 +161,22 @@ class Fit:
 def log_fit(line: Sequence[Scores]) -> Fit | None:
     """Least squares of accuracy on log2 of the mean tokens, one point per budget, which answer the same problems.
 
-    The interval is the bootstrap's over problems, since the points share problems and samples. `None` if fewer than
-    three points lie apart from each other, all are as accurate, or the most tokens are not twice the fewest.
+    The interval is that of a `difference`, between problems that are as steep as one can be, up or down. Each answer
+    counts with its share in the slope, linearized in the means of accuracy and of tokens. `None` if fewer than three
+    points lie apart from each other, all are as accurate, or the most tokens are not twice the fewest.
     """
-    tokens = np.stack([point.tokens.mean(axis=1) for point in line], axis=1)
-    right = np.stack([point.correct.mean(axis=1) for point in line], axis=1)
-    x, y = np.log2(tokens.mean(axis=0)), right.mean(axis=0)
-    if len(apart(2**x)) < 3 or np.ptp(x) < 1 or not np.ptp(y):
+    tokens = np.stack([point.tokens for point in line])
+    right = np.stack([point.correct for point in line])
+    means, y = tokens.mean(axis=(1, 2)), right.mean(axis=(1, 2))
+    x = np.log2(means)
+    if len(apart(means.tolist())) < 3 or np.ptp(x) < 1 or not np.ptp(y):
         return None
-    problems = len(tokens)
-    weights = np.random.default_rng(0).multinomial(problems, np.full(problems, 1 / problems), RESAMPLES) / problems
-    low, high = np.quantile(_slope(np.log2(weights @ tokens), weights @ right), [0.025, 0.975])
-    return Fit(float(_slope(x, y)), float(low), float(high), float(np.corrcoef(x, y)[0, 1] ** 2))
-
-
-def _slope(x: Values, y: Values) -> Values:
-    """Of the least-squares line through the points along the last axis."""
-    x = x - x.mean(axis=-1, keepdims=True)
-    return np.asarray((x * y).sum(axis=-1) / (x**2).sum(axis=-1))
+    across, up = x - x.mean(), y - y.mean()
+    spread = (across**2).sum()
+    slope = (across * up).sum() / spread
+    steepest = np.abs(across).sum() / 2 / spread  # wrong at all points on one side of the middle, right on the other
+    doublings = (tokens / means[:, None, None] - 1) / np.log(2)
+    shares = np.tensordot(across, right - y[:, None, None], 1) + np.tensordot(up - 2 * slope * across, doublings, 1)
+    found = difference((slope + shares / spread) / steepest)
+    r_squared = np.corrcoef(x, y)[0, 1] ** 2
+    return Fit(float(slope), found.low * steepest, found.high * steepest, float(r_squared))

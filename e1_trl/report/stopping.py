@@ -21,12 +21,22 @@ PLACE = ["problem", "sample"]
 
 
 @dataclass(frozen=True)
+class OverLargest:
+    """Accuracy of a rule minus that of the largest budget for all, paired, with its interval."""
+
+    difference: float
+    ci_low: float
+    ci_high: float
+
+
+@dataclass(frozen=True)
 class Rule:
     """A rule that stops each thought at one of the budgets, with the tokens that it takes in the mean.
 
     An oracle stops where a thought is right for the first time, and at the largest budget where it never is. Agreement
     of k stops where the policy closes the thinking, or an answer equals the k before it (Fu et al. 2025, the paper's
-    reference 8); every solution that it has looked at is paid for.
+    reference 8); every solution that it has looked at is paid for. The oracle takes the best of several independent
+    solutions, so that it gains with more budgets by chance alone. `over_largest` is `None` for the largest budget.
     """
 
     name: str
@@ -35,6 +45,7 @@ class Rule:
     ci_high: float
     mean_tokens: float
     mean_thinking_tokens: float
+    over_largest: OverLargest | None
 
 
 @dataclass(frozen=True)
@@ -50,7 +61,8 @@ class Stopping:
         tokens_beyond: of those that are first right at each budget, the thinking tokens that they take beyond what they
             had then at the largest one, in the mean. `None` where there are none.
         escape_ratio: of the forced answers at each budget, the share whose solution goes on thinking: it closes the
-            thinking again, or runs out of its own budget. `None` where nothing is forced.
+            thinking again, or runs out of its own budget; less the share of those that do so after a natural close,
+            at the largest budget (0 if nothing is closed there). `None` where nothing is forced.
         rules: what they reach; the first is the largest budget for all.
     """
 
@@ -71,6 +83,7 @@ class _Thoughts:
     problems: int
     right: NDArray[np.bool_]
     forced: NDArray[np.bool_]
+    closed: NDArray[np.bool_]
     escaped: NDArray[np.bool_]
     thinking: NDArray[np.int64]
     solution: NDArray[np.int64]
@@ -79,9 +92,20 @@ class _Thoughts:
     def rule(self, name: str, at: NDArray[np.int64], paid: NDArray[np.int64]) -> Rule:
         """What is reached where each thought is stopped at a budget, with the solutions that are `paid` for there."""
         here = (np.arange(len(at)), at)
-        accuracy = statistics.accuracy(self.right[here].astype(float).reshape(self.problems, -1))
+        right = self.right.astype(float)
+        accuracy = statistics.accuracy(right[here].reshape(self.problems, -1))
+        over = None
+        if (at < right.shape[1] - 1).any():
+            found = statistics.difference((right[here] - right[:, -1]).reshape(self.problems, -1))
+            over = OverLargest(found.mean, found.low, found.high)
         thinking, solution = float(self.thinking[here].mean()), float(paid[here].mean())
-        return Rule(name, accuracy.mean, accuracy.low, accuracy.high, thinking + solution, thinking)
+        return Rule(name, accuracy.mean, accuracy.low, accuracy.high, thinking + solution, thinking, over)
+
+    def escape(self, at: int) -> float | None:
+        """How many more forced solutions at a budget go on thinking than solutions after a natural close."""
+        forced = self.escaped[self.forced[:, at], at]
+        closed = self.escaped[self.closed[:, -1], -1]
+        return float(forced.mean() - (closed.mean() if len(closed) else 0.0)) if len(forced) else None
 
     def agreement(self, k: int) -> Rule:
         """Stop where the policy does, or where an answer equals the k before it; at the last budget at the latest."""
@@ -113,6 +137,7 @@ def _stopping(answers: pd.DataFrame, votes: bool) -> Stopping | None:
     columns = {
         "right": right,
         "forced": answers["thinking_end"] == ThinkingEnd.FORCED,
+        "closed": answers["thinking_end"] == ThinkingEnd.CLOSED,
         "escaped": answers["truncated"] | answers["closes_again"],
         "thinking": answers["thinking_tokens"],
         "solution": answers["solution_tokens"],
@@ -139,7 +164,7 @@ def _stopping(answers: pd.DataFrame, votes: bool) -> Stopping | None:
         first_right=[float((first == at).mean()) for at in range(len(budgets))],
         wrong_again=[0.0, *map(float, lost.mean(axis=0))],
         tokens_beyond=[_mean(beyond[first == at, at]) for at in range(len(budgets))],
-        escape_ratio=[_mean(of.escaped[of.forced[:, at], at]) for at in range(len(budgets))],
+        escape_ratio=[of.escape(at) for at in range(len(budgets))],
         rules=[
             of.rule("largest budget", np.full(len(first), last), of.solution),
             of.rule("oracle", np.minimum(first, last), of.solution),

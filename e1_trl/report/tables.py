@@ -9,15 +9,18 @@ from e1_trl.report.markdown import table
 from e1_trl.report.rows import Line, Row
 from e1_trl.report.stopping import Stopping
 
+UNANSWERED = (
+    "Unanswered: no answer stands there, for the thinking ended without one (eos), or a budget ran out before it. "
+)
 OF_MATHEMATICS = (
-    "Unevaluated: arithmetic where a number is asked for. Unparseable: no answer that can be read. Censored: cut off "
-    "or ended before an answer. Unboxed: read without a box, after the text that s1 forces; rows of boxes only do not "
-    "count these as right."
+    "Unevaluated: arithmetic where a number is asked for. Unparseable: no answer that can be read. "
+    + UNANSWERED
+    + "Unboxed: read without a box, after the text that s1 forces; rows of boxes only do not count these as right."
 )
 OF_PROGRAMS = (
-    "A program is right that passes all tests; of others, the first test that fails decides. Censored: cut off or "
-    "ended before there was a program. No program: none stood there all the same. Ungraded: the grader failed, which "
-    "counts as not right."
+    "A program is right that passes all tests; of others, the first test that fails decides. "
+    + UNANSWERED
+    + "No program: none stands there all the same. Ungraded: the grader failed, which counts as not right."
 )
 OVER_ALL_BUDGETS = (
     "Area: the mean accuracy over the logarithm of the budget. Per doubling: points of accuracy gained with each "
@@ -27,12 +30,15 @@ OVER_ALL_BUDGETS = (
 STOPPING = (
     "Of the thoughts that were answered at all of these separate budgets: how many are right at a budget and at no "
     "smaller one (first right), and what those go on to think at the largest one (tokens beyond); how many are wrong "
-    "after they were right at the budget before (wrong again; part of that is chance); how many forced solutions go on "
-    "thinking (escape: they close it again, or run out of their own budget)."
+    "after they were right at the budget before (wrong again; part of that is chance); how many forced solutions are "
+    "truncated or close the thinking again, less the share of the solutions after a natural close that do (escape). "
+    "The solution at each budget is another sample: first right, and the oracle below, are the best of several, and "
+    "grow with the number of budgets as pass@k does with samples, though nothing were thought in between."
 )
 RULES = (
     "What a rule reaches that stops each thought by itself: an oracle where it is first right; agreement of k where "
-    "the model closes the thinking, or an answer equals the k before it. All solutions that a rule looks at count."
+    "the model closes the thinking, or an answer equals the k before it. All solutions that a rule looks at count. "
+    "Differences are to the largest budget, paired, in points."
 )
 
 
@@ -91,7 +97,8 @@ def accuracies(rows: Sequence[Row]) -> Table:
         ("solution", lambda row: _tokens(row.mean_solution_tokens)),
         ("forced tokens", lambda row: _tokens(row.mean_forced_tokens)),
         ("forced", lambda row: f"{row.forced_ratio:.0%}"),
-        ("cut off", lambda row: f"{row.truncated_ratio:.0%}"),
+        ("eos", lambda row: f"{row.eos_ratio:.0%}"),
+        ("truncated", lambda row: f"{row.truncated_ratio:.0%}"),
     ]
     if any(row.left_out for row in rows):
         columns.append(("left out", lambda row: str(row.left_out)))
@@ -107,8 +114,7 @@ def outcomes(rows: Sequence[Row]) -> Table:
             "right": row.accuracy,
             "wrong": row.wrong,
             **({name.replace("_", " "): share for name, share in row.faults.items()} or own),
-            "censored": row.censored,
-            "truncated": row.truncated_ratio,
+            "unanswered": row.unanswered,
             **({} if row.faults else {"unboxed": row.unboxed}),
             "right if forced": row.accuracy_forced,
             "right if closed": row.accuracy_closed,
@@ -178,6 +184,8 @@ def rules(found: Sequence[Stopping]) -> Table:
         ("rule", lambda pair: pair[1].name),
         ("accuracy", lambda pair: _share(pair[1].accuracy)),
         ("95% interval", lambda pair: _interval(pair[1])),
+        ("difference", lambda pair: _points(pair[1].over_largest.difference) if pair[1].over_largest else ""),
+        ("95% interval", lambda pair: _interval(pair[1].over_largest, _points) if pair[1].over_largest else ""),
         ("tokens", lambda pair: _tokens(pair[1].mean_tokens)),
         ("thinking", lambda pair: _tokens(pair[1].mean_thinking_tokens)),
     ]

@@ -15,6 +15,7 @@ from e1_trl.atomic import write_atomically
 from e1_trl.errors import UserError
 from e1_trl.provenance import Provenance
 from e1_trl.report import pictures
+from e1_trl.report.samples import BEFORE
 
 Entry = dict[str, float | None]  # by the name of the metric; None: not logged at that step
 
@@ -107,14 +108,14 @@ class TrainingLog:
 
 
 def _rollouts(file: Path, count: int) -> tuple[int, list[dict[str, str]]]:
-    table = pd.read_parquet(file)
+    table = pd.read_parquet(file).replace(BEFORE)
     if "parts" not in table:
         raise UserError(f"{file} has no column parts: another version of e1_trl logged it")
     found = [
         {
             "prompt": row.prompt if isinstance(row.prompt, str) else "\n".join(turn["content"] for turn in row.prompt),
             "facts": f"thinking {row.thinking_end} after {row.thinking_tokens} tokens, solution of "
-            f"{row.solution_tokens}{' and cut' * row.solution_truncated}, advantage {row.advantage:+.2f}",
+            f"{row.solution_tokens}{', truncated' * row.solution_truncated}, advantage {row.advantage:+.2f}",
             **dict(zip(("thinking", "close", "solution"), row.parts, strict=True)),
         }
         for row in table.head(count).itertuples()

@@ -139,7 +139,7 @@ class Chat:
         self._print(opening.rest(), "dim")  # of a thinking that was not closed
         self._messages = [*messages, {"role": "assistant", "content": solution}]
         completion = rollout.completion
-        cut = ", cut" if completion.truncated else ""
+        cut = ", truncated" if completion.truncated else ""
         end = f"{completion.thinking_end}, {completion.thinking_tokens} + {completion.solution_tokens} tokens{cut}"
         self._note(f"\n{end} of {self._budget}")
 

@@ -11,27 +11,25 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerState
 
-from e1_trl.rollout import Completion, ThinkingEnd
+from e1_trl.rollout import Completion, ThinkingEnd, warn_of_eos
+
+logger = logging.getLogger(__name__)
 
 SHOWN = 600  # characters of a prompt, a thinking or a solution
-ENDS = (ThinkingEnd.FORCED, ThinkingEnd.CLOSED, ThinkingEnd.EOS, ThinkingEnd.CUT)  # in which order they are shown
+ENDS = (ThinkingEnd.FORCED, ThinkingEnd.CLOSED, ThinkingEnd.EOS, ThinkingEnd.TOTAL)  # in which order they are shown
 ACCURACIES = ("rewards/accuracy/mean", "rewards/accuracy_reward/mean")
 BUDGET = "eval_budget/"  # of what a validation logs
 
 
 def summary(logs: Mapping[str, float], prefix: str = "") -> list[str]:
-    """The few numbers of a logged step that tell how it goes; `prefix` is `eval_` in an evaluation.
-
-    `cut` is the share of completions without a finished solution: the policy stopped while it was thinking, or its
-    solution budget or total budget ran out. Of those the last may also be counted as closed or forced.
-    """
+    """The few numbers of a logged step that tell how it goes; `prefix` is `eval_` in an evaluation."""
     log = {name.removeprefix(prefix): value for name, value in logs.items() if name.startswith(prefix)}
-    cut = log["thinking/eos_ratio"] + log["solution/truncated_ratio"]
     accuracy = [f"accuracy {log[name]:.1%}" for name in ACCURACIES if log.get(name) is not None]
     return [
         "reward none" if log["reward"] is None else f"reward {log['reward']:.3f}",
         *accuracy[:1],
-        f"closed {log['thinking/closed_ratio']:.0%} forced {log['thinking/forced_ratio']:.0%} cut {cut:.0%}",
+        " ".join(f"{end} {log[f'thinking/{end}_ratio']:.0%}" for end in ("closed", "forced", "eos"))
+        + f" truncated {log['solution/truncated_ratio']:.0%}",
         f"tokens {log['thinking/mean_tokens']:.0f} + {log['solution/mean_tokens']:.0f}",
     ]
 
@@ -43,7 +41,7 @@ def budget_summary(logs: Mapping[str, float], budget: str) -> list[str]:
     return [
         f"budget {budget}",
         *([f"accuracy {log['accuracy']:.1%}"] if "accuracy" in log else []),
-        f"forced {log['forced_ratio']:.0%}",
+        f"forced {log['forced_ratio']:.0%} eos {log['eos_ratio']:.0%}",
         f"tokens {log['thinking_tokens']:.0f} + {log['solution_tokens']:.0f}",
     ]
 
@@ -75,7 +73,7 @@ def transcripts(
         own = completion.parts if completion.forced_tokens else [completion.token_ids.tolist()]
         shown += [
             f"--- thinking {ends[at]} after {completion.thinking_tokens} tokens, solution of "
-            f"{completion.solution_tokens}{' and cut' * completion.truncated}, reward {rewards[at]:.3f}",
+            f"{completion.solution_tokens}{', truncated' * completion.truncated}, reward {rewards[at]:.3f}",
             text(prompt),
             "‖".join(map(text, own)),
         ]
@@ -133,6 +131,7 @@ class Progress(TrainerCallback):
         self._began = 0.0  # the step that runs
         self._steps: list[float] = []  # seconds of every step of this process
         self._shown = 0  # how many of them the last line was about
+        self._warned = False  # of thoughts that end without an answer
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         self._began = time.monotonic()
@@ -146,6 +145,10 @@ class Progress(TrainerCallback):
         if not state.is_world_process_zero or not logs:
             return
         step = f"step {state.global_step}/{state.max_steps}"
+        shares = [value for name, value in logs.items() if name.endswith("/eos_ratio")]
+        if not self._warned and (warning := warn_of_eos(max(shares, default=0.0), step)):
+            self._warned = True
+            logger.warning(warning)
         if "train_runtime" in logs:  # which may hold the metrics of steps that no line was about, too
             print(f"trained {len(self._steps)} steps in {_duration(logs['train_runtime'])}", flush=True)
         elif "reward" in logs:

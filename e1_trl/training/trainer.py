@@ -50,7 +50,7 @@ class E1Trainer(GRPOTrainer):
     Takes what `GRPOTrainer` takes, except `rollout_func`, `tools`, `environment_factory` and datasets that are not
     loaded; prompts longer than `max_prompt_length` are dropped, with a count. Reward functions receive, besides the
     dataset's columns, one value per completion of `solution_text` (what follows the close, which is what is graded; ""
-    if there is none), `thinking_end` (`"closed"`, `"forced"`, `"eos"` or `"cut"`), `thinking_tokens`,
+    if there is none), `thinking_end` (`"closed"`, `"forced"`, `"eos"` or `"total"`), `thinking_tokens`,
     `solution_tokens` and `solution_truncated`.
 
     `details` are for the model card; the training script adds what it knows.

@@ -26,9 +26,9 @@ class Validation(TrainerCallback):
 
     Answers all prompts at every budget, with the training's temperature and top_p, and logs
     `eval_budget/<budget>/accuracy`, which `metric_for_best_model` may name, `thinking_tokens` and `solution_tokens`
-    (means, in tokens), and `forced_ratio`. What the grader itself failed on is in no accuracy. Evaluates when
-    `eval_strategy` says, before the first step and after the last, but not again at the step of the checkpoint that a
-    run resumes from.
+    (means, in tokens), `forced_ratio` and `eos_ratio`. What the grader itself failed on is in no accuracy. Evaluates
+    when `eval_strategy` says, before the first step and after the last, but not again at the step of the checkpoint
+    that a run resumes from.
 
     Attributes:
         trainer: whose engine and weights are used.
@@ -79,12 +79,13 @@ class Validation(TrainerCallback):
                         completion.thinking_tokens,
                         completion.solution_tokens,
                         completion.thinking_end is ThinkingEnd.FORCED,
+                        completion.thinking_end is ThinkingEnd.EOS,
                     )
                     for index, grade, completion in zip(own, grades, completions, strict=True)
                 ]
             )
             unique = list({row[0]: row[1:] for row in rows}.values())
-            names = ("accuracy", "thinking_tokens", "solution_tokens", "forced_ratio")
+            names = ("accuracy", "thinking_tokens", "solution_tokens", "forced_ratio", "eos_ratio")
             for name, values in zip(names, zip(*unique, strict=True), strict=True):
                 known = [value for value in values if value is not None]
                 if known:

@@ -16,7 +16,7 @@ from experiments.results import Difference, Results
 from experiments.smollm2.publish import DOCUMENT, OURS
 from experiments.systems.measure import mean_over_budgets
 
-DIFFERENCES = ("model", "less", "area, points", "95% interval", "no budget, points", "95% interval")
+DIFFERENCES = ("model", "less", "mean over budgets, points", "95% interval", "no budget, points", "95% interval")
 REPORT = "smollm2-random"  # in docs/results
 EQUATION = r"\\boxed\{[^}]*="
 
@@ -28,7 +28,7 @@ def right(answers: pd.DataFrame) -> Values:
 
 
 def less(answers: pd.DataFrame, others: pd.DataFrame) -> Difference:
-    """Points of area that one model has more than another."""
+    """Points of mean accuracy over the budgets that one model has more than another."""
     return Difference(*mean_over_budgets(100 * (right(answers) - right(others))))
 
 

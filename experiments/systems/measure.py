@@ -17,11 +17,12 @@ from transformers import AutoTokenizer
 from e1_trl.answers.grade import Outcome
 from e1_trl.provenance import Provenance
 from e1_trl.report import samples
-from e1_trl.report.statistics import RESAMPLES, Values, accuracy
+from e1_trl.report.statistics import Values, accuracy
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.token_limit import generated_tokens
 from experiments.first_zero.make_base import Search
 
+RESAMPLES = 1000  # of problems, for an interval
 BASE = Path(__file__).parents[1] / "first_zero" / "base"
 THINKING, SOLUTION = (9, 18, 36, 72, 144, 288), 8  # tokens
 ANSWER_TOKENS = 4  # of a box, and the end

@@ -15,10 +15,10 @@ from vllm.v1.engine.core import EngineCore
 
 from benchmarks.barrier import barrier
 from e1_trl.budget import Budget, Close, Grace, Marker
-from e1_trl.engines.engine import SamplingSettings
+from e1_trl.engines.engine import InFlight, SamplingSettings
 from e1_trl.engines.engine import run as stream
 from e1_trl.engines.local import LocalEngine
-from e1_trl.rollout import Completion, Rollout, ThinkingEnd
+from e1_trl.rollout import Completion, Request, Rollout, Segment, Stop, ThinkingEnd
 
 pytestmark = pytest.mark.engine
 
@@ -149,6 +149,32 @@ def test_a_gentle_close_shortens_what_the_hard_one_would_close(
         else:
             assert at_pause.thinking_tokens <= whole.thinking_tokens
     assert any(early.thinking_tokens < whole.thinking_tokens for whole, early in zip(hard, nearly, strict=True))
+
+
+@pytest.mark.parametrize(("text", "grace"), [("</think>", None), (";c=", None), ("</think>", Grace(0.5, likeliest=5))])
+def test_what_is_seen_of_a_request_in_flight_is_how_its_segment_begins(
+    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: Prompts, text: str, grace: Grace | None
+) -> None:
+    marker, seen, ended = Marker.from_tokenizer(tokenizer, text), dict[int, list[Segment]](), dict[int, Segment]()
+
+    def look(in_flight: InFlight[int]) -> None:
+        for key, segment in in_flight():
+            seen.setdefault(key, []).append(segment)
+
+    requests = [(at, Request(ids, 60, stop_at_marker=True, grace=grace)) for at, ids in enumerate(prompts)]
+    LocalEngine(llm, marker, SamplingSettings(0.0)).serve(requests, lambda *end: ended.update([end]) or (), look)
+    assert seen.keys() == ended.keys()
+    for key, parts in seen.items():
+        whole, lengths = list(ended[key].token_ids), [len(part.token_ids) for part in parts]
+        assert lengths[0] == 1 and lengths == sorted(lengths)
+        for part in parts:
+            assert list(part.token_ids) == whole[: len(part.token_ids)]
+            # A thought that is to be closed early ends there, though the engine samples on.
+            assert part.stop is Stop.LENGTH or (
+                part.stop is ended[key].stop is Stop.GRACE and len(part.token_ids) == len(whole)
+            )
+    if grace is not None:
+        assert {part.stop for parts in seen.values() for part in parts} == {Stop.LENGTH, Stop.GRACE}
 
 
 def test_no_sequence_waits_for_the_slowest_thinker_and_prefixes_are_reused(

@@ -14,7 +14,7 @@ from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.atomic import StoreError
 from e1_trl.budget import Close
 from e1_trl.closing import GENTLE
-from e1_trl.engines.engine import EngineError, Follow, Requests, UnusableEngineError
+from e1_trl.engines.engine import EngineError, Follow, Requests, Stepped, UnusableEngineError
 from e1_trl.engines.local import LocalEngine
 from e1_trl.errors import UserError, one_line
 from e1_trl.evaluation import evaluate as evaluation
@@ -58,7 +58,7 @@ class Ends:
         self.engine = engine
         self.error = error
 
-    def serve(self, requests: Requests[Any], follow: Follow[Any]) -> None:
+    def serve(self, requests: Requests[Any], follow: Follow[Any], stepped: Stepped[Any]) -> None:
         left = iter(range(20))
 
         def followed(key: Any, segment: Segment) -> Requests[Any]:
@@ -67,7 +67,7 @@ class Ends:
                 raise self.error
             return further
 
-        self.engine.serve(requests, followed)
+        self.engine.serve(requests, followed, stepped)
 
 
 def prepared(data: Path, output: Path, *more: object) -> Prepared:
@@ -182,6 +182,10 @@ def test_one_model_thinks_and_another_answers(evaluate: Evaluate, tmp_path: Path
             evaluate(tmp_path / "more", *sampled, *given, *more)
     with pytest.raises(ValueError, match="has marker = "):
         evaluate(tmp_path / "more", *sampled, *given, "--marker", ";")
+    apart = tmp_path / "apart"
+    evaluate(apart, *sampled, "--methods", "separate", "--independent", "true")
+    with pytest.raises(ValueError, match="apart was evaluated with --independent"):
+        evaluate(tmp_path / "more", *sampled, "--methods", "mixed", "--thinking_from", apart)
 
 
 def test_a_folder_belongs_to_one_run_at_a_time_and_grows_in_one_direction(
@@ -211,22 +215,28 @@ def test_a_folder_belongs_to_one_run_at_a_time_and_grows_in_one_direction(
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_whatever_ends_the_sampling_loses_nothing_and_says_so(
+def test_whatever_ends_the_sampling_says_what_is_stored_and_no_thought_begins_again(
     evaluate: Evaluate, tmp_path: Path, error: BaseException
 ) -> None:
-    small = ["--budgets", "16+16", "32+16", "--methods", "separate", "--max_problems", 32, "--temperature", 0]
-    kept = f"segments stored in {tmp_path}: 21; the same command resumes"
+    small = ["--budgets", "16+16", "64+16", "--methods", "separate", "--max_problems", 32, "--temperature", 0]
     with pytest.raises((EvaluationError, type(error))) as said:
         evaluate(tmp_path, *small, error=error)
+    kept = f"segments stored in {tmp_path}: {len(segments(tmp_path))}; the same command resumes"
     if isinstance(error, UserError | KeyboardInterrupt):
         assert isinstance(said.value, EvaluationError)
         assert str(said.value) == f"{one_line(error) if str(error) else 'interrupted'}; {kept}"
     else:
         assert said.value is error and error.__notes__ == [kept]
     before = segments(tmp_path)
-    assert len(before) == 21
     evaluate(tmp_path, *small)
-    assert before.items() < segments(tmp_path).items()
+    after = segments(tmp_path)
+    assert before.items() < after.items()
+    begun = {place[:3] for place in after}
+    assert any(start not in (0, 16) for *_, start, _ in after), "none of those in flight was stored"
+    assert len(begun) == len({place[:3] for place in after if place[3] == 0}), "a thought began twice"
+    evaluate(fresh := tmp_path / "fresh", *small)
+    ours, theirs = (samples.read(folder)["token_ids"] for folder in (tmp_path, fresh))
+    assert [list(ids) for ids in ours] == [list(ids) for ids in theirs]
 
 
 def test_workers_that_do_not_start_are_one_line_and_what_was_sampled_is_graded_by_the_next_ones(

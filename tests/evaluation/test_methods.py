@@ -114,7 +114,7 @@ def test_s1_puts_its_wait_in_place_of_an_early_close(method: str, thinking: int,
 
 
 def test_truncation_makes_nothing_of_an_unfinished_thought() -> None:
-    assert answer(Cell("truncation", Budget(3, 2)), endless) == ([4] * 5, ThinkingEnd.CUT, True)
+    assert answer(Cell("truncation", Budget(3, 2)), endless) == ([4] * 5, ThinkingEnd.TOTAL, True)
     assert answer(Cell("truncation", Budget(3, 2)), concise) == ([4, 4, CLOSE, 3, EOS], ThinkingEnd.CLOSED, False)
     # A close that is the last of all tokens leaves none for the solution.
     assert answer(Cell("truncation", Budget(2, 1)), concise) == ([4, 4, CLOSE], ThinkingEnd.CLOSED, True)

@@ -51,7 +51,7 @@ def test_programs_have_the_same_table_as_answers_and_are_graded_again_alike(
     rows = {(row["method"], row["thinking_budget"]): row for row in results(tmp_path / "whole")["rows"]}
     assert len(rows) == 5
     for row in rows.values():
-        shares = [row[name] for name in ("accuracy", "wrong", "unevaluated", "unparseable", "censored")]
+        shares = [row[name] for name in ("accuracy", "wrong", "unevaluated", "unparseable", "unanswered")]
         assert sum(shares) + sum(row["faults"].values()) == pytest.approx(1)
         assert row["maj_at_k"] is None and row["faults"]["ungraded"] == 0
     assert rows["unconstrained", None]["accuracy"] > 0.8 > rows["separate", 32]["accuracy"]

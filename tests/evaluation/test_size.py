@@ -59,7 +59,7 @@ def test_a_resume_of_five_thousand_answers_of_five_hundred_tokens_at_six_budgets
             while requests := tree.requests():
                 for (_, branch), request in requests:  # no thinking ends by itself, and every solution is cut
                     segment = Segment(rng.choices(ids, k=request.max_tokens), Stop.LENGTH)
-                    store.add(tree.receive(branch, segment))
+                    store.add([tree.receive(branch, segment)])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     resume = [sys.executable, "-c", RESUME, nano_data, tmp_path / "out"]
     done = subprocess.run(resume, env=environment, capture_output=True, text=True)

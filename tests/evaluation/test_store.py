@@ -46,9 +46,9 @@ def refused(match: str, folder: Path, settings: Mapping[str, object] = SETTINGS)
 
 def test_what_was_written_is_read_in_order_even_twice(tmp_path: Path) -> None:
     with Store.open(tmp_path, SETTINGS) as store:
-        store.add(leg(1, start=3))
-        store.add(leg(1))
-        store.add(leg(1, start=3))
+        store.add([leg(1, start=3)])
+        store.add([leg(1)])
+        store.add([leg(1, start=3)])
     with Store.open(tmp_path, SETTINGS) as store:
         assert store.count() == 2 and store.legs(0, 0) == []
         legs = store.legs(1, 0)
@@ -66,7 +66,7 @@ from e1_trl.evaluation.store import Store
 
 with Store.open(Path(sys.argv[1]), SETTINGS) as store:
     for problem in range(600):
-        store.add(leg(problem))
+        store.add([leg(problem)])
     os.kill(os.getpid(), signal.SIGKILL)
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}  # which finds the tests
@@ -80,7 +80,7 @@ def test_a_crash_of_the_node_loses_only_the_last_of_what_was_finished(tmp_path: 
     crashed.mkdir()
     with Store.open(ours, SETTINGS) as store:
         for problem in range(3 * SYNC_PAGES):
-            store.add(leg(problem, tokens=1000))  # a page each
+            store.add([leg(problem, tokens=1000)])  # a page each
         shutil.copy(ours / FILE, crashed / FILE)
     assert len(stored(ours)) == 3 * SYNC_PAGES
     assert len(stored(crashed)) >= 2 * SYNC_PAGES
@@ -89,7 +89,7 @@ def test_a_crash_of_the_node_loses_only_the_last_of_what_was_finished(tmp_path: 
 def test_a_damaged_segment_is_reported_and_only_it_is_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Store.open(tmp_path, SETTINGS) as store:
         for problem in range(3):
-            store.add(Leg(problem, 0, "thinking/3/abc", 0, "", [problem + 7] * 500, Stop.LENGTH))
+            store.add([Leg(problem, 0, "thinking/3/abc", 0, "", [problem + 7] * 500, Stop.LENGTH)])
     file = tmp_path / FILE
     content = file.read_bytes()
     ids, others = ((8).to_bytes(4, sys.byteorder) * 100, (80).to_bytes(4, sys.byteorder) * 100)
@@ -98,7 +98,7 @@ def test_a_damaged_segment_is_reported_and_only_it_is_missing(tmp_path: Path, ca
     with Store.open(tmp_path, SETTINGS) as store:
         assert [len(store.legs(problem, 0)) for problem in range(3)] == [1, 0, 1]
         assert caplog.messages == ["a segment of problem 1, sample 0 is damaged, and sampled again"]
-        store.add(leg(1))
+        store.add([leg(1)])
     with Store.open(tmp_path, SETTINGS) as store:
         assert [len(store.legs(problem, 0)) for problem in range(3)] == [1, 1, 1]
 
@@ -107,7 +107,7 @@ def test_a_damaged_segment_is_reported_and_only_it_is_missing(tmp_path: Path, ca
 def test_a_damaged_database_is_one_line_that_says_what_to_do(tmp_path: Path, damage: str) -> None:
     with Store.open(tmp_path, SETTINGS) as store:
         for problem in range(100):
-            store.add(leg(problem, tokens=500))
+            store.add([leg(problem, tokens=500)])
     file = tmp_path / FILE
     file.write_bytes({"truncated": file.read_bytes()[:-50_000], "other": b"no database" * 1000}[damage])
     with (
@@ -125,7 +125,7 @@ def test_settings_bind_from_when_sampling_begins_whatever_becomes_of_the_segment
         pass  # whose engine did not start, say
     with Store.open(tmp_path, other) as store:
         store.bind()
-        store.add(leg(0))
+        store.add([leg(0)])
     before = (tmp_path / "run.json").read_bytes()
     for file in tmp_path.glob(f"{FILE}*"):  # by somebody who saves disk
         file.unlink()
@@ -151,7 +151,7 @@ def test_a_folder_of_another_format_is_refused_and_left_as_it_was(tmp_path: Path
 def test_torn_settings_are_one_line_that_says_what_to_do(tmp_path: Path, torn: str) -> None:
     with Store.open(tmp_path, SETTINGS) as store:
         store.bind()
-        store.add(leg(0))
+        store.add([leg(0)])
     (tmp_path / "run.json").write_text(torn)
     refused(r"run\.json is damaged .*; name another folder, or delete it if", tmp_path)
     with pytest.raises(StoreError, match=r"run\.json, which says how the samples were drawn, cannot be read"):
@@ -163,7 +163,7 @@ def test_torn_settings_are_one_line_that_says_what_to_do(tmp_path: Path, torn: s
 
 def test_a_full_disk_is_one_line_and_loses_nothing_written(tmp_path: Path) -> None:
     with Store.open(tmp_path, SETTINGS) as store:
-        store.add(leg(0))
+        store.add([leg(0)])
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     large = Leg(1, 0, "thinking/3/abc", 0, "", [i * i % 100_003 for i in range(100_000)], Stop.LENGTH)
     try:
@@ -172,13 +172,13 @@ def test_a_full_disk_is_one_line_and_loses_nothing_written(tmp_path: Path) -> No
             Store.open(tmp_path, SETTINGS) as store,
         ):
             resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))  # beyond, a write fails as on a full disk
-            store.add(large)
+            store.add([large])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "\n" not in str(error.value)
     with Store.open(tmp_path, SETTINGS) as store:
         assert store.count() == 1
-        store.add(large)
+        store.add([large])
     assert stored(tmp_path) == {(0, 0), (1, 0)}
 
 

@@ -43,7 +43,15 @@ def test_a_report_is_tables_numbers_and_pictures(
 ) -> None:
     report, results = reported(tmp_path / "both", *evaluations)
     assert sorted(file.name for file in (tmp_path / "both").iterdir()) == FILES
-    assert list(results) == ["provenance", "conditions", "rows", "differences", "lines", "stopping"]
+    assert list(results) == [
+        "provenance",
+        "conditions",
+        "rows",
+        "differences",
+        "not_compared",
+        "lines",
+        "stopping",
+    ]
     assert list(results["provenance"]) == ["commit", "date", "machine", "seeds"]
     assert [Row(**row).accuracy for row in results["rows"]] == [0.2, 0.3, 0.4, 0.5, 0.3, 0.4, 0.5, 0.5]
     assert "# base, e1 on sums" in report and "10 problems, 2 samples each" in report
@@ -67,6 +75,19 @@ def test_a_report_is_tables_numbers_and_pictures(
     assert "wrote report.md, results.json" in printed
 
 
+@pytest.mark.parametrize("longer", [1, 3, 5])
+def test_a_report_is_written_where_few_problems_think_up_to_the_budget(tmp_path: Path, longer: int) -> None:
+    """All others end at the same length under each budget, so that a part of the problems may have no slope."""
+    parts = []
+    for budget, good in ((128, 4), (512, 6), (2048, 8)):
+        table = cell(right(good, 10), budget)
+        parts.append(table.assign(thinking_tokens=table["thinking_tokens"].where(table["problem"] < longer, 100)))
+    samples.write(pd.concat(parts, ignore_index=True), tmp_path)
+    _, results = reported(tmp_path, str(tmp_path))
+    (line,) = results["lines"]
+    assert line["fit"]["ci_low"] < line["fit"]["per_doubling"] < line["fit"]["ci_high"]
+
+
 def test_a_report_says_how_answers_were_asked_for_and_what_is_not_alike(tmp_path: Path, evaluations: list[str]) -> None:
     e1 = Path(evaluations[1])
     forced = replace(CONDITIONS, forced_text="Time is up.</think>", top_k=20).as_text()
@@ -75,13 +96,40 @@ def test_a_report_says_how_answers_were_asked_for_and_what_is_not_alike(tmp_path
     (common,) = [line for line in report.splitlines() if line.startswith("Asked and sampled with ")]
     said = ("temperature 0.6", "top p 0.95", "local false", 'chat template "1"', "context 512", "problems 10")
     assert all(each in common for each in said)
-    assert "forced text" not in common and "Sampled at abc; graded by def and other.\n" in report
+    assert "forced text" not in common and "Sampled at abc; graded by def (base) and other (e1).\n" in report
     assert '- base: top k 0; forced text "</think>"\n- e1: top k 20; forced text "Time is up.</think>"\n' in report
     models = report[report.index("## Models against each other") :]
-    assert "| not alike |" in models and models.count("| top k, forced text |") == 4
+    assert "| not alike |" in models and models.count("| top k, forced text, graded by |") == 4
     assert "not alike" not in report[report.index("## Methods") : report.index("## Models")]
     own = [(each["models"], each["conditions"]["top_k"]) for each in results["conditions"]]
     assert own == [(["base"], 0), (["e1"], 20)]
+
+
+def test_a_report_warns_of_thoughts_without_an_answer_and_of_models_that_are_not_compared(
+    tmp_path: Path, evaluations: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    e1, other = Path(evaluations[1]), tmp_path / "other"
+    few = samples.read(e1)
+    samples.write(few[few["sample"] == 0].assign(thinking_end="eos", forced_tokens=0), e1)
+    other.mkdir()
+    samples.write(few[few["problem"] < 9].assign(model="other", asked_problems=9), other)
+    report, results = reported(tmp_path / "both", *evaluations, str(other))
+    warning = (
+        "e1, separate 16+8: 100% of the thoughts ended in an end-of-sequence token, without an answer (eos); likely"
+    )
+    sizes = "e1 and base (10 problems, 1 each, against 10 problems, 2 each)"
+    assert results["not_compared"][0] == f"{sizes}: separate 16+8, separate 64+8, separate 256+8, truncation 64+8"
+    assert [each.partition(" (")[0] for each in results["not_compared"]] == [
+        "e1 and base",
+        "other and base",
+        "other and e1",
+    ]
+    page = (tmp_path / "both" / "report.html").read_text()
+    for text in (report, page, " ".join(capsys.readouterr().out.split())):
+        assert warning in text and sizes in text
+    assert "| e1 | separate | 16+8 | 30.0% |" in report and "| 0% | 100% | 0% |\n" in report
+    usual, results = reported(tmp_path / "usual", evaluations[0])
+    assert "Not compared" not in usual and "end-of-sequence" not in usual and results["not_compared"] == []
 
 
 def test_a_row_says_what_bounds_an_unlimited_answer_and_what_was_left_out(tmp_path: Path) -> None:
@@ -91,8 +139,8 @@ def test_a_row_says_what_bounds_an_unlimited_answer_and_what_was_left_out(tmp_pa
     report, _ = reported(tmp_path, str(tmp_path))
     assert "9 problems, 1 sample each." in report and "**Problems were left out**" in report
     header, separate, unconstrained = [line for line in report.splitlines() if line.startswith("| m")][:3]
-    assert header.endswith("| forced tokens | forced | cut off | left out |")
-    assert separate.startswith("| m | separate | 16+8 |") and separate.endswith("| 1.0 | 100% | 0% | 1 |")
+    assert header.endswith("| forced tokens | forced | eos | truncated | left out |")
+    assert separate.startswith("| m | separate | 16+8 |") and separate.endswith("| 1.0 | 100% | 0% | 0% | 1 |")
     assert "| unconstrained | unlimited, 32768 at most |" in unconstrained and "| 100% | 1 |" in unconstrained
 
 

@@ -39,9 +39,10 @@ def stored(folder: Path, *tables: pd.DataFrame) -> Path:
     return folder
 
 
-def excluded(output: Path, budget: str, *folders: Path) -> list[tuple[str, float]]:
+def excluded(output: Path, budget: str, *folders: Path, least: int = 2) -> list[tuple[str, float]]:
     """What the command writes, as problems and rates."""
-    exclude.main([*map(str, folders), "--budget", budget, "--output", str(output)])
+    words = ["--budget", budget, "--output", str(output), "--min_answers", str(least)]
+    exclude.main([*map(str, folders), *words])
     lines = [json.loads(line) for line in output.read_text().splitlines()]
     assert all(line["id"] == identity(line["problem"].removesuffix(" Think.")) for line in lines)
     return [(line["problem"].removesuffix(" Think."), line["rate"]) for line in lines]
@@ -50,11 +51,12 @@ def excluded(output: Path, budget: str, *folders: Path) -> list[tuple[str, float
 def test_what_is_never_or_always_solved_under_the_budget_is_named_wherever_it_was_answered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one = stored(tmp_path / "one", answered(8, "rr", "ww", "r?", "rw", "??"), answered(16, "rw", "rr", "rw", "rw"))
+    one = stored(tmp_path / "one", answered(8, "rr?", "ww?", "rr?", "rw?", "???"), answered(16, "rw", "rr", "rw", "rw"))
     assert excluded(tmp_path / "new" / "exclude", "8+8", one) == [(problem(0), 1), (problem(1), 0), (problem(2), 1)]
-    first, last = capsys.readouterr().out.splitlines()
+    first, counts, chance = capsys.readouterr().out.splitlines()
     assert "temperature 0.6" in first and "instruction null" in first
-    assert last.startswith("of 4 problems 1 were never solved and 2 always; wrote ")
+    assert counts.startswith("of 4 problems 1 were never solved and 2 always; wrote ")
+    assert chance.endswith("a problem that is solved 10% of the time is never solved with a probability of 81%")
     assert excluded(tmp_path / "exclude", "16+8", one) == [(problem(1), 1)]
     other = stored(tmp_path / "other", answered(8, "rw", "ww"))
     assert excluded(tmp_path / "exclude", "8+8", one, other) == [(problem(1), 0), (problem(2), 1)]
@@ -66,7 +68,8 @@ def test_what_is_never_or_always_solved_under_the_budget_is_named_wherever_it_wa
         (answered(16, "rw", "rr"), r"no answers of separate 8\+8, only under 16\+8; the `e1 eval` .*--budgets 8\+8$"),
         (answered(8, "rw").assign(problem_id=None), "do not say which problems they are to; .* and samples nothing$"),
         (answered(8, "rw").assign(problem_id="1971A"), "do not say which problems"),
-        (answered(8, "r?", "?w", "??"), "no problem has two graded answers, .* --samples 8$"),
+        (answered(8, "r?", "?w", "??"), "no problem has 2 graded answers, the most have 1; .* --samples 2, or lower"),
+        (pd.concat([answered(8, "rr"), answered(8, "ww").assign(model="n")]), r"are of several models \(m, n\), whose"),
         (answered(8, "rr", "ww"), "of 2 problems 1 were never solved and 1 always, so none is left to train on"),
     ],
 )
@@ -77,6 +80,20 @@ def test_an_evaluation_that_tells_no_rates_is_refused_in_one_line(
     with pytest.raises(UserError, match=f"^.*{message}") as error:
         excluded(tmp_path / "exclude", "8+8", folder)
     assert "\n" not in str(error.value) and not (tmp_path / "exclude").exists()
+
+
+def test_a_problem_with_fewer_graded_answers_than_asked_for_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in folders of which one has more samples: its problems must not decide for those of the other."""
+    many = stored(tmp_path / "many", answered(8, "wwwwwwww", "rwwwwwww"))
+    once = answered(8, "w", "r", "w", "w", "r")
+    once["problem_id"] = [identity(problem(number + 2)) for number in once["problem"]]
+    once["prompt"] = [f"{problem(number + 2)} Think." for number in once["problem"]]
+    assert excluded(tmp_path / "exclude", "8+8", many, stored(tmp_path / "once", once), least=8) == [(problem(0), 0)]
+    _, counts, chance = capsys.readouterr().out.splitlines()
+    assert "1 were never solved and 0 always; 5 with fewer than 8 graded answers stay; wrote " in counts
+    assert chance.startswith("with 8 answers (--min_answers)") and chance.endswith("43%")
 
 
 def dry_run(data: Path, *more: object) -> None:

@@ -144,8 +144,8 @@ def test_an_answer_says_what_it_was_asked_and_how_it_ended(tmp_path: Path) -> No
     assert first["questions"] == [["Which is 0?", 11], ["Wait: which?", 12]]
     answers = first["models"][0]["answers"]
     assert [answer["question"] for answer in answers] == [0, 0, 0, 0, 1]
-    assert [answer["cut"] for answer in answers] == [True, False, False, False, False]
-    assert [answer["became"] for answer in answers] == ["censored", *["correct"] * 4]
+    assert [answer["truncated"] for answer in answers] == [True, False, False, False, False]
+    assert [answer["became"] for answer in answers] == ["unanswered", *["correct"] * 4]
     assert '"**Final**"' in unescape((tmp_path / "m" / "report.html").read_text())
 
 
@@ -265,7 +265,7 @@ def test_the_training_is_on_the_page_with_its_rollouts(usual: Path) -> None:
     assert [each["step"] for each in steps] == [1, 11, 21]
     first, second = steps[1]["rollouts"]
     assert (first["prompt"], first["close"], first["solution"]) == ("Q11", "</think>", "<b>so</b>")
-    assert second["facts"] == "thinking forced after 8 tokens, solution of 2 and cut, advantage -1.00"
+    assert second["facts"] == "thinking forced after 8 tokens, solution of 2, truncated, advantage -1.00"
 
 
 def test_of_long_rollouts_each_step_has_as_many_as_fit(

@@ -111,6 +111,12 @@ def address(page: "playwright.Page") -> str:
     return str(page.evaluate("location.hash"))
 
 
+def test_no_picture_is_stretched_and_curves_keep_letters_that_can_be_read(opened: Open, usual: Path) -> None:
+    sizes = "[...document.querySelectorAll('figure svg')].map(svg => svg.clientWidth / svg.viewBox.baseVal.width)"
+    scales = opened(usual).evaluate(sizes)  # pixels of a point, of which a picture as it is has 4/3
+    assert max(scales) < 1.34 and min(scales[:3]) > 1
+
+
 def test_the_cut_moves_through_one_thought_and_the_solution_changes_with_it(usual: Path, opened: Open) -> None:
     page = opened(usual, "#p=1&b=8")
     beyond = ["".join(STEPS[8:38]) + "</think>", "".join(STEPS[8:20]) + "</think>"]

@@ -31,36 +31,36 @@ def differing(*cells: pd.DataFrame) -> list[Difference]:
 def test_the_shares_of_all_outcomes_and_ends_add_up_to_one(grader: str) -> None:
     rng = np.random.default_rng(0)
     own = (Outcome.CORRECT, Outcome.WRONG, *PROGRAM_FAULTS) if grader == "programs" else Outcome
-    outcomes, ends = [outcome.value for outcome in own], ["closed", "forced", "eos", "cut"]
+    outcomes, ends = [outcome.value for outcome in own], ["closed", "forced", "eos", "total"]
     for _ in range(20):
         table = cell(right(3, 40), 16).assign(grader=grader)
         table["outcome"], table["thinking_end"] = rng.choice(outcomes, 40), rng.choice(ends, 40)
         table["truncated"] = rng.random(40) < 0.5
         row = row_of(table)
-        shares = [row.accuracy, row.wrong, row.unevaluated, row.unparseable, row.censored, *row.faults.values()]
+        shares = [row.accuracy, row.wrong, row.unevaluated, row.unparseable, row.unanswered, *row.faults.values()]
         assert sum(shares) == pytest.approx(1)
-        assert row.closed_ratio + row.forced_ratio + row.eos_ratio + row.cut_ratio == pytest.approx(1)
+        assert row.closed_ratio + row.forced_ratio + row.eos_ratio + row.total_ratio == pytest.approx(1)
         assert row.accuracy == (table["outcome"] == "correct").mean()
         if grader == "programs":
             assert set(row.faults) == {fault.value for fault in PROGRAM_FAULTS}
-            ended = table["truncated"] | table["thinking_end"].isin(["eos", "cut"])
-            assert row.censored == ((table["outcome"] == "no_program") & ended).mean()
+            ended = table["truncated"] | table["thinking_end"].isin(["eos", "total"])
+            assert row.unanswered == ((table["outcome"] == "no_program") & ended).mean()
             assert row.unparseable == 0 and row.maj_at_k is None
 
 
 @pytest.mark.parametrize(
     ("outcome", "truncated", "end", "share"),
     [
-        (Outcome.CORRECT, True, "cut", "accuracy"),
-        (Outcome.WRONG, True, "cut", "wrong"),
+        (Outcome.CORRECT, True, "total", "accuracy"),
+        (Outcome.WRONG, True, "total", "wrong"),
         (Outcome.UNEVALUATED, False, "closed", "unevaluated"),
         (Outcome.UNPARSEABLE, True, "forced", "unparseable"),
         (Outcome.TIMED_OUT, False, "closed", "unparseable"),
         (Outcome.CRASHED, False, "closed", "unparseable"),
         (Outcome.UNBOXED, False, "closed", "unparseable"),
-        (Outcome.UNBOXED, True, "closed", "censored"),
-        (Outcome.UNBOXED, False, "eos", "censored"),
-        (Outcome.UNBOXED, True, "cut", "censored"),
+        (Outcome.UNBOXED, True, "closed", "unanswered"),
+        (Outcome.UNBOXED, False, "eos", "unanswered"),
+        (Outcome.UNBOXED, True, "total", "unanswered"),
     ],
 )
 def test_every_outcome_counts_as_what_it_is(outcome: Outcome, truncated: bool, end: str, share: str) -> None:
@@ -135,10 +135,16 @@ def test_methods_are_compared_at_the_same_budget_and_at_the_same_tokens() -> Non
 def test_models_are_compared_by_the_same_method_and_name_what_else_was_not_alike() -> None:
     a, b, c = (cell(right(i, 10), 16, model=model) for i, model in enumerate("abc"))
     c = c.assign(conditions=replace(CONDITIONS, temperature=1.0, instruction="Think.").as_text())
-    found = differing(a, b, c, cell(right(9, 10), 32, model="b"))
+    c, other = c.assign(graded_by="other"), cell(right(9, 10), 32, model="b")
+    found = differing(a, b.assign(commit="new"), c, other)
     assert [(each.model, each.minus_model) for each in found] == [("b", "a"), ("c", "a"), ("c", "b")]
     assert [each.difference for each in found] == pytest.approx([0.1, 0.2, 0.1])
-    assert [each.unlike for each in found] == [(), ("instruction", "temperature"), ("instruction", "temperature")]
+    otherwise = ("instruction", "temperature", "graded_by")
+    assert [each.unlike for each in found] == [
+        ("commit",),
+        otherwise,
+        ("instruction", "temperature", "commit", "graded_by"),
+    ]
 
 
 def test_a_mixed_model_is_compared_with_separate_budgeting_of_both() -> None:

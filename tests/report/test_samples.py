@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fabricated import cell
+from fabricated import cell, right
 
 from e1_trl.answers.grade import Grade, Grader, Outcome
 from e1_trl.atomic import StoreError
@@ -54,6 +54,14 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert found["thinking_budget"].tolist() == [16, 16, pd.NA, pd.NA]
     assert samples.texts(found["answer"]) == ["4", None, "4", None]
     pd.testing.assert_frame_equal(samples.read(tmp_path, samples.FIGURES), found[samples.FIGURES])
+
+
+def test_what_an_earlier_version_called_cut_is_read_as_what_it_is_called_now(tmp_path: Path) -> None:
+    samples.write(cell(right(1, 2), 8).assign(thinking_end=["cut", "eos"]), tmp_path)
+    assert samples.read(tmp_path)["thinking_end"].tolist() == ["total", "eos"]
+    assert samples.read(tmp_path, ["outcome"])["outcome"].tolist() == ["correct", "wrong"]
+    samples.regrade(tmp_path, LengthGrader())
+    assert pq.read_table(tmp_path / "samples.parquet")["thinking_end"].to_pylist() == ["total", "eos"]
 
 
 def test_a_table_without_a_column_or_with_a_hole_is_not_written(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
@@ -189,24 +191,52 @@ def test_a_line_is_compared_with_as_far_as_it_reaches() -> None:
 
 def test_the_area_of_a_line_over_log_budget_is_its_middle() -> None:
     line = np.stack([np.full((10, 2), value) for value in (0.2, 0.4, 0.6)])
-    assert statistics.area(line, [64, 128, 256]).mean == pytest.approx(0.4)
+    assert statistics.area(line, [64, 128, 256]) == pytest.approx(np.full((10, 2), 0.4))
+    assert statistics.area(line, [64, 256, 512]) == pytest.approx(np.full((10, 2), (2 * 0.3 + 0.5) / 3))
 
 
-def doubling(rng: np.random.Generator, problems: int) -> list[Scores]:
-    """Budgets of which each doubles the tokens of the one before, for a tenth more of the answers."""
-    ability = rng.random((problems, 1))
-    return [
-        Scores((rng.random((problems, 4)) < 0.8 * ability + 0.1 * i).astype(float), 2.0**i * (50 + 100 * ability))
-        for i in range(3)
+def thoughts_at(
+    rng: np.random.Generator, problems: int, samples: int, varied: float, edges: tuple[float, float]
+) -> list[Scores]:
+    """Three budgets of one method, right with the first chance where a thought was forced, else with the second."""
+    shape = (problems, samples)
+    natural = rng.lognormal(5.3, varied, (problems, 1)) * rng.lognormal(0, 0.4, shape)
+    hard = 1 - rng.random((problems, 1)) / 2
+    line = []
+    for budget in (64, 256, 512):
+        chance = hard * np.where(natural <= budget, edges[1], edges[0])
+        tokens = np.minimum(natural, budget) + rng.integers(5, 30, shape)
+        line.append(Scores((rng.random(shape) < chance).astype(float), tokens))
+    return line
+
+
+def test_a_fits_interval_covers_what_it_says_with_few_problems_too() -> None:
+    rng, covered = np.random.default_rng(7), {}
+    for varied, edges in product((0.3, 1.0), ((0.02, 0.3), (0.1, 0.9), (0.5, 1.0))):
+        truth = statistics.log_fit(thoughts_at(rng, 100_000, 1, varied, edges))
+        assert truth is not None
+        for problems, samples in product((10, 30, 100), (1, 4)):
+            fits = [statistics.log_fit(thoughts_at(rng, problems, samples, varied, edges)) for _ in range(150)]
+            held = [fit.ci_low <= truth.per_doubling <= fit.ci_high for fit in fits if fit is not None]
+            covered[varied, edges, problems, samples] = np.mean(held)
+    assert np.mean(list(covered.values())) >= 0.95
+    assert min(covered.values()) >= 0.9, covered
+
+
+LENGTHS = st.sampled_from([1.0, 5.0, 100.0, 400.0])
+ANSWERS = st.lists(st.lists(st.tuples(st.booleans(), LENGTHS), min_size=3, max_size=3), min_size=1, max_size=8)
+
+
+@given(ANSWERS)
+def test_every_fit_is_made_of_numbers_however_few_problems_take_more_tokens(answers: list[Any]) -> None:
+    line = [
+        Scores(np.array([[float(right)] for right, _ in own]), np.array([[tokens] for _, tokens in own]))
+        for own in zip(*answers, strict=True)
     ]
-
-
-def test_a_fit_has_an_interval_over_problems() -> None:
-    rng = np.random.default_rng(7)
-    fits = [statistics.log_fit(doubling(rng, 100)) for _ in range(100)]
-    assert all(fit is not None and fit.ci_low < fit.per_doubling < fit.ci_high for fit in fits)
-    assert np.mean([fit.ci_low <= 0.1 <= fit.ci_high for fit in fits if fit is not None]) >= 0.9
-    assert statistics.log_fit(line := doubling(rng, 30)) == statistics.log_fit(line), "it draws by a seed of its own"
+    fit = statistics.log_fit(line)
+    if fit is not None:
+        assert all(np.isfinite([fit.per_doubling, fit.ci_low, fit.ci_high, fit.r_squared]))
+        assert fit.ci_low <= fit.per_doubling <= fit.ci_high
 
 
 def test_a_fit_needs_three_points_that_lie_apart_over_a_doubling_of_the_tokens() -> None:

@@ -55,6 +55,29 @@ def test_rules_pay_for_every_solution_that_they_look_at() -> None:
     assert 0 < low < 0.75 < high <= 1
 
 
+def test_rules_are_compared_with_the_largest_budget_thought_by_thought() -> None:
+    (found,) = stopping(thoughts(), votes=True)
+    over = {rule.name: rule.over_largest for rule in found.rules}
+    assert over["largest budget"] is None
+    oracle, agreement = over["oracle"], over["agreement of 1"]
+    assert oracle is not None and agreement is not None
+    assert (oracle.difference, agreement.difference) == (0.25, -0.25)
+    assert oracle.ci_low < 0.25 < oracle.ci_high
+
+
+def test_solutions_that_go_on_after_a_natural_close_too_are_no_escape() -> None:
+    table = thoughts()
+    table.loc[(table["problem"] == 3) & (table["thinking_budget"] == 32), "truncated"] = True
+    (found,) = stopping(table, votes=True)
+    assert found.escape_ratio == [-0.5, -1, -1]
+    table.loc[table["thinking_budget"] > 8, "thinking_end"] = "forced"
+    assert stopping(table.assign(thinking_tokens=table["thinking_budget"]), votes=True)[0].escape_ratio == [
+        0.5,
+        0,
+        0.25,
+    ]
+
+
 def test_what_cannot_be_compared_has_no_agreement_and_one_budget_no_choice() -> None:
     (found,) = stopping(thoughts(), votes=False)
     assert [rule.name for rule in found.rules] == ["largest budget", "oracle"]
@@ -79,10 +102,10 @@ def test_samples_of_a_problem_are_not_problems() -> None:
     assert found.rules[0].ci_low < stopping(thoughts(), votes=True)[0].rules[0].ci_low
 
 
-@pytest.mark.parametrize(("end", "truncated"), [("eos", False), ("cut", False), ("forced", True)])
-def test_an_answer_that_never_came_is_censored(end: str, truncated: bool) -> None:
+@pytest.mark.parametrize(("end", "truncated"), [("eos", False), ("total", False), ("forced", True)])
+def test_an_answer_that_never_came_is_unanswered(end: str, truncated: bool) -> None:
     table = cell([[False]], 8).assign(outcome="unboxed", thinking_end=end, truncated=truncated)
-    assert became(table).tolist() == ["censored"]
+    assert became(table).tolist() == ["unanswered"]
     assert became(table.assign(thinking_end="closed", truncated=False)).tolist() == ["unboxed"]
     assert became(table.assign(outcome="wrong")).tolist() == ["wrong"]
 

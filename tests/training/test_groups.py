@@ -30,7 +30,7 @@ def rows(*tokens: int) -> list[dict[str, Any]]:
             "key": f"{at // 2:016}",
             "thinking_tokens": each - 1,
             "solution_tokens": 1,
-            "thinking_end": ("closed", "forced", "eos", "cut")[at],
+            "thinking_end": ("closed", "forced", "eos", "total")[at],
             "solution_truncated": at == 1,
             "completion_ids": [at] * each,
             "target": 5,

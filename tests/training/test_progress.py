@@ -35,6 +35,10 @@ STEP = {
 }
 
 
+BUDGET = {"eval_budget/8+8/forced_ratio": 0.1, "eval_budget/8+8/thinking_tokens": 1.0}
+BUDGET["eval_budget/8+8/solution_tokens"] = 1.0
+
+
 @pytest.fixture(autouse=True)
 def still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 0.0))
@@ -52,8 +56,8 @@ def shown(capsys: pytest.CaptureFixture[str], logs: dict[str, Any], main: bool =
 
 def test_a_step_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(capsys, STEP) == (
-        "step 2/10 | reward 0.420 | accuracy 40.0% | closed 60% forced 35% cut 15% | tokens 45 + 15 | 0.0 s/step | "
-        "0:00:00 left\n"
+        "step 2/10 | reward 0.420 | accuracy 40.0% | closed 60% forced 35% eos 5% truncated 10% | tokens 45 + 15 | "
+        "0.0 s/step | 0:00:00 left\n"
     )
     assert shown(capsys, STEP, main=False) == ""
 
@@ -68,15 +72,30 @@ def test_accuracy_is_shown_where_a_reward_measures_it() -> None:
 def test_evaluations_and_the_end_have_lines_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
     evaluation = {f"eval_{name}": value for name, value in STEP.items()}
     assert shown(capsys, evaluation).startswith("step 2/10 | evaluation | reward 0.420 | accuracy 40.0% |")
-    numbers = {"accuracy": 0.5, "forced_ratio": 1.0, "thinking_tokens": 16.0, "solution_tokens": 9.6}
+    numbers = {"accuracy": 0.5, "forced_ratio": 0.9, "eos_ratio": 0.1, "thinking_tokens": 16.0, "solution_tokens": 9.6}
     logs = {f"eval_budget/{budget}/{name}": value for budget in ("8+8", "16+16") for name, value in numbers.items()}
     del logs["eval_budget/16+16/accuracy"]  # the grader failed on everything
     first, second = shown(capsys, logs).splitlines()
-    assert first == "step 2/10 | budget 8+8 | accuracy 50.0% | forced 100% | tokens 16 + 10"
-    assert second == "step 2/10 | budget 16+16 | forced 100% | tokens 16 + 10"
+    assert first == "step 2/10 | budget 8+8 | accuracy 50.0% | forced 90% eos 10% | tokens 16 + 10"
+    assert second == "step 2/10 | budget 16+16 | forced 90% eos 10% | tokens 16 + 10"
     # TRL adds the metrics of the last steps to it where logging_steps does not divide their number.
     for last in ({}, STEP):
         assert shown(capsys, {"train_runtime": 601.0, **last}) == "trained 2 steps in 0:10:01\n"
+
+
+def test_thoughts_that_end_without_an_answer_are_warned_of_once(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    shown(capsys, {**STEP, "thinking/eos_ratio": 0.2})
+    assert not caplog.messages
+    watched, state = Progress(), TrainerState(global_step=2, max_steps=10, is_world_process_zero=True)
+    for share in (0.83, 0.9):
+        watched.on_log(None, state, TrainerControl(), logs={**BUDGET, "eval_budget/8+8/eos_ratio": share})
+    (warning,) = caplog.messages
+    assert warning.startswith(
+        "step 2/10: 83% of the thoughts ended in an end-of-sequence token, without an answer (eos);"
+    )
+    assert all(cause in warning for cause in ("chat_template_kwargs", "the marker", "end-of-sequence token"))
 
 
 def test_a_repeated_warning_passes_once() -> None:

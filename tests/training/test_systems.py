@@ -45,14 +45,14 @@ def test_schedules_and_memory_hold_on_two_processes_with_uneven_groups_and_on_re
     steps = [entry for entry in log if "reward" in entry]
     assert [entry["step"] for entry in steps] == [1, 2, 3]
     # Only in the last stage is the total less than the larger thinking budget.
-    assert [entry["thinking/cut_ratio"] > 0 for entry in steps] == [False, False, True]
+    assert [entry["thinking/total_ratio"] > 0 for entry in steps] == [False, False, True]
 
     tables = sorted((tmp_path / "run" / "completions").glob("*.parquet"))
     for total, file in zip((100, 90, 50), tables, strict=True):
         table = pd.read_parquet(file)
         sampled = table["thinking_tokens"] + table["solution_tokens"]
         assert len(table) == 24 and sampled.max() <= total
-        assert (sampled[table["thinking_end"] == "cut"] == total).all()
+        assert (sampled[table["thinking_end"] == "total"] == total).all()
         prompts = table["prompt"].map(str)
         forced = table[table["thinking_end"] == "forced"].groupby(prompts)["thinking_tokens"]
         assert prompts.nunique() == 3 and (forced.nunique() == 1).all() and set(forced.first()) <= {8, 64}
