@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from e1_trl.atomic import StoreError, write_atomically
 from e1_trl.budget import Budget
+from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,17 +27,25 @@ KEY = "[0-9a-f]{16}"  # of `problems.selection.identity`
 SAMPLED = ["instruction", "chat_template_kwargs", "temperature", "top_p", "top_k", "min_p", "marker", "forced_text"]
 
 
+def parser() -> CommandParser:
+    """The options of `e1 exclude`."""
+    made = CommandParser(
+        "e1 exclude",
+        "FOLDER [FOLDER …] --budget THINKING+SOLUTION --output FILE",
+        "Write which training problems a model never or always solves, for the field `exclude` of a recipe:\n\n"
+        "  e1 exclude runs/rates --budget 1024+1024 --output runs/exclude.jsonl",
+    )
+    add = made.add_argument
+    folders = "Folders of finished evaluations of the training problems, which count together."
+    add("folders", metavar="FOLDER", hint=list[Path], nargs="+", help=folders)
+    add("--budget", metavar="THINKING+SOLUTION", required=True, help="Budget of the training in tokens, as 1024+1024.")
+    add("--output", metavar="FILE", hint=Path, required=True, help="File to write, as JSON lines.")
+    return made
+
+
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Read the command line, `sys.argv` if `argv` is None."""
-    parser = argparse.ArgumentParser(
-        prog="e1 exclude", description="Write which problems a model never or always solves, for a recipe's `exclude`."
-    )
-    parser.add_argument(
-        "folders", type=Path, nargs="+", help="finished evaluations of the training problems, which count together"
-    )
-    parser.add_argument("--budget", required=True, help="the training budget, as 1024+1024")
-    parser.add_argument("--output", type=Path, required=True, help="file to write")
-    return parser.parse_args(argv)
+    return parser().parse_args(argv)
 
 
 def rates(answers: "pd.DataFrame", budget: Budget) -> "pd.DataFrame":
