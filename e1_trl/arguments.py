@@ -76,7 +76,7 @@ def typed(name: str, value: Any, hint: Any) -> Any:
     try:
         return _read(value, hint)
     except ValueError:
-        raise UserError(f"{name} is {reprlib.repr(value)}; it must be {_wanted(hint, value)}") from None
+        raise UserError(f"{name} is {reprlib.repr(value)}; it must be {_wanted(hint)}") from None
 
 
 def _read(value: Any, hint: Any) -> Any:
@@ -96,10 +96,10 @@ def _read(value: Any, hint: Any) -> Any:
         return value
     elif kind is bool and (isinstance(value, bool) or str(value).lower() in TRUTH):
         return TRUTH[str(value).lower()]
-    elif kind in (int, float) and not isinstance(value, bool):
+    elif kind in (int, float):
         if isinstance(value, str):
             return kind(value)
-        if isinstance(value, numbers.Integral if kind is int else numbers.Real):
+        if isinstance(value, numbers.Integral if kind is int else numbers.Real) and not isinstance(value, bool):
             return value
     elif kind is str and isinstance(value, bool | int | float):
         return str(value)
@@ -113,12 +113,12 @@ def _read(value: Any, hint: Any) -> Any:
     raise ValueError
 
 
-def _wanted(hint: Any, value: Any = None) -> str:
+def _wanted(hint: Any) -> str:
     kind, parts = get_origin(hint) or hint, get_args(hint)
     if kind is Annotated:
         return ", ".join([_wanted(parts[0]), *(str(each) for each in parts[1:] if isinstance(each, Limits))])
-    if kind in (Union, UnionType):  # a text on a line cannot be null
-        return " or ".join(dict.fromkeys(_wanted(each) for each in parts if value is None or each is not NoneType))
+    if kind in (Union, UnionType):
+        return " or ".join(dict.fromkeys(_wanted(each) for each in parts if each is not NoneType))
     if kind is list:
         return f"a list, each entry {_wanted(*parts)}"
     if isinstance(kind, type) and issubclass(kind, Enum):

@@ -140,15 +140,19 @@ def read_yaml(file: Path, record: type) -> dict[str, Any]:
     try:
         entries = yaml.safe_load(file.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"{file} cannot be read: {error}") from error
+        raise UserError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(entries, dict):
         raise UserError(f"{file} must hold a YAML mapping of arguments to values")
     hints = get_type_hints(record, include_extras=True)
     for name in entries:
         if name not in hints:
             raise UserError(f"{file}: {unknown(str(name), hints)}")
-    texts = {name: json.dumps(value) if isinstance(value, dict) else value for name, value in entries.items()}
-    return {name: typed(f"{file}: {name}", value, hints[name]) for name, value in texts.items() if value is not None}
+    given = {}
+    for name, value in entries.items():
+        if value is not None:
+            text = json.dumps(value) if isinstance(value, dict) and hints[name] is str else value
+            given[name] = typed(f"{file}: {name}", text, hints[name])
+    return given
 
 
 def _plain(hint: Any) -> Any:

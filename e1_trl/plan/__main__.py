@@ -50,7 +50,7 @@ def report(taken: Memory) -> str:
 
     engine = [
         ("vLLM's share, awake", f"{gb(taken.engine)}, of it weights {gb(taken.engine_weights)}"),
-        ("vLLM's cache", f"{gb(taken.engine_cache)}; all sequences at once take {gb(taken.cache_needed)}"),
+        ("vLLM's cache", f"{gb(max(0, taken.engine_cache))}; all sequences at once take {gb(taken.cache_needed)}"),
     ]
     rows = [
         ("weights, gradients", gb(taken.weights + taken.gradients)),

@@ -59,7 +59,7 @@ def parse_recipe(records: Sequence[type], argv: Sequence[str], whole: bool = Tru
         parser.set_defaults_with_config(**known)
     *parsed, rest = parser.parse_args_into_dataclasses(words, return_remaining_strings=True, look_for_args_file=False)
     if rest:
-        raise UserError(unknown(rest[0], [f"--{name}" for name in hints]))
+        raise UserError(unknown(rest[0], ["--config", *(f"--{name}" for name in hints)]))
     return tuple(parsed)
 
 

@@ -70,7 +70,7 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(
         ("unknown benchmark 'aime'", ("--benchmark", "aime")),
         ("has no chat template", (*nano, "--model", model)),
         ("which has no revision 'v1'", (*nano, "--revision", "v1")),
-        ("max_problems is 0; it must be 1 or more", (*nano, "--max_problems", 0)),
+        ("--max_problems is '0'; it must be a whole number, 1 or more", (*nano, "--max_problems", 0)),
         ("the hint has 4 tokens, and the last 25% of a budget of 16 has 4", (*nano, *hinted)),
         ("needs thinking_from", (*nano, "--methods", "mixed")),
         ("engine_args sets seed, for which", (*nano, "--engine_args", '{"seed": 1}')),
