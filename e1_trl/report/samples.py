@@ -109,9 +109,10 @@ def _check_folder(folder: Path) -> None:
     """
     if not folder.is_dir():
         raise StoreError(f"there is no folder {folder}; name the folder of a finished evaluation")
-    finished = sorted(str(file.parent) for file in folder.glob(f"*/{FILE}"))
-    if finished and not (folder / FILE).exists() and not (folder / MANIFEST).exists():
-        raise StoreError(f"{folder} is no evaluation, but holds some; name one or more: {' '.join(finished)}")
+    if not (folder / FILE).exists() and not (folder / MANIFEST).exists():
+        finished = sorted(str(file.parent) for file in folder.glob(f"*/{FILE}"))
+        found = f", but holds some; name one or more: {' '.join(finished)}" if finished else f": it has no {MANIFEST}"
+        raise StoreError(f"{folder} is no evaluation{found}")
 
 
 def _as_pandas(table: pa.Table) -> pd.DataFrame:
