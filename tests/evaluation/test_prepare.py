@@ -74,7 +74,7 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(
         ("the hint has 4 tokens, and the last 25% of a budget of 16 has 4", (*nano, *hinted)),
         ("needs thinking_from", (*nano, "--methods", "mixed")),
         ("engine_args sets seed, for which", (*nano, "--engine_args", '{"seed": 1}')),
-        ("seed is -1", (*nano, "--seed", -1)),
+        ("--seed is '-1'; it must be a whole number, 0 or more", (*nano, "--seed", -1)),
         ("request_seeds is about a server", (*nano, "--request_seeds", "false")),
         ("a prompt of 12.. tokens with budget 16.16", long),
         ("the first 1 prompts are all longer", (*long, "--max_problems", 1, "--max_prompt_length", 1000)),
