@@ -62,7 +62,7 @@ Share = Annotated[float, Within(0, 1, above=True)]
 Url = Annotated[str, Address()]
 
 
-def typed(name: str, value: Any, hint: Any) -> Any:
+def read_value(name: str, value: Any, hint: Any) -> Any:
     """Read a value as an annotation has it: a text as it stands on a command line, anything else as YAML has it.
 
     Args:
@@ -74,24 +74,24 @@ def typed(name: str, value: Any, hint: Any) -> Any:
         UserError: the value is of another type, or beyond a limit.
     """
     try:
-        return _read(value, hint)
+        return _convert(value, hint)
     except ValueError:
-        raise UserError(f"{name} is {reprlib.repr(value)}; it must be {_wanted(hint)}") from None
+        raise UserError(f"{name} is {reprlib.repr(value)}; it must be {_describe_type(hint)}") from None
 
 
-def _read(value: Any, hint: Any) -> Any:
+def _convert(value: Any, hint: Any) -> Any:
     kind, parts = get_origin(hint) or hint, get_args(hint)
     if kind is Annotated:
         limits = [each for each in parts[1:] if isinstance(each, Limits)]
-        read = _read(value, Union[(parts[0], *(each for each in parts[1:] if each not in limits))])
+        read = _convert(value, Union[(parts[0], *(each for each in parts[1:] if each not in limits))])
         if all(read in each for each in limits):
             return read
     elif kind in (Union, UnionType):
         for part in sorted(parts, key=lambda part: part is not type(value)):
             with suppress(ValueError):
-                return _read(value, part)
+                return _convert(value, part)
     elif kind is list and not isinstance(value, dict):
-        return [_read(each, *parts) for each in (value if isinstance(value, list | tuple) else [value])]
+        return [_convert(each, *parts) for each in (value if isinstance(value, list | tuple) else [value])]
     elif kind is Literal and value in parts:
         return value
     elif kind is bool and (isinstance(value, bool) or str(value).lower() in TRUTH):
@@ -113,14 +113,14 @@ def _read(value: Any, hint: Any) -> Any:
     raise ValueError
 
 
-def _wanted(hint: Any) -> str:
+def _describe_type(hint: Any) -> str:
     kind, parts = get_origin(hint) or hint, get_args(hint)
     if kind is Annotated:
-        return ", ".join([_wanted(parts[0]), *(str(each) for each in parts[1:] if isinstance(each, Limits))])
+        return ", ".join([_describe_type(parts[0]), *(str(each) for each in parts[1:] if isinstance(each, Limits))])
     if kind in (Union, UnionType):
-        return " or ".join(dict.fromkeys(_wanted(each) for each in parts if each is not NoneType))
+        return " or ".join(dict.fromkeys(_describe_type(each) for each in parts if each is not NoneType))
     if kind is list:
-        return f"a list, each entry {_wanted(*parts)}"
+        return f"a list, each entry {_describe_type(*parts)}"
     if isinstance(kind, type) and issubclass(kind, Enum):
         return f"one of {', '.join(str(each.value) for each in kind)}"
     return f"one of {', '.join(map(str, parts))}" if kind is Literal else WORDS.get(kind, str(kind))
@@ -130,15 +130,15 @@ def check_fields(record: Any, *kinds: type) -> None:
     """Read the fields of a dataclass as they are annotated there, or in other `kinds` that share some with it.
 
     Raises:
-        UserError: as `typed` does.
+        UserError: as `read_value` does.
     """
     for kind in kinds or (type(record),):
         hints = get_type_hints(kind, include_extras=True)
         for name in (each.name for each in fields(kind) if hasattr(record, each.name)):
-            setattr(record, name, typed(name, getattr(record, name), hints[name]))
+            setattr(record, name, read_value(name, getattr(record, name), hints[name]))
 
 
-def unknown(name: str, known: Iterable[str]) -> str:
+def describe_unknown(name: str, known: Iterable[str]) -> str:
     """Say that there is no such name, and which one is nearest."""
     nearest = get_close_matches(name, known, 1)
     return f"{name} is unknown" + "".join(f"; did you mean {each}?" for each in nearest)

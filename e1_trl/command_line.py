@@ -15,7 +15,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 
-from e1_trl.arguments import typed, unknown
+from e1_trl.arguments import describe_unknown, read_value
 from e1_trl.errors import UserError
 
 Record = TypeVar("Record")
@@ -45,8 +45,8 @@ class CommandParser(argparse.ArgumentParser):
         if "action" in settings:
             hint = bool
         else:
-            settings.setdefault("metavar", PLACEHOLDERS.get(_plain(hint), "TEXT"))
-        help += _default(help, settings.get("default") if shown is None else shown)
+            settings.setdefault("metavar", PLACEHOLDERS.get(_plain_type(hint), "TEXT"))
+        help += _describe_default(help, settings.get("default") if shown is None else shown)
         action = self._titled[group].add_argument(*names, help=help.replace("%", "%%"), **settings)
         self._hints[action.dest] = hint
         self.names += names
@@ -60,7 +60,7 @@ class CommandParser(argparse.ArgumentParser):
         """
         hints = get_type_hints(record, include_extras=True)
         own = {each.name: each for each in fields(record) if f"--{each.name}" not in self.names}
-        for name in (each for each in required(record) if each in own):
+        for name in (each for each in required_fields(record) if each in own):
             self._add_field(own.pop(name), hints[name], "required")
         for owner in record.__mro__:
             group = vars(owner).get("GROUP", owner.__name__)
@@ -74,7 +74,7 @@ class CommandParser(argparse.ArgumentParser):
         settings: dict[str, Any] = {"default": argparse.SUPPRESS, "shown": default}
         if "metavar" in each.metadata:
             settings["metavar"] = each.metadata["metavar"]
-        if _plain(hint) is bool:
+        if _plain_type(hint) is bool:
             settings |= {"nargs": "?", "const": True}
         elif list in {get_origin(part) for part in (hint, *get_args(hint))}:
             settings["nargs"] = "+"
@@ -86,11 +86,11 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Read the options that are known, `--two-words` as `--two_words`, and leave the rest."""
-        words = [self._named(word) for word in (sys.argv[1:] if args is None else args)]
+        words = [self._normalize(word) for word in (sys.argv[1:] if args is None else args)]
         read, rest = super().parse_known_args(words, namespace)
         for name, value in vars(read).items():
             if value is not None:
-                setattr(read, name, typed(f"--{name}", value, self._hints[name]))
+                setattr(read, name, read_value(f"--{name}", value, self._hints[name]))
         return read, rest
 
     def parse_args(  # type: ignore[override]
@@ -98,16 +98,16 @@ class CommandParser(argparse.ArgumentParser):
     ) -> argparse.Namespace:
         """Read a whole line; an option that is unknown is named before one that is missing."""
         words = list(sys.argv[1:] if args is None else args)
-        for word in map(self._named, words):
+        for word in map(self._normalize, words):
             name = word.partition("=")[0]
             if name.startswith("--") and name != "--" and " " not in name and name not in self.names:
-                self.error(unknown(name, self.names))
+                self.error(describe_unknown(name, self.names))
         read, rest = self.parse_known_args(words, namespace)
         if rest:
             self.error(f"{rest[0]!r} belongs to no option")
         return read
 
-    def _named(self, word: str) -> str:
+    def _normalize(self, word: str) -> str:
         name, equals, value = word.partition("=")
         plain = name.replace("-", "_").replace("__", "--", 1)
         return f"{plain}{equals}{value}" if plain in self.names else word
@@ -121,12 +121,12 @@ class CommandParser(argparse.ArgumentParser):
         given = vars(self.parse_args(argv))
         if (file := given.pop("config", None)) is not None:
             given = {**read_yaml(file, record), **given}
-        if missing := [f"--{name}" for name in required(record) if name not in given]:
+        if missing := [f"--{name}" for name in required_fields(record) if name not in given]:
             self.error(f"{' and '.join(missing)} must be given")
         return record(**given)
 
 
-def required(record: type) -> list[str]:
+def required_fields(record: type) -> list[str]:
     """The fields of a dataclass that have no default."""
     return [each.name for each in fields(record) if each.default is MISSING and each.default_factory is MISSING]
 
@@ -146,23 +146,23 @@ def read_yaml(file: Path, record: type) -> dict[str, Any]:
     hints = get_type_hints(record, include_extras=True)
     for name in entries:
         if name not in hints:
-            raise UserError(f"{file}: {unknown(str(name), hints)}")
+            raise UserError(f"{file}: {describe_unknown(str(name), hints)}")
     given = {}
     for name, value in entries.items():
         if value is not None:
             text = json.dumps(value) if isinstance(value, dict) and hints[name] is str else value
-            given[name] = typed(f"{file}: {name}", text, hints[name])
+            given[name] = read_value(f"{file}: {name}", text, hints[name])
     return given
 
 
-def _plain(hint: Any) -> Any:
+def _plain_type(hint: Any) -> Any:
     """The type that a placeholder stands for: of an entry, and without limits or null."""
     while parts := [part for part in get_args(hint) if part is not NoneType]:
         hint = parts[0]
     return hint
 
 
-def _default(help: str, default: Any) -> str:
+def _describe_default(help: str, default: Any) -> str:
     said = "default" in help.lower() or "unset" in help.lower()
     if said or default is False or default in (None, MISSING, argparse.SUPPRESS, "", [], "{}"):
         return ""

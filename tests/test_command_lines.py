@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import BASE, ROOT
 
-from e1_trl.arguments import typed
+from e1_trl.arguments import read_value
 from e1_trl.cli import COMMANDS
 from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError, run_command
@@ -20,7 +20,7 @@ FOLDER = str(ROOT / "docs")  # one that is there
 
 
 def parser_of(name: str) -> CommandParser:
-    made = import_module("e1_trl.evaluation.arguments" if name == "eval" else COMMANDS[name].module).parser()
+    made = import_module("e1_trl.evaluation.arguments" if name == "eval" else COMMANDS[name].module).make_parser()
     assert isinstance(made, CommandParser)
     return made
 
@@ -177,7 +177,7 @@ def test_an_option_that_is_unknown_names_the_nearest(name: str) -> None:
     ],
 )
 def test_a_text_or_a_value_of_yaml_is_read_as_it_is_annotated(hint: Any, value: Any, read: Any) -> None:
-    got = typed("field", value, hint)
+    got = read_value("field", value, hint)
     assert (type(got), got) == (type(read), read)
 
 
@@ -197,4 +197,4 @@ def test_a_text_or_a_value_of_yaml_is_read_as_it_is_annotated(hint: Any, value: 
 )
 def test_a_value_of_another_type_is_refused_by_name(hint: Any, value: Any, wanted: str) -> None:
     with pytest.raises(UserError, match=rf"^field is .*; it must be {wanted}$"):
-        typed("field", value, hint)
+        read_value("field", value, hint)

@@ -13,7 +13,7 @@ from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError
 
 
-def parser() -> CommandParser:
+def make_parser() -> CommandParser:
     """The options of `e1 merge`."""
     made = CommandParser(
         "e1 merge",
@@ -29,7 +29,7 @@ def parser() -> CommandParser:
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Read the command line, `sys.argv` if `argv` is None."""
-    return parser().parse_args(argv)
+    return make_parser().parse_args(argv)
 
 
 def merge(adapter: Path, output: Path, name: str | None = None) -> None:

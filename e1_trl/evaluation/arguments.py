@@ -253,7 +253,7 @@ def slug(name: str, revision: str | None = None) -> str:
     return plain if revision is None else f"{plain}@{revision.replace('/', '--')}"
 
 
-def parser() -> CommandParser:
+def make_parser() -> CommandParser:
     """The options of `e1 eval`."""
     made = CommandParser(
         "e1 eval",
@@ -285,4 +285,4 @@ def parse(argv: Sequence[str]) -> EvaluationArguments:
             "data_parallel_size is for a server: `vllm serve MODEL --data-parallel-size N`, and here "
             "--base_url http://localhost:8000/v1"
         )
-    return parser().read(EvaluationArguments, argv)
+    return make_parser().read(EvaluationArguments, argv)

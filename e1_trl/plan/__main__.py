@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated
 
-from e1_trl.arguments import Count, Positive, Within, unknown
+from e1_trl.arguments import Count, Positive, Within, describe_unknown
 from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError
 from e1_trl.plan import cost
@@ -22,7 +22,7 @@ from e1_trl.report.markdown import table
 GIB = 2**30
 
 
-def parser() -> CommandParser:
+def make_parser() -> CommandParser:
     """The options of `e1 plan`; fields of the recipe follow as pairs."""
     made = CommandParser(
         "e1 plan",
@@ -77,11 +77,11 @@ def report(taken: Memory) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the plan; the exit status is 1 if it does not fit, or cannot be made."""
-    arguments, words = parser().parse_known_args(argv)
+    arguments, words = make_parser().parse_known_args(argv)
     try:
         launch = Launch.read(arguments.recipe, arguments.accelerate_config, arguments.gpus, words)
         if strange := sorted(launch.given.keys() - launch.recipe_fields.keys() - DEFAULTS.keys()):
-            near = unknown(strange[0], [*launch.recipe_fields, *DEFAULTS])
+            near = describe_unknown(strange[0], [*launch.recipe_fields, *DEFAULTS])
             raise UserError(f"{near} (it is neither in the recipe nor a field that the plan reads)")
         if launch.accelerate.get("use_cpu"):
             raise UserError(f"{launch.accelerate_config} trains on CPUs, and GPUs are planned for: name another config")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from e1_trl.arguments import Count, typed
+from e1_trl.arguments import Count, read_value
 from e1_trl.errors import UserError
 
 
@@ -70,12 +70,12 @@ class Architecture:
                 f"the dimensions of {model} are not known here: name a folder with its config.json, or {known}"
             )
         try:
-            config = typed(str(file), json.loads(file.read_text()), dict)
+            config = read_value(str(file), json.loads(file.read_text()), dict)
         except (OSError, json.JSONDecodeError) as error:
             raise UserError(f"{file} cannot be read: {error}") from error
 
         def count(name: str, default: int | None = None) -> int:
-            read: int = typed(f"{file}: {name}", config.get(name, default), Count)
+            read: int = read_value(f"{file}: {name}", config.get(name, default), Count)
             return read
 
         require(f"{file}: model_type", config.get("model_type"), ["qwen2", "llama"])

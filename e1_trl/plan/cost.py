@@ -71,7 +71,7 @@ def widths(taken: Memory, lengths: Sequence[int]) -> tuple[float, dict[str, floa
     return mean, {"padded": padded, "trimmed": packed + (padded - packed) / PARTS, "packed": packed}
 
 
-def layout(fields: Mapping[str, Any]) -> str:
+def choose_layout(fields: Mapping[str, Any]) -> str:
     """The layout of rows that a recipe's fields ask for; a model's own reasons against it are not known here."""
     if not fields["padding_free"]:
         return "padded"
@@ -97,7 +97,7 @@ def report(taken: Memory, lengths: Sequence[int], price: float, fields: Mapping[
     `fields` are the recipe's, with defaults (`plan.setup.read_fields`).
     """
     mean, positions = widths(taken, lengths)
-    own = layout(fields)
+    own = choose_layout(fields)
     hours = {
         name: seconds(taken, width, positions["packed"]) * taken.setup.gpus / 3600 for name, width in positions.items()
     }

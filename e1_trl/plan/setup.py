@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 import yaml
 
-from e1_trl.arguments import Count, Natural, from_yaml, typed
+from e1_trl.arguments import Count, Natural, from_yaml, read_value
 from e1_trl.errors import UserError
 from e1_trl.plan.architecture import Architecture, require
 from e1_trl.recipes import fields_of, resource
@@ -21,7 +21,7 @@ FORCED = 1  # token, of the marker
 ERRORS = (ValueError, OSError, TypeError, KeyError, yaml.YAMLError)  # of a recipe that cannot be launched or planned
 
 
-def _planned() -> Iterator[tuple[str, Any, Any]]:
+def _list_planned() -> Iterator[tuple[str, Any, Any]]:
     """The fields that a plan reads: their names, annotations, and TRL's and our own defaults."""
     own = (*FIELDS, "max_prompt_length", "padding_free", "gpu_memory")
     for kind in (TrlFields, BudgetedTraining, RecipeArguments):
@@ -33,8 +33,8 @@ def _planned() -> Iterator[tuple[str, Any, Any]]:
         )
 
 
-DEFAULTS: Mapping[str, Any] = {name: default for name, _, default in _planned()}
-HINTS: Mapping[str, Any] = {name: hint for name, hint, _ in _planned()}
+DEFAULTS: Mapping[str, Any] = {name: default for name, _, default in _list_planned()}
+HINTS: Mapping[str, Any] = {name: hint for name, hint, _ in _list_planned()}
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class Setup:
             raise UserError(f"{name} is null: without bound on the tokens there is nothing to plan with")
         if not fields.get("model_name_or_path"):
             raise UserError("the recipe names no model (model_name_or_path)")
-        model = typed("model_name_or_path", fields["model_name_or_path"], str)
-        deepspeed = typed("deepspeed_config", accelerate.get("deepspeed_config", {}), dict)
+        model = read_value("model_name_or_path", fields["model_name_or_path"], str)
+        deepspeed = read_value("deepspeed_config", accelerate.get("deepspeed_config", {}), dict)
         kind = accelerate.get("distributed_type", "NO")
         offload = deepspeed.get("offload_optimizer_device", "none")
         if fields["use_peft"] and fields["lora_target_modules"] != ["all-linear"]:
@@ -97,8 +97,8 @@ class Setup:
         require("distributed_type", kind, ["DEEPSPEED", "MULTI_GPU", "NO"])
         require("offload_param_device", deepspeed.get("offload_param_device", "none"), ["none"])
         require("offload_optimizer_device", offload, ["none", "cpu"])
-        zero = typed("zero_stage", deepspeed.get("zero_stage", 0), Natural) if kind == "DEEPSPEED" else 0
-        gpus = typed("num_processes", accelerate.get("num_processes", 1), Count)
+        zero = read_value("zero_stage", deepspeed.get("zero_stage", 0), Natural) if kind == "DEEPSPEED" else 0
+        gpus = read_value("num_processes", accelerate.get("num_processes", 1), Count)
         micro_batches = fields["gradient_accumulation_steps"]
         mini_batch = fields["per_device_train_batch_size"] * micro_batches * gpus
         rollouts = fields["generation_batch_size"] or mini_batch * (
@@ -134,7 +134,7 @@ def read_fields(recipe: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UserError: a field is of another type, or beyond a limit.
     """
-    return {name: typed(name, recipe.get(name, default), HINTS[name]) for name, default in DEFAULTS.items()}
+    return {name: read_value(name, recipe.get(name, default), HINTS[name]) for name, default in DEFAULTS.items()}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError
 
 
-def parser() -> CommandParser:
+def make_parser() -> CommandParser:
     """The options of `e1 report`."""
     made = CommandParser(
         "e1 report",
@@ -49,7 +49,7 @@ def parser() -> CommandParser:
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Read the command line, `sys.argv` if `argv` is None."""
-    arguments = parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     if (arguments.document is None) != (arguments.section is None):
         raise UserError("--document and --section go together")
     return arguments

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from e1_trl.report.document import Report
 
 
-def parser() -> CommandParser:
+def make_parser() -> CommandParser:
     """The options of `e1 card`."""
     made = CommandParser(
         "e1 card",
@@ -48,7 +48,7 @@ def parser() -> CommandParser:
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Read the command line, `sys.argv` if `argv` is None."""
-    return parser().parse_args(argv)
+    return make_parser().parse_args(argv)
 
 
 def card(arguments: argparse.Namespace) -> None:

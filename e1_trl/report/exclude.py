@@ -27,7 +27,7 @@ KEY = "[0-9a-f]{16}"  # of `problems.selection.identity`
 SAMPLED = ["instruction", "chat_template_kwargs", "temperature", "top_p", "top_k", "min_p", "marker", "forced_text"]
 
 
-def parser() -> CommandParser:
+def make_parser() -> CommandParser:
     """The options of `e1 exclude`."""
     made = CommandParser(
         "e1 exclude",
@@ -45,7 +45,7 @@ def parser() -> CommandParser:
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Read the command line, `sys.argv` if `argv` is None."""
-    return parser().parse_args(argv)
+    return make_parser().parse_args(argv)
 
 
 def rates(answers: "pd.DataFrame", budget: Budget) -> "pd.DataFrame":

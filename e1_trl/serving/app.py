@@ -195,7 +195,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
     return Response(json.dumps(content), status, headers, "application/json")
 
 
-def parser() -> CommandParser:
+def make_parser() -> CommandParser:
     """The options of `e1 serve`."""
     made = CommandParser(
         "e1 serve",
@@ -211,12 +211,12 @@ def parser() -> CommandParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Serve until it is stopped, or say in one line what is wrong."""
     try:
-        asyncio.run(serve(parser().read(ServeArguments, argv)))
+        asyncio.run(serve(make_parser().read(ServeArguments, argv)))
     except (ValueError, OSError, UpstreamError) as error:
         sys.exit(f"e1 serve: {' '.join(str(error).split())}")
 
 
-def listening(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """A socket that listens at an address.
 
     Raises:
@@ -249,7 +249,7 @@ async def serve(arguments: ServeArguments) -> None:
         efforts = ", ".join(f"{name} {budget}" for name, budget in server.ladder.efforts.items())
         logger.info("%s at %s; reasoning_effort: %s", arguments.name, model.usual, efforts or "none")
         config = uvicorn.Config(server.app(), log_level="warning", access_log=False)
-        with listening(arguments.host, arguments.port) as listener:
+        with listen(arguments.host, arguments.port) as listener:
             logger.info("listening at http://%s:%d/v1", arguments.host, arguments.port)
             await uvicorn.Server(config).serve([listener])
     finally:

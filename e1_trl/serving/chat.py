@@ -150,7 +150,7 @@ class Chat:
         self._print(text + "\n", "italic cyan")
 
 
-def parser() -> CommandParser:
+def make_parser() -> CommandParser:
     """The options of `e1 chat`."""
     made = CommandParser(
         "e1 chat",
@@ -167,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Chat until the input ends, or say in one line what is wrong."""
     console = Console()
     try:
-        arguments = parser().read(ChatArguments, argv)
+        arguments = make_parser().read(ChatArguments, argv)
         with served(arguments) as settled, asyncio.Runner() as runner:
             model = runner.run(Model.connect(settled))
             chat = Chat(model, console)

@@ -61,7 +61,7 @@ class Upstream:
                 status, content = answer.status, await answer.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             remedy = "start a server there, as `vllm serve MODEL`, or name another --upstream"
-            raise UpstreamError(502, f"no answer from {self.base_url}: {_reason(error)}; {remedy}") from error
+            raise UpstreamError(502, f"no answer from {self.base_url}: {_explain(error)}; {remedy}") from error
         try:
             models = {entry["id"]: entry for entry in json.loads(content)["data"]}
         except (ValueError, KeyError, TypeError) as error:
@@ -98,7 +98,7 @@ class Upstream:
             async for choice in _events(answer):
                 yield choice
         except aiohttp.ClientError as error:
-            raise UpstreamError(502, f"{self.base_url} broke off its answer: {_reason(error)}") from error
+            raise UpstreamError(502, f"{self.base_url} broke off its answer: {_explain(error)}") from error
         except (ValueError, KeyError, IndexError, TypeError) as error:
             kind = type(error).__name__
             raise UpstreamError(502, f"malformed response from {self.base_url}: {kind}: {error}") from error
@@ -113,11 +113,11 @@ class Upstream:
                 return await self._client.post(url, data=content, headers=headers, allow_redirects=False)
             except aiohttp.ClientError as error:
                 if attempt == 2 or isinstance(error, aiohttp.ClientConnectorError):
-                    raise UpstreamError(502, f"no answer from {self.base_url}: {_reason(error)}") from error
+                    raise UpstreamError(502, f"no answer from {self.base_url}: {_explain(error)}") from error
         raise AssertionError
 
 
-def _reason(error: Exception) -> str:
+def _explain(error: Exception) -> str:
     """Say why a request failed, without the internals that the client's own texts show."""
     if isinstance(error, TimeoutError):
         return f"none within {CONNECTING:.0f} s"

@@ -52,7 +52,7 @@ def _launcher() -> CommandParser:
     return made
 
 
-def parser() -> CommandParser:
+def make_parser() -> CommandParser:
     """The options of `e1 train`: those of the launcher, the usual fields of TRL, and our own fields."""
     made = _launcher()
     for name, (placeholder, help) in USUAL.items():
@@ -69,7 +69,7 @@ def print_all_fields() -> None:
 
     from e1_trl.training.config import E1Config, E1ScriptArguments
 
-    made = parser()
+    made = make_parser()
     for record in (E1ScriptArguments, DatasetMixtureConfig, ModelConfig, E1Config):
         made.add_record(record)
     made.epilog = None
@@ -124,7 +124,7 @@ def _launch(words: Sequence[str]) -> None:
 def main(argv: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if argv is None else argv
     if not arguments or {"-h", "--help"} & set(arguments):
-        parser().print_help()
+        make_parser().print_help()
         return
     if find_spec("trl") is None or find_spec("accelerate") is None:
         sys.exit("e1 train: TRL is not installed; pip install 'e1-trl[train]' brings it, 'e1-trl[gpu]' also vLLM")

@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 from trl import TrlParser
 
-from e1_trl.arguments import typed, unknown
+from e1_trl.arguments import describe_unknown, read_value
 from e1_trl.errors import UserError
 from e1_trl.recipes import base_of, fields_of
 
@@ -51,15 +51,17 @@ def parse_recipe(records: Sequence[type], argv: Sequence[str], whole: bool = Tru
         del words[at : at + 2]
         given = fields_of(file)
         for environment in (base_of(file).get("env"), given.pop("env", None)):
-            variables = typed(f"{file}: env", environment or {}, dict)
+            variables = read_value(f"{file}: env", environment or {}, dict)
             os.environ.update({name: str(value) for name, value in variables.items()})
         if whole and (strange := given.keys() - hints.keys()):
-            raise UserError(f"{file}: {unknown(min(map(str, strange)), hints)}")
-        known = {name: typed(f"{file}: {name}", given[name], hint) for name, hint in hints.items() if name in given}
+            raise UserError(f"{file}: {describe_unknown(min(map(str, strange)), hints)}")
+        known = {
+            name: read_value(f"{file}: {name}", given[name], hint) for name, hint in hints.items() if name in given
+        }
         parser.set_defaults_with_config(**known)
     *parsed, rest = parser.parse_args_into_dataclasses(words, return_remaining_strings=True, look_for_args_file=False)
     if rest:
-        raise UserError(unknown(rest[0], ["--config", *(f"--{name}" for name in hints)]))
+        raise UserError(describe_unknown(rest[0], ["--config", *(f"--{name}" for name in hints)]))
     return tuple(parsed)
 
 

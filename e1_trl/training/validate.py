@@ -57,7 +57,7 @@ class ValidateArguments:
         check_fields(self)
 
 
-def parser() -> CommandParser:
+def make_parser() -> CommandParser:
     """The options of `e1 validate`."""
     made = CommandParser(
         "e1 validate",
@@ -140,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Validate the recipe that the arguments (unset: the command line's) name."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or {"-h", "--help"} & set(words):
-        parser().print_help()
+        make_parser().print_help()
         return
     # Libraries of seconds: not for help.
     from trl import DatasetMixtureConfig

@@ -60,14 +60,14 @@ def test_a_server_that_is_not_there_is_said_in_words(upstream: str) -> None:
 
 
 def test_an_address_that_is_in_use_is_named() -> None:
-    with app.listening("127.0.0.1", free_port()) as taken:
+    with app.listen("127.0.0.1", free_port()) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(
             UserError, match=rf"^cannot listen at 127\.0\.0\.1, port {port}: Address already in use; name"
         ):
-            app.listening("127.0.0.1", port)
+            app.listen("127.0.0.1", port)
     if socket.has_ipv6:
-        app.listening("::1", free_port()).close()
+        app.listen("::1", free_port()).close()
 
 
 def test_a_proxy_says_where_it_listens(upstream: str) -> None:

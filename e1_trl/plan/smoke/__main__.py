@@ -144,7 +144,7 @@ def _block(title: str, text: str) -> str:
     return f"## {title}\n\n```\n{text}\n```\n"
 
 
-def parser() -> CommandParser:
+def make_parser() -> CommandParser:
     """The options of `e1 smoke`; fields of the recipe follow as pairs."""
     made = CommandParser(
         "e1 smoke",
@@ -169,7 +169,7 @@ def parser() -> CommandParser:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Try a recipe; the exit status is 1 if a check failed."""
-    parsed, words = parser().parse_known_args(argv)
+    parsed, words = make_parser().parse_known_args(argv)
     try:
         launch = Launch.read(parsed.recipe, parsed.accelerate_config, parsed.num_processes, words)
         setup, there = launch.setup, cards()
