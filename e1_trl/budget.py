@@ -5,8 +5,9 @@ a `Close` is a marker with the room that there is for it.
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from e1_trl.arguments import Count
 from e1_trl.errors import UserError
 
 if TYPE_CHECKING:
@@ -195,16 +196,25 @@ class Close:
 
 @dataclass
 class BudgetArguments:
-    """What training and evaluation are both told about prompts and the close of the thinking."""
+    """Arguments of both training and evaluation: the close of the thinking, and the longest prompt."""
+
+    GROUP: ClassVar[str] = "close of the thinking, and prompts"
 
     marker: str | None = field(
         default=None,
-        metadata={"help": f"The text that ends the thinking: one token of the tokenizer, or several; unset: {MARKER}."},
+        metadata={
+            "help": f"Text that ends the thinking, of one token or several. Default: {MARKER}; in an evaluation the "
+            "marker in the model's budget.json, if it has one."
+        },
     )
     forced_text: str | None = field(
-        default=None, metadata={"help": "What is appended when the thinking budget runs out; unset: the marker."}
+        default=None,
+        metadata={
+            "help": "Text that is appended when the thinking budget runs out. Default: the marker; in an evaluation "
+            "the forced text in the model's budget.json, if it has one."
+        },
     )
-    max_prompt_length: int = field(
+    max_prompt_length: Count = field(
         default=1024,
-        metadata={"help": "Longest prompt in tokens, chat template included; longer ones are dropped with a count."},
+        metadata={"help": "Longest prompt in tokens, chat template included; longer ones are dropped and counted."},
     )

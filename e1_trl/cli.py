@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+import e1_trl
 from e1_trl.errors import UserError, run_command
 from e1_trl.logs import route_logs
 
@@ -22,17 +23,15 @@ class Command:
 
 COMMANDS = {
     "train": Command("e1_trl.training.launch", "train a recipe: e1 train --config E1-Math-1.5B"),
-    "plan": Command("e1_trl.plan.__main__", "tell beforehand what memory a recipe takes on a node"),
-    "smoke": Command(
-        "e1_trl.plan.smoke.__main__", "the first hour on a node: train a recipe for four steps, and check"
-    ),
-    "validate": Command("e1_trl.training.validate", "try a dataset's own programs on its tests"),
-    "eval": Command("e1_trl.evaluation.__main__", "evaluate models, here or on a server, at every budget"),
-    "report": Command("e1_trl.report.__main__", "draw stored evaluations together: tables and pictures"),
-    "serve": Command("e1_trl.serving.app", "the OpenAI API with budgets, before a server that takes token ids"),
+    "plan": Command("e1_trl.plan.__main__", "estimate the memory and time that a recipe takes on a node"),
+    "smoke": Command("e1_trl.plan.smoke.__main__", "train a recipe for four steps on a node, and check the run"),
+    "validate": Command("e1_trl.training.validate", "run a dataset's own programs on its tests"),
+    "eval": Command("e1_trl.evaluation.__main__", "evaluate models at every budget, here or at a server"),
+    "report": Command("e1_trl.report.__main__", "report on finished evaluations together: tables and pictures"),
+    "serve": Command("e1_trl.serving.app", "run an OpenAI-compatible proxy with budgets in front of vLLM"),
     "chat": Command("e1_trl.serving.chat", "talk to a model in a terminal, with a budget"),
     "exclude": Command("e1_trl.report.exclude", "write which training problems a model never or always solves"),
-    "card": Command("e1_trl.report.card", "put what was measured into a model's card, and upload that"),
+    "card": Command("e1_trl.report.card", "add measured results to a model's card, and upload the card"),
     "merge": Command("e1_trl.checkpoints.merge", "merge a LoRA adapter into its base"),
 }
 
@@ -46,7 +45,8 @@ MOVED = {
 def usage() -> str:
     """What `e1 --help` prints."""
     commands = "\n".join(f"  {name:8} {command.help}" for name, command in COMMANDS.items())
-    return f"usage: e1 COMMAND [OPTIONS]\n\n{commands}\n\n`e1 COMMAND --help` lists the options of a command."
+    further = "`e1 COMMAND --help` lists the options of a command, `e1 --version` prints the version."
+    return f"usage: e1 COMMAND [OPTIONS]\n\n{commands}\n\n{further}"
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -56,6 +56,9 @@ def main(argv: list[str] | None = None) -> None:
     name, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
     if name in ("-h", "--help"):
         print(usage())
+        return
+    if name == "--version":
+        print(f"e1_trl {e1_trl.__version__}")
         return
     if name in MOVED:
         sys.exit(f"e1 {name} is no longer a command; {MOVED[name]}")

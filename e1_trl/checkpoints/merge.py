@@ -8,16 +8,27 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError, run_command, user_errors
+
+
+def make_parser() -> CommandParser:
+    """The options of `e1 merge`."""
+    made = CommandParser(
+        "e1 merge",
+        "ADAPTER --output FOLDER [--name NAME]",
+        "Merge a LoRA adapter into its base, with a card of its own:\n\n  e1 merge runs/my-lora --output runs/my-model",
+    )
+    add = made.add_argument
+    add("adapter", metavar="ADAPTER", hint=Path, help="Folder of an adapter that e1_trl has trained.")
+    add("--output", metavar="FOLDER", hint=Path, required=True, help="Folder for the merged model, which must be new.")
+    add("--name", help="Name of the model in its card, as ORG/NAME. Default: the folder.")
+    return made
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Read the command line, `sys.argv` if `argv` is None."""
-    parser = argparse.ArgumentParser(prog="e1 merge", description="Merge a LoRA adapter into its base.")
-    parser.add_argument("adapter", type=Path, help="folder of an adapter that e1_trl has trained")
-    parser.add_argument("--name", help="what its card calls it, as ORG/NAME; unset: the folder")
-    parser.add_argument("--output", type=Path, required=True, help="folder for the merged model; must be new")
-    return parser.parse_args(argv)
+    return make_parser().parse_args(argv)
 
 
 def merge(adapter: Path, output: Path, name: str | None = None) -> None:
@@ -27,6 +38,8 @@ def merge(adapter: Path, output: Path, name: str | None = None) -> None:
         UserError: there is no adapter of e1_trl's making, or the output exists, or the base is not to be found.
         OSError: the disk is full.
     """
+    if not adapter.is_dir():
+        raise UserError(f"there is no folder {adapter}; name the output folder of a training with use_peft")
     if not (adapter / "adapter_config.json").is_file():
         raise UserError(f"{adapter} holds no adapter (no adapter_config.json); there is nothing to merge")
     if output.exists():

@@ -1,21 +1,22 @@
-"""What an evaluation is told on the command line, or in a YAML file (`--config`). Imports no engine."""
+"""Arguments of an evaluation, from the command line or a YAML file (`--config`). Imports no engine."""
 
-import argparse
 import json
 import os
+from argparse import SUPPRESS
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Annotated
 
 from e1_trl.answers.programs.livecodebench import PAPERS_WINDOW
-from e1_trl.arguments import json_object
+from e1_trl.arguments import Count, Fraction, Natural, Share, Url, Within, json_object
 from e1_trl.budget import BudgetArguments
 from e1_trl.closing import ClosingArguments
+from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError
 from e1_trl.evaluation.methods import METHODS
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import BENCHMARKS
-from e1_trl.recipes import read_mapping
 
 MAX_BIAS = 100  # a server of vLLM takes a larger one for this
 RESPONSE = 32_768  # tokens of an answer without a budget: `--max-length` of the authors' script; the paper says 24K
@@ -47,108 +48,161 @@ class Model:
 
 @dataclass(kw_only=True)
 class EvaluationArguments(ProblemArguments, BudgetArguments, ClosingArguments):
-    """What to evaluate, on what, and how."""
+    """Arguments of `e1 eval`: what to evaluate, on what, and how.
+
+    Raises:
+        UserError: a field is of another type or beyond a limit, or two contradict each other.
+    """
 
     model: list[str] = field(
         metadata={
-            "help": "Checkpoint folder or Hub id, of a model or of a LoRA adapter, as MODEL[@REVISION]; with "
-            "`base_url`, the one whose tokenizer is used. Several are evaluated one after the other, and reported "
-            "together in `output`."
+            "metavar": "MODEL",
+            "help": "Checkpoint folder or Hub id of a model or of a LoRA adapter, as MODEL or MODEL@REVISION; with "
+            "`base_url`, the model whose tokenizer is used. Several are evaluated one after the other and reported "
+            "together in `output`.",
         }
     )
+
+    benchmark: str | None = field(
+        default=None,
+        metadata={
+            "group": "what to evaluate on: a benchmark or a dataset_name",
+            "help": f"Benchmark: {', '.join(BENCHMARKS)}.",
+        },
+    )
+    livecodebench: list[str] = field(
+        default_factory=lambda: list(PAPERS_WINDOW),
+        metadata={
+            "help": "Part of the benchmark livecodebench: its release, the first day, and the day after the last."
+        },
+    )
+    dataset_name: str | None = field(
+        default=None, metadata={"help": "Problems that are no benchmark: Hub id, file or folder."}
+    )
+    dataset_config: str | None = field(default=None, metadata={"help": "Configuration of the dataset on the Hub."})
+    dataset_split: str = field(default="test", metadata={"help": "Split of the dataset."})
+    max_problems: Count | None = field(
+        default=None, metadata={"help": "Evaluate on this many problems, the first ones. Default: on all."}
+    )
+    max_prompt_length: Natural = field(
+        default=0,
+        metadata={
+            "help": "Longest prompt in tokens, chat template included; longer ones are left out, and the report counts "
+            "them. 0 leaves none out; a prompt that does not fit the context is then an error."
+        },
+    )
+    revision: str | None = field(
+        default=None, metadata={"help": "Branch, tag or commit of a model on the Hub. Default: main."}
+    )
+    name: str | None = field(default=None, metadata={"help": "Name of the model in the report. Default: `model`."})
+    output: Path | None = field(
+        default=None,
+        metadata={
+            "help": "Folder for samples and report, where an interrupted evaluation resumes. Default: a folder in "
+            "runs/evaluations named after model and problems."
+        },
+    )
+    page_problems: Natural = field(
+        default=200, metadata={"help": "Most problems shown with their answers on the report's page; 0 makes no page."}
+    )
+
     budgets: list[str] = field(
         default_factory=list,
         metadata={
-            "help": "Budgets as `thinking+solution` in tokens, or `unlimited`; unset: those of the "
-            "model's budget.json, which trainings write. So are `marker` and `forced_text`."
+            "group": "budgets and methods",
+            "metavar": "THINKING+SOLUTION",
+            "help": "Budgets in tokens, as 1024+1024 or unlimited. Default: the budgets in the model's budget.json, "
+            "which trainings write.",
         },
     )
     methods: list[str] = field(
         default_factory=lambda: ["separate", "truncation", "s1", "no_thinking", "unconstrained"],
-        metadata={"help": f"Of {', '.join(METHODS)}."},
+        metadata={"metavar": "METHOD", "help": f"Methods, of {', '.join(METHODS)}."},
     )
-    benchmark: str | None = field(default=None, metadata={"help": f"One of {', '.join(BENCHMARKS)}."})
-    livecodebench: list[str] = field(
-        default_factory=lambda: list(PAPERS_WINDOW),
-        metadata={"help": "Of the benchmark livecodebench: release, first day, and the day after the last."},
+    s1_text: str = field(
+        default="\nFinal Answer:",
+        metadata={"help": "Text that the method s1 appends after the marker when its budget runs out."},
     )
-    dataset_name: str | None = field(default=None, metadata={"help": "Any other problems: Hub id, file or folder."})
-    dataset_config: str | None = field(default=None, metadata={"help": "Configuration of the dataset."})
-    dataset_split: str = field(default="test", metadata={"help": "Split of the dataset."})
-    output: Path | None = field(
+    wait_text: str = field(
+        default="\nWait", metadata={"help": "Text that the method s1 puts in place of an early close of the thinking."}
+    )
+    s1_waits: Natural = field(
+        default=1, metadata={"help": "Most times that the method s1 replaces an early close by `wait_text`."}
+    )
+    thinking_from: Path | None = field(
         default=None,
-        metadata={"help": "Folder for samples and report, where an interrupted evaluation is resumed; unset: by name."},
+        metadata={"help": "Folder of the finished evaluation whose model does the thinking in the method mixed."},
     )
-    name: str | None = field(default=None, metadata={"help": "Name of a model in the report; unset: `model`."})
-    revision: str | None = field(default=None, metadata={"help": "Branch, tag or commit of a model on the Hub."})
-    max_prompt_length: int = field(
-        default=0,
+
+    samples: Count | None = field(
+        default=None,
         metadata={
-            "help": "Longest prompt in tokens, chat template included; problems with longer ones are left out, and the "
-            "report counts them. 0 leaves none out; a prompt that does not fit the context is an error."
+            "group": "sampling",
+            "help": "Samples per problem: the k of avg@k, pass@k and maj@k. Default: the benchmark's own, else 1.",
         },
     )
-    max_problems: int | None = field(default=None, metadata={"help": "Evaluate on the first problems only."})
-
-    page_problems: int = field(
-        default=200, metadata={"help": "Problems shown whole on the report's page, at most; 0: no page."}
-    )
-
-    samples: int | None = field(
+    temperature: Annotated[float, Within(0)] | None = field(
         default=None,
-        metadata={"help": "Samples per problem: k of avg@k, pass@k and maj@k; unset: the benchmark's, else 1."},
+        metadata={"help": "Temperature; 0 is greedy, with one sample. Default: the benchmark's own, else 0.6."},
     )
-    temperature: float | None = field(
-        default=None, metadata={"help": "0 is greedy, with one sample; unset: the benchmark's, or 0.6."}
+    top_p: Share | None = field(
+        default=None, metadata={"help": "Nucleus sampling. Default: the benchmark's own, else 0.95."}
     )
-    top_p: float | None = field(default=None, metadata={"help": "Nucleus sampling; unset: the benchmark's, or 0.95."})
-    top_k: int = field(default=0, metadata={"help": "Sample from the most probable tokens only; 0 is off."})
-    min_p: float = field(default=0.0, metadata={"help": "Smallest share of the top token's probability; 0 is off."})
+    top_k: Natural = field(
+        default=0, metadata={"help": "Sample from this many most probable tokens only; 0 turns it off."}
+    )
+    min_p: Fraction = field(
+        default=0.0,
+        metadata={"help": "Smallest probability of a token, as a share of the most probable one's; 0 turns it off."},
+    )
     logit_bias: str = field(
         default="{}",
         metadata={"help": 'Biases of tokens as JSON, by token id, from -100 (bans the token) to 100: {"17": -100}.'},
     )
-    seed: int = field(default=0, metadata={"help": "Seed of the sampling."})
+    seed: Natural = field(default=0, metadata={"help": "Seed of the sampling."})
     independent: bool = field(default=False, metadata={"help": "Share no samples between budgets and methods."})
     chat_template_kwargs: str = field(
         default="{}",
-        metadata={"help": 'Arguments of the chat template as JSON: {"enable_thinking": true}.'},
+        metadata={"metavar": "JSON", "help": 'Arguments of the chat template, as {"enable_thinking": true}.'},
     )
 
-    s1_text: str = field(
-        default="\nFinal Answer:", metadata={"help": "What s1 appends after the marker when its budget runs out."}
-    )
-    wait_text: str = field(default="\nWait", metadata={"help": "What s1 puts in place of an early close."})
-    s1_waits: int = field(default=1, metadata={"help": "How often s1 does so at most."})
-    thinking_from: Path | None = field(
-        default=None, metadata={"help": "For `mixed`: the finished evaluation of the model that thinks."}
-    )
-
-    base_url: str | None = field(
-        default=None, metadata={"help": "An OpenAI-compatible server to sample from, as http://host:8000/v1."}
-    )
-    served_model_name: str | None = field(default=None, metadata={"help": "The model's name there; unset: `model`."})
-    request_seeds: bool = field(
-        default=True,
-        metadata={"help": "A seed for each request; false for a server that takes none: samples may repeat."},
-    )
-    concurrency: int | None = field(
-        default=None, metadata={"help": "Requests in flight at a time; unset: 256, and 2048 at a server."}
-    )
-    max_model_length: int | None = field(
+    base_url: Url | None = field(
         default=None,
         metadata={
-            "help": "Context in tokens; unset: the model's, of which an answer without a budget takes "
-            f"{RESPONSE} at most."
+            "group": "a server that samples",
+            "help": "Address of an OpenAI-compatible server, as http://host:8000/v1. Default: vLLM in this process.",
         },
     )
-    tensor_parallel_size: int = field(default=1, metadata={"help": "GPUs that share the model."})
-    gpu_memory_utilization: float = field(default=0.9, metadata={"help": "Share of GPU memory for the engine."})
-    enforce_eager: bool = field(default=False, metadata={"help": "Start faster, and run without compilation."})
-    dtype: str = field(default="auto", metadata={"help": "Precision of the weights; auto: the checkpoint's."})
+    served_model_name: str | None = field(
+        default=None, metadata={"help": "Name of the model at the server. Default: `model`."}
+    )
+    request_seeds: bool = field(
+        default=True,
+        metadata={
+            "help": "Send a seed with each request; false for a server that takes none, where samples may repeat."
+        },
+    )
+    concurrency: Count | None = field(
+        default=None, metadata={"help": "Requests in flight at a time. Default: 256, and 2048 at a server."}
+    )
+
+    max_model_length: Count | None = field(
+        default=None,
+        metadata={
+            "group": "the engine in this process",
+            "help": f"Context in tokens. Default: the model's, of which an answer without a budget takes {RESPONSE} at "
+            "most.",
+        },
+    )
+    tensor_parallel_size: Count = field(default=1, metadata={"help": "GPUs that share the model."})
+    gpu_memory_utilization: Share = field(default=0.9, metadata={"help": "Share of GPU memory for the engine."})
+    enforce_eager: bool = field(
+        default=False, metadata={"help": "Run without compilation, which starts sooner and samples more slowly."}
+    )
+    dtype: str = field(default="auto", metadata={"help": "Precision of the weights; auto takes the checkpoint's."})
     trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with a model."})
     engine_args: str = field(
-        default="{}", metadata={"help": 'Other arguments of vllm.LLM as JSON, such as \'{"quantization": "fp8"}\'.'}
+        default="{}", metadata={"metavar": "JSON", "help": 'Further arguments of vllm.LLM, as {"quantization": "fp8"}.'}
     )
 
     def __post_init__(self) -> None:
@@ -169,14 +223,8 @@ class EvaluationArguments(ProblemArguments, BudgetArguments, ClosingArguments):
             raise UserError("--livecodebench needs --benchmark livecodebench")
         if len(self.livecodebench) != len(PAPERS_WINDOW):
             raise UserError(f"livecodebench is {self.livecodebench}; it must be like {' '.join(PAPERS_WINDOW)}")
-        for name in ("samples", "max_problems", "concurrency", "tensor_parallel_size"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}; it must be 1 or more")
         if self.base_url is None and not self.request_seeds:
             raise UserError("request_seeds is about a server; without base_url, no request has a seed")
-        for name in ("seed", "page_problems"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{name} is {getattr(self, name)}; it must be 0 or more")
         for name in ("chat_template_kwargs", "engine_args"):
             json_object(name, getattr(self, name))
         token_biases(self.logit_bias)
@@ -230,39 +278,36 @@ def slug(name: str, revision: str | None = None) -> str:
     return plain if revision is None else f"{plain}@{revision.replace('/', '--')}"
 
 
+def make_parser() -> CommandParser:
+    """The options of `e1 eval`."""
+    made = CommandParser(
+        "e1 eval",
+        "--model MODEL … (--benchmark NAME | --dataset_name DATA) [OPTIONS]",
+        "Evaluate models at every thinking budget and beside baselines, in this process or at a server. The same\n"
+        "command resumes an interrupted evaluation, or extends a finished one:\n\n"
+        "  e1 eval --model runs/my-model --benchmark math500 --budgets 512+1024 1024+1024",
+    )
+    made.add_argument(
+        "--config",
+        hint=Path,
+        group="options from a file",
+        default=SUPPRESS,
+        help="YAML file with any of these options; those on the command line override it.",
+    )
+    made.add_record(EvaluationArguments)
+    return made
+
+
 def parse(argv: Sequence[str]) -> EvaluationArguments:
-    """Read the command line; `--config FILE` stands for the arguments of a YAML file, which later ones override.
+    """Read the command line; `--config FILE` stands for the options of a YAML file, which those on the line override.
 
     Raises:
-        UserError: the arguments contradict each other, or the file is not a YAML mapping.
-        SystemExit: an argument is unknown or missing (argparse says so), or help was asked for.
+        UserError: an option is unknown, missing or wrong, two contradict each other, or the file is no YAML mapping.
+        SystemExit: help was asked for.
     """
-    from transformers import HfArgumentParser
-
-    configured = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    configured.add_argument("--config", type=Path)
-    known, rest = configured.parse_known_args(argv)
-    parser = HfArgumentParser(EvaluationArguments, prog="e1 eval", allow_abbrev=False)
-    parser.add_argument("--config", help="YAML file with any of these arguments; the command line overrides it.")
-    written = [] if known.config is None else read_yaml(known.config)
-    words = [*written, *rest]
-    if any(word.partition("=")[0] == "--data_parallel_size" for word in words):
+    if any(word.partition("=")[0] == "--data_parallel_size" for word in argv):
         raise UserError(
             "data_parallel_size is for a server: `vllm serve MODEL --data-parallel-size N`, and here "
             "--base_url http://localhost:8000/v1"
         )
-    return parser.parse_args_into_dataclasses(words)[0]
-
-
-def read_yaml(file: Path) -> list[str]:
-    """The entries of a YAML mapping as command-line arguments.
-
-    Raises:
-        UserError: it is no mapping.
-    """
-    arguments: list[str] = []
-    for name, value in read_mapping(file).items():
-        if value is not None:
-            values = value if isinstance(value, list) else [json.dumps(value) if isinstance(value, dict) else value]
-            arguments += [f"--{name}", *map(str, values)]
-    return arguments
+    return make_parser().read(EvaluationArguments, argv)

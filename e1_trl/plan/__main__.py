@@ -5,34 +5,40 @@
 From the model's dimensions, and prompts if they are at hand. Nothing here was ever compared with a GPU.
 """
 
-import argparse
 import contextlib
-import math
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
+from e1_trl.arguments import Count, Positive, Within, describe_unknown
+from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError, run_command
 from e1_trl.plan import cost
 from e1_trl.plan.memory import ENGINE_OVERHEAD, GB, Memory, memory
 from e1_trl.plan.setup import DEFAULTS, Launch
+from e1_trl.recipes import shipped
 from e1_trl.report.markdown import table
 
 GIB = 2**30
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="e1 plan",
-        usage="e1 plan RECIPE [--accelerate_config NAME] [--gpus N] [--gpu_memory GIB] [--price N] [--FIELD VALUE …]",
-        description="Memory and time of a recipe on one node of GPUs, calculated.",
-        allow_abbrev=False,
+def make_parser() -> CommandParser:
+    """The options of `e1 plan`; fields of the recipe follow as pairs."""
+    made = CommandParser(
+        "e1 plan",
+        "RECIPE [OPTIONS] [--FIELD VALUE …]",
+        "Estimate the memory and time that a recipe takes on one node of GPUs, and say whether it fits (exit status 1\n"
+        "if not). Any field of the recipe can be overridden:\n\n"
+        "  e1 plan E1-Math-1.5B --gpus 4 --per_device_train_batch_size 8",
     )
-    parser.add_argument("recipe", metavar="RECIPE", help="a file, or the name of one of our recipes")
-    parser.add_argument("--accelerate_config", metavar="NAME", help="unset: the one that the recipe names")
-    parser.add_argument("--gpus", type=int, metavar="N", help="unset: those of the Accelerate configuration")
-    parser.add_argument("--gpu_memory", type=float, default=79.2, metavar="GIB", help="of one card (79.2: of 80 GB)")
-    parser.add_argument("--price", type=float, default=2.5, metavar="N", help="of one GPU for an hour (2.50)")
-    return parser
+    add = made.add_argument
+    add("recipe", metavar="RECIPE", help=f"Recipe: a file, or one of {', '.join(shipped('recipes'))}.")
+    add("--accelerate_config", metavar="NAME", help="Accelerate configuration. Default: the recipe's.")
+    add("--gpus", hint=Count, help="GPUs of the node. Default: the Accelerate configuration's processes.")
+    memory = "GiB of each GPU. Default: the recipe's `gpu_memory`, else 79.2, as a card of 80 GB has."
+    add("--gpu_memory", hint=Positive, metavar="GIB", help=memory)
+    add("--price", hint=Annotated[float, Within(0)], default=2.5, help="Price of one GPU for an hour.")
+    return made
 
 
 def report(taken: Memory) -> str:
@@ -44,7 +50,7 @@ def report(taken: Memory) -> str:
 
     engine = [
         ("vLLM's share, awake", f"{gb(taken.engine)}, of it weights {gb(taken.engine_weights)}"),
-        ("vLLM's cache", f"{gb(taken.engine_cache)}; all sequences at once take {gb(taken.cache_needed)}"),
+        ("vLLM's cache", f"{gb(max(0, taken.engine_cache))}; all sequences at once take {gb(taken.cache_needed)}"),
     ]
     rows = [
         ("weights, gradients", gb(taken.weights + taken.gradients)),
@@ -55,7 +61,7 @@ def report(taken: Memory) -> str:
         *([("vLLM's share", "none: it has GPUs of its own, which are not planned for")] if setup.served else engine),
         ("peak of generation", gb(taken.generation)),
         ("peak of training", gb(taken.training)),
-        ("card", gb(taken.card)),
+        ("card", f"{gb(taken.card)} ({taken.card / GIB:.1f} GiB)"),
     ]
     adapter = "" if setup.adapter is None else f" and an adapter of {setup.adapter / 1e6:.0f} M"
     kind = f"ZeRO-{setup.zero}" if setup.zero else "DistributedDataParallel"
@@ -71,19 +77,20 @@ def report(taken: Memory) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the plan; the exit status is 1 if it does not fit, or cannot be made."""
-    arguments, words = _parser().parse_known_args(argv)
+    arguments, words = make_parser().parse_known_args(argv)
     launch = Launch.read(arguments.recipe, arguments.accelerate_config, arguments.gpus, words)
-    if unknown := sorted(launch.given.keys() - launch.recipe_fields.keys() - DEFAULTS.keys()):
-        raise UserError(f"{unknown[0]} is neither in the recipe nor a field that the plan reads")
-    if not 0 <= arguments.price < math.inf:
-        raise UserError(f"--price is {arguments.price}; it must be 0 or more")
-    taken = memory(launch.setup, int(arguments.gpu_memory * GIB))
+    if strange := sorted(launch.given.keys() - launch.recipe_fields.keys() - DEFAULTS.keys()):
+        near = describe_unknown(strange[0], [*launch.recipe_fields, *DEFAULTS])
+        raise UserError(f"{near} (it is neither in the recipe nor a field that the plan reads)")
+    if launch.accelerate.get("use_cpu"):
+        raise UserError(f"{launch.accelerate_config} trains on CPUs, and GPUs are planned for: name another config")
+    taken = memory(launch.setup, int((arguments.gpu_memory or launch.fields["gpu_memory"]) * GIB))
     print(report(taken), end="")
     if taken.engine_cache > 0 and not taken.setup.served:
         lengths: list[int] = []
         with contextlib.suppress(Exception):  # of whatever kind: the plan goes without
-            lengths = cost.prompt_lengths({**DEFAULTS, **launch.recipe_fields, **launch.given})
-        print(f"\n{cost.report(taken, lengths, arguments.price)}", end="")
+            lengths = cost.prompt_lengths(launch.fields)
+        print(f"\n{cost.report(taken, lengths, arguments.price, launch.fields)}", end="")
     if taken.problems:
         sys.exit(1)
 

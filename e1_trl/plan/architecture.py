@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from e1_trl.arguments import Count, read_value
 from e1_trl.errors import UserError
 
 
@@ -68,20 +69,30 @@ class Architecture:
             raise UserError(
                 f"the dimensions of {model} are not known here: name a folder with its config.json, or {known}"
             )
-        config = json.loads(file.read_text())
+        try:
+            config = read_value(str(file), json.loads(file.read_text()), dict)
+        except (OSError, json.JSONDecodeError) as error:
+            raise UserError(f"{file} cannot be read: {error}") from error
+
+        def count(name: str, default: int | None = None) -> int:
+            read: int = read_value(f"{file}: {name}", config.get(name, default), Count)
+            return read
+
         require(f"{file}: model_type", config.get("model_type"), ["qwen2", "llama"])
-        hidden, heads, is_qwen2 = config["hidden_size"], config["num_attention_heads"], config["model_type"] == "qwen2"
+        hidden = count("hidden_size")
+        heads = count("num_attention_heads")
+        is_qwen2 = config["model_type"] == "qwen2"
         # Llama's bias is one of the output, too.
         for name, planned in {"mlp_bias": False, "head_dim": hidden // heads, "attention_bias": is_qwen2}.items():
             if config.get(name) is not None:
                 require(f"{file}: {name}", config[name], [planned])
         return cls(
-            layers=config["num_hidden_layers"],
+            layers=count("num_hidden_layers"),
             hidden=hidden,
-            mlp=config["intermediate_size"],
+            mlp=count("intermediate_size"),
             heads=heads,
-            kv_heads=config.get("num_key_value_heads", heads),
-            vocabulary=config["vocab_size"],
+            kv_heads=count("num_key_value_heads", heads),
+            vocabulary=count("vocab_size"),
             tied=config.get("tie_word_embeddings", False),
             attention_bias=is_qwen2,
         )

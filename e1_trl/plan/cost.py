@@ -1,4 +1,4 @@
-"""Seconds of one generation and of what is learned from it, padded and packed. Nothing was ever measured on a GPU.
+"""Time and price of a generation and of the training, by how rows are laid out. Nothing was ever measured on a GPU.
 
 Pure arithmetic, but for the lengths of prompts, which are counted where dataset and tokenizer are at hand.
 """
@@ -15,6 +15,7 @@ COUNTED = 2000  # prompts, drawn from all
 READ, COMPUTED, STEP = 2.0e12, 4.0e14, 0.002
 AROUND = 3.0  # seconds, assumed: weights sent to the engine and compared, optimizer, gathers
 USED = 0.7  # of its budget, by the mean completion, assumed; the longest takes it whole
+PARTS = 2  # that a micro-batch is cut into by length, as in `training.scoring`
 
 
 def prompt_lengths(fields: Mapping[str, Any]) -> list[int]:
@@ -51,16 +52,30 @@ def prompt_lengths(fields: Mapping[str, Any]) -> list[int]:
     return [length for length in lengths if length <= fields["max_prompt_length"]]
 
 
-def widths(taken: Memory, lengths: Sequence[int]) -> tuple[float, float, float]:
-    """Tokens of the mean prompt, and positions of a row: as many as in the longest of its process, and its own alone.
+def widths(taken: Memory, lengths: Sequence[int]) -> tuple[float, dict[str, float]]:
+    """Estimate tokens of the mean prompt, and positions of a row by layout.
 
-    `lengths` are those of prompts; without any, all have the longest that there may be.
+    Padded rows are as long as the longest of their process, packed ones as themselves. Trimmed rows are as long as the
+    longest of their part, with lengths assumed to be spread evenly.
+
+    Args:
+        taken: the plan.
+        lengths: of prompts, in tokens; without any, all have the longest that is allowed.
     """
     setup, ordered = taken.setup, sorted(lengths or [taken.setup.prompt])
     count, drawn = len(ordered), max(1, setup.rollouts // setup.gpus // setup.group)
     longest = sum(each * ((i + 1) ** drawn - i**drawn) for i, each in enumerate(ordered)) / count**drawn
     mean, completion = sum(ordered) / count, setup.context - setup.prompt
-    return mean, longest + completion, mean + USED * completion
+    padded = longest + completion
+    packed = mean + USED * completion
+    return mean, {"padded": padded, "trimmed": packed + (padded - packed) / PARTS, "packed": packed}
+
+
+def choose_layout(fields: Mapping[str, Any]) -> str:
+    """The layout of rows that a recipe's fields ask for; a model's own reasons against it are not known here."""
+    if not fields["padding_free"]:
+        return "padded"
+    return "packed" if "flash" in (fields["attn_implementation"] or "") else "trimmed"
 
 
 def seconds(taken: Memory, positions: float, packed: float) -> float:
@@ -76,19 +91,35 @@ def seconds(taken: Memory, positions: float, packed: float) -> float:
     return waves * (setup.context - setup.prompt) * step + rows * passes * forward / COMPUTED + AROUND
 
 
-def report(taken: Memory, lengths: Sequence[int], price: float) -> str:
-    """A table of what a generation costs at a price of one GPU for an hour, with what it assumes."""
-    mean, padded, packed = widths(taken, lengths)
+def report(taken: Memory, lengths: Sequence[int], price: float, fields: Mapping[str, Any]) -> str:
+    """A table of what a generation costs at a price of one GPU for an hour, what it assumes, and the whole training.
+
+    `fields` are the recipe's, with defaults (`plan.setup.read_fields`).
+    """
+    mean, positions = widths(taken, lengths)
+    own = choose_layout(fields)
+    hours = {
+        name: seconds(taken, width, positions["packed"]) * taken.setup.gpus / 3600 for name, width in positions.items()
+    }
     rows = []
-    for name, positions in (("padded", padded), ("packed", packed)):
-        took = seconds(taken, positions, packed)
-        hours = took * taken.setup.gpus / 3600
-        numbers = (f"{positions:,.0f}", f"{took:.0f} s", f"{hours:.3f}", f"{hours * price:.2f}")
-        rows.append((name, *numbers))
+    for name in dict.fromkeys((own, "packed")):
+        took = hours[name] * 3600 / taken.setup.gpus
+        title = f"{name}, as in this recipe" if name == own else f"{name}, with flash attention"
+        rows.append(
+            (title, f"{positions[name]:,.0f}", f"{took:.0f} s", f"{hours[name]:.3f}", f"{hours[name] * price:.2f}")
+        )
     header = ("a generation", "positions a row", "time", "GPU-hours", f"at {price:.2f} an hour")
     assumed = "the longest that may be, as none that fits could be counted from files or the cache"
+    training = ""
+    if fields["max_steps"] > 0:
+        generations = fields["max_steps"] / taken.setup.steps
+        whole = hours[own] * generations
+        training = (
+            f"max_steps {fields['max_steps']:,} makes {generations:,.0f} generations: {whole:,.1f} GPU-hours, "
+            f"{whole * price:,.2f} at {price:.2f} an hour, without validation.\n"
+        )
     return (
-        f"{table(header, rows)}\nPrompts have {mean:,.0f} tokens on average: "
+        f"{table(header, rows)}\n{training}Prompts have {mean:,.0f} tokens on average: "
         f"{f'counted, {len(lengths):,} of them' if lengths else assumed}. Calculated at speeds that are assumed of an "
         f"H100, and never measured: {READ / 1e12:g} TB/s, {COMPUTED / 1e12:g} TFLOP/s, {STEP * 1000:g} ms a step of "
         f"the engine, {AROUND:g} s around it. The mean completion is assumed to take {USED:.0%} of its budget.\n"

@@ -1,7 +1,7 @@
 """Bytes on one GPU, at generation and at training, and whether they fit. Pure arithmetic; assumptions are constants."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from e1_trl.plan.setup import Setup
 
@@ -71,14 +71,21 @@ class Memory:
         problems = []
         if self.generation > self.card and not self.setup.served:
             share = math.floor(100 * max(0, self.card - self.state - self.overhead) / self.card) / 100
+            fits = replace(self, engine=int(share * self.card)).engine_cache >= self.cache_needed / WAVES
+            remedy = (
+                f"lower vllm_gpu_memory_utilization to {share:.2f}, or share"
+                if fits
+                else f"the training state of {self.state / GB:.0f} GB leaves too little for vLLM; share"
+            )
             problems.append(
-                f"generation takes {self.generation / GB:.0f} GB: lower vllm_gpu_memory_utilization to {share:.2f}, or "
-                "share out more (ZeRO-3, more GPUs, offload_optimizer_device: cpu)"
+                f"generation takes {self.generation / GB:.0f} GB: {remedy} out more (ZeRO-3, more GPUs, "
+                "offload_optimizer_device: cpu)"
             )
         if self.training > self.card:
             remedy = "lower per_device_train_batch_size" if self.setup.sleep else "vllm_enable_sleep_mode: true"
             problems.append(f"training takes {self.training / GB:.0f} GB: {remedy}, or share out more")
-        if not self.setup.served and self.engine_cache < self.cache_needed / WAVES:
+        # Where vLLM's share is too large as it is, the first remedy says which one has room for its cache.
+        if self.generation <= self.card and not self.setup.served and self.engine_cache < self.cache_needed / WAVES:
             lack = (
                 f"vLLM's cache of {self.engine_cache / GB:.1f} GB holds less than 1/{WAVES} of the sequences"
                 if self.engine_cache > 0

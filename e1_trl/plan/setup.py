@@ -3,43 +3,35 @@
 Whatever else is planned from them is read here, once; `memory` calculates from a `Setup` alone.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-import yaml
-
+from e1_trl.arguments import Count, Natural, from_yaml, read_value
 from e1_trl.errors import UserError
 from e1_trl.plan.architecture import Architecture, require
 from e1_trl.recipes import fields_of, read_mapping, resource
+from e1_trl.training.arguments import BudgetedTraining, RecipeArguments, TrlFields
 from e1_trl.training.budgets import FIELDS, Budgets
 
-# TRL's and our own defaults of the fields that are read here.
-DEFAULTS: Mapping[str, Any] = {
-    "beta": 0.0,
-    "dtype": "float32",
-    "generation_batch_size": None,
-    "gradient_accumulation_steps": 1,
-    "gradient_checkpointing": True,
-    "lora_r": 16,
-    "lora_target_modules": None,
-    "max_prompt_length": 1024,
-    "num_generations": 8,
-    "num_iterations": 1,
-    "optim": "adamw_torch_fused",
-    "per_device_train_batch_size": 8,
-    "solution_budget": 1024,
-    "steps_per_generation": None,
-    "thinking_budget": 1024,
-    "total_budget": None,
-    "use_peft": False,
-    "vllm_enable_sleep_mode": False,
-    "vllm_gpu_memory_utilization": 0.3,
-    "vllm_mode": "colocate",
-    "vllm_tensor_parallel_size": 1,
-}
 FORCED = 1  # token, of the marker
+
+
+def _list_planned() -> Iterator[tuple[str, Any, Any]]:
+    """The fields that a plan reads: their names, annotations, and TRL's and our own defaults."""
+    own = (*FIELDS, "max_prompt_length", "padding_free", "gpu_memory")
+    for kind in (TrlFields, BudgetedTraining, RecipeArguments):
+        hints = get_type_hints(kind, include_extras=True)
+        yield from (
+            (each.name, hints[each.name], each.default)
+            for each in fields(kind)
+            if kind is TrlFields or each.name in own
+        )
+
+
+DEFAULTS: Mapping[str, Any] = {name: default for name, _, default in _list_planned()}
+HINTS: Mapping[str, Any] = {name: hint for name, hint, _ in _list_planned()}
 
 
 @dataclass(frozen=True)
@@ -84,18 +76,16 @@ class Setup:
         Raises:
             UserError: what cannot be planned for, by name.
         """
-        fields = {**DEFAULTS, **recipe}
+        fields = {**recipe, **read_fields(recipe)}
         budgets = Budgets.of(fields)
         completion = budgets.completion_tokens(FORCED)
         if completion is None:
             name = FIELDS[0] if budgets.largest.thinking is None else FIELDS[1]
             raise UserError(f"{name} is null: without bound on the tokens there is nothing to plan with")
-        for name in ("num_generations", "per_device_train_batch_size"):
-            if not isinstance(fields[name], int) or fields[name] < 1:
-                raise UserError(f"{name} is {fields[name]!r}; it must be a number, 1 or more")
-        if "model_name_or_path" not in fields:
+        if not fields.get("model_name_or_path"):
             raise UserError("the recipe names no model (model_name_or_path)")
-        deepspeed = accelerate.get("deepspeed_config", {})
+        model = read_value("model_name_or_path", fields["model_name_or_path"], str)
+        deepspeed = read_value("deepspeed_config", accelerate.get("deepspeed_config", {}), dict)
         kind = accelerate.get("distributed_type", "NO")
         offload = deepspeed.get("offload_optimizer_device", "none")
         if fields["use_peft"] and fields["lora_target_modules"] != ["all-linear"]:
@@ -104,14 +94,14 @@ class Setup:
         require("distributed_type", kind, ["DEEPSPEED", "MULTI_GPU", "NO"])
         require("offload_param_device", deepspeed.get("offload_param_device", "none"), ["none"])
         require("offload_optimizer_device", offload, ["none", "cpu"])
-        zero = int(deepspeed.get("zero_stage", 0)) if kind == "DEEPSPEED" else 0
-        gpus = int(accelerate.get("num_processes", 1))
+        zero = read_value("zero_stage", deepspeed.get("zero_stage", 0), Natural) if kind == "DEEPSPEED" else 0
+        gpus = read_value("num_processes", accelerate.get("num_processes", 1), Count)
         micro_batches = fields["gradient_accumulation_steps"]
         mini_batch = fields["per_device_train_batch_size"] * micro_batches * gpus
         rollouts = fields["generation_batch_size"] or mini_batch * (
             (fields["steps_per_generation"] or micro_batches) / micro_batches
         )
-        architecture = Architecture.of(fields["model_name_or_path"])
+        architecture = Architecture.of(model)
         return cls(
             architecture=architecture,
             gpus=gpus,
@@ -133,6 +123,15 @@ class Setup:
             served=fields["vllm_mode"] == "server",
             tensor_parallel=fields["vllm_tensor_parallel_size"],
         )
+
+
+def read_fields(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the fields that a plan needs, with their defaults where a recipe does not set them.
+
+    Raises:
+        UserError: a field is of another type, or beyond a limit.
+    """
+    return {name: read_value(name, recipe.get(name, default), HINTS[name]) for name, default in DEFAULTS.items()}
 
 
 @dataclass(frozen=True)
@@ -171,10 +170,16 @@ class Launch:
         accelerate = read_mapping(resource("accelerate_configs", name))
         if processes:
             accelerate["num_processes"] = processes
-        given = {field.removeprefix("--"): yaml.safe_load(value) for field, value in pairs}
+        given = {field.removeprefix("--"): from_yaml(field, value) for field, value in pairs}
         return cls(file, fields, given, name, accelerate)
 
     @property
     def setup(self) -> Setup:
         """What decides memory. See `Setup.of`."""
         return Setup.of({**self.recipe_fields, **self.given}, self.accelerate)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """All fields, read and with defaults where a plan needs them."""
+        given = {**self.recipe_fields, **self.given}
+        return {**given, **read_fields(given)}

@@ -5,56 +5,62 @@ Knows nothing about how problems are loaded, and imports nothing heavy, so that 
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from e1_trl.answers.arguments import GradingArguments
 from e1_trl.answers.kinds import kind_of
+from e1_trl.arguments import Fraction
 
 
 @dataclass
 class ProblemArguments(GradingArguments):
-    """Where the problem and its answer stand, and what is added to it; then how answers are checked.
+    """Arguments of problems: their columns, what is added to them, which are left out; then those of grading.
 
     Raises:
-        ValueError: the grader is unknown, or as `GradingArguments` raises it.
+        UserError: the grader is unknown, or as `GradingArguments` raises it.
     """
+
+    GROUP: ClassVar[str] = "problems"
 
     problem_column: str | None = field(
         default=None,
         metadata={
-            "help": "Column that holds the problem, as text or as messages; unset: the first there is of prompt, "
+            "help": "Column that holds the problem, as text or as messages. Default: the first that exists of prompt, "
             "problem, question."
         },
     )
     answer_column: str | None = field(
         default=None,
         metadata={
-            "help": "Column that holds the answer, or a list of accepted ones; unset: the first there is of answers, "
-            "answer, solution; of programs, tests."
+            "help": "Column that holds the answer, or a list of accepted answers. Default: the first that exists of "
+            "answers, answer, solution; for programs, tests."
         },
     )
     instruction: str | None = field(
         default=None,
         metadata={
-            "help": "Text added to every problem; unset: the request to think step by step and to box the answer, "
-            "where problems are texts, and nothing where they are messages or texts of a column `prompt`, which is "
-            'given to the model as it is. "" adds nothing. With programs, it takes the place of `program_prompt`.'
+            "help": "Text added to every problem; an empty text adds nothing. Default: the request to think step by "
+            "step and to box the answer where problems are texts, and nothing where they are messages or stand in a "
+            "column `prompt`, which the model gets unchanged. For programs it replaces `program_prompt`."
         },
     )
     exclude: str | None = field(
         default=None,
         metadata={
-            "help": "File of problems that are left out, with a count: JSON lines with the field `id`, as "
-            '`e1 validate` and `e1 exclude` write them; "" leaves none out.'
+            "help": "File of problems that are left out and counted: JSON lines with the field `id`, as `e1 validate` "
+            'and `e1 exclude` write them; "" leaves none out.'
         },
     )
-    max_unusable: float = field(
+    max_unusable: Fraction = field(
         default=0.01,
         metadata={
-            "help": "Rows without a problem or an answer that can be used are dropped, up to this share of all (from 0 "
-            "to 1); more is an error."
+            "help": "Largest share of rows, from 0 to 1, that are dropped because their problem or answer is unusable; "
+            "a larger share is an error."
         },
     )
-    local_benchmarks: Path | None = field(default=None, metadata={"help": "Folder that holds benchmarks as files."})
+    local_benchmarks: Path | None = field(
+        default=None, metadata={"help": "Folder that holds benchmarks as files. Default: the Hub."}
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -14,32 +14,43 @@ import shlex
 import sys
 from pathlib import Path
 
-from e1_trl.errors import run_command
+from e1_trl.arguments import Count, Natural, Positive
+from e1_trl.command_line import CommandParser
+from e1_trl.errors import UserError, run_command
+
+
+def make_parser() -> CommandParser:
+    """The options of `e1 report`."""
+    made = CommandParser(
+        "e1 report",
+        "FOLDER [FOLDER …] [OPTIONS]",
+        "Report on finished evaluations, together if there are several: a table, results.json, pictures and a page.\n"
+        "Nothing is sampled:\n\n"
+        "  e1 report runs/evaluations/base runs/evaluations/e1 --output runs/compare",
+    )
+    add = made.add_argument
+    add("folders", metavar="FOLDER", hint=list[Path], nargs="+", help="Folders of finished evaluations.")
+    add("--output", hint=Path, help="Folder for the report. Default: the first of the folders.")
+    add("--training", hint=Path, help="Output folder of a training, whose curve is shown and written as well.")
+    add("--page_problems", hint=Natural, default=200, help="Most problems shown on the page; 0 makes no page.")
+    group = "grading"
+    add("--regrade", action="store_true", group=group, help="Grade all answers again, without sampling anything.")
+    add("--grading_time_limit", hint=Positive, default=5.0, group=group, help="Seconds after which grading is stopped.")
+    add("--grading_workers", hint=Count, default=1, group=group, help="Processes that grade.")
+    group = "publishing"
+    add("--name", group=group, help="Write NAME.md, NAME.json, NAME-budget.png … in place of report.md, results.json …")
+    add("--document", hint=Path, group=group, help="Markdown file that gets the table of ROWS in its section SECTION.")
+    add("--section", group=group, help="Name of the lines <!-- SECTION --> and <!-- /SECTION --> in DOCUMENT.")
+    rows = 'Rows of that table, each as "MODEL METHOD BUDGET". Default: all rows.'
+    add("--rows", hint=list[str], nargs="+", default=[], group=group, help=rows)
+    return made
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Read the command line, `sys.argv` if `argv` is None."""
-    parser = argparse.ArgumentParser(
-        prog="e1 report", description="Report on finished evaluations, together if there are several."
-    )
-    parser.add_argument("folders", type=Path, nargs="+", help="folders of finished evaluations")
-    parser.add_argument("--output", type=Path, help="folder for the report; unset: the first of the folders")
-    parser.add_argument("--name", help="NAME.md, NAME.json, NAME-budget.png … instead of report.md, results.json …")
-    parser.add_argument("--document", type=Path, help="Markdown file whose section SECTION becomes the table of ROWS")
-    parser.add_argument("--section", help="what stands between the lines <!-- SECTION --> and <!-- /SECTION -->")
-    parser.add_argument("--rows", nargs="+", default=[], help='each "MODEL METHOD BUDGET"; unset: all rows')
-    parser.add_argument("--regrade", action="store_true", help="grade all answers anew, without sampling anything")
-    parser.add_argument("--grading_time_limit", type=float, default=5.0, help="seconds after which grading is killed")
-    parser.add_argument("--grading_workers", type=int, default=1, help="processes that grade")
-    parser.add_argument(
-        "--page_problems", type=int, default=200, help="problems shown whole on the page, at most; 0: no page"
-    )
-    parser.add_argument("--training", type=Path, help="output_dir of a run, to show and write its curve")
-    arguments = parser.parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     if (arguments.document is None) != (arguments.section is None):
-        parser.error("--document and --section go together")
-    if arguments.page_problems < 0:
-        parser.error("--page_problems must be 0 or more")
+        raise UserError("--document and --section go together")
     return arguments
 
 

@@ -13,6 +13,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from e1_trl.arguments import Natural
+from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError, run_command
 
 if TYPE_CHECKING:
@@ -22,24 +24,29 @@ if TYPE_CHECKING:
     from e1_trl.report.document import Report
 
 
+def make_parser() -> CommandParser:
+    """The options of `e1 card`."""
+    made = CommandParser(
+        "e1 card",
+        "CHECKPOINT [OPTIONS]",
+        "Add the measured results of a trained model to its card, and upload the card:\n\n"
+        "  e1 card runs/my-model --results runs/evaluations/*my-model* --push ORG/MODEL",
+    )
+    add = made.add_argument
+    add("checkpoint", metavar="CHECKPOINT", hint=Path, help="Folder of a model that e1_trl has trained.")
+    results = "Folders of the model's finished evaluations. Default: the card keeps the results that it has."
+    add("--results", metavar="FOLDER", hint=list[Path], nargs="+", default=[], help=results)
+    add("--name", help="Name of the model in the card. Default: the repository, else the folder.")
+    add("--push", metavar="REPOSITORY", help="Upload the card to this repository of the model on the Hub.")
+    add("--revision", help="Branch of that repository. Default: main.")
+    problems = "Most problems shown on the page, with answers. Default: 200, and none where they are local files."
+    add("--page_problems", hint=Natural, help=problems)
+    return made
+
+
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Read the command line, `sys.argv` if `argv` is None."""
-    parser = argparse.ArgumentParser(
-        prog="e1 card", description="Put what was measured of a trained model into its card, and upload that."
-    )
-    parser.add_argument("checkpoint", type=Path, help="folder of a model that e1_trl has trained")
-    parser.add_argument(
-        "--results", type=Path, nargs="+", default=[], help="its finished evaluations; unset: what is there stays"
-    )
-    parser.add_argument("--name", help="what the card calls the model; unset: the repository, or the folder")
-    parser.add_argument("--push", metavar="REPOSITORY", help="upload the card to where the model lies on the Hub")
-    parser.add_argument("--revision", help="branch there; unset: main")
-    parser.add_argument(
-        "--page_problems",
-        type=int,
-        help="problems on its page, with answers; unset: 200, none where they are local files",
-    )
-    return parser.parse_args(argv)
+    return make_parser().parse_args(argv)
 
 
 def card(arguments: argparse.Namespace) -> None:

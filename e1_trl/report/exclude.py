@@ -10,10 +10,12 @@ once in ten. Each line of the file is JSON: `id`, `problem`, `rate`.
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from e1_trl.arguments import Within
 from e1_trl.atomic import make_folder, write_atomically
 from e1_trl.budget import Budget
+from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError, run_command
 
 if TYPE_CHECKING:
@@ -29,26 +31,27 @@ SAMPLED = ["instruction", "chat_template_kwargs", "temperature", "top_p", "top_k
 SAMPLED += ["forced_text"]
 
 
+def make_parser() -> CommandParser:
+    """The options of `e1 exclude`."""
+    made = CommandParser(
+        "e1 exclude",
+        "FOLDER [FOLDER …] --budget THINKING+SOLUTION --output FILE",
+        "Write which training problems a model never or always solves, for the field `exclude` of a recipe:\n\n"
+        "  e1 exclude runs/rates --budget 1024+1024 --output runs/exclude.jsonl",
+    )
+    add = made.add_argument
+    folders = "Folders of finished evaluations of the training problems, which count together."
+    add("folders", metavar="FOLDER", hint=list[Path], nargs="+", help=folders)
+    add("--budget", metavar="THINKING+SOLUTION", required=True, help="Budget of the training in tokens, as 1024+1024.")
+    add("--output", metavar="FILE", hint=Path, required=True, help="File to write, as JSON lines.")
+    least = "Graded answers that a problem needs to be left out, at least 2."
+    add("--min_answers", metavar="N", hint=Annotated[int, Within(2)], default=ANSWERS, help=least)
+    return made
+
+
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """Read the command line, `sys.argv` if `argv` is None."""
-    parser = argparse.ArgumentParser(
-        prog="e1 exclude", description="Write which problems a model never or always solves, for a recipe's `exclude`."
-    )
-    parser.add_argument(
-        "folders", type=Path, nargs="+", help="finished evaluations of the training problems, which count together"
-    )
-    parser.add_argument("--budget", required=True, help="the training budget, as 1024+1024")
-    parser.add_argument("--output", type=Path, required=True, help="file to write")
-    parser.add_argument(
-        "--min_answers",
-        type=int,
-        default=ANSWERS,
-        help=f"graded answers a problem needs to be left out; default: {ANSWERS}",
-    )
-    arguments = parser.parse_args(argv)
-    if arguments.min_answers < 2:
-        parser.error(f"--min_answers is {arguments.min_answers}; it must be 2 or more, since one answer tells no rate")
-    return arguments
+    return make_parser().parse_args(argv)
 
 
 def rates(answers: "pd.DataFrame", budget: Budget) -> "pd.DataFrame":

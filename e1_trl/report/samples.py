@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from e1_trl.answers.grade import Grade, Grader
 
 FILE = "samples.parquet"
+MANIFEST = "run.json"  # which an evaluation writes as it begins
 READ_AT_A_TIME = 1000  # answers
 
 ASKED = [
@@ -80,6 +81,7 @@ def read(
     Raises:
         StoreError: there are none, they cannot be read, or another version wrote them in another layout.
     """
+    _check_folder(folder)
     file = folder / FILE
     try:
         written = pq.read_schema(file)
@@ -98,6 +100,20 @@ def read(
             "and writes it anew"
         ) from error
     return _as_pandas(table)
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse what is no folder of an evaluation, finished or not, and name those that lie in it.
+
+    Raises:
+        StoreError: says which.
+    """
+    if not folder.is_dir():
+        raise StoreError(f"there is no folder {folder}; name the folder of a finished evaluation")
+    if not (folder / FILE).exists() and not (folder / MANIFEST).exists():
+        finished = sorted(str(file.parent) for file in folder.glob(f"*/{FILE}"))
+        found = f", but holds some; name one or more: {' '.join(finished)}" if finished else f": it has no {MANIFEST}"
+        raise StoreError(f"{folder} is no evaluation{found}")
 
 
 def _as_pandas(table: pa.Table) -> pd.DataFrame:

@@ -10,11 +10,11 @@ import json
 import logging
 import os
 import secrets
+import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -26,11 +26,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from e1_trl.budget import Budget
+from e1_trl.command_line import CommandParser
 from e1_trl.engines.engine import EngineError
 from e1_trl.engines.openai import allow_files
 from e1_trl.errors import UserError, run_command
+from e1_trl.serving.arguments import ServeArguments
 from e1_trl.serving.generate import generate
-from e1_trl.serving.model import Model, ModelArguments
+from e1_trl.serving.model import Model
 from e1_trl.serving.request import Asked, Ladder, RefusedError, read
 from e1_trl.serving.response import Answer
 from e1_trl.serving.upstream import UpstreamError
@@ -42,36 +44,6 @@ MOST_BODY, BODY_SECONDS = 2**22, 60.0  # bytes of a request, and how long they m
 KEY = "E1_API_KEY"
 FILES = 2  # a request: its client's connection, and the one to the server
 GONE = 499  # a status that nobody reads
-
-
-@dataclass(kw_only=True)
-class ServeArguments(ModelArguments):
-    """What `e1 serve` is told. The key of the server is in OPENAI_API_KEY, that of clients in E1_API_KEY, if any."""
-
-    efforts: list[str] = field(
-        default_factory=list,
-        metadata={
-            "help": "Budgets of `reasoning_effort`, as low=256+1024; unset: budget.json's, else 1/4, 1 and 4 times."
-        },
-    )
-    max_budget: str = field(default="unlimited", metadata={"help": "The largest that a request may ask for."})
-    max_requests: int = field(default=1024, metadata={"help": "Requests at a time; more are turned away with 503."})
-    log_requests: bool = field(default=False, metadata={"help": "Log prompts and answers, too."})
-    host: str = field(default="127.0.0.1", metadata={"help": "Address to listen on; 0.0.0.0 is every one."})
-    port: int = field(default=8100, metadata={"help": "Port to listen on."})
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.upstream:
-            raise UserError("name an upstream, the server that samples, as http://host:8000/v1")
-        if wrong := [each for each in self.efforts if "=" not in each]:
-            raise UserError(f"efforts: {wrong[0]!r} must read 'low=256+1024'")
-        _ = self.pairs, Budget.parse(self.max_budget)  # raises where one is none
-
-    @property
-    def pairs(self) -> dict[str, Budget]:
-        """The efforts that were named."""
-        return {name: Budget.parse(text) for name, text in (each.split("=", 1) for each in self.efforts)}
 
 
 class Server:
@@ -222,12 +194,36 @@ async def _refuse(request: Request, error: Exception) -> Response:
     return Response(json.dumps(content), status, headers, "application/json")
 
 
+def make_parser() -> CommandParser:
+    """The options of `e1 serve`."""
+    made = CommandParser(
+        "e1 serve",
+        "--model MODEL --upstream URL [OPTIONS]",
+        "Run an OpenAI-compatible proxy in front of a vLLM server: every client gets a thinking budget and a solution\n"
+        "budget. The server's API key is read from OPENAI_API_KEY, the one that clients must send from E1_API_KEY:\n\n"
+        "  e1 serve --model runs/my-model --upstream http://localhost:8000/v1",
+    )
+    made.add_record(ServeArguments)
+    return made
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Serve until it is stopped."""
-    from transformers import HfArgumentParser
+    asyncio.run(serve(make_parser().read(ServeArguments, argv)))
 
-    parser = HfArgumentParser(ServeArguments, prog="e1 serve", allow_abbrev=False)
-    asyncio.run(serve(parser.parse_args_into_dataclasses(argv)[0]))
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens at an address.
+
+    Raises:
+        UserError: the address is in use, or not this machine's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        raise UserError(f"cannot listen at {host}, port {port}: {reason}; name another --host or --port") from error
 
 
 async def serve(arguments: ServeArguments) -> None:
@@ -236,7 +232,10 @@ async def serve(arguments: ServeArguments) -> None:
     Raises:
         UserError: one line about what is wrong.
     """
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
+    if not logger.handlers:  # not the root's, which would print what libraries print themselves once more
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
+        logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     model = await Model.connect(arguments)
     try:
@@ -245,8 +244,10 @@ async def serve(arguments: ServeArguments) -> None:
         arguments.max_requests = min(arguments.max_requests, allow_files(FILES * arguments.max_requests) // FILES)
         efforts = ", ".join(f"{name} {budget}" for name, budget in server.ladder.efforts.items())
         logger.info("%s at %s; reasoning_effort: %s", arguments.name, model.usual, efforts or "none")
-        config = uvicorn.Config(server.app(), arguments.host, arguments.port, log_level="warning", access_log=False)
-        await uvicorn.Server(config).serve()
+        config = uvicorn.Config(server.app(), log_level="warning", access_log=False)
+        with listen(arguments.host, arguments.port) as listener:
+            logger.info("listening at http://%s:%d/v1", arguments.host, arguments.port)
+            await uvicorn.Server(config).serve([listener])
     finally:
         await model.upstream.close()
 

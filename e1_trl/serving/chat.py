@@ -19,15 +19,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from tempfile import TemporaryFile
+from typing import ClassVar
 
 from rich.console import Console
 
 from e1_trl.budget import Budget
+from e1_trl.command_line import CommandParser
 from e1_trl.engines.engine import CPU_CACHE, EngineError
 from e1_trl.errors import UserError, run_command
 from e1_trl.rollout import ThinkingEnd
+from e1_trl.serving.arguments import ModelArguments
 from e1_trl.serving.generate import Part, generate
-from e1_trl.serving.model import Model, ModelArguments, budget_of
+from e1_trl.serving.model import Model, budget_of
 from e1_trl.serving.request import Asked, RefusedError
 from e1_trl.serving.response import Opening
 from e1_trl.serving.upstream import UpstreamError
@@ -38,9 +41,17 @@ CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) no
 
 @dataclass(kw_only=True)
 class ChatArguments(ModelArguments):
-    """What `e1 chat` is told."""
+    """Arguments of `e1 chat`."""
 
-    budget: str | None = field(default=None, metadata={"help": "thinking+solution in tokens; unset: budget.json's."})
+    GROUP: ClassVar[str] = "chat"
+
+    budget: str | None = field(
+        default=None,
+        metadata={
+            "metavar": "THINKING+SOLUTION",
+            "help": "Budget to begin with, in tokens, as 256+256. Default: the trained one, from budget.json.",
+        },
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -150,13 +161,24 @@ class Chat:
         self._print(text + "\n", "italic cyan")
 
 
+def make_parser() -> CommandParser:
+    """The options of `e1 chat`."""
+    made = CommandParser(
+        "e1 chat",
+        "--model MODEL [OPTIONS]",
+        "Talk to a model in the terminal, with a budget that can be changed between questions. Without --upstream, a\n"
+        "vLLM server of the model is started for as long as the chat lasts:\n\n"
+        "  e1 chat --model runs/my-model --budget 256+256",
+    )
+    made.add_record(ChatArguments)
+    return made
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Chat until the input ends."""
-    from transformers import HfArgumentParser
-
-    parser, console = HfArgumentParser(ChatArguments, prog="e1 chat", allow_abbrev=False), Console()
+    console = Console()
     try:
-        arguments = parser.parse_args_into_dataclasses(argv)[0]
+        arguments = make_parser().read(ChatArguments, argv)
         with served(arguments) as settled, asyncio.Runner() as runner:
             model = runner.run(Model.connect(settled))
             chat = Chat(model, console)

@@ -1,7 +1,7 @@
 """A model behind a server, with its tokenizer and its budgets: what answers are made with."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -9,60 +9,18 @@ from e1_trl.arguments import json_object
 from e1_trl.budget import UNLIMITED, Budget, Close, Marker
 from e1_trl.checkpoints.budget_file import FILE, Trained
 from e1_trl.checkpoints.checkpoint import Checkpoint
-from e1_trl.closing import GENTLE, Closing, ClosingArguments
+from e1_trl.closing import Closing
 from e1_trl.errors import UserError, user_errors
 from e1_trl.problems.prompts import tokenize
 from e1_trl.rollout import Rollout
+from e1_trl.serving.arguments import ModelArguments
 from e1_trl.serving.request import Asked, RefusedError
 from e1_trl.serving.upstream import Upstream, UpstreamError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-OF_REQUESTS = {"stop", "stop_token_ids", "seed", "n", "logprobs", "max_tokens", "prompt", "stream", "model"}
 EFFORTS = {"low": 0.25, "medium": 1.0, "high": 4.0}  # times the usual thinking budget, where nobody says others
-
-
-@dataclass(kw_only=True)
-class ModelArguments(ClosingArguments):
-    """Which model is asked, where, and with which budget."""
-
-    model: str = field(metadata={"help": "Checkpoint folder or Hub id whose tokenizer and budget.json are used."})
-    upstream: str = field(
-        default="", metadata={"help": "The server that samples, as http://host:8000/v1; vLLM, or like it."}
-    )
-    revision: str | None = field(default=None, metadata={"help": "Branch, tag or commit of a model on the Hub."})
-    served_model_name: str | None = field(default=None, metadata={"help": "The model's name there; unset: `model`."})
-    thinking_budget: str | None = field(
-        default=None, metadata={"help": "In tokens, or unlimited; unset: that of the training, from budget.json."}
-    )
-    solution_budget: str | None = field(default=None, metadata={"help": "The same of the solution."})
-    marker: str | None = field(
-        default=None, metadata={"help": "The text that ends the thinking; unset: budget.json's."}
-    )
-    forced_text: str | None = field(
-        default=None, metadata={"help": "What is appended in its place; unset: the same's."}
-    )
-    close: str = field(
-        default="hard",
-        metadata={"help": f"How the thinking is closed: hard, or {', '.join(GENTLE)} (docs/closing.md)."},
-    )
-    sampling: str = field(
-        default="{}", metadata={"help": "Parameters of the server, as JSON, where a request says nothing."}
-    )
-    trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with a model."})
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.close not in ("hard", *GENTLE):
-            raise UserError(f"close is {self.close!r}; it is hard, {', '.join(GENTLE)}")
-        if of_requests := OF_REQUESTS & json_object("sampling", self.sampling).keys():
-            raise UserError(f"sampling holds {min(of_requests)}, which is said with each request")
-
-    @property
-    def name(self) -> str:
-        """The model's, to the server and to clients."""
-        return self.served_model_name or self.model
 
 
 def budget_of(arguments: ModelArguments) -> tuple[Trained | None, Budget]:
@@ -119,6 +77,7 @@ class Model:
                 **checkpoint.tokenizer, trust_remote_code=arguments.trust_remote_code
             )
         marker = Marker.from_tokenizer(tokenizer, marker_text, forced_text)
+        assert arguments.upstream is not None
         upstream = Upstream(arguments.upstream, arguments.name)
         try:
             close = Close(marker, await upstream.context())

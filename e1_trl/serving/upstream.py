@@ -60,13 +60,20 @@ class Upstream:
             async with self._client.get(f"{self.base_url}/models", timeout=within) as answer:
                 status, content = answer.status, await answer.read()
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise UpstreamError(502, f"no answer from {self.base_url}: {error!r}") from error
+            remedy = "start a server there, as `vllm serve MODEL`, or name another --upstream"
+            raise UpstreamError(502, f"no answer from {self.base_url}: {_explain(error)}; {remedy}") from error
         try:
             models = {entry["id"]: entry for entry in json.loads(content)["data"]}
         except (ValueError, KeyError, TypeError) as error:
-            raise UpstreamError(502, f"{self.base_url} lists no models, status {status}") from error
+            raise UpstreamError(
+                502,
+                f"{self.base_url}/models answered with status {status} and no list of models, as an OpenAI API has it",
+            ) from error
         if self.name not in models:
-            raise UpstreamError(502, f"{self.base_url} serves {', '.join(models)}, not {self.name!r}")
+            served = ", ".join(models)
+            raise UpstreamError(
+                502, f"{self.base_url} serves {served}, not {self.name!r}; set served_model_name to what it serves"
+            )
         entry = models[self.name]
         entry = models.get(entry.get("parent"), entry)  # an adapter has its base's
         if type(context := entry.get("max_model_len")) is not int:
@@ -91,9 +98,10 @@ class Upstream:
             async for choice in _events(answer):
                 yield choice
         except aiohttp.ClientError as error:
-            raise UpstreamError(502, f"the server went away: {error!r}") from error
+            raise UpstreamError(502, f"{self.base_url} broke off its answer: {_explain(error)}") from error
         except (ValueError, KeyError, IndexError, TypeError) as error:
-            raise UpstreamError(502, f"the server's answer is none: {error!r}") from error
+            kind = type(error).__name__
+            raise UpstreamError(502, f"malformed response from {self.base_url}: {kind}: {error}") from error
         finally:
             answer.close()
 
@@ -105,8 +113,17 @@ class Upstream:
                 return await self._client.post(url, data=content, headers=headers, allow_redirects=False)
             except aiohttp.ClientError as error:
                 if attempt == 2 or isinstance(error, aiohttp.ClientConnectorError):
-                    raise UpstreamError(502, f"no answer from {self.base_url}: {error!r}") from error
+                    raise UpstreamError(502, f"no answer from {self.base_url}: {_explain(error)}") from error
         raise AssertionError
+
+
+def _explain(error: Exception) -> str:
+    """Say why a request failed, without the internals that the client's own texts show."""
+    if isinstance(error, TimeoutError):
+        return f"none within {CONNECTING:.0f} s"
+    cause = getattr(error, "os_error", None) or error
+    number = getattr(cause, "errno", None) or 0
+    return os.strerror(number) if number > 0 else getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
 
 
 def _probed(address: tuple[Any, ...]) -> socket.socket:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-import yaml
-
+from e1_trl.arguments import from_yaml
 from e1_trl.budget import Budget
 from e1_trl.errors import UserError
 from e1_trl.problems.prompts import last_question
@@ -86,7 +85,7 @@ class Schedule:
         Raises:
             UserError: it is neither a number nor a schedule.
         """
-        said = yaml.safe_load(given) if isinstance(given, str) else given
+        said = from_yaml(name, given)
         if said is None or type(said) is int:
             return cls(name, "number", (said,))
         kinds = [each for each in FORMS if isinstance(said, Mapping) and each in said]

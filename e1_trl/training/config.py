@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Self
 
-import yaml
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.integrations import get_available_reporting_integrations
 from transformers.trainer_utils import HubStrategy, IntervalStrategy
 from trl import GRPOConfig, ScriptArguments
 
 from e1_trl.answers.kinds import kind_of
+from e1_trl.arguments import check_fields, from_yaml
 from e1_trl.budget import Budget, Close, Marker
 from e1_trl.errors import UserError, user_errors
-from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
+from e1_trl.training.arguments import BudgetedTraining, RecipeArguments, TrlFields
 from e1_trl.training.budgets import FIELDS, Budgets
 from e1_trl.training.recipe_as_run import secrets_in
 from e1_trl.training.scoring import check_attention
@@ -55,7 +55,8 @@ class E1Config(BudgetedTraining, GRPOConfig):
             default is what the model computes in.
 
     Raises:
-        UserError: a field contradicts another or has no effect on budgeted rollouts, or a logger is not installed.
+        UserError: a field is of another type or beyond a limit, contradicts another, or has no effect on budgeted
+            rollouts, or a logger is not installed.
     """
 
     max_completion_length: int | None = field(
@@ -72,6 +73,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
     use_vllm: bool = field(default=True, metadata={"help": "Must be true: rollouts are budgeted inside vLLM."})
 
     def __post_init__(self) -> None:
+        check_fields(self, BudgetedTraining, TrlFields)
         if self.eval_budgets:  # in place of TRL's own evaluation, for which its batch would have to be divisible
             self.num_generations_eval: int | None = self.num_generations_eval or 1
         super().__post_init__()
@@ -80,15 +82,10 @@ class E1Config(BudgetedTraining, GRPOConfig):
             settings.setdefault("communication_data_type", "fp32")
             settings.setdefault("data_types", {}).setdefault("grad_accum_dtype", "fp32")
         for name in FIELDS:
-            if isinstance(given := getattr(self, name), str):  # from a command line
-                setattr(self, name, yaml.safe_load(given))
+            setattr(self, name, from_yaml(name, getattr(self, name)))
         _ = self.budgets, self.evaluation_budgets  # raise what is wrong with them
         if self.trained_close not in CLOSES:
             raise UserError(f"trained_close is {self.trained_close!r}; it must be one of {', '.join(CLOSES)}")
-        if self.max_generated_tokens is not None and self.max_generated_tokens < 1:
-            raise UserError(f"max_generated_tokens is {self.max_generated_tokens}; it must be 1 or more, or null")
-        if self.eval_samples < 1:
-            raise UserError(f"eval_samples is {self.eval_samples}, it must be at least 1")
         if self.eval_budgets and self.eval_strategy == IntervalStrategy.NO:
             self.eval_strategy: IntervalStrategy | str = IntervalStrategy.STEPS
             self.eval_steps: float | None = self.eval_steps or 10

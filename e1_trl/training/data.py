@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
 from datasets import Dataset
 from datasets.exceptions import DatasetGenerationError
 from torch import nn
@@ -18,6 +17,7 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from trl import DatasetMixtureConfig, get_dataset
 from trl.trainer.utils import get_callable_name
 
+from e1_trl.arguments import from_yaml
 from e1_trl.errors import UserError
 from e1_trl.problems.benchmarks import BENCHMARKS, load_benchmark
 from e1_trl.problems.load import file_suffix, load_problems, make_problems, whole
@@ -97,7 +97,7 @@ def with_targets(dataset: Dataset, target: Any, words: str | None, seed: int) ->
     Raises:
         UserError: target or words are missing, or are not what they must be.
     """
-    target = yaml.safe_load(target) if isinstance(target, str) else target
+    target = from_yaml("target", target)
     if target is None and words is None:
         return dataset
     if target is None or "{target}" not in (words or ""):

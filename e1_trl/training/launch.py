@@ -3,16 +3,15 @@
 Knows nothing about training: of a recipe it reads the key `accelerate_config` only, the rest is for `e1_trl.train`.
 """
 
-import argparse
 import logging
-import os
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import MISSING, fields
 from importlib.util import find_spec
 
+from e1_trl.arguments import Count
+from e1_trl.command_line import CommandParser
 from e1_trl.errors import TROUBLESHOOTING, run_command
 from e1_trl.recipes import fields_of, resource, shipped
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
@@ -20,38 +19,60 @@ from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
 LAUNCHER = (sys.executable, "-m", "accelerate.commands.launch")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="e1 train",
-        usage="e1 train [--config RECIPE] [--accelerate_config NAME] [--num_processes N] [--FIELD VALUE ...]",
-        description="Train a recipe through `accelerate launch`; any field of it can be overridden on the line.",
-        epilog="All other fields are TRL's: --help_all lists them.",
-        add_help=False,
-        allow_abbrev=False,
-    )
-    parser.add_argument("-h", "--help", action="store_true", help="list these options and our own fields of a recipe")
-    parser.add_argument("--help_all", action="store_true", help="list TRL's and Transformers' fields as well")
-    parser.add_argument("--config", metavar="RECIPE", help=f"a file, or one of {', '.join(shipped('recipes'))}")
-    parser.add_argument(
-        "--accelerate_config",
-        metavar="NAME",
-        help=f"a file, or one of {', '.join(shipped('accelerate_configs'))}; unset: the recipe's `accelerate_config`, "
-        "or else what `accelerate config` has set up on this machine",
-    )
-    parser.add_argument("--num_processes", type=int, metavar="N", help="unset: the Accelerate configuration's")
-    return parser
+USUAL = {
+    "model_name_or_path": ("MODEL", "Model to train: checkpoint folder or Hub id."),
+    "dataset_name": ("DATA", "Problems to train on: Hub id, file or folder."),
+    "output_dir": ("FOLDER", "Folder for checkpoints and the trained model."),
+    "num_generations": ("N", "Rollouts per problem, 2 or more (default: 8)."),
+    "learning_rate": ("X", "Learning rate (default: 1e-06)."),
+}
 
 
-def print_help() -> None:
-    """Print our options, and our own fields of a recipe."""
-    parser = _parser()
-    group = parser.add_argument_group("our own fields of a recipe")
-    for field in (*fields(BudgetedTraining), *fields(RecipeArguments)):
-        if field.name != "accelerate_config":  # which is an option of the launcher
-            default = "" if field.default in (None, MISSING) else f" ({field.default})"
-            described = f"{field.metadata['help']}{default}".replace("%", "%%")
-            group.add_argument(f"--{field.name}", metavar="VALUE", help=described)
-    parser.print_help()
+def _launcher() -> CommandParser:
+    """The options that choose what is launched, and how."""
+    made = CommandParser(
+        "e1 train",
+        "[--config RECIPE] [--accelerate_config NAME] [--num_processes N] [--FIELD VALUE …]",
+        "Train a recipe through `accelerate launch`. Any field of the recipe can be overridden on the command line:\n\n"
+        "  e1 train --config E1-Math-1.5B --learning_rate 5e-7\n"
+        "  e1 train --config E1-Math-1.5B --dry_run true      # shows what it would train on, and stops",
+    )
+    recipes = f"Recipe: a file, or one of {', '.join(shipped('recipes'))}."
+    configurations = (
+        f"Accelerate configuration: a file, or one of {', '.join(shipped('accelerate_configs'))}. Default: the "
+        "recipe's `accelerate_config`, else what `accelerate config` has set up on this machine."
+    )
+    made.add_argument("--config", metavar="RECIPE", group="launch", help=recipes)
+    made.add_argument("--accelerate_config", metavar="NAME", group="launch", help=configurations)
+    processes = "Processes to start, one per GPU. Default: the Accelerate configuration's number."
+    made.add_argument("--num_processes", hint=Count, group="launch", help=processes)
+    every = "List all fields, those of TRL and Transformers included, and stop."
+    made.add_argument("--help_all", action="store_true", group="launch", help=every)
+    return made
+
+
+def make_parser() -> CommandParser:
+    """The options of `e1 train`: those of the launcher, the usual fields of TRL, and our own fields."""
+    made = _launcher()
+    for name, (placeholder, help) in USUAL.items():
+        made.add_argument(f"--{name}", metavar=placeholder, group="usual fields of a recipe (TRL's)", help=help)
+    made.add_record(BudgetedTraining)
+    made.add_record(RecipeArguments)
+    made.epilog = "Further fields are TRL's and Transformers': `e1 train --help_all` lists them."
+    return made
+
+
+def print_all_fields() -> None:
+    """Print the help with all fields of a recipe, TRL's and Transformers' included."""
+    from trl import DatasetMixtureConfig, ModelConfig
+
+    from e1_trl.training.config import E1Config, E1ScriptArguments
+
+    made = make_parser()
+    for record in (E1ScriptArguments, DatasetMixtureConfig, ModelConfig, E1Config):
+        made.add_record(record)
+    made.epilog = None
+    made.print_help()
 
 
 def command(argv: Sequence[str]) -> list[str]:
@@ -60,7 +81,7 @@ def command(argv: Sequence[str]) -> list[str]:
     Raises:
         UserError: a recipe or Accelerate configuration does not exist, or cannot be read.
     """
-    options, overrides = _parser().parse_known_args(argv)
+    options, overrides = _launcher().parse_known_args(argv)
     accelerate_config, recipe = options.accelerate_config, []
     if options.config is not None:
         file = resource("recipes", options.config)
@@ -103,14 +124,14 @@ def _launch(words: Sequence[str]) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if argv is None else argv
-    options = _parser().parse_known_args(arguments)[0]
-    if not arguments or options.help:
-        print_help()
+    if not arguments or {"-h", "--help"} & set(arguments):
+        make_parser().print_help()
         return
     if find_spec("trl") is None or find_spec("accelerate") is None:
         sys.exit("e1 train: TRL is not installed; pip install 'e1-trl[train]' brings it, 'e1-trl[gpu]' also vLLM")
-    if options.help_all:
-        os.execv(sys.executable, [sys.executable, "-m", "e1_trl.train", "--help"])
+    if "--help_all" in arguments:
+        print_all_fields()
+        return
     _launch(command(arguments)[len(LAUNCHER) :])
 
 

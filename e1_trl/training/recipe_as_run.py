@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-import yaml
 from trl import TrlParser
 
+from e1_trl.arguments import describe_unknown, read_value
 from e1_trl.errors import UserError, user_errors
 from e1_trl.recipes import base_of, fields_of
 
@@ -17,8 +18,15 @@ OWN = frozenset(["env", "resume_from_checkpoint", "push_to_hub", "dry_run"])
 SECRETS = frozenset(["token", "hub_token", "push_to_hub_token", "use_auth_token", "api_key", "password", "secret"])
 
 
+class _RecipeParser(TrlParser):
+    """TRL's parser, which says in one line what is wrong, without the usage of some hundred fields."""
+
+    def error(self, message: str) -> Any:
+        raise UserError(message)
+
+
 def parse_recipe(records: Sequence[type], argv: Sequence[str], whole: bool = True) -> tuple[Any, ...]:
-    """What `TrlParser` makes of a recipe and its command line, with what the recipe's base says.
+    """Read a recipe, its base and its command line as `TrlParser` does, with all types checked.
 
     Args:
         records: the dataclasses that have its fields.
@@ -28,18 +36,35 @@ def parse_recipe(records: Sequence[type], argv: Sequence[str], whole: bool = Tru
     Raises:
         UserError: one line about what is wrong with a field, or with the base.
     """
-    parser = TrlParser(records)
-    if any(word.partition("=")[0] == "--base" for word in argv):
+    words = list(argv)
+    if any(word.partition("=")[0] == "--base" for word in words):
         raise UserError("base stands in a recipe's file; on the command line name the recipe itself as --config")
-    if "--config" in argv[:-1]:
-        base = base_of(Path(argv[argv.index("--config") + 1]))
-        os.environ.update({name: str(value) for name, value in (base.pop("env", None) or {}).items()})
-        unknown = parser.set_defaults_with_config(**base)
-        if unknown and whole:
-            raise UserError(f"the recipe's base has fields that there are not: {' '.join(unknown[::2])}")
-    # The libraries' own fields raise a ValueError for what they do not take, and so does a field that nobody has.
-    with user_errors("the recipe", ValueError, OSError, yaml.YAMLError):
-        return tuple(parser.parse_args_and_config(argv, fail_with_unknown_args=whole))
+    hints: dict[str, Any] = {}
+    for record in records:
+        annotated = get_type_hints(record, include_extras=True)
+        hints |= {each.name: annotated[each.name] for each in fields(record)}
+    parser = _RecipeParser(records, prog="e1 train", allow_abbrev=False)
+    if "--config" in words[:-1]:
+        at = words.index("--config")
+        file = Path(words[at + 1])
+        del words[at : at + 2]
+        given = fields_of(file)
+        for environment in (base_of(file).get("env"), given.pop("env", None)):
+            variables = read_value(f"{file}: env", environment or {}, dict)
+            os.environ.update({name: str(value) for name, value in variables.items()})
+        if whole and (strange := given.keys() - hints.keys()):
+            raise UserError(f"{file}: {describe_unknown(min(map(str, strange)), hints)}")
+        known = {
+            name: read_value(f"{file}: {name}", given[name], hint) for name, hint in hints.items() if name in given
+        }
+        parser.set_defaults_with_config(**known)
+    with user_errors("the recipe", ValueError):  # of TRL's and Transformers' own fields
+        *parsed, rest = parser.parse_args_into_dataclasses(
+            words, return_remaining_strings=True, look_for_args_file=False
+        )
+    if rest:
+        raise UserError(describe_unknown(rest[0], ["--config", *(f"--{name}" for name in hints)]))
+    return tuple(parsed)
 
 
 def resolved(argv: Sequence[str], parsed: Iterable[Any]) -> dict[str, Any]:

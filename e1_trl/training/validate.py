@@ -14,41 +14,75 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from datasets import Dataset
-from tqdm import tqdm
-from trl import DatasetMixtureConfig
+from typing import TYPE_CHECKING, ClassVar
 
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.answers.kinds import PROGRAMS, kind_of, make_grader
 from e1_trl.answers.programs.rows import SOLUTIONS, in_block, references
+from e1_trl.arguments import Count, check_fields
 from e1_trl.atomic import make_folder, write_atomically
+from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError, run_command
-from e1_trl.recipes import resource
-from e1_trl.training.config import E1ScriptArguments
-from e1_trl.training.data import read_split
-from e1_trl.training.recipe_as_run import parse_recipe
+from e1_trl.problems.arguments import ProblemArguments
+from e1_trl.recipes import resource, shipped
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from trl import DatasetMixtureConfig
+
+    from e1_trl.training.config import E1ScriptArguments
 
 BATCH = 64  # problems
 
 
 @dataclass
 class ValidateArguments:
-    """What the command is told besides the recipe."""
+    """Arguments of the command that are no fields of the recipe."""
 
-    solution_column: str = field(default=SOLUTIONS, metadata={"help": "Column of known solutions, a text or a list."})
-    tried: int = field(
-        default=3, metadata={"help": "Solutions of a problem that are tried before it counts as failing."}
+    GROUP: ClassVar[str] = "known solutions"
+
+    solution_column: str = field(
+        default=SOLUTIONS, metadata={"help": "Column that holds known solutions, as a text or a list."}
     )
-    output: str | None = field(default=None, metadata={"help": "File to write; unset: the recipe's `exclude`."})
+    tried: Count = field(
+        default=3, metadata={"help": "Most solutions of a problem that are run before it counts as failing."}
+    )
+    output: str | None = field(
+        default=None, metadata={"help": "File to write, as JSON lines. Default: the file that the recipe excludes."}
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
-def outcomes_of(problems: Dataset, solution_column: str, tried: int, grader: Grader) -> list[Outcome | None]:
+def make_parser() -> CommandParser:
+    """The options of `e1 validate`."""
+    made = CommandParser(
+        "e1 validate",
+        "--config RECIPE [OPTIONS]",
+        "Run a dataset's own programs on its tests, and write the problems whose programs fail, for the field\n"
+        "`exclude` of a recipe. Needs no GPU and no model:\n\n"
+        "  e1 validate --config E1-Code-14B",
+    )
+    recipe = f"Recipe of programs: a file, or one of {', '.join(shipped('recipes'))}."
+    made.add_argument("--config", metavar="RECIPE", required=True, help=recipe)
+    made.add_record(ValidateArguments)
+    group = "data of the recipe, which options override"
+    made.add_argument("--dataset_name", metavar="DATA", group=group, help="Dataset: Hub id, file or folder.")
+    made.add_argument("--dataset_config", group=group, help="Configuration of the dataset on the Hub.")
+    made.add_argument("--dataset_train_split", group=group, help="Split of the dataset (default: train).")
+    made.add_record(ProblemArguments)
+    return made
+
+
+def outcomes_of(problems: "Dataset", solution_column: str, tried: int, grader: Grader) -> list[Outcome | None]:
     """How the first `tried` solutions of each problem ended; None where there is none.
 
     That is: correct if one is, ungraded if the grader failed on one, which is no reason to leave a problem out, and
     else how the last one ended.
     """
+    from tqdm import tqdm
+
     ended: list[Outcome | None] = []
     for batch in tqdm(problems.iter(BATCH), "Trying known solutions", -(-len(problems) // BATCH), unit="batch"):
         rows = [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
@@ -66,17 +100,17 @@ def outcomes_of(problems: Dataset, solution_column: str, tried: int, grader: Gra
     return ended
 
 
-def validate(script_args: E1ScriptArguments, mixture: DatasetMixtureConfig, arguments: ValidateArguments) -> None:
+def validate(script_args: "E1ScriptArguments", mixture: "DatasetMixtureConfig", arguments: ValidateArguments) -> None:
     """Try every problem, write those that fail, and print how many ended how.
 
     Raises:
         UserError: one line about what is wrong with the recipe, its dataset or this machine.
     """
+    from e1_trl.training.data import read_split
+
     output, column = arguments.output or script_args.exclude, arguments.solution_column
     if kind_of(script_args.grader) is not PROGRAMS:
         raise UserError(f"the recipe's grader is {script_args.grader!r}; only programs bring solutions that can be run")
-    if arguments.tried < 1:
-        raise UserError(f"tried is {arguments.tried}; at least one solution must be")
     if not output:
         raise UserError("neither the recipe's `exclude` nor `output` names a file to write")
     script_args.exclude = None
@@ -103,6 +137,15 @@ def validate(script_args: E1ScriptArguments, mixture: DatasetMixtureConfig, argu
 def main(argv: Sequence[str] | None = None) -> None:
     """Validate the recipe that the arguments (unset: the command line's) name."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if not words or {"-h", "--help"} & set(words):
+        make_parser().print_help()
+        return
+    # Libraries of seconds: not for help.
+    from trl import DatasetMixtureConfig
+
+    from e1_trl.training.config import E1ScriptArguments
+    from e1_trl.training.recipe_as_run import parse_recipe
+
     records = (E1ScriptArguments, DatasetMixtureConfig, ValidateArguments)
     if "--config" in words[:-1]:
         at = words.index("--config") + 1

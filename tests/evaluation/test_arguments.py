@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import Model, parse
 
 NEEDED = ["--model", "someone/model", "--budgets", "8+8"]
@@ -27,12 +28,29 @@ def test_a_yaml_file_stands_for_its_arguments_and_the_command_line_overrides_it(
         parse(["--config", str(config)])
 
 
-def test_an_unknown_argument_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match="--modle"):
-        parse([*NEEDED, "--benchmark", "amc", "--modle", "x"])
-    with pytest.raises(SystemExit):
+def test_an_argument_that_is_missing_is_named() -> None:
+    with pytest.raises(UserError, match="--model must be given"):
         parse(["--benchmark", "amc", "--budgets", "8+8"])
-    assert "--model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("samples: [1, 2]", "samples is [1, 2]; it must be a whole number, 1 or more"),
+        ("samples: 1e1", "samples is '1e1'; it must be a whole number, 1 or more"),
+        ("temperature: hot", "temperature is 'hot'; it must be a number, 0 or more"),
+        ("enforce_eager: 3", "enforce_eager is 3; it must be true or false"),
+        ("budgets: {8: 8}", "budgets is {8: 8}; it must be a list, each entry a text"),
+        ("modle: a", "modle is unknown; did you mean model?"),
+        ("7: a", "7 is unknown"),
+    ],
+)
+def test_an_entry_of_a_file_that_is_wrong_is_named_with_the_file(written: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "evaluation.yaml"
+    file.write_text(f"model: a\nbenchmark: amc\n{written}\n")
+    with pytest.raises(UserError) as error:
+        parse(["--config", str(file)])
+    assert str(error.value) == f"{file}: {said}"
 
 
 def test_a_folder_is_named_after_model_revision_and_problems_or_by_the_command() -> None:

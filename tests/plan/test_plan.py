@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_type_hints
 
 import datasets
 import huggingface_hub
@@ -26,7 +26,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Qwen2
 from trl import ModelConfig
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
-from e1_trl import cli
+from e1_trl.errors import run_command
 from e1_trl.plan import cost
 from e1_trl.plan.__main__ import main
 from e1_trl.plan.architecture import KNOWN, Architecture
@@ -34,7 +34,9 @@ from e1_trl.plan.memory import Memory, activations, memory, saved
 from e1_trl.plan.setup import DEFAULTS, Setup
 from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import tokenize
-from e1_trl.training.config import E1Config
+from e1_trl.training.arguments import TrlFields
+from e1_trl.training.config import E1Config, E1ScriptArguments
+from e1_trl.training.scoring import PARTS
 from tests.reduced.case import ALTERNATIVES
 from tests.reduced.stand_ins import configuration
 
@@ -295,6 +297,12 @@ def test_the_advised_share_fits(config: str, overrides: dict[str, Any], gib: flo
         assert (not planned("E1-Math-1.5B", config, int(gib * 2**30), **overrides).problems) is fits
 
 
+def test_no_share_is_advised_where_the_training_state_leaves_none() -> None:
+    (first, *others) = planned("E1-Math-1.5B", "ddp", card=20 * 2**30, dtype="float32").problems
+    assert "the training state of 43 GB leaves too little for vLLM; share out more" in first
+    assert not any("vllm_gpu_memory_utilization" in each for each in (first, *others))
+
+
 def test_what_does_not_fit_is_told_apart() -> None:
     (problem,) = planned("E1-Math-1.5B", "ddp", dtype="float32").problems
     assert "vllm_enable_sleep_mode: true" in problem
@@ -352,9 +360,17 @@ def test_what_cannot_be_planned_is_said_and_does_not_stop_a_training(monkeypatch
 
 def test_the_defaults_that_it_assumes_are_those_of_the_trainer() -> None:
     args, model = E1Config("runs/nothing", bf16=False, use_cpu=True), ModelConfig()
+    script = E1ScriptArguments()
+    types: dict[str, Any] = {}
+    for kind in (ModelConfig, E1ScriptArguments, E1Config):
+        types |= get_type_hints(kind)
     for field, value in DEFAULTS.items():
         if field not in ("dtype", "generation_batch_size", "steps_per_generation"):
-            assert getattr(args if hasattr(args, field) else model, field) == value, field
+            (found,) = [getattr(each, field) for each in (args, model, script) if hasattr(each, field)]
+            assert found == value, field
+    plain = get_type_hints(TrlFields)
+    for field in plain.keys() - {"dtype", "optim"}:  # of a library's own types
+        assert types[field] in (plain[field], plain[field] | None), field
 
 
 ALLOCATES = """
@@ -416,17 +432,18 @@ def test_deepspeed_allocates_the_training_state_that_is_planned(tmp_path: Path) 
         (["E1-Math-1.5B", "--use_peft", "true"], "lora_target_modules None cannot be planned for, only all-linear"),
         (["E1-Math-1.5B", "--model_name_or_path", "some/model"], "the dimensions of some/model are not known here"),
         (["E1-Math-1.5B", "--beta"], "by pairs"),
-        (["E1-Math-1.5B", "--per_device_trian_batch_size", "64"], "neither in the recipe nor a field"),
+        (["E1-Math-1.5B", "--per_device_trian_batch_size", "64"], "did you mean per_device_train_batch_size"),
         (["E1-Math-1.5B", "--thinking_budget", "many"], "thinking_budget is 'many'"),
-        (["E1-Math-1.5B", "--num_generations", "0"], "num_generations is 0; it must be a number, 1 or more"),
+        (["E1-Math-1.5B", "--num_generations", "0"], "num_generations is 0; it must be a whole number, 2 or more"),
         (["E1-Math-1.5B", "--num_generations", "null"], "num_generations is None; it must be"),
-        (["E1-Math-1.5B", "--price", "-1"], "--price is -1.0; it must be 0 or more"),
-        (["E1-Math-1.5B", "--price", "nan"], "--price is nan; it must be 0 or more"),
+        (["E1-Math-1.5B", "--price", "-1"], "--price is '-1'; it must be a number, 0 or more"),
+        (["E1-Math-1.5B", "--price", "nan"], "--price is 'nan'; it must be a number, 0 or more"),
+        (["nano"], "cpu trains on CPUs, and GPUs are planned for"),
     ],
 )
 def test_what_cannot_be_planned_is_one_line(arguments: list[str], message: str) -> None:
     with pytest.raises(SystemExit, match=message) as error:
-        cli.main(["plan", *arguments])
+        run_command("e1 plan", lambda: main(arguments))
     assert str(error.value).startswith("e1 plan: ") and "\n" not in str(error.value)
 
 
@@ -441,10 +458,13 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_generation_takes_what_decoding_scoring_and_learning_take() -> None:
     taken = planned("E1-Math-1.5B", "zero2")
     # 128 of 1,024 rollouts a GPU are of 16 prompts: of two lengths, the longest is the longer one but in 2^-16.
-    mean, padded, packed = cost.widths(taken, [200, 100])
+    mean, positions = cost.widths(taken, [200, 100])
+    padded, packed = positions["padded"], positions["packed"]
     assert (mean, packed) == (150, pytest.approx(150 + 0.7 * 2049))
     assert padded == pytest.approx(200 - 100 / 2**16 + 2049)
-    assert cost.widths(taken, []) == (1024, 3073, pytest.approx(1024 + 0.7 * 2049))
+    assert cost.PARTS == PARTS and positions["trimmed"] == pytest.approx((padded + packed) / 2)
+    mean, positions = cost.widths(taken, [])
+    assert (mean, positions["padded"], positions["packed"]) == (1024, 3073, pytest.approx(1024 + 0.7 * 2049))
     # By hand: steps of the engine that read weights and half of each sequence's cache; old, reference, twice forward
     # and a backward pass of two, of the parameters that multiply and of causal attention.
     decoding = 2049 * (0.002 + (2 * 1.777e9 + 128 * 1584.3 / 2 * 28_672) / 2e12)
@@ -475,10 +495,13 @@ def test_the_prompts_of_a_file_are_counted_as_they_are_trained_on_and_a_price_is
     sliced = {**fields, "dataset_train_split": "train[:1]"}
     assert cost.prompt_lengths(sliced) == measured[:1]
     recipe_file = str(ROOT / "experiments" / "nano" / "recipe.yaml")
-    main([recipe_file, "--dataset_name", str(tmp_path), "--max_prompt_length", "64", "--price", "3600"])
+    line = [recipe_file, "--accelerate_config", "one_gpu", "--dataset_name", str(tmp_path)]
+    main([*line, "--max_prompt_length", "64", "--price", "3600"])
     printed = capsys.readouterr().out
     assert f"Prompts have {sum(measured[:3]) / 3:,.0f} tokens on average: counted, 3 of them" in printed
-    seconds, hours, price = re.findall(r"packed \| \S+ \| (\d+) s \| (\S+) \| (\S+) \|", printed)[0]
+    seconds, hours, price = re.findall(r"packed, with flash attention \| \S+ \| (\d+) s \| (\S+) \| (\S+) \|", printed)[
+        0
+    ]
     assert float(price) == pytest.approx(3600 * float(hours), abs=2) == pytest.approx(float(seconds), abs=2)  # one GPU
 
 
@@ -492,7 +515,7 @@ def test_prompts_that_cannot_be_counted_end_no_plan_and_nobody_is_asked_for_them
         yaml.safe_dump({**fields, "datasets": [{"path": str(tmp_path), "split": None}]})
     )
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    main([str(tmp_path / "recipe.yaml")])
+    main([str(tmp_path / "recipe.yaml"), "--accelerate_config", "one_gpu"])
     assert "Prompts have 64 tokens on average: the longest that may be" in capsys.readouterr().out
     assert os.environ["HF_HUB_OFFLINE"] == "1"
 
@@ -501,6 +524,18 @@ def test_the_command_prints_the_verdict(capsys: pytest.CaptureFixture[str], offl
     main(["E1-Math-1.5B"])
     printed = capsys.readouterr().out
     assert "It fits." in printed and "Prompts have 1,024 tokens on average: the longest that may be, as" in printed
+    assert "| trimmed, as in this recipe |" in printed and "padded" not in printed
+    hours = float(re.findall(r"trimmed, .* \| (\S+) \| \S+ \|$", printed, re.M)[0])
+    whole = float(re.findall(r"max_steps 400 makes 200 generations: (\S+) GPU-hours", printed)[0])
+    assert whole == pytest.approx(200 * hours, abs=0.11)
+    main(["E1-Math-1.5B", "--attn_implementation", "kernels-community/flash-attn2"])
+    assert "| packed, as in this recipe |" in capsys.readouterr().out
+    main(["E1-Math-1.5B", "--padding_free", "false"])
+    assert "| padded, as in this recipe |" in capsys.readouterr().out
+    main(["E1-Math-1.5B-24GB"])
+    assert "| card | 25.7 GB (23.9 GiB) |" in capsys.readouterr().out
+    main(["E1-Math-1.5B-24GB", "--gpu_memory", "79.2"])
+    assert "| card | 85.0 GB (79.2 GiB) |" in capsys.readouterr().out
     main(["E1-Math-1.5B-server", "--gpus", "4"])
     assert "GPU-hours" not in capsys.readouterr().out
     with pytest.raises(SystemExit) as error:

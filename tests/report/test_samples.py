@@ -14,6 +14,21 @@ from e1_trl.atomic import StoreError
 from e1_trl.report import samples
 
 
+def test_a_folder_of_evaluations_and_one_that_is_not_there_are_named(tmp_path: Path) -> None:
+    for name in ("base", "e1"):
+        (tmp_path / "compare" / name).mkdir(parents=True)
+        samples.write(cell([[True]], 8), tmp_path / "compare" / name)
+    assert len(samples.read(tmp_path / "compare" / "e1")) == 1
+    with pytest.raises(StoreError) as error:
+        samples.read(tmp_path / "compare")
+    folders = f"{tmp_path / 'compare' / 'base'} {tmp_path / 'compare' / 'e1'}"
+    assert str(error.value) == f"{tmp_path / 'compare'} is no evaluation, but holds some; name one or more: {folders}"
+    with pytest.raises(StoreError, match=r"is no evaluation: it has no run\.json$"):
+        samples.read(tmp_path)
+    with pytest.raises(StoreError, match=f"^there is no folder {tmp_path / 'nosuch'}; name the folder of a finished"):
+        samples.read(tmp_path / "nosuch")
+
+
 class LengthGrader(Grader):
     """Right is what is as long as an accepted answer; free text is read if there is no solution."""
 
@@ -74,6 +89,7 @@ def test_a_table_without_a_column_or_with_a_hole_is_not_written(tmp_path: Path) 
 
 
 def test_what_is_absent_of_another_layout_or_damaged_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "run.json").touch()  # of an evaluation that was interrupted
     with pytest.raises(StoreError, match=r"no .*samples\.parquet: run the evaluation into .* again"):
         samples.read(tmp_path)
     file = tmp_path / "samples.parquet"

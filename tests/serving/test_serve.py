@@ -372,10 +372,11 @@ def test_what_cannot_be_served_is_one_line(server: openai.OpenAI, caplog: pytest
     nowhere = ["--upstream", "http://127.0.0.1:9/v1"]
     budget = ["--thinking_budget", "8", "--solution_budget", "8"]
     for options, said in (
-        ([*nowhere, *budget], "no answer from http://127.0.0.1:9/v1"),
+        ([*nowhere, *budget], "no answer from http://127.0.0.1:9/v1: Connection refused; start a server there, as"),
         (nowhere, "has no budget.json; name a thinking_budget and a solution_budget"),
-        (budget, "name an upstream, the server that samples"),
-        ([*nowhere, *budget, "--close", "kindly"], "close is 'kindly'; it is hard, pause, nearly, message, hint"),
+        (budget, "--upstream must be given"),
+        (["--upstream", "127.0.0.1:9/v1", *budget], "it must be a text, as http://host:8000/v1"),
+        ([*there[:2], *budget], f"serves nano, not '{BASE}'; set served_model_name"),
         ([*nowhere, *budget, "--sampling", "[]"], "it must be a JSON object"),
         ([*nowhere, *budget, "--max_budget", "8"], "budget '8' must read"),
         ([*there, *budget], "the thinking budget is 8 tokens, of which 4 are the most"),

@@ -9,6 +9,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from trl import DatasetMixtureConfig, ModelConfig, TrlParser
 
 from e1_trl.budget import Budget, Close, Marker
+from e1_trl.errors import UserError
 from e1_trl.training.config import E1Config, E1ScriptArguments, ModelFacts
 from e1_trl.training.recipe_as_run import parse_recipe
 
@@ -159,14 +160,14 @@ def test_what_has_no_effect_in_a_recipe_is_refused_by_name(fields: dict[str, obj
         E1ScriptArguments(**fields)  # type: ignore[arg-type]
 
 
+RECORDS = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_parses_and_the_papers_take_a_generation_of_1024_in_two_mini_batches(recipe: Path) -> None:
-    records = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)
     words = ["--config", str(recipe), "--bf16", "false", "--use_cpu", "true", "--thinking_budget", "7"]
-    script_args, args, model_args, mixture = parse_recipe(records, words)
+    script_args, args, model_args, mixture = parse_recipe(RECORDS, words)
     assert args.budgets.largest.thinking == 7
     assert model_args.model_name_or_path and (script_args.dataset_name or mixture.datasets)
     assert (ROOT / "accelerate_configs" / f"{script_args.accelerate_config}.yaml").is_file()
@@ -177,6 +178,59 @@ def test_every_recipe_parses_and_the_papers_take_a_generation_of_1024_in_two_min
         assert args.generation_batch_size == 128 * args.num_generations == 1024
         assert args.per_device_train_batch_size * gpus * args.gradient_accumulation_steps == 64 * args.num_generations
         assert args.max_steps * 64 // 128 == (30 if "14B" in recipe.stem else 200)
+
+
+COUNT = "it must be a whole number, 1 or more"
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("gradient_accumulation_steps: 0", f"gradient_accumulation_steps is 0; {COUNT}"),
+        ("gradient_accumulation_steps: [2]", "gradient_accumulation_steps is [2]; it must be a whole number"),
+        ("per_device_train_batch_size: -8", f"per_device_train_batch_size is -8; {COUNT}"),
+        ("num_generations: 1", "num_generations is 1; it must be a whole number, 2 or more"),
+        ("steps_per_generation: 0", f"steps_per_generation is 0; {COUNT}"),
+        ("num_iterations: 0", f"num_iterations is 0; {COUNT}"),
+        ("max_steps: 1e3", "max_steps is '1e3'; it must be a whole number"),
+        ("max_prompt_length: 0", f"max_prompt_length is 0; {COUNT}"),
+        ("learning_rate: fast", "learning_rate is 'fast'; it must be a number"),
+        ("temperature: 0", "temperature is 0; it must be a number, above 0"),
+        (
+            "vllm_gpu_memory_utilization: 7",
+            "vllm_gpu_memory_utilization is 7; it must be a number, above 0 and at most 1",
+        ),
+        ("bf16: perhaps", "bf16 is 'perhaps'; it must be true or false"),
+        ("eval_budgets: 7", "budget '7' must read '<thinking>+<solution>'"),
+        ("eval_budgets: {8: 8}", "eval_budgets is {8: 8}; it must be a list, each entry a text"),
+        ("max_unusable: 2", "max_unusable is 2; it must be a number, from 0 to 1"),
+        ("env: [A]", "env is ['A']; it must be a mapping"),
+        ("thinking_budgt: 5", "thinking_budgt is unknown; did you mean thinking_budget?"),
+        ("--gradient_accumulation_steps 0", f"gradient_accumulation_steps is 0; {COUNT}"),
+        ("--max_steps many", "--max-steps: invalid int value: 'many'"),
+        ("--thinking_budget {a", "thinking_budget is '{a', which is not YAML"),
+        ("--thinking_budgt 5", "--thinking_budgt is unknown; did you mean --thinking_budget?"),
+    ],
+)
+def test_a_field_that_is_wrong_is_named_in_one_line(written: str, said: str, tmp_path: Path) -> None:
+    words = written.split(" ", 1) if written[0] == "-" else []
+    file = tmp_path / "recipe.yaml"
+    file.write_text(f"output_dir: run\nuse_cpu: true\nreport_to: none\n{'' if words else written}\n")
+    with pytest.raises(UserError) as error:
+        parse_recipe(RECORDS, ["--config", str(file), "--bf16", "false", *words])
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_text_of_a_file_is_read_as_on_a_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text(
+        "output_dir: run\nuse_cpu: true\nreport_to: none\nlearning_rate: 1e-6\nmax_steps: '3'\neval_budgets: 8+8\n"
+        "reward_funcs: [accuracy, {name: get_cosine_scaled_reward, max_len: 9}]\nresume_from_checkpoint: true\n"
+    )
+    script, args, *_ = parse_recipe(RECORDS, ["--config", str(file), "--bf16", "false"])
+    assert (args.learning_rate, args.max_steps, args.eval_budgets) == (1e-6, 3, ["8+8"])
+    assert script.reward_funcs == ["accuracy", {"name": "get_cosine_scaled_reward", "max_len": 9}]
+    assert str(args.resume_from_checkpoint).lower() == "true"
 
 
 @pytest.mark.parametrize("name", ["deepseek-r1-distill-qwen", "qwen3"])

@@ -6,7 +6,6 @@ What is checked, and what to look at where that fails, stands in docs/first-hour
 runs/smoke/RECIPE; the report.md there is for a bug report. Ctrl-C ends it with the table so far.
 """
 
-import argparse
 import json
 import shutil
 import signal
@@ -18,6 +17,8 @@ from pathlib import Path
 
 import yaml
 
+from e1_trl.arguments import Count, Positive
+from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError, run_command
 from e1_trl.plan.__main__ import report as plan
 from e1_trl.plan.memory import memory
@@ -26,8 +27,8 @@ from e1_trl.plan.smoke import checks
 from e1_trl.plan.smoke.checks import Check, largest_change
 from e1_trl.plan.smoke.training import SAVED, STATE, Card, Training, cards, train
 from e1_trl.provenance import Provenance
+from e1_trl.recipes import shipped
 from e1_trl.report.markdown import table
-from e1_trl.training.recipe_as_run import resolved, secrets_in
 
 RUNS = Path("runs/smoke")
 INTERRUPTED = 130  # the exit status
@@ -120,6 +121,8 @@ def report(hour: FirstHour, made: Sequence[Check]) -> str:
 
     Secrets among the fields are left out; what the runs print may name the user and folders.
     """
+    from e1_trl.training.recipe_as_run import resolved, secrets_in
+
     launch = hour.launch
     facts = {"made": str(Provenance.here([]))}
     facts |= {each.name: each.version for each in distributions() if each.name in PACKAGES}
@@ -141,26 +144,32 @@ def _block(title: str, text: str) -> str:
     return f"## {title}\n\n```\n{text}\n```\n"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="e1 smoke",
-        usage="e1 smoke RECIPE [--accelerate_config NAME] [--num_processes N] [--cpu] [--largest_gap NATS] "
-        "[--limit SECONDS] [--FIELD VALUE …]",
-        description=(__doc__ or "").partition("\n")[0],
-        allow_abbrev=False,
+def make_parser() -> CommandParser:
+    """The options of `e1 smoke`; fields of the recipe follow as pairs."""
+    made = CommandParser(
+        "e1 smoke",
+        "RECIPE [OPTIONS] [--FIELD VALUE …]",
+        "Train a recipe for four steps in several ways on this node, and print a table of checks, which\n"
+        "docs/first-hour.md explains. Any field of the recipe can be overridden:\n\n"
+        "  e1 smoke E1-Math-1.5B --num_processes 1 --gradient_accumulation_steps 32",
     )
-    parser.add_argument("recipe", metavar="RECIPE", help="a file, or the name of one of our recipes")
-    parser.add_argument("--accelerate_config", metavar="NAME", help="unset: the one that the recipe names")
-    parser.add_argument("--num_processes", type=int, metavar="N", help="unset: those of the Accelerate configuration")
-    parser.add_argument("--cpu", action="store_true", help="train without GPUs; what only they have is not checked")
-    parser.add_argument("--largest_gap", type=float, metavar="NATS", help="unset: what the trainer warns of")
-    parser.add_argument("--limit", type=float, default=3600.0, metavar="SECONDS", help="of one training (3600)")
-    return parser
+    add = made.add_argument
+    add("recipe", metavar="RECIPE", help=f"Recipe: a file, or one of {', '.join(shipped('recipes'))}.")
+    add("--accelerate_config", metavar="NAME", help="Accelerate configuration. Default: the recipe's.")
+    processes = "Processes to start, one per GPU. Default: the Accelerate configuration's number."
+    add("--num_processes", hint=Count, help=processes)
+    add("--cpu", action="store_true", help="Train without GPUs, and leave out the checks that need one.")
+    gap = (
+        "Largest accepted gap between the log-probabilities of vLLM and of the trainer. Default: where training warns."
+    )
+    add("--largest_gap", hint=Positive, metavar="NATS", help=gap)
+    add("--limit", hint=Positive, default=3600.0, metavar="SECONDS", help="Longest time of one training.")
+    return made
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Try a recipe; the exit status is 1 if a check failed."""
-    parsed, words = _parser().parse_known_args(argv)
+    parsed, words = make_parser().parse_known_args(argv)
     launch = Launch.read(parsed.recipe, parsed.accelerate_config, parsed.num_processes, words)
     setup, there = launch.setup, cards()
     if not parsed.cpu and len(there) < setup.gpus:

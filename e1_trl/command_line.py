@@ -1,0 +1,165 @@
+"""The command line of one command: its options in groups, the help that lists them, and the record that they make.
+
+A dataclass describes options: its annotations are their types (`e1_trl.arguments`), its metadata their help, and the
+`GROUP` of each class that it inherits from the heading that they stand under. Imports nothing heavy: help is quick.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from e1_trl.arguments import describe_unknown, read_value
+from e1_trl.errors import UserError
+from e1_trl.recipes import read_mapping
+
+Record = TypeVar("Record")
+PLACEHOLDERS = {int: "N", float: "X", bool: "true|false", Path: "PATH"}
+
+
+class CommandParser(argparse.ArgumentParser):
+    """The options of one command, in groups, required ones first; what is wrong with them is a `UserError`."""
+
+    def __init__(self, prog: str, arguments: str, description: str):
+        """`arguments` is the usage after the command's name; `description` is printed as it stands."""
+        form = argparse.RawDescriptionHelpFormatter
+        usage = f"{prog} {arguments}"
+        super().__init__(prog, usage, description, formatter_class=form, add_help=False, allow_abbrev=False)
+        self._titled = {"required": self.add_argument_group("required")}
+        self._hints: dict[str, Any] = {}
+        self.names = ["--help"]
+        super().add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
+
+    def add_argument(  # type: ignore[override]
+        self, *names: str, help: str, hint: Any = str, group: str = "options", shown: Any = None, **settings: Any
+    ) -> argparse.Action:
+        """Add an option or a positional argument of the type `hint`; its default, or what is `shown`, ends its help."""
+        group = "required" if names[0][0] != "-" or settings.get("required") else group
+        if group not in self._titled:
+            self._titled[group] = self.add_argument_group(group)
+        if "action" in settings:
+            hint = bool
+        else:
+            settings.setdefault("metavar", PLACEHOLDERS.get(_plain_type(hint), "TEXT"))
+        help += _describe_default(help, settings.get("default") if shown is None else shown)
+        action = self._titled[group].add_argument(*names, help=help.replace("%", "%%"), **settings)
+        self._hints[action.dest] = hint
+        self.names += names
+        return action
+
+    def add_record(self, record: type) -> None:
+        """Add the fields of a dataclass: its own, then those of each class that it inherits from.
+
+        A field's metadata may name the group that begins with it; the others stand under the `GROUP` of their class. A
+        name that was added before is left out.
+        """
+        hints = get_type_hints(record, include_extras=True)
+        own = {each.name: each for each in fields(record) if f"--{each.name}" not in self.names}
+        for name in (each for each in required_fields(record) if each in own):
+            self._add_field(own.pop(name), hints[name], "required")
+        for owner in record.__mro__:
+            group = vars(owner).get("GROUP", owner.__name__)
+            for name in (each for each in vars(owner).get("__annotations__", ()) if each in own):
+                each = own.pop(name)
+                group = each.metadata.get("group", group)
+                self._add_field(each, hints[name], group)
+
+    def _add_field(self, each: "Field[Any]", hint: Any, group: str) -> None:
+        default = each.default if each.default_factory is MISSING else each.default_factory()
+        settings: dict[str, Any] = {"default": argparse.SUPPRESS, "shown": default}
+        if "metavar" in each.metadata:
+            settings["metavar"] = each.metadata["metavar"]
+        if _plain_type(hint) is bool:
+            settings |= {"nargs": "?", "const": True}
+        elif list in {get_origin(part) for part in (hint, *get_args(hint))}:
+            settings["nargs"] = "+"
+        help = each.metadata.get("help", "").replace("%%", "%")
+        self.add_argument(f"--{each.name}", help=help, hint=hint, group=group, **settings)
+
+    def error(self, message: str) -> Any:
+        raise UserError(f"{message}; `{self.prog} --help` lists the options")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Read the options that are known, `--two-words` as `--two_words`, and leave the rest."""
+        words = [self._normalize(word) for word in (sys.argv[1:] if args is None else args)]
+        read, rest = super().parse_known_args(words, namespace)
+        for name, value in vars(read).items():
+            if value is not None:
+                setattr(read, name, read_value(f"--{name}", value, self._hints[name]))
+        return read, rest
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """Read a whole line; an option that is unknown is named before one that is missing."""
+        words = list(sys.argv[1:] if args is None else args)
+        for word in map(self._normalize, words):
+            name = word.partition("=")[0]
+            if name.startswith("--") and name != "--" and " " not in name and name not in self.names:
+                self.error(describe_unknown(name, self.names))
+        read, rest = self.parse_known_args(words, namespace)
+        if rest:
+            self.error(f"{rest[0]!r} belongs to no option")
+        return read
+
+    def _normalize(self, word: str) -> str:
+        name, equals, value = word.partition("=")
+        plain = name.replace("-", "_").replace("__", "--", 1)
+        return f"{plain}{equals}{value}" if plain in self.names else word
+
+    def read(self, record: type[Record], argv: Sequence[str] | None) -> Record:
+        """Make a record of a line, and of the YAML file that its option `--config` names, if there is such an option.
+
+        Raises:
+            UserError: a field is missing, unknown or wrong.
+        """
+        given = vars(self.parse_args(argv))
+        if (file := given.pop("config", None)) is not None:
+            given = {**read_yaml(file, record), **given}
+        if missing := [f"--{name}" for name in required_fields(record) if name not in given]:
+            self.error(f"{' and '.join(missing)} must be given")
+        return record(**given)
+
+
+def required_fields(record: type) -> list[str]:
+    """The fields of a dataclass that have no default."""
+    return [each.name for each in fields(record) if each.default is MISSING and each.default_factory is MISSING]
+
+
+def read_yaml(file: Path, record: type) -> dict[str, Any]:
+    """Read fields of a record from a YAML mapping; a field that is null is left out.
+
+    Raises:
+        UserError: it cannot be read, is no mapping, or an entry is unknown or of another type.
+    """
+    entries = read_mapping(file)
+    hints = get_type_hints(record, include_extras=True)
+    for name in entries:
+        if name not in hints:
+            raise UserError(f"{file}: {describe_unknown(str(name), hints)}")
+    given = {}
+    for name, value in entries.items():
+        if value is not None:
+            text = json.dumps(value) if isinstance(value, dict) and hints[name] is str else value
+            given[name] = read_value(f"{file}: {name}", text, hints[name])
+    return given
+
+
+def _plain_type(hint: Any) -> Any:
+    """The type that a placeholder stands for: of an entry, and without limits or null."""
+    while parts := [part for part in get_args(hint) if part is not NoneType]:
+        hint = parts[0]
+    return hint
+
+
+def _describe_default(help: str, default: Any) -> str:
+    said = "default" in help.lower() or "unset" in help.lower()
+    if said or default is False or default in (None, MISSING, argparse.SUPPRESS, "", [], "{}"):
+        return ""
+    if isinstance(default, list):
+        return f" (default: {' '.join(map(str, default))})"
+    return f" (default: {repr(default) if str(default).strip() != str(default) else default})"

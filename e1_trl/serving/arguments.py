@@ -1,0 +1,119 @@
+"""Arguments of `e1 serve` and of what it shares with `e1 chat`. Imports nothing heavy, so that help stays quick."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal
+
+from e1_trl.arguments import Count, Url, Within, json_object
+from e1_trl.budget import Budget
+from e1_trl.closing import GENTLE, ClosingArguments
+from e1_trl.errors import UserError
+
+OF_REQUESTS = {"stop", "stop_token_ids", "seed", "n", "logprobs", "max_tokens", "prompt", "stream", "model"}
+
+
+@dataclass(kw_only=True)
+class ModelArguments(ClosingArguments):
+    """Arguments of `e1 serve` and `e1 chat`: the model, its server and its budget."""
+
+    GROUP: ClassVar[str] = "model, server and budget"
+
+    model: str = field(
+        metadata={
+            "metavar": "MODEL",
+            "help": "Checkpoint folder or Hub id of the model, whose tokenizer and budget.json are used.",
+        }
+    )
+    upstream: Url | None = field(
+        default=None, metadata={"metavar": "URL", "help": "Address of a vLLM server that samples from the model."}
+    )
+    thinking_budget: str | None = field(
+        default=None,
+        metadata={"help": "Thinking budget in tokens, or unlimited. Default: the trained one, from budget.json."},
+    )
+    solution_budget: str | None = field(
+        default=None,
+        metadata={"help": "Solution budget in tokens, or unlimited. Default: the trained one, from budget.json."},
+    )
+    revision: str | None = field(
+        default=None, metadata={"help": "Branch, tag or commit of a model on the Hub. Default: main."}
+    )
+    served_model_name: str | None = field(
+        default=None, metadata={"help": "Name of the model, at the server and for clients. Default: `model`."}
+    )
+    marker: str | None = field(
+        default=None,
+        metadata={"help": "Text that ends the thinking. Default: the marker in budget.json, else </think>."},
+    )
+    forced_text: str | None = field(
+        default=None,
+        metadata={
+            "help": "Text appended when the thinking budget runs out. Default: the forced text in budget.json, else "
+            "the marker."
+        },
+    )
+    close: Literal["hard", "pause", "nearly", "message", "hint"] = field(
+        default="hard",
+        metadata={"help": f"Close of the thinking at its budget: hard, or a gentle one: {', '.join(GENTLE)}."},
+    )
+    sampling: str = field(
+        default="{}",
+        metadata={
+            "metavar": "JSON",
+            "help": 'Sampling parameters of the server for requests that do not set them, as {"temperature": 0.6}.',
+        },
+    )
+    trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with a model."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if of_requests := OF_REQUESTS & json_object("sampling", self.sampling).keys():
+            raise UserError(f"sampling holds {min(of_requests)}, which each request sets for itself; remove it")
+
+    @property
+    def name(self) -> str:
+        """The model's, to the server and to clients."""
+        return self.served_model_name or self.model
+
+
+@dataclass(kw_only=True)
+class ServeArguments(ModelArguments):
+    """Arguments of `e1 serve`. The key of the server is in OPENAI_API_KEY, that of clients in E1_API_KEY, if any."""
+
+    GROUP: ClassVar[str] = "clients"
+
+    upstream: Url = field(
+        metadata={
+            "metavar": "URL",
+            "help": "Address of the server that samples from the model, as http://host:8000/v1: vLLM, or a server that "
+            "takes and returns token ids as vLLM does.",
+        }
+    )
+    host: str = field(default="127.0.0.1", metadata={"help": "Address to listen on; 0.0.0.0 listens on all."})
+    port: Annotated[int, Within(1, 65_535)] = field(default=8100, metadata={"help": "Port to listen on."})
+    efforts: list[str] = field(
+        default_factory=list,
+        metadata={
+            "metavar": "EFFORT=THINKING+SOLUTION",
+            "help": "Budgets of `reasoning_effort`, as low=256+1024. Default: those in budget.json, else 1/4, 1 and 4 "
+            "times the thinking budget.",
+        },
+    )
+    max_budget: str = field(
+        default="unlimited",
+        metadata={"metavar": "THINKING+SOLUTION", "help": "Largest budget that a request may ask for."},
+    )
+    max_requests: Count = field(
+        default=1024, metadata={"help": "Most requests answered at a time; more are refused with status 503."}
+    )
+    log_requests: bool = field(default=False, metadata={"help": "Log prompts and answers as well."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if wrong := [each for each in self.efforts if "=" not in each]:
+            raise UserError(f"efforts: {wrong[0]!r} must read 'low=256+1024'")
+        _ = self.pairs, Budget.parse(self.max_budget)  # raises where one is none
+
+    @property
+    def pairs(self) -> dict[str, Budget]:
+        """The efforts that were named."""
+        return {name: Budget.parse(text) for name, text in (each.split("=", 1) for each in self.efforts)}
