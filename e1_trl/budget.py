@@ -4,6 +4,7 @@ Knows nothing about engines or models: a `Budget` is two numbers, a `Marker` is 
 a `Close` is a marker with the room that there is for it.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -144,6 +145,19 @@ class Marker:
         # first shows all of it.
         ends = (n for n in range(1, len(forced_ids) + 1) if text in tokenizer.decode(list(forced_ids[:n])))
         return cls(text=text, ids=ids, forced_ids=forced_ids, close_tokens=next(ends, 0))
+
+    def check(self, ends: Collection[int]) -> None:
+        """Check that no token of the marker is one of those that end a sequence: no thinking would ever be closed.
+
+        Raises:
+            UserError: one is.
+        """
+        if found := [token for token in self.ids if token in ends]:
+            raise UserError(
+                f"the marker {self.text!r} = {list(self.ids)} holds {found[0]}, and the model ends a sequence at "
+                f"{sorted(ends)} (eos_token_id of its generation_config.json, and of its tokenizer), so that no "
+                "thinking would be closed; choose another marker, or take the token out of eos_token_id"
+            )
 
 
 @dataclass(frozen=True)

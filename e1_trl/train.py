@@ -32,10 +32,10 @@ from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import last_question
 from e1_trl.provenance import FILE as PROVENANCE
 from e1_trl.provenance import Provenance
+from e1_trl.training import dry_run
 from e1_trl.training.budgets import key_of
 from e1_trl.training.config import E1Config, E1ScriptArguments, ModelFacts
 from e1_trl.training.data import Problems, load
-from e1_trl.training.dry_run import describe
 from e1_trl.training.memory import Memory
 from e1_trl.training.recipe_as_run import parse_recipe, resolved
 from e1_trl.training.rewards import Accuracy, Reward, make_rewards
@@ -182,6 +182,11 @@ def main(argv: list[str] | None = None) -> None:
         if args.process_index != 0:
             logging.getLogger("e1_trl").setLevel(logging.ERROR)  # the main process warns for all
         recipe = prepare(script_args, args, model, mixture)
+        if script_args.dry_run:
+            with recipe.grader:
+                if args.process_index == 0:
+                    dry_run.show(args, script_args.grader, recipe.facts, recipe.problems, recipe.grader)
+            return
     except (ValueError, OSError, yaml.YAMLError) as error:
         if os.environ.get("LOCAL_RANK", "0") != "0":
             # The first process of the machine says it for all. The launcher ends the others as soon as one has ended,
@@ -189,11 +194,6 @@ def main(argv: list[str] | None = None) -> None:
             time.sleep(OTHERS_WAIT)
             sys.exit(1)
         sys.exit(f"e1_trl.train: {' '.join(str(error).split())}")
-    if script_args.dry_run:
-        with recipe.grader:
-            if args.process_index == 0:
-                print(describe(args, script_args.grader, recipe.facts, recipe.problems, recipe.grader))
-        return
     train(recipe, resolved(argv, (script_args, args, model, mixture)))
 
 

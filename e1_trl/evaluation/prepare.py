@@ -14,7 +14,7 @@ from e1_trl.answers.kinds import make_grader
 from e1_trl.arguments import json_object
 from e1_trl.budget import Budget, Close, Grace, Marker
 from e1_trl.checkpoints.budget_file import FILE, Trained
-from e1_trl.checkpoints.checkpoint import Checkpoint
+from e1_trl.checkpoints.checkpoint import Checkpoint, end_ids
 from e1_trl.closing import Closing, ClosingArguments
 from e1_trl.engines.engine import SamplingSettings
 from e1_trl.errors import UserError
@@ -194,6 +194,7 @@ def _load_tokenizer(
     if context is None:
         raise UserError(f"the configuration of {checkpoint.model} names no context; set max_model_length, in tokens")
     marker = Marker.from_tokenizer(tokenizer, arguments.marker, arguments.forced_text)
+    marker.check(end_ids(checkpoint.model, checkpoint.model_revision, tokenizer, code))
     return tokenizer, Setting(
         close=Close(marker, context),
         s1_marker=Marker.from_tokenizer(tokenizer, arguments.marker, marker.text + arguments.s1_text),

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from e1_trl.answers.arguments import GradingArguments
-from e1_trl.answers.kinds import kind_of
+from e1_trl.answers.kinds import PROGRAMS, kind_of
+from e1_trl.errors import UserError
 
 
 @dataclass
@@ -15,7 +16,8 @@ class ProblemArguments(GradingArguments):
     """Where the problem and its answer stand, and what is added to it; then how answers are checked.
 
     Raises:
-        ValueError: the grader is unknown, or as `GradingArguments` raises it.
+        UserError: the grader is unknown, or its answers are no texts that `answer_after` could stand in; or as
+            `GradingArguments` raises it.
     """
 
     problem_column: str | None = field(
@@ -30,6 +32,13 @@ class ProblemArguments(GradingArguments):
         metadata={
             "help": "Column that holds the answer, or a list of accepted ones; unset: the first there is of answers, "
             "answer, solution; of programs, tests."
+        },
+    )
+    answer_after: str | None = field(
+        default=None,
+        metadata={
+            "help": "Text that precedes the answer in an answer column that holds a whole solution, as '####'; the "
+            "answer is what follows its last occurrence. Unset: the whole column."
         },
     )
     instruction: str | None = field(
@@ -58,4 +67,7 @@ class ProblemArguments(GradingArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        kind_of(self.grader)
+        if kind_of(self.grader) is PROGRAMS and self.answer_after:
+            raise UserError(
+                f"answer_after is {self.answer_after!r}, and programs are checked by tests, not by texts; remove it"
+            )

@@ -69,12 +69,11 @@ def named_in(file: Path) -> frozenset[str]:
     """The identities in a file of JSON lines, each with an `id`.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        UserError: a line is none of those.
+        UserError: there is no such file, or a line is none of those.
     """
     if not file.is_file():
         written = "`e1 validate --config RECIPE` or `e1 exclude` writes it, and --exclude '' does without"
-        raise FileNotFoundError(f"exclude: no file {file}; {written}")
+        raise UserError(f"exclude: no file {file}; {written}")
     named = set()
     for number, line in enumerate(file.read_text().splitlines(), start=1):
         try:

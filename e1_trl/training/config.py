@@ -15,6 +15,7 @@ from trl import GRPOConfig, ScriptArguments
 
 from e1_trl.answers.kinds import kind_of
 from e1_trl.budget import Budget, Close, Marker
+from e1_trl.checkpoints.checkpoint import end_ids
 from e1_trl.errors import UserError
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
 from e1_trl.training.budgets import FIELDS, Budgets
@@ -192,6 +193,7 @@ class ModelFacts:
             tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left", truncation_side="left", **hub)
         config = AutoConfig.from_pretrained(name, **hub) if isinstance(model, str) else model.config
         marker = Marker.from_tokenizer(tokenizer, args.marker, args.forced_text)
+        marker.check(end_ids(name, hub["revision"], tokenizer, args.trust_remote_code))
         return cls(tokenizer, *args.fit(marker, config.get_text_config().max_position_embeddings))
 
 

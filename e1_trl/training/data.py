@@ -56,7 +56,6 @@ def load(
 
     Raises:
         UserError: one line about what is wrong with the recipe's dataset, where, and what would be right.
-        OSError: a file does not exist.
     """
     # What no reward of ours grades needs no answer.
     graded = "accuracy" in script_args.reward_funcs or bool(args.eval_budgets)
@@ -147,8 +146,7 @@ def read_split(
     """A split of a recipe's dataset, or of TRL's `datasets:`, with the columns of `make_problems`.
 
     Raises:
-        UserError: the recipe names no dataset, or contradicts itself; or what `exclude` names cannot be read.
-        FileNotFoundError: there is no such file.
+        UserError: the recipe names no dataset, or contradicts itself; or what it names is not there, or cannot be read.
     """
     if script_args.exclude:
         named_in(Path(script_args.exclude))  # before gigabytes are loaded
