@@ -182,11 +182,6 @@ def main(argv: list[str] | None = None) -> None:
         if args.process_index != 0:
             logging.getLogger("e1_trl").setLevel(logging.ERROR)  # the main process warns for all
         recipe = prepare(script_args, args, model, mixture)
-        if script_args.dry_run:
-            with recipe.grader:
-                if args.process_index == 0:
-                    dry_run.show(args, script_args.grader, recipe.facts, recipe.problems, recipe.grader)
-            return
     except (ValueError, OSError, yaml.YAMLError) as error:
         if os.environ.get("LOCAL_RANK", "0") != "0":
             # The first process of the machine says it for all. The launcher ends the others as soon as one has ended,
@@ -194,6 +189,11 @@ def main(argv: list[str] | None = None) -> None:
             time.sleep(OTHERS_WAIT)
             sys.exit(1)
         sys.exit(f"e1_trl.train: {' '.join(str(error).split())}")
+    if script_args.dry_run:
+        with recipe.grader:
+            if args.process_index == 0:
+                dry_run.show(args, script_args.grader, recipe.facts, recipe.problems, recipe.grader)
+        return
     train(recipe, resolved(argv, (script_args, args, model, mixture)))
 
 

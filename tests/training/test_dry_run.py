@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerState
 from trl.trainer.utils import RepeatSampler
 
+from e1_trl.errors import UserError
 from e1_trl.train import find_checkpoint, main
 from e1_trl.training.config import E1Config
 from e1_trl.training.dry_run import steps_of
@@ -64,7 +65,7 @@ def test_a_dry_run_fails_where_the_answers_are_sentences(
     rows = [json.loads(row) for row in (nano_data / "train.jsonl").read_text().splitlines()[:64]]
     rows = [{**row, "answer": written.format(row["answer"])} for row in rows]
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    with pytest.raises(SystemExit, match=f"^e1_trl.train: accepted answers are not graded as they should be: {said}"):
+    with pytest.raises(UserError, match=f"^accepted answers are not graded as they should be: {said}"):
         dry_run("--dataset_name", tmp_path / "train.jsonl", "--output_dir", tmp_path / "run")
     printed = capsys.readouterr().out
     assert f"answers          {[rows[0]['answer']]}" in printed and "} is wrong\ntraining         64 prompts" in printed
@@ -80,11 +81,11 @@ def test_a_dry_run_fails_where_the_template_or_the_tokenizer_loses_the_question(
 ) -> None:
     model = shutil.copytree(BASE, tmp_path / "model")
     words = ("--dataset_name", nano_data, "--output_dir", tmp_path / "run", "--model_name_or_path", model)
-    lost = "^e1_trl.train: prompt 0 lost its question .* to the chat template or the tokenizer; the model would read"
-    with pytest.raises(SystemExit, match=lost):
+    lost = "^prompt 0 lost its question .* to the chat template or the tokenizer; the model would read"
+    with pytest.raises(UserError, match=lost):
         dry_run(*words, "--instruction", "Überlege gut.")  # of which the tokenizer knows no letter
     (model / "chat_template.jinja").write_text("<|user|>{{ messages[0].text }}<|assistant|><think>")
-    with pytest.raises(SystemExit, match=lost):
+    with pytest.raises(UserError, match=lost):
         dry_run(*words)
 
 
@@ -112,7 +113,7 @@ def test_a_dry_run_fails_where_a_problems_own_program_fails_its_tests(
             dry_run(*words)
             assert "its own solution is correct; a program that does nothing is wrong" in capsys.readouterr().out
             continue
-        with pytest.raises(SystemExit, match="graded as they should be: its own solution is wrong for"):
+        with pytest.raises(UserError, match="graded as they should be: its own solution is wrong for"):
             dry_run(*words)
 
 
