@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from e1_trl.answers.grade import Grade, Grader
 
 FILE = "samples.parquet"
+SEGMENTS = "segments.sqlite"  # what an evaluation writes first
 READ_AT_A_TIME = 1000  # answers
 
 ASKED = [
@@ -90,13 +91,24 @@ def read(
             )
         table = pq.read_table(file, columns=columns, filters=where, schema=SCHEMA, page_checksum_verification=True)
     except FileNotFoundError as error:
-        raise StoreError(f"there is no {file}: run the evaluation into {folder} again, it resumes") from error
+        raise StoreError(_without_answers(folder)) from error
     except (OSError, pa.ArrowException) as error:
         raise StoreError(
             f"cannot read {file} ({str(error).splitlines()[0]}); delete it and run the evaluation again, which resumes "
             "and writes it anew"
         ) from error
     return _as_pandas(table)
+
+
+def _without_answers(folder: Path) -> str:
+    """Why there is no table of answers in a folder, and what to do."""
+    if not folder.is_dir():
+        return f"there is no folder {folder}; name the output of an `e1 eval`"
+    if inside := sorted(str(file.parent) for file in folder.glob(f"*/{FILE}")):
+        return f"{folder} is no evaluation, and holds {len(inside)}; name them: {' '.join(inside)}"
+    if (folder / SEGMENTS).exists():
+        return f"{folder} is an evaluation without {FILE}; run it again, it resumes"
+    return f"{folder} is no evaluation, and holds none; name the output of an `e1 eval`"
 
 
 def _as_pandas(table: pa.Table) -> pd.DataFrame:
