@@ -78,7 +78,7 @@ def test_what_is_absent_of_another_layout_or_damaged_is_refused_with_what_to_do(
         with pytest.raises(StoreError, match=said):
             samples.read(tmp_path / "evaluations")
     (tmp_path / "segments.sqlite").touch()
-    with pytest.raises(StoreError, match="is an evaluation without samples.parquet; run it again, it resumes"):
+    with pytest.raises(StoreError, match=r"is an evaluation without samples\.parquet; run it again, it resumes"):
         samples.read(tmp_path)
     file = tmp_path / "samples.parquet"
     older = cell([[True]], 16).rename(columns={"answer": "boxed"}).assign(correct=True)
