@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 UNLIMITED = "unlimited"
 MARKER = "</think>"
+PROMPT = 1024  # tokens of a prompt, at most, where nobody says how many
 
 
 def _parse_tokens(text: str, budget: str) -> int | None:
@@ -88,8 +89,8 @@ class Budget:
         Raises:
             UserError: prompt, budget and forced close do not fit the context.
         """
-        most, after = (self.total, 0) if self.cuts_thinking else (self.thinking, self._after(self.thinking or 0) or 1)
-        room = close.context - prompt - (0 if after == 0 and self.thinking is None else close.forced) - after
+        most, room = self._most_thinking(close)
+        room -= prompt
         if room < (most or 0):
             left = prompt + room - (most or 0)
             remedy = f"set max_prompt_length to {left} or less" if left > 0 else "lower the budget"
@@ -98,6 +99,20 @@ class Budget:
                 f"the context of {close.context} tokens: {remedy}"
             )
         return room if most is None else most
+
+    def longest_prompt(self, close: "Close") -> int:
+        """The longest prompt that leaves room for budget and forced close, in tokens; 0 or less: none does.
+
+        Where nothing bounds the completion but the context, it has half of that.
+        """
+        most, room = self._most_thinking(close)
+        left = room - (most or 0)
+        return left if self.completion_tokens(close.forced) is not None else min(left, close.context // 2)
+
+    def _most_thinking(self, close: "Close") -> tuple[int | None, int]:
+        """The most tokens of thinking, if they are limited, and what there is for them and the prompt."""
+        most, after = (self.total, 0) if self.cuts_thinking else (self.thinking, self._after(self.thinking or 0) or 1)
+        return most, close.context - (0 if after == 0 and self.thinking is None else close.forced) - after
 
     def _after(self, thinking: int) -> int | None:
         """The most tokens of a solution after so many of thinking; `None` if only the context bounds them."""
@@ -218,7 +233,10 @@ class BudgetArguments:
     forced_text: str | None = field(
         default=None, metadata={"help": "What is appended when the thinking budget runs out; unset: the marker."}
     )
-    max_prompt_length: int = field(
-        default=1024,
-        metadata={"help": "Longest prompt in tokens, chat template included; longer ones are dropped with a count."},
+    max_prompt_length: int | None = field(
+        default=None,
+        metadata={
+            "help": "Longest prompt in tokens, chat template included; longer ones are dropped with a count. Unset: "
+            f"{PROMPT}, or what the budgets leave of the context if that is less."
+        },
     )

@@ -58,7 +58,11 @@ def test_prompt_thinking_forced_close_and_solution_fit_the_context_or_are_refuse
         else:
             with pytest.raises(ValueError, match=r"lower the budget$"):
                 budget.thinking_limit(1, close)
+        if (longest := budget.longest_prompt(close)) > 0:
+            budget.thinking_limit(longest, close)
+            assert longest < prompt
         return
+    assert budget.longest_prompt(close) >= (prompt if budget.completion_tokens(forced) else min(prompt, context // 2))
     appended = 0 if budget.cuts_thinking else forced
     solution = budget.solution_limit(thinking, prompt + thinking + appended, context)
     assert prompt + thinking + appended + solution <= context

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from e1_trl.budget import PROMPT
 from e1_trl.errors import UserError
 from e1_trl.plan.architecture import Architecture, require
 from e1_trl.recipes import fields_of, resource
@@ -24,7 +25,7 @@ DEFAULTS: Mapping[str, Any] = {
     "gradient_checkpointing": True,
     "lora_r": 16,
     "lora_target_modules": None,
-    "max_prompt_length": 1024,
+    "max_prompt_length": None,
     "num_generations": 8,
     "num_iterations": 1,
     "optim": "adamw_torch_fused",
@@ -123,8 +124,8 @@ class Setup:
             adapter=architecture.adapter(fields["lora_r"]) if fields["use_peft"] else None,
             reference=fields["beta"] != 0,
             checkpointing=bool(fields["gradient_checkpointing"]),
-            context=fields["max_prompt_length"] + completion,
-            prompt=fields["max_prompt_length"],
+            context=(fields["max_prompt_length"] or PROMPT) + completion,
+            prompt=fields["max_prompt_length"] or PROMPT,
             batch=fields["per_device_train_batch_size"],
             rollouts=int(rollouts),
             group=fields["num_generations"],

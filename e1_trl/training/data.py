@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from trl import DatasetMixtureConfig, get_dataset
 from trl.trainer.utils import get_callable_name
 
+from e1_trl.budget import PROMPT
 from e1_trl.errors import UserError
 from e1_trl.problems.benchmarks import BENCHMARKS, load_benchmark
 from e1_trl.problems.load import file_suffix, load_problems, make_problems, whole
@@ -205,7 +206,7 @@ def checked(dataset: Dataset, rewards: Sequence[Reward], args: E1Config, tokeniz
                 )
     if MEASURED in columns:  # by `load`
         return dataset
-    return drop_long(dataset, tokenizer, args.max_prompt_length, args.chat_template_kwargs or {})
+    return drop_long(dataset, tokenizer, args.max_prompt_length or PROMPT, args.chat_template_kwargs or {})
 
 
 def check_size(dataset: Dataset, args: E1Config) -> Dataset:

@@ -12,6 +12,7 @@ from e1_trl.problems.selection import normalised
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.data import Problems
 
+SHORT = reprlib.Repr(maxstring=200)
 TRIED = 16  # problems whose prompts and accepted answers are tried
 
 Tried = Sequence[tuple[int, Trial, Grade]]  # the number of a problem, what was graded, and how
@@ -55,8 +56,8 @@ def check_prompts(args: E1Config, facts: ModelFacts, problems: Problems) -> None
         read = facts.tokenizer.decode(tokenize(facts.tokenizer, prompt, args.chat_template_kwargs or {}))
         if normalised(last_question(prompt)) not in normalised(read):
             raise UserError(
-                f"prompt {at} lost its question {reprlib.repr(last_question(prompt))} to the chat template or the "
-                f"tokenizer; the model would read {reprlib.repr(read)}"
+                f"the chat template or the tokenizer loses a part of question {at}: expected "
+                f"{SHORT.repr(last_question(prompt))}, found {SHORT.repr(read)}"
             )
 
 
@@ -67,7 +68,7 @@ def check_answers(kind: Kind, problems: Problems, tried: Tried) -> None:
         UserError: the first one is not right for itself, or most of them are graded otherwise than they should be.
     """
     faults = {
-        at: f"{trial.name} is {grade.outcome} for {reprlib.repr(problems.train[at]['answers'])}"
+        at: f"{trial.name} is {grade.outcome} for {SHORT.repr(problems.train[at]['answers'])}"
         for at, trial, grade in tried
         if grade.correct != trial.right
     }
