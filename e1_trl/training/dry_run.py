@@ -12,7 +12,8 @@ from e1_trl.problems.selection import normalised
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.data import Problems
 
-SHORT = reprlib.Repr(maxstring=200)
+SHORT = reprlib.Repr()
+SHORT.maxstring = 200
 TRIED = 16  # problems whose prompts and accepted answers are tried
 
 Tried = Sequence[tuple[int, Trial, Grade]]  # the number of a problem, what was graded, and how
