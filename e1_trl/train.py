@@ -42,6 +42,8 @@ from e1_trl.training.rewards import Accuracy, Reward, make_rewards
 from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import Validation
 
+logger = logging.getLogger("e1_trl.train")  # by its name also where it runs as a program
+
 MAX_GRADING_WORKERS = 8
 OTHERS_WAIT = 30  # seconds
 
@@ -71,6 +73,8 @@ def prepare(
     if not model.model_name_or_path:
         raise UserError("the recipe must name a model (model_name_or_path)")
     checkpoint = find_checkpoint(args)
+    if checkpoint is None:
+        check_output(Path(args.output_dir), script_args.dry_run)
     workers = max(1, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)) // args.world_size))
     grader = make_grader(script_args, workers)
     rewards = make_rewards(script_args.reward_funcs, args.reward_weights, grader)
@@ -124,6 +128,24 @@ def find_checkpoint(args: E1Config) -> str | None:
             return str(folder)
     where = args.output_dir if is_last else named
     raise UserError(f"{where} holds no whole checkpoint (with {TRAINER_STATE_NAME}) to resume from; name another one")
+
+
+def check_output(output: Path, dry_run: bool = False) -> None:
+    """Check that a training which begins does not mix with one that is in its folder already; a dry run only warns.
+
+    Raises:
+        UserError: the folder holds the state of a training, or of one of its checkpoints.
+    """
+    states = [output / TRAINER_STATE_NAME, *sorted(output.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}"))]
+    if (found := next((state for state in states if state.exists()), None)) is None:
+        return
+    said = (
+        f"output_dir {output} holds a training ({found.relative_to(output)}): resume it with --resume_from_checkpoint "
+        "true, name another output_dir, or remove this one"
+    )
+    if not dry_run:
+        raise UserError(said)
+    logger.warning("%s; without that, no training would begin here", said)
 
 
 def train(recipe: Recipe, written: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """A recipe shown before it is trained."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from transformers import Trainer, TrainerState
 from trl.trainer.utils import RepeatSampler
 
 from e1_trl.errors import UserError
-from e1_trl.train import find_checkpoint, main
+from e1_trl.train import check_output, find_checkpoint, main
 from e1_trl.training.config import E1Config
 from e1_trl.training.dry_run import steps_of
 
@@ -167,6 +168,27 @@ def test_a_training_that_could_not_upload_does_not_begin(
         with pytest.raises(SystemExit, match=said):
             main([str(part) for part in (*NANO, "--output_dir", tmp_path / "run", *pushing)])
     assert not (tmp_path / "run").exists()
+
+
+def test_a_training_does_not_begin_where_another_one_is(
+    nano_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    output = tmp_path / "run"
+    check_output(output)
+    (output / "checkpoint-10").mkdir(parents=True)
+    check_output(output)  # killed before a checkpoint was whole
+    words = ("--dataset_name", nano_data, "--output_dir", output)
+    for file in ("checkpoint-10/trainer_state.json", "trainer_state.json"):
+        TrainerState(global_step=10).save_to_json(str(output / file))
+        said = f"output_dir {output} holds a training \\({file}\\): resume it with --resume_from_checkpoint true, name"
+        with pytest.raises((UserError, SystemExit), match=said):
+            main([str(part) for part in (*NANO, *words)])
+        caplog.clear()
+        dry_run(*words)
+        assert re.search(said, caplog.text)
+        caplog.clear()
+        dry_run(*words, "--resume_from_checkpoint", "true")
+        assert "holds a training" not in caplog.text
 
 
 def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
