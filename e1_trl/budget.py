@@ -4,6 +4,7 @@ Knows nothing about engines or models: a `Budget` is two numbers, a `Marker` is 
 a `Close` is a marker with the room that there is for it.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 UNLIMITED = "unlimited"
 MARKER = "</think>"
+PROMPT = 1024  # tokens of a prompt, at most, where nobody says how many
 
 
 def _parse_tokens(text: str, budget: str) -> int | None:
@@ -88,8 +90,8 @@ class Budget:
         Raises:
             UserError: prompt, budget and forced close do not fit the context.
         """
-        most, after = (self.total, 0) if self.cuts_thinking else (self.thinking, self._after(self.thinking or 0) or 1)
-        room = close.context - prompt - (0 if after == 0 and self.thinking is None else close.forced) - after
+        most, room = self._most_thinking(close)
+        room -= prompt
         if room < (most or 0):
             left = prompt + room - (most or 0)
             remedy = f"set max_prompt_length to {left} or less" if left > 0 else "lower the budget"
@@ -98,6 +100,20 @@ class Budget:
                 f"the context of {close.context} tokens: {remedy}"
             )
         return room if most is None else most
+
+    def longest_prompt(self, close: "Close") -> int:
+        """The longest prompt that leaves room for budget and forced close, in tokens; 0 or less: none does.
+
+        Where nothing bounds the completion but the context, it has half of that.
+        """
+        most, room = self._most_thinking(close)
+        left = room - (most or 0)
+        return left if self.completion_tokens(close.forced) is not None else min(left, close.context // 2)
+
+    def _most_thinking(self, close: "Close") -> tuple[int | None, int]:
+        """The most tokens of thinking, if they are limited, and what there is for them and the prompt."""
+        most, after = (self.total, 0) if self.cuts_thinking else (self.thinking, self._after(self.thinking or 0) or 1)
+        return most, close.context - (0 if after == 0 and self.thinking is None else close.forced) - after
 
     def _after(self, thinking: int) -> int | None:
         """The most tokens of a solution after so many of thinking; `None` if only the context bounds them."""
@@ -145,6 +161,19 @@ class Marker:
         # first shows all of it.
         ends = (n for n in range(1, len(forced_ids) + 1) if text in tokenizer.decode(list(forced_ids[:n])))
         return cls(text=text, ids=ids, forced_ids=forced_ids, close_tokens=next(ends, 0))
+
+    def check(self, ends: Collection[int]) -> None:
+        """Check that no token of the marker is one of those that end a sequence: no thinking would ever be closed.
+
+        Raises:
+            UserError: one is.
+        """
+        if found := [token for token in self.ids if token in ends]:
+            raise UserError(
+                f"the marker {self.text!r} = {list(self.ids)} holds {found[0]}, and the model ends a sequence at "
+                f"{sorted(ends)} (eos_token_id of its generation_config.json, and of its tokenizer), so that no "
+                "thinking would be closed; choose another marker, or take the token out of eos_token_id"
+            )
 
 
 @dataclass(frozen=True)
@@ -214,7 +243,10 @@ class BudgetArguments:
             "the forced text in the model's budget.json, if it has one."
         },
     )
-    max_prompt_length: Count = field(
-        default=1024,
-        metadata={"help": "Longest prompt in tokens, chat template included; longer ones are dropped and counted."},
+    max_prompt_length: Count | None = field(
+        default=None,
+        metadata={
+            "help": "Longest prompt in tokens, chat template included; longer ones are dropped and counted. Default: "
+            f"{PROMPT}, or what the budgets leave of the context if that is less."
+        },
     )

@@ -35,15 +35,17 @@ from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import last_question
 from e1_trl.provenance import FILE as PROVENANCE
 from e1_trl.provenance import Provenance
+from e1_trl.training import dry_run
 from e1_trl.training.budgets import key_of
 from e1_trl.training.config import E1Config, E1ScriptArguments, ModelFacts
 from e1_trl.training.data import Problems, load
-from e1_trl.training.dry_run import describe
 from e1_trl.training.memory import Memory
 from e1_trl.training.recipe_as_run import parse_recipe, resolved
 from e1_trl.training.rewards import Accuracy, Reward, make_rewards
 from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import Validation
+
+logger = logging.getLogger("e1_trl.train")  # by its name also where it runs as a program
 
 MAX_GRADING_WORKERS = 8
 
@@ -73,6 +75,8 @@ def prepare(
     if not model.model_name_or_path:
         raise UserError("the recipe must name a model (model_name_or_path)")
     checkpoint = find_checkpoint(args)
+    if checkpoint is None:
+        check_output(Path(args.output_dir), script_args.dry_run)
     workers = max(1, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)) // args.world_size))
     grader = make_grader(script_args, workers)
     rewards = make_rewards(script_args.reward_funcs, args.reward_weights, grader)
@@ -126,6 +130,24 @@ def find_checkpoint(args: E1Config) -> str | None:
             return str(folder)
     where = args.output_dir if is_last else named
     raise UserError(f"{where} holds no whole checkpoint (with {TRAINER_STATE_NAME}) to resume from; name another one")
+
+
+def check_output(output: Path, dry_run: bool = False) -> None:
+    """Check that a training which begins does not mix with one that is in its folder already; a dry run only warns.
+
+    Raises:
+        UserError: the folder holds the state of a training, or of one of its checkpoints.
+    """
+    states = [output / TRAINER_STATE_NAME, *sorted(output.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}"))]
+    if (found := next((state for state in states if state.exists()), None)) is None:
+        return
+    said = (
+        f"output_dir {output} holds a training ({found.relative_to(output)}): resume it with --resume_from_checkpoint "
+        "true, name another output_dir, or remove this one"
+    )
+    if not dry_run:
+        raise UserError(said)
+    logger.warning("%s; without that, no training would begin here", said)
 
 
 def train(recipe: Recipe, written: dict[str, Any]) -> None:
@@ -187,7 +209,7 @@ def main(argv: list[str] | None = None) -> None:
     if script_args.dry_run:
         with recipe.grader:
             if args.process_index == 0:
-                print(describe(args, script_args.grader, recipe.facts, recipe.problems, recipe.grader))
+                dry_run.show(args, script_args.grader, recipe.facts, recipe.problems, recipe.grader)
         return
     train(recipe, resolved(argv, (script_args, args, model, mixture)))
 

@@ -14,6 +14,8 @@ nvidia-smi -L >/dev/null 2>&1 && set -- --accelerate_config one_gpu "$@"
 
 python -m "experiments.$name.make_base" --what data
 
+# A run begins anew, unless it is told to go on.
+[[ " $* " == *" --resume_from_checkpoint "* ]] || rm -rf "runs/$name/e1"
 echo "==> training into runs/$name/e1, followed at three budgets on 128 problems"
 e1 train --config "experiments/$name/recipe.yaml" --log_completions true \
     --eval_budgets "32+$solution" "64+$solution" "128+$solution" --eval_steps 20 --dataset_test_split 'test[:128]' "$@"

@@ -1,4 +1,8 @@
+import asyncio
+import json
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 from conftest import BASE
@@ -7,6 +11,12 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from e1_trl.budget import Budget, Close, Marker
+from e1_trl.checkpoints.checkpoint import end_ids
+from e1_trl.errors import UserError
+from e1_trl.evaluation.arguments import parse
+from e1_trl.evaluation.prepare import prepare
+from e1_trl.serving.model import Model, ModelArguments
+from e1_trl.training.config import E1Config, ModelFacts
 
 parts = st.one_of(st.none(), st.integers(0, 10_000))
 positive = st.one_of(st.none(), st.integers(1, 10_000))
@@ -48,7 +58,11 @@ def test_prompt_thinking_forced_close_and_solution_fit_the_context_or_are_refuse
         else:
             with pytest.raises(ValueError, match=r"lower the budget$"):
                 budget.thinking_limit(1, close)
+        if (longest := budget.longest_prompt(close)) > 0:
+            budget.thinking_limit(longest, close)
+            assert longest < prompt
         return
+    assert budget.longest_prompt(close) >= (prompt if budget.completion_tokens(forced) else min(prompt, context // 2))
     appended = 0 if budget.cuts_thinking else forced
     solution = budget.solution_limit(thinking, prompt + thinking + appended, context)
     assert prompt + thinking + appended + solution <= context
@@ -88,6 +102,47 @@ def test_the_forced_text_belongs_to_the_thinking_up_to_its_marker() -> None:
 def test_a_marker_needs_tokens() -> None:
     with pytest.raises(ValueError, match="must have at least one token"):
         Marker.from_tokenizer(AutoTokenizer.from_pretrained(BASE), "")
+
+
+@pytest.mark.parametrize(
+    ("eos", "marker", "held"),
+    [
+        ([1, 5], None, r"= \[5\] holds 5, .* at \[1, 5\]"),
+        (3, "<|assistant|>3", r"= \[3, 9\] holds 3, .* at \[1, 3\]"),
+        (1, "3<|end|>", r"holds 1, .* at \[1\]"),
+    ],
+)
+def test_a_marker_that_holds_the_end_of_a_sequence_is_refused_everywhere(
+    eos: int | list[int], marker: str | None, held: str, nano_data: Path, tmp_path: Path
+) -> None:
+    model = shutil.copytree(BASE, tmp_path / "model")
+    (model / "generation_config.json").write_text(json.dumps({"eos_token_id": eos}))
+    told = {} if marker is None else {"marker": marker}
+    args = E1Config(str(tmp_path), report_to="none", use_cpu=True, bf16=False, max_prompt_length=64, **told)
+    serving = ModelArguments(
+        model=str(model), upstream="http://127.0.0.1:9/v1", thinking_budget="8", solution_budget="8", **told
+    )
+    words = ["--model", model, "--dataset_name", nano_data, "--budgets", "8+8"]
+    words += [] if marker is None else ["--marker", marker]
+    for refuse in (
+        lambda: ModelFacts.of(args, str(model)),
+        lambda: prepare(parse(list(map(str, words)))),
+        lambda: asyncio.run(Model.connect(serving)),
+    ):
+        with pytest.raises(UserError, match=f"^the marker .*{held}"):
+            refuse()
+
+
+def test_a_model_without_a_generation_config_ends_its_sequences_where_its_config_says(tmp_path: Path) -> None:
+    model = shutil.copytree(BASE, tmp_path / "model")
+    (model / "generation_config.json").unlink()
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "eos_token_id": [3, 6]}))
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    assert end_ids(str(model), None, tokenizer) == {1, 3, 6}
+    marker = Marker.from_tokenizer(tokenizer)
+    marker.check(end_ids(str(model), None, tokenizer))
+    assert end_ids(str(BASE), None, tokenizer) == {1}
 
 
 def test_the_words_of_the_nano_language_are_one_token_each_for_every_loader() -> None:

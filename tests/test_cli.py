@@ -120,7 +120,7 @@ def test_an_unknown_recipe_or_accelerate_configuration_is_one_line_with_the_know
 
 @pytest.mark.parametrize(
     ("written", "given", "launched"),
-    [
+    [  # on a machine with a GPU
         ("zero2", [], ["--config_file", "zero2"]),
         (
             "zero2",
@@ -138,8 +138,35 @@ def test_a_recipe_says_how_it_is_launched_and_the_command_line_wins(
     overrides = ["--max_steps", "1", "--reward_funcs", "accuracy", "format"]
     options = [str(resource("accelerate_configs", word)) if word[:4] == "zero" else word for word in launched]
     line = [*LAUNCH, *options, "-m", "e1_trl.train", "--config", str(recipe), *overrides]
-    assert command([f"--config={recipe}", *given, *overrides]) == line
-    assert command(["--max_steps", "3"]) == [*LAUNCH, "-m", "e1_trl.train", "--max_steps", "3"]
+    assert command([f"--config={recipe}", *given, *overrides], has_gpu=True) == line
+    assert command(["--max_steps", "3"], has_gpu=True) == [*LAUNCH, "-m", "e1_trl.train", "--max_steps", "3"]
+
+
+@pytest.mark.parametrize(
+    ("written", "given", "chosen"),
+    [
+        ("max_steps: 3", [], ["accelerate_config cpu", "bf16 false"]),
+        ("bf16:", [], ["accelerate_config cpu", "bf16 false"]),
+        ("bf16: true", [], ["accelerate_config cpu"]),
+        ("max_steps: 3", ["--use_cpu=true"], ["accelerate_config cpu"]),
+        ("accelerate_config: zero2", [], ["bf16 false"]),
+        ("accelerate_config: zero2", ["--fp16", "true"], []),
+        ("bf16: false", ["--accelerate_config", "cpu"], []),
+    ],
+)
+def test_what_nobody_says_is_what_a_machine_without_a_gpu_can_do(
+    written: str, given: list[str], chosen: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "own.yaml"
+    recipe.write_text(written)
+    with_gpu = command(["--config", str(recipe), *given], has_gpu=True)
+    assert capsys.readouterr().out == ""
+    line = command(["--config", str(recipe), *given], has_gpu=False)
+    printed = capsys.readouterr().out
+    config = ["--config_file", str(resource("accelerate_configs", "cpu"))] * ("accelerate_config cpu" in chosen)
+    precision = ["--bf16", "false"] * ("bf16 false" in chosen)
+    assert line == [*LAUNCH, *config, *with_gpu[len(LAUNCH) :], *precision]
+    assert printed == (f"e1 train: no GPU here, and none of these is named: {', '.join(chosen)}\n" if chosen else "")
 
 
 @pytest.mark.parametrize(

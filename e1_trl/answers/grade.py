@@ -58,6 +58,21 @@ class Grade:
         return self.outcome is Outcome.CORRECT
 
 
+@dataclass(frozen=True)
+class Trial:
+    """A solution that is graded to try a problem's accepted answers.
+
+    Attributes:
+        name: what a dry run calls it.
+        solution: as a model would write it.
+        right: whether it must be graded correct, or must not.
+    """
+
+    name: str
+    solution: str
+    right: bool
+
+
 LIBRARIES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-runtime", "numpy", "sortedcontainers")
 
 

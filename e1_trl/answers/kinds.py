@@ -31,7 +31,7 @@ import hashlib
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -39,8 +39,8 @@ from types import ModuleType
 from typing import Any, Self, cast
 
 from e1_trl.answers.arguments import GradingArguments
-from e1_trl.answers.grade import PROGRAM_FAULTS, Grader, Outcome
-from e1_trl.answers.mathematics.boxes import boxed_answer
+from e1_trl.answers.grade import PROGRAM_FAULTS, Grader, Outcome, Trial
+from e1_trl.answers.mathematics.golds import answer_of, is_worked_solution, last_number
 from e1_trl.answers.programs.asking import STARTER, ask_program
 from e1_trl.answers.programs.rows import SOLUTIONS, in_block, read_answer, references
 from e1_trl.answers.programs.suites import Suites
@@ -80,9 +80,19 @@ def _text(answer: Any) -> str:
     return str(answer).strip()
 
 
-def show_accepted(row: Row, grader: Grader) -> list[str]:
+def show_accepted(row: Row) -> str:
     """The accepted answers, for a dry run."""
-    return [f"answers          {row['answers']}"]
+    return f"answers          {row['answers']}"
+
+
+def no_fault(answers: Sequence[str]) -> str | None:
+    """Nothing against accepted answers that could be read."""
+    return None
+
+
+def no_trials(row: Row) -> Sequence[Trial]:
+    """Nothing that tries the accepted answers."""
+    return ()
 
 
 @dataclass(frozen=True)
@@ -94,8 +104,10 @@ class Kind:
         columns: where the accepted answers stand unless a column is named: the first of these that there is.
         wanted: what must stand there, for messages.
         read: the accepted answers in a column of a row. None, or a ValueError of one line: it cannot be used.
+        fault: why answers that could be read cannot be graded against; None: they can.
         ask: the message that asks for an answer, from a problem that is a text, and its row.
-        show: lines about the first row of a training, for a dry run: what is accepted, and what is not.
+        show: what is accepted in a row, for a dry run.
+        trials: what a dry run grades, to fail where the accepted answers of the first rows are no good.
         faults: outcomes whose shares a report says one by one; where there are none, it sums up all that is neither
             right nor wrong.
         votes: whether what most samples answer means anything (maj@k).
@@ -107,8 +119,10 @@ class Kind:
     columns: tuple[str, ...] = ("answers", "answer", "solution")  # the last is TRL's name for the gold answer
     wanted: str = "a text, a number, or a list of them, none of them empty"
     read: Callable[[Row, str, GradingArguments], list[str]] = read_texts
+    fault: Callable[[Sequence[str]], str | None] = no_fault
     ask: Callable[[str, Row, GradingArguments], str] = problem_alone
-    show: Callable[[Row, Grader], list[str]] = show_accepted
+    show: Callable[[Row], str] = show_accepted
+    trials: Callable[[Row], Sequence[Trial]] = no_trials
     faults: tuple[Outcome, ...] = ()
     votes: bool = True
     boxed: bool = True
@@ -121,16 +135,15 @@ def _mathematics_grader(arguments: GradingArguments, workers: int) -> Grader:
     return MathematicsGrader(arguments.grading_time_limit, workers)
 
 
-def _show_mathematics(row: Row, grader: Grader) -> list[str]:
-    """The gold answer in a box, graded against itself; then with a digit appended."""
-    answers = row["answers"]
-    if not answers:
-        return ["gold answer      none"]
-    gold = boxed_answer(answers[0]) or answers[0]
-    boxes = [rf"\boxed{{{gold}}}", rf"\boxed{{{gold}1}}"]
-    grades = grader.grade(boxes, [answers, answers])
-    shown = [f"{box} is {grade.outcome}" for box, grade in zip(boxes, grades, strict=True)]
-    return [f"gold answer      {answers}: {'; '.join(shown)}"]
+def _try_mathematics(row: Row) -> list[Trial]:
+    """A gold answer in a box; with a digit appended, which is wrong; and the last number of a gold answer in words."""
+    if not row["answers"]:
+        return []
+    answer = answer_of(row["answers"][0])
+    tried = {answer: True, f"{answer}1": False}
+    if (number := last_number(answer)) is not None:
+        tried[number] = True
+    return [Trial(box := rf"\boxed{{{content}}}", box, right) for content, right in tried.items()]
 
 
 def _program_grader(arguments: GradingArguments, workers: int) -> Grader:
@@ -148,22 +161,30 @@ def _program_grader(arguments: GradingArguments, workers: int) -> Grader:
     return ProgramGrader(limits, workers, isolation)
 
 
-def _show_program(row: Row, grader: Grader) -> list[str]:
-    """The tests of a problem; its own solution, if it brings one, and a program that does nothing, graded."""
+def _show_program(row: Row) -> str:
+    """The tests of a problem."""
     if not row["answers"]:
-        return ["tests            none"]
+        return "tests            none"
     suite = Suites()[row["answers"][0]]
-    tried = {"a program that does nothing": "pass"}
-    if known := references(row, SOLUTIONS):
-        tried = {"its own solution": known[0], **tried}
-    grades = grader.grade([in_block(program) for program in tried.values()], [row["answers"]] * len(tried))
-    shown = [f"{name} is {grade.outcome}" for name, grade in zip(tried, grades, strict=True)]
     called = f"calls of {suite.call}" if suite.call else "on stdin"
-    return [f"tests            {len(suite.cases)} {called}, compared by the rule {suite.rule}: {'; '.join(shown)}"]
+    return f"tests            {len(suite.cases)} {called}, compared by the rule {suite.rule}"
+
+
+def _try_program(row: Row) -> list[Trial]:
+    """A problem's own solution, if it brings one, and a program that does nothing."""
+    if not row["answers"]:
+        return []
+    own = [Trial("its own solution", in_block(program), True) for program in references(row, SOLUTIONS)[:1]]
+    return [*own, Trial("a program that does nothing", in_block("pass"), False)]
 
 
 MATHEMATICS = Kind(
-    _mathematics_grader, ask=lambda problem, row, arguments: f"{problem} {INSTRUCTION}", show=_show_mathematics
+    _mathematics_grader,
+    wanted="a formula, a number or a few words, or a list of them; where it stands at the end of a longer text, set "
+    "answer_after to what precedes it there, as '####'",
+    fault=lambda answers: "a worked solution, or a sentence" if all(map(is_worked_solution, answers)) else None,
+    ask=lambda problem, row, arguments: f"{problem} {INSTRUCTION}",
+    trials=_try_mathematics,
 )
 PROGRAMS = Kind(
     _program_grader,
@@ -172,6 +193,7 @@ PROGRAMS = Kind(
     read=lambda row, column, arguments: [Suites().add(read_answer(row, column, arguments.max_tests))],
     ask=lambda problem, row, arguments: ask_program(problem, row.get(STARTER), arguments.program_prompt),
     show=_show_program,
+    trials=_try_program,
     faults=PROGRAM_FAULTS,
     votes=False,  # no two programs need be the same text
     boxed=False,

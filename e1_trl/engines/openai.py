@@ -40,6 +40,7 @@ class ServedModel:
         seed: of the run; each request has a seed of its own, which follows from this one, the request's name, and where
             it begins. If `None`, the server draws as it likes, and may repeat itself: vLLM seeds every data-parallel
             engine alike, and alike at every start.
+        context: the longest sequence that the server takes, in tokens; `None` if it does not say.
     """
 
     client: AsyncOpenAI
@@ -47,6 +48,7 @@ class ServedModel:
     marker: Marker
     sampling: SamplingSettings
     seed: int | None = None
+    context: int | None = None
 
     @classmethod
     async def connect(
@@ -76,10 +78,10 @@ class ServedModel:
         length = (models[name].model_extra or {}).get("max_model_len")
         if length is not None and length < close.context:
             raise UnusableEngineError(
-                f"{base_url} has a context of {length} tokens, the budgets need {close.context}; "
-                f"restart it with --max-model-len {close.context}, or lower the budgets"
+                f"{base_url} has a context of {length} tokens, and what is asked for takes up to {close.context}; "
+                f"restart it with --max-model-len {close.context}, or ask for less"
             )
-        return cls(client.with_options(max_retries=RETRIES), name, close.marker, sampling, seed)
+        return cls(client.with_options(max_retries=RETRIES), name, close.marker, sampling, seed, length)
 
     async def sample(self, request: Request) -> Segment:
         """The server's answer; the client retries what can be retried.

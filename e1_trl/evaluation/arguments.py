@@ -20,6 +20,11 @@ from e1_trl.problems.benchmarks import BENCHMARKS
 
 MAX_BIAS = 100  # a server of vLLM takes a larger one for this
 RESPONSE = 32_768  # tokens of an answer without a budget: `--max-length` of the authors' script; the paper says 24K
+# Fields that say of a dataset what a benchmark knows of itself.
+OF_BENCHMARKS = (
+    *("grader", "program_prompt", "max_tests", "exclude", "answer_after"),
+    *("dataset_split", "dataset_config"),
+)
 
 
 @dataclass(frozen=True)
@@ -216,7 +221,7 @@ class EvaluationArguments(ProblemArguments, BudgetArguments, ClosingArguments):
             raise UserError("name either a benchmark or a dataset_name")
         if self.benchmark in BENCHMARKS:
             grader, unset = BENCHMARKS[self.benchmark].grader, {each.name: each.default for each in fields(self)}
-            for name in ("grader", "program_prompt", "max_tests", "exclude", "dataset_split", "dataset_config"):
+            for name in OF_BENCHMARKS:
                 if getattr(self, name) not in (grader if name == "grader" else unset[name], unset[name]):
                     raise UserError(f"{name} is {getattr(self, name)!r}; the benchmark {self.benchmark} has its own")
         if self.livecodebench != list(PAPERS_WINDOW) and self.benchmark != "livecodebench":

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from e1_trl.budget import Close
+from e1_trl.errors import UserError
 from e1_trl.evaluation.methods import METHODS, MIXED, Cell, Question, Setting
 from e1_trl.problems.prompts import Prompt
 from e1_trl.rollout import Segment
@@ -88,12 +89,24 @@ class Forest:
         """What ends the thinking, with the context that the longest sequence takes.
 
         Raises:
-            ValueError: a cell does not fit the context of the model.
+            UserError: a cell does not fit the context of the model.
         """
-        contexts = []
-        for goal in self.goals:
-            request = goal.cell.request
-            prompts = [len(problem.prompts[request]) for problem in self.problems if problem.index < goal.problems]
-            if prompts:
-                contexts.append(METHODS[goal.cell.method].context(max(prompts), goal.cell.budget, self.setting))
+        contexts = [self._longest_prompt(goal) + self.most_tokens(goal) for goal in self.goals]
         return replace(self.setting.close, context=max(contexts))
+
+    def most_tokens(self, goal: Goal) -> int:
+        """The longest completion of a goal, after its longest prompt.
+
+        Raises:
+            UserError: it does not fit the context of the model.
+        """
+        prompt, cell = self._longest_prompt(goal), goal.cell
+        try:
+            return METHODS[cell.method].context(prompt, cell.budget, self.setting) - prompt
+        except UserError as error:
+            raise UserError(f"the method {cell.method}: {error}") from error
+
+    def _longest_prompt(self, goal: Goal) -> int:
+        request = goal.cell.request
+        prompts = (len(problem.prompts[request]) for problem in self.problems if problem.index < goal.problems)
+        return max(prompts, default=0)

@@ -232,6 +232,7 @@ def _gentle(how: str) -> Method:
 
 
 MIXED = "mixed"
+UNCONSTRAINED = "unconstrained"
 METHODS = {
     "separate": Method(separate, keeps=_bounded_solution),
     "truncation": Method(truncation, close=Setting.no_close),
@@ -243,7 +244,7 @@ METHODS = {
         length_in_prompt, asks=lambda budget: f"Think for maximum {budget.thinking} tokens.", bounded=False
     ),
     "no_thinking": Method(separate, keeps=_without_thinking),
-    "unconstrained": Method(truncation, keeps=lambda budget: Budget(None, None), close=Setting.no_close),
+    UNCONSTRAINED: Method(truncation, keeps=lambda budget: Budget(None, None), close=Setting.no_close),
     MIXED: Method(mixed, keeps=_bounded_solution),
     **{how: _gentle(how) for how in GENTLE},
 }

@@ -1,16 +1,18 @@
 """The model that is evaluated: weights that vLLM loads in this process, or what a server has loaded."""
 
+import asyncio
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
 from e1_trl.arguments import json_object
-from e1_trl.budget import Close
+from e1_trl.budget import Close, Marker
 from e1_trl.checkpoints.checkpoint import Checkpoint
-from e1_trl.engines.engine import Engine, SamplingSettings
+from e1_trl.engines.engine import Engine, EngineError, SamplingSettings
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import EvaluationArguments
+from e1_trl.evaluation.manifest import FILE, Manifest
 from e1_trl.seeds import NUMPY, seed_of
 
 
@@ -40,6 +42,10 @@ class Weights:
         """What a manifest says of it."""
         engine = {"dtype": self.arguments.dtype, **json_object("engine_args", self.arguments.engine_args)}
         return {"model": self.checkpoint.fingerprint(), "engine": engine}
+
+    def context(self, marker: Marker) -> int | None:
+        """The engine's context in tokens: nothing bounds it but the model's configuration."""
+        return None
 
     def start(self, close: Close, stored: int) -> Engine:
         """Start vLLM in this process, with room for the context of `close`.
@@ -91,6 +97,29 @@ class Served:
     def facts(self) -> dict[str, Any]:
         """What a manifest says of it; its engine has settings of its own."""
         return {"model": f"served: {self._name}, {self.checkpoint.fingerprint()}", "engine": {}}
+
+    def context(self, marker: Marker) -> int | None:
+        """The server's context in tokens, if it says it; of an evaluation that has begun, that of its beginning.
+
+        Raises:
+            UserError: the server is not there, or does not serve the model.
+        """
+        from e1_trl.engines.openai import ServedModel
+
+        if (self.arguments.folder / FILE).exists():  # which may be done, and then needs no server
+            return Manifest.read(self.arguments.folder).context
+
+        async def ask() -> int | None:
+            served = await ServedModel.connect(
+                str(self.arguments.base_url), self._name, Close(marker, context=0), self.sampling
+            )
+            await served.client.close()
+            return served.context
+
+        try:
+            return asyncio.run(ask())
+        except EngineError as error:
+            raise UserError(str(error)) from error
 
     def start(self, close: Close, stored: int) -> Engine:
         """Connect. Every request has a seed of its own, whatever is stored.

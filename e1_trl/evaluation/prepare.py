@@ -14,14 +14,14 @@ from e1_trl.answers.kinds import make_grader
 from e1_trl.arguments import json_object
 from e1_trl.budget import Budget, Close, Grace, Marker
 from e1_trl.checkpoints.budget_file import FILE, Trained
-from e1_trl.checkpoints.checkpoint import Checkpoint
+from e1_trl.checkpoints.checkpoint import Checkpoint, end_ids
 from e1_trl.closing import Closing, ClosingArguments
 from e1_trl.engines.engine import SamplingSettings
 from e1_trl.errors import UserError, user_errors
 from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments, token_biases
 from e1_trl.evaluation.forest import Forest, Goal, Problem
 from e1_trl.evaluation.manifest import Manifest, digest, installed_versions
-from e1_trl.evaluation.methods import MIXED, Cell, Setting, cells
+from e1_trl.evaluation.methods import MIXED, UNCONSTRAINED, Cell, Setting, cells
 from e1_trl.evaluation.model import Served, Weights
 from e1_trl.evaluation.thinking import Thinking
 from e1_trl.problems.benchmarks import BENCHMARKS, Benchmark, load_benchmark
@@ -69,7 +69,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     samples, sampling = _sampling(arguments)
     checkpoint = Checkpoint.find(arguments.weights.path, arguments.weights.revision)
     model = (Served if arguments.base_url else Weights)(arguments, checkpoint, sampling)
-    tokenizer, setting = _load_tokenizer(arguments, checkpoint)
+    tokenizer, setting = _load_tokenizer(arguments, checkpoint, model)
     _check_logit_bias(sampling, len(tokenizer))
     benchmark, dataset, problems = _load_problems(arguments, tokenizer)
     _check_hint(wanted, setting.closing.grace)
@@ -106,7 +106,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     if long := len(problems) - len(short):
         logger.warning("left out %d of %d prompts: longer than max_prompt_length", long, len(problems))
     forest = Forest(short, goals, setting, arguments.independent, {})
-    _ = forest.close  # raises where a budget does not fit
+    logger.warning("%s", _most_tokens(forest))  # raises where a budget does not fit
     name = arguments.name or arguments.model[0]
     if arguments.thinking_from is not None:
         thinking = Thinking.read(arguments.thinking_from, manifest)
@@ -137,6 +137,21 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         forest=forest,
         grader=make_grader(arguments, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)))),
     )
+
+
+def _most_tokens(forest: Forest) -> str:
+    """What is asked for, and how many tokens an answer by each method may take, before hours are spent on it.
+
+    Raises:
+        UserError: a budget does not fit the context.
+    """
+    most: dict[str, int] = {}
+    for goal in forest.goals:
+        most[goal.cell.method] = max(most.get(goal.cell.method, 0), forest.most_tokens(goal))
+    asked = max(goal.problems * goal.samples for goal in forest.goals)
+    said = ", ".join(f"{method} {tokens:,}" for method, tokens in most.items())
+    hint = f" ({UNCONSTRAINED} has no budget; --methods can leave it out)" if UNCONSTRAINED in most else ""
+    return f"{asked:,} answers by each method at each budget, of at most so many tokens: {said}{hint}"
 
 
 def _check_hint(wanted: Sequence[Cell], grace: Grace) -> None:
@@ -199,7 +214,7 @@ def _check_logit_bias(sampling: SamplingSettings, vocabulary: int) -> None:
 
 
 def _load_tokenizer(
-    arguments: EvaluationArguments, checkpoint: Checkpoint
+    arguments: EvaluationArguments, checkpoint: Checkpoint, model: Weights | Served
 ) -> tuple["PreTrainedTokenizerBase", Setting]:
     """The tokenizer, and what all problems share: the texts that end the thinking in its tokens, and the context."""
     from transformers import AutoConfig, AutoTokenizer
@@ -210,10 +225,11 @@ def _load_tokenizer(
         config = AutoConfig.from_pretrained(
             checkpoint.model, revision=checkpoint.model_revision, trust_remote_code=code
         ).get_text_config()
-    context = arguments.max_model_length or config.to_dict().get("max_position_embeddings")
+    marker = Marker.from_tokenizer(tokenizer, arguments.marker, arguments.forced_text)
+    marker.check(end_ids(checkpoint.model, checkpoint.model_revision, tokenizer, code))
+    context = arguments.max_model_length or model.context(marker) or config.to_dict().get("max_position_embeddings")
     if context is None:
         raise UserError(f"the configuration of {checkpoint.model} names no context; set max_model_length, in tokens")
-    marker = Marker.from_tokenizer(tokenizer, arguments.marker, arguments.forced_text)
     return tokenizer, Setting(
         close=Close(marker, context),
         s1_marker=Marker.from_tokenizer(tokenizer, arguments.marker, marker.text + arguments.s1_text),

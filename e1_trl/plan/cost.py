@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from e1_trl.budget import PROMPT
 from e1_trl.plan.memory import Memory
 from e1_trl.report.markdown import table
 
@@ -49,7 +50,7 @@ def prompt_lengths(fields: Mapping[str, Any]) -> list[int]:
         drawn = source.shuffle(seed=0).select(range(part)).remove_columns([*answers & set(source.column_names)])
         prompts = make_problems(drawn, "the recipe's dataset", arguments, need_answers=False)["prompt"]
         lengths += [len(tokenize(tokenizer, prompt, fields.get("chat_template_kwargs") or {})) for prompt in prompts]
-    return [length for length in lengths if length <= fields["max_prompt_length"]]
+    return [length for length in lengths if length <= (fields["max_prompt_length"] or PROMPT)]
 
 
 def widths(taken: Memory, lengths: Sequence[int]) -> tuple[float, dict[str, float]]:

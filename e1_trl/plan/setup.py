@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from e1_trl.arguments import Count, Natural, from_yaml, read_value
+from e1_trl.budget import PROMPT
 from e1_trl.errors import UserError
 from e1_trl.plan.architecture import Architecture, require
 from e1_trl.recipes import fields_of, read_mapping, resource
@@ -112,8 +113,8 @@ class Setup:
             adapter=architecture.adapter(fields["lora_r"]) if fields["use_peft"] else None,
             reference=fields["beta"] != 0,
             checkpointing=bool(fields["gradient_checkpointing"]),
-            context=fields["max_prompt_length"] + completion,
-            prompt=fields["max_prompt_length"],
+            context=(fields["max_prompt_length"] or PROMPT) + completion,
+            prompt=fields["max_prompt_length"] or PROMPT,
             batch=fields["per_device_train_batch_size"],
             rollouts=int(rollouts),
             group=fields["num_generations"],

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from e1_trl.answers.arguments import GradingArguments
-from e1_trl.answers.kinds import kind_of
+from e1_trl.answers.kinds import PROGRAMS, kind_of
 from e1_trl.arguments import Fraction
+from e1_trl.errors import UserError
 
 
 @dataclass
@@ -17,7 +18,8 @@ class ProblemArguments(GradingArguments):
     """Arguments of problems: their columns, what is added to them, which are left out; then those of grading.
 
     Raises:
-        UserError: the grader is unknown, or as `GradingArguments` raises it.
+        UserError: the grader is unknown, or its answers are no texts that `answer_after` could stand in; or as
+            `GradingArguments` raises it.
     """
 
     GROUP: ClassVar[str] = "problems"
@@ -34,6 +36,13 @@ class ProblemArguments(GradingArguments):
         metadata={
             "help": "Column that holds the answer, or a list of accepted answers. Default: the first that exists of "
             "answers, answer, solution; for programs, tests."
+        },
+    )
+    answer_after: str | None = field(
+        default=None,
+        metadata={
+            "help": "Text that precedes the answer in an answer column that holds a whole solution, as '####'; the "
+            "answer is what follows its last occurrence. Unset: the whole column."
         },
     )
     instruction: str | None = field(
@@ -64,4 +73,7 @@ class ProblemArguments(GradingArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        kind_of(self.grader)
+        if kind_of(self.grader) is PROGRAMS and self.answer_after:
+            raise UserError(
+                f"answer_after is {self.answer_after!r}, and programs are checked by tests, not by texts; remove it"
+            )

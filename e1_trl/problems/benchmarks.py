@@ -25,7 +25,7 @@ class Benchmark:
         hub_id, split, config: the dataset.
         grader: what its answers are. `problems.program_benchmarks` knows the columns of programs.
         problem_column, answer_column: where problem and answer stand in it.
-        answer_after: what precedes the answer in a column that holds a whole solution.
+        answer_after: what precedes the answer in a column that holds a whole solution (`ProblemArguments`).
         all_required: a list in the answer column holds answers that are all asked for; else each of them is right.
         samples: answers per problem, whose accuracies are averaged (avg@k).
         temperature, top_p: of the sampling.
@@ -89,7 +89,14 @@ def load_benchmark(
     benchmark, folder = BENCHMARKS[name], arguments.local_benchmarks
     place = benchmark.hub_id if folder is None else _file(folder, name)
     # Its own, not those of what is trained on.
-    arguments = replace(arguments, grader=benchmark.grader, exclude=None, problem_column="problem", answer_column=None)
+    arguments = replace(
+        arguments,
+        grader=benchmark.grader,
+        exclude=None,
+        problem_column="problem",
+        answer_column=None,
+        answer_after=benchmark.answer_after,
+    )
     if kind_of(benchmark.grader) is PROGRAMS:
         from e1_trl.problems.program_benchmarks import read_tasks
 
@@ -100,10 +107,7 @@ def load_benchmark(
         return load_problems(place, benchmark.split, arguments), name
     arguments = replace(arguments, problem_column=benchmark.problem_column, answer_column=benchmark.answer_column)
     problems = load_problems(place, benchmark.split, arguments, benchmark.config)
-    if benchmark.answer_after or benchmark.all_required:
-        settings = {"after": benchmark.answer_after, "all_required": benchmark.all_required}
-        problems = problems.map(_accepted, input_columns=["answers"], fn_kwargs=settings)
-    return problems, name
+    return (problems.map(_together, input_columns=["answers"]) if benchmark.all_required else problems), name
 
 
 def _file(folder: Path, name: str) -> str:
@@ -119,7 +123,5 @@ def _file(folder: Path, name: str) -> str:
     return str(files[0])
 
 
-def _accepted(answers: list[str], after: str | None, all_required: bool) -> dict[str, list[str]]:
-    if after:
-        answers = [answer.rpartition(after)[2].strip() for answer in answers]
-    return {"answers": [", ".join(answers)] if all_required else answers}
+def _together(answers: list[str]) -> dict[str, list[str]]:
+    return {"answers": [", ".join(answers)]}

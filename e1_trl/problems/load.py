@@ -3,6 +3,7 @@
 Knows nothing about tokenizers, budgets, or how answers are graded.
 """
 
+import contextlib
 import logging
 import reprlib
 from collections.abc import Sequence
@@ -17,12 +18,14 @@ from e1_trl.answers.arguments import GradingArguments
 from e1_trl.answers.kinds import KINDS, kind_of
 from e1_trl.errors import UserError
 from e1_trl.problems.arguments import ProblemArguments
+from e1_trl.problems.files import json_fault
 from e1_trl.problems.prompts import Prompt, compose, last_question
 from e1_trl.problems.selection import exclude, identity, named_in
 
 logger = logging.getLogger(__name__)
 
 FORMATS = {".jsonl": "json", ".json": "json", ".jsonl.gz": "json", ".parquet": "parquet"}
+NO_ROW = "no data"  # as datasets calls it, too
 PROBLEM_COLUMNS = ("prompt", "problem", "question")
 COLUMNS = {
     "problem": Value("string"),
@@ -36,7 +39,11 @@ def load_problems(
     name: str, split: str, arguments: ProblemArguments, config: str | None = None, need_answers: bool = True
 ) -> Dataset:
     """`make_problems` of what `load_source` loads; their arguments and errors."""
-    return make_problems(load_source(name, split, config), f"{name}, split {split}", arguments, need_answers)
+    where = f"{name}, split {split}"
+    try:
+        return make_problems(load_source(name, split, config), where, arguments, need_answers)
+    except UnicodeDecodeError as error:  # the reader has let it pass
+        raise UserError(f"{where}: {_fault_of_file(Path(name)) or f'a text is not in UTF-8 ({error})'}") from error
 
 
 def load_source(name: str, split: str, config: str | None = None, files: Sequence[str] | None = None) -> Dataset:
@@ -50,7 +57,7 @@ def load_source(name: str, split: str, config: str | None = None, files: Sequenc
         files: JSON lines of a repository on the Hub, to read instead of the split.
 
     Raises:
-        UserError: a local file does not exist, or there is no such split, no row, or one that cannot be read.
+        UserError: there is no such file, dataset or split, no row, or one that cannot be read.
     """
     suffix = file_suffix(name)
     if suffix and not Path(name).is_file():
@@ -61,10 +68,23 @@ def load_source(name: str, split: str, config: str | None = None, files: Sequenc
         if files is not None:  # by their addresses: a repository with a loading script is refused as a whole
             return load_dataset("json", data_files=[f"hf://datasets/{name}/{file}" for file in files], split="train")
         return load_dataset(name, config, split=split)
-    # StopIteration: the file has no byte in it; RuntimeError: the repository has a loading script.
-    except (ValueError, DatasetGenerationError, StopIteration, RuntimeError) as error:
-        reason = str(error.__cause__ or error) or "no data"
-        raise UserError(f"{name}, split {split}: {reason}; it must hold at least one row with a problem") from error
+    # StopIteration: the file has no byte in it; EOFError: it lost its end; RuntimeError: the repository has a loading
+    # script; OSError: the Hub has no such dataset, or cannot be reached.
+    except (ValueError, DatasetGenerationError, StopIteration, EOFError, RuntimeError, OSError) as error:
+        reason = str(error.__cause__ or error) or NO_ROW
+        if NO_ROW in reason:
+            reason += "; it must hold at least one row with a problem"
+        elif isinstance(error, DatasetGenerationError):
+            with contextlib.suppress(OSError, EOFError):
+                reason = _fault_of_file(Path(name)) or reason
+        raise UserError(f"{name}, split {split}: {reason}") from error
+
+
+def _fault_of_file(place: Path) -> str | None:
+    """Why a local file of JSON lines, or one of a folder's, cannot be read; `None` if nothing is found."""
+    files = sorted(place.iterdir()) if place.is_dir() else [place] * place.is_file()
+    faults = ((file, json_fault(file)) for file in files if FORMATS.get(file_suffix(file.name) or "") == "json")
+    return next((f"{file.name}, {fault}" if place.is_dir() else fault for file, fault in faults if fault), None)
 
 
 def file_suffix(name: str) -> str | None:
@@ -89,7 +109,7 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
     - `key` (str): what names the problem wherever it stands, `selection.identity` of its text.
 
     Rows are left out where the problem is empty, or neither a text nor messages of text, or where the kind of answer
-    cannot read the answer (`check_unusable`); then the problems that `exclude` names.
+    cannot read the answer, or grade against it (`check_unusable`); then the problems that `exclude` names.
 
     Args:
         source: one split, loaded by `load_source`, `datasets` or `trl.get_dataset`.
@@ -98,18 +118,23 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
         need_answers: whether a row must have an answer, and the source a column for it.
 
     Raises:
-        UserError: a column is missing, too many rows cannot be used, or what `exclude` names cannot be read.
-        FileNotFoundError: there is no such file.
+        UserError: a column is missing, too many rows cannot be used, or what `exclude` names is not there, or cannot be
+            read.
     """
     excluded = named_in(Path(arguments.exclude)) if arguments.exclude else frozenset()
     problem_column, answer_column = _columns(source, where, arguments, need_answers)
     problems = _read(source, where, arguments, problem_column, answer_column)
     has_problem = [bool(problem) for problem in problems["problem"]]
-    has_answer = [bool(answers) or not need_answers for answers in problems["answers"]]
+    fault = kind_of(arguments.grader).fault
+    has_answer = [not need_answers or (bool(answers) and fault(answers) is None) for answers in problems["answers"]]
     unusable = [row for row in range(len(problems)) if not (has_problem[row] and has_answer[row])]
     faults = [
         f"row {row}, "
-        + (_fault(source[row], answer_column, arguments) if has_problem[row] else _fault(source[row], problem_column))
+        + (
+            _fault(source[row], str(answer_column), arguments)
+            if has_problem[row]
+            else _fault(source[row], problem_column)
+        )
         for row in unusable[:3]
     ]
     wanted = f"a problem must be a text or messages, an answer {kind_of(arguments.grader).wanted}"
@@ -166,6 +191,7 @@ def _read(
         fn_kwargs={
             "problem_column": problem_column,
             "answer_column": answer_column,
+            "answer_after": arguments.answer_after,
             "instruction": arguments.instruction,
             "is_raw": is_raw,
             "grading": GradingArguments(arguments.grader, arguments.max_tests, arguments.program_prompt),
@@ -178,15 +204,27 @@ def _read(
     return problems
 
 
-def _fault(row: dict[str, Any], column: str | None, grading: GradingArguments | None = None) -> str:
+def _fault(row: dict[str, Any], column: str, arguments: ProblemArguments | None = None) -> str:
     """What a row has where it should have a problem; or an answer, and why it cannot be graded."""
-    fault = f"column {column!r}: {reprlib.repr(row[str(column)])}"
+    fault = f"column {column!r}: {reprlib.repr(row[column])}"
+    if arguments is None:
+        return fault
+    kind = kind_of(arguments.grader)
     try:
-        if grading is not None:
-            kind_of(grading.grader).read(row, str(column), grading)
+        answers = kind.read(_cut(row, column, arguments.answer_after), column, arguments)
+        why = kind.fault(answers) if answers else None
     except ValueError as error:
-        fault += f" ({error})"
-    return fault
+        why = str(error)
+    return fault if why is None else f"{fault} ({why})"
+
+
+def _cut(row: dict[str, Any], column: str, before: str | None) -> dict[str, Any]:
+    """A row whose answers, where they are texts, begin after the last occurrence of the text `before`."""
+    if before is None:
+        return row
+    found = row[column]
+    forms = found if isinstance(found, list) else [found]
+    return {**row, column: [form.rpartition(before)[2] if isinstance(form, str) else form for form in forms]}
 
 
 # A module function with its settings in `fn_kwargs`, so that datasets can hash it and find its cache again.
@@ -196,6 +234,7 @@ def _to_problem(
     row: dict[str, Any],
     problem_column: str,
     answer_column: str | None,
+    answer_after: str | None,
     instruction: str | None,
     is_raw: bool,
     grading: GradingArguments,
@@ -209,7 +248,8 @@ def _to_problem(
     elif prompt:
         request = compose(prompt, instruction or "")
     try:
-        answers = [] if answer_column is None else kind.read(row, answer_column, grading)
+        cut = row if answer_column is None else _cut(row, answer_column, answer_after)
+        answers = [] if answer_column is None else kind.read(cut, answer_column, grading)
     except ValueError:
         answers = []
     text = last_question(prompt) if prompt else ""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from e1_trl.answers.grade import Grade, Grader
 
 FILE = "samples.parquet"
-MANIFEST = "run.json"  # which an evaluation writes as it begins
+SEGMENTS = "segments.sqlite"  # what an evaluation writes first
 READ_AT_A_TIME = 1000  # answers
 
 ASKED = [
@@ -81,7 +81,6 @@ def read(
     Raises:
         StoreError: there are none, they cannot be read, or another version wrote them in another layout.
     """
-    _check_folder(folder)
     file = folder / FILE
     try:
         written = pq.read_schema(file)
@@ -93,7 +92,7 @@ def read(
             )
         table = pq.read_table(file, columns=columns, filters=where, schema=SCHEMA, page_checksum_verification=True)
     except FileNotFoundError as error:
-        raise StoreError(f"there is no {file}: run the evaluation into {folder} again, it resumes") from error
+        raise StoreError(_without_answers(folder)) from error
     except (OSError, pa.ArrowException) as error:
         raise StoreError(
             f"cannot read {file} ({str(error).splitlines()[0]}); delete it and run the evaluation again, which resumes "
@@ -102,18 +101,15 @@ def read(
     return _as_pandas(table)
 
 
-def _check_folder(folder: Path) -> None:
-    """Refuse what is no folder of an evaluation, finished or not, and name those that lie in it.
-
-    Raises:
-        StoreError: says which.
-    """
+def _without_answers(folder: Path) -> str:
+    """Why there is no table of answers in a folder, and what to do."""
     if not folder.is_dir():
-        raise StoreError(f"there is no folder {folder}; name the folder of a finished evaluation")
-    if not (folder / FILE).exists() and not (folder / MANIFEST).exists():
-        finished = sorted(str(file.parent) for file in folder.glob(f"*/{FILE}"))
-        found = f", but holds some; name one or more: {' '.join(finished)}" if finished else f": it has no {MANIFEST}"
-        raise StoreError(f"{folder} is no evaluation{found}")
+        return f"there is no folder {folder}; name the output of an `e1 eval`"
+    if inside := sorted(str(file.parent) for file in folder.glob(f"*/{FILE}")):
+        return f"{folder} is no evaluation, and holds {len(inside)}; name them: {' '.join(inside)}"
+    if (folder / SEGMENTS).exists():
+        return f"{folder} is an evaluation without {FILE}; run it again, it resumes"
+    return f"{folder} is no evaluation, and holds none; name the output of an `e1 eval`"
 
 
 def _as_pandas(table: pa.Table) -> pd.DataFrame:

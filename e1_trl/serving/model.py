@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from e1_trl.arguments import json_object
 from e1_trl.budget import UNLIMITED, Budget, Close, Marker
 from e1_trl.checkpoints.budget_file import FILE, Trained
-from e1_trl.checkpoints.checkpoint import Checkpoint
+from e1_trl.checkpoints.checkpoint import Checkpoint, end_ids
 from e1_trl.closing import Closing
 from e1_trl.errors import UserError, user_errors
 from e1_trl.problems.prompts import tokenize
@@ -77,6 +77,7 @@ class Model:
                 **checkpoint.tokenizer, trust_remote_code=arguments.trust_remote_code
             )
         marker = Marker.from_tokenizer(tokenizer, marker_text, forced_text)
+        marker.check(end_ids(checkpoint.model, checkpoint.model_revision, tokenizer, arguments.trust_remote_code))
         assert arguments.upstream is not None
         upstream = Upstream(arguments.upstream, arguments.name)
         try:

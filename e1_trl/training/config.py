@@ -3,6 +3,7 @@
 `ModelFacts` are what a configuration comes to with one model. Knows nothing about data, rewards or a loaded model.
 """
 
+import logging
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Self
@@ -10,16 +11,20 @@ from typing import Self
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.integrations import get_available_reporting_integrations
 from transformers.trainer_utils import HubStrategy, IntervalStrategy
+from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_available
 from trl import GRPOConfig, ScriptArguments
 
 from e1_trl.answers.kinds import kind_of
 from e1_trl.arguments import check_fields, from_yaml
-from e1_trl.budget import Budget, Close, Marker
+from e1_trl.budget import PROMPT, Budget, Close, Marker
+from e1_trl.checkpoints.checkpoint import end_ids
 from e1_trl.errors import UserError, user_errors
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments, TrlFields
 from e1_trl.training.budgets import FIELDS, Budgets
 from e1_trl.training.recipe_as_run import secrets_in
 from e1_trl.training.scoring import check_attention
+
+logger = logging.getLogger(__name__)
 
 # Sampling parameters that follow from the budget; a seed, of which every request has its own, from the recipe's; and
 # what counts tokens, and would begin anew in the solution, which is a request of its own.
@@ -76,6 +81,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
         check_fields(self, BudgetedTraining, TrlFields)
         if self.eval_budgets:  # in place of TRL's own evaluation, for which its batch would have to be divisible
             self.num_generations_eval: int | None = self.num_generations_eval or 1
+        self._check_bf16()
         super().__post_init__()
         if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage >= 1:
             settings = self.deepspeed_plugin.deepspeed_config
@@ -130,6 +136,19 @@ class E1Config(BudgetedTraining, GRPOConfig):
                 f"{', '.join([*installed, 'none'])}"
             )
 
+    def _check_bf16(self) -> None:
+        """Check that this machine computes in bf16, if it is to.
+
+        Raises:
+            UserError: it does not.
+        """
+        asked = "true" if self.bf16 else "unset, which is true in TRL," if self.bf16 is None and not self.fp16 else None
+        if asked and not (self.use_cpu or is_torch_bf16_gpu_available() or is_torch_xla_available()):
+            raise UserError(
+                f"bf16 is {asked} and no GPU here computes in it; on a CPU train with accelerate_config: cpu and bf16: "
+                "false (or use_cpu: true, for bf16 on the CPU)"
+            )
+
     @property
     def budgets(self) -> Budgets:
         """What rollouts are sampled under."""
@@ -140,6 +159,14 @@ class E1Config(BudgetedTraining, GRPOConfig):
         """The budgets of `eval_budgets`."""
         return [Budget.parse(text) for text in self.eval_budgets]
 
+    def longest_prompt(self, marker: Marker, model_context: int) -> int:
+        """`max_prompt_length`; unset: the usual one, or what the budgets leave of the context if that is less."""
+        if self.max_prompt_length is not None:
+            return self.max_prompt_length
+        close = Close(marker, self.vllm_max_model_length or model_context)
+        left = min(budget.longest_prompt(close) for budget in (*self.budgets.extremes, *self.evaluation_budgets))
+        return max(1, min(PROMPT, left))  # where none is left, a prompt of one token is refused
+
     def fit(self, marker: Marker, model_context: int) -> tuple[Close, int]:
         """The close of the thinking, and the longest completion in tokens, of a model for `model_context` tokens.
 
@@ -148,16 +175,16 @@ class E1Config(BudgetedTraining, GRPOConfig):
         Raises:
             UserError: the budget exceeds `max_completion_length`, or does not fit the context.
         """
-        forced = len(marker.forced_ids)
+        forced, prompt = len(marker.forced_ids), self.longest_prompt(marker, model_context)
         budgets = (*self.budgets.extremes, *self.evaluation_budgets)
         needed = [
-            model_context if tokens is None else self.max_prompt_length + tokens
+            model_context if tokens is None else prompt + tokens
             for tokens in (budget.completion_tokens(forced) for budget in budgets)
         ]
         close = Close(marker, self.vllm_max_model_length or min(max(needed), model_context))
         for budget in budgets:
-            budget.thinking_limit(self.max_prompt_length, close)
-        longest = self.budgets.completion_tokens(forced) or close.context - self.max_prompt_length
+            budget.thinking_limit(prompt, close)
+        longest = self.budgets.completion_tokens(forced) or close.context - prompt
         if self.max_completion_length is not None and self.max_completion_length < longest:
             raise UserError(
                 f"max_completion_length is {self.max_completion_length}, but the budget {self.budgets} with {forced} "
@@ -178,6 +205,8 @@ class ModelFacts:
     def of(cls, args: E1Config, model: str | PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None) -> Self:
         """Read a model's configuration, and its tokenizer if none is given, and fit the budget into them.
 
+        An unset `max_prompt_length` of `args` is set.
+
         Raises:
             UserError: marker, budget and model do not fit together, the attention is not installed, or there is no such
                 model.
@@ -190,7 +219,17 @@ class ModelFacts:
                 tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left", truncation_side="left", **hub)
             config = AutoConfig.from_pretrained(name, **hub) if isinstance(model, str) else model.config
         marker = Marker.from_tokenizer(tokenizer, args.marker, args.forced_text)
-        return cls(tokenizer, *args.fit(marker, config.get_text_config().max_position_embeddings))
+        marker.check(end_ids(name, hub["revision"], tokenizer, args.trust_remote_code))
+        context = config.get_text_config().max_position_embeddings
+        close, completion = args.fit(marker, context)
+        prompt = args.longest_prompt(marker, context)
+        if args.max_prompt_length is None and prompt < PROMPT:
+            logger.warning(
+                "max_prompt_length is unset: %d tokens, which is what the budgets leave of the context of %d",
+                *(prompt, args.vllm_max_model_length or context),
+            )
+        args.max_prompt_length = prompt
+        return cls(tokenizer, close, completion)
 
 
 @dataclass

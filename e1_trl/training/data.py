@@ -18,6 +18,7 @@ from trl import DatasetMixtureConfig, get_dataset
 from trl.trainer.utils import get_callable_name
 
 from e1_trl.arguments import from_yaml
+from e1_trl.budget import PROMPT
 from e1_trl.errors import UserError
 from e1_trl.problems.benchmarks import BENCHMARKS, load_benchmark
 from e1_trl.problems.load import file_suffix, load_problems, make_problems, whole
@@ -146,8 +147,7 @@ def read_split(
     """A split of a recipe's dataset, or of TRL's `datasets:`, with the columns of `make_problems`.
 
     Raises:
-        UserError: the recipe names no dataset, or contradicts itself; or what `exclude` names cannot be read.
-        FileNotFoundError: there is no such file.
+        UserError: the recipe names no dataset, or contradicts itself; or what it names is not there, or cannot be read.
     """
     if script_args.exclude:
         named_in(Path(script_args.exclude))  # before gigabytes are loaded
@@ -206,7 +206,7 @@ def checked(dataset: Dataset, rewards: Sequence[Reward], args: E1Config, tokeniz
                 )
     if MEASURED in columns:  # by `load`
         return dataset
-    return drop_long(dataset, tokenizer, args.max_prompt_length, args.chat_template_kwargs or {})
+    return drop_long(dataset, tokenizer, args.max_prompt_length or PROMPT, args.chat_template_kwargs or {})
 
 
 def check_size(dataset: Dataset, args: E1Config) -> Dataset:

@@ -1,12 +1,84 @@
 """What a recipe would train on, as text, for a person to read before hours are spent. Loads no model."""
 
 import math
+import reprlib
+from collections.abc import Sequence
 
-from e1_trl.answers.grade import Grader
-from e1_trl.answers.kinds import kind_of
-from e1_trl.problems.prompts import tokenize
+from e1_trl.answers.grade import Grade, Grader, Trial
+from e1_trl.answers.kinds import Kind, kind_of
+from e1_trl.errors import UserError
+from e1_trl.problems.prompts import last_question, tokenize
+from e1_trl.problems.selection import normalised
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.data import Problems
+
+SHORT = reprlib.Repr()
+SHORT.maxstring = 200
+TRIED = 16  # problems whose prompts and accepted answers are tried
+
+Tried = Sequence[tuple[int, Trial, Grade]]  # the number of a problem, what was graded, and how
+
+
+def show(args: E1Config, grader_name: str, facts: ModelFacts, problems: Problems, grader: Grader) -> None:
+    """Print what would be trained on, then check what can be checked of it.
+
+    Args:
+        args: of the training.
+        grader_name: names the kind of answer.
+        facts, problems: what the recipe comes to.
+        grader: grades as the accuracy reward does.
+
+    Raises:
+        UserError: as `check_prompts` and `check_answers` raise it.
+    """
+    kind = kind_of(grader_name)
+    tried = try_answers(kind, problems, grader)
+    print(describe(args, kind, facts, problems, tried), flush=True)
+    check_prompts(args, facts, problems)
+    check_answers(kind, problems, tried)
+
+
+def try_answers(kind: Kind, problems: Problems, grader: Grader) -> Tried:
+    """Grade what tries the accepted answers of the first problems."""
+    rows = list(problems.train.select(range(min(TRIED, len(problems.train)))))
+    trials = [(at, trial) for at, row in enumerate(rows) for trial in kind.trials(row)]
+    grades = grader.grade([trial.solution for _, trial in trials], [rows[at]["answers"] for at, _ in trials])
+    return [(at, trial, grade) for (at, trial), grade in zip(trials, grades, strict=True)]
+
+
+def check_prompts(args: E1Config, facts: ModelFacts, problems: Problems) -> None:
+    """Check that the first prompts still hold their questions, as the model reads them.
+
+    Raises:
+        UserError: the chat template leaves one out, or the tokenizer does not know its letters.
+    """
+    for at in range(min(TRIED, len(problems.train))):
+        prompt = problems.train[at]["prompt"]
+        read = facts.tokenizer.decode(tokenize(facts.tokenizer, prompt, args.chat_template_kwargs or {}))
+        if normalised(last_question(prompt)) not in normalised(read):
+            raise UserError(
+                f"the chat template or the tokenizer loses a part of question {at}: expected "
+                f"{SHORT.repr(last_question(prompt))}, found {SHORT.repr(read)}"
+            )
+
+
+def check_answers(kind: Kind, problems: Problems, tried: Tried) -> None:
+    """Check that the accepted answers are graded as they should be.
+
+    Raises:
+        UserError: the first one is not right for itself, or most of them are graded otherwise than they should be.
+    """
+    faults = {
+        at: f"{trial.name} is {grade.outcome} for {SHORT.repr(problems.train[at]['answers'])}"
+        for at, trial, grade in tried
+        if grade.correct != trial.right
+    }
+    is_first_wrong = any(trial.right and not grade.correct for _, trial, grade in tried[:1])
+    if is_first_wrong or 2 * len(faults) > len({at for at, _, _ in tried}):
+        raise UserError(
+            f"accepted answers are not graded as they should be: {'; '.join(list(faults.values())[:3])}; one must be "
+            f"{kind.wanted}"
+        )
 
 
 def steps_of(args: E1Config, prompts: int) -> int:
@@ -19,29 +91,31 @@ def steps_of(args: E1Config, prompts: int) -> int:
     return math.ceil(args.num_train_epochs * steps_per_epoch)
 
 
-def describe(args: E1Config, kind: str, facts: ModelFacts, problems: Problems, grader: Grader) -> str:
-    """The first prompt, the marker, the budgets, a gold answer graded right and wrong, and the size of the training.
-
-    `kind` names what answers are; `grader` grades as the accuracy reward does.
-    """
+def describe(args: E1Config, kind: Kind, facts: ModelFacts, problems: Problems, tried: Tried) -> str:
+    """The first prompt, the marker, the budgets, how the first answers are graded, and the size of the training."""
     tokenizer, marker = facts.tokenizer, facts.close.marker
     first = problems.train[0]
     ids = tokenize(tokenizer, first["prompt"], args.chat_template_kwargs or {})
     rollouts = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
+    text = tokenizer.decode(ids)
+    asks = [f"asks for a box   {'yes' if 'boxed' in text else 'no'}; only a box is graded"] * kind.boxed
+    graded = [f"{trial.name} is {grade.outcome}{_read_as(grade)}" for at, trial, grade in tried if at == 0]
     evaluated = "none" if problems.evaluation is None else f"{len(problems.evaluation)} prompts"
     return "\n".join(
         [
             f"first prompt, {len(ids)} tokens, between the lines:",
             "-" * 80,
-            tokenizer.decode(ids),
+            text,
             "-" * 80,
             f"its ids          {ids}",
+            *asks,
             f"marker           {marker.text!r} = {list(marker.ids)}",
             f"forced text      {tokenizer.decode(marker.forced_ids)!r} = {list(marker.forced_ids)}, "
             + (f"closed by the first {marker.close_tokens}" if marker.close_tokens else "which holds no marker"),
             f"budget           {args.budgets} tokens: completions of up to {facts.completion}",
             f"context          {facts.close.context} tokens, of which prompts take up to {args.max_prompt_length}",
-            *kind_of(kind).show(first, grader),
+            kind.show(first),
+            f"graded           {'; '.join(graded) or 'nothing'}",
             f"training         {len(problems.train)} prompts, {steps_of(args, len(problems.train))} steps",
             f"a step           {rollouts} rollouts: {args.per_device_train_batch_size} per device x "
             f"{args.gradient_accumulation_steps} accumulated x {args.world_size} processes",
@@ -50,3 +124,7 @@ def describe(args: E1Config, kind: str, facts: ModelFacts, problems: Problems, g
             f"evaluation       {evaluated}" + "".join(f", {budget}" for budget in args.evaluation_budgets),
         ]
     )
+
+
+def _read_as(grade: Grade) -> str:
+    return "" if grade.value in (None, grade.answer) else f" (read as {grade.value})"

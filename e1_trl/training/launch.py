@@ -4,6 +4,7 @@ Knows nothing about training: of a recipe it reads the key `accelerate_config` o
 """
 
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from e1_trl.errors import TROUBLESHOOTING, run_command
 from e1_trl.recipes import fields_of, resource, shipped
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
 
+PRECISION = ("bf16", "fp16", "use_cpu")  # fields that say in what a recipe computes
 LAUNCHER = (sys.executable, "-m", "accelerate.commands.launch")
 
 
@@ -75,24 +77,55 @@ def print_all_fields() -> None:
     made.print_help()
 
 
-def command(argv: Sequence[str]) -> list[str]:
+def command(argv: Sequence[str], has_gpu: bool | None = None) -> list[str]:
     """The command line that trains: Python, `accelerate launch` with its options, `e1_trl.train` with its own.
+
+    Without a GPU, what neither recipe nor command line says of launcher and precision is what a CPU can do.
+
+    Args:
+        argv: of `e1 train`.
+        has_gpu: whether this machine has one; unset: as PyTorch finds it.
 
     Raises:
         UserError: a recipe or Accelerate configuration does not exist, or cannot be read.
     """
     options, overrides = _launcher().parse_known_args(argv)
-    accelerate_config, recipe = options.accelerate_config, []
+    accelerate_config, recipe, fields = options.accelerate_config, [], {}
     if options.config is not None:
         file = resource("recipes", options.config)
-        accelerate_config = accelerate_config or fields_of(file).get("accelerate_config")
+        fields = fields_of(file)
+        accelerate_config = accelerate_config or fields.get("accelerate_config")
         recipe = ["--config", str(file)]
+    said = {name for name, value in fields.items() if value is not None}
+    said |= {word.removeprefix("--").partition("=")[0] for word in overrides if word.startswith("--")}
+    needs_launcher = not accelerate_config and not _is_configured()
+    needs_precision = said.isdisjoint(PRECISION)
+    if (needs_launcher or needs_precision) and not (_has_gpu() if has_gpu is None else has_gpu):
+        if needs_launcher:
+            accelerate_config = "cpu"
+        if needs_precision:
+            overrides += ["--bf16", "false"]
+        chosen = ["accelerate_config cpu"] * needs_launcher + ["bf16 false"] * needs_precision
+        print(f"e1 train: no GPU here, and none of these is named: {', '.join(chosen)}", flush=True)
     launch = [*LAUNCHER]
     if accelerate_config:
         launch += ["--config_file", str(resource("accelerate_configs", accelerate_config))]
     if options.num_processes is not None:
         launch += ["--num_processes", str(options.num_processes)]
     return [*launch, "-m", "e1_trl.train", *recipe, *overrides]
+
+
+def _is_configured() -> bool:
+    """Whether `accelerate config` has set up this machine."""
+    from accelerate.commands.config import default_config_file
+
+    return os.path.isfile(default_config_file)
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.accelerator.is_available()
 
 
 def _launch(words: Sequence[str]) -> None:

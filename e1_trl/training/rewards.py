@@ -5,6 +5,7 @@ rewards look at is `solution_text` (what follows the close of the thinking, "" i
 ended, and whether the solution was cut; never the whole completion, so a box inside the thinking earns nothing.
 """
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -26,6 +27,8 @@ from e1_trl.errors import UserError
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.lengths import LENGTH_REWARDS
 from e1_trl.training.named import find, make
+
+logger = logging.getLogger(__name__)
 
 # A function, a reward model, or the name of one.
 Reward = Callable[..., Any] | str
@@ -123,6 +126,21 @@ def make_rewards(
         # A class, as a `GroupReward` is, is made, with or without arguments.
         rewards.append(make(spec, factories, "reward") if isinstance(found, type) else found)
     return rewards
+
+
+def warn_of_thinking(names: Sequence[str], rewards: Sequence[Reward]) -> None:
+    """Warn of rewards that judge the thinking, too, and of the one that looks for what stands in the prompt."""
+    if not (whole := [name for name, reward in zip(names, rewards, strict=True) if sees_all(reward)]):
+        return
+    logger.warning(
+        "the rewards %s see the whole completion, thinking included; `solution_text` is only what is graded",
+        ", ".join(whole),
+    )
+    if think_format_reward.__name__ in whole:
+        logger.warning(
+            "think_format_reward is 0 for every completion where the chat template opens <think>: it looks for that in "
+            "the completion, and it stands in the prompt; the reward format judges the solution"
+        )
 
 
 def sees_all(reward: Reward) -> bool:

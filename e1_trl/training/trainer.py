@@ -37,7 +37,7 @@ from e1_trl.training.logprob_gap import LogprobGap, warn_beforehand
 from e1_trl.training.master_weights import MasterWeights
 from e1_trl.training.memory import Memory
 from e1_trl.training.progress import Once, Progress, log_traces, parts, transcripts
-from e1_trl.training.rewards import Accuracy, Reward, sees_all
+from e1_trl.training.rewards import Accuracy, Reward, warn_of_thinking
 from e1_trl.training.scoring import Layout, layout_of, scored
 from e1_trl.training.token_limit import TokenLimit
 
@@ -95,11 +95,7 @@ class E1Trainer(GRPOTrainer):
                 rollout_func=E1Trainer.rollout,
                 **kwargs,
             )
-        if whole := [name for name, each in zip(self.reward_func_names, rewards, strict=True) if sees_all(each)]:
-            logger.warning(
-                "the rewards %s see the whole completion, thinking included; `solution_text` is only what is graded",
-                ", ".join(whole),
-            )
+        warn_of_thinking(self.reward_func_names, rewards)
         warn_beforehand(args.top_p, self.model)
         warn_of_scaling(rewards, args.scale_rewards)
         checkpointing = args.gradient_checkpointing_kwargs if args.gradient_checkpointing else None

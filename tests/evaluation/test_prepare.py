@@ -1,8 +1,12 @@
 """What is checked and settled before an engine is started: prompts, sampling, context, adapters."""
 
+import contextlib
 import json
 import shutil
+import threading
+from collections.abc import Iterator
 from dataclasses import asdict, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import huggingface_hub
@@ -14,6 +18,7 @@ from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import Point, Trained
 from e1_trl.checkpoints.checkpoint import Checkpoint
+from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import parse
 from e1_trl.evaluation.forest import Forest, Problem
 from e1_trl.evaluation.manifest import Manifest
@@ -227,6 +232,61 @@ def test_what_is_left_out_for_its_length_is_counted(long_data: Path, tmp_path: P
     assert [problem.index for problem in work.forest.problems] == [1, 3] and work.forest.goals[0].problems == 3
     assert [problem.index for problem, _ in work.forest.places()] == [1]
     assert (conditions(work).problems, conditions(work).max_prompt_length) == (4, 100)
+
+
+@contextlib.contextmanager
+def serving(context: int | None) -> Iterator[str]:
+    """A server that says of the model m which context it has."""
+
+    class Models(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            model = {"id": "m", "object": "model", "created": 0, "owned_by": "", "max_model_len": context}
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(json.dumps({"object": "list", "data": [model]}).encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Models) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+        server.shutdown()
+
+
+def test_the_context_of_a_server_is_that_of_the_evaluation(
+    nano_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def asked(url: str, *more: object) -> Prepared:
+        return prepared(nano_data, tmp_path, "--base_url", url, "--served_model_name", "m", *AT, *more)
+
+    with serving(512) as url:
+        work = asked(url)
+        assert work.forest.close.context == work.forest.setting.close.context == conditions(work).context == 512
+        longest = max(len(problem.prompts[""]) for problem in work.forest.problems)
+        assert caplog.messages[-1] == (
+            "1,024 answers by each method at each budget, of at most so many tokens: separate 33, truncation 32, "
+            f"s1 34, no_thinking 17, unconstrained {512 - longest} (unconstrained has no budget; --methods can leave "
+            "it out)"
+        )
+        said = "^the method s1: a prompt of .* with budget 480.16 .* does not fit the context of 512 tokens: "
+        with pytest.raises(UserError, match=said):
+            asked(url, "--budgets", "480+16", "--methods", "unconstrained", "s1")
+        assert asked(url, "--max_model_length", 256).forest.close.context == 256
+        with pytest.raises(UserError, match="serves m, not 'other'; set served_model_name"):
+            asked(url, "--served_model_name", "other")
+        with Store.open(tmp_path, asdict(work.manifest)) as store:
+            store.bind()
+    # What has begun goes on with its context, and, where it is whole, without the server.
+    assert asked(url).manifest == work.manifest
+    with serving(None) as url:
+        assert (
+            prepared(
+                nano_data, tmp_path / "other", "--base_url", url, "--served_model_name", "m", *AT
+            ).forest.close.context
+            == 1024
+        )
 
 
 def adapter(folder: Path, **settings: object) -> Path:

@@ -116,7 +116,7 @@ def test_samples_that_are_added_later_are_not_those_there_are(nano_data: Path, t
 
 def test_the_command_says_what_is_wrong_in_one_line(nano_data: Path, tmp_path: Path) -> None:
     for said, words in (
-        ("a prompt of", ("--budgets", "2000+16")),
+        ("the method separate: a prompt of", ("--budgets", "2000+16")),
         ("no answer from http://127.0.0.1:9/v1", ("--budgets", "16+16", "--base_url", "http://127.0.0.1:9/v1")),
     ):
         with pytest.raises(UserError, match=rf"^{said}[^\n]*$"):

@@ -6,6 +6,7 @@ import logging
 import re
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from conftest import DATA
 from datasets import Dataset
 
 from e1_trl.answers.kinds import INSTRUCTION
+from e1_trl.answers.mathematics.golds import is_worked_solution
+from e1_trl.errors import UserError
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems, load_source, make_problems
 from e1_trl.problems.selection import decontaminate, identity
@@ -139,15 +142,59 @@ def test_missing_column_is_named_with_those_there_are(fields: dict[str, str], mi
 def test_what_holds_no_rows_is_named(tmp_path: Path) -> None:
     file = tmp_path / "folder" / "train.jsonl"
     file.parent.mkdir()
-    with pytest.raises(FileNotFoundError, match=rf"^no file {re.escape(str(file))}"):
+    with pytest.raises(ValueError, match=rf"^no file {re.escape(str(file))}"):
         load_source(str(file), "train")
-    for content in ("", "\n", '{"problem": "1 +'):
+    for content in ("", "\n"):
         file.write_text(content)
-        with pytest.raises(ValueError, match=r"train.jsonl, split train: .*; it must hold at least one row"):
+        with pytest.raises(UserError, match=r"train.jsonl, split train: .*; it must hold at least one row"):
             load_source(str(file), "train")
     write(file, ROWS)
     with pytest.raises(ValueError, match=r"split test: .*\['train'\]"):
         load_source(str(file.parent), "test")
+
+
+GOOD = json.dumps(ROWS[0]).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("rows.jsonl", GOOD + b'{"problem": "1 +', "line 2 is no JSON: Unterminated string starting at, character 13$"),
+        ("rows.jsonl", GOOD + b"\n[1, 2]\n", r"line 3 is no JSON object: \[1, 2\]$"),
+        ("rows.jsonl", GOOD + '{"problem": "é", "answer": "1"}\n'.encode("latin1"), "line 2 is not in UTF-8 .*byte 13"),
+        ("rows.jsonl.gz", gzip.compress(GOOD * 1000)[:50], "Compressed file ended before"),
+        ("rows.jsonl.gz", GOOD, "Not a gzipped file"),
+        ("rows.json", b'[{"problem": "1"},\n{"problem" "2"}]', "No ':' found"),
+        ("rows.parquet", GOOD, "Parquet magic bytes not found"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_its_line(tmp_path: Path, name: str, content: bytes, fault: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=f"^{re.escape(str(tmp_path / name))}, split train: .*{fault}") as error:
+        load_problems(str(tmp_path / name), "train", PLAIN)
+    assert "at least one row" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("usual", "other", "said"),
+    [
+        (3, ["3", "4"], r"expected numbers, as in line 1, found \['3', '4'\]; .* as lists of texts$"),
+        (3, "3a", r"expected numbers, as in line 1, found '3a'; write all of that column as texts$"),
+        (["3"], 4, r"expected lists of texts, as in line 1, found 4; .* as lists of texts$"),
+    ],
+)
+def test_a_column_that_changes_its_kind_far_down_is_named_with_the_line(
+    tmp_path: Path, usual: Any, other: Any, said: str
+) -> None:
+    """The reader settles a column's type by the first ten megabytes."""
+    row = {"problem": "?" * 6000, "answer": usual}
+    rows = [row] * 2000 + [{**row, "answer": None}, {**row, "answer": other}]
+    for name in ("rows.jsonl", "folder/train.jsonl"):
+        file = write(tmp_path / name, rows)
+        place, where = (str(tmp_path / "folder"), "train.jsonl, ") if "/" in name else (file, "")
+        expected = f"^{re.escape(place)}, split train: {where}line 2002, column 'answer': {said}"
+        with pytest.raises(UserError, match=expected):
+            load_problems(place, "train", PLAIN)
 
 
 def test_a_file_is_any_one_split_or_a_slice_of_it(tmp_path: Path) -> None:
@@ -198,6 +245,69 @@ def test_a_row_without_problem_or_answer_cannot_be_used(column: str, usable: Any
 def test_a_column_of_another_kind_is_an_error(column: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"1 of 1 rows cannot be used.*column '{column}': {value}"):
         make([{"problem": "?", "answer": "1"} | {column: value}])
+
+
+WORKED = [
+    "Natalia sold 48/2 = <<48/2=24>>24 clips in May.\n#### 72",
+    "There are 185 days and 5 are left out. So the answer is: 180.",
+    "The answer is 72.",
+    "Half of the twelve friends who came to the party each ate two of the cakes that he had baked, which makes 12.",
+    "因为他每天跑三公里一共跑了六天所以是十八公里",
+]
+
+
+def test_a_gold_answer_that_is_a_worked_solution_is_refused_and_three_are_shown() -> None:
+    with pytest.raises(UserError) as error:
+        make([{"problem": "?", "answer": answer} for answer in WORKED])
+    assert re.match(
+        r"rows: 5 of 5 rows cannot be used \(row 0, column 'answer': 'Natalia sold.* 72' \(a worked solution, or a "
+        r"sentence\); row 1, .*; row 2, .*'The answer is 72.' \(a worked .*\); …\); max_unusable is 0.01; .*set "
+        "answer_after to",
+        str(error.value),
+    )
+    # Where nothing grades them, a reward of one's own may read them; and one accepted form that is short is enough.
+    assert make([{"problem": "?", "answer": WORKED[0]}], need_answers=False)["answers"][:] == [[WORKED[0]]]
+    assert len(make([{"problem": "?", "answer": [WORKED[0], "72"]}])) == 1
+
+
+def test_answers_begin_after_the_text_that_precedes_them() -> None:
+    rows = [{"problem": "?", "answer": answer} for answer in (*WORKED[:1], "A #### B\n#### 5", "7")]
+    assert make(rows, answer_after="####")["answers"][:] == [["72"], ["5"], ["7"]]
+    forms = [{"problem": "?", "answer": ["It is #### 5", "Or #### 5.0"]}]
+    assert make(forms, answer_after="####")["answers"][:] == [["5", "5.0"]]
+    with pytest.raises(UserError, match=r"1 of 1 rows .*'5 is all ####'\)"):
+        make([{"problem": "?", "answer": "5 is all ####"}], answer_after="####")
+    with pytest.raises(UserError, match="answer_after is '####', and programs are checked by tests"):
+        ProblemArguments(grader="programs", answer_after="####")
+
+
+def test_no_honest_gold_answer_of_a_public_set_is_taken_for_a_worked_solution() -> None:
+    files = sorted(DATA.glob("math_*/*.jsonl*"))
+    if not files:
+        pytest.skip(f"{DATA} is not on this machine")
+    golds = 0
+    for file in files:
+        with (gzip.open if file.suffix == ".gz" else open)(file, "rt") as lines:
+            rows = [json.loads(line) for line in lines]
+        found = [str(form) for row in rows for form in row.get("answers") or [row["answer"]]]
+        assert [gold for gold in found if is_worked_solution(gold)] == []
+        golds += len(found)
+        if "gsm8k" in file.name:  # as its authors publish it
+            assert all(is_worked_solution(row["solution"]) for row in rows)
+    assert golds > 50_000
+
+
+def test_the_answers_of_gsm8k_as_its_authors_publish_it_are_read(tmp_path: Path) -> None:
+    file = DATA / "math_train" / "gsm8k_train.jsonl.gz"
+    if not file.exists():
+        pytest.skip(f"{file} is not on this machine")
+    with gzip.open(file, "rt") as lines:
+        rows = [json.loads(line) for line in islice(lines, 500)]
+    published = write(tmp_path / "rows.jsonl", [{"question": r["problem"], "answer": r["solution"]} for r in rows])
+    with pytest.raises(UserError, match="500 of 500 rows cannot be used"):
+        load_problems(published, "train", PLAIN)
+    problems = load_problems(published, "train", ProblemArguments(answer_after="####"))
+    assert problems["answers"][:] == [[row["solution"].split("#### ")[1]] for row in rows]
 
 
 def of(*texts: str) -> Dataset:

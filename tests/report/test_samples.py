@@ -89,8 +89,19 @@ def test_a_table_without_a_column_or_with_a_hole_is_not_written(tmp_path: Path) 
 
 
 def test_what_is_absent_of_another_layout_or_damaged_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "run.json").touch()  # of an evaluation that was interrupted
-    with pytest.raises(StoreError, match=r"no .*samples\.parquet: run the evaluation into .* again"):
+    for made, said in (
+        (None, "there is no folder .*evaluations; name the output of an `e1 eval`"),
+        ("notes.txt", "evaluations is no evaluation, and holds none; name the output of an `e1 eval`"),
+        ("base/samples.parquet", r"evaluations is no evaluation, and holds 1; name them: \S+/evaluations/base$"),
+        ("e1/samples.parquet", r"holds 2; name them: \S+/evaluations/base \S+/evaluations/e1$"),
+    ):
+        if made is not None:
+            (tmp_path / "evaluations" / made).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "evaluations" / made).touch()
+        with pytest.raises(StoreError, match=said):
+            samples.read(tmp_path / "evaluations")
+    (tmp_path / "segments.sqlite").touch()
+    with pytest.raises(StoreError, match=r"is an evaluation without samples\.parquet; run it again, it resumes"):
         samples.read(tmp_path)
     file = tmp_path / "samples.parquet"
     older = cell([[True]], 16).rename(columns={"answer": "boxed"}).assign(correct=True)

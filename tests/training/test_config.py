@@ -1,8 +1,11 @@
 """What a recipe may say, and what follows from it with one model."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from conftest import BASE, DATA, ROOT
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
@@ -13,6 +16,7 @@ from e1_trl.errors import UserError
 from e1_trl.training.config import E1Config, E1ScriptArguments, ModelFacts
 from e1_trl.training.recipe_as_run import parse_recipe
 
+WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 ONE = Marker("</think>", (1,), (1,), close_tokens=1)
 FOUR = Marker("</think>", (1,), (2, 3, 1, 4), close_tokens=3)
 
@@ -41,14 +45,43 @@ def test_lengths_follow_from_the_budget(
 
 
 @pytest.mark.parametrize(
+    ("fields", "prompt"),
+    [
+        ({}, 1024),
+        ({"thinking_budget": 1000}, 2048 - 1000 - 50 - 1),
+        ({"eval_budgets": ["100+50", "1500+40"]}, 2048 - 1500 - 40 - 1),
+        ({"vllm_max_model_length": 512}, 512 - 100 - 50 - 1),
+        ({"thinking_budget": None, "vllm_max_model_length": 512}, 256),  # half, where nothing else bounds the rest
+        ({"thinking_budget": {"stages": {0: 100, 9: 1200}}}, 2048 - 1200 - 50 - 1),
+        ({"max_prompt_length": 300}, 300),
+    ],
+)
+def test_an_unset_max_prompt_length_is_what_fits_and_says_so(
+    fields: dict[str, object], prompt: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = shutil.copytree(BASE, tmp_path / "model")
+    settings = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**settings, "max_position_embeddings": 2048}))
+    args = config(**{"thinking_budget": 100, "solution_budget": 50, **fields})
+    facts = ModelFacts.of(args, str(model))
+    assert args.max_prompt_length == prompt
+    assert prompt + facts.completion <= facts.close.context <= (args.vllm_max_model_length or 2048)
+    said = [f"max_prompt_length is unset: {prompt} tokens, which is what the budgets leave of the context of "]
+    assert [line.rstrip("0123456789") for line in caplog.messages] == said * (prompt not in (300, 1024))
+
+
+@pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"max_completion_length": 150}, r"max_completion_length is 150, but the budget 100\+50 .* up to 151 tokens"),
         (
             {"thinking_budget": {"stages": {0: None, 500: 3000}}},
-            r"prompt of 1024 .* budget 3000\+50 .* does not fit",
+            r"prompt of 1 tokens with budget 3000\+50 .* does not fit the context of 2048 tokens: lower the budget$",
         ),
-        ({"thinking_budget": 1024}, r"prompt of 1024 tokens with budget 1024\+50 .* context of 2048"),
+        (
+            {"thinking_budget": 1024, "max_prompt_length": 1024},
+            r"prompt of 1024 tokens with budget 1024\+50 .* context of 2048",
+        ),
     ],
 )
 def test_lengths_that_contradict_the_budget_are_refused(fields: dict[str, object], message: str) -> None:
@@ -92,6 +125,12 @@ def test_a_model_brings_its_tokenizer_and_its_context() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        pytest.param(
+            {"use_cpu": False, "bf16": True},
+            "^bf16 is true and no GPU here computes in it; on a CPU train with accelerate_config: cpu and bf16: false",
+            marks=WITHOUT_GPU,
+        ),
+        pytest.param({"use_cpu": False, "bf16": None}, "^bf16 is unset, which is true in TRL, and", marks=WITHOUT_GPU),
         ({"thinking_budget": -1}, "thinking budget is -1 tokens"),
         ({"solution_budget": 0}, "solution budget is 0 tokens"),
         ({"use_vllm": False}, "use_vllm is false"),

@@ -197,7 +197,7 @@ def test_rows_that_do_not_go_with_the_recipe_are_refused(
 def test_what_exclude_names_is_read_before_any_data(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     missing = str(tmp_path / "none.jsonl")
     for name, datasets in (("nobody/nothing", []), (None, [DatasetConfig(path="nobody/nothing")])):
-        with pytest.raises(FileNotFoundError, match="exclude: no file"):
+        with pytest.raises(ValueError, match="exclude: no file"):
             loaded(tokenizer, mixture=DatasetMixtureConfig(datasets=datasets), dataset_name=name, exclude=missing)
 
 

@@ -1,19 +1,21 @@
 """A recipe shown before it is trained."""
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import BASE, ROOT
+from conftest import BASE, CODE_BASE, ROOT
 from hub_stub import serving_hub
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerState
 from trl.trainer.utils import RepeatSampler
 
 from e1_trl.errors import UserError
-from e1_trl.train import find_checkpoint, main
+from e1_trl.train import check_output, find_checkpoint, main
 from e1_trl.training.config import E1Config
 from e1_trl.training.dry_run import steps_of
 
@@ -49,6 +51,71 @@ def test_a_dry_run_shows_what_would_be_trained_on_and_loads_no_model(
         assert line in printed, printed
     assert rf"\boxed{{{answer}}} is correct; \boxed{{{answer}1}} is wrong" in printed
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("So that is {} in all.", r"\\boxed\{.\} is wrong for \['So that is . in all.'\]; .*set answer_after to"),
+        ("{} apples and pears", r"\\boxed\{.\} is wrong for \['. apples and pears'\]; .*set answer_after to"),
+    ],
+)
+def test_a_dry_run_fails_where_the_answers_are_sentences(
+    written: str, said: str, nano_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [json.loads(row) for row in (nano_data / "train.jsonl").read_text().splitlines()[:64]]
+    rows = [{**row, "answer": written.format(row["answer"])} for row in rows]
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(UserError, match=f"^accepted answers are not graded as they should be: {said}"):
+        dry_run("--dataset_name", tmp_path / "train.jsonl", "--output_dir", tmp_path / "run")
+    printed = capsys.readouterr().out
+    assert f"answers          {[rows[0]['answer']]}" in printed and "} is wrong\ntraining         64 prompts" in printed
+    # A minority of such answers is as it is in honest sets.
+    rows = [{**row, "answer": row["answer"][0] if at > 5 else row["answer"]} for at, row in enumerate(rows)]
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    if written.startswith("{}"):
+        dry_run("--dataset_name", tmp_path / "train.jsonl", "--output_dir", tmp_path / "run")
+
+
+def test_a_dry_run_fails_where_the_template_or_the_tokenizer_loses_the_question(
+    nano_data: Path, tmp_path: Path
+) -> None:
+    model = shutil.copytree(BASE, tmp_path / "model")
+    words = ("--dataset_name", nano_data, "--output_dir", tmp_path / "run", "--model_name_or_path", model)
+    lost = "^the chat template or the tokenizer loses a part of question 0: expected .*, found "
+    with pytest.raises(UserError, match=lost):
+        dry_run(*words, "--instruction", "Überlege gut.")  # of which the tokenizer knows no letter
+    (model / "chat_template.jinja").write_text("<|user|>{{ messages[0].text }}<|assistant|><think>")
+    with pytest.raises(UserError, match=lost):
+        dry_run(*words)
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_a_dry_run_fails_where_a_problems_own_program_fails_its_tests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"problem": "2", "tests": [{"input": "2", "output": "4"}], "entry_point": None}
+    programs = (
+        "--grader",
+        "programs",
+        "--answer_column",
+        "tests",
+        "--model_name_or_path",
+        CODE_BASE,
+        "--instruction",
+        "",
+    )
+    small = ("--per_device_train_batch_size", 8, "--gradient_accumulation_steps", 1)
+    file = tmp_path / "train.jsonl"
+    words = (*programs, *small, "--dataset_name", file, "--output_dir", tmp_path / "run")
+    for solution, fails in (("print(2 * int(input()))", False), ("print(3 * int(input()))", True)):
+        file.write_text((json.dumps({**row, "solutions": [solution]}) + "\n") * 2)
+        if not fails:
+            dry_run(*words)
+            assert "its own solution is correct; a program that does nothing is wrong" in capsys.readouterr().out
+            continue
+        with pytest.raises(UserError, match="graded as they should be: its own solution is wrong for"):
+            dry_run(*words)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +168,27 @@ def test_a_training_that_could_not_upload_does_not_begin(
         with pytest.raises(UserError, match=said):
             main([str(part) for part in (*NANO, "--output_dir", tmp_path / "run", *pushing)])
     assert not (tmp_path / "run").exists()
+
+
+def test_a_training_does_not_begin_where_another_one_is(
+    nano_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    output = tmp_path / "run"
+    check_output(output)
+    (output / "checkpoint-10").mkdir(parents=True)
+    check_output(output)  # killed before a checkpoint was whole
+    words = ("--dataset_name", nano_data, "--output_dir", output)
+    for file in ("checkpoint-10/trainer_state.json", "trainer_state.json"):
+        TrainerState(global_step=10).save_to_json(str(output / file))
+        said = f"output_dir {output} holds a training \\({file}\\): resume it with --resume_from_checkpoint true, name"
+        with pytest.raises((UserError, SystemExit), match=said):
+            main([str(part) for part in (*NANO, *words)])
+        caplog.clear()
+        dry_run(*words)
+        assert re.search(said, caplog.text)
+        caplog.clear()
+        dry_run(*words, "--resume_from_checkpoint", "true")
+        assert "holds a training" not in caplog.text
 
 
 def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from e1_trl.answers.grade import Grade, Outcome
 from e1_trl.answers.mathematics.grader import MathematicsGrader
-from e1_trl.training.rewards import TRLS_REWARDS, Accuracy, format_reward, make_rewards, sees_all
+from e1_trl.training.rewards import TRLS_REWARDS, Accuracy, format_reward, make_rewards, sees_all, warn_of_thinking
 from e1_trl.training.trainer import E1Trainer
 
 
@@ -103,6 +103,23 @@ def test_rewards_are_made_by_name_in_order_and_trls_and_models_see_all(grader: M
     assert sees_all("org/reward-model") and sees_all(torch.nn.Linear(1, 1))
     assert sees_all(partial(TRLS_REWARDS["accuracy_reward"]))  # type: ignore[arg-type]
     assert not sees_all(partial(format_reward))
+
+
+def test_rewards_that_judge_the_thinking_are_named_and_the_one_that_looks_for_its_opening(
+    grader: MathematicsGrader, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = ["format", "accuracy", "accuracy_reward"]
+    warn_of_thinking(names, make_rewards(names, None, grader))
+    warn_of_thinking(["think_format_reward"], make_rewards(["think_format_reward"], None, grader))
+    warn_of_thinking(["format"], make_rewards(["format"], None, grader))
+    assert [" ".join(line.split()[:4]) for line in caplog.messages] == [
+        "the rewards accuracy_reward see",
+        "the rewards think_format_reward see",
+        "think_format_reward is 0 for",
+    ]
+    # As it says: the completion begins after the <think> of the prompt.
+    completion = [[{"role": "assistant", "content": "a=1;</think>\\boxed{1}"}]]
+    assert TRLS_REWARDS["think_format_reward"](completions=completion) == [0.0]  # type: ignore[operator]
 
 
 def test_a_reward_is_one_of_ones_own_and_takes_arguments_from_the_recipe_as_trls_factories_do(
