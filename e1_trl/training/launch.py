@@ -42,7 +42,7 @@ def _launcher() -> CommandParser:
     recipes = f"Recipe: a file, or one of {', '.join(shipped('recipes'))}."
     configurations = (
         f"Accelerate configuration: a file, or one of {', '.join(shipped('accelerate_configs'))}. Default: the "
-        "recipe's `accelerate_config`, else what `accelerate config` has set up on this machine."
+        "recipe's `accelerate_config`, else what `accelerate config` has set up on this machine, or cpu without a GPU."
     )
     made.add_argument("--config", metavar="RECIPE", group="launch", help=recipes)
     made.add_argument("--accelerate_config", metavar="NAME", group="launch", help=configurations)

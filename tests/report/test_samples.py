@@ -1,6 +1,6 @@
 """The table of answers: what is written is read, and what is not ours is refused by name."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -9,53 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from fabricated import cell, right
 
-from e1_trl.answers.grade import Grade, Grader, Outcome
+from e1_trl.answers.grade import Grade
 from e1_trl.atomic import StoreError
 from e1_trl.report import samples
-
-
-def test_a_folder_of_evaluations_and_one_that_is_not_there_are_named(tmp_path: Path) -> None:
-    for name in ("base", "e1"):
-        (tmp_path / "compare" / name).mkdir(parents=True)
-        samples.write(cell([[True]], 8), tmp_path / "compare" / name)
-    assert len(samples.read(tmp_path / "compare" / "e1")) == 1
-    with pytest.raises(StoreError) as error:
-        samples.read(tmp_path / "compare")
-    folders = f"{tmp_path / 'compare' / 'base'} {tmp_path / 'compare' / 'e1'}"
-    assert str(error.value) == f"{tmp_path / 'compare'} is no evaluation, but holds some; name one or more: {folders}"
-    with pytest.raises(StoreError, match=r"is no evaluation: it has no run\.json$"):
-        samples.read(tmp_path)
-    with pytest.raises(StoreError, match=f"^there is no folder {tmp_path / 'nosuch'}; name the folder of a finished"):
-        samples.read(tmp_path / "nosuch")
-
-
-class LengthGrader(Grader):
-    """Right is what is as long as an accepted answer; free text is read if there is no solution."""
-
-    def __init__(self, version: str = "1"):
-        self.graded: list[str] = []
-        self._version = version
-
-    @property
-    def version(self) -> str:
-        return self._version
-
-    def grade(
-        self,
-        solutions: Sequence[str],
-        references: Sequence[Sequence[str]],
-        free_text: Sequence[str | None] | None = None,
-    ) -> list[Grade]:
-        assert free_text is not None
-        self.graded += solutions
-        return [self._grade(*answer) for answer in zip(solutions, references, free_text, strict=True)]
-
-    @staticmethod
-    def _grade(solution: str, accepted: Sequence[str], free_text: str | None) -> Grade:
-        if not (text := solution or free_text):
-            return Grade(Outcome.UNBOXED, None)
-        right = any(len(text) == len(answer) for answer in accepted)
-        return Grade(Outcome.CORRECT if right else Outcome.WRONG, text, unboxed=not solution)
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
