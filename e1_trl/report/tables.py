@@ -12,7 +12,7 @@ from e1_trl.report.stopping import Stopping
 OF_MATHEMATICS = (
     "Unevaluated: arithmetic where a number is asked for. Unparseable: no answer that can be read. Censored: cut off "
     "or ended before an answer. Unboxed: read without a box, after the text that s1 forces; rows of boxes only do not "
-    "count these as right."
+    "count these as right. Worked in the box: arithmetic in front of an equals sign (`6*8=48`), which may be right."
 )
 OF_PROGRAMS = (
     "A program is right that passes all tests; of others, the first test that fails decides. Censored: cut off or "
@@ -109,7 +109,7 @@ def outcomes(rows: Sequence[Row]) -> Table:
             **({name.replace("_", " "): share for name, share in row.faults.items()} or own),
             "censored": row.censored,
             "truncated": row.truncated_ratio,
-            **({} if row.faults else {"unboxed": row.unboxed}),
+            **({} if row.faults else {"unboxed": row.unboxed, "worked in the box": row.worked_in_box}),
             "right if forced": row.accuracy_forced,
             "right if closed": row.accuracy_closed,
         }

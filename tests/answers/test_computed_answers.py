@@ -101,9 +101,8 @@ TRICKS = {
     },
     "expressions": {
         C: r"""
-            \sqrt{12} → 2\sqrt{3} | 2^{5} \cdot 2^{5} → 2^{10} | \frac{2\pi}{4} → \frac{\pi}{2} | x + x + 1 → 2x+1 |
-            \binom{5}{3} → \binom{5}{2} | (3, \pi - \frac{\pi}{2}) → (3, \frac{\pi}{2}) | y - 2x - 1 = 0 → y = 2x + 1 |
-            2 - i → -i + 2 | \arctan(1) → \frac{\pi}{4}
+            \sqrt{12} → 2\sqrt{3} | \frac{2\pi}{4} → \frac{\pi}{2} | \binom{5}{3} → \binom{5}{2} |
+            y - 2x - 1 = 0 → y = 2x + 1 | 2 - i → -i + 2
         """,
     },
     "what is left of an expression": {
@@ -123,12 +122,13 @@ TRICKS = {
         C: r"""
             x > 3 → x>3 | 3 < x → x>3 | x > 3 \text{ cm} → x>3 | x \in (3, \infty) → x>3 |
             x \geqslant 0.5 → x \geq \frac{1}{2} | 1 < x < 3 → 1<x<3 | x < -1 \text{ or } x > 1 → x>1 \text{ or } x<-1 |
-            x > y + y → x > 2y | x > 2\pi - \pi → x > \pi
+            -x > -1 → x < 1
         """,
         U: r"""
             x > 1+2 → x>3 | x - 1 > 2 → x>3 | x > \sqrt{9} → x>3 | x > \frac{6}{2} → x>3 | (1 + 2, \infty) → x>3 |
             x \neq 1+2 → x \ne 3 | 0.25 + 0.25 \le x → x >= 0.5 | 1 < x < 1+2 → 1<x<3 | f(x) > 1+2 → f(x) > 3 |
-            x < -1 \text{ or } x > 2-1 → x>1 \text{ or } x<-1
+            x < -1 \text{ or } x > 2-1 → x>1 \text{ or } x<-1 | x > y + y → x > 2y | x > 2\pi - \pi → x > \pi |
+            x - \pi > 0 → x > \pi
         """,
     },
     "what math-verify computes while it reads": {
@@ -239,6 +239,6 @@ def test_the_box_must_hold_a_computed_answer(grader: Grader, trick: str) -> None
 
 def test_any_accepted_answer_will_do(grader: Grader) -> None:
     accepted = [["7", "18.8", r"\frac{188}{10}"], ["1024", "2^{10}"], ["5", "2 + 3"]]
-    solutions = [r"\boxed{\frac{376}{20}}", r"\boxed{2^{9} \cdot 2}", r"\boxed{4 + 1}"]
+    solutions = [r"\boxed{\frac{376}{20}}", r"\boxed{32^{2}}", r"\boxed{4 + 1}"]
     assert outcomes(grader, *zip(solutions, accepted, strict=True)) == [C, C, C]
     assert outcomes(grader, (r"\boxed{10.2 + 8.6}", ["7", "18.8"])) == [U]
