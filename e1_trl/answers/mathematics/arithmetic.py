@@ -30,10 +30,12 @@ MATRIX = re.compile(r"\\begin\s*\{\w*(?:matrix|array)\}")
 OF_MATRICES = re.compile(
     r"\\begin\s*\{[vV]matrix\}|\\(?:det|xrightarrow|operatorname\*?\s*\{(?:det|trace|tr|rref|norm|rank)\})|\|\s*\\begin"
 )
-# And of numbers:
+# Of numbers: the first where the accepted answer is a number, the second where it has variables.
 OF_NUMBERS = re.compile(
-    r"\\binom\s*\{[^{}a-zA-Z\\]*\}\s*\{[^{}a-zA-Z\\]*\}|\{[^{}a-zA-Z\\]*\\choose[^{}a-zA-Z\\]*\}"
-    r"|\\(?:Gamma|gcd|operatorname\s*\{(?:gcd|lcm)\})(?![a-zA-Z])"
+    r"\\(?:[dt]?binom|choose|Gamma|gcd|operatorname\s*\{(?:gcd|lcm)\})(?![a-zA-Z])|e\s*\^\s*\{?\s*\\ln|\|\s*_"
+)
+OF_DIGITS = re.compile(
+    r"\\[dt]?binom\s*\{[^{}a-zA-Z]*\}\s*\{[^{}a-zA-Z]*\}|\{[^{}a-zA-Z\\]*\\choose[^{}a-zA-Z]*\}|\|\s*_"
 )
 
 
@@ -66,9 +68,10 @@ def leaves_arithmetic(gold: Form, answer: Form) -> bool:
     return bool(answer.free_symbols - gold.free_symbols)  # a variable cancels out: `6\pi + 0x`
 
 
-def leaves_by_name(text: str, reference: str) -> bool:
+def leaves_by_name(text: str, reference: str, gold: Form) -> bool:
     """The same of what math-verify computes as it reads, so that it is in the text only."""
-    if any(pattern.search(text) and not pattern.search(reference) for pattern in (OF_MATRICES, OF_NUMBERS)):
+    of_numbers = OF_NUMBERS if isinstance(gold, str) or not gold.free_symbols else OF_DIGITS
+    if any(pattern.search(text) and not pattern.search(reference) for pattern in (OF_MATRICES, of_numbers)):
         return True
     return len(MATRIX.findall(text)) > len(MATRIX.findall(reference))  # a product, or a number made of them
 
@@ -98,7 +101,7 @@ def _evaluate(node: sympy.Basic) -> tuple[sympy.Basic, Kinds]:
     value = node.func(*values)
     if node.is_Add and _adds_up(values):
         kinds |= {"sum"}
-    elif node.is_Pow and _is_rational(value) and not _is_power_of_ten(node):
+    elif node.is_Pow and value.is_number and not value.has(sympy.Pow, sympy.exp) and not _is_power_of_ten(node):
         kinds |= {"power"}
     elif isinstance(node, sympy.UnevaluatedExpr):
         kinds |= {"divisor"}  # the greatest common one, or the least common multiple
@@ -123,6 +126,8 @@ def _evaluate_product(node: sympy.Basic) -> tuple[sympy.Basic, Kinds]:
             numbers[place].append(value)
         else:
             others.append(1 / value if below else value)
+    if numbers["below"]:
+        numbers["above"] += numbers.pop("power", [])
     if any(len(several) > 1 for several in numbers.values()) or _multiplies_out(others):
         kinds |= {"product"}
     elif numbers["below"] and not _is_fraction(*(numbers["above"] or [sympy.S.One]), *numbers["below"]):
@@ -152,7 +157,7 @@ def _multiplies_out(factors: Sequence[sympy.Basic]) -> bool:
     r"""Whether irrational numbers have a factor together that none has alone, as `\sqrt{2} \cdot \sqrt{8}` has 4."""
     numbers = [factor for factor in factors if factor.is_number]
     alone = sympy.Mul(*(number.as_coeff_Mul()[0] for number in numbers))
-    return len(numbers) > 1 and sympy.Mul(*numbers).as_coeff_Mul()[0] != alone
+    return len(numbers) > 1 and sympy.expand_mul(sympy.Mul(*numbers)).as_coeff_Mul()[0] != alone
 
 
 def _is_fraction(above: sympy.Basic, below: sympy.Basic) -> bool:

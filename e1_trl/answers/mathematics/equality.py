@@ -44,12 +44,13 @@ def _verify(gold: Forms, answer: Forms) -> bool:
 
 
 def _united(form: sympy.Basic, other: sympy.Basic) -> sympy.Basic:
-    r"""The set that inequalities describe, as `x < 1 \text{ or } x > 2` does, where the other form is a set."""
+    r"""The union that inequalities describe, as `x < 1 \text{ or } x > 2` does, where the other form is a set."""
     if not isinstance(form, sympy.FiniteSet) or isinstance(other, sympy.FiniteSet) or not isinstance(other, sympy.Set):
         return form
     if len(form.free_symbols) != 1 or not all(isinstance(each, Boolean) for each in form.args):
         return form
-    return sympy.Union(*(each.as_set() for each in form.args))
+    union = sympy.Union(*(each.as_set() for each in form.args))
+    return union if len(union.args) == len(form.args) else form  # of `x > 1 \text{ and } x < 3` all numbers
 
 
 def parts(form: Form) -> list[sympy.Expr]:

@@ -143,7 +143,7 @@ def _compare(forms: Forms, text: str, reference: str) -> Outcome:
     if not equal(gold, forms):
         return _compare_otherwise(text, reference)
     last = text.rpartition("=")[2] if is_equation(forms[0]) and not is_equation(gold[0]) else text
-    if leaves_to_compute(gold[0], forms[0]) or leaves_by_name(last, reference):
+    if leaves_to_compute(gold[0], forms[0]) or leaves_by_name(last, reference, gold[0]):
         return Outcome.UNEVALUATED
     if not is_exact(gold[0], forms[0]) or _is_of_another_range(text, reference):
         return Outcome.WRONG
@@ -160,14 +160,15 @@ def _compare(forms: Forms, text: str, reference: str) -> Outcome:
 
 def _compare_otherwise(text: str, reference: str) -> Outcome:
     """Whether an answer that is not equal to an accepted one is the same choice, the same words or percentage."""
-    if asked := words(reference):
-        return Outcome.CORRECT if asked == words(text) else Outcome.WRONG
     given, accepted = choice(text), choice(reference)
     if given and not accepted:
-        same = letter(reference) == given[0]
-        return Outcome.CORRECT if same else _compare(read(given[1]), given[1], reference)
+        if asked := letter(reference):
+            return Outcome.CORRECT if asked == given[0] else Outcome.WRONG
+        return _compare(read(given[1]), given[1], reference)
     if accepted and not given:
         return Outcome.CORRECT if letter(text) == accepted[0] else _compare(read(text), text, accepted[1])
+    if asked := words(reference):
+        return Outcome.CORRECT if asked == words(text) else Outcome.WRONG
     number, asked = PERCENT.sub("", text), PERCENT.sub("", reference)  # 12.5 is right for 12.5%, and back
     return Outcome.WRONG if (number, asked) == (text, reference) else _compare(read(number), number, asked)
 
