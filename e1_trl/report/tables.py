@@ -10,7 +10,7 @@ from e1_trl.report.rows import Line, Row
 from e1_trl.report.stopping import Stopping
 
 OF_MATHEMATICS = (
-    "Unevaluated: arithmetic where a number is asked for. Unparseable: no answer that can be read. Censored: cut off "
+    "Unevaluated: arithmetic is left to be done. Unparseable: no answer that can be read. Censored: cut off "
     "or ended before an answer. Unboxed: read without a box, after the text that s1 forces; rows of boxes only do not "
     "count these as right. Worked in the box: arithmetic in front of an equals sign (`6*8=48`), which may be right."
 )
