@@ -165,13 +165,14 @@ def terms(latex: str) -> Terms:
     fractions = list(re.finditer(FRACTION, latex, re.VERBOSE))
     if not fractions:
         return Terms.LOWEST
-    return Terms.INTEGERS if all(_is_in(Terms.INTEGERS, fraction) for fraction in fractions) else Terms.ANY
+    loose = any("." in fraction[0] or _is_whole(*_terms_of(fraction)) for fraction in fractions)
+    return Terms.ANY if loose else Terms.INTEGERS
 
 
 def has_quotient(latex: str) -> bool:
     r"""Whether a fraction stands in an expression that no terms but `Terms.ANY` allow: `\frac{84}{12} \pi`."""
     found = [token for token in TOKEN.finditer(latex) if token.lastgroup == "number"]
-    return any(not _is_in(Terms.INTEGERS, token) and latex[token.end() :][:1] != "^" for token in found)
+    return any(not _is_in(Terms.INTEGERS, token) and latex[token.end() : token.end() + 1] != "^" for token in found)
 
 
 def works_out(latex: str) -> bool:
@@ -195,8 +196,8 @@ def _is_in(terms: Terms, number: re.Match[str]) -> bool:
     The fraction of a mixed number is one of natural numbers and less than one in any terms, or `12\frac{23}{3}` adds
     up. A number by itself, `\frac{3}{3}`, is let through: so Math-Verify's own cases have it.
     """
-    above, below = number["numerator"] or number["dividend"], number["denominator"] or number["divisor"]
-    if above is None or below is None:
+    above, below = _terms_of(number)
+    if not below:
         return True
     if number["whole"] and not (above.isdecimal() and below.isdecimal() and int(above) < int(below)):
         return False
@@ -204,7 +205,16 @@ def _is_in(terms: Terms, number: re.Match[str]) -> bool:
         return True
     if "." in above or "." in below:
         return False
-    divisor = math.gcd(int(above), int(below))
-    if divisor == abs(int(below)):  # an integer
-        return divisor == 1 or int(above) == int(below)
-    return terms is Terms.INTEGERS or divisor == 1
+    if _is_whole(above, below):
+        return int(below) in (1, int(above))
+    return terms is Terms.INTEGERS or math.gcd(int(above), int(below)) == 1
+
+
+def _terms_of(number: re.Match[str]) -> tuple[str, str]:
+    """Numerator and denominator of a number, "" where it is no fraction."""
+    return number["numerator"] or number["dividend"] or "", number["denominator"] or number["divisor"] or ""
+
+
+def _is_whole(above: str, below: str) -> bool:
+    """Whether a fraction of integers is an integer."""
+    return int(below) != 0 and int(above) % int(below) == 0
