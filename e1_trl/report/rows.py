@@ -12,6 +12,7 @@ import pandas as pd
 
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.kinds import kind_of
+from e1_trl.answers.mathematics.numerals import works_out
 from e1_trl.budget import Budget
 from e1_trl.report import statistics
 from e1_trl.report.conditions import Conditions
@@ -38,7 +39,8 @@ class Row:
     - `closed_ratio`, `forced_ratio`, `eos_ratio` and `total_ratio`, how the thinking ended, add up to 1;
     - `truncated_ratio`: a budget ran out before the end, in the solution or, with a total one, in the thinking;
     - `accuracy`, `wrong`, `unevaluated`, `unparseable`, `unanswered` and, of programs, `faults` add up to 1;
-    - `unboxed`: the answer was read without a box, which s1 allows after its forced text (`BOXES_ONLY` does not).
+    - `unboxed`: the answer was read without a box, which s1 allows after its forced text (`BOXES_ONLY` does not);
+    - `worked_in_box`: arithmetic stands in the box in front of an equals sign (`works_out`).
 
     Programs have no `maj_at_k`, since no two need be the same text, and `faults` is the share of every outcome but
     right and wrong (`ungraded` is the grader's own); of mathematics these are all `unparseable`.
@@ -80,6 +82,7 @@ class Row:
     commit: str
     graded_by: str
     faults: dict[str, float] = field(default_factory=dict)
+    worked_in_box: float = 0.0
 
     @property
     def budget(self) -> Budget:
@@ -194,6 +197,7 @@ def _measure(answers: pd.DataFrame) -> Measured:
         commit=first["commit"],
         graded_by=first["graded_by"],
         faults={str(fault): _mean(outcome == fault) for fault in kind.faults},
+        worked_in_box=_mean(answers["answer"].fillna("").map(works_out)) if kind.boxed else 0.0,
     )
     asked = [
         (*place, *accepted) for *place, accepted in answers[["problem", "sample", "answers"]].itertuples(index=False)

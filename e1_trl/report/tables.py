@@ -13,9 +13,10 @@ UNANSWERED = (
     "Unanswered: no answer stands there, for the thinking ended without one (eos), or a budget ran out before it. "
 )
 OF_MATHEMATICS = (
-    "Unevaluated: arithmetic where a number is asked for. Unparseable: no answer that can be read. "
+    "Unevaluated: arithmetic is left to be done. Unparseable: no answer that can be read. "
     + UNANSWERED
-    + "Unboxed: read without a box, after the text that s1 forces; rows of boxes only do not count these as right."
+    + "Unboxed: read without a box, after the text that s1 forces; rows of boxes only do not count these as right. "
+    "Worked in the box: arithmetic in front of an equals sign (`6*8=48`), which may be right."
 )
 OF_PROGRAMS = (
     "A program is right that passes all tests; of others, the first test that fails decides. "
@@ -115,7 +116,7 @@ def outcomes(rows: Sequence[Row]) -> Table:
             "wrong": row.wrong,
             **({name.replace("_", " "): share for name, share in row.faults.items()} or own),
             "unanswered": row.unanswered,
-            **({} if row.faults else {"unboxed": row.unboxed}),
+            **({} if row.faults else {"unboxed": row.unboxed, "worked in the box": row.worked_in_box}),
             "right if forced": row.accuracy_forced,
             "right if closed": row.accuracy_closed,
         }

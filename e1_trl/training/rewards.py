@@ -23,6 +23,7 @@ from trl.rewards import (
 
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.answers.mathematics.boxes import BOX_OPENING, boxed_answer
+from e1_trl.answers.mathematics.numerals import works_out
 from e1_trl.errors import UserError
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.lengths import LENGTH_REWARDS
@@ -38,9 +39,13 @@ class Accuracy:
     """1.0 for a solution that its grader finds right, else 0.0; None where the grader itself has failed.
 
     A hostile answer, which times out or crashes its worker, is a wrong one, and so is one that leaves the computing to
-    the grader. Logs which part of the completions went wrong other than by being wrong, as `grading/timed_out` and so
-    on (ratios), one for each of the grader's `faults`; for how long it waited for the grades of a generation, in
-    seconds; and every completion's outcome.
+    the grader. So is a right one that was worked out in its box, `6*8=48`, unless an accepted answer has such work: a
+    policy that is paid for it takes the box for scratch paper. An evaluation counts it as right.
+
+    Logs which part of the completions went wrong other than by being wrong, as `grading/timed_out` and so on (ratios),
+    one for each of the grader's `faults`; of mathematics, what part worked in the box, right or wrong, as
+    `grading/worked_in_box`; for how long it waited for the grades of a generation, in seconds; and every completion's
+    outcome.
     """
 
     __name__ = "accuracy"
@@ -60,11 +65,18 @@ class Accuracy:
         asked = time.monotonic()
         grades = self.grader.grade(solution_text, answers)
         log_metric("seconds/waiting_for_grades", time.monotonic() - asked)
-        for outcome in self.grader.faults:
-            for grade in grades:  # once per completion: TRL averages what it is given over ranks and steps
-                log_metric(f"grading/{outcome}", float(grade.outcome is outcome))
-        log_extra("outcome", [grade.outcome.value for grade in grades])
-        return [None if grade.outcome is Outcome.UNGRADED else float(grade.correct) for grade in grades]
+        outcomes = [grade.outcome for grade in grades]
+        if Outcome.UNEVALUATED in self.grader.faults:
+            for i, (grade, accepted) in enumerate(zip(grades, answers, strict=True)):
+                worked = works_out(grade.answer or "") and not any(map(works_out, accepted))
+                log_metric("grading/worked_in_box", float(worked))
+                if worked and grade.correct:
+                    outcomes[i] = Outcome.UNEVALUATED
+        for fault in self.grader.faults:
+            for outcome in outcomes:  # once per completion: TRL averages what it is given over ranks and steps
+                log_metric(f"grading/{fault}", float(outcome is fault))
+        log_extra("outcome", [outcome.value for outcome in outcomes])
+        return [None if outcome is Outcome.UNGRADED else float(outcome is Outcome.CORRECT) for outcome in outcomes]
 
 
 def format_reward(

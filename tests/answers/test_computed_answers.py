@@ -1,9 +1,9 @@
 r"""A box pays for an answer that was computed, in whatever other way it may be made to equal one."""
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
+from graded import disagreeing, outcomes
 
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.answers.mathematics.grader import MathematicsGrader
@@ -15,10 +15,6 @@ C, W, U = Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED
 def grader() -> Iterator[Grader]:
     with MathematicsGrader(time_limit=60, workers=2) as patient:
         yield patient
-
-
-def outcomes(grader: Grader, *graded: tuple[str, Sequence[str]]) -> list[Outcome]:
-    return [grade.outcome for grade in grader.grade([text for text, _ in graded], [answers for _, answers in graded])]
 
 
 SHEAR = r"\begin{pmatrix} 1 & x + y \\ 0 & 1 \end{pmatrix}"
@@ -51,7 +47,7 @@ TRICKS = {
         C: r"""
             \frac{94}{5} → 18.8 | x = 15/4 → 3.75 | \frac{4}{6} → \frac{2}{3} | 4/6 → 2/3 | 3:4 → \frac{3}{4} |
             2\frac{1}{2} → 2.5 | \frac{3}{3} → 1 | \frac{7}{1} → 7 | 1.5/2 → 1.5/2 | \frac{3}{4} → 1.5/2 |
-            0.75 → \frac{1.5}{2}
+            0.75 → \frac{1.5}{2} | 4:2 → 2:1 | \frac{6}{3} → \frac{4}{2}
         """,
     },
     "numbers": {
@@ -101,9 +97,8 @@ TRICKS = {
     },
     "expressions": {
         C: r"""
-            \sqrt{12} → 2\sqrt{3} | 2^{5} \cdot 2^{5} → 2^{10} | \frac{2\pi}{4} → \frac{\pi}{2} | x + x + 1 → 2x+1 |
-            \binom{5}{3} → \binom{5}{2} | (3, \pi - \frac{\pi}{2}) → (3, \frac{\pi}{2}) | y - 2x - 1 = 0 → y = 2x + 1 |
-            2 - i → -i + 2 | \arctan(1) → \frac{\pi}{4}
+            \sqrt{12} → 2\sqrt{3} | \frac{2\pi}{4} → \frac{\pi}{2} | \binom{5}{3} → \binom{5}{2} |
+            y - 2x - 1 = 0 → y = 2x + 1 | 2 - i → -i + 2
         """,
     },
     "what is left of an expression": {
@@ -123,12 +118,13 @@ TRICKS = {
         C: r"""
             x > 3 → x>3 | 3 < x → x>3 | x > 3 \text{ cm} → x>3 | x \in (3, \infty) → x>3 |
             x \geqslant 0.5 → x \geq \frac{1}{2} | 1 < x < 3 → 1<x<3 | x < -1 \text{ or } x > 1 → x>1 \text{ or } x<-1 |
-            x > y + y → x > 2y | x > 2\pi - \pi → x > \pi
+            -x > -1 → x < 1
         """,
         U: r"""
             x > 1+2 → x>3 | x - 1 > 2 → x>3 | x > \sqrt{9} → x>3 | x > \frac{6}{2} → x>3 | (1 + 2, \infty) → x>3 |
             x \neq 1+2 → x \ne 3 | 0.25 + 0.25 \le x → x >= 0.5 | 1 < x < 1+2 → 1<x<3 | f(x) > 1+2 → f(x) > 3 |
-            x < -1 \text{ or } x > 2-1 → x>1 \text{ or } x<-1
+            x < -1 \text{ or } x > 2-1 → x>1 \text{ or } x<-1 | x > y + y → x > 2y | x > 2\pi - \pi → x > \pi |
+            x - \pi > 0 → x > \pi
         """,
     },
     "what math-verify computes while it reads": {
@@ -223,22 +219,13 @@ TRICKS = {
 }
 
 
-def cases(text: str) -> list[tuple[str, str]]:
-    """What is boxed, with the accepted answer."""
-    parts = re.split(r"\s+\|\s+", text.replace("SHEAR", SHEAR).strip())
-    return [(boxed, accepted) for boxed, accepted in (part.split(" → ") for part in parts)]
-
-
 @pytest.mark.parametrize("trick", TRICKS)
 def test_the_box_must_hold_a_computed_answer(grader: Grader, trick: str) -> None:
-    expected = {case: verdict for verdict, text in TRICKS[trick].items() for case in cases(text)}
-    answers = [(rf"Thus \boxed{{{boxed}}}.", [accepted]) for boxed, accepted in expected]
-    verdicts = dict(zip(expected, outcomes(grader, *answers), strict=True))
-    assert {case: verdict for case, verdict in verdicts.items() if verdict is not expected[case]} == {}
+    assert not disagreeing(grader, {verdict: text.replace("SHEAR", SHEAR) for verdict, text in TRICKS[trick].items()})
 
 
 def test_any_accepted_answer_will_do(grader: Grader) -> None:
     accepted = [["7", "18.8", r"\frac{188}{10}"], ["1024", "2^{10}"], ["5", "2 + 3"]]
-    solutions = [r"\boxed{\frac{376}{20}}", r"\boxed{2^{9} \cdot 2}", r"\boxed{4 + 1}"]
+    solutions = [r"\boxed{\frac{376}{20}}", r"\boxed{32^{2}}", r"\boxed{4 + 1}"]
     assert outcomes(grader, *zip(solutions, accepted, strict=True)) == [C, C, C]
     assert outcomes(grader, (r"\boxed{10.2 + 8.6}", ["7", "18.8"])) == [U]

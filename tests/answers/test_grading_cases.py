@@ -9,6 +9,7 @@ import pytest
 from conftest import DATA
 
 from e1_trl.answers.grade import Grader, Outcome
+from e1_trl.answers.mathematics.boxes import boxed_answer
 from e1_trl.answers.mathematics.grader import MathematicsGrader
 
 
@@ -92,9 +93,10 @@ SETS = [
 @pytest.mark.parametrize(("file", "every"), SETS)
 @pytest.mark.slow
 def test_every_accepted_answer_in_a_box_is_right(grader: Grader, file: str, every: int) -> None:
-    """Each alone: one that is refused as its own answer is not saved by another."""
+    """Each alone, so that another does not save it; and not as a copy, which is not compared."""
     answers = [answer for row in read(file)[::every] for answer in accepted(row)]
-    grades = grader.grade([rf"Thus \boxed{{{answer}}}." for answer in answers], [[answer] for answer in answers])
+    boxes = [rf"Thus \boxed{{\displaystyle {boxed_answer(answer) or answer}}}." for answer in answers]
+    grades = grader.grade(boxes, [[answer] for answer in answers])
     refused = {answer: grade for answer, grade in zip(answers, grades, strict=True) if not grade.correct}
     assert not refused
 

@@ -47,6 +47,8 @@ def outcomes(grader: Grader, *graded: tuple[str, Sequence[str]]) -> list[Outcome
         (r"\boxed{\boxed{5}}", "5"),
         (r"\boxed{\left\{ x \right.}", r"\left\{ x \right."),
         (r"\boxed{}", ""),
+        (r"\boxed{4}, as wanted within \boxed{}", "4"),
+        (r"\boxed{4}, then \boxed{5}, \boxed{}", "5"),
         ("42", None),
         (r"42 \boxed", None),
         (r"\boxed{4", None),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e1_trl.answers.mathematics.numerals import Terms, only_numbers
+from e1_trl.answers.mathematics.numerals import Terms, only_numbers, works_out
 
 # What is left of each: itself, nothing that is a number, or what stands after the arrow.
 KEPT = r"""
@@ -40,6 +40,24 @@ def cases(text: str) -> list[str]:
 )
 def test_the_numbers_of_an_answer(latex: str, numbers: str | None) -> None:
     assert only_numbers(latex) == numbers
+
+
+WORKED = r"""
+    6*8=48 | 80/4=20 | 100/4=25=20 | x=6*8=48 | \frac{80}{4}=20 | \dfrac{80}{4} = 20 | \frac{10+6}{2}=8 | 2^{10}=1024 |
+    5!=120 | 10+6=16 | 6 \cdot 8 = 48 | 6\times8=48 | 6\text{ cm}\cdot 8\text{ cm}=48 | \$10.2+\$8.6=\$18.8 | 6(8)=48 |
+    6 apples * 8 = 48 | (6)(8)=48 | 10-(-3)=13 | \left(3+4\right)\cdot 2=14 | 2x-3+4=y | 6 \div 2 = 3 | 1/2+1/3=5/6 |
+    10.2 + 8.6 \approx 18.8 = 18.8 | 6*8 = x = 48 | a = 3 + 4, b = 5
+"""
+NOT_WORKED = r"""
+    48 | 6*8 | x=48 | f(2)=48 | AB = 12 | 2x+3y=5 | x^2-4=0 | (x-2)^2+(y-3)^2=25 | x=\frac12=0.5 | x=3/4=0.75 |
+    5-3x=y | y - 4 = 3(x-2) | 1010_2=10 | x_1+x_2=5 | P(X=2)=0.3 | 2\cdot3x=6x | a:b:c=3:4:5 | f(1,2)=5 | 10^3=1000 |
+    3 \times 10^5 = 300000 | \sqrt{3}+4=y | \frac{x^2}{9}+\frac{y^2}{4}=1 | x \ge 5 | 48 = 6*8 | y=2x+1 | S_5 = 15
+"""
+
+
+def test_arithmetic_in_front_of_the_last_equals_sign_is_seen() -> None:
+    assert [latex for latex in cases(WORKED) if not works_out(latex)] == []
+    assert [latex for latex in cases(NOT_WORKED) if works_out(latex)] == []
 
 
 NUMBERS = st.one_of(
@@ -94,4 +112,6 @@ def test_a_number_is_left_as_it_is_whatever_stands_around_it(number: str) -> Non
 def test_looking_for_numbers_takes_linear_time(latex: str) -> None:
     start = time.process_time()
     only_numbers(latex, Terms.LOWEST)
+    works_out(latex)
+    works_out(f"{latex}=1")
     assert time.process_time() - start < 20

@@ -12,6 +12,7 @@ from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.report import samples
 from e1_trl.report.differences import Alike, Difference, between, differences
 from e1_trl.report.rows import Measured, Row, lines, summarize
+from e1_trl.report.tables import outcomes
 
 
 def row_of(table: pd.DataFrame) -> Row:
@@ -46,6 +47,14 @@ def test_the_shares_of_all_outcomes_and_ends_add_up_to_one(grader: str) -> None:
             ended = table["truncated"] | table["thinking_end"].isin(["eos", "total"])
             assert row.unanswered == ((table["outcome"] == "no_program") & ended).mean()
             assert row.unparseable == 0 and row.maj_at_k is None
+
+
+def test_what_was_worked_out_in_the_box_is_counted_of_mathematics_alone() -> None:
+    table = cell(right(3, 4), 16).assign(answer=["6*8=48", "x=48", None, "80/4=20"])
+    assert row_of(table).worked_in_box == 0.5
+    (shown,) = outcomes([row_of(table)]).rows
+    assert shown[-3] == "50.0%" and outcomes([row_of(table)]).header[-3] == "worked in the box"
+    assert row_of(table.assign(grader="programs")).worked_in_box == 0
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The table of answers: what is written is read, and what is not ours is refused by name."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -9,9 +9,38 @@ import pyarrow.parquet as pq
 import pytest
 from fabricated import cell, right
 
-from e1_trl.answers.grade import Grade
+from e1_trl.answers.grade import Grade, Grader, Outcome
 from e1_trl.atomic import StoreError
 from e1_trl.report import samples
+
+
+class LengthGrader(Grader):
+    """Right is what is as long as an accepted answer; free text is read if there is no solution."""
+
+    def __init__(self, version: str = "1"):
+        self.graded: list[str] = []
+        self._version = version
+
+    @property
+    def version(self) -> str:
+        return self._version
+
+    def grade(
+        self,
+        solutions: Sequence[str],
+        references: Sequence[Sequence[str]],
+        free_text: Sequence[str | None] | None = None,
+    ) -> list[Grade]:
+        assert free_text is not None
+        self.graded += solutions
+        return [self._grade(*answer) for answer in zip(solutions, references, free_text, strict=True)]
+
+    @staticmethod
+    def _grade(solution: str, accepted: Sequence[str], free_text: str | None) -> Grade:
+        if not (text := solution or free_text):
+            return Grade(Outcome.UNBOXED, None)
+        right = any(len(text) == len(answer) for answer in accepted)
+        return Grade(Outcome.CORRECT if right else Outcome.WRONG, text, unboxed=not solution)
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:

@@ -55,8 +55,21 @@ def test_accuracy_grades_the_solution_and_logs_what_went_wrong(grader: Mathemati
         "grading/crashed": [0.0] * 6,
         "grading/unboxed": [0.0, 0.0, 1.0, 1.0, 0.0, 0.0],
         "grading/unparseable": [0.0, 0.0, 0.0, 0.0, 1.0, 0.0],
+        "grading/worked_in_box": [0.0] * 6,
     }
     assert call.extra == {"outcome": ["correct", "wrong", "unboxed", "unboxed", "unparseable", "unevaluated"]}
+
+
+def test_what_was_worked_out_in_the_box_is_counted_and_earns_nothing(grader: MathematicsGrader) -> None:
+    boxes = ["6*8=48", "100/4=25=48", "x=6*8=48", "6*8=49", "x=48", "f(2)=48", "AB = 48", "48", "6*8=48"]
+    answers = [["48"]] * 8 + [["6*8=48", "48"]]
+    call = Call(solution_text=[rf"\boxed{{{box}}}" for box in boxes], answers=answers)
+    assert Accuracy(grader)(**call.arguments) == [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    assert call.metrics["grading/worked_in_box"] == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    assert call.metrics["grading/unevaluated"] == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    assert call.extra["outcome"][:4] == ["unevaluated", "unevaluated", "unevaluated", "wrong"]
+    evaluated = grader.grade(call.arguments["solution_text"], answers)
+    assert [grade.correct for grade in evaluated] == [True] * 3 + [False] + [True] * 5
 
 
 def test_a_grader_of_ones_own_that_only_grades_is_not_told_of_what_is_sampled() -> None:

@@ -12,7 +12,8 @@ def boxed_answer(text: str) -> str | None:
     r"""Content of the last `\boxed{}` or `\fbox{}` in the text, or None if there is none or it never closes.
 
     Boxes in a row with nothing but commas, "and", "or" and markup between them are one answer, as they are in
-    math-verify: `\boxed{2}` and `\boxed{3}` gives `2,3`. Takes time linear in the text, so it is safe in the parent.
+    math-verify: `\boxed{2}` and `\boxed{3}` gives `2,3`. An empty box is skipped where there is another: it is only
+    written about. Takes time linear in the text, so it is safe in the parent.
     """
     contents: list[str] = []
     next_start = len(text)
@@ -21,13 +22,13 @@ def boxed_answer(text: str) -> str | None:
         if end is None:
             break
         between = text[end + 1 : next_start]
-        if contents and not (len(between) < LONGEST_BETWEEN_BOXES and BETWEEN_BOXES.fullmatch(between)):
+        if any(contents) and not (len(between) < LONGEST_BETWEEN_BOXES and BETWEEN_BOXES.fullmatch(between)):
             break
         content = text[opening.end() : end].strip()
         if not contents or contents[-1] != content:
             contents.append(content)
         next_start = opening.start()
-    return ",".join(reversed(contents)) if contents else None
+    return ",".join(filter(None, reversed(contents))) if contents else None
 
 
 def _closing_brace(text: str, start: int, stop: int) -> int | None:

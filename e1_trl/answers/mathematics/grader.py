@@ -2,10 +2,9 @@ r"""Grades mathematics: the last box of a solution, read and compared by math-ve
 
 What a policy writes is hostile input: `\boxed{9^{9^{9^{9}}}}` costs a computer algebra system hours, or all memory. It
 is read in processes that can be killed. And a box must hold an answer, not a question. Where the accepted answer is
-made of numbers, `\boxed{10.2 + 8.6}` is unevaluated, not correct. Where it is an expression, equality stands:
-`\arctan(1)` is right for `\frac{\pi}{4}`; only an integral, sum, product, limit, derivative or determinant that the
-accepted answer does not have is unevaluated. Knows nothing about rewards, tokens or `</think>`: the caller hands over
-the solution segment only.
+made of numbers, `\boxed{10.2 + 8.6}` is unevaluated, not correct; where it is an expression, algebra is free, and
+arithmetic, an integral, a determinant and the like are not, unless the accepted answer has them. Knows nothing about
+rewards, tokens or `</think>`: the caller hands over the solution segment only.
 """
 
 import contextlib
@@ -14,39 +13,24 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 from importlib.metadata import version
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import sympy
-from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
-from math_verify.grader import is_equation, is_relation, take_last_relation
-from math_verify.parser import NormalizationConfig, normalize_latex
-from sympy.core.function import AppliedUndef
+from math_verify.grader import is_equation, take_last_relation
 
 from e1_trl.answers.grade import Grade, Grader, Outcome, grader_version
+from e1_trl.answers.mathematics.arithmetic import leaves_arithmetic, leaves_by_name, leaves_to_compute
 from e1_trl.answers.mathematics.boxes import boxed_answer
-from e1_trl.answers.mathematics.numerals import only_numbers, terms
-from e1_trl.answers.mathematics.spellings import E_NOTATION, readable, words
+from e1_trl.answers.mathematics.equality import equal, is_exact
+from e1_trl.answers.mathematics.numerals import has_quotient, only_numbers, terms
+from e1_trl.answers.mathematics.reading import Forms, as_written, is_read, read, read_unboxed
+from e1_trl.answers.mathematics.spellings import E_NOTATION, choice, domain, letter, modulus, words
 from e1_trl.answers.mathematics.workers import Workers
 
 EULERS_NUMBER = re.compile(r"(?<![a-zA-Z\\])e(?![a-zA-Z])")
 PERCENT = re.compile(r"\\?%|\\text\s*\{\s*percent\s*\}|percent")
 BASE = re.compile(r"(?<=[0-9])_\s*+\{?\s*+([0-9]+)")
-MATRIX = re.compile(r"\\begin\s*\{\w*(?:matrix|array)\}")
-# What math-verify computes of matrices as it reads them.
-OF_MATRICES = re.compile(
-    r"\\begin\s*\{[vV]matrix\}|\\(?:det|xrightarrow|operatorname\*?\s*\{(?:det|trace|tr|rref|norm)\})|\|\s*\\begin"
-)
 DECIMAL = re.compile(r"[0-9]+\.[0-9]+(?:e[-+]?[0-9]{1,3}(?![0-9]))?")  # as sympy writes it
-TINY = 1e-3  # numbers below it are compared by their ratio, too
-TINY_TOLERANCE = 1e-2
-
-TO_COMPUTE = (sympy.Sum, sympy.Product, sympy.Integral, sympy.Derivative, sympy.Limit)
-
-# Units and words are left in, so that a second number among them is seen.
-AS_WRITTEN = NormalizationConfig(units=False, malformed_operators=True, nits=False, boxed="none")
-
-Form: TypeAlias = sympy.Basic | sympy.MatrixBase | str
-Forms = list[Form]  # what math-verify read: the expression if it could, then the text
 
 
 class MathematicsGrader(Grader):
@@ -115,9 +99,9 @@ def _warm_up() -> None:
 def _grade(text: str, boxed: bool, accepted: tuple[str, ...]) -> Grade:
     """Grade the content of a box, or what follows "Final Answer:". Runs in a worker."""
     if boxed:
-        forms = _read(text)
+        forms = read(text)
         return Grade(_outcome(forms, text, accepted), text, value=_value(forms))
-    forms = _read_unboxed(text)
+    forms = read_unboxed(text)
     if not forms:
         return Grade(Outcome.UNBOXED, None)
     answer = str(forms[-1])
@@ -131,140 +115,69 @@ def _value(forms: Forms) -> str | None:
     form = forms[0]
     if is_equation(form):
         form = take_last_relation(form).rhs
-    with contextlib.suppress(ValueError):  # an integer of more digits than Python writes: of `\binom{20000}{10000}`
+    # An integer of more digits than Python writes, of `\binom{20000}{10000}`, or whatever else sympy stumbles over.
+    with contextlib.suppress(Exception):
         return DECIMAL.sub(lambda decimal: str(Fraction(decimal[0])), str(form))
     return None
 
 
 def _outcome(forms: Forms, text: str, accepted: tuple[str, ...]) -> Outcome:
-    unevaluated = False
-    for answer in accepted:
-        # An accepted answer goes through the same parser in the same box, so an exact copy of it is always right.
-        outcome = _compare(forms, text, boxed_answer(answer) or answer)
-        if outcome is Outcome.CORRECT:
+    references = [boxed_answer(answer) or answer for answer in accepted]
+    if text in references:
+        return Outcome.CORRECT  # a copy, whether anybody can read it or not
+    outcomes = set()
+    for reference in references:
+        try:
+            outcomes.add(_compare(forms, text, reference))
+        except Exception:  # sympy raises many kinds for what a policy may write, which must not end a training
+            outcomes.add(Outcome.CRASHED)
+    for outcome in (Outcome.CORRECT, Outcome.UNEVALUATED, Outcome.CRASHED):
+        if outcome in outcomes:
             return outcome
-        unevaluated |= outcome is Outcome.UNEVALUATED
-    if unevaluated:
-        return Outcome.UNEVALUATED
-    readable = any(isinstance(form, (sympy.Basic, sympy.MatrixBase)) for form in forms)
-    return Outcome.WRONG if readable else Outcome.UNPARSEABLE
+    return Outcome.WRONG if is_read(forms) else Outcome.UNPARSEABLE
 
 
 def _compare(forms: Forms, text: str, reference: str) -> Outcome:
     """Whether an answer equals an accepted one, and was computed as far as that is."""
     if EULERS_NUMBER.search(E_NOTATION.sub("", reference)) and E_NOTATION.search(text):
-        return _compare(_read(spaced := E_NOTATION.sub(r" e \1", text)), spaced, reference)
-    gold = _read(reference)
-    if not _equal(gold, forms):
-        if asked := words(reference):
-            return Outcome.CORRECT if asked == words(text) else Outcome.WRONG
-        number, asked = PERCENT.sub("", text), PERCENT.sub("", reference)  # 12.5 is right for 12.5%, and back
-        return Outcome.WRONG if (number, asked) == (text, reference) else _compare(_read(number), number, asked)
-    if _same_without_solution(gold[0], forms[0]):
-        return Outcome.WRONG
+        return _compare(read(spaced := E_NOTATION.sub(r" e \1", text)), spaced, reference)
+    gold = read(reference)
+    if not equal(gold, forms):
+        return _compare_otherwise(text, reference)
     last = text.rpartition("=")[2] if is_equation(forms[0]) and not is_equation(gold[0]) else text
-    if _asks(gold, forms[0]) or _asks_of_matrices(last, reference):
+    if leaves_to_compute(gold[0], forms[0]) or leaves_by_name(last, reference, gold[0]):
         return Outcome.UNEVALUATED
-    if (base := BASE.findall(text)) and (asked_base := BASE.findall(reference)) and base != asked_base:
-        return Outcome.WRONG  # math-verify drops the index
-    gold_numbers = only_numbers(_as_written(reference))
-    if gold_numbers is None or not _equal(gold, _read(gold_numbers)):
-        # The accepted answer is an expression: every way to write it is right.
-        return Outcome.CORRECT if _as_precise(gold, forms) else Outcome.WRONG
+    if not is_exact(gold[0], forms[0]) or _is_of_another_range(text, reference):
+        return Outcome.WRONG
+    gold_numbers = only_numbers(as_written(reference))
+    if gold_numbers is None or not equal(gold, read(gold_numbers)) or isinstance(forms[0], sympy.Complement):
+        is_left = has_quotient(as_written(last)) and not has_quotient(as_written(reference))
+        return Outcome.UNEVALUATED if is_left or leaves_arithmetic(gold[0], forms[0]) else Outcome.CORRECT
     # `\frac{2}{3}` can be given as `\frac{4}{6}`; a decimal or an integer is not given as `\frac{84}{12}`.
-    numbers = only_numbers(_as_written(text), terms(gold_numbers))
-    if numbers is None or not _equal(gold, answer := _read(numbers)):
+    numbers = only_numbers(as_written(text), terms(gold_numbers))
+    if numbers is None or not equal(gold, answer := read(numbers)):
         return Outcome.UNEVALUATED
-    return Outcome.CORRECT if _as_precise(_read(gold_numbers), answer) else Outcome.WRONG
+    return Outcome.CORRECT if is_exact(read(gold_numbers)[0], answer[0]) else Outcome.WRONG
 
 
-def _same_without_solution(gold: Form, answer: Form) -> bool:
-    """Whether two equations are equal only in that they have no solution, as `f(1) = 0` and `1 = 0` have none."""
-    if gold == answer or not (isinstance(gold, sympy.Eq) and isinstance(answer, sympy.Eq)):
-        return False
-    if not all(isinstance(side, sympy.Expr) for side in (*gold.args, *answer.args)):
-        return False
-    asked, given = gold.lhs - gold.rhs, answer.lhs - answer.rhs
-    return not (_equal([asked], [given]) or _equal([asked], [-given]) or sympy.solve(gold, gold.free_symbols))
+def _compare_otherwise(text: str, reference: str) -> Outcome:
+    """Whether an answer that is not equal to an accepted one is the same choice, the same words or percentage."""
+    given, accepted = choice(text), choice(reference)
+    if given and not accepted:
+        if asked := letter(reference):
+            return Outcome.CORRECT if asked == given[0] else Outcome.WRONG
+        return _compare(read(given[1]), given[1], reference)
+    if accepted and not given:
+        return Outcome.CORRECT if letter(text) == accepted[0] else _compare(read(text), text, accepted[1])
+    if asked := words(reference):
+        return Outcome.CORRECT if asked == words(text) else Outcome.WRONG
+    number, asked = PERCENT.sub("", text), PERCENT.sub("", reference)  # 12.5 is right for 12.5%, and back
+    return Outcome.WRONG if (number, asked) == (text, reference) else _compare(read(number), number, asked)
 
 
-def _equal(gold: Forms, answer: Forms) -> bool:
-    # An inequality is the interval that it describes, whichever of the two is accepted.
-    return verify(gold, answer, allow_set_relation_comp=True, timeout_seconds=None)
-
-
-def _asks(gold: Forms, answer: Form) -> bool:
-    """Whether an answer that equals the accepted one leaves something to be computed of a kind that is not in that."""
-    if isinstance(answer, str) or isinstance(gold[0], str) or gold[0] == answer:
-        return False
-    if isinstance(gold[0], sympy.Set) and is_relation(answer) and not is_equation(answer):
-        return _is_unsolved(answer, gold[0].free_symbols)
-    if _overlaps(answer) and not _overlaps(gold[0]):
+def _is_of_another_range(text: str, reference: str) -> bool:
+    """Whether a base, a modulus or a domain is another one, which math-verify drops."""
+    if (asked := modulus(reference)) and asked != modulus(text):
         return True
-    kinds = [kind for kind in TO_COMPUTE if not gold[0].has(kind)]
-    if not answer.has(*kinds):
-        return False
-    if not is_equation(answer):
-        return True
-    last = take_last_relation(answer).rhs  # of an equation, the last side may be all of the answer
-    return last.has(*kinds) or not _equal(gold, [last])
-
-
-def _is_unsolved(inequality: sympy.Basic, known: set[sympy.Basic]) -> bool:
-    """Whether an inequality is one of something else than a variable, as `x^2 < 4` is."""
-    sides = {side for relation in inequality.atoms(sympy.Rel) for side in relation.args}
-    return any(side.free_symbols - known and not isinstance(side, (sympy.Symbol, AppliedUndef)) for side in sides)
-
-
-def _overlaps(answer: sympy.Basic | sympy.MatrixBase) -> bool:
-    """Whether there is a union in an answer of sets that are one set together."""
-    for union in answer.atoms(sympy.Union):
-        united = sympy.Union(*union.args)
-        if not isinstance(united, sympy.Union) or len(united.args) < len(union.args):
-            return True
-    return False
-
-
-def _asks_of_matrices(text: str, reference: str) -> bool:
-    if OF_MATRICES.search(text) and not OF_MATRICES.search(reference):
-        return True
-    return len(MATRIX.findall(text)) > len(MATRIX.findall(reference))  # a product, or a number made of them
-
-
-def _as_precise(gold: Forms, answer: Forms) -> bool:
-    r"""False for tiny numbers far apart, which math-verify, comparing six decimals, finds equal (`10^{-9}` and 0)."""
-    if gold[0] == answer[0]:
-        return True
-    values = [forms[0].doit() for forms in (gold, answer) if isinstance(forms[0], sympy.Expr)]
-    if len(values) < 2 or not all(value.is_number and value.is_real for value in values):
-        return True
-    expected, given = (value.evalf() for value in values)
-    return bool(not 0 < abs(expected) < TINY or abs(given - expected) <= TINY_TOLERANCE * abs(expected))
-
-
-def _as_written(text: str) -> str:
-    return normalize_latex(readable(text), AS_WRITTEN)
-
-
-def _read(boxed: str) -> Forms:
-    """What math-verify reads in a box."""
-    # "first_match": when the box can not be read, do not go looking for anything in it that can.
-    return parse(
-        rf"\boxed{{{readable(boxed)}}}",
-        [LatexExtractionConfig(boxed_match_priority=0)],
-        extraction_mode="first_match",
-        parsing_timeout=None,
-    )
-
-
-def _read_unboxed(text: str) -> Forms:
-    """What math-verify reads directly after "Final Answer:"; empty if there is nothing that it can read."""
-    paragraph = text.strip().partition("\n\n")[0].replace("**", " ")  # Markdown's bold
-    return parse(
-        f"Final Answer: {paragraph}",
-        [
-            LatexExtractionConfig(boxed_match_priority=-1, try_extract_without_anchor=False),
-            ExprExtractionConfig(try_extract_without_anchor=False),
-        ],
-        parsing_timeout=None,
-    )
+    beside = [(each(reference), each(text)) for each in (BASE.findall, domain)]
+    return any(asked and found and asked != found for asked, found in beside)

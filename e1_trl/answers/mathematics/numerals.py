@@ -48,12 +48,21 @@ TOKEN = re.compile(
 )
 
 
+# Of an expression as n for a number, o for an operator, x for a letter or a command, and first characters for the rest.
+SHAPES = {"number": "n", "other": "x", "approximation": "=", "!": "!"}
+SHAPES |= dict.fromkeys(["+", "-", "*", "/", ":", "×", "÷", "·", r"\cdot", r"\times", r"\div"], "o")
+ARITHMETIC = re.compile(r"n\)*o?(?:n(?![x^{(\\])|\(n\))|n[\^!]")
+DECORATION = re.compile(
+    r"\\?\$|\\(?:text|mathrm|mbox)\s*\{[^{}]*\}|\\[,;:! ]|\\(?:left|right)(?![a-zA-Z])|(?<![\\a-zA-Z])[a-zA-Z]{4,}"
+)
+
+
 class Terms(enum.Enum):
     """In which terms a fraction is a number; in any others it is a division that was not carried out."""
 
     ANY = enum.auto()
-    INTEGERS = enum.auto()
-    LOWEST = enum.auto()  # integers that have no divisor in common
+    INTEGERS = enum.auto()  # the fraction being none
+    LOWEST = enum.auto()  # of these, those that have no divisor in common
 
 
 @dataclass
@@ -150,13 +159,35 @@ def only_numbers(latex: str, terms: Terms = Terms.ANY) -> str | None:
 def terms(latex: str) -> Terms:
     r"""The terms in which an answer may give its fractions, where `latex` is an accepted one.
 
-    As loosely as the accepted one does: any if there is a fraction of decimals in it (`\frac{1.5}{2}`), integers if
-    there is another (`\frac{1}{2}`, `1/2`, `1:2`), and the lowest if there is none.
+    As loosely as the accepted one does: any if there is a fraction of decimals in it (`\frac{1.5}{2}`) or one that is
+    an integer, integers if there is another (`\frac{1}{2}`, `1/2`, `1:2`), and the lowest if there is none.
     """
-    fractions = [found[0] for found in re.finditer(FRACTION, latex, re.VERBOSE)]
+    fractions = list(re.finditer(FRACTION, latex, re.VERBOSE))
     if not fractions:
         return Terms.LOWEST
-    return Terms.ANY if any("." in fraction for fraction in fractions) else Terms.INTEGERS
+    loose = any("." in fraction[0] or _is_whole(*_terms_of(fraction)) for fraction in fractions)
+    return Terms.ANY if loose else Terms.INTEGERS
+
+
+def has_quotient(latex: str) -> bool:
+    r"""Whether a fraction stands in an expression that no terms but `Terms.ANY` allow: `\frac{84}{12} \pi`."""
+    found = [token for token in TOKEN.finditer(latex) if token.lastgroup == "number"]
+    return any(not _is_in(Terms.INTEGERS, token) and latex[token.end() : token.end() + 1] != "^" for token in found)
+
+
+def works_out(latex: str) -> bool:
+    r"""Whether arithmetic between numbers stands in front of the last equals sign: `6*8=48`, but not `f(2)=48`.
+
+    Numbers with an operator or nothing between them, a number with an exponent or a factorial, or a quotient that is an
+    integer (`80/4=20`). A number before a letter is a coefficient. Takes time linear in the text, as a parent needs it.
+    """
+    shapes = []
+    for token in TOKEN.finditer(DECORATION.sub("", latex.rpartition("=")[0]).replace("dfrac", "frac")):
+        if token.lastgroup == "number" and not _is_in(Terms.INTEGERS, token):
+            return True
+        if token.lastgroup != "space":
+            shapes.append(SHAPES.get(token[0]) or SHAPES.get(str(token.lastgroup), token[0][0]))
+    return bool(ARITHMETIC.search("".join(shapes)))
 
 
 def _is_in(terms: Terms, number: re.Match[str]) -> bool:
@@ -165,8 +196,8 @@ def _is_in(terms: Terms, number: re.Match[str]) -> bool:
     The fraction of a mixed number is one of natural numbers and less than one in any terms, or `12\frac{23}{3}` adds
     up. A number by itself, `\frac{3}{3}`, is let through: so Math-Verify's own cases have it.
     """
-    above, below = number["numerator"] or number["dividend"], number["denominator"] or number["divisor"]
-    if above is None or below is None:
+    above, below = _terms_of(number)
+    if not below:
         return True
     if number["whole"] and not (above.isdecimal() and below.isdecimal() and int(above) < int(below)):
         return False
@@ -174,6 +205,16 @@ def _is_in(terms: Terms, number: re.Match[str]) -> bool:
         return True
     if "." in above or "." in below:
         return False
-    if terms is Terms.INTEGERS:
-        return True
-    return math.gcd(int(above), int(below)) == 1 or int(above) == int(below)
+    if _is_whole(above, below):
+        return int(below) in (1, int(above))
+    return terms is Terms.INTEGERS or math.gcd(int(above), int(below)) == 1
+
+
+def _terms_of(number: re.Match[str]) -> tuple[str, str]:
+    """Numerator and denominator of a number, "" where it is no fraction."""
+    return number["numerator"] or number["dividend"] or "", number["denominator"] or number["divisor"] or ""
+
+
+def _is_whole(above: str, below: str) -> bool:
+    """Whether a fraction of integers is an integer."""
+    return int(below) != 0 and int(above) % int(below) == 0

@@ -3,21 +3,32 @@
 Knows nothing about what is equal, nor about what was computed. Runs where it can be killed.
 """
 
+import itertools
 import re
 import unicodedata
 from fractions import Fraction
 
 E_NOTATION = re.compile(r"(?<=[0-9])[eE]([-+]?[0-9]+)(?![0-9.])")  # math-verify takes the e for Euler's number
+COMMANDS = {"∞": "infty", "∪": "cup", "∩": "cap", "∖": "setminus", "∈": "in", "±": "pm", "×": "times", "÷": "div"}
+COMMANDS |= {"·": "cdot", "≤": "le", "≥": "ge", "≠": "ne", "π": "pi"}
 CHARACTERS = str.maketrans("０１２３４５６７８９．－＋％–−", "0123456789.-+%--") | {
-    ord("∞"): r"\infty ",
-    ord("∪"): r"\cup ",
+    ord(character): rf"\{command} " for character, command in COMMANDS.items()
 }
+RAISED = re.compile("[⁰¹²³⁴-⁹⁻ⁿ]+")
 VULGAR_FRACTION = re.compile("[¼-¾⅐-⅞]")
 REPEATING = re.compile(r"([0-9]{0,15})\.([0-9]{0,15})\\(?:overline|bar|dot)\s*\{\s*([0-9]{1,15})\s*\}")
 # In this order.
 SPELLINGS = [
     (re.compile(pattern), written)
     for pattern, written in (
+        # Names without a backslash; in a word, and in what is text, they are none.
+        (
+            r"(?<![a-zA-Z\\])(?<!\\text\{)(?<!\\mathrm\{)(?<!name\{)(pi|exp|sin|cos|tan|ln|log)(?![a-zA-Z])",
+            r"\\\1 ",
+        ),
+        (r"√\s*(?=\{)", r"\\sqrt"),
+        (r"√\s*(?:\(([^()]*)\)|([0-9.]+|[a-zA-Z]))", r"\\sqrt{\1\2}"),
+        (r"\\backslash(?![a-zA-Z])", r"\\setminus "),
         (r"(?<!\\)~(?!=)", " "),
         (r"[ \t\r\n]+", " "),  # in a row they cost math-verify quadratic time
         (r"(?<!\\)\\[\[\]()]", " "),  # a box is in mathematics already: `\[ 98 \]`
@@ -39,6 +50,11 @@ SPELLINGS = [
         (r"^\s*(?:\\approx(?![a-zA-Z])|≈)", ""),
         (r"(?<![0-9./}])([0-9]+)\s+([0-9]+)\s*/\s*([0-9]+)(?![0-9.])", r"\1\\frac{\2}{\3}"),
         (r"[.,;]\s*$", ""),
+        # `6 weeks`, `6 cm^2`
+        (
+            r"(?<=[0-9}])\s+((?!percent|infinity)[a-zA-Z]{4,}|(?:[ckm]m|ft|in)(?=\s*\^))(\s*\^\s*\{?[23]\}?)?\s*$",
+            r"\\text{ \1}\2",
+        ),
         (r"^(?:[^=]*=)?[\s$]*([0-9]+)\s*:\s*([0-9]+)\s*:\s*([0-9]+)[\s$]*$", r"(\1, \2, \3)"),  # not divided twice
         (
             r"^\s*(?:\\left)?\\\{\s*[a-zA-Z]\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\\mid|[|:])(.*?)(?:\\right)?\\\}\s*$",
@@ -48,13 +64,69 @@ SPELLINGS = [
 ]
 
 
+# What is written after an answer: `2 \pmod{5}`, `n = 3k, k \in \mathbb{Z}`.
+MODULUS = re.compile(
+    r"\\pmod\s*\{?\s*([^{}]+?)\s*\}?\s*$|\(\s*(?:\\[bp]?mod|mod)(?![a-z])\s*\{?\s*([^{}()]+?)\s*\}?\s*\)\s*$"
+)
+DOMAIN = re.compile(
+    r"(?:[,;(]|\\q?quad|\\text\s*\{[^{}]*\})[\s,]*([a-zA-Z](?:\s*,\s*[a-zA-Z])*\s*\\in\s*\\mathbb\s*\{?[NZQR]\}?[^,;=(){}]{0,9})\)?\s*$"
+)
+RELATION = re.compile(r"=|\\equiv(?![a-zA-Z])")
+CHOICE = re.compile(
+    r"^\s*(?:\\(?:text|math)(?:bf|rm|it)?\s*\{\s*\(?([A-E])[).:]\s*\}|\(?([A-E])[).:]\s)\s*(\S.*)$", re.DOTALL
+)
+LETTER = re.compile(r"^\W*(?:(?:text|math)(?:bf|rm|it)?\W*)?([A-E])\W*$")
+PLUS_MINUS = re.compile(r"\\pm(?![a-zA-Z])")
+MOST_SIGNS = 3
+
+
 def readable(text: str) -> str:
     """What math-verify would read wrongly or not at all, written so that it can."""
+    text = DOMAIN.sub("", _respelled(text))
+    if len(RELATION.findall(text)) < 2:
+        text = RELATION.sub("=", MODULUS.sub("", text))
+    return E_NOTATION.sub(r" \\times 10^{\1}", text)
+
+
+def _respelled(text: str) -> str:
     text = VULGAR_FRACTION.sub(_spelled_fraction, text.translate(CHARACTERS))
+    text = RAISED.sub(lambda raised: f"^{{{unicodedata.normalize('NFKC', raised[0])}}}", text)
     text = REPEATING.sub(_repeating_fraction, text)
     for pattern, written in SPELLINGS:
         text = pattern.sub(written, text)
-    return E_NOTATION.sub(r" \\times 10^{\1}", text)
+    return text
+
+
+def modulus(text: str) -> list[str]:
+    r"""The modulus that is written after an answer, `2 \pmod{5}`; an empty list if there is none."""
+    return ["".join(found) for found in MODULUS.findall(_respelled(text))]
+
+
+def domain(text: str) -> list[str]:
+    r"""What a variable runs through that is written after an answer, `n = 3k, k \in \mathbb{Z}`."""
+    return ["".join(found.split()) for found in DOMAIN.findall(_respelled(text))]
+
+
+def choice(text: str) -> tuple[str, str] | None:
+    r"""The letter of a choice and the text after it, `\textbf{(B) } 7`; None where an answer does not start so."""
+    if found := CHOICE.search(text):
+        return found[1] or found[2], found[3]
+    return None
+
+
+def letter(text: str) -> str | None:
+    """The letter of a choice that is all of an answer."""
+    found = LETTER.search(text)
+    return found[1] if found else None
+
+
+def both_signs(latex: str) -> str:
+    r"""What `\frac{1 \pm \sqrt{5}}{2}` stands for, in a list: with each of the two signs, wherever both stand."""
+    pieces = PLUS_MINUS.split(latex)
+    if not 1 < len(pieces) <= MOST_SIGNS + 1:
+        return latex
+    chosen = itertools.product("+-", repeat=len(pieces) - 1)
+    return ", ".join("".join(itertools.chain(*zip(pieces, (*signs, ""), strict=True))) for signs in chosen)
 
 
 def _spelled_fraction(fraction: re.Match[str]) -> str:

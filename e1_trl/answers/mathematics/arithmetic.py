@@ -1,0 +1,173 @@
+r"""What an answer leaves to be computed: tells `6\pi` from `\frac{60}{360} \cdot \pi \cdot 6^2`.
+
+math-verify reads an expression as a tree and computes next to nothing of it, so what was left is seen: a sum, product,
+quotient or power of rational numbers, terms that were not added up, a function of numbers whose value is written
+without one (`\cos\frac{\pi}{3}`). A fraction, a power of ten with or without a factor, and a root that is no rational
+number are numbers. Each part of an answer may leave what the same part of the accepted one leaves. Algebra is free:
+`2(x+1)` is `2x+2`.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+import sympy
+from math_verify.grader import is_relation
+from sympy.core.function import Application, AppliedUndef
+
+from e1_trl.answers.mathematics.equality import PERCENT, TO_COMPUTE, answered, equal, is_unsolved, parts
+from e1_trl.answers.mathematics.reading import Form
+
+Kinds: TypeAlias = frozenset[str]
+NONE: Kinds = frozenset()
+
+OF_SETS = (sympy.Intersection, sympy.Complement)
+LONG = 50  # bits of a number that nobody writes out: where such a one is accepted, any way to write it is right
+
+# What math-verify computes as it reads. Of matrices:
+MATRIX = re.compile(r"\\begin\s*\{\w*(?:matrix|array)\}")
+OF_MATRICES = re.compile(
+    r"\\begin\s*\{[vV]matrix\}|\\(?:det|xrightarrow|operatorname\*?\s*\{(?:det|trace|tr|rref|norm|rank)\})|\|\s*\\begin"
+)
+# Of numbers: the first where the accepted answer is a number, the second where it has variables.
+OF_NUMBERS = re.compile(
+    r"\\(?:[dt]?binom|choose|Gamma|gcd|operatorname\s*\{(?:gcd|lcm)\})(?![a-zA-Z])|e\s*\^\s*\{?\s*\\ln|\|\s*_"
+)
+OF_DIGITS = re.compile(
+    r"\\[dt]?binom\s*\{[^{}a-zA-Z]*\}\s*\{[^{}a-zA-Z]*\}|\{[^{}a-zA-Z\\]*\\choose[^{}a-zA-Z]*\}|\|\s*_"
+)
+
+
+def leaves_to_compute(gold: Form, answer: Form) -> bool:
+    """Whether an answer that equals the accepted one is yet to be solved, integrated and so on, where that is not."""
+    if isinstance(answer, str) or isinstance(gold, str) or gold == answer:
+        return False
+    answer = answered(gold, answer)
+    if isinstance(gold, sympy.Set):
+        unsolved = is_unsolved(answer, frozenset(gold.free_symbols))
+    else:
+        unsolved = is_relation(gold) and not is_unsolved(gold) and is_unsolved(answer, signed=True)
+    return (
+        unsolved or any(answer.has(kind) and not gold.has(kind) for kind in TO_COMPUTE) or _leaves_a_set(gold, answer)
+    )
+
+
+def leaves_arithmetic(gold: Form, answer: Form) -> bool:
+    """Whether a part of an answer that equals the accepted one leaves arithmetic that its own part does not."""
+    if isinstance(answer, str) or isinstance(gold, str) or gold == answer:
+        return False
+    answer = answered(gold, answer)
+    asked = [(part, *_evaluate(part)) for part in parts(gold)]
+    for part in parts(answer):
+        kinds = _evaluate(part)[1]
+        if kinds and not any(_may_leave(kinds, own, value) and equal([one], [part]) for one, value, own in asked):
+            return True
+    if not isinstance(gold, sympy.Expr) or not isinstance(answer, sympy.Expr) or gold.is_Symbol or answer.is_Symbol:
+        return False
+    return bool(answer.free_symbols - gold.free_symbols)  # a variable cancels out: `6\pi + 0x`
+
+
+def leaves_by_name(text: str, reference: str, gold: Form) -> bool:
+    """The same of what math-verify computes as it reads, so that it is in the text only."""
+    of_numbers = OF_NUMBERS if isinstance(gold, str) or not gold.free_symbols else OF_DIGITS
+    if any(pattern.search(text) and not pattern.search(reference) for pattern in (OF_MATRICES, of_numbers)):
+        return True
+    return len(MATRIX.findall(text)) > len(MATRIX.findall(reference))  # a product, or a number made of them
+
+
+def _leaves_a_set(gold: sympy.Basic, answer: sympy.Basic) -> bool:
+    for union in answer.atoms(sympy.Union):
+        united = sympy.Union(*union.args)
+        if not isinstance(united, sympy.Union) or len(united.args) < len(union.args):
+            return True
+    left = [found for kind in OF_SETS if not gold.has(kind) for found in answer.atoms(kind)]
+    return any(found.args[0].args for found in left)  # but not of all numbers
+
+
+def _may_leave(kinds: Kinds, accepted: Kinds, value: sympy.Basic) -> bool:
+    return kinds <= accepted or any(
+        max(abs(each.p), each.q).bit_length() > LONG for each in value.atoms(sympy.Rational)
+    )
+
+
+def _evaluate(node: sympy.Basic) -> tuple[sympy.Basic, Kinds]:
+    """The value of an expression, and the kinds of arithmetic that it leaves."""
+    if not node.args or node == PERCENT or isinstance(node, (*TO_COMPUTE, sympy.MatrixExpr)):
+        return node, NONE
+    if node.is_Mul or (node.is_Pow and node.exp == -1):
+        return _evaluate_product(node)
+    values, kinds = _evaluate_all(node.args)
+    value = node.func(*values)
+    if node.is_Add and _adds_up(values):
+        kinds |= {"sum"}
+    elif node.is_Pow and value.is_number and not value.has(sympy.Pow, sympy.exp) and not _is_power_of_ten(node):
+        kinds |= {"power"}
+    elif isinstance(node, sympy.UnevaluatedExpr):
+        kinds |= {"divisor"}  # the greatest common one, or the least common multiple
+    elif isinstance(node, Application) and not isinstance(node, AppliedUndef):
+        is_left = all(each.is_number for each in values) and not value.has(Application)
+        kinds |= {node.func.__name__} if is_left else NONE
+    return value, kinds
+
+
+def _evaluate_all(nodes: Iterable[sympy.Basic]) -> tuple[list[sympy.Basic], Kinds]:
+    evaluated = [_evaluate(node) for node in nodes]
+    return [value for value, _ in evaluated], NONE.union(*(kinds for _, kinds in evaluated))
+
+
+def _evaluate_product(node: sympy.Basic) -> tuple[sympy.Basic, Kinds]:
+    factors = [(factor, below) for factor, below in _factors(node) if factor not in (sympy.S.One, PERCENT)]
+    values, kinds = _evaluate_all(factor for factor, _ in factors)
+    numbers, others = defaultdict[str, list[sympy.Basic]](list), list[sympy.Basic]()
+    for value, (factor, below) in zip(values, factors, strict=True):
+        if _is_rational(value):
+            place = "below" if below else "sign" if value == -1 else "power" if _is_power_of_ten(factor) else "above"
+            numbers[place].append(value)
+        else:
+            others.append(1 / value if below else value)
+    if numbers["below"]:
+        numbers["above"] += numbers.pop("power", [])
+    if any(len(several) > 1 for several in numbers.values()) or _multiplies_out(others):
+        kinds |= {"product"}
+    elif numbers["below"] and not _is_fraction(*(numbers["above"] or [sympy.S.One]), *numbers["below"]):
+        kinds |= {"quotient"}
+    divided = [1 / value for value in numbers.pop("below", [])]
+    return sympy.Mul(*others, *divided, *(value for several in numbers.values() for value in several)), kinds
+
+
+def _factors(node: sympy.Basic, below: bool = False) -> Iterator[tuple[sympy.Basic, bool]]:
+    """The factors of a product of products and quotients, each with whether it stands below the line."""
+    if node.is_Mul:
+        for factor in node.args:
+            yield from _factors(factor, below)
+    elif node.is_Pow and node.exp == -1:
+        yield from _factors(node.base, not below)
+    else:
+        yield node, below
+
+
+def _adds_up(values: Sequence[sympy.Basic]) -> bool:
+    """Whether there are two numbers among terms, or two multiples of the same."""
+    like = [sympy.S.One if _is_rational(value) else value.as_coeff_Mul()[1] for value in values]
+    return len(set(like)) < len(like)
+
+
+def _multiplies_out(factors: Sequence[sympy.Basic]) -> bool:
+    r"""Whether irrational numbers have a factor together that none has alone, as `\sqrt{2} \cdot \sqrt{8}` has 4."""
+    numbers = [factor for factor in factors if factor.is_number]
+    alone = sympy.Mul(*(number.as_coeff_Mul()[0] for number in numbers))
+    return len(numbers) > 1 and sympy.expand_mul(sympy.Mul(*numbers)).as_coeff_Mul()[0] != alone
+
+
+def _is_fraction(above: sympy.Basic, below: sympy.Basic) -> bool:
+    """Whether a quotient is a fraction of integers that is no integer."""
+    return bool(above.is_Integer and below.is_Integer and above % below != 0)
+
+
+def _is_rational(value: sympy.Basic) -> bool:
+    return isinstance(value, (sympy.Rational, sympy.Float))
+
+
+def _is_power_of_ten(node: sympy.Basic) -> bool:
+    return bool(node.is_Pow and node.base == 10 and node.exp.is_Integer)

@@ -1,0 +1,133 @@
+r"""Accepted answers that are expressions: arithmetic is not left to the grader, algebra is free, numbers are exact."""
+
+from collections.abc import Iterator
+
+import pytest
+from graded import disagreeing, outcomes
+
+from e1_trl.answers.grade import Grader, Outcome
+from e1_trl.answers.mathematics.grader import MathematicsGrader
+
+C, W, U = Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED
+
+
+@pytest.fixture(scope="module")
+def grader() -> Iterator[Grader]:
+    with MathematicsGrader(time_limit=60, workers=2) as patient:
+        yield patient
+
+
+# By the verdict, what is boxed → the accepted answer.
+KINDS = {
+    "sums and products": {
+        U: r"""
+            \frac{60}{360}\cdot\pi\cdot6^2 → 6\pi | 3\cdot 2\pi → 6\pi | 2(3\pi) → 6\pi | \pi(1+5) → 6\pi |
+            \pi\cdot(-2)\cdot(-3) → 6\pi | -(-6\pi) → 6\pi | 7\pi-\pi → 6\pi |
+            \frac{\pi}{2}+\frac{\pi}{3} → \frac{5\pi}{6} | 17\cdot23+\sqrt2 → 391+\sqrt2 |
+            1/2+1/3+\sqrt2 → \frac56+\sqrt2 | 1000+24 → 2^{10} | 2^{9}\cdot 2 → 2^{10} | 2^{10}+2^{10} → 2^{11} |
+            \sqrt{8}+\sqrt{18} → 5\sqrt{2} | 1+1+2x → 2x+2 | x+x+2 → 2x+2 | x^{1+1} → x^2 |
+            \frac{5\cdot 4}{2}\pi → 10\pi | 6\pi + 0x → 6\pi | 6\pi\cdot\frac{x}{x} → 6\pi |
+            2\cdot3\pi \text{ cm} → 6\pi
+        """,
+        C: r"""
+            2\sqrt{3} → 2\sqrt{3} | \frac{\pi}{6} → \frac{\pi}{6} | 6\pi → 6\pi |
+            \frac{1+\sqrt5}{2} → \frac12+\frac{\sqrt5}{2} | x+2-3\sqrt 2 → x - 3\sqrt{2} + 2 | 2(x+1) → 2x+2 |
+            x\cdot x → x^2 | (x+1)(x+2) → x^2+3x+2 | \sqrt{2}+\sqrt{3} → \sqrt{3}+\sqrt{2} | \sqrt2\sqrt3 → \sqrt6 |
+            (1+\sqrt2)^2 → 3+2\sqrt2 | 1\pi → \pi
+        """,
+    },
+    "quotients, powers and roots": {
+        U: r"""
+            \frac{12\pi}{2} → 6\pi | \frac{84}{12}\pi → 7\pi | 12\pi/2 → 6\pi | 12\pi : 2 → 6\pi |
+            \frac{1}{2}\cdot12\pi → 6\pi | \frac{\pi}{1/6} → 6\pi | \frac{1.5\pi}{2} → \frac{3\pi}{4} |
+            \frac{\sqrt{3}}{4}\cdot 10^2 → 25\sqrt{3} | 0.5\cdot12\pi → 6\pi | 50\%\cdot12\pi → 6\pi | x^{4/2} → x^2 |
+            (1999-1)^2 → 1998^2 | 6^2 n → 36n | \sqrt{36}\pi → 6\pi | \sqrt[3]{8}\pi → 2\pi | (\sqrt{6})^2\pi → 6\pi |
+            \sqrt{36\pi^2} → 6\pi | \sqrt{2^2+4^2-2\cdot2\cdot4\cos\frac{\pi}{3}} → 2\sqrt3 |
+            \sqrt{5^2\cdot 2} → 5\sqrt{2} | \sqrt{3}\cdot\sqrt{12}\pi → 6\pi | (\sqrt7-1)(\sqrt7+1)\pi → 6\pi |
+            \sqrt{10}\cdot\sqrt{5} → 5\sqrt{2}
+        """,
+        C: r"""
+            \sqrt{12} → 2\sqrt{3} | \frac{4\pi}{6} → \frac{2\pi}{3} | \frac{3}{\sqrt3} → \sqrt{3} | 50^{1/2} → 5\sqrt2 |
+            3\cdot 10^5\pi → 300000\pi | 1.5e1\pi → 15\pi | \sqrt{\frac{3}{4}} → \frac{\sqrt3}{2} |
+            x^4/2 → \frac{x^4}{2} | 10/2^n → \frac{10}{2^n} | \frac{1}{2}(3^n-1) → \frac{3^n-1}{2} | 9^n → 3^{2n} |
+            36n → 36n | \sqrt{3+2\sqrt2} → 1+\sqrt2
+        """,
+    },
+    "functions of numbers": {
+        U: r"""
+            \lfloor3.7\rfloor\sqrt2 → 3\sqrt2 | 12\pi\cos\frac{\pi}{3} → 6\pi | 24\arctan(1) → 6\pi | |{-6}|\pi → 6\pi |
+            \arctan(1) → \frac{\pi}{4} | \pi\log_2 64 → 6\pi | \pi\ln e^6 → 6\pi | \pi e^{\ln 6} → 6\pi | 3!\pi → 6\pi |
+            \pi\max(6,3) → 6\pi | \pi\gcd(12,18) → 6\pi | \pi\operatorname{lcm}(2,3) → 6\pi | \pi\Gamma(4) → 6\pi |
+            \pi\binom{4}{2} → 6\pi | \pi\dbinom{4}{2} → 6\pi | \pi\binom{\sqrt{16}}{2} → 6\pi |
+            \pi{4 \choose 2} → 6\pi | \binom{4}{2}n → 6n | \pi\sum_{k=1}^3 k → 6\pi |
+            \pi\begin{vmatrix}2&0\\0&3\end{vmatrix} → 6\pi | \pi x^2|_{x=\sqrt6} → 6\pi | \frac{5!}{3!}\pi → 20\pi |
+            |1-\sqrt2| → \sqrt2-1
+        """,
+        C: r"""
+            \ln 4 → 2\ln 2 | \log_2 5 → \frac{\ln 5}{\ln 2} | \arctan 2 → \arctan(2) | \frac{n(n-1)}{2} → \binom{n}{2} |
+            \binom{n}{2} → \frac{n(n-1)}{2} | \binom{5}{3} → \binom{5}{2} | \frac{100!}{50!50!} → \binom{100}{50} |
+            \lfloor n/2 \rfloor+1 → \left\lfloor\frac{n}{2}\right\rfloor + 1 | e^{16}-1 → -1+e^{16}
+        """,
+    },
+    "parts": {
+        U: r"""
+            (17\cdot3-2,\sqrt2) → (49,\sqrt2) | [1-1,\sqrt{1+1}] → [0,\sqrt2] | \{1+2, \pi\} → \{3,\pi\} |
+            (6/2, \pi) → (3,\pi) | (\sqrt9, \pi) → (3,\pi) | (3, \frac{2\pi}{2}) → (3,\pi) | (|-3|, \pi) → (3,\pi) |
+            [\log_2 8, \pi] → [3,\pi] | (\frac12, \frac42, \pi) → (\frac12, 2, \pi) |
+            (\frac12, \frac42) → (\frac12, 2) | (2^{10}, \sqrt{25}) → (2^{10}, 5) | x \in [1+2, \infty) → [3,\infty) |
+            1+2\le x\le 4\pi → [3, 4\pi] |
+            \begin{pmatrix} 1+2 \\ \pi \end{pmatrix} → \begin{pmatrix} 3 \\ \pi \end{pmatrix} |
+            (3, \pi - \frac{\pi}{2}) → (3, \frac{\pi}{2}) | \mathbb{R}\setminus\{3-2\} → (-\infty,1)\cup(1,\infty)
+        """,
+        C: r"""
+            (2^{10}, 5) → (2^{10}, 5) | (2^{10}, \sqrt{25}) → (2^{10}, \sqrt{25}) | [0, \sqrt{12}] → [0, 2\sqrt{3}] |
+            \left(\frac{3}{2}, \frac{\sqrt3}{2}\right) → (1.5, \frac{\sqrt3}{2})
+        """,
+    },
+    "equations": {
+        U: r"""
+            x=2\cdot3\pi → x=6\pi | 2\cdot3\pi=x → x=6\pi | x - 6\pi = 0 → x=6\pi | x = 5\pi+\pi → x=6\pi |
+            y = 2x + 1 + 2 → y = 2x+3 | y = \frac{4}{2}x+3 → y = 2x+3
+        """,
+        C: r"""
+            6\pi = x → x = 6\pi | A = \pi r^2 = 4\pi → A=4\pi | A = \pi \cdot 2^2 = 4\pi → 4\pi | 2y = 4x+6 → y=2x+3 |
+            y-1 = 2(x+1) → y=2x+3 | y - 2x - 3 = 0 → y = 2x+3
+        """,
+    },
+    "what the accepted answer leaves, too": {
+        C: r"""
+            \frac{1}{2}+\frac{1}{3} → \frac13+\frac12 | 2^{2019}-1 → -1+2^{2019} |
+            \frac{9!}{9^{19}} → \frac{9!}{9^{19}} | \cos\frac{\pi}{3}+\sqrt2 → \sqrt2+\cos\frac{\pi}{3} |
+            32^2 → 2^{10} | \frac{1}{6}+\frac{1}{3\cdot2^{201}} → \frac{2^{200}+1}{3 \cdot 2^{201}}
+        """,
+    },
+    "large powers, factorials and tiny differences": {
+        W: r"""
+            \frac{1}{3 \cdot 2^{201}} → \frac{2^{200}+1}{3 \cdot 2^{201}} |
+            \frac{1}{6} → \frac{2^{200}+1}{3 \cdot 2^{201}} |
+            \frac{1}{3 \cdot 2^{2007}} → \frac{2^{2006}+1}{3 \cdot 2^{2007}} |
+            1 - \frac{1}{2^{100}} → 1 - \frac{1}{2^{101}} | 1 → 1 - \frac{1}{2^{100}} | 1 - 2^{-100} → 1 |
+            2^{200} → 2^{200}+1 | 100!+1 → 100! | \frac{1}{100!} → \frac{2}{100!} | \sqrt{10^{100}+1} → 10^{50} |
+            \sqrt{2}+\frac{1}{10^{40}} → \sqrt2 | \sqrt{10^{400}+1} → \sqrt{10^{400}+2} |
+            x+\frac{1}{10^{20}} → x+\frac{1}{10^{21}} | \pi x+\frac{1}{10^{20}} → \pi x | e^{-100}\pi → e^{-101}\pi |
+            (\frac{1}{2^{100}},\sqrt2) → (\frac{1}{2^{101}},\sqrt2) | x > \pi+10^{-30} → x > \pi |
+            [\frac{\pi}{2^{100}}, 1] → [\frac{\pi}{2^{101}}, 1] | x = \frac{\pi}{10^{30}} → x = \frac{\pi}{10^{20}} |
+            \begin{pmatrix} 2^{-100}\pi \\ x \end{pmatrix} → \begin{pmatrix} 2^{-101}\pi \\ x \end{pmatrix}
+        """,
+        C: r"""
+            \frac{1+2^{200}}{3 \cdot 2^{201}} → \frac{2^{200}+1}{3 \cdot 2^{201}} |
+            1 - 2^{-100} → 1 - \frac{1}{2^{100}} | \frac{2^{100}-1}{2^{100}} → 1 - \frac{1}{2^{100}} |
+            \sqrt{4+2\sqrt3} → 1+\sqrt{3} | 3.14159265 → \pi | 25\%\pi → \frac{\pi}{4}
+        """,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_expression_is_computed_as_far_as_the_accepted_one(grader: Grader, kind: str) -> None:
+    assert not disagreeing(grader, KINDS[kind])
+
+
+def test_what_sympy_stumbles_over_is_no_error(grader: Grader) -> None:
+    floor = r"2^{2015}+\left\lfloor\left(\frac{3}{2}\right)^{2015}\right\rfloor-2"  # PrecisionExhausted, as a text
+    assert outcomes(grader, (rf"\boxed{{{floor}}}", [floor]), (rf"\boxed{{{floor}}}", ["2"])) == [C, W]
