@@ -51,8 +51,6 @@ def evaluate(prepared: Prepared, start: StartEngine | None = None, command: str 
             files = document.write(report, folder)
             texts, problems = [(report.rows[0].model, folder)], prepared.arguments.page_problems
             files += page.write(page.make(report, answers, texts, problems, command), folder / "report.html")
-        except StoreError:
-            raise
         except (KeyboardInterrupt, RuntimeError, ValueError, OSError) as error:
             why = " ".join(str(error).split()) or "interrupted"
             raise EvaluationError(
