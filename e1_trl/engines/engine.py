@@ -5,10 +5,12 @@ solution of a rollout is thus requested when its own thinking ends: no sequence 
 prefix cache holds all of it but the last, unfinished block. Knows no engine in particular, and imports none.
 """
 
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
+from e1_trl.arguments import json_object
 from e1_trl.budget import Marker
 from e1_trl.errors import UserError
 from e1_trl.rollout import Completion, Name, Request, Rollout, Segment, Stop
@@ -21,6 +23,7 @@ Stepped = Callable[[InFlight[Key]], None]
 Finished = Callable[[int, Completion], None]  # is given each completion the moment it is there, with its place
 
 
+MAX_BIAS = 100  # a server of vLLM takes a larger one for this
 # Bytes of keys and values of an engine on a CPU, of whose memory vLLM would take nine tenths; its variable
 # VLLM_CPU_KVCACHE_SPACE, in GiB, is stronger.
 CPU_CACHE = 2**30
@@ -56,6 +59,24 @@ class SamplingSettings:
 
 def ignore_steps(in_flight: InFlight[Any]) -> None:
     """Do nothing between two steps of an engine."""
+
+
+def token_biases(text: str) -> dict[int, float] | None:
+    """Read `logit_bias`, in the order of the token ids; `None` where it names no token.
+
+    Raises:
+        UserError: an entry is not a token id with a number that every engine takes as it is.
+    """
+    biases = {}
+    for token, bias in json_object("logit_bias", text).items():
+        is_number = isinstance(bias, (int, float)) and not isinstance(bias, bool)
+        if not token.isdecimal() or not is_number or not -MAX_BIAS <= bias <= MAX_BIAS:
+            raise UserError(
+                f"logit_bias has {json.dumps({token: bias})}; expected a token id and a number from -{MAX_BIAS} to "
+                f'{MAX_BIAS}, as {{"17": -100}}'
+            )
+        biases[int(token)] = float(bias)
+    return dict(sorted(biases.items())) or None
 
 
 class Engine(Protocol):

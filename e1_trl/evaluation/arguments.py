@@ -1,6 +1,5 @@
 """Arguments of an evaluation, from the command line or a YAML file (`--config`). Imports no engine."""
 
-import json
 import os
 from argparse import SUPPRESS
 from collections.abc import Sequence
@@ -13,12 +12,12 @@ from e1_trl.arguments import Count, Fraction, Natural, Share, Url, Within, json_
 from e1_trl.budget import BudgetArguments
 from e1_trl.closing import ClosingArguments
 from e1_trl.command_line import CommandParser
+from e1_trl.engines.engine import token_biases
 from e1_trl.errors import UserError
 from e1_trl.evaluation.methods import METHODS
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import BENCHMARKS
 
-MAX_BIAS = 100  # a server of vLLM takes a larger one for this
 RESPONSE = 32_768  # tokens of an answer without a budget: `--max-length` of the authors' script; the paper says 24K
 # Fields that say of a dataset what a benchmark knows of itself.
 OF_BENCHMARKS = (
@@ -255,24 +254,6 @@ class EvaluationArguments(ProblemArguments, BudgetArguments, ClosingArguments):
         if self.livecodebench != list(PAPERS_WINDOW):
             problems += "-" + "-".join(self.livecodebench)
         return Path("runs", "evaluations", f"{self.weights.folder}-{slug(problems)}")
-
-
-def token_biases(text: str) -> dict[int, float] | None:
-    """Read `logit_bias`, in the order of the token ids; `None` where it names no token.
-
-    Raises:
-        UserError: an entry is not a token id with a number that every engine takes as it is.
-    """
-    biases = {}
-    for token, bias in json_object("logit_bias", text).items():
-        is_number = isinstance(bias, (int, float)) and not isinstance(bias, bool)
-        if not token.isdecimal() or not is_number or not -MAX_BIAS <= bias <= MAX_BIAS:
-            raise UserError(
-                f"logit_bias has {json.dumps({token: bias})}; expected a token id and a number from -{MAX_BIAS} to "
-                f'{MAX_BIAS}, as {{"17": -100}}'
-            )
-        biases[int(token)] = float(bias)
-    return dict(sorted(biases.items())) or None
 
 
 def slug(name: str, revision: str | None = None) -> str:

@@ -16,9 +16,9 @@ from e1_trl.budget import Budget, Close, Grace, Marker
 from e1_trl.checkpoints.budget_file import FILE, Trained
 from e1_trl.checkpoints.checkpoint import Checkpoint, end_ids
 from e1_trl.closing import Closing, ClosingArguments
-from e1_trl.engines.engine import SamplingSettings
+from e1_trl.engines.engine import SamplingSettings, token_biases
 from e1_trl.errors import UserError, user_errors
-from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments, token_biases
+from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments
 from e1_trl.evaluation.forest import Forest, Goal, Problem
 from e1_trl.evaluation.manifest import Manifest, digest, installed_versions
 from e1_trl.evaluation.methods import MIXED, UNCONSTRAINED, Cell, Setting, cells
