@@ -16,7 +16,7 @@ import sympy
 from math_verify.grader import is_relation
 from sympy.core.function import Application, AppliedUndef
 
-from e1_trl.answers.mathematics.equality import PERCENT, TO_COMPUTE, answered, equal, is_unsolved, parts
+from e1_trl.answers.mathematics.equality import PERCENT, TO_COMPUTE, are_equal, is_unsolved, list_parts, take_last_side
 from e1_trl.answers.mathematics.reading import Form
 
 Kinds: TypeAlias = frozenset[str]
@@ -43,7 +43,7 @@ def leaves_to_compute(gold: Form, answer: Form) -> bool:
     """Whether an answer that equals the accepted one is yet to be solved, integrated and so on, where that is not."""
     if isinstance(answer, str) or isinstance(gold, str) or gold == answer:
         return False
-    answer = answered(gold, answer)
+    answer = take_last_side(gold, answer)
     if isinstance(gold, sympy.Set):
         unsolved = is_unsolved(answer, frozenset(gold.free_symbols))
     else:
@@ -57,11 +57,11 @@ def leaves_arithmetic(gold: Form, answer: Form) -> bool:
     """Whether a part of an answer that equals the accepted one leaves arithmetic that its own part does not."""
     if isinstance(answer, str) or isinstance(gold, str) or gold == answer:
         return False
-    answer = answered(gold, answer)
-    asked = [(part, *_evaluate(part)) for part in parts(gold)]
-    for part in parts(answer):
+    answer = take_last_side(gold, answer)
+    asked = [(part, *_evaluate(part)) for part in list_parts(gold)]
+    for part in list_parts(answer):
         kinds = _evaluate(part)[1]
-        if kinds and not any(_may_leave(kinds, own, value) and equal([one], [part]) for one, value, own in asked):
+        if kinds and not any(_may_leave(kinds, own, value) and are_equal([one], [part]) for one, value, own in asked):
             return True
     if not isinstance(gold, sympy.Expr) or not isinstance(answer, sympy.Expr) or gold.is_Symbol or answer.is_Symbol:
         return False
@@ -69,7 +69,7 @@ def leaves_arithmetic(gold: Form, answer: Form) -> bool:
 
 
 def leaves_by_name(text: str, reference: str, gold: Form) -> bool:
-    """The same of what math-verify computes as it reads, so that it is in the text only."""
+    """Whether an answer names something that math-verify computes as it reads, where the accepted one does not."""
     of_numbers = OF_NUMBERS if isinstance(gold, str) or not gold.free_symbols else OF_DIGITS
     if any(pattern.search(text) and not pattern.search(reference) for pattern in (OF_MATRICES, of_numbers)):
         return True

@@ -24,7 +24,7 @@ IMAGINARY = sympy.Symbol("i", real=False)  # the same
 TO_COMPUTE = (sympy.Sum, sympy.Product, sympy.Integral, sympy.Derivative, sympy.Limit)
 
 
-def equal(gold: Forms, answer: Forms) -> bool:
+def are_equal(gold: Forms, answer: Forms) -> bool:
     r"""Whether an answer equals the accepted one, in whichever of two notations either is.
 
     An inequality is the interval that it describes, several are the union of theirs, and `e^{i\pi/3}` is a number.
@@ -53,21 +53,21 @@ def _united(form: sympy.Basic, other: sympy.Basic) -> sympy.Basic:
     return union if len(union.args) == len(form.args) else form  # of `x > 1 \text{ and } x < 3` all numbers
 
 
-def parts(form: Form) -> list[sympy.Expr]:
+def list_parts(form: Form) -> list[sympy.Expr]:
     """The expressions that an answer is made of: elements, entries, ends of intervals, sides of relations."""
     if isinstance(form, sympy.MatrixBase):
         return list(form.flat())
     if isinstance(form, sympy.Expr):
         return [form]
-    return [] if isinstance(form, str) else [part for each in form.args for part in parts(each)]
+    return [] if isinstance(form, str) else [part for each in form.args for part in list_parts(each)]
 
 
-def answered(gold: Form, answer: sympy.Basic) -> sympy.Basic:
+def take_last_side(gold: Form, answer: sympy.Basic) -> sympy.Basic:
     r"""The last side of an equation that has all of the answer there, as in `A = \frac{4}{2} = 2`; else the answer."""
     if not is_equation(answer):
         return answer
     last = take_last_relation(answer).rhs
-    return last if equal([gold], [last]) else answer
+    return last if are_equal([gold], [last]) else answer
 
 
 def is_unsolved(form: Form, known: frozenset[sympy.Basic] = frozenset(), signed: bool = False) -> bool:
@@ -83,10 +83,10 @@ def is_exact(gold: Form, answer: Form) -> bool:
         return True
     if _have_no_solution(gold, answer):
         return False
-    answer = answered(gold, answer)
+    answer = take_last_side(gold, answer)
     if is_unsolved(gold) or is_unsolved(answer):
         return True
-    asked, given = ([part for part in parts(form) if _is_compared(part)] for form in (gold, answer))
+    asked, given = ([part for part in list_parts(form) if _is_compared(part)] for form in (gold, answer))
     return not asked or all(any(not _differ(one, other) for one in asked) for other in given)
 
 
@@ -97,7 +97,7 @@ def _have_no_solution(gold: Form, answer: Form) -> bool:
     if not all(isinstance(side, sympy.Expr) for side in (*gold.args, *answer.args)):
         return False
     asked, given = gold.lhs - gold.rhs, answer.lhs - answer.rhs
-    return not (equal([asked], [given]) or equal([asked], [-given]) or sympy.solve(gold, gold.free_symbols))
+    return not (are_equal([asked], [given]) or are_equal([asked], [-given]) or sympy.solve(gold, gold.free_symbols))
 
 
 def _is_compared(part: sympy.Expr) -> bool:

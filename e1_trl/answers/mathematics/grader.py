@@ -21,10 +21,10 @@ from math_verify.grader import is_equation, take_last_relation
 from e1_trl.answers.grade import Grade, Grader, Outcome, grader_version
 from e1_trl.answers.mathematics.arithmetic import leaves_arithmetic, leaves_by_name, leaves_to_compute
 from e1_trl.answers.mathematics.boxes import boxed_answer
-from e1_trl.answers.mathematics.equality import equal, is_exact
+from e1_trl.answers.mathematics.equality import are_equal, is_exact
 from e1_trl.answers.mathematics.numerals import has_quotient, only_numbers, terms
 from e1_trl.answers.mathematics.reading import Forms, as_written, is_read, read, read_unboxed
-from e1_trl.answers.mathematics.spellings import E_NOTATION, choice, domain, letter, modulus, words
+from e1_trl.answers.mathematics.spellings import E_NOTATION, find_domain, find_modulus, read_letter, split_choice, words
 from e1_trl.answers.mathematics.workers import Workers
 
 EULERS_NUMBER = re.compile(r"(?<![a-zA-Z\\])e(?![a-zA-Z])")
@@ -142,7 +142,7 @@ def _compare(forms: Forms, text: str, reference: str) -> Outcome:
     if EULERS_NUMBER.search(E_NOTATION.sub("", reference)) and E_NOTATION.search(text):
         return _compare(read(spaced := E_NOTATION.sub(r" e \1", text)), spaced, reference)
     gold = read(reference)
-    if not equal(gold, forms):
+    if not are_equal(gold, forms):
         return _compare_otherwise(text, reference)
     last = text.rpartition("=")[2] if is_equation(forms[0]) and not is_equation(gold[0]) else text
     if leaves_to_compute(gold[0], forms[0]) or leaves_by_name(last, reference, gold[0]):
@@ -150,25 +150,25 @@ def _compare(forms: Forms, text: str, reference: str) -> Outcome:
     if not is_exact(gold[0], forms[0]) or _is_of_another_range(text, reference):
         return Outcome.WRONG
     gold_numbers = only_numbers(as_written(reference))
-    if gold_numbers is None or not equal(gold, read(gold_numbers)) or isinstance(forms[0], sympy.Complement):
+    if gold_numbers is None or not are_equal(gold, read(gold_numbers)) or isinstance(forms[0], sympy.Complement):
         is_left = has_quotient(as_written(last)) and not has_quotient(as_written(reference))
         return Outcome.UNEVALUATED if is_left or leaves_arithmetic(gold[0], forms[0]) else Outcome.CORRECT
     # `\frac{2}{3}` can be given as `\frac{4}{6}`; a decimal or an integer is not given as `\frac{84}{12}`.
     numbers = only_numbers(as_written(text), terms(gold_numbers))
-    if numbers is None or not equal(gold, answer := read(numbers)):
+    if numbers is None or not are_equal(gold, answer := read(numbers)):
         return Outcome.UNEVALUATED
     return Outcome.CORRECT if is_exact(read(gold_numbers)[0], answer[0]) else Outcome.WRONG
 
 
 def _compare_otherwise(text: str, reference: str) -> Outcome:
     """Whether an answer that is not equal to an accepted one is the same choice, the same words or percentage."""
-    given, accepted = choice(text), choice(reference)
+    given, accepted = split_choice(text), split_choice(reference)
     if given and not accepted:
-        if asked := letter(reference):
+        if asked := read_letter(reference):
             return Outcome.CORRECT if asked == given[0] else Outcome.WRONG
         return _compare(read(given[1]), given[1], reference)
     if accepted and not given:
-        return Outcome.CORRECT if letter(text) == accepted[0] else _compare(read(text), text, accepted[1])
+        return Outcome.CORRECT if read_letter(text) == accepted[0] else _compare(read(text), text, accepted[1])
     if asked := words(reference):
         return Outcome.CORRECT if asked == words(text) else Outcome.WRONG
     number, asked = PERCENT.sub("", text), PERCENT.sub("", reference)  # 12.5 is right for 12.5%, and back
@@ -177,7 +177,7 @@ def _compare_otherwise(text: str, reference: str) -> Outcome:
 
 def _is_of_another_range(text: str, reference: str) -> bool:
     """Whether a base, a modulus or a domain is another one, which math-verify drops."""
-    if (asked := modulus(reference)) and asked != modulus(text):
+    if (asked := find_modulus(reference)) and asked != find_modulus(text):
         return True
-    beside = [(each(reference), each(text)) for each in (BASE.findall, domain)]
+    beside = [(each(reference), each(text)) for each in (BASE.findall, find_domain)]
     return any(asked and found and asked != found for asked, found in beside)

@@ -6,7 +6,7 @@ import sympy
 from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse
 from math_verify.parser import NormalizationConfig, normalize_latex
 
-from e1_trl.answers.mathematics.spellings import both_signs, readable
+from e1_trl.answers.mathematics.spellings import readable, write_both_signs
 
 # Units and words are left in, so that a second number among them is seen.
 AS_WRITTEN = NormalizationConfig(units=False, malformed_operators=True, nits=False, boxed="none")
@@ -24,7 +24,7 @@ def read(boxed: str) -> Forms:
     """What math-verify reads in a box."""
     latex = readable(boxed)
     forms = _read(latex)
-    if not is_read(forms) and (signed := both_signs(latex)) != latex:
+    if not is_read(forms) and (signed := write_both_signs(latex)) != latex:
         return _read(signed)
     return forms
 

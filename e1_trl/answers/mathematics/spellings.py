@@ -97,30 +97,30 @@ def _respelled(text: str) -> str:
     return text
 
 
-def modulus(text: str) -> list[str]:
+def find_modulus(text: str) -> list[str]:
     r"""The modulus that is written after an answer, `2 \pmod{5}`; an empty list if there is none."""
     return ["".join(found) for found in MODULUS.findall(_respelled(text))]
 
 
-def domain(text: str) -> list[str]:
+def find_domain(text: str) -> list[str]:
     r"""What a variable runs through that is written after an answer, `n = 3k, k \in \mathbb{Z}`."""
     return ["".join(found.split()) for found in DOMAIN.findall(_respelled(text))]
 
 
-def choice(text: str) -> tuple[str, str] | None:
+def split_choice(text: str) -> tuple[str, str] | None:
     r"""The letter of a choice and the text after it, `\textbf{(B) } 7`; None where an answer does not start so."""
     if found := CHOICE.search(text):
         return found[1] or found[2], found[3]
     return None
 
 
-def letter(text: str) -> str | None:
+def read_letter(text: str) -> str | None:
     """The letter of a choice that is all of an answer."""
     found = LETTER.search(text)
     return found[1] if found else None
 
 
-def both_signs(latex: str) -> str:
+def write_both_signs(latex: str) -> str:
     r"""What `\frac{1 \pm \sqrt{5}}{2}` stands for, in a list: with each of the two signs, wherever both stand."""
     pieces = PLUS_MINUS.split(latex)
     if not 1 < len(pieces) <= MOST_SIGNS + 1:
