@@ -120,7 +120,8 @@ def test_a_recipe_says_how_it_is_launched_and_the_command_line_wins(
     recipe.write_text("max_steps: 3\n" if written is None else f"accelerate_config: {written}\n")
     overrides = ["--max_steps", "1", "--reward_funcs", "accuracy", "format"]
     options = [str(resource("accelerate_configs", word)) if word[:4] == "zero" else word for word in launched]
-    line = [*LAUNCH, *options, "-m", "e1_trl.train", "--config", str(recipe), *overrides]
+    named = [word for word in launched[1:2] for word in ("--accelerate_config", word)]
+    line = [*LAUNCH, *options, "-m", "e1_trl.train", "--config", str(recipe), *named, *overrides]
     assert command([f"--config={recipe}", *given, *overrides]) == line
     assert command(["--max_steps", "3"]) == [*LAUNCH, "-m", "e1_trl.train", "--max_steps", "3"]
 

@@ -18,6 +18,7 @@ from e1_trl.budget import Budget, Close, Marker
 from e1_trl.errors import UserError
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
 from e1_trl.training.budgets import FIELDS, Budgets
+from e1_trl.training.launched import check_launcher, check_precision_flags
 from e1_trl.training.recipe_as_run import secrets_in
 from e1_trl.training.scoring import check_attention
 
@@ -55,7 +56,8 @@ class E1Config(BudgetedTraining, GRPOConfig):
             default is what the model computes in.
 
     Raises:
-        UserError: a field contradicts another or has no effect on budgeted rollouts, or a logger is not installed.
+        UserError: a field contradicts another or the launcher, or has no effect on budgeted rollouts, or a logger is
+            not installed.
     """
 
     max_completion_length: int | None = field(
@@ -74,7 +76,9 @@ class E1Config(BudgetedTraining, GRPOConfig):
     def __post_init__(self) -> None:
         if self.eval_budgets:  # in place of TRL's own evaluation, for which its batch would have to be divisible
             self.num_generations_eval: int | None = self.num_generations_eval or 1
+        check_precision_flags(self.fp16, self.bf16)
         super().__post_init__()
+        check_launcher(self)
         if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage >= 1:
             settings = self.deepspeed_plugin.deepspeed_config
             settings.setdefault("communication_data_type", "fp32")

@@ -17,6 +17,7 @@ import yaml
 
 from e1_trl.recipes import fields_of, resource, shipped
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
+from e1_trl.training.versions import warn_of_versions
 
 LAUNCHER = (sys.executable, "-m", "accelerate.commands.launch")
 
@@ -71,6 +72,7 @@ def command(argv: Sequence[str]) -> list[str]:
     launch = [*LAUNCHER]
     if accelerate_config:
         launch += ["--config_file", str(resource("accelerate_configs", accelerate_config))]
+        recipe += ["--accelerate_config", accelerate_config]  # which errors name
     if options.num_processes is not None:
         launch += ["--num_processes", str(options.num_processes)]
     return [*launch, "-m", "e1_trl.train", *recipe, *overrides]
@@ -108,6 +110,7 @@ def main(argv: list[str] | None = None) -> None:
         return
     if find_spec("trl") is None or find_spec("accelerate") is None:
         sys.exit("e1 train: TRL is not installed; pip install 'e1-trl[train]' brings it, 'e1-trl[gpu]' also vLLM")
+    warn_of_versions()
     if options.help_all:
         os.execv(sys.executable, [sys.executable, "-m", "e1_trl.train", "--help"])
     try:

@@ -37,7 +37,11 @@ def parse_recipe(records: Sequence[type], argv: Sequence[str], whole: bool = Tru
         unknown = parser.set_defaults_with_config(**base)
         if unknown and whole:
             raise UserError(f"the recipe's base has fields that there are not: {' '.join(unknown[::2])}")
-    return tuple(parser.parse_args_and_config(argv, fail_with_unknown_args=whole))
+    try:
+        return tuple(parser.parse_args_and_config(argv, fail_with_unknown_args=whole))
+    except UserError as error:
+        files = [argv[argv.index(option) + 1] for option in ("--config", "--accelerate_config") if option in argv[:-1]]
+        raise UserError(f"{' with '.join(files)}: {error}" if files else str(error)) from None
 
 
 def resolved(argv: Sequence[str], parsed: Iterable[Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from pathlib import Path
 import yaml
 
 from e1_trl.errors import UserError
+from e1_trl.plan.__main__ import ROUNDS_AWAY
 from e1_trl.plan.__main__ import report as plan
 from e1_trl.plan.memory import memory
 from e1_trl.plan.setup import ERRORS, Launch, Setup
@@ -28,6 +29,7 @@ from e1_trl.plan.smoke.training import SAVED, STATE, Card, Training, cards, trai
 from e1_trl.provenance import Provenance
 from e1_trl.report.markdown import table
 from e1_trl.training.recipe_as_run import resolved, secrets_in
+from e1_trl.training.versions import warn_of_versions
 
 RUNS = Path("runs/smoke")
 INTERRUPTED = 130  # the exit status
@@ -160,10 +162,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Try a recipe; the exit status is 1 if a check failed."""
+    warn_of_versions()
     parsed, words = _parser().parse_known_args(argv)
     try:
         launch = Launch.read(parsed.recipe, parsed.accelerate_config, parsed.num_processes, words)
         setup, there = launch.setup, cards()
+        if setup.rounds_away:
+            raise UserError(ROUNDS_AWAY)
         if not parsed.cpu and len(there) < setup.gpus:
             raise UserError(
                 f"{launch.accelerate_config} starts {setup.gpus} processes, and there are {len(there)} GPUs here: pass "
