@@ -36,6 +36,7 @@ from e1_trl.problems.prompts import last_question
 from e1_trl.provenance import FILE as PROVENANCE
 from e1_trl.provenance import Provenance
 from e1_trl.training import dry_run
+from e1_trl.training.beforehand import check_precision
 from e1_trl.training.budgets import key_of
 from e1_trl.training.config import E1Config, E1ScriptArguments, ModelFacts
 from e1_trl.training.data import Problems, load
@@ -87,6 +88,7 @@ def prepare(
         **(args.model_init_kwargs or {}),
     }
     facts = ModelFacts.of(args, model.model_name_or_path)
+    check_precision(args, model.model_name_or_path, model.use_peft)
     with args.main_process_first(desc="preparing the prompts"):
         problems = load(script_args, mixture, args, facts.tokenizer, rewards)
     if checkpoint is not None:

@@ -137,7 +137,8 @@ def test_a_recipe_says_how_it_is_launched_and_the_command_line_wins(
     recipe.write_text("max_steps: 3\n" if written is None else f"accelerate_config: {written}\n")
     overrides = ["--max_steps", "1", "--reward_funcs", "accuracy", "format"]
     options = [str(resource("accelerate_configs", word)) if word[:4] == "zero" else word for word in launched]
-    line = [*LAUNCH, *options, "-m", "e1_trl.train", "--config", str(recipe), *overrides]
+    named = [word for word in launched[1:2] for word in ("--accelerate_config", word)]
+    line = [*LAUNCH, *options, "-m", "e1_trl.train", "--config", str(recipe), *named, *overrides]
     assert command([f"--config={recipe}", *given, *overrides], has_gpu=True) == line
     assert command(["--max_steps", "3"], has_gpu=True) == [*LAUNCH, "-m", "e1_trl.train", "--max_steps", "3"]
 
@@ -164,8 +165,10 @@ def test_what_nobody_says_is_what_a_machine_without_a_gpu_can_do(
     line = command(["--config", str(recipe), *given], has_gpu=False)
     printed = capsys.readouterr().out
     config = ["--config_file", str(resource("accelerate_configs", "cpu"))] * ("accelerate_config cpu" in chosen)
+    named = ["--accelerate_config", "cpu"] * ("accelerate_config cpu" in chosen)
     precision = ["--bf16", "false"] * ("bf16 false" in chosen)
-    assert line == [*LAUNCH, *config, *with_gpu[len(LAUNCH) :], *precision]
+    at = with_gpu.index(str(recipe)) + 1
+    assert line == [*LAUNCH, *config, *with_gpu[len(LAUNCH) : at], *named, *with_gpu[at:], *precision]
     assert printed == (f"e1 train: no GPU here, and none of these is named: {', '.join(chosen)}\n" if chosen else "")
 
 

@@ -20,6 +20,10 @@ from e1_trl.recipes import shipped
 from e1_trl.report.markdown import table
 
 GIB = 2**30
+ROUNDS_AWAY = (
+    "weights of 16 bits without DeepSpeed have no fp32 masters, and small steps round away in them; set dtype to "
+    "float32, or launch with DeepSpeed (--accelerate_config zero2)"
+)
 
 
 def make_parser() -> CommandParser:
@@ -72,11 +76,13 @@ def report(taken: Memory) -> str:
     )
     problems = "".join(f"\n- {problem}" for problem in taken.problems)
     verdict = f"It does not fit:{problems}" if problems else "It fits."
+    if setup.rounds_away:
+        verdict = f"It would learn next to nothing: {ROUNDS_AWAY}.\n{verdict}"
     return f"{table((f'one GPU: {title}', 'bytes'), rows)}\n{assumed}\n\n{verdict}\n"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print the plan; the exit status is 1 if it does not fit, or cannot be made."""
+    """Print the plan; the exit status is 1 if it does not fit or learn, or cannot be made."""
     arguments, words = make_parser().parse_known_args(argv)
     launch = Launch.read(arguments.recipe, arguments.accelerate_config, arguments.gpus, words)
     if strange := sorted(launch.given.keys() - launch.recipe_fields.keys() - DEFAULTS.keys()):
@@ -91,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         with contextlib.suppress(Exception):  # of whatever kind: the plan goes without
             lengths = cost.prompt_lengths(launch.fields)
         print(f"\n{cost.report(taken, lengths, arguments.price, launch.fields)}", end="")
-    if taken.problems:
+    if taken.problems or taken.setup.rounds_away:
         sys.exit(1)
 
 

@@ -70,6 +70,11 @@ class Setup:
     served: bool
     tensor_parallel: int
 
+    @property
+    def rounds_away(self) -> bool:
+        """Whether steps are lost in weights of 16 bits, of which only DeepSpeed keeps fp32 masters."""
+        return self.dtype == 2 and self.zero == 0 and self.adapter is None
+
     @classmethod
     def of(cls, recipe: Mapping[str, Any], accelerate: Mapping[str, Any]) -> "Setup":
         """The setup of a recipe's fields under an Accelerate configuration's.

@@ -33,6 +33,18 @@ FORMS = {
 CYCLES, DRAWN = {"cosine", "stair_cosine"}, {"uniform", "log_uniform", "choice"}
 
 
+class Generations:
+    """Names the generations of a training, counted from each step on: a run that was resumed has the same names."""
+
+    def __init__(self) -> None:
+        self._counted: dict[tuple[bool, int], int] = {}
+
+    def next(self, training: bool, step: int) -> Generation:
+        """Name the next generation of a step, those of evaluations apart."""
+        self._counted[training, step] = self._counted.get((training, step), 0) + 1
+        return (training, step, self._counted[training, step])
+
+
 @dataclass(frozen=True)
 class Draw:
     """A rollout that is to have a budget: all that chance may follow from, so that a resumed run draws the same."""

@@ -21,6 +21,7 @@ from e1_trl.checkpoints.checkpoint import end_ids
 from e1_trl.errors import UserError, user_errors
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments, TrlFields
 from e1_trl.training.budgets import FIELDS, Budgets
+from e1_trl.training.launched import check_launcher, check_precision_flags
 from e1_trl.training.recipe_as_run import secrets_in
 from e1_trl.training.scoring import check_attention
 
@@ -60,8 +61,8 @@ class E1Config(BudgetedTraining, GRPOConfig):
             default is what the model computes in.
 
     Raises:
-        UserError: a field is of another type or beyond a limit, contradicts another, or has no effect on budgeted
-            rollouts, or a logger is not installed.
+        UserError: a field is of another type or beyond a limit, contradicts another or the launcher, has no effect on
+            budgeted rollouts, or names a logger that is not installed.
     """
 
     max_completion_length: int | None = field(
@@ -81,8 +82,10 @@ class E1Config(BudgetedTraining, GRPOConfig):
         check_fields(self, BudgetedTraining, TrlFields)
         if self.eval_budgets:  # in place of TRL's own evaluation, for which its batch would have to be divisible
             self.num_generations_eval: int | None = self.num_generations_eval or 1
+        check_precision_flags(self.fp16, self.bf16)
         self._check_bf16()
         super().__post_init__()
+        check_launcher(self)
         if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage >= 1:
             settings = self.deepspeed_plugin.deepspeed_config
             settings.setdefault("communication_data_type", "fp32")

@@ -120,7 +120,7 @@ def describe(args: E1Config, kind: Kind, facts: ModelFacts, problems: Problems, 
             f"a step           {rollouts} rollouts: {args.per_device_train_batch_size} per device x "
             f"{args.gradient_accumulation_steps} accumulated x {args.world_size} processes",
             f"a generation     {args.generation_batch_size // args.num_generations} prompts x {args.num_generations} "
-            f"rollouts, for {args.generation_batch_size * args.num_iterations // rollouts} steps",
+            f"rollouts, for {args.generation_batch_size * args.num_iterations / rollouts:g} steps",
             f"evaluation       {evaluated}" + "".join(f", {budget}" for budget in args.evaluation_budgets),
         ]
     )

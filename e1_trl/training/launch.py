@@ -16,6 +16,7 @@ from e1_trl.command_line import CommandParser
 from e1_trl.errors import TROUBLESHOOTING, run_command
 from e1_trl.recipes import fields_of, resource, shipped
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
+from e1_trl.training.versions import warn_of_versions
 
 PRECISION = ("bf16", "fp16", "use_cpu")  # fields that say in what a recipe computes
 LAUNCHER = (sys.executable, "-m", "accelerate.commands.launch")
@@ -110,6 +111,7 @@ def command(argv: Sequence[str], has_gpu: bool | None = None) -> list[str]:
     launch = [*LAUNCHER]
     if accelerate_config:
         launch += ["--config_file", str(resource("accelerate_configs", accelerate_config))]
+        recipe += ["--accelerate_config", accelerate_config]  # which errors name
     if options.num_processes is not None:
         launch += ["--num_processes", str(options.num_processes)]
     return [*launch, "-m", "e1_trl.train", *recipe, *overrides]
@@ -165,6 +167,7 @@ def main(argv: list[str] | None = None) -> None:
     if "--help_all" in arguments:
         print_all_fields()
         return
+    warn_of_versions()
     _launch(command(arguments)[len(LAUNCHER) :])
 
 

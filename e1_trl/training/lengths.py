@@ -229,9 +229,20 @@ LENGTH_REWARDS: dict[str, Callable[..., LengthReward]] = {
 }
 
 
-def warn_of_scaling(rewards: Sequence[Any], scale_rewards: str) -> None:
-    """Warn where TRL divides advantages by the spread of a group: a length reward's weight is lost in it."""
-    if scale_rewards == "group" and any(isinstance(reward, LengthReward) for reward in rewards):
+def warn_of_scaling(rewards: Sequence[Any], scale_rewards: str, aggregation: str) -> None:
+    """Warn where TRL divides by the spread of a group: a length reward's weight is lost in it.
+
+    The other arguments are TRL's `scale_rewards` and `multi_objective_aggregation`.
+    """
+    if not any(isinstance(reward, LengthReward) for reward in rewards):
+        return
+    if aggregation == "normalize_then_sum":  # which does not read scale_rewards
+        logger.warning(
+            "multi_objective_aggregation is normalize_then_sum, which divides each reward by its spread in a group: a "
+            "length reward pushes as hard whatever its bonus, alpha or weight; reward_weights weigh it, or "
+            "sum_then_normalize with scale_rewards none keeps them"
+        )
+    elif scale_rewards == "group":
         logger.warning(
             "scale_rewards is group: in groups that are all right or all wrong a length reward pushes as hard whatever "
             "its weight; batch and none keep that"

@@ -1,9 +1,6 @@
-"""How far the policy that vLLM samples from is from the trainer's: what is known beforehand, and what is measured."""
+"""How far the policy that vLLM samples from is from the trainer's, as it is measured while training."""
 
 import logging
-
-from accelerate.utils import is_peft_model
-from transformers import PreTrainedModel
 
 from e1_trl.errors import TROUBLESHOOTING
 
@@ -12,19 +9,6 @@ logger = logging.getLogger(__name__)
 FIRST = 5  # generations that say what is usual in this run
 RISE = 3.0  # times the largest of these
 GROSS = 0.1  # nats; rounding in bfloat16 is well below, other weights or another distribution are not
-
-
-def warn_beforehand(top_p: float, model: PreTrainedModel) -> None:
-    """Warn of what makes the two differ in every generation; `model` is as it is trained, with its adapter if any."""
-    if top_p < 1:
-        logger.warning(
-            "top_p is %g: vLLM samples from another distribution than the trainer computes; set it to 1", top_p
-        )
-    if is_peft_model(model) and any(each.itemsize == 2 and not each.requires_grad for each in model.parameters()):
-        logger.warning(
-            "vLLM gets the adapter merged into weights of 16 bits, where nearly all that it has learnt rounds away as "
-            "long as that is little; set dtype to float32"
-        )
 
 
 class LogprobGap:

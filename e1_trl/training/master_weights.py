@@ -27,7 +27,7 @@ class MasterWeights(TrainerCallback):
     adapter has none. A weight that is not the checkpoint's, rounded, is left as it is, with a warning.
 
     Args:
-        checkpoint: Hub id or folder of what the model was loaded from.
+        checkpoint: Hub id or folder of what the model was loaded from, or what a model in memory takes for that.
         revision: of it, on the Hub.
     """
 
@@ -53,15 +53,18 @@ class MasterWeights(TrainerCallback):
                 left.discard(name)
         if left and state.is_world_process_zero:
             logger.warning(
-                "the master weights of %d of %d tensors, %s first, begin rounded to bfloat16: the safetensors of %s "
-                "hold no such tensor, or another one",
+                "the master weights of %d of %d tensors, %s first, begin rounded to bfloat16: in the safetensors of %s "
+                "there is no such tensor, or another one",
                 *(len(left), len(rounded), min(left), self._checkpoint),
             )
 
 
 def tensors(checkpoint: str, revision: str | None) -> Iterator[tuple[str, torch.Tensor]]:
-    """The weights of a checkpoint that has been loaded before, one after the other, by name, as they are stored."""
-    folder = Path(str(cached_file(checkpoint, "config.json", revision=revision))).parent
+    """The weights of a checkpoint, one after the other, by name, as they are stored; none of one that is not there."""
+    try:
+        folder = Path(str(cached_file(checkpoint, "config.json", revision=revision))).parent
+    except OSError:  # a model in memory may come from a folder that is gone
+        return
     for file in sorted(folder.glob("model*.safetensors")):
         with safe_open(file, "pt") as content:
             for name in content.keys():  # noqa: SIM118  (it is no dictionary)

@@ -80,6 +80,27 @@ def transcripts(
     return "\n".join(shown)
 
 
+def columns_of(completions: Sequence[Completion]) -> dict[str, list[Any]]:
+    """What rewards are told of each completion, and the table of completions shows."""
+    return {
+        "thinking_end": [completion.thinking_end.value for completion in completions],
+        "thinking_tokens": [completion.thinking_tokens for completion in completions],
+        "solution_tokens": [completion.solution_tokens for completion in completions],
+        "solution_truncated": [completion.truncated for completion in completions],
+    }
+
+
+def metrics_of(completion: Completion) -> dict[str, float]:
+    """What is logged of a completion, as a mean over all of them."""
+    ends = {f"thinking/{end}_ratio": float(completion.thinking_end is end) for end in ThinkingEnd}
+    return {
+        "thinking/mean_tokens": completion.thinking_tokens,
+        "solution/mean_tokens": completion.solution_tokens,
+        "solution/truncated_ratio": completion.truncated,
+        **ends,
+    }
+
+
 def parts(tokenizer: PreTrainedTokenizerBase, completions: Sequence[Completion]) -> list[list[str]]:
     """Thinking, forced text and solution of each completion, as text."""
     return [[tokenizer.decode(part) for part in completion.parts] for completion in completions]
@@ -151,12 +172,13 @@ class Progress(TrainerCallback):
             logger.warning(warning)
         if "train_runtime" in logs:  # which may hold the metrics of steps that no line was about, too
             print(f"trained {len(self._steps)} steps in {_duration(logs['train_runtime'])}", flush=True)
-        elif "reward" in logs:
+        elif "loss" in logs:
             recent = self._steps[self._shown :]
             self._shown = len(self._steps)
             left = (state.max_steps - state.global_step) * sum(self._steps) / len(self._steps)
             pace = [f"{sum(recent) / len(recent):.1f} s/step", f"{_duration(left)} left"]
-            print(" | ".join([step, *summary(logs), *pace]), flush=True)
+            repeated = ["no new rollouts", f"loss {logs['loss']:.4f}", f"grad_norm {logs.get('grad_norm', 0.0):.3f}"]
+            print(" | ".join([step, *(summary(logs) if "reward" in logs else repeated), *pace]), flush=True)
         elif "eval_reward" in logs:
             print(" | ".join([step, "evaluation", *summary(logs, "eval_")]), flush=True)
         for budget in dict.fromkeys(name.split("/")[1] for name in logs if name.startswith(BUDGET)):

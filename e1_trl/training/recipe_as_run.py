@@ -58,10 +58,14 @@ def parse_recipe(records: Sequence[type], argv: Sequence[str], whole: bool = Tru
             name: read_value(f"{file}: {name}", given[name], hint) for name, hint in hints.items() if name in given
         }
         parser.set_defaults_with_config(**known)
-    with user_errors("the recipe", ValueError):  # of TRL's and Transformers' own fields
-        *parsed, rest = parser.parse_args_into_dataclasses(
-            words, return_remaining_strings=True, look_for_args_file=False
-        )
+    try:
+        with user_errors("the recipe", ValueError):  # of TRL's and Transformers' own fields
+            *parsed, rest = parser.parse_args_into_dataclasses(
+                words, return_remaining_strings=True, look_for_args_file=False
+            )
+    except UserError as error:
+        files = [argv[argv.index(option) + 1] for option in ("--config", "--accelerate_config") if option in argv[:-1]]
+        raise UserError(f"{' with '.join(files)}: {error}" if files else str(error)) from error
     if rest:
         raise UserError(describe_unknown(rest[0], ["--config", *(f"--{name}" for name in hints)]))
     return tuple(parsed)

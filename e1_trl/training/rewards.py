@@ -53,6 +53,11 @@ class Accuracy:
     def __init__(self, grader: Grader):
         self.grader = grader
 
+    def begin(self, solution: str, answers: Sequence[str]) -> None:
+        """Hand a solution to the grader before it is asked for its grade; one's own grader may have `grade` alone."""
+        if hasattr(self.grader, "begin"):
+            self.grader.begin(solution, answers)
+
     def __call__(
         self,
         *,

@@ -4,6 +4,7 @@ TRL pads prompts on the left and completions on the right, to the longest of a p
 first real token, so that a causal model needs no mask. Knows nothing about budgets, losses or engines.
 """
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -32,7 +33,7 @@ class Layout(StrEnum):
 
     PADDED = "padded"  # as TRL has them
     TRIMMED = "trimmed"  # rows of about one length together
-    PACKED = "packed"  # all rows in one, told apart by positions that begin anew
+    PACKED = "packed"  # all rows in one, which attention tells apart
 
 
 def layout_of(
@@ -60,7 +61,10 @@ def layout_of(
     if reason := next((reason for reason, holds in reasons.items() if holds), None):
         return Layout.PADDED, reason
     if is_flash_attention_requested(text):
-        return Layout.PACKED, "flash attention tells rows apart by their positions"
+        takes = inspect.signature(model.base_model.forward).parameters.values()
+        if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in takes):
+            return Layout.TRIMMED, "the model does not hand the bounds of packed rows to its attention"
+        return Layout.PACKED, "flash attention is told where rows end"
     return Layout.TRIMMED, "without flash attention, packed rows would need a mask"
 
 
@@ -101,6 +105,12 @@ def _outputs_only_at(backbone: torch.nn.Module, chosen: torch.Tensor) -> Iterato
         handle.remove()
 
 
+def _bounds(lengths: torch.Tensor, longest: int) -> dict[str, Any]:
+    """Where each of the packed rows ends, in the words of flash attention, which not every model hands positions."""
+    ends = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
+    return {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends, "max_length_q": longest, "max_length_k": longest}
+
+
 def scored(
     model: torch.nn.Module,
     backbone: torch.nn.Module,
@@ -121,7 +131,7 @@ def scored(
         mask: alike, 1 at real tokens.
         kept: tokens of the completions, the last ones of each row.
         batch_size: rows that memory allows for at a time.
-        packed: whether attention tells the sequences of a row apart by their positions.
+        packed: whether attention tells the sequences of a row apart.
 
     Returns:
         Both (rows, kept), 0 at padding; no entropy if the model's head computes none.
@@ -137,10 +147,11 @@ def scored(
         real = places < lengths[part]
         asked = real & (places >= prompts[part])
         before = asked.roll(-1, dims=1)  # the position before a token has its distribution
-        inputs = {"input_ids": tokens}
+        inputs: dict[str, Any] = {"input_ids": tokens}
         if packed:
             before = before[real][None]
             inputs = {"input_ids": tokens[real][None], "position_ids": places.expand_as(tokens)[real][None]}
+            inputs |= _bounds(lengths[part, 0], len(places))
         with _outputs_only_at(backbone, before):
             outputs = model(**inputs, shift_labels=tokens[asked][None], fused_lm_head=True)
         completion = mask[part, -kept:].bool()

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transformers import TrainerCallback, TrainerState
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from trl import GRPOConfig
 
 PARTS = ("thinking/mean_tokens", "solution/mean_tokens")
@@ -31,11 +32,19 @@ def rollouts_of_a_step(args: GRPOConfig) -> float:
 
 
 class TokenLimit(TrainerCallback):
-    """Ends the training with the first logged step that reaches `tokens`; never if that is `None`."""
+    """Ends the training with the first logged step that reaches `tokens`; never if that is `None`.
+
+    As at `max_steps`, an evaluation and a checkpoint follow where their strategy is `steps`; by epochs they do anyway.
+    """
 
     def __init__(self, tokens: int | None):
         self.tokens = tokens
 
     def on_log(self, args: GRPOConfig, state: TrainerState, control: Any, **_: Any) -> None:
-        if self.tokens is not None and generated_tokens(state.log_history, rollouts_of_a_step(args)) >= self.tokens:
-            control.should_training_stop = True
+        if self.tokens is None or generated_tokens(state.log_history, rollouts_of_a_step(args)) < self.tokens:
+            return
+        control.should_training_stop = True
+        if args.eval_strategy == IntervalStrategy.STEPS:
+            control.should_evaluate = True
+        if args.save_strategy == SaveStrategy.STEPS:
+            control.should_save = True

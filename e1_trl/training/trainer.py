@@ -27,21 +27,24 @@ from e1_trl.engines.colocated import make_training_engine
 from e1_trl.engines.engine import Finished, unwatched
 from e1_trl.engines.starting import starting
 from e1_trl.errors import UserError
-from e1_trl.rollout import Completion, Rollout, ThinkingEnd
-from e1_trl.training.budgets import Draw, Generation, key_of
+from e1_trl.rollout import Completion, Rollout
+from e1_trl.training.beforehand import check_precision, warn_beforehand
+from e1_trl.training.budgets import Draw, Generation, Generations, key_of
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.data import check_size, checked
+from e1_trl.training.data_order import DataOrder
 from e1_trl.training.groups import reward_groups
-from e1_trl.training.lengths import warn_of_scaling
-from e1_trl.training.logprob_gap import LogprobGap, warn_beforehand
+from e1_trl.training.logprob_gap import LogprobGap
 from e1_trl.training.master_weights import MasterWeights
 from e1_trl.training.memory import Memory
-from e1_trl.training.progress import Once, Progress, log_traces, parts, transcripts
-from e1_trl.training.rewards import Accuracy, Reward, warn_of_thinking
+from e1_trl.training.packing import Packing
+from e1_trl.training.progress import Once, Progress, columns_of, log_traces, metrics_of, parts, transcripts
+from e1_trl.training.rewards import Accuracy, Reward
 from e1_trl.training.scoring import Layout, layout_of, scored
 from e1_trl.training.token_limit import TokenLimit
+from e1_trl.training.versions import warn_of_versions
 
-logger = logging.getLogger(__name__)
+warn_of_versions()
 
 
 class E1Trainer(GRPOTrainer):
@@ -75,6 +78,7 @@ class E1Trainer(GRPOTrainer):
         if own := {"rollout_func", "tools", "environment_factory"} & kwargs.keys():
             raise UserError(f"E1Trainer makes its own rollouts; it does not take {sorted(own)}")
         facts = ModelFacts.of(args, model, processing_class)
+        check_precision(args, model, adapter=kwargs.get("peft_config") is not None)
         rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
         with args.main_process_first(desc="checking the prompts"):
             train_dataset = check_size(checked(train_dataset, rewards, args, facts.tokenizer), args)
@@ -95,16 +99,14 @@ class E1Trainer(GRPOTrainer):
                 rollout_func=E1Trainer.rollout,
                 **kwargs,
             )
-        warn_of_thinking(self.reward_func_names, rewards)
-        warn_beforehand(args.top_p, self.model)
-        warn_of_scaling(rewards, args.scale_rewards)
+        check_precision(args, self.model)
+        warn_beforehand(args, self.model, rewards, self.reward_func_names)
         checkpointing = args.gradient_checkpointing_kwargs if args.gradient_checkpointing else None
         causal = self._causal_model(self.model)
         self.layout, why = layout_of(causal, args.padding_free, self.aux_loss_enabled, checkpointing)
-        if self.is_world_process_zero():
-            print(f"log-probabilities are computed {self.layout}: {why}", flush=True)
         self.close, self.budgets = facts.close, args.budgets
-        origin = Origin.of(model if isinstance(model, str) else model.name_or_path, revision)
+        name = model if isinstance(model, str) else model.name_or_path
+        origin = Origin.of(name, revision)
         self.details = Details(Trained.of(self.close.marker, args.forced_text, self.budgets.largest), origin)
         self._table_step: int | None = None  # when a table of completions was last logged
         self.num_completions_to_print = 0  # of TRL's table, in the place of which there are `transcripts`
@@ -115,13 +117,14 @@ class E1Trainer(GRPOTrainer):
         self.validation: Callable[[], dict[str, float]] | None = None
         for callback in (PrinterCallback, ProgressCallback):
             self.remove_callback(callback)
-        for added in (Progress(), Memory(rewards), TokenLimit(args.max_generated_tokens)):
+        limit = TokenLimit(args.max_generated_tokens)
+        for added in (Packing(self, why), Progress(), Memory(rewards), DataOrder(), limit):
             self.add_callback(added)
-        if self.is_deepspeed_enabled and isinstance(model, str):
-            self.add_callback(MasterWeights(model, revision))
+        if self.is_deepspeed_enabled and name:
+            self.add_callback(MasterWeights(name, revision))
         for handler in logging.getLogger("vllm").handlers:  # it repeats its warnings at every weight sync
             handler.addFilter(Once())
-        self._generations: dict[tuple[bool, int], int] = {}
+        self._generations = Generations()
         self.engine = make_training_engine(
             self.vllm_generation, self.close, self.accelerator, is_peft_model(self.model), args.seed
         )
@@ -131,7 +134,7 @@ class E1Trainer(GRPOTrainer):
         """TRL's `rollout_func`: one budgeted completion for each of this process's prompts, and its bookkeeping."""
         prompt_ids, _, _ = trainer._tokenize_prompts(prompts)
         with profiling_context(trainer, "vLLM.generate"):  # as TRL names it; validation is not a part of it
-            generation = trainer._next_generation(trainer.model.training)
+            generation = trainer._generations.next(trainer.model.training, trainer.state.global_step)
             first = trainer.accelerator.process_index * len(prompts)
             budgets = [
                 trainer.budgets.at(Draw(trainer.args.seed, generation, key_of(row), first + at))
@@ -140,22 +143,14 @@ class E1Trainer(GRPOTrainer):
             completions = trainer._complete(prompt_ids, budgets, generation, trainer._begin_grading)
         trainer._rollouts = list(zip(prompt_ids, completions, strict=True))
 
-        bookkeeping: dict[str, list[Any]] = {
-            "thinking_end": [completion.thinking_end.value for completion in completions],
-            "thinking_tokens": [completion.thinking_tokens for completion in completions],
-            "solution_tokens": [completion.solution_tokens for completion in completions],
-            "solution_truncated": [completion.truncated for completion in completions],
-        }
+        bookkeeping = columns_of(completions)
         shown = {"parts": parts(trainer.processing_class, completions)} if trainer.args.log_completions else {}
         for column, values in {**bookkeeping, **shown}.items():
             trainer._log_completion_extra(column, values)
         trainer._log_metric("weights/compared_tensors", trainer.engine.compared_tensors)
         for completion in completions:
-            trainer._log_metric("thinking/mean_tokens", completion.thinking_tokens)
-            trainer._log_metric("solution/mean_tokens", completion.solution_tokens)
-            trainer._log_metric("solution/truncated_ratio", completion.truncated)
-            for end in ThinkingEnd:
-                trainer._log_metric(f"thinking/{end}_ratio", completion.thinking_end is end)
+            for metric, value in metrics_of(completion).items():
+                trainer._log_metric(metric, value)
         return {
             "prompt_ids": prompt_ids,
             "completion_ids": [completion.token_ids.tolist() for completion in completions],
@@ -198,13 +193,15 @@ class E1Trainer(GRPOTrainer):
         if self.is_world_process_zero():
             self.details.publish(Path(self.args.output_dir), self.hub_model_id, self.args.hub_revision, **more)
 
-    def complete(self, prompts: list[Any], budget: Budget) -> list[Completion]:
-        """Complete this process's prompts at any budget that fits the context, with the weights of now.
+    def complete(self, prompts: list[Any], budgets: Sequence[Budget]) -> list[list[Completion]]:
+        """Complete this process's prompts at each of the budgets, which fit the context, with the weights of now.
 
         A collective operation. Nothing is logged and nothing is trained on.
         """
-        self.vllm_generation.sync_weights()
-        return self._complete(self._tokenize_prompts(prompts)[0], [budget] * len(prompts), self._next_generation(False))
+        self.vllm_generation.sync_weights()  # once for all; an engine that sleeps in between syncs when it wakes
+        ids, step = self._tokenize_prompts(prompts)[0], self.state.global_step
+        names = [self._generations.next(False, step) for _ in budgets]
+        return [self._complete(ids, [budget] * len(ids), name) for budget, name in zip(budgets, names, strict=True)]
 
     def _complete(
         self,
@@ -219,15 +216,8 @@ class E1Trainer(GRPOTrainer):
     def _begin_grading(self, row: int, completion: Completion) -> None:
         """Hand what has just been sampled to its grader, while the engine samples what is left."""
         for reward in self.reward_funcs:
-            if isinstance(reward, Accuracy) and hasattr(reward.grader, "begin"):  # one's own may have `grade` alone
-                (text,) = self.solution_texts([completion])
-                reward.grader.begin(text, self._rows[row]["answers"])
-
-    def _next_generation(self, training: bool) -> Generation:
-        """The next one's name: counted from the step on, evaluations apart, a run that was resumed has the same."""
-        at = (training, self.state.global_step)
-        self._generations[at] = self._generations.get(at, 0) + 1
-        return (*at, self._generations[at])
+            if isinstance(reward, Accuracy):
+                reward.begin(self.solution_texts([completion])[0], self._rows[row]["answers"])
 
     def _calculate_rewards(
         self,
@@ -258,9 +248,16 @@ class E1Trainer(GRPOTrainer):
         return rewards_per_func
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """Keep the rows; watch the gap between the engine's and the trainer's log-probabilities of their rollouts."""
+        """Keep the rows; watch the gap between the engine's and the trainer's log-probabilities of their rollouts.
+
+        Where one optimizer step learns from a whole generation, the policy is the one that sampled, and TRL takes its
+        ratio to itself for 1 if there are no old log-probabilities. Those that it has compared with vLLM's come from
+        passes of other shapes than the policy's, and in 16 bits they round differently.
+        """
         self._rows = inputs
         output = super()._generate_and_score_completions(inputs)
+        if self.args.gradient_accumulation_steps % (self.args.steps_per_generation * self.num_iterations) == 0:
+            output.pop("old_per_token_logps", None)
         metrics = self._metrics["train" if self.model.training else "eval"]
         if gaps := metrics.get("sampling/sampling_logp_difference/mean", []):
             self._gap.see(gaps[-1], self.state.global_step)

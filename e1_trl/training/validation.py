@@ -46,6 +46,7 @@ class Validation(TrainerCallback):
 
     def __post_init__(self) -> None:
         self.trainer.validation = self.evaluate
+        self.trainer.args.eval_on_start = False  # it evaluates then by itself
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         at_this_step = (entry for entry in state.log_history if entry["step"] == state.global_step)
@@ -68,8 +69,8 @@ class Validation(TrainerCallback):
         with accelerator.split_between_processes(answers, apply_padding=True) as own:
             prompts = self.prompts.select([index // self.samples for index in own])
         logs: dict[str, float] = {}
-        for budget in self.budgets:
-            completions = trainer.complete(list(prompts["prompt"]), budget)
+        completed = trainer.complete(list(prompts["prompt"]), self.budgets)
+        for budget, completions in zip(self.budgets, completed, strict=True):
             grades = self.grader.grade(trainer.solution_texts(completions), list(prompts["answers"]))
             rows = gather_object(
                 [

@@ -14,7 +14,7 @@ pytestmark = [
 ]
 
 GAP = "sampling/sampling_logp_difference/mean"
-OPTIONS = ("--learning_rate", 5e-3, "--max_steps", 4, "--vllm_gpu_memory_utilization", 0.2)
+OPTIONS = ("--learning_rate", 5e-3, "--max_steps", 4, "--vllm_gpu_memory_utilization", 0.2, "--bf16", "true")
 
 
 def gaps(log: list[dict[str, Any]]) -> list[float]:

@@ -34,6 +34,7 @@ from e1_trl.plan.memory import Memory, activations, memory, saved
 from e1_trl.plan.setup import DEFAULTS, Setup
 from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import tokenize
+from e1_trl.recipes import fields_of
 from e1_trl.training.arguments import TrlFields
 from e1_trl.training.config import E1Config, E1ScriptArguments
 from e1_trl.training.scoring import PARTS
@@ -543,3 +544,24 @@ def test_the_command_prints_the_verdict(capsys: pytest.CaptureFixture[str], offl
     assert error.value.code == 1
     printed = capsys.readouterr().out
     assert "It does not fit:" in printed and "7.62 B parameters, 2 GPUs, ZeRO-3" in printed
+
+
+@pytest.mark.parametrize("config", ["ddp", "one_gpu"])
+def test_weights_of_16_bits_without_deepspeed_are_in_the_verdict(
+    config: str, capsys: pytest.CaptureFixture[str], offline: None
+) -> None:
+    with pytest.raises(SystemExit) as error:
+        main(["E1-Math-1.5B", "--accelerate_config", config, "--gpu_memory", "200"])
+    assert error.value.code == 1
+    said = "It would learn next to nothing: weights of 16 bits without DeepSpeed have no fp32 masters"
+    assert said in capsys.readouterr().out
+    adapter = ["--use_peft", "true", "--lora_target_modules", "[all-linear]"]
+    for others in (["--dtype", "float32"], adapter):
+        main(["E1-Math-1.5B", "--accelerate_config", config, "--gpu_memory", "200", *others])
+        assert "It would learn" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in (ROOT / "recipes").glob("*.yaml")))
+def test_every_recipe_has_weights_in_which_steps_arrive(name: str) -> None:
+    fields = fields_of(ROOT / "recipes" / f"{name}.yaml")
+    assert not Setup.of(fields, accelerate(fields["accelerate_config"])).rounds_away

@@ -120,7 +120,8 @@ def hour_of(folder: Path, accelerate_config: str | None, processes: int | None, 
 
 def test_the_recipe_is_trained_as_it_is_but_for_the_given_fields(tmp_path: Path) -> None:
     line = command([*hour_of(tmp_path, None, None).words, "--max_steps", "4"])
-    assert line[line.index("e1_trl.train") + 1 :] == ["--config", str(RECIPE), "--max_steps", "4"]
+    files = ["--config", str(RECIPE), "--accelerate_config", "zero2"]
+    assert line[line.index("e1_trl.train") + 1 :] == [*files, "--max_steps", "4"]
     assert line[line.index("--config_file") + 1] == str(ROOT / "accelerate_configs" / "zero2.yaml")
     assert line[line.index("--num_processes") + 1] == "8"
     hour = hour_of(tmp_path, "zero3", 1, "--gradient_accumulation_steps", "32", "--reward_funcs", "[accuracy, own.f]")

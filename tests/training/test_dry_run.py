@@ -53,6 +53,14 @@ def test_a_dry_run_shows_what_would_be_trained_on_and_loads_no_model(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_generation_for_one_step_and_a_half_is_shown_as_that(
+    nano_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = ("--steps_per_generation", 3, "--gradient_accumulation_steps", 2)
+    dry_run("--dataset_name", nano_data, "--output_dir", tmp_path / "run", *sizes)
+    assert "a generation     48 prompts x 8 rollouts, for 1.5 steps" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("written", "said"),
     [

@@ -1,10 +1,8 @@
 import logging
 
 import pytest
-from peft import LoraConfig, get_peft_model
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from e1_trl.training.logprob_gap import FIRST, LogprobGap, warn_beforehand
+from e1_trl.training.logprob_gap import FIRST, LogprobGap
 
 
 def seen(caplog: pytest.LogCaptureFixture, gaps: list[float]) -> list[int]:
@@ -25,19 +23,3 @@ def test_a_gap_is_judged_against_the_first_ones_of_its_run(caplog: pytest.LogCap
 
 def test_a_gap_that_rounding_cannot_explain_is_warned_of_from_the_start(caplog: pytest.LogCaptureFixture) -> None:
     assert seen(caplog, [0.3, 0.3, 0.3, 0.3, 0.3, 0.3]) == [0]
-
-
-def test_what_makes_a_gap_in_every_generation_is_warned_of_beforehand(caplog: pytest.LogCaptureFixture) -> None:
-    model = Qwen2ForCausalLM(
-        Qwen2Config(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, vocab_size=8)
-    )
-    warn_beforehand(1.0, model)
-    assert not caplog.records
-    warn_beforehand(0.95, model)
-    assert "top_p is 0.95: vLLM samples from another distribution than the trainer computes" in caplog.text
-    caplog.clear()
-    adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"]))
-    warn_beforehand(1.0, adapted)
-    assert not caplog.records
-    warn_beforehand(1.0, adapted.bfloat16())
-    assert "nearly all that it has learnt rounds away" in caplog.text

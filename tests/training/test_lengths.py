@@ -159,12 +159,15 @@ def test_scaling_by_groups_takes_a_length_rewards_weight_and_is_warned_of(caplog
         return [(each - mean) / spread for each in total]
 
     assert advantages(0.01) == pytest.approx(advantages(1.0))
-    warn_of_scaling([made("kimi")], "group")
+    summed = "sum_then_normalize"
+    warn_of_scaling([made("kimi")], "group", summed)
     assert "pushes as hard whatever its weight" in caplog.text
     caplog.clear()
     for rewards, scale in (([made("kimi")], "none"), ([made("kimi")], "batch"), ([repeats], "group")):
-        warn_of_scaling(rewards, scale)
+        warn_of_scaling(rewards, scale, summed)
     assert not caplog.text
+    warn_of_scaling([made("kimi")], "none", "normalize_then_sum")  # which does not read scale_rewards
+    assert "whatever its bonus, alpha or weight; reward_weights weigh it" in caplog.text
 
 
 def test_every_length_reward_has_its_own_name() -> None:

@@ -14,6 +14,7 @@ import torch
 from conftest import BASE
 from pebble import ProcessPool
 from trl.generation.vllm_generation import VLLMGeneration
+from trl.trainer.utils import split_tensor_dict
 
 from e1_trl.answers.grade import Grade, Outcome
 from e1_trl.answers.mathematics.boxes import boxed_answer
@@ -72,8 +73,9 @@ def sampled(trainer: E1Trainer, rows: list[dict[str, Any]]) -> dict[str, list[An
 
 def losses(trainer: E1Trainer, rows: list[dict[str, Any]], rollout: dict[str, list[Any]]) -> dict[str, float]:
     """The loss of one recorded rollout under every loss type, with the policy moved a little since."""
-    trainer.rollout_func = lambda prompts, trainer: dict(rollout)
+    trainer.rollout_func, trainer.num_iterations = lambda prompts, trainer: dict(rollout), 2
     batch = trainer._generate_and_score_completions([dict(row) for row in rows])
+    trainer.num_iterations = 1
     # A step away from the sampling policy, the ratio of the policy to its old self is not 1 any more.
     batch["old_per_token_logps"] = batch["old_per_token_logps"] + 0.1
     result = {}
@@ -117,6 +119,36 @@ def test_real_rollouts_have_the_losses_that_trl_computes_of_padded_rows(
         found[layout] = losses(trainer, rows, rollout)
     for layout in (Layout.TRIMMED, Layout.PACKED):
         assert found[layout] == pytest.approx(found[Layout.PADDED], abs=1e-5) and found[layout] != found[Layout.PADDED]
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_in_16_bits_a_policy_has_the_ratio_1_to_itself_while_it_is_the_one_that_sampled(
+    trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    rows = [trainer.train_dataset[i // 8] for i in range(32)]
+    rollout = sampled(trainer, rows)
+    monkeypatch.setattr(trainer, "rollout_func", lambda prompts, trainer: dict(rollout))
+    monkeypatch.setattr(trainer, "importance_sampling_level", level)
+    monkeypatch.setattr(trainer, "loss_type", "dapo")
+    for bound in ("epsilon_low", "epsilon_high"):
+        monkeypatch.setattr(trainer, bound, 0.0)  # so that everything that differs is clipped
+
+    def clipped(iterations: int) -> list[float]:
+        """The share of tokens that are clipped on either side, in micro-batches of a generation."""
+        monkeypatch.setattr(trainer, "num_iterations", iterations)
+        metrics: dict[str, Any] = {"train": defaultdict(list), "eval": defaultdict(list)}
+        monkeypatch.setattr(trainer, "_metrics", metrics)
+        with torch.autocast("cpu", torch.bfloat16):
+            batch = trainer._generate_and_score_completions([dict(row) for row in rows])
+            signs = [1.0 if at % 2 else -1.0 for at in range(len(rows))]
+            for each in split_tensor_dict({**batch, "advantages": torch.tensor(signs)}, 4):
+                trainer._compute_loss(trainer.model, each)
+        assert len(metrics["train"]["sampling/importance_sampling_ratio/mean"]) == 1  # to vLLM's: it is corrected
+        return metrics["train"]["clip_ratio/region_mean"]
+
+    assert clipped(iterations=1) == [0.0] * 4
+    # A generation that lasts for two steps has old log-probabilities, which round otherwise than those of its parts.
+    assert any(clipped(iterations=2))
 
 
 def test_forced_tokens_have_no_gradient(trainer: E1Trainer) -> None:
@@ -322,6 +354,22 @@ def moved(trainer: E1Trainer) -> Iterator[VLLMGeneration]:
     yield generation
     trainer.model.load_state_dict(before)
     generation.sync_weights()
+
+
+def test_a_validation_compares_the_weights_once_for_all_budgets(
+    trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    sync = trainer.vllm_generation.sync_weights
+    monkeypatch.setattr(trainer.vllm_generation, "sync_weights", lambda: (synced.append(1), sync()))
+    monkeypatch.setattr(trainer, "validation", None)
+    monkeypatch.setattr(trainer.args, "eval_on_start", True)
+    (accuracy,) = trainer.reward_funcs
+    budgets = [Budget(8, 8), Budget(16, 16)]
+    Validation(trainer, trainer.train_dataset.select(range(2)), budgets, accuracy.grader)
+    metrics = trainer.evaluate()
+    assert len(synced) == 1 and all(metrics[f"eval_budget/{budget}/thinking_tokens"] > 0 for budget in budgets)
+    assert not trainer.args.eval_on_start  # or Transformers would have it evaluate at step 0 once more
 
 
 def test_every_tensor_of_the_engine_is_compared(moved: VLLMGeneration) -> None:

@@ -10,7 +10,9 @@ import torch
 from conftest import BASE, ENDS, NANO, ROOT
 from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 from safetensors.torch import load_file
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import Qwen2Config, Qwen2ForCausalLM, TrainerControl, TrainerState
+
+from e1_trl.training.master_weights import MasterWeights
 
 pytestmark = pytest.mark.distributed
 
@@ -191,3 +193,51 @@ def test_the_masters_of_a_recipe_begin_at_its_checkpoint(nano_data: Path, tmp_pa
     masters = get_fp32_state_dict_from_zero_checkpoint(str(output / "checkpoint-1"))
     moved = {name: (masters[name] - stored[name]).abs().max().item() for name in stored}
     assert 0.5 * STEP < max(moved.values()) < 1.1 * STEP, moved
+
+
+TRAINS_A_MODEL_IN_MEMORY = (
+    IN_BFLOAT16
+    + """
+import os
+from pathlib import Path
+from datasets import Dataset
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, TrainerCallback
+from e1_trl import E1Config, E1Trainer
+from e1_trl.training.rewards import format_reward
+
+class Look(TrainerCallback):
+    def on_train_begin(self, args, state, control, model, **more):
+        found = {name: deepspeed.utils.safe_get_full_fp32_param(each) for name, each in model.named_parameters()}
+        save_file(found, Path(args.output_dir) / "masters.safetensors")
+        os._exit(0)
+
+args = E1Config(
+    sys.argv[2], thinking_budget=8, solution_budget=8, max_prompt_length=64, per_device_train_batch_size=8,
+    num_generations=8, max_steps=1, bf16=False, ddp_backend="gloo", report_to="none",
+)
+rows = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a=7;a?"}]] * 8, "answers": [["7"]] * 8})
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.bfloat16)
+trainer = E1Trainer(model, format_reward, args, rows)
+trainer.add_callback(Look())
+trainer.train()
+"""
+)
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+def test_the_masters_of_a_model_in_memory_begin_at_what_it_was_loaded_from(tmp_path: Path) -> None:
+    run(TRAINS_A_MODEL_IN_MEMORY, 2, BASE, tmp_path, folder=tmp_path, processes=1)
+    stored, masters = (load_file(file) for file in (BASE / "model.safetensors", tmp_path / "masters.safetensors"))
+    assert all(torch.equal(masters[name], stored[name]) for name in stored)
+
+
+def test_a_model_in_memory_from_a_folder_that_is_gone_keeps_its_masters_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 8}
+    model = Qwen2ForCausalLM(Qwen2Config(**sizes, num_attention_heads=2, num_key_value_heads=1))
+    state = TrainerState(is_world_process_zero=True)
+    MasterWeights(str(tmp_path / "gone")).on_train_begin(None, state, TrainerControl(), model.bfloat16())  # type: ignore[arg-type]
+    assert f"begin rounded to bfloat16: in the safetensors of {tmp_path / 'gone'} there is no such" in caplog.text

@@ -62,6 +62,12 @@ def test_a_step_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(capsys, STEP, main=False) == ""
 
 
+def test_a_step_without_a_generation_has_a_line_of_loss_and_gradient(capsys: pytest.CaptureFixture[str]) -> None:
+    repeats = {"loss": -0.01234, "grad_norm": 0.5678, "learning_rate": 1e-6}
+    said = "step 2/10 | no new rollouts | loss -0.0123 | grad_norm 0.568 | 0.0 s/step | 0:00:00 left\n"
+    assert shown(capsys, repeats) == said
+
+
 def test_accuracy_is_shown_where_a_reward_measures_it() -> None:
     without = {name: value for name, value in STEP.items() if name != "rewards/accuracy/mean"}
     assert not any(part.startswith("accuracy") for part in summary(without))

@@ -19,7 +19,7 @@ from e1_trl.training.validation import Validation
 )
 def test_a_resumed_run_validates_only_what_its_log_lacks(step: int, log: list[dict[str, Any]], validates: bool) -> None:
     steps = []
-    trainer = SimpleNamespace(evaluate=lambda: steps.append(step))
+    trainer = SimpleNamespace(evaluate=lambda: steps.append(step), args=SimpleNamespace())
     validation = Validation(trainer, None, [], None)  # type: ignore[arg-type]
     validation.on_train_begin(None, TrainerState(global_step=step, log_history=log), TrainerControl())
     assert bool(steps) == validates

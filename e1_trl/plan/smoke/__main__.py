@@ -20,6 +20,7 @@ import yaml
 from e1_trl.arguments import Count, Positive
 from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError, run_command
+from e1_trl.plan.__main__ import ROUNDS_AWAY
 from e1_trl.plan.__main__ import report as plan
 from e1_trl.plan.memory import memory
 from e1_trl.plan.setup import Launch, Setup
@@ -29,6 +30,7 @@ from e1_trl.plan.smoke.training import SAVED, STATE, Card, Training, cards, trai
 from e1_trl.provenance import Provenance
 from e1_trl.recipes import shipped
 from e1_trl.report.markdown import table
+from e1_trl.training.versions import warn_of_versions
 
 RUNS = Path("runs/smoke")
 INTERRUPTED = 130  # the exit status
@@ -169,9 +171,12 @@ def make_parser() -> CommandParser:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Try a recipe; the exit status is 1 if a check failed."""
+    warn_of_versions()
     parsed, words = make_parser().parse_known_args(argv)
     launch = Launch.read(parsed.recipe, parsed.accelerate_config, parsed.num_processes, words)
     setup, there = launch.setup, cards()
+    if setup.rounds_away:
+        raise UserError(ROUNDS_AWAY)
     if not parsed.cpu and len(there) < setup.gpus:
         raise UserError(
             f"{launch.accelerate_config} starts {setup.gpus} processes, and there are {len(there)} GPUs here: pass "

@@ -1,0 +1,73 @@
+"""A recipe held against the launcher that started it, before anything is loaded.
+
+Transformers lets the recipe's precision win silently, and compares the rest with DeepSpeed's configuration after model
+and engine have started.
+"""
+
+import os
+from copy import deepcopy
+from typing import Any
+
+from transformers import TrainingArguments
+from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
+
+from e1_trl.errors import UserError
+
+
+def check_precision_flags(fp16: bool, bf16: bool | None) -> None:
+    """Refuse flags that contradict each other, or the launcher's `mixed_precision`.
+
+    Raises:
+        UserError: says what the recipe has, and what the launcher.
+    """
+    if fp16 and bf16:
+        raise UserError("fp16 and bf16 are both true; one of them may be")
+    recipes = "fp16" if fp16 else "no" if bf16 is False else "bf16"  # unset, bf16 is true in TRL
+    launchers = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+    if launchers not in ("no", recipes):
+        raise UserError(
+            f"mixed precision is {recipes} in the recipe (fp16: {_yaml(fp16)}, bf16: {_yaml(recipes == 'bf16')}) and "
+            f"{launchers} in the Accelerate configuration (mixed_precision); make them equal, or set mixed_precision "
+            "to 'no', which leaves it to the recipe"
+        )
+
+
+def check_launcher(args: TrainingArguments) -> None:
+    """Refuse what the launcher, DeepSpeed's configuration or this machine contradicts.
+
+    Raises:
+        UserError: says what the recipe has, and what the launcher.
+    """
+    started = int(os.environ.get("WORLD_SIZE", "1"))
+    if started != args.world_size:
+        raise UserError(
+            f"the launcher started {started} processes, and each would train alone: on CPUs they find each other by "
+            f"ddp_backend: gloo, and ddp_backend is {args.ddp_backend or 'unset'}"
+        )
+    if args.fp16 and args.device.type == "cpu":
+        why = "use_cpu is true" if args.use_cpu else "there is no GPU"
+        raise UserError(f"fp16 is true and {why}: only GPUs compute in fp16; set fp16 to false, and bf16 as well")
+    if args.deepspeed_plugin is None:
+        return
+    compared = _Compared(args.deepspeed_plugin.deepspeed_config)
+    compared.trainer_config_process(args, args.auto_find_batch_size)
+    # Each as "- ds gradient_clipping=0.5 vs hf max_grad_norm=1.0".
+    pairs = [each.removeprefix("- ds ").split(" vs hf ") for each in compared.mismatches]
+    if pairs:
+        said = "; ".join(f"{recipes} in the recipe, {others} in DeepSpeed's" for others, recipes in pairs)
+        raise UserError(
+            f"{said} (deepspeed_config of the Accelerate configuration); make each pair equal, or leave DeepSpeed's "
+            "out, which takes the recipe's"
+        )
+
+
+class _Compared(HfTrainerDeepSpeedConfig):
+    """A copy to compare, which does not become the configuration of this process as others do when they are made."""
+
+    def __init__(self, config: dict[str, Any]):
+        self.config = deepcopy(config)
+        self.mismatches: list[str] = []
+
+
+def _yaml(value: bool) -> str:
+    return str(value).lower()

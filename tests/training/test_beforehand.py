@@ -1,0 +1,128 @@
+"""What is refused or warned of before a training begins."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import DeepSpeedPlugin
+from conftest import BASE, NANO
+from datasets import Dataset
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+
+from e1_trl.errors import UserError
+from e1_trl.train import main
+from e1_trl.training.beforehand import check_precision, warn_beforehand
+from e1_trl.training.config import E1Config
+from e1_trl.training.rewards import TRLS_REWARDS, format_reward
+from e1_trl.training.trainer import E1Trainer
+
+
+def config(**fields: Any) -> E1Config:
+    return E1Config(**{"output_dir": "unused", "report_to": "none", "use_cpu": True, "bf16": False, **fields})
+
+
+def small() -> PreTrainedModel:
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return Qwen2ForCausalLM(Qwen2Config(**sizes, vocab_size=8))
+
+
+def adapted(model: PreTrainedModel) -> PreTrainedModel:
+    return get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"]))
+
+
+def test_weights_of_16_bits_are_refused_without_masters_in_fp32(tmp_path: Path) -> None:
+    small().bfloat16().save_pretrained(tmp_path)
+    refused = [(config(model_init_kwargs={"dtype": name}), str(BASE)) for name in ("bfloat16", "float16")]
+    refused += [(config(model_init_kwargs={"dtype": name}), str(tmp_path)) for name in ("auto", None)]
+    refused += [
+        (config(), small().bfloat16()),
+        (config(), small().half()),
+        (config(bf16=True), adapted(small()).half()),
+    ]
+    for args, model in refused:
+        with pytest.raises(UserError, match=r"^dtype is (b?float16), and the training is launched without DeepSpeed: "):
+            check_precision(args, model)
+
+
+def test_weights_in_fp32_masters_and_adapters_in_fp32_are_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small().save_pretrained(tmp_path)
+    for args, model in (
+        (config(), str(BASE)),
+        (config(bf16=True, model_init_kwargs={"dtype": "float32"}), str(BASE)),  # computes in bfloat16 all the same
+        (config(model_init_kwargs={"dtype": "auto"}), str(tmp_path)),
+        (config(bf16=True), small()),
+        (config(), adapted(small().bfloat16())),
+    ):
+        check_precision(args, model)
+    in_16 = config(model_init_kwargs={"dtype": "bfloat16"})
+    check_precision(in_16, str(BASE), adapter=True)
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")  # which casts what is trained to fp32
+    check_precision(in_16, str(BASE))
+    monkeypatch.delenv("ACCELERATE_USE_FSDP")
+    in_16.deepspeed_plugin = DeepSpeedPlugin(zero_stage=2)
+    check_precision(in_16, str(BASE))
+
+
+def test_a_recipe_in_16_bits_without_deepspeed_is_refused_before_its_model_loads(
+    nano_data: Path, tmp_path: Path
+) -> None:
+    given = ("--dataset_name", nano_data, "--output_dir", tmp_path, "--dtype", "bfloat16", "--use_cpu", "true")
+    words = [str(word) for word in ("--config", NANO, *given, "--dry_run", "true")]
+    with pytest.raises(SystemExit, match=r"^e1_trl.train: dtype is bfloat16, .*; set dtype to float32"):
+        main(words)
+    main([*words, "--use_peft", "true"])
+
+
+def test_a_trainer_refuses_them_before_its_engine_starts(tmp_path: Path) -> None:
+    args = config(thinking_budget=8, solution_budget=8, max_prompt_length=64, model_init_kwargs={"dtype": "bfloat16"})
+    rows = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a=7;a?"}]] * 8, "answers": [["7"]] * 8})
+    for model in (str(BASE), AutoModelForCausalLM.from_pretrained(BASE, dtype=torch.bfloat16)):
+        with pytest.raises(UserError, match="dtype is bfloat16, and the training is launched without DeepSpeed"):
+            E1Trainer(model, format_reward, args, rows)
+
+
+def warned(caplog: pytest.LogCaptureFixture, model: PreTrainedModel | None = None, **fields: Any) -> str:
+    caplog.clear()
+    warn_beforehand(config(**fields), model or small(), [format_reward], ["format"])
+    return caplog.text
+
+
+def test_what_a_training_would_not_show_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    assert not warned(caplog)
+    said = "top_p is 0.95: vLLM samples from another distribution than the trainer computes"
+    assert said in warned(caplog, top_p=0.95)
+    assert not warned(caplog, adapted(small()))
+    assert "nearly all that it has learnt rounds away" in warned(caplog, adapted(small()).bfloat16())
+    warn_beforehand(config(), small(), [TRLS_REWARDS["think_format_reward"]], ["think"])
+    assert "the rewards think see the whole completion" in caplog.text
+
+
+def test_masked_completions_that_shrink_the_gradient_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    for loss, shrinks in (("grpo", True), ("dr_grpo", True), ("dapo", False), ("bnpo", False), ("cispo", False)):
+        text = warned(caplog, loss_type=loss, mask_truncated_completions=True)
+        assert (f"mask_truncated_completions with loss_type {loss}: " in text) == shrinks
+        assert not warned(caplog, loss_type=loss)
+
+
+def test_an_evaluation_under_a_schedule_of_budgets_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    schedule = {"thinking_budget": {"stages": {0: 64, 10: 32}}, "solution_budget": 8}
+    evaluates = {"eval_strategy": "steps", "eval_steps": 5}
+    said = "so that their curve shows policy and budget together"
+    assert said in warned(caplog, **schedule, **evaluates)
+    assert not warned(caplog, **schedule)
+    assert not warned(caplog, **schedule, **evaluates, eval_budgets=["64+8"])
+    assert not warned(caplog, **evaluates, thinking_budget=64)
+
+
+def test_a_loaded_model_in_16_bits_is_what_counts() -> None:
+    model = AutoModelForCausalLM.from_pretrained(BASE, dtype=torch.bfloat16)
+    for each in model.parameters():
+        each.requires_grad_(False)
+    check_precision(config(), model)
+    model.lm_head.weight.requires_grad_(True)
+    with pytest.raises(UserError, match="dtype is bfloat16"):
+        check_precision(config(), model)

@@ -1,0 +1,95 @@
+"""A recipe and the launcher's configuration that contradict each other, before anything is loaded."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import NANO, ROOT, outside_a_group
+
+from e1_trl.errors import UserError
+from e1_trl.train import main
+from e1_trl.training.config import E1Config
+
+
+def config(**fields: Any) -> E1Config:
+    return E1Config(**{"output_dir": "unused", "report_to": "none", "use_cpu": True, **fields})
+
+
+@pytest.mark.parametrize(
+    ("launchers", "fields", "said"),
+    [
+        (
+            "bf16",
+            {"fp16": True, "bf16": False},
+            r"is fp16 in the recipe \(fp16: true, bf16: false\) and bf16 in the Acc",
+        ),
+        (
+            "fp16",
+            {},
+            r"is bf16 in the recipe \(fp16: false, bf16: true\) and fp16 in the Accelerate configuration \(mix",
+        ),
+        ("bf16", {"bf16": False}, r"is no in the recipe \(fp16: false, bf16: false\) and bf16 in the Accelerate conf"),
+        ("no", {"fp16": True, "bf16": True}, "fp16 and bf16 are both true"),
+        ("no", {"fp16": True}, "fp16 is true and use_cpu is true: only GPUs compute in fp16"),
+    ],
+)
+def test_precisions_that_contradict_each_other_are_refused(
+    launchers: str, fields: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launchers)
+    with pytest.raises(UserError, match=said) as error:
+        config(**fields)
+    assert "\n" not in str(error.value)
+
+
+def test_a_launcher_without_a_precision_leaves_it_to_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    for launchers, fields in (("no", {"bf16": True}), ("no", {"bf16": False}), ("bf16", {}), ("bf16", {"bf16": True})):
+        monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launchers)
+        assert config(**fields).mixed_precision == ("bf16" if fields.get("bf16", True) else "no")
+
+
+def test_the_refusal_names_both_files(nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    given = ["--config", str(NANO), "--accelerate_config", "own.yaml", "--dataset_name", str(nano_data)]
+    said = rf"^e1_trl.train: {NANO} with own.yaml: mixed precision is no in the recipe \("
+    with pytest.raises(SystemExit, match=said):
+        main([*given, "--output_dir", str(tmp_path), "--dry_run", "true"])
+
+
+def dry_run(nano_data: Path, folder: Path, accelerate: dict[str, Any], *more: str) -> str:
+    """The last line of a dry run, which fails, through the real launcher."""
+    (folder / "own.yaml").write_text(yaml.safe_dump(accelerate))
+    where = ["--accelerate_config", str(folder / "own.yaml"), "--output_dir", str(folder / "run")]
+    where += ["--dataset_name", str(nano_data)]
+    done = subprocess.run(
+        [sys.executable, "-m", "e1_trl.cli", "train", "--config", "nano", *where, "--dry_run", "true", *more],
+        env={**outside_a_group(), "DS_ACCELERATOR": "cpu"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr[-5000:]
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.mark.distributed
+def test_deepspeeds_configuration_is_held_against_the_recipe(nano_data: Path, tmp_path: Path) -> None:
+    deepspeed = {"zero_stage": 2, "gradient_accumulation_steps": 8, "gradient_clipping": 0.5}
+    accelerate = {"distributed_type": "DEEPSPEED", "num_processes": 1, "deepspeed_config": deepspeed}
+    said = dry_run(nano_data, tmp_path, accelerate, "--ddp_backend", "gloo")
+    assert said == (
+        f"e1_trl.train: {NANO} with {tmp_path / 'own.yaml'}: gradient_accumulation_steps=4 in the recipe, "
+        "gradient_accumulation_steps=8 in DeepSpeed's; max_grad_norm=1.0 in the recipe, gradient_clipping=0.5 in "
+        "DeepSpeed's (deepspeed_config of the Accelerate configuration); make each pair equal, or leave DeepSpeed's "
+        "out, which takes the recipe's"
+    )
+
+
+@pytest.mark.distributed
+def test_processes_that_would_each_train_alone_are_refused(nano_data: Path, tmp_path: Path) -> None:
+    accelerate = {"distributed_type": "DEEPSPEED", "num_processes": 2, "deepspeed_config": {"zero_stage": 3}}
+    said = dry_run(nano_data, tmp_path, accelerate)
+    assert "the launcher started 2 processes, and each would train alone: on CPUs they find each other by ddp_b" in said

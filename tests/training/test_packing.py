@@ -1,0 +1,157 @@
+"""Whether packed rows see each other, with flash attention emulated from what a model hands to it."""
+
+import subprocess
+import sys
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import ENDS, ROOT, outside_a_group
+from test_scoring import LOGPROBS, WithoutEngine, padded_rows
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    AutoModelForCausalLM,
+    Ministral3Config,
+    PersimmonConfig,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2Model,
+    TrainerControl,
+    TrainerState,
+)
+from transformers.masking_utils import flash_attention_mask
+from transformers.modeling_flash_attention_utils import prepare_fa_kwargs_from_position_ids
+
+from e1_trl.training.logprob_gap import GROSS
+from e1_trl.training.packing import Packing, packing_gap
+from e1_trl.training.scoring import Layout, layout_of, scored
+
+TELLING, DEAF = "flash_that_tells_rows_apart", "flash_that_does_not"
+SIZES = {"vocab_size": 32, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+LARGE = {"initializer_range": 0.2}  # for attention to attend somewhere
+ROPE = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 16.0, "original_max_position_embeddings": 8}
+MINISTRAL = Ministral3Config(**SIZES, **HEADS, **LARGE, rope_parameters={**ROPE, "llama_4_scaling_beta": 0.1})
+PERSIMMON = PersimmonConfig(**SIZES, num_attention_heads=4, **LARGE)
+QWEN = Qwen2Config(**SIZES, **HEADS, **LARGE, attention_dropout=0.5)
+
+
+def telling(module: Any, query: Any, key: Any, value: Any, mask: None, **given: Any) -> tuple[torch.Tensor, None]:
+    """Attend as Transformers' flash attention does: within the bounds that are given, or where positions begin anew."""
+    bounds, positions = given.get("cu_seq_lens_q"), given.get("position_ids")
+    assert mask is None and (bounds is None or given["max_length_k"] == bounds.diff().max())
+    if bounds is None and positions is not None and len(positions) == 1:
+        (bounds, _), _ = prepare_fa_kwargs_from_position_ids(positions)
+    return attended(query, key, value, given["scaling"], bounds), None
+
+
+def deaf(module: Any, query: Any, key: Any, value: Any, mask: None, **given: Any) -> tuple[torch.Tensor, None]:
+    """Attend over all of a packed row, as where neither bounds nor positions arrive."""
+    return attended(query, key, value, given["scaling"], None), None
+
+
+def attended(query: Any, key: Any, value: Any, scaling: float, bounds: torch.Tensor | None) -> torch.Tensor:
+    allowed = torch.ones(query.shape[2], query.shape[2], dtype=torch.bool).tril()
+    if bounds is not None:
+        allowed &= torch.block_diag(*(torch.ones(int(length), int(length)) for length in bounds.diff())).bool()
+    options = {"attn_mask": allowed, "scale": scaling, "enable_gqa": True}
+    attend = torch.nn.functional.scaled_dot_product_attention
+    return attend(query, key, value, **options).transpose(1, 2).contiguous()
+
+
+for name, attention in ((TELLING, telling), (DEAF, deaf)):
+    AttentionInterface.register(name, attention)
+    AttentionMaskInterface.register(name, flash_attention_mask)
+
+
+def model_of(config: Any, attention: str) -> PreTrainedModel:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(deepcopy(config))
+    model.config._attn_implementation = attention  # Transformers would look for a kernel of this name
+    return model
+
+
+@pytest.mark.parametrize("config", [MINISTRAL, PERSIMMON, QWEN], ids=["ministral3", "persimmon", "qwen2"])
+def test_packed_rows_have_the_log_probabilities_of_each_row_alone(config: Any, tmp_path: Path) -> None:
+    model = model_of(config, TELLING)
+    assert layout_of(model, padding_free=True, aux_loss=False)[0] is Layout.PACKED
+    trainer, (ids, mask, kept) = WithoutEngine(model, tmp_path), padded_rows()
+    trainer.model.eval()
+    alone = scored(trainer.model, trainer.model.base_model, ids, mask, kept, 1, packed=False)[0]
+    trainer.layout = Layout.PACKED
+    packed, _, _ = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, kept)
+    torch.testing.assert_close(packed, alone, atol=LOGPROBS, rtol=0)
+    assert packing_gap(trainer) < LOGPROBS
+
+
+@pytest.mark.parametrize(
+    ("attention", "layout", "why"),
+    [
+        (TELLING, Layout.PACKED, "flash attention is told where rows end"),
+        (DEAF, Layout.TRIMMED, "packed, rows see each other in this model's attention ("),
+    ],
+)
+def test_rows_that_would_see_each_other_are_trimmed_and_a_line_says_so(
+    attention: str, layout: Layout, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = WithoutEngine(model_of(QWEN, attention), tmp_path)
+    trainer.layout, reason = layout_of(trainer.model, padding_free=True, aux_loss=False)
+    trainer.model.train()
+    Packing(trainer, reason).on_train_begin(None, TrainerState(is_world_process_zero=True), TrainerControl())
+    assert trainer.layout is layout and trainer.model.training
+    assert capsys.readouterr().out.startswith(f"log-probabilities are computed {layout}: {why}")
+
+
+def test_a_model_that_takes_no_bounds_is_trimmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of(QWEN, TELLING)
+    monkeypatch.setattr(Qwen2Model, "forward", lambda self, input_ids=None, position_ids=None: None)
+    said = "the model does not hand the bounds of packed rows to its attention"
+    assert layout_of(model, padding_free=True, aux_loss=False) == (Layout.TRIMMED, said)
+
+
+UNDER_ZERO = """
+import sys, deepspeed, torch
+from types import SimpleNamespace
+from accelerate import Accelerator
+from transformers.integrations import HfDeepSpeedConfig
+from trl.trainer.utils import add_fused_lm_head
+sys.path.insert(0, "tests"); sys.path.insert(0, "tests/training")
+from test_packing import DEAF, QWEN, TELLING, model_of
+from e1_trl.training.packing import packing_gap
+from e1_trl.training.scoring import Layout, scored
+
+deepspeed.init_distributed("gloo")
+accelerator = Accelerator(cpu=True)
+settings = {"train_micro_batch_size_per_gpu": 1, "zero_allow_untested_optimizer": True}
+settings["zero_optimization"] = {"stage": 3, "stage3_param_persistence_threshold": 0}
+known = HfDeepSpeedConfig(settings)  # by which TRL's head sees that its weights are shared out
+for attention in (TELLING, DEAF):
+    model = model_of(QWEN, attention)
+    add_fused_lm_head(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
+    trainer = SimpleNamespace(model=model, layout=Layout.PACKED, accelerator=accelerator)
+    trainer._get_per_token_logps_and_entropies = lambda model, ids, mask, kept: scored(
+        model, model.base_model, ids, mask, kept, len(ids), trainer.layout is Layout.PACKED
+    )
+    print(f"GAP {packing_gap(trainer)}\\n", end="", flush=True)
+"""
+
+
+@pytest.mark.distributed
+def test_processes_that_share_the_weights_out_come_to_the_same_gap(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(UNDER_ZERO + ENDS)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    done = subprocess.run(
+        [*launcher, str(tmp_path / "script.py")],
+        env={**outside_a_group(), "DS_ACCELERATOR": "cpu", "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-9000:]
+    gaps = sorted(float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("GAP"))
+    assert len(gaps) == 4 and gaps[0] == gaps[1] < LOGPROBS < GROSS < gaps[2] == gaps[3]
