@@ -72,7 +72,7 @@ def test_a_recipe_in_16_bits_without_deepspeed_is_refused_before_its_model_loads
 ) -> None:
     given = ("--dataset_name", nano_data, "--output_dir", tmp_path, "--dtype", "bfloat16", "--use_cpu", "true")
     words = [str(word) for word in ("--config", NANO, *given, "--dry_run", "true")]
-    with pytest.raises(SystemExit, match=r"^e1_trl.train: dtype is bfloat16, .*; set dtype to float32"):
+    with pytest.raises(UserError, match=r"^dtype is bfloat16, .*; set dtype to float32"):
         main(words)
     main([*words, "--use_peft", "true"])
 

@@ -54,8 +54,8 @@ def test_a_launcher_without_a_precision_leaves_it_to_the_recipe(monkeypatch: pyt
 def test_the_refusal_names_both_files(nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
     given = ["--config", str(NANO), "--accelerate_config", "own.yaml", "--dataset_name", str(nano_data)]
-    said = rf"^e1_trl.train: {NANO} with own.yaml: mixed precision is no in the recipe \("
-    with pytest.raises(SystemExit, match=said):
+    said = rf"^{NANO} with own.yaml: mixed precision is no in the recipe \("
+    with pytest.raises(UserError, match=said):
         main([*given, "--output_dir", str(tmp_path), "--dry_run", "true"])
 
 
@@ -81,7 +81,7 @@ def test_deepspeeds_configuration_is_held_against_the_recipe(nano_data: Path, tm
     accelerate = {"distributed_type": "DEEPSPEED", "num_processes": 1, "deepspeed_config": deepspeed}
     said = dry_run(nano_data, tmp_path, accelerate, "--ddp_backend", "gloo")
     assert said == (
-        f"e1_trl.train: {NANO} with {tmp_path / 'own.yaml'}: gradient_accumulation_steps=4 in the recipe, "
+        f"e1 train: {NANO} with {tmp_path / 'own.yaml'}: gradient_accumulation_steps=4 in the recipe, "
         "gradient_accumulation_steps=8 in DeepSpeed's; max_grad_norm=1.0 in the recipe, gradient_clipping=0.5 in "
         "DeepSpeed's (deepspeed_config of the Accelerate configuration); make each pair equal, or leave DeepSpeed's "
         "out, which takes the recipe's"
