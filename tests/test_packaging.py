@@ -33,6 +33,7 @@ ROOMS = (
         "closing",
         "command_line",
         "errors",
+        "logs",
         "provenance",
         "recipes",
         "rollout",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from e1_trl.budget import UNLIMITED, Budget
+from e1_trl.errors import UserError
 
 THINKING = ("thinking_budget", "thinking_token_budget", "thinking_budget_tokens")  # all names of one number
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
@@ -33,7 +34,7 @@ EMPTY: dict[str, tuple[Any, ...]] = {
 }
 
 
-class RefusedError(ValueError):
+class RefusedError(UserError):
     """A request that is not answered; `status` is its HTTP status."""
 
     def __init__(self, message: str, status: int = 400):

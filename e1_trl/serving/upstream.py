@@ -97,6 +97,8 @@ class Upstream:
                 return
             async for choice in _events(answer):
                 yield choice
+        except UpstreamError:  # which is a ValueError, too
+            raise
         except aiohttp.ClientError as error:
             raise UpstreamError(502, f"{self.base_url} broke off its answer: {_explain(error)}") from error
         except (ValueError, KeyError, IndexError, TypeError) as error:
