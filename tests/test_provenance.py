@@ -28,7 +28,7 @@ def repository(root: Path, project: str) -> str:
 def copy_package(site: Path) -> None:
     """What `commit` needs of the package, installed into a folder."""
     (site / "e1_trl").mkdir(parents=True)
-    for file in ("__init__.py", "atomic.py", "provenance.py"):
+    for file in ("__init__.py", "atomic.py", "errors.py", "provenance.py"):
         shutil.copy(PACKAGE / file, site / "e1_trl" / file)
 
 

@@ -117,6 +117,6 @@ def test_an_evaluation_names_problems_as_the_training_does_whatever_is_added_to_
 
 
 def test_a_recipe_of_before_is_refused_with_the_command_to_run(tmp_path: Path) -> None:
-    message = "^solve_rates is runs/a runs/b; remove it, run `e1 exclude runs/a runs/b --budget "
+    message = r"solve_rates is runs/a runs/b; remove it, run `e1 exclude runs/a runs/b --budget "
     with pytest.raises(UserError, match=message):
         dry_run(tmp_path / "none.jsonl", "--solve_rates", "runs/a", "runs/b")
