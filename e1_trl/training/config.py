@@ -18,7 +18,7 @@ from e1_trl.budget import Budget, Close, Marker
 from e1_trl.errors import UserError
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
 from e1_trl.training.budgets import FIELDS, Budgets
-from e1_trl.training.launched import check_launcher, check_precision_flags
+from e1_trl.training.launched import check_environment, check_launcher
 from e1_trl.training.recipe_as_run import secrets_in
 from e1_trl.training.scoring import check_attention
 
@@ -76,7 +76,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
     def __post_init__(self) -> None:
         if self.eval_budgets:  # in place of TRL's own evaluation, for which its batch would have to be divisible
             self.num_generations_eval: int | None = self.num_generations_eval or 1
-        check_precision_flags(self.fp16, self.bf16)
+        check_environment(self.fp16, self.bf16, self.ddp_backend)
         super().__post_init__()
         check_launcher(self)
         if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage >= 1:
