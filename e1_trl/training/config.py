@@ -21,7 +21,7 @@ from e1_trl.checkpoints.checkpoint import end_ids
 from e1_trl.errors import UserError, user_errors
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments, TrlFields
 from e1_trl.training.budgets import FIELDS, Budgets
-from e1_trl.training.launched import check_launcher, check_precision_flags
+from e1_trl.training.launched import check_environment, check_launcher
 from e1_trl.training.recipe_as_run import secrets_in
 from e1_trl.training.scoring import check_attention
 
@@ -82,7 +82,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
         check_fields(self, BudgetedTraining, TrlFields)
         if self.eval_budgets:  # in place of TRL's own evaluation, for which its batch would have to be divisible
             self.num_generations_eval: int | None = self.num_generations_eval or 1
-        check_precision_flags(self.fp16, self.bf16)
+        check_environment(self.fp16, self.bf16, self.ddp_backend)
         self._check_bf16()
         super().__post_init__()
         check_launcher(self)

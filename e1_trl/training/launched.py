@@ -8,14 +8,15 @@ import os
 from copy import deepcopy
 from typing import Any
 
+import torch
 from transformers import TrainingArguments
 from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
 
 from e1_trl.errors import UserError
 
 
-def check_precision_flags(fp16: bool, bf16: bool | None) -> None:
-    """Refuse flags that contradict each other, or the launcher's `mixed_precision`.
+def check_environment(fp16: bool, bf16: bool | None, ddp_backend: str | None) -> None:
+    """Refuse fields that contradict each other or the launcher's environment, before the processes look for each other.
 
     Raises:
         UserError: says what the recipe has, and what the launcher.
@@ -30,20 +31,21 @@ def check_precision_flags(fp16: bool, bf16: bool | None) -> None:
             f"{launchers} in the Accelerate configuration (mixed_precision); make them equal, or set mixed_precision "
             "to 'no', which leaves it to the recipe"
         )
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    uses_deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true"
+    if processes > 1 and uses_deepspeed and ddp_backend is None and not torch.cuda.is_available():
+        raise UserError(
+            f"the launcher started {processes} processes, and each would train alone: without GPUs, DeepSpeed's find "
+            "each other by ddp_backend: gloo, and ddp_backend is unset"
+        )
 
 
 def check_launcher(args: TrainingArguments) -> None:
-    """Refuse what the launcher, DeepSpeed's configuration or this machine contradicts.
+    """Refuse what DeepSpeed's configuration or this machine contradicts.
 
     Raises:
         UserError: says what the recipe has, and what the launcher.
     """
-    started = int(os.environ.get("WORLD_SIZE", "1"))
-    if started != args.world_size:
-        raise UserError(
-            f"the launcher started {started} processes, and each would train alone: on CPUs they find each other by "
-            f"ddp_backend: gloo, and ddp_backend is {args.ddp_backend or 'unset'}"
-        )
     if args.fp16 and args.device.type == "cpu":
         why = "use_cpu is true" if args.use_cpu else "there is no GPU"
         raise UserError(f"fp16 is true and {why}: only GPUs compute in fp16; set fp16 to false, and bf16 as well")
