@@ -69,5 +69,7 @@ def test_an_evaluation_with_the_real_engine_prints_nothing_of_vllms(nano_data: P
         for text in re.split(r"[\r\n]+", done.stderr)
         if text and not re.search(r"\d+/\d+|\?, ?\?|\d examples", text)
     ]
-    assert said == ["sampling 1 times per problem, temperature 0.6, top_p 0.95", "starting vLLM"]
+    sampling = "sampling 1 times per problem, temperature 0.6, top_p 0.95"
+    most = "4 answers by each method at each budget, of at most so many tokens: separate 17"
+    assert said == [sampling, most, "starting vLLM"]
     assert "vllm." in (tmp_path / "run" / FILE).read_text()

@@ -15,6 +15,7 @@ from e1_trl import cli
 from e1_trl.answers.grade import Grade, Outcome
 from e1_trl.answers.programs.sandbox import isolation
 from e1_trl.answers.programs.sandbox.command import SandboxError
+from e1_trl.errors import UserError
 from e1_trl.problems.selection import identity
 from e1_trl.train import main as train
 from e1_trl.training.config import E1ScriptArguments
@@ -70,13 +71,12 @@ def test_problems_whose_solutions_fail_are_written_where_the_recipe_leaves_them_
         *("--generation_batch_size", "8", "--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "1"),
         *("--dry_run", "true"),
     ]
-    train(settings)
+    with pytest.raises(UserError, match="loses a part of question 0"):  # nano's tokenizer has few words
+        train(settings)
     printed = capsys.readouterr().out
     assert "training         4 prompts" in printed
-    assert (
-        "tests            2 on stdin, compared by the rule tolerant: its own solution is correct; "
-        "a program that does nothing is wrong" in printed
-    )
+    assert "tests            2 on stdin, compared by the rule tolerant\n" in printed
+    assert "graded           its own solution is correct; a program that does nothing is wrong\n" in printed
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Collection, Hashable, Sequence
 from concurrent.futures import TimeoutError, wait
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from multiprocessing.process import BaseProcess
 from types import ModuleType
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from multiprocessing.popen_forkserver import Popen
 
 LOOKED_AFTER_EVERY = 1.0  # seconds
+ENDED = "worker processes cannot be started, or end by themselves; is memory used up?"
 MEMORY_LIMIT = 2**30  # bytes a worker may take on top of what it took at its start
 
 Task = tuple[Hashable, ...]
@@ -69,7 +71,7 @@ class Workers(Generic[Result]):
 
     def begin(self, task: Task) -> None:
         """Have a task run; the next `run` takes its result, and sees to it that there is one."""
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(WorkersError):
             self._begin(task)
 
     def _begin(self, task: Task) -> None:
@@ -78,8 +80,11 @@ class Workers(Generic[Result]):
             context.set_forkserver_preload([self.function.__module__])  # imported once, not by every worker
             self._pool = ProcessPool(self.workers, initializer=_start, initargs=[self.initializer], context=context)
         if task not in self._begun:
-            # Pebble counts a task's timeout from the moment a worker takes it, not from here.
-            self._begun[task] = self._pool.schedule(_call, args=(self.function, *task), timeout=self.time_limit)
+            try:
+                # Pebble counts a task's timeout from the moment a worker takes it, not from here.
+                self._begun[task] = self._pool.schedule(_call, args=(self.function, *task), timeout=self.time_limit)
+            except RuntimeError as error:  # the pool is broken
+                raise WorkersError(ENDED) from error
 
     def run(self, tasks: Sequence[Task]) -> list[Result | Outcome]:
         """The result of `function(*task)` for each task, or why there is none: it timed out or crashed.
@@ -92,7 +97,7 @@ class Workers(Generic[Result]):
         unique = dict.fromkeys(tasks)
         try:
             results = self._run_once(unique)
-        except RuntimeError:  # BrokenProcessPool, and what a broken pool answers to new tasks
+        except WorkersError:
             # Pebble gives the pool up when a worker dies outside of a task, for example when the kernel kills an idle
             # one for memory. A second time in a row is no accident.
             self.close()
@@ -109,13 +114,15 @@ class Workers(Generic[Result]):
             # Pebble forgets what is handed over while a pool breaks.
             while not wait([future], LOOKED_AFTER_EVERY).done:
                 if self._pool is None or not self._pool.active:
-                    raise WorkersError("worker processes cannot be started, or end by themselves; is memory used up?")
+                    raise WorkersError(ENDED)
             try:
                 results[task] = future.result()
             except TimeoutError:
                 results[task] = Outcome.TIMED_OUT
             except ProcessExpired:
                 results[task] = Outcome.CRASHED
+            except BrokenProcessPool as error:
+                raise WorkersError(ENDED) from error
         return results
 
 
