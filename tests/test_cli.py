@@ -203,6 +203,7 @@ def test_training_without_its_extra_says_what_to_install() -> None:
 
 
 @pytest.mark.distributed
+@pytest.mark.slow
 def test_a_dry_run_goes_through_the_launcher(nano_data: Path, tmp_path: Path) -> None:
     overrides = ["--dataset_name", nano_data, "--output_dir", tmp_path / "run", "--dry_run", "true"]
     done = e1("train", "--config", "nano", "--accelerate_config", "cpu", "--max_steps", "7", *overrides)

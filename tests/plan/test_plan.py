@@ -404,6 +404,7 @@ if torch.distributed.get_rank() == 0:
 
 
 @pytest.mark.distributed
+@pytest.mark.slow
 def test_deepspeed_allocates_the_training_state_that_is_planned(tmp_path: Path) -> None:
     dimensions = {**TINY, "num_hidden_layers": 3, "vocab_size": 5000, "tie_word_embeddings": False}
     (tmp_path / "allocates.py").write_text(ALLOCATES)

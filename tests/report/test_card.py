@@ -52,6 +52,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
+@pytest.mark.slow
 def test_the_card_has_the_curve_until_another_is_measured_or_the_weights_are_new(
     checkpoint: Path, tmp_path: Path
 ) -> None:

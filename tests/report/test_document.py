@@ -88,6 +88,7 @@ def test_a_report_is_written_where_few_problems_think_up_to_the_budget(tmp_path:
     assert line["fit"]["ci_low"] < line["fit"]["per_doubling"] < line["fit"]["ci_high"]
 
 
+@pytest.mark.slow
 def test_a_report_says_how_answers_were_asked_for_and_what_is_not_alike(tmp_path: Path, evaluations: list[str]) -> None:
     e1 = Path(evaluations[1])
     forced = replace(CONDITIONS, forced_text="Time is up.</think>", top_k=20).as_text()

@@ -99,6 +99,7 @@ def contests(draw: st.DrawFn) -> tuple[Contest, dict[str, list[bool]]]:
 
 
 @given(contests())
+@pytest.mark.slow
 def test_a_rating_is_what_a_plain_search_finds(made: tuple[Contest, dict[str, list[bool]]]) -> None:
     contest, tried = made
     points, penalty = contest.score(tried)

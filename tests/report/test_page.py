@@ -149,6 +149,7 @@ def test_an_answer_says_what_it_was_asked_and_how_it_ended(tmp_path: Path) -> No
     assert '"**Final**"' in unescape((tmp_path / "m" / "report.html").read_text())
 
 
+@pytest.mark.slow
 def test_long_texts_are_cut_and_say_so(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", parts=("", "", HOSTILE[2]))
     file = report(tmp_path, "--training", str(run), texts=HOSTILE[2:4])
@@ -173,6 +174,7 @@ def test_samples_of_other_problems_come_before_more_of_the_same() -> None:
     assert sorted(places) == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
 
 
+@pytest.mark.slow
 def test_a_page_says_how_many_problems_are_on_it(usual: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "All 4 problems." in usual.read_text()
     few = report(tmp_path / "few", "--page_problems", "2")
@@ -183,12 +185,14 @@ def test_a_page_says_how_many_problems_are_on_it(usual: Path, tmp_path: Path, mo
     assert found and 0 not in found and f"{len(found)} of 4 problems" in small.read_text()
 
 
+@pytest.mark.slow
 def test_no_problems_are_no_page_and_an_earlier_one_goes(tmp_path: Path) -> None:
     file = report(tmp_path)
     main([str(tmp_path / "base"), "--output", str(tmp_path), "--page_problems", "0"])
     assert not file.exists()
 
 
+@pytest.mark.slow
 def test_a_page_is_made_anew_where_a_number_changed_and_not_for_another_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +207,7 @@ def test_a_page_is_made_anew_where_a_number_changed_and_not_for_another_commit(
     assert file.read_text() != before and "another" in file.read_text()
 
 
+@pytest.mark.slow
 def test_a_page_that_cannot_be_made_leaves_what_was_there(tmp_path: Path) -> None:
     before = {file.name: file.read_bytes() for file in report(tmp_path).parent.iterdir() if file.is_file()}
     with pytest.raises(UserError, match=r"there is no .*trainer_state.json"):
@@ -268,6 +273,7 @@ def test_the_training_is_on_the_page_with_its_rollouts(usual: Path) -> None:
     assert second["facts"] == "thinking forced after 8 tokens, solution of 2, truncated, advantage -1.00"
 
 
+@pytest.mark.slow
 def test_of_long_rollouts_each_step_has_as_many_as_fit(
     usual: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

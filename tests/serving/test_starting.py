@@ -83,6 +83,7 @@ def test_a_proxy_says_where_it_listens(upstream: str) -> None:
             os.kill(proxy.pid, signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_what_a_library_warns_of_is_printed_once() -> None:
     code = (
         "import contextlib\n"

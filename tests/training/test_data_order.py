@@ -62,6 +62,7 @@ def orders(folder: Path, processes: int, *resumed: int) -> list[list[list[list[o
 
 
 @pytest.mark.distributed
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_with_the_order_of_problems_in_every_epoch(tmp_path: Path) -> None:
     for runs in orders(tmp_path, 2, 0, 2, 6, 10):  # of six steps an epoch: within one, between two
         whole = runs[0]

@@ -53,6 +53,7 @@ def test_a_dry_run_shows_what_would_be_trained_on_and_loads_no_model(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_generation_for_one_step_and_a_half_is_shown_as_that(
     nano_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

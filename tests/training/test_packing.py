@@ -142,6 +142,7 @@ for attention in (TELLING, DEAF):
 
 
 @pytest.mark.distributed
+@pytest.mark.slow
 def test_processes_that_share_the_weights_out_come_to_the_same_gap(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(UNDER_ZERO + ENDS)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]

@@ -163,7 +163,7 @@ print("MOVED", moved.flatten().tolist(), engine.communication_data_type)
 """
 
 
-@pytest.mark.parametrize("stage", [1, 2, 3])
+@pytest.mark.parametrize("stage", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 3])
 def test_gradients_of_many_micro_batches_add_up_in_fp32_under_zero(stage: int, tmp_path: Path) -> None:
     text = run(ACCUMULATES, stage, tmp_path, folder=tmp_path, processes=1)
     (printed,) = [line for line in text.splitlines() if "MOVED" in line]

@@ -75,6 +75,7 @@ def assert_whole(commit: Commit, output: Path) -> None:
         assert b"hf_writer" not in content
 
 
+@pytest.mark.slow
 def test_a_trained_model_is_uploaded_once_and_evaluated_from_there_at_its_own_budget(
     train: Train, hub: Hub, texts: Path, nano_data: Path, tmp_path: Path
 ) -> None:

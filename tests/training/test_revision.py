@@ -29,6 +29,7 @@ print("CONTEXT", config.hf_config.max_position_embeddings, config.revision, conf
 """
 
 
+@pytest.mark.slow
 def test_the_engine_is_of_the_revision_that_is_trained(nano_data: Path, tmp_path: Path) -> None:
     files = {path.name: path.read_bytes() for path in BASE.iterdir() if path.is_file()}
     config = json.loads(files["config.json"])

@@ -41,6 +41,7 @@ solution_budget: 32
 """
 
 
+@pytest.mark.slow
 def test_it_trains_with_trls_rewards_and_ones_own_under_the_budgets(nano_data: Path, tmp_path: Path) -> None:
     problems = [json.loads(line) for line in (nano_data / "train.jsonl").read_text().splitlines()[:20]]
     with (tmp_path / "sums.jsonl").open("w") as file:
