@@ -31,7 +31,7 @@ def nano(results: Results) -> Iterator[str]:
     yield f"({over_seeds}), and {base['accuracy_forced']:.0%} of the base's"
     problems = e1["problems"]
     yield f"{problems:,} problems never trained on"
-    yield f"All {e1['accuracy_forced'] * e1['forced_ratio'] * problems:.0f} right forced answers"
+    yield f"Of the {e1['accuracy_forced'] * e1['forced_ratio'] * problems:.0f} right forced answers"
 
 
 def nano_code(results: Results) -> Iterator[str]:

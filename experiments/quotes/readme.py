@@ -15,6 +15,7 @@ def quotes(results: Results) -> Iterator[str]:
         f"the trained model on {nano.accuracy('e1', 64):.1%}"
     )
     yield row(nano, "base", "e1", 64)
+    yield row(nano, "base", "base, Wait banned", 64)
     yield row(results.report("nano_code"), "base", "e1", 64)
     yield smollm2(results)
     lognormal, equal = (
