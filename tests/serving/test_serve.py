@@ -116,7 +116,9 @@ def ask(url: str, chat: bool, stream: bool, problem: str, **fields: Any) -> tupl
     return ids, choices[-1]["thinking_end"], texts[0], texts[1]
 
 
-@pytest.mark.parametrize(("text", "forced"), [pytest.param("</think>", None, marks=pytest.mark.slow), (";c=", "Wait ;c=Wait ")])
+@pytest.mark.parametrize(
+    ("text", "forced"), [pytest.param("</think>", None, marks=pytest.mark.slow), (";c=", "Wait ;c=Wait ")]
+)
 def test_a_served_answer_is_the_evaluated_one(
     server: openai.OpenAI, problems: list[str], text: str, forced: str | None
 ) -> None:
