@@ -257,6 +257,7 @@ def test_a_comparison_stops_at_the_first_evaluation_that_fails(tmp_path: Path) -
 
 
 @pytest.mark.engine
+@pytest.mark.slow
 def test_models_are_evaluated_one_by_one_and_reported_together(
     server: openai.OpenAI, nano_data: Path, tmp_path: Path
 ) -> None:

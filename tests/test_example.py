@@ -23,6 +23,7 @@ def printed(program: str, folder: Path, without: str | None = None) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_example_shows_thinking_forced_close_and_answer(tmp_path: Path) -> None:
     text = printed((ROOT / "example.py").read_text(), tmp_path, without="VLLM_CPU_KVCACHE_SPACE")
     thinking, close, answer = re.findall(r"^(?:thinking|forced close|answer): (.*)$", text, re.MULTILINE)

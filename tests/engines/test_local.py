@@ -98,7 +98,13 @@ def run(
     return [rollout.completion for rollout in rollouts]
 
 
-@pytest.mark.parametrize("text", ["0+16", "20+16", "60+16", "unlimited+16", "20+unlimited", "unlimited"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("0+16", "20+16", "unlimited"),
+        *(pytest.param(text, marks=pytest.mark.slow) for text in ("60+16", "unlimited+16", "20+unlimited")),
+    ],
+)
 def test_streaming_and_barrier_sample_the_same_tokens_at_temperature_zero(
     llm: LLM, marker: Marker, prompts: Prompts, text: str
 ) -> None:

@@ -102,6 +102,7 @@ def test_a_banned_token_is_sampled_neither_in_process_nor_by_a_server(
     assert not any(wait in ids for ids in without) and sampled({wait: -100.0}, served=True) == without
 
 
+@pytest.mark.slow
 def test_vllms_own_thinking_budget_gives_the_same_tokens_as_ours(
     server: openai.OpenAI, prompt_ids: list[list[int]]
 ) -> None:

@@ -211,7 +211,8 @@ def test_a_folder_belongs_to_one_run_at_a_time_and_grows_in_one_direction(
     "error",
     [
         *(UnusableEngineError("gone\nto lunch"), KeyboardInterrupt()),  # one line
-        *(EngineError("aborted"), ValueError("an engine that cuts"), OSError(12, "no memory")),  # as they are
+        EngineError("aborted"),  # as they are, from here on
+        *(pytest.param(each, marks=pytest.mark.slow) for each in (ValueError("cut"), OSError(12, "no memory"))),
     ],
     ids=lambda error: type(error).__name__,
 )

@@ -105,6 +105,7 @@ def test_a_tensor_parallel_group_finds_what_one_process_does(nano_data: Path, tm
 
 
 @pytest.mark.distributed
+@pytest.mark.slow
 def test_samples_that_are_added_later_are_not_those_there_are(nano_data: Path, tmp_path: Path) -> None:
     sampled = ["--budgets", "32+16", "--methods", "separate", "--max_problems", 8, "--temperature", 1]
     for count in (1, 2):

@@ -76,6 +76,7 @@ def dry_run(nano_data: Path, folder: Path, accelerate: dict[str, Any], *more: st
 
 
 @pytest.mark.distributed
+@pytest.mark.slow
 def test_deepspeeds_configuration_is_held_against_the_recipe(nano_data: Path, tmp_path: Path) -> None:
     deepspeed = {"zero_stage": 2, "gradient_accumulation_steps": 8, "gradient_clipping": 0.5}
     accelerate = {"distributed_type": "DEEPSPEED", "num_processes": 1, "deepspeed_config": deepspeed}

@@ -112,7 +112,8 @@ def arriving(before: Weights, after: Weights, moved: Weights) -> float:
     return float(along / sum((moved[name] ** 2).sum() for name in names))
 
 
-@pytest.mark.parametrize("stage", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize("stage", [1, 2, 3])
+@pytest.mark.slow
 def test_masters_begin_at_the_checkpoint_so_that_small_steps_reach_what_is_saved(
     checkpoint: Path, tmp_path: Path, stage: int
 ) -> None:

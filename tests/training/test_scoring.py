@@ -259,6 +259,7 @@ for packed in (False, True):
 
 
 @pytest.mark.distributed
+@pytest.mark.slow
 def test_gradients_are_those_of_the_padded_on_two_processes(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(UNDER_ZERO + ENDS)
     done = subprocess.run(

@@ -112,6 +112,7 @@ def test_lora_trains_and_reaches_the_engine(train: Train, tmp_path: Path) -> Non
         merge([str(merged), "--output", str(tmp_path / "again")])
 
 
+@pytest.mark.slow
 def test_a_tied_output_head_reaches_the_engine(train: Train, tmp_path: Path) -> None:
     tied = tmp_path / "tied"
     model = AutoModelForCausalLM.from_pretrained(BASE, tie_word_embeddings=True)
