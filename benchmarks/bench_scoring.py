@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
-from unittest.mock import patch
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
@@ -23,7 +22,7 @@ from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.problems.prompts import tokenize
 from e1_trl.report.markdown import table
-from e1_trl.training import scoring
+from e1_trl.training.scoring import PARTS_ON_CPU, scored
 
 WARM = 2  # rounds that are not counted
 ROUNDS = {"train_step_own": 30, "train_step_lognormal": 6}
@@ -70,8 +69,7 @@ def padded(model: PreTrainedModel, rows: Rows) -> torch.Tensor:
 
 def unpadded(model: PreTrainedModel, parts: int, packed: bool, rows: Rows) -> torch.Tensor:
     """As `scored` computes them, of so many parts."""
-    with patch.object(scoring, "PARTS_ON_CPU", parts):
-        return scoring.scored(model, model.base_model, rows.ids, rows.mask, rows.kept, len(rows.ids), packed)[0]
+    return scored(model, model.base_model, rows.ids, rows.mask, rows.kept, len(rows.ids), packed, parts)[0]
 
 
 def measure(workload: Workload) -> tuple[float, dict[str, list[float]]]:
@@ -80,7 +78,7 @@ def measure(workload: Workload) -> tuple[float, dict[str, list[float]]]:
     add_fused_lm_head(model)
     batches = [rows_of(workload, turn) for turn in range(WARM + ROUNDS[workload.distribution])]
     full = [each.all_through_the_head() for each in batches]
-    parts = scoring.PARTS_ON_CPU
+    parts = PARTS_ON_CPU
 
     def seconds(compute: Callable[[Rows], torch.Tensor], given: list[Rows], turn: int) -> float:
         start = time.perf_counter()

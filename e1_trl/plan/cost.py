@@ -16,7 +16,6 @@ COUNTED = 2000  # prompts, drawn from all
 READ, COMPUTED, STEP = 2.0e12, 4.0e14, 0.002
 AROUND = 3.0  # seconds, assumed: weights sent to the engine and compared, optimizer, gathers
 USED = 0.7  # of its budget, by the mean completion, assumed; the longest takes it whole
-PARTS = 2  # that a micro-batch is cut into by length, as in `training.scoring`
 
 
 def prompt_lengths(fields: Mapping[str, Any]) -> list[int]:
@@ -57,7 +56,8 @@ def widths(taken: Memory, lengths: Sequence[int]) -> tuple[float, dict[str, floa
     """Estimate tokens of the mean prompt, and positions of a row by layout.
 
     Padded rows are as long as the longest of their process, packed ones as themselves. Trimmed rows are as long as the
-    longest of their part, with lengths assumed to be spread evenly.
+    longest of their micro-batch, with lengths assumed to be spread evenly; the scoring passes, whose rows are sorted,
+    take less than that.
 
     Args:
         taken: the plan.
@@ -69,7 +69,8 @@ def widths(taken: Memory, lengths: Sequence[int]) -> tuple[float, dict[str, floa
     mean, completion = sum(ordered) / count, setup.context - setup.prompt
     padded = longest + completion
     packed = mean + USED * completion
-    return mean, {"padded": padded, "trimmed": packed + (padded - packed) / PARTS, "packed": packed}
+    trimmed = packed + (padded - packed) * (setup.batch - 1) / (setup.batch + 1)  # the longest of so many, on average
+    return mean, {"padded": padded, "trimmed": trimmed, "packed": packed}
 
 
 def choose_layout(fields: Mapping[str, Any]) -> str:

@@ -83,7 +83,8 @@ class BudgetedTraining(BudgetArguments):
         default=True,
         metadata={
             "help": "Compute log-probabilities of real tokens only: with flash attention rows are packed, without it "
-            "they are trimmed by length; models that allow neither are padded as in TRL. False always pads."
+            "they are trimmed to the longest of a pass; models that allow neither are padded as in TRL. False always "
+            "pads."
         },
     )
     trained_close: str = field(

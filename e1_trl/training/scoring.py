@@ -22,8 +22,7 @@ from transformers.utils.generic import is_flash_attention_requested
 
 from e1_trl.errors import UserError
 
-# Parts that a batch is cut into by length, each trimmed to its own longest row; under ZeRO-3 each gathers the weights.
-PARTS_ON_CPU, PARTS = 4, 2
+PARTS_ON_CPU = 4  # by length, that a micro-batch is cut into where one process trains on a CPU
 ATTENTIONS = {"full_attention", "sliding_attention", "attention"}  # layers that keep nothing from one token to the next
 LONGEST_DECIDES = {"dynamic", "longrope"}  # rotary frequencies, of all rows: a row's pass must be as wide each time
 
@@ -32,18 +31,12 @@ class Layout(StrEnum):
     """How rows stand in what the model is given."""
 
     PADDED = "padded"  # as TRL has them
-    TRIMMED = "trimmed"  # rows of about one length together
+    TRIMMED = "trimmed"  # each from its first real token to the longest one's last
     PACKED = "packed"  # all rows in one, which attention tells apart
 
 
-def layout_of(
-    model: PreTrainedModel, padding_free: bool, aux_loss: bool, checkpointing: dict[str, Any] | None = None
-) -> tuple[Layout, str]:
-    """The layout that a model's attention supports, and why it is this one.
-
-    `checkpointing`: TRL's `gradient_checkpointing_kwargs`. Reentrant, each of several passes reduces its own gradients:
-    DDP leaves all but the first unshared.
-    """
+def layout_of(model: PreTrainedModel, padding_free: bool, aux_loss: bool) -> tuple[Layout, str]:
+    """The layout that a model's attention supports, and why it is this one."""
     text = model.config.get_text_config()
     layers = getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None) or ()
     others = sorted(set(layers) - ATTENTIONS)
@@ -53,7 +46,6 @@ def layout_of(
         "padding_free is false": not padding_free,
         "the model reads more than text": text is not model.config,
         "the load-balancing loss is one of whole batches": aux_loss,
-        "checkpointing is reentrant, for one pass a step": (checkpointing or {}).get("use_reentrant", False),
         f"the model has layers of {', '.join(others)}": bool(others),
         "the model's positions are not rotary": not rotary,
         "the model's positions depend on the longest row of a pass": bool(ropes & LONGEST_DECIDES),
@@ -119,6 +111,7 @@ def scored(
     kept: int,
     batch_size: int,
     packed: bool,
+    parts: int = 1,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """The log-probability of each token of the completions, and the entropy where it was drawn, in nats.
 
@@ -132,6 +125,9 @@ def scored(
         kept: tokens of the completions, the last ones of each row.
         batch_size: rows that memory allows for at a time.
         packed: whether attention tells the sequences of a row apart.
+        parts: that so many rows are cut into by length, a pass each. More than one are for a process that trains alone:
+            autograd delivers a weight's gradient when it has been through all passes, so that until then each process
+            would hold all gradients, unshared; and ZeRO-3 would gather the weights for each pass, without prefetching.
 
     Returns:
         Both (rows, kept), 0 at padding; no entropy if the model's head computes none.
@@ -140,7 +136,6 @@ def scored(
     begins = mask.shape[1] - kept - prompts
     order = lengths[:, 0].argsort(stable=True)
     found: list[list[torch.Tensor]] = []
-    parts = 1 if packed else PARTS_ON_CPU if ids.device.type == "cpu" else PARTS
     for part in order.split(-(-batch_size // parts)):
         places = torch.arange(int(lengths[part].max()), device=ids.device)
         tokens = ids[part].gather(1, (begins[part] + places).clamp(max=ids.shape[1] - 1))

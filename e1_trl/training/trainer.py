@@ -40,7 +40,7 @@ from e1_trl.training.memory import Memory
 from e1_trl.training.packing import Packing
 from e1_trl.training.progress import Once, Progress, columns_of, log_traces, metrics_of, parts, transcripts
 from e1_trl.training.rewards import Accuracy, Reward
-from e1_trl.training.scoring import Layout, layout_of, scored
+from e1_trl.training.scoring import PARTS_ON_CPU, Layout, layout_of, scored
 from e1_trl.training.token_limit import TokenLimit
 from e1_trl.training.versions import warn_of_versions
 
@@ -101,9 +101,8 @@ class E1Trainer(GRPOTrainer):
             )
         check_precision(args, self.model)
         warn_beforehand(args, self.model, rewards, self.reward_func_names)
-        checkpointing = args.gradient_checkpointing_kwargs if args.gradient_checkpointing else None
         causal = self._causal_model(self.model)
-        self.layout, why = layout_of(causal, args.padding_free, self.aux_loss_enabled, checkpointing)
+        self.layout, why = layout_of(causal, args.padding_free, self.aux_loss_enabled)
         self.close, self.budgets = facts.close, args.budgets
         name = model if isinstance(model, str) else model.name_or_path
         origin = Origin.of(name, revision)
@@ -279,8 +278,11 @@ class E1Trainer(GRPOTrainer):
             return super()._get_per_token_logps_and_entropies(model, *batch, batch_size=batch_size, **more)
         ids, mask, kept = batch
         backbone, packed = self._causal_model(model).base_model, self.layout is Layout.PACKED
+        alone = self.accelerator.num_processes == 1 and ids.device.type == "cpu"
+        # Without a gradient the rows of a whole generation are sorted: those of a pass have about one length already.
+        parts = PARTS_ON_CPU if alone and torch.is_grad_enabled() and not packed else 1
         with profiling_context(self, "_get_per_token_logps_and_entropies"), self.accelerator.autocast():
-            return *scored(model, backbone, ids, mask, kept, batch_size or len(ids), packed), None
+            return *scored(model, backbone, ids, mask, kept, batch_size or len(ids), packed, parts), None
 
     def compute_loss(self, *arguments: Any, **options: Any) -> torch.Tensor:
         """TRL's loss; a RuntimeError where that is NaN, which neither TRL nor Transformers would log."""

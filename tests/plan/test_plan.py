@@ -37,7 +37,6 @@ from e1_trl.problems.prompts import tokenize
 from e1_trl.recipes import fields_of
 from e1_trl.training.arguments import TrlFields
 from e1_trl.training.config import E1Config, E1ScriptArguments
-from e1_trl.training.scoring import PARTS
 from tests.reduced.case import ALTERNATIVES
 from tests.reduced.stand_ins import configuration
 
@@ -464,7 +463,8 @@ def test_a_generation_takes_what_decoding_scoring_and_learning_take() -> None:
     padded, packed = positions["padded"], positions["packed"]
     assert (mean, packed) == (150, pytest.approx(150 + 0.7 * 2049))
     assert padded == pytest.approx(200 - 100 / 2**16 + 2049)
-    assert cost.PARTS == PARTS and positions["trimmed"] == pytest.approx((padded + packed) / 2)
+    # Of 16 lengths that are spread evenly over 1 to 3 the longest is 2 + 15 / 17 on average.
+    assert positions["trimmed"] == pytest.approx(packed + (padded - packed) * 15 / 17)
     mean, positions = cost.widths(taken, [])
     assert (mean, positions["padded"], positions["packed"]) == (1024, 3073, pytest.approx(1024 + 0.7 * 2049))
     # By hand: steps of the engine that read weights and half of each sequence's cache; old, reference, twice forward

@@ -42,7 +42,7 @@ def model_of(attention: str, **fields: Any) -> PreTrainedModel:
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": 32}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.2}
-    return AutoModelForCausalLM.from_config(Qwen2Config(**sizes, **heads, **fields), attn_implementation=attention)
+    return AutoModelForCausalLM.from_config(Qwen2Config(**{**sizes, **heads, **fields}), attn_implementation=attention)
 
 
 def padded_rows() -> tuple[torch.Tensor, torch.Tensor, int]:
@@ -183,7 +183,7 @@ def test_the_number_of_passes_follows_from_the_number_of_rows(tmp_path: Path) ->
 
     whole = torch.ones_like(mask)
     for each in (mask, whole):
-        scored(counted, trainer.model.base_model, ids, each, kept, 4, packed=False)
+        scored(counted, trainer.model.base_model, ids, each, kept, 4, packed=False, parts=4)
     trimmed, untrimmed = widths[: len(ids)], widths[len(ids) :]
     assert trimmed == [(1, length) for length in sorted(mask.sum(1).tolist())]
     assert untrimmed == [(1, ids.shape[1])] * len(ids)
@@ -191,6 +191,9 @@ def test_the_number_of_passes_follows_from_the_number_of_rows(tmp_path: Path) ->
     scored(counted, trainer.model.base_model, ids, mask, kept, 4, packed=True)
     lengths = sorted(mask.sum(1).tolist())
     assert widths == [(1, sum(lengths[:4])), (1, sum(lengths[4:]))]
+    widths.clear()
+    scored(counted, trainer.model.base_model, ids, mask, kept, 4, packed=False)
+    assert widths == [(4, lengths[3]), (3, lengths[-1])]
 
 
 UNDER_ZERO = """
@@ -234,10 +237,10 @@ def compare(way, found):
         print("COMPARED", way, worst, size)
 
 for packed in (False, True):
-    for checkpointing in (False, True):
+    for checkpointing in (None, False, True):
         module = headed(model_of("sdpa")).train()
-        if checkpointing:
-            module.gradient_checkpointing_enable({"use_reentrant": False})
+        if checkpointing is not None:
+            module.gradient_checkpointing_enable({"use_reentrant": checkpointing})
         wrapped = torch.nn.parallel.DistributedDataParallel(module)
         loss_of(wrapped, module, packed).backward()
         compare(f"ddp-{packed}-{checkpointing}", {name: each.grad for name, each in module.named_parameters()})
@@ -279,7 +282,7 @@ def test_gradients_are_those_of_the_padded_on_two_processes(tmp_path: Path) -> N
     )
     assert done.returncode == 0, done.stderr[-9000:]
     compared = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("COMPARED")]
-    assert len(compared) == 8, done.stdout
+    assert len(compared) == 10, done.stdout
     for way, worst, size in compared:
         assert float(worst) < GRADIENTS < 0.01 < float(size), (way, worst, size)
 
