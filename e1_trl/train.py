@@ -115,7 +115,7 @@ def find_checkpoint(args: E1Config) -> str | None:
     """The folder to resume from, if the recipe asks for that: one named, or the last of `output_dir`, that is whole.
 
     Raises:
-        UserError: there is none.
+        UserError: there is none, or other processes have written it.
     """
     named = str(args.resume_from_checkpoint)  # the parser knows only texts
     if named.lower() in ("none", "false"):
@@ -129,9 +129,28 @@ def find_checkpoint(args: E1Config) -> str | None:
         # The trainer's state is the last that a run writes, and may be another version's.
         with contextlib.suppress(OSError, ValueError, TypeError):
             TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))
-            return str(folder)
-    where = args.output_dir if is_last else named
-    raise UserError(f"{where} holds no whole checkpoint (with {TRAINER_STATE_NAME}) to resume from; name another one")
+            break
+    else:
+        where = args.output_dir if is_last else named
+        raise UserError(
+            f"{where} holds no whole checkpoint (with {TRAINER_STATE_NAME}) to resume from; name another one"
+        )
+    check_processes(folder, args.world_size)
+    return str(folder)
+
+
+def check_processes(checkpoint: Path, processes: int) -> None:
+    """Check that as many processes resume as have shared a checkpoint's optimizer out, as DeepSpeed wants it.
+
+    Raises:
+        UserError: says how many have.
+    """
+    shares = len([*checkpoint.glob("global_step*/*_optim_states.pt")])
+    if shares and shares != processes:
+        raise UserError(
+            f"{checkpoint} is of {shares} processes (its DeepSpeed optimizer states), and {processes} would resume it; "
+            f"launch with --num_processes {shares}, or train from its weights as a new model"
+        )
 
 
 def check_output(output: Path, dry_run: bool = False) -> None:

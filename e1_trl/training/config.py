@@ -85,6 +85,8 @@ class E1Config(BudgetedTraining, GRPOConfig):
         check_environment(self.fp16, self.bf16, self.ddp_backend)
         self._check_bf16()
         super().__post_init__()
+        # A process alone takes the first GPU that it sees. Transformers would copy the model to all, which TRL refuses.
+        self._n_gpu = min(self._n_gpu, 1)
         check_launcher(self)
         if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage >= 1:
             settings = self.deepspeed_plugin.deepspeed_config

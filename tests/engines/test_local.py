@@ -130,6 +130,10 @@ def test_the_engine_stops_at_a_marker_of_several_tokens(
     assert all(completion.token_ids[2:6].tolist() == list(marker.forced_ids) for completion in forced)
 
 
+def test_nothing_is_sampled_by_what_needs_cudas_compiler() -> None:
+    assert envs.VLLM_USE_FLASHINFER_SAMPLER is False  # as importing e1_trl.engines leaves it; vLLM's default is True
+
+
 @pytest.mark.parametrize("text", ["</think>", ";c="])
 def test_a_gentle_close_shortens_what_the_hard_one_would_close(
     llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: Prompts, text: str

@@ -216,3 +216,19 @@ def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
         find_checkpoint(args)
     args.resume_from_checkpoint = "false"
     assert find_checkpoint(args) is None
+
+
+def test_a_checkpoint_of_another_number_of_processes_is_refused(tmp_path: Path) -> None:
+    args = E1Config(str(tmp_path), report_to="none", use_cpu=True, bf16=False, resume_from_checkpoint="true")
+    folder = tmp_path / "checkpoint-20"
+    (folder / "global_step20").mkdir(parents=True)
+    TrainerState(global_step=20).save_to_json(str(folder / "trainer_state.json"))
+    for rank in range(8):  # as DeepSpeed names them
+        (folder / "global_step20" / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").touch()
+        (folder / "global_step20" / f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt").touch()
+    said = f"^{folder} is of 8 processes .*, and 1 would resume it; launch with --num_processes 8, "
+    with pytest.raises(UserError, match=said):
+        find_checkpoint(args)
+    for rank in range(1, 8):
+        (folder / "global_step20" / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").unlink()
+    assert find_checkpoint(args) == str(folder)
