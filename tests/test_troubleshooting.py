@@ -16,6 +16,7 @@ OF_LIBRARIES = {
     "OOM",
     "No available memory for the cache blocks",
     "Watchdog caught collective operation timeout",
+    "ZeRORuntimeException",
 }
 
 
