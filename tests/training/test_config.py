@@ -293,9 +293,9 @@ def test_the_marker_is_one_token_of_a_real_tokenizer_in_a_longer_forced_text_too
 
 
 def test_a_process_alone_takes_one_of_the_gpus_that_it_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pretended = {"is_available": True, "device_count": 8, "set_device": None, "is_bf16_supported": True}
+    pretended = {"is_available": True, "device_count": 8, "set_device": None}
     for name, answer in pretended.items():
         monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer, **__: answer)
-    args = E1Config(str(tmp_path), report_to="none", per_device_train_batch_size=16)
+    args = E1Config(str(tmp_path), report_to="none", bf16=False, per_device_train_batch_size=16)
     AcceleratorState._reset_state(reset_partial_state=True)
     assert (args.n_gpu, args.train_batch_size, args.device.type) == (1, 16, "cuda")
