@@ -122,7 +122,13 @@ def means(tmp_path: Path, asked: Forest, runs: int, **how: Any) -> tuple[float, 
     return fmean(found), stdev(found) / math.sqrt(runs)
 
 
-@pytest.mark.parametrize("budgets", [(), (Budget(25, SOLUTION), Budget(100, SOLUTION))], ids=["alone", "shared"])
+@pytest.mark.parametrize(
+    "budgets",
+    [
+        pytest.param((), id="alone", marks=pytest.mark.slow),
+        pytest.param((Budget(25, SOLUTION), Budget(100, SOLUTION)), id="shared"),
+    ],
+)
 def test_four_kills_make_no_thought_shorter(tmp_path: Path, budgets: tuple[Budget, ...]) -> None:
     mean, error = means(tmp_path, forest(*budgets), runs=6, kills=4)
     assert error < 0.035 * MEAN and mean == pytest.approx(MEAN, abs=3 * error)

@@ -70,6 +70,7 @@ def test_an_address_that_is_in_use_is_named() -> None:
         app.listen("::1", free_port()).close()
 
 
+@pytest.mark.slow
 def test_a_proxy_says_where_it_listens(upstream: str) -> None:
     port = str(free_port())
     line = [sys.executable, "-m", "e1_trl.cli", "serve", *NEEDED, "--upstream", upstream, "--port", port]

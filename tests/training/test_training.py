@@ -87,6 +87,7 @@ def test_a_run_logs_the_bookkeeping_and_evaluates_at_the_same_budget(train: Trai
     assert (tmp_path / "run" / "_libraries.log").read_text().count("RotaryEmbedding: Failed to load weights") == 1
 
 
+@pytest.mark.slow
 def test_lora_trains_and_reaches_the_engine(train: Train, tmp_path: Path) -> None:
     log = train(
         *("--use_peft", "true", "--lora_r", 8, "--lora_target_modules", "q_proj", "v_proj", *FAST, "--max_steps", 4),
