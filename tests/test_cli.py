@@ -18,6 +18,7 @@ from e1_trl import cli
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import Trained
 from e1_trl.evaluation.arguments import Model
+from e1_trl.errors import UserError
 from e1_trl.recipes import resource
 from e1_trl.training.launch import command
 
@@ -135,12 +136,12 @@ def test_a_recipe_says_how_it_is_launched_and_the_command_line_wins(
 ) -> None:
     recipe = tmp_path / "own.yaml"
     recipe.write_text("max_steps: 3\n" if written is None else f"accelerate_config: {written}\n")
-    overrides = ["--max_steps", "1", "--reward_funcs", "accuracy", "format"]
+    overrides = ["--max_steps", "1", "--gradient_accumulation_steps", "2", "--reward_funcs", "accuracy", "format"]
     options = [str(resource("accelerate_configs", word)) if word[:4] == "zero" else word for word in launched]
     named = [word for word in launched[1:2] for word in ("--accelerate_config", word)]
     line = [*LAUNCH, *options, "-m", "e1_trl.train", "--config", str(recipe), *named, *overrides]
-    assert command([f"--config={recipe}", *given, *overrides], has_gpu=True) == line
-    assert command(["--max_steps", "3"], has_gpu=True) == [*LAUNCH, "-m", "e1_trl.train", "--max_steps", "3"]
+    assert command([f"--config={recipe}", *given, *overrides], gpus=8) == line
+    assert command(["--max_steps", "3"], gpus=8) == [*LAUNCH, "-m", "e1_trl.train", "--max_steps", "3"]
 
 
 @pytest.mark.parametrize(
@@ -160,9 +161,9 @@ def test_what_nobody_says_is_what_a_machine_without_a_gpu_can_do(
 ) -> None:
     recipe = tmp_path / "own.yaml"
     recipe.write_text(written)
-    with_gpu = command(["--config", str(recipe), *given], has_gpu=True)
+    with_gpu = command(["--config", str(recipe), *given], gpus=8)
     assert capsys.readouterr().out == ""
-    line = command(["--config", str(recipe), *given], has_gpu=False)
+    line = command(["--config", str(recipe), *given], gpus=0)
     printed = capsys.readouterr().out
     config = ["--config_file", str(resource("accelerate_configs", "cpu"))] * ("accelerate_config cpu" in chosen)
     named = ["--accelerate_config", "cpu"] * ("accelerate_config cpu" in chosen)
@@ -193,6 +194,45 @@ def test_accelerate_takes_our_configurations(name: str, processes: int, zero_sta
     assert defaults.use_cpu == (name == "cpu")
 
 
+BATCH = "the recipe's batch is 512 rollouts a step (16 on each of 8 processes x 4), and 4 would make it 256; to keep it"
+FEWER = "zero2 starts 8 processes, one per GPU, and this node shows 4 "
+
+
+@pytest.mark.parametrize(
+    ("given", "gpus", "said"),
+    [
+        ("", 8, None),
+        ("", 4, f"{FEWER}.*; to keep the recipe's batch, pass --num_processes 4 --gradient_accumulation_steps 8"),
+        ("", 3, "set per_device_train_batch_size and gradient_accumulation_steps so that their product is 512/3"),
+        ("", 0, None),
+        ("--num_processes 4", 4, f"{re.escape(BATCH)}, pass --num_processes 4 --gradient_accumulation_steps 8"),
+        ("--num_processes 4", 0, re.escape(BATCH)),
+        ("--accelerate_config one_gpu", 8, "1 would make it 64; to keep it, .*1 --gradient_accumulation_steps 32"),
+        ("--num_processes 4 --gradient_accumulation_steps 8", 4, None),
+        ("--num_processes 4 --gradient_accumulation_steps=4", 8, None),  # who names it means it
+        ("--num_processes 4 --gradient_accumulation_steps 8", 2, "zero2 starts 4 processes"),
+        ("--num_processes 1 --dry_run true", 8, None),
+        ("--accelerate_config cpu --bf16 false --dry_run true", 8, None),
+    ],
+)
+def test_processes_that_the_node_or_the_recipes_batch_does_not_fit_are_refused(
+    given: str, gpus: int, said: str | None
+) -> None:
+    line = ["--config", "E1-Math-1.5B", *given.split()]
+    if said is None:
+        assert "--config_file" in command(line, gpus=gpus)
+        return
+    with pytest.raises(UserError, match=said):
+        command(line, gpus=gpus)
+
+
+def test_an_offloaded_optimizer_has_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)))
+    line = command(["--config", "E1-Code-14B", "--accelerate_config", "zero3_offload"], gpus=8)
+    assert launch_command_parser().parse_args(line[len(LAUNCH) :]).num_cpu_threads_per_process == 8
+    assert "--num_cpu_threads_per_process" not in command(["--config", "E1-Code-14B"], gpus=8)
+
+
 def test_training_without_its_extra_says_what_to_install() -> None:
     done = python(
         "import sys; sys.modules['trl'] = None; from e1_trl.cli import main; main(['train', '--config', 'nano'])"
@@ -219,7 +259,7 @@ def test_a_recipe_that_is_refused_is_one_line_and_the_launcher_adds_none(
     accelerate_config: str, nano_data: Path, tmp_path: Path
 ) -> None:
     given = ["--dataset_name", nano_data, "--output_dir", tmp_path / "run", "--thinking_budget", "2000"]
-    backend = [] if accelerate_config == "cpu" else ["--ddp_backend", "gloo"]
+    backend = [] if accelerate_config == "cpu" else ["--ddp_backend", "gloo", "--gradient_accumulation_steps", "2"]
     done = e1("train", "--config", "nano", "--accelerate_config", accelerate_config, *given, *backend)
     assert done.returncode == 1 and not re.search("Traceback|Loading weights", done.stdout + done.stderr)
     line = "e1 train: a prompt of 64 tokens with budget 2000+32 and 1 forced tokens does not fit"

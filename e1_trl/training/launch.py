@@ -1,6 +1,7 @@
 """`e1 train`: resolves the names of a recipe and of an Accelerate configuration, and runs `accelerate launch`.
 
-Knows nothing about training: of a recipe it reads the key `accelerate_config` only, the rest is for `e1_trl.train`.
+Knows nothing about training: of a recipe it reads `accelerate_config` and the size of its batch, the rest is for
+`e1_trl.train`.
 """
 
 import logging
@@ -8,17 +9,19 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
+from typing import Any
 
 from e1_trl.arguments import Count
 from e1_trl.command_line import CommandParser
-from e1_trl.errors import TROUBLESHOOTING, run_command
-from e1_trl.recipes import fields_of, resource, shipped
+from e1_trl.errors import TROUBLESHOOTING, UserError, run_command
+from e1_trl.recipes import fields_of, read_mapping, resource, shipped
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
 from e1_trl.training.versions import warn_of_versions
 
 PRECISION = ("bf16", "fp16", "use_cpu")  # fields that say in what a recipe computes
+BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")  # times processes: rollouts of an optimizer step
 LAUNCHER = (sys.executable, "-m", "accelerate.commands.launch")
 
 
@@ -78,30 +81,32 @@ def print_all_fields() -> None:
     made.print_help()
 
 
-def command(argv: Sequence[str], has_gpu: bool | None = None) -> list[str]:
+def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
     """The command line that trains: Python, `accelerate launch` with its options, `e1_trl.train` with its own.
 
     Without a GPU, what neither recipe nor command line says of launcher and precision is what a CPU can do.
 
     Args:
         argv: of `e1 train`.
-        has_gpu: whether this machine has one; unset: as PyTorch finds it.
+        gpus: how many are visible; unset: as PyTorch counts them.
 
     Raises:
-        UserError: a recipe or Accelerate configuration does not exist, or cannot be read.
+        UserError: a recipe or Accelerate configuration does not exist, cannot be read, or starts a number of processes
+            that this machine or the recipe's batch does not fit.
     """
     options, overrides = _launcher().parse_known_args(argv)
+    gpus = _count_gpus() if gpus is None else gpus
     accelerate_config, recipe, fields = options.accelerate_config, [], {}
     if options.config is not None:
         file = resource("recipes", options.config)
         fields = fields_of(file)
         accelerate_config = accelerate_config or fields.get("accelerate_config")
         recipe = ["--config", str(file)]
-    said = {name for name, value in fields.items() if value is not None}
-    said |= {word.removeprefix("--").partition("=")[0] for word in overrides if word.startswith("--")}
+    given = {word.removeprefix("--").partition("=")[0] for word in overrides if word.startswith("--")}
+    said = given | {name for name, value in fields.items() if value is not None}
     needs_launcher = not accelerate_config and not _is_configured()
     needs_precision = said.isdisjoint(PRECISION)
-    if (needs_launcher or needs_precision) and not (_has_gpu() if has_gpu is None else has_gpu):
+    if (needs_launcher or needs_precision) and not gpus:
         if needs_launcher:
             accelerate_config = "cpu"
         if needs_precision:
@@ -110,11 +115,66 @@ def command(argv: Sequence[str], has_gpu: bool | None = None) -> list[str]:
         print(f"e1 train: no GPU here, and none of these is named: {', '.join(chosen)}", flush=True)
     launch = [*LAUNCHER]
     if accelerate_config:
-        launch += ["--config_file", str(resource("accelerate_configs", accelerate_config))]
+        file = resource("accelerate_configs", accelerate_config)
+        launch += ["--config_file", str(file)]
         recipe += ["--accelerate_config", accelerate_config]  # which errors name
+        accelerate = read_mapping(file)
+        processes = options.num_processes or accelerate.get("num_processes", 1)
+        check_processes(accelerate_config, accelerate, processes, gpus, fields, given)
+        if accelerate.get("deepspeed_config", {}).get("offload_optimizer_device") == "cpu":
+            # Accelerate gives each process one, on which DeepSpeed's Adam for CPUs takes seconds a step.
+            threads = max(1, len(os.sched_getaffinity(0)) * accelerate.get("num_machines", 1) // processes)
+            launch += ["--num_cpu_threads_per_process", str(threads)]
     if options.num_processes is not None:
         launch += ["--num_processes", str(options.num_processes)]
     return [*launch, "-m", "e1_trl.train", *recipe, *overrides]
+
+
+def check_processes(
+    name: str,
+    accelerate: Mapping[str, Any],
+    processes: int,
+    gpus: int,
+    recipe: Mapping[str, Any],
+    given: Collection[str],
+) -> None:
+    """Refuse more processes than there are GPUs, and a number that changes the recipe's batch without a word.
+
+    Args:
+        name: of the Accelerate configuration.
+        accelerate: its fields.
+        processes: to start, on all machines together.
+        gpus: that are visible on this machine; 0: processes share its CPUs.
+        recipe: its fields.
+        given: names of the fields on the command line.
+
+    Raises:
+        UserError: says what to pass.
+    """
+    own = recipe.get("accelerate_config")
+    meant = read_mapping(resource("accelerate_configs", own)).get("num_processes", 1) if own else processes
+    per_device, accumulation = recipe.get(BATCH[0], 8), recipe.get(BATCH[1], 1)
+    batch = per_device * accumulation * meant
+
+    def remedy(number: int) -> str:
+        steps, rest = divmod(accumulation * meant, number)
+        return (
+            f"set {' and '.join(BATCH)} so that their product is {batch}/{number}"
+            if rest
+            else f"pass --num_processes {number} --gradient_accumulation_steps {steps}"
+        )
+
+    here = processes // accelerate.get("num_machines", 1)
+    if 0 < gpus < here and not accelerate.get("use_cpu"):
+        raise UserError(
+            f"{name} starts {here} processes, one per GPU, and this node shows {gpus} (CUDA_VISIBLE_DEVICES, "
+            f"nvidia-smi); to keep the recipe's batch, {remedy(gpus)}"
+        )
+    if processes != meant and not {*BATCH, "dry_run"} & set(given):
+        raise UserError(
+            f"the recipe's batch is {batch} rollouts a step ({per_device} on each of {meant} processes x {accumulation}"
+            f"), and {processes} would make it {batch // meant * processes}; to keep it, {remedy(processes)}"
+        )
 
 
 def _is_configured() -> bool:
@@ -124,10 +184,10 @@ def _is_configured() -> bool:
     return os.path.isfile(default_config_file)
 
 
-def _has_gpu() -> bool:
+def _count_gpus() -> int:
     import torch
 
-    return torch.accelerator.is_available()
+    return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
 
 
 def _launch(words: Sequence[str]) -> None:
