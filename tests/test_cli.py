@@ -17,8 +17,8 @@ from conftest import BASE, ROOT
 from e1_trl import cli
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import Trained
-from e1_trl.evaluation.arguments import Model
 from e1_trl.errors import UserError
+from e1_trl.evaluation.arguments import Model
 from e1_trl.recipes import resource
 from e1_trl.training.launch import command
 

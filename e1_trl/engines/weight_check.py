@@ -87,6 +87,12 @@ class WeightCheck:
             self._sync()
         finally:
             del self._model.load_weights
+        # As the sync has just done, without looking at the answer.
+        if not self._generation.llm.reset_prefix_cache():
+            raise EngineError(
+                "vLLM did not empty its prefix cache, as requests still hold blocks of it: what it computed with the "
+                f"old weights would serve the new ones; {TROUBLESHOOTING}"
+            )
         if not filled:
             warn_once("vLLM does not say which of its tensors the weights went to, so they are not compared")
             return

@@ -38,6 +38,7 @@ from e1_trl.training.logprob_gap import LogprobGap
 from e1_trl.training.master_weights import MasterWeights
 from e1_trl.training.memory import Memory
 from e1_trl.training.packing import Packing
+from e1_trl.training.phases import SAMPLING, SCORING, SYNC, Phases
 from e1_trl.training.progress import Once, Progress, columns_of, log_traces, metrics_of, parts, transcripts
 from e1_trl.training.rewards import Accuracy, Reward
 from e1_trl.training.scoring import PARTS_ON_CPU, Layout, layout_of, scored
@@ -124,15 +125,18 @@ class E1Trainer(GRPOTrainer):
         for handler in logging.getLogger("vllm").handlers:  # it repeats its warnings at every weight sync
             handler.addFilter(Once())
         self._generations = Generations()
+        self._phases = Phases(self.accelerator.device)
         self.engine = make_training_engine(
             self.vllm_generation, self.close, self.accelerator, is_peft_model(self.model), args.seed
         )
+        self.vllm_generation.sync_weights = self._phases.measured(SYNC, self.vllm_generation.sync_weights)
 
     @staticmethod
     def rollout(prompts: list[Any], trainer: "E1Trainer") -> dict[str, list[Any]]:
         """TRL's `rollout_func`: one budgeted completion for each of this process's prompts, and its bookkeeping."""
         prompt_ids, _, _ = trainer._tokenize_prompts(prompts)
-        with profiling_context(trainer, "vLLM.generate"):  # as TRL names it; validation is not a part of it
+        # As TRL names it; validation is not a part of it.
+        with profiling_context(trainer, "vLLM.generate"), trainer._phases.measure(SAMPLING):
             generation = trainer._generations.next(trainer.model.training, trainer.state.global_step)
             first = trainer.accelerator.process_index * len(prompts)
             budgets = [
@@ -230,6 +234,8 @@ class E1Trainer(GRPOTrainer):
         A completion whose grader failed has no reward at all, whatever its other rewards are: TRL leaves such a row out
         of its group's mean, and gives it no advantage.
         """
+        for metric, value in self._phases.take().items():
+            self._log_metric(metric, value)
         rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         graded = [index for index, reward in enumerate(self.reward_funcs) if isinstance(reward, Accuracy)]
         training = self.model.training
@@ -254,6 +260,7 @@ class E1Trainer(GRPOTrainer):
         passes of other shapes than the policy's, and in 16 bits they round differently.
         """
         self._rows = inputs
+        self._phases.forget()
         output = super()._generate_and_score_completions(inputs)
         if self.args.gradient_accumulation_steps % (self.args.steps_per_generation * self.num_iterations) == 0:
             output.pop("old_per_token_logps", None)
@@ -274,6 +281,14 @@ class E1Trainer(GRPOTrainer):
 
         `batch`: token ids, their mask, and how many of the columns are completions.
         """
+        if not torch.is_grad_enabled() and self.model.training:
+            with self._phases.measure(SCORING):
+                return self._score(model, *batch, batch_size=batch_size, **more)
+        return self._score(model, *batch, batch_size=batch_size, **more)
+
+    def _score(
+        self, model: torch.nn.Module, *batch: Any, batch_size: int | None = None, **more: Any
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
         if self.layout is Layout.PADDED:
             return super()._get_per_token_logps_and_entropies(model, *batch, batch_size=batch_size, **more)
         ids, mask, kept = batch

@@ -15,6 +15,7 @@ from conftest import BASE
 from pebble import ProcessPool
 from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer.utils import split_tensor_dict
+from vllm import SamplingParams
 
 from e1_trl.answers.grade import Grade, Outcome
 from e1_trl.answers.mathematics.boxes import boxed_answer
@@ -331,7 +332,9 @@ def test_a_rollout_is_graded_while_others_are_sampled_and_once(
     tasks = [(boxed_answer(row["solution_text"]), True, tuple(row["answers"])) for row in rows]
     assert sorted(handed_over) == sorted({task for task in tasks if task[0] is not None})
     assert not processes._begun
-    assert trainer._metrics["train"]["seconds/waiting_for_grades"][-1] < 60
+    logged = {name: values[-1] for name, values in trainer._metrics["train"].items() if name.startswith("seconds/")}
+    assert logged.keys() >= {"seconds/waiting_for_grades", "seconds/sampling", "seconds/scoring"}
+    assert all(0 <= seconds < 60 for seconds in logged.values())
 
 
 def test_nothing_is_graded_for_a_recipe_without_accuracy(trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,10 +375,10 @@ def test_a_validation_compares_the_weights_once_for_all_budgets(
     assert not trainer.args.eval_on_start  # or Transformers would have it evaluate at step 0 once more
 
 
-def test_every_tensor_of_the_engine_is_compared(moved: VLLMGeneration) -> None:
+def test_every_tensor_of_the_engine_is_compared(trainer: E1Trainer, moved: VLLMGeneration) -> None:
     engine = moved.llm.llm_engine.model_executor.driver_worker.model_runner.get_model()
     moved.sync_weights()
-    assert moved.sync_weights.compared == {name for name, _ in engine.named_parameters()}
+    assert trainer.engine._weights.compared == {name for name, _ in engine.named_parameters()}
 
 
 @pytest.mark.parametrize(
@@ -405,6 +408,17 @@ def test_a_sync_that_skips_one_tensor_is_noticed(
     stacked = re.sub("[qkv]_proj", "qkv_proj", skipped)
     with pytest.raises(EngineError, match=re.escape(f"vLLM's {stacked} is not what the trainer has just sent")):
         moved.sync_weights()
+
+
+def test_a_cache_that_the_engine_keeps_is_noticed(moved: VLLMGeneration) -> None:
+    engine = moved.llm.llm_engine
+    moved.sync_weights()
+    engine.add_request("held", {"prompt_token_ids": [1] * 40}, SamplingParams(max_tokens=8))
+    engine.step()  # its blocks are in use from now on
+    with pytest.raises(EngineError, match="vLLM did not empty its prefix cache"):
+        moved.sync_weights()
+    engine.abort_request(["held"])
+    moved.sync_weights()
 
 
 def test_a_tensor_that_is_not_sent_is_noticed_at_once(moved: VLLMGeneration, monkeypatch: pytest.MonkeyPatch) -> None:

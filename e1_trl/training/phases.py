@@ -1,0 +1,73 @@
+"""The time that each phase of a generation takes, and the memory that PyTorch reserves at its two peaks."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+SYNC, SAMPLING, SCORING = "sync", "sampling", "scoring"
+GB = 10**9
+
+
+class Phases:
+    """Adds up the seconds of phases until they are taken. A phase inside another counts once, as the inner one.
+
+    Args:
+        device: of the trainer. On a GPU the clock waits for what it still computes, and memory is looked at as sampling
+            begins and ends.
+    """
+
+    def __init__(self, device: torch.device):
+        self._on_gpu = device.type == "cuda"
+        self._seconds: dict[str, float] = {}
+        self._memory: dict[str, float] = {}
+
+    @contextmanager
+    def measure(self, phase: str) -> Iterator[None]:
+        """Add the time until the end of this context to a phase."""
+        if phase == SAMPLING:
+            self._look_at_memory("training")
+        began, inside = self._now(), sum(self._seconds.values())
+        try:
+            yield
+        finally:
+            inner = sum(self._seconds.values()) - inside
+            self._seconds[phase] = self._seconds.get(phase, 0.0) + self._now() - began - inner
+            if phase == SAMPLING:
+                self._look_at_memory("generation")
+
+    def measured(self, phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a function so that its calls add to a phase."""
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            with self.measure(phase):
+                return function(*arguments, **options)
+
+        return call
+
+    def forget(self) -> None:
+        """Drop the seconds so far, as those of a validation."""
+        self._seconds.clear()
+
+    def take(self) -> dict[str, float]:
+        """Return `seconds/<phase>`, and on a GPU `memory/generation` and `memory/training` in GB, and begin again.
+
+        `memory/training` is the peak since the generation before.
+        """
+        metrics = {f"seconds/{phase}": seconds for phase, seconds in self._seconds.items()}
+        metrics |= self._memory
+        self._seconds.clear()
+        self._memory.clear()
+        return metrics
+
+    def _now(self) -> float:
+        if self._on_gpu:
+            torch.cuda.synchronize()
+        return time.monotonic()
+
+    def _look_at_memory(self, peak: str) -> None:
+        if self._on_gpu:
+            self._memory[f"memory/{peak}"] = torch.cuda.max_memory_reserved() / GB
+            torch.cuda.reset_peak_memory_stats()
