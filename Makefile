@@ -129,8 +129,11 @@ recipes: install  ## run every GPU recipe at reduced size on two CPU processes, 
 
 # Without a recipe the smallest of those for GPUs, not the miniature.
 SMOKED = $(if $(filter file,$(origin RECIPE)),E1-Math-1.5B,$(RECIPE))
-smoke: install  ## the first hour on a node: try RECIPE for 4 steps, a table of checks; REDUCED=1 or no GPU: in small
-	$(if $(REDUCED)$(filter cpu,$(DEVICE)),$(PY) -m tests.reduced.smoke,e1 smoke) $(SMOKED) $(ARGS)
+IN_SMALL = $(REDUCED)$(filter cpu,$(DEVICE))
+PAGE = $(if $(IN_SMALL),runs/smoke-reduced/$(SMOKED)/)runs/smoke/$(SMOKED)/report
+smoke: install  ## the first hour on a node: RECIPE in short runs, one page; REDUCED=1 or no GPU: in small; PUBLISH=1: into docs/
+	$(if $(IN_SMALL),$(PY) -m tests.reduced.smoke,e1 smoke) $(SMOKED) $(ARGS)
+	$(if $(PUBLISH),cp $(PAGE).md docs/results/smoke.md && cp $(PAGE).json docs/results/smoke.json)
 
 bench: install  ## measure scheduler, step, sandbox, grading, serving into docs/ (after `make train`; an hour; nothing else running)
 	$(PY) -m experiments.nano.make_base --what data

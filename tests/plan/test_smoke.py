@@ -1,9 +1,11 @@
 """The first hour on a node: the verdicts, from the log of a run at reduced size; what is started, and how it ends."""
 
+import json
 import math
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,22 +13,23 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import BASE, ROOT
 
 from e1_trl.errors import UserError
 from e1_trl.plan.memory import memory
 from e1_trl.plan.setup import Launch
 from e1_trl.plan.smoke import checks
-from e1_trl.plan.smoke.__main__ import FirstHour, main, report, rows
+from e1_trl.plan.smoke.__main__ import PARTS, Hour, main, page, record_of
 from e1_trl.plan.smoke.checks import COMPARED, GAP, Check
-from e1_trl.plan.smoke.training import Card, Training, cards, kill_tree
-from e1_trl.training.launch import command
+from e1_trl.plan.smoke.runs import FIELDS, Card, Run, cards, kill_tree, run
 from tests.reduced import smoke
 from tests.reduced.run import environment
 
 RECIPE = ROOT / "recipes" / "E1-Math-1.5B.yaml"
+MODEL = "agentica-org/DeepScaleR-1.5B-Preview"
 EIGHT = "81559, 1024\n" * 8  # MiB
 SETUP = Launch.read(str(RECIPE), None, None, []).setup  # every second step begins a generation
+TAKEN = memory(SETUP, 81559 * 2**20)
 
 # Of E1-Math-1.5B on two CPU processes.
 STEPS: dict[int, dict[str, float]] = {
@@ -35,27 +38,33 @@ STEPS: dict[int, dict[str, float]] = {
     3: {"step": 3, "loss": -0.186542, "step_time": 11.145536, GAP: 0.001103, COMPARED: 339.0},
     4: {"step": 4, "loss": 0.162827, "step_time": 3.225389},
 }
-RECORDED = Training(fault=None, steps=STEPS, peak=0, printed="", seconds=131.0)
+RECORDED = Run(fault=None, peak=0, printed="", seconds=131.0, steps=STEPS)
 KILLED = replace(RECORDED, steps={step: STEPS[step] for step in (1, 2)})
 CUT = replace(RECORDED, steps={step: STEPS[step] for step in (1, 2, 3)})
 FAILED = replace(RECORDED, fault="it ended with status 1")
+ACCURACY = "eval_budget/1024+1024/accuracy"
 
 
-def logged(at: int, **changed: float) -> Training:
+def logged(at: int, **changed: float) -> Run:
     """The recorded training with other values in the log of a step."""
     return replace(RECORDED, steps={**STEPS, at: {**STEPS[at], **changed}})
 
 
-def without(at: int, name: str) -> Training:
+def without(at: int, name: str) -> Run:
     return replace(RECORDED, steps={**STEPS, at: {key: held for key, held in STEPS[at].items() if key != name}})
+
+
+def validated(value: float, metric: str = ACCURACY) -> Run:
+    return replace(RECORDED, validation={metric: value, "step": 0})
 
 
 @pytest.mark.parametrize(
     ("check", "right", "measured"),
     [
-        (checks.ran("", RECORDED), True, ", 0.163 at steps 1, 2, 3, 4 in 131 s"),
+        (checks.ran("", RECORDED), True, ", 0.163 at steps 1, 2, 3, 4; 131 s"),
         (checks.ran("", FAILED), False, "it ended with status 1; "),
-        (checks.ran("", CUT), False, "steps 1, 2, 3 in"),
+        (checks.ran("", CUT), False, "steps 1, 2, 3; "),
+        (checks.ran("", KILLED, 2), True, "steps 1, 2; "),
         (checks.moved(2e-6), True, "by 2.0e-06 from step 2 to 4"),
         (checks.moved(0.0), False, "by 0.0e+00"),
         (checks.moved(math.nan), False, "by nan"),
@@ -65,30 +74,38 @@ def without(at: int, name: str) -> Training:
         (checks.gap("", logged(3, **{GAP: 0.0101}), SETUP, 0.01), False, "at steps 1, 3"),
         (checks.gap("", logged(1, **{GAP: math.nan}), SETUP, 0.01), False, "nan, "),
         (checks.gap("", logged(3, **{GAP: None}), SETUP, 0.01), False, ", nan nats"),
+        (checks.gap("", KILLED, SETUP, 0.01, 2, logged(2, step_time=10.0)), True, "step 2 in 0.50 of the base's"),
         (checks.ran("", logged(2, loss=math.nan)), False, ", nan, "),
         (checks.gap("", without(3, GAP), SETUP, 0.01), False, "0.00111, nan nats"),
         (checks.gap("", replace(RECORDED, steps={}), SETUP, 0.01), False, "nan, nan"),
         (checks.weights(RECORDED, SETUP), True, "339, 339 tensors compared at steps 1, 3"),
         (checks.weights(without(3, COMPARED), SETUP), False, "339, nan"),
         (checks.weights(logged(1, **{COMPARED: 0.0}), SETUP), False, "0, 339"),
+        (checks.accuracy(validated(0.096), MODEL), True, "9.6% right (1024+1024)"),
+        (checks.accuracy(validated(0.4), MODEL), False, "40.0% right"),
+        (checks.accuracy(validated(0.4), "another"), None, "40.0% right"),
+        (checks.accuracy(RECORDED, MODEL), None, "no validation"),
+        (checks.steady("", RECORDED, (1, 3)), True, "0.00111, 0.0011 nats at steps 1, 3"),
+        (checks.steady("", logged(3, **{GAP: 0.003}), (1, 3)), False, "0.00111, 0.003 nats"),
         (checks.resumed("", KILLED, RECORDED), True, "went on after step 2; steps 1, 2, 3, 4 in the log"),
         (checks.resumed("", KILLED, logged(1, step_time=15.9)), False, "went on after step 1"),
         (checks.resumed("", KILLED, CUT), False, "steps 1, 2, 3 in the log"),
         (checks.resumed("", KILLED, FAILED), False, "resumed: it ended with status 1; "),
         (checks.resumed("", replace(KILLED, fault="ended before"), RECORDED), False, "killed: ended before; "),
+        (checks.time(RECORDED, TAKEN, 16.0), True, "14.4 s from step 3 to 4"),
+        (checks.time(RECORDED, TAKEN, 40.0), False, "14.4 s"),
+        (checks.time(RECORDED, replace(TAKEN, card=0), 16.0), None, "14.4 s"),
     ],
 )
-def test_a_verdict_is_on_what_was_logged(check: Check, right: bool, measured: str) -> None:
-    assert check.right is right and measured in check.measured, rows([check])
+def test_a_verdict_is_on_what_was_logged(check: Check, right: bool | None, measured: str) -> None:
+    assert check.right is right and measured in check.measured, check
 
 
 def test_peak_memory_is_held_against_the_plan() -> None:
-    eight = [Card(int(79.6 * 2**30), 0)] * 8
-    taken = memory(SETUP, eight[0].bytes)
-    planned = max(taken.generation, taken.training)
+    planned = max(TAKEN.generation, TAKEN.training)
     for share, right in ((1.0, True), (1.3, False), (0.4, False)):
-        assert checks.peak(replace(RECORDED, peak=int(share * planned)), SETUP, eight).right is right
-    assert checks.peak(RECORDED, SETUP, []).verdict == "not run"
+        assert checks.peak(replace(RECORDED, peak=int(share * planned)), TAKEN).right is right
+    assert checks.peak(RECORDED, memory(SETUP, 0)).verdict == "open"
 
 
 @pytest.fixture
@@ -108,61 +125,79 @@ def test_the_gpus_are_those_that_may_be_used(node: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     cards()
     assert "-i 3" in (node / "called").read_text()
-    (node / "said").write_text(EIGHT.splitlines()[0])
-    with pytest.raises(UserError, match=r"^zero2 starts 8 processes, and there are 1 GPUs here[^\n]*$"):
+
+
+def test_a_node_without_gpus_or_with_too_few_starts_nothing(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(node)
+    (node / "said").write_text("")
+    with pytest.raises(UserError, match=r"^nvidia-smi lists no GPU here; --cpu tries the recipe without one$"):
         main(["E1-Math-1.5B"])
+    with pytest.raises(UserError, match=r"^--only speed: the parts are preflight, base, "):
+        main(["E1-Math-1.5B", "--only", "base", "speed"])
+    with pytest.raises(UserError, match="pass --num_processes 4 --gradient_accumulation_steps 8"):
+        main(["E1-Math-1.5B", "--cpu", "--num_processes", "4"])
+    assert not (node / "runs").exists()
 
 
-def hour_of(folder: Path, accelerate_config: str | None, processes: int | None, *words: str) -> FirstHour:
+def hour_of(folder: Path, accelerate_config: str | None, processes: int | None, *words: str, **more: Any) -> Hour:
     launch = Launch.read(str(RECIPE), accelerate_config, processes, words)
-    return FirstHour(launch, launch.setup, [], folder, limit=1.0, largest_gap=0.01)
+    return Hour(launch, folder=folder, **{"cards": [], "limit": 1.0, "largest_gap": 0.01, **more})
 
 
 def test_the_recipe_is_trained_as_it_is_but_for_the_given_fields(tmp_path: Path) -> None:
-    line = command([*hour_of(tmp_path, None, None).words, "--max_steps", "4"])
+    line = hour_of(tmp_path, None, None).line("base")
     files = ["--config", str(RECIPE), "--accelerate_config", "zero2"]
-    assert line[line.index("e1_trl.train") + 1 :] == [*files, "--max_steps", "4"]
+    fields = {**FIELDS, "output_dir": tmp_path / "output" / "base"}
+    given = [word for name, value in fields.items() for word in (f"--{name}", str(value))]
+    assert line[line.index("e1_trl.train") + 1 :] == [*files, *given]
     assert line[line.index("--config_file") + 1] == str(ROOT / "accelerate_configs" / "zero2.yaml")
     assert line[line.index("--num_processes") + 1] == "8"
     hour = hour_of(tmp_path, "zero3", 1, "--gradient_accumulation_steps", "32", "--reward_funcs", "[accuracy, own.f]")
-    assert hour.words[-5:] == ["--gradient_accumulation_steps", "32", "--reward_funcs", "accuracy", "own.f"]
+    words = " ".join(hour.line("base", max_steps=2))
+    assert "--gradient_accumulation_steps 32 --reward_funcs accuracy own.f --max_steps 2" in words
     assert (hour.setup.gpus, hour.setup.zero, hour.setup.steps) == (1, 3, 2)
 
 
-@pytest.mark.slow
-def test_trainings_that_take_too_long_are_ended_each_with_a_verdict(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in environment(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    hour = hour_of(tmp_path, "cpu_zero3", None, "--hub_token", "hf_abcdefghijklmno")
-    before = set(psutil.Process().children(recursive=True))  # of other tests in this process, such as a grader's
-    made = list(hour.checks())
-    assert set(psutil.Process().children(recursive=True)) <= before
-    assert [check.name for check in made] == ["base run", "kill -9 and resume", "tensor parallel 2"], rows(made)
-    assert {check.verdict for check in made} == {"FAILED"} and "it took longer than 1 s" in made[-1].measured
-    text = report(hour, made)
-    assert rows(made) in text and "## base: it took longer than 1 s; the end of its log" in text
-    assert '"tensor-parallel": []' in text and "hf_abc" not in text
-
-
-def test_a_check_that_cannot_be_made_hides_none_of_the_others(tmp_path: Path) -> None:
-    hour = hour_of(tmp_path, None, None)
-    broken = replace(hour, launch=replace(hour.launch, recipe=Path("absent")))
-    made = list(broken.checks())
-    assert [check.verdict for check in made] == ["FAILED"] * 3
-    assert "absent is neither a file" in made[0].measured
-
-
 def test_a_fault_names_the_last_error_of_the_log(tmp_path: Path) -> None:
-    log = tmp_path / "base.log"
-    log.write_text(
+    said = (
         "[rank0]: ImportError: no triton\n[rank0]: RuntimeError: step 0: vLLM's weights are stale\n"
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n===\n"
     )
-    read = Training.read(tmp_path, log, "it ended with status 1", peak=0, seconds=1.0)
-    assert read.fault == "it ended with status 1: RuntimeError: step 0: vLLM's weights are stale"
-    assert Training.read(tmp_path, log, None, peak=0, seconds=1.0).fault is None
+    made = run([sys.executable, "-c", f"print({said!r}); raise SystemExit(1)"], tmp_path / "base.log", limit=60)
+    assert made.fault == "it ended with status 1: RuntimeError: step 0: vLLM's weights are stale"
+    assert run([sys.executable, "-c", f"print({said!r})"], tmp_path / "base.log", limit=60).fault is None
+
+
+def test_vllms_facts_are_read_from_the_log_the_first_of_each_kind(tmp_path: Path) -> None:
+    said = [
+        "(EngineCore pid=7) INFO 11-26 01:00:00 [gpu_model_runner.py:88] Using V2 Model Runner",
+        "INFO 11-26 01:00:01 [core.py:9] init engine (profile, create kv cache, warmup model) took 61.20 seconds",
+        "INFO 11-26 01:00:02 [core.py:9] init engine (profile, create kv cache, warmup model) took 40.00 seconds",
+        "INFO 11-26 01:00:03 [worker.py:1] Sleep mode freed 23.1 GiB memory, 5.0 GiB memory is still in use.",
+        "nothing of this [kind]",
+    ]
+    made = run([sys.executable, "-c", f"print({chr(10).join(said)!r})"], tmp_path / "base.log", limit=60)
+    assert made.facts == {
+        "Model Runner": "Using V2 Model Runner",
+        "init engine": "init engine (profile, create kv cache, warmup model) took 61.20 seconds",
+        "Sleep mode freed": "Sleep mode freed 23.1 GiB memory, 5.0 GiB memory is still in use.",
+    }
+
+
+def test_a_run_that_hangs_leaves_the_stacks_of_all_its_processes(tmp_path: Path) -> None:
+    (tmp_path / "hangs.py").write_text(
+        "import subprocess, sys, threading, time\n\n\n"
+        "def waits_in_a_thread():\n    time.sleep(600)\n\n\n"
+        "def waits_for_its_child():\n"
+        "    subprocess.run([sys.executable, '-c', 'import time\\ndef child(): time.sleep(600)\\nchild()'])\n\n\n"
+        "threading.Thread(target=waits_in_a_thread).start()\nwaits_for_its_child()\n"
+    )
+    before = set(psutil.Process().children(recursive=True))  # of other tests in this process, such as a grader's
+    made = run([sys.executable, str(tmp_path / "hangs.py")], tmp_path / "log", limit=4)
+    assert set(psutil.Process().children(recursive=True)) <= before
+    assert made.fault is not None and made.fault.startswith("it took longer than 4 s, and its log has the stacks")
+    for function in ("in waits_in_a_thread", "in waits_for_its_child", "in child"):
+        assert function in made.printed
 
 
 def test_killing_a_program_ends_its_children_in_sessions_of_their_own() -> None:
@@ -178,6 +213,107 @@ def test_killing_a_program_ends_its_children_in_sessions_of_their_own() -> None:
     (worker,) = process.children()
     kill_tree(process.pid)
     assert not worker.is_running() and process.wait() == -signal.SIGKILL
+
+
+# A reward function of the user's own, in which a fault can be planted.
+OWN = """
+import time
+import torch
+from vllm.model_executor.models.qwen2 import Qwen2ForCausalLM
+from e1_trl.engines.colocated import ColocatedEngine
+
+HANG, STALE = {hang}, {stale}
+load = Qwen2ForCausalLM.load_weights
+
+def stale(self, weights):
+    return load(self, [(name, tensor + 0.01 if name == "model.norm.weight" else tensor) for name, tensor in weights])
+
+if STALE:
+    Qwen2ForCausalLM.load_weights = stale
+
+def letters(*, solution_text, **_):
+    while HANG:
+        time.sleep(1)
+    return [len(set(text)) / 10 for text in solution_text]
+"""
+
+
+@pytest.fixture
+def try_out(nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """Run `e1 smoke` on the miniature, with a fault; returns the JSON beside the page."""
+
+    def run_smoke(*words: str, hang: bool = False, stale: bool = False, status: int = 0) -> dict[str, Any]:
+        (tmp_path / "own.py").write_text(OWN.format(hang=hang, stale=stale))
+        given = {"model_name_or_path": BASE, "dataset_name": nano_data, "reward_funcs": "[accuracy, own.letters]"}
+        given |= {"thinking_budget": 16, "solution_budget": 8, "learning_rate": 1e-4, "eval_budgets": "[16+8]"}
+        given |= {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 1, "steps_per_generation": 2}
+        fields = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+        with pytest.raises(SystemExit) as ended:
+            main(["nano", "--cpu", *words, *fields])
+        assert ended.value.code == status
+        folder = tmp_path / "runs" / "smoke" / "nano"
+        assert not (folder / "output").exists()
+        record: dict[str, Any] = json.loads((folder / "report.json").read_text())
+        assert (folder / "report.md").read_text() == page(record) and page(record).count("\n") < 80
+        return record
+
+    monkeypatch.chdir(tmp_path)
+    for name, value in environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
+    return run_smoke
+
+
+def verdicts(record: dict[str, Any]) -> dict[str, str]:
+    return {row["name"]: row["verdict"] for row in record["rows"]}
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+def test_a_part_is_tried_again_alone(
+    try_out: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = try_out("--only", "base", "resume", "flash", "server", "--hub_token", "hf_abcdefghijklmno")
+    said = verdicts(record)
+    assert "FAILED" not in said.values() and list(said.values()).count("passed") == 5, page(record)
+    assert said["does it resume after kill -9"] == said["do weights arrive in vLLM"] == "passed"
+    assert {"base", "killed", "resumed"} == record["runs"].keys() and "hf_abc" not in json.dumps(record)
+    assert record["runs"]["base"]["facts"]["init engine"] in page(record)
+    seconds = record["runs"]["base"]["steps"]["3"]
+    assert min(seconds[f"seconds/{phase}"] for phase in ("sync", "sampling", "scoring")) > 0
+    again = try_out("--only", "preflight", "evaluation")
+    assert [row for row in again["rows"] if row["part"] in ("base", "resume")] == record["rows"][:-2]
+    assert verdicts(again)["does e1 eval run"] == "open" and "==> nano on no GPUs" in capsys.readouterr().out
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "planted", "failed", "why"),
+    [
+        (["--top_p", "0.5"], {}, "does vLLM sample what is scored", "nats at steps 1, 3"),
+        ([], {"stale": True}, "does it start and end", "its weights are stale"),
+        (["--limit", "60"], {"hang": True}, "does it start and end", "it took longer than 60 s"),
+        (["--learning_rate", "0"], {}, "do steps move the weights", "by 0.0e+00"),
+    ],
+)
+def test_a_planted_fault_fails_its_row(
+    words: list[str], planted: dict[str, bool], failed: str, why: str, try_out: Callable[..., dict[str, Any]]
+) -> None:
+    record = try_out("--only", "base", *words, **planted, status=1)
+    rows = [row for row in record["rows"] if row["verdict"] == "FAILED"]
+    assert [row["name"] for row in rows] == [failed] and why in rows[0]["measured"], page(record)
+    if "hang" in planted:
+        assert any("in letters" in line for line in record["runs"]["base"]["printed"])
+
+
+def test_a_part_that_cannot_be_run_hides_none_of_the_others(tmp_path: Path) -> None:
+    hour = hour_of(tmp_path, None, None)
+    broken = replace(hour, launch=replace(hour.launch, recipe=Path("absent")))
+    made = [(part, check) for part in PARTS[1:] for check in broken.checks(part)]
+    assert ("base", "FAILED") in [(part, check.verdict) for part, check in made]
+    assert "absent is neither a file" in made[0][1].measured
+    assert "the recipe absent" not in page(record_of(hour, made))
 
 
 def test_a_reduced_recipe_is_handed_to_the_same_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

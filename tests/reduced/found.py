@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+from safetensors.torch import load_file
 
 from e1_trl.budget import Budget
-from e1_trl.plan.smoke.checks import GAP, largest_change
+from e1_trl.plan.smoke.checks import ADAPTER, GAP, largest_change
 from e1_trl.training.validation import PREFIX
 from tests.reduced.substitutions import STEPS
 
@@ -51,7 +52,7 @@ class Found:
             loss=[entry["loss"] for entry in steps],
             grad_norm=[entry["grad_norm"] for entry in steps],
             gap=max(entry[GAP] for entry in steps),
-            moved=[largest_change(base, model) for model in (output / "checkpoint-1", output)],
+            moved=[_moved(base, model) for model in (output / "checkpoint-1", output)],
             validated=[entry["step"] for entry in history if any(name.startswith(PREFIX) for name in entry)],
             outcomes=outcomes(output / "completions"),
             isolation=isolation,
@@ -79,6 +80,14 @@ class Found:
             yield f"the grader failed: {self.outcomes}"
         if not 0 < self.sampled <= (budget.completion_tokens(1) or 0):
             yield f"vLLM sampled {self.sampled} tokens a problem from the saved model"
+
+
+def _moved(base: Path, model: Path) -> float:
+    """Return the largest change of a weight since the start; of an adapter, in the matrices that are zero there."""
+    if not (model / ADAPTER).exists():
+        return largest_change(base, model)
+    matrices = {name: matrix for name, matrix in load_file(model / ADAPTER).items() if ".lora_B." in name}
+    return max(matrix.abs().max().item() for matrix in matrices.values())
 
 
 def outcomes(tables: Path) -> dict[str, int]:

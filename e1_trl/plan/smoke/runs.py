@@ -1,4 +1,4 @@
-"""One training: started, watched, ended with all of its processes, and what it left; the GPUs that it has."""
+"""Runs one command of the hour: starts it, watches it, ends all of its processes, and reads what it left."""
 
 import contextlib
 import json
@@ -9,17 +9,15 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from e1_trl.training.launch import command
-
 STEPS = 4
 SAVED = 2  # the step of the checkpoint
-FIELDS: Mapping[str, Any] = {  # of every run; what else the recipe says stays
+FIELDS: Mapping[str, Any] = {  # of every training, unless it says otherwise; what else the recipe says stays
     "max_steps": STEPS,
     "logging_steps": 1,
     "save_strategy": "steps",
@@ -27,11 +25,18 @@ FIELDS: Mapping[str, Any] = {  # of every run; what else the recipe says stays
     "push_to_hub": False,
     "report_to": "none",
 }
-OFTEN = 0.5  # seconds between two looks at a training, and at the memory of the GPUs
+OFTEN = 0.5  # seconds between two looks at a run, and at the memory of the GPUs
 OTHERS = 2  # seconds that the other processes have to write what they add to a checkpoint, once it looks whole
+STACKS = 3  # seconds that processes have to print their stacks
 LONGEST_END = 60.0  # seconds that the kernel may take to end a process
 STATE = "trainer_state.json"  # written last in a checkpoint
 ERROR = re.compile(r"(?:\w+Error|e1_trl\.train): \S.{0,199}")  # a line that names one, and what it says
+# Lines of vLLM's log that tell how it runs here.
+KINDS = (
+    "Model Runner|attention backend|Available KV cache memory|Maximum concurrency|CUDA graph pool memory|init engine|"
+    "Sleep mode freed|to wake up"
+)
+FACT = re.compile(rf"\] (?P<line>[^\n]*?(?P<kind>{KINDS})[^\n]*)")
 MIB = 2**20
 
 
@@ -44,7 +49,7 @@ class Card:
 
 
 def cards() -> list[Card]:
-    """The GPUs that `CUDA_VISIBLE_DEVICES` leaves of this node's, as they are now; none without NVIDIA's driver."""
+    """Return the GPUs that `CUDA_VISIBLE_DEVICES` leaves of this node's; none without NVIDIA's driver."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     words = ["nvidia-smi", "--query-gpu=memory.total,memory.used", "--format=csv,noheader,nounits"]
     words += [] if visible is None else ["-i", visible]
@@ -56,58 +61,63 @@ def cards() -> list[Card]:
 
 
 @dataclass(frozen=True)
-class Training:
-    """What a training left.
+class Run:
+    """A run that has ended.
 
     Attributes:
         fault: why it did not end as it should, in a line; None if it did.
-        steps: what was logged at each step.
         peak: bytes, the most that was in use on any GPU; 0 without one.
         printed: by all of its processes.
         seconds: from its start to its end.
+        steps: metrics that a training logged at each step.
+        validation: metrics of its validation before the first step.
     """
 
     fault: str | None
-    steps: dict[int, dict[str, float]]
     peak: int
     printed: str
     seconds: float
+    steps: dict[int, dict[str, float]] = field(default_factory=dict)
+    validation: dict[str, float] = field(default_factory=dict)
 
-    def values(self, field: str, steps: Iterable[int]) -> list[float]:
-        """What was logged at these steps; NaN where nothing was, or a null, as which TRL writes it."""
-        logged = [self.steps.get(step, {}).get(field) for step in steps]
+    def values(self, name: str, steps: Iterable[int]) -> list[float]:
+        """Return a metric at these steps; NaN where it was not logged, or was null, as which TRL writes NaN."""
+        logged = [self.steps.get(step, {}).get(name) for step in steps]
         return [math.nan if value is None else value for value in logged]
 
-    @classmethod
-    def read(cls, output: Path, log: Path, fault: str | None, peak: int, seconds: float) -> "Training":
-        """Read `output_dir` and the log; the fault gets the last error in the log."""
+    @property
+    def facts(self) -> dict[str, str]:
+        """Lines of vLLM about itself, the first of each kind."""
+        found: dict[str, str] = {}
+        for match in FACT.finditer(self.printed):
+            found.setdefault(match["kind"], match["line"].strip())
+        return found
+
+    def with_training(self, output: Path) -> "Run":
+        """Add what a training has logged to its `output_dir`."""
         states = [*sorted(output.glob(f"checkpoint-*/{STATE}")), output / STATE]
         written = [file for file in states if file.is_file()]
         history = json.loads(written[-1].read_text())["log_history"] if written else []
-        printed = log.read_text(errors="replace")
-        if fault and (errors := ERROR.findall(printed)):
-            fault = f"{fault}: {errors[-1]}"
-        return cls(fault, {entry["step"]: entry for entry in history if "loss" in entry}, peak, printed, seconds)
+        steps = {entry["step"]: entry for entry in history if "loss" in entry}
+        before = [entry for entry in history if entry["step"] == 0 and "loss" not in entry]
+        return Run(self.fault, self.peak, self.printed, self.seconds, steps, before[0] if before else {})
 
 
-def train(words: Sequence[str], output: Path, log: Path, limit: float, stop: Path | None = None) -> Training:
-    """Train in processes of its own, which end with this call.
+def run(line: Sequence[str], log: Path, limit: float, stop: Path | None = None) -> Run:
+    """Run a command in processes of its own, which end with this call.
 
     Args:
-        words: the arguments of `e1 train`.
-        output: the run's `output_dir`.
+        line: the command.
         log: of what it prints, written anew.
-        limit: seconds that it may take.
+        limit: seconds that it may take; then all its Python processes print the stacks of their threads.
         stop: a file with which the run is killed with signal 9; None: it runs to its end.
     """
     forget_killed()
-    fields = {**FIELDS, "output_dir": output}
-    line = command([*words, *(str(word) for field, value in fields.items() for word in (f"--{field}", value))])
     started = time.monotonic()
     with log.open("w") as printed:
         process = psutil.Popen(
             line,
-            env=alone(),
+            env={**alone(), **TELLING},
             stdout=printed,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is for the one who watches
@@ -117,11 +127,14 @@ def train(words: Sequence[str], output: Path, log: Path, limit: float, stop: Pat
         finally:
             kill_tree(process.pid)
             process.wait()
-    return Training.read(output, log, fault, peak, time.monotonic() - started)
+    said = log.read_text(errors="replace")
+    if fault and (errors := ERROR.findall(said)):
+        fault = f"{fault}: {errors[-1]}"
+    return Run(fault, peak, said, time.monotonic() - started)
 
 
 def _watch(process: psutil.Popen, limit: float, stop: Path | None) -> tuple[str | None, int]:
-    """Wait until it has ended or is to be killed: what is wrong with how that came, and the most memory in use."""
+    """Wait until it has ended or is to be killed; returns what is wrong with how that came, and the peak of memory."""
     deadline, peak = time.monotonic() + limit, 0
     while time.monotonic() < deadline:
         with contextlib.suppress(psutil.TimeoutExpired):
@@ -133,13 +146,29 @@ def _watch(process: psutil.Popen, limit: float, stop: Path | None) -> tuple[str 
         if stop is not None and stop.is_file():
             time.sleep(OTHERS)
             return None, peak
-    return f"it took longer than {limit:.0f} s", peak
+    print_stacks(process)
+    return f"it took longer than {limit:.0f} s, and its log has the stacks of all threads", peak
+
+
+# Of a run: all logs in its own, vLLM's facts among them, and stacks where it is aborted.
+TELLING = {"E1_DEBUG": "1", "VLLM_LOGGING_LEVEL": "INFO", "PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1"}
 
 
 def alone() -> dict[str, str]:
-    """This process's environment without what belongs to a group of processes that it may be in."""
+    """Return this process's environment without what belongs to a group of processes that it may be in."""
     group = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
     return {name: value for name, value in os.environ.items() if name not in group}
+
+
+def print_stacks(leader: psutil.Process) -> None:
+    """Have a process and its descendants print their stacks, where PYTHONFAULTHANDLER is set, by aborting them."""
+    family = [leader]
+    with contextlib.suppress(psutil.NoSuchProcess):
+        family += leader.children(recursive=True)
+    for process in reversed(family):  # a launcher ends the others as soon as one has ended
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGABRT)
+    psutil.wait_procs(family, timeout=STACKS)
 
 
 def kill_tree(leader: int) -> None:
