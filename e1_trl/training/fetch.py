@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from e1_trl.command_line import CommandParser
-from e1_trl.errors import run_command, user_errors
+from e1_trl.errors import UserError, run_command, user_errors
 from e1_trl.recipes import resource, shipped
 
 FORMATS = ("*.pt", "*.pth", "*.gguf", "*.onnx*", "*.h5", "*.msgpack", "*.ot")  # of weights, which nobody here loads
@@ -46,6 +46,8 @@ def fetch(words: Sequence[str]) -> None:
 
     records = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)
     script_args, args, model, mixture = parse_recipe(records, [*words, *OVERRIDES])
+    if not model.model_name_or_path:
+        raise UserError("the recipe must name a model (model_name_or_path)")
     script_args.exclude = None  # a file that may be yet to be written
     args.model_init_kwargs = {"revision": model.model_revision}
     facts = ModelFacts.of(args, model.model_name_or_path)
