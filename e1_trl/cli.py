@@ -24,6 +24,7 @@ class Command:
 COMMANDS = {
     "train": Command("e1_trl.training.launch", "train a recipe: e1 train --config E1-Math-1.5B"),
     "plan": Command("e1_trl.plan.__main__", "estimate the memory and time that a recipe takes on a node"),
+    "fetch": Command("e1_trl.training.fetch", "download what a recipe loads, for nodes without internet"),
     "smoke": Command("e1_trl.plan.smoke.__main__", "train a recipe for four steps on a node, and check the run"),
     "validate": Command("e1_trl.training.validate", "run a dataset's own programs on its tests"),
     "eval": Command("e1_trl.evaluation.__main__", "evaluate models at every budget, here or at a server"),

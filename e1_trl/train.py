@@ -95,7 +95,7 @@ def prepare(
         Memory(rewards).check(checkpoint, set(map(key_of, problems.train)))
     if args.push_to_hub and args.process_index == 0:
         hub.reserve(args.hub_model_id or Path(args.output_dir).resolve().name, args.hub_private_repo, args.hub_revision)
-    if torch.cuda.is_available():
+    if args.device.type == "cuda":
         memory = torch.cuda.get_device_properties(args.device).total_memory
         said = verdict(args, model, memory, script_args.skip_memory_check)
         if args.process_index == 0:

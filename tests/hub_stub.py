@@ -1,7 +1,7 @@
 """A stub of the Hub on this machine: as much of its interface as making a repository, uploading and loading take.
 
 It keeps repositories as the real one does, commit by commit and branch by branch, but takes large files as it takes
-small ones. Models and datasets have one space of names. Nothing of it is kept when it ends.
+small ones. Models, datasets and kernels have one space of names. Nothing of it is kept when it ends.
 """
 
 import base64
@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 WRITER, READER = "hf_writer", "hf_reader"  # tokens
+SPACES = ("datasets", "kernels")  # what stands in front of their names
 OWNERS = ("someone", "org")  # who owns what the writer may write to
 
 
@@ -74,6 +75,8 @@ class Hub(ThreadingHTTPServer):
     def stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Have this process take it for the Hub."""
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", self.address)
+        template = f"{self.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
         for name, value in self.environment.items():
             monkeypatch.setenv(name, value)
@@ -111,10 +114,10 @@ class Handler(BaseHTTPRequestHandler):
         return (self.headers["Authorization"] or "").removeprefix("Bearer ") or None
 
     def _read(self, parts: list[str]) -> None:
-        kind, parts = (parts[1], parts[2:]) if parts[0] == "api" else ("resolve", parts[parts[0] == "datasets" :])
+        kind, parts = (parts[1], parts[2:]) if parts[0] == "api" else ("resolve", parts[parts[0] in SPACES :])
         name = "/".join(parts[:2])
         repository = self.server.repositories.get(name)
-        if kind not in ("models", "datasets", "resolve") or repository is None:
+        if kind not in ("models", *SPACES, "resolve") or repository is None:
             return self._refuse(404, "RepoNotFound")
         if parts[2:3] == ["auth-check"]:
             return self._answer({}) if self._token == WRITER and parts[0] in OWNERS else self._refuse(403)

@@ -54,6 +54,7 @@ def test_help_names_every_command_in_a_line() -> None:
         (["merge", "--help"], {"transformers", "torch", "vllm", "trl", "accelerate", "deepspeed", "matplotlib"}),
         (["plan", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "transformers", "matplotlib"}),
         (["train", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "transformers", "datasets"}),
+        (["fetch", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "transformers", "datasets"}),
         (["validate", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "transformers", "datasets"}),
         (["smoke", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "transformers", "datasets"}),
         (["serve", "--help"], {"torch", "vllm", "trl", "accelerate", "deepspeed", "datasets"}),
@@ -100,7 +101,7 @@ def test_all_fields_of_a_recipe_are_listed_on_request() -> None:
 def test_an_unknown_command_is_named_in_one_line() -> None:
     done = e1("evaluate")
     assert done.returncode == 1
-    known = "train, plan, smoke, validate, eval, report, serve, chat, exclude, card, merge"
+    known = "train, plan, fetch, smoke, validate, eval, report, serve, chat, exclude, card, merge"
     assert done.stderr == f"e1: there is no command 'evaluate', only {known}\n"
     assert e1("compare").stderr.startswith("e1 compare is no longer a command; e1 eval takes several models")
 

@@ -62,6 +62,7 @@ def test_what_serving_and_evaluation_need_is_shown_as_required() -> None:
 NEEDED: dict[str, list[object]] = {
     "train": ["--config", "nano"],
     "plan": ["E1-Math-1.5B"],
+    "fetch": ["--config", "nano"],
     "smoke": ["nano", "--cpu"],
     "validate": ["--config", "nano_code"],
     "eval": ["--model", BASE, "--benchmark", "amc", "--budgets", "8+8"],
@@ -98,6 +99,7 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("plan", "gpus", 0, COUNT),
     ("plan", "gpu_memory", "nan", POSITIVE),
     ("plan", "price", -1, "it must be a number, 0 or more"),
+    ("fetch", "max_prompt_length", 0, COUNT),
     ("smoke", "num_processes", 0, COUNT),
     ("smoke", "limit", 0, POSITIVE),
     ("smoke", "largest_gap", "wide", POSITIVE),
@@ -160,8 +162,8 @@ def test_a_folder_that_is_not_what_a_command_needs_is_named(tmp_path: Path) -> N
     assert line.startswith(f"e1 exclude: {tmp_path} is no evaluation")
 
 
-# `train` and `smoke` hand what they do not know to the processes that they start: see tests/training/test_config.py.
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("train", "smoke")])
+# These hand what they do not know to the parser of recipes: see tests/training/test_config.py.
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("train", "fetch", "smoke")])
 def test_an_option_that_is_unknown_names_the_nearest(name: str) -> None:
     known = next(each for each in parser_of(name).names if each.startswith("--") and len(each) > 6)
     typo = known[:-2] + known[-1]

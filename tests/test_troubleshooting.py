@@ -17,6 +17,15 @@ OF_LIBRARIES = {
     "No available memory for the cache blocks",
     "Watchdog caught collective operation timeout",
     "ZeRORuntimeException",
+    "Your setup doesn't support bf16/gpu",
+    "driver on your system is too old",
+    "Failed to find C compiler",
+    "Python.h: No such file or directory",
+    "No space left on device",
+    "PytorchStreamWriter failed writing file",
+    "offline mode is enabled",
+    "Cannot find an appropriate cached snapshot folder",
+    "is not available in the local cache",
 }
 
 
@@ -28,7 +37,7 @@ def quoted() -> list[str]:
 
 @pytest.mark.parametrize("words", [each for each in quoted() if each and each not in OF_LIBRARIES])
 def test_a_quoted_message_is_one_of_ours(words: str) -> None:
-    sources = "".join(file.read_text() for file in Path(ROOT, "e1_trl").rglob("*.py"))
+    sources = "".join(file.read_text() for file in [ROOT / "Makefile", *Path(ROOT, "e1_trl").rglob("*.py")])
     flat = re.sub(r'"\s*\n?\s*f?"', "", sources).replace("{name}", "SIGKILL")
     assert words in flat
 

@@ -82,7 +82,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
         check_fields(self, BudgetedTraining, TrlFields)
         if self.eval_budgets:  # in place of TRL's own evaluation, for which its batch would have to be divisible
             self.num_generations_eval: int | None = self.num_generations_eval or 1
-        check_environment(self.fp16, self.bf16, self.ddp_backend)
+        check_environment(self.fp16, self.bf16, self.ddp_backend, self.use_cpu)
         self._check_bf16()
         super().__post_init__()
         check_launcher(self)

@@ -13,14 +13,18 @@ from transformers import TrainingArguments
 from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
 
 from e1_trl.errors import UserError
+from e1_trl.training.cuda import gpu_fault
 
 
-def check_environment(fp16: bool, bf16: bool | None, ddp_backend: str | None) -> None:
+def check_environment(fp16: bool, bf16: bool | None, ddp_backend: str | None, use_cpu: bool) -> None:
     """Refuse fields that contradict each other or the launcher's environment, before the processes look for each other.
 
     Raises:
-        UserError: says what the recipe has, and what the launcher.
+        UserError: says what the recipe has, and what the launcher; or why PyTorch cannot use this machine's GPUs.
     """
+    on_cpu = use_cpu or os.environ.get("ACCELERATE_USE_CPU", "false").lower() == "true"
+    if not on_cpu and (fault := gpu_fault()) is not None:
+        raise UserError(fault)
     if fp16 and bf16:
         raise UserError("fp16 and bf16 are both true; one of them may be")
     recipes = "fp16" if fp16 else "no" if bf16 is False else "bf16"  # unset, bf16 is true in TRL

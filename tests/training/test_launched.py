@@ -1,11 +1,13 @@
 """A recipe and the launcher's configuration that contradict each other, before anything is loaded."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from conftest import NANO, ROOT, outside_a_group
 
@@ -49,6 +51,23 @@ def test_a_launcher_without_a_precision_leaves_it_to_the_recipe(monkeypatch: pyt
     for launchers, fields in (("no", {"bf16": True}), ("no", {"bf16": False}), ("bf16", {}), ("bf16", {"bf16": True})):
         monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launchers)
         assert config(**fields).mixed_precision == ("bf16" if fields.get("bf16", True) else "no")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="PyTorch uses its GPUs")
+def test_gpus_that_pytorch_cannot_use_are_named_before_transformers_looks_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 580.95.05\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for bf16 in (True, False):
+        with pytest.raises(UserError, match=r"^nvidia-smi lists 1 GPUs with driver 580.95.05, and PyTorch [^\n]*$"):
+            config(use_cpu=False, bf16=bf16)
+    config(bf16=False)
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    config(use_cpu=False, bf16=False)
 
 
 def test_the_refusal_names_both_files(nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,128 @@
+"""Preflight of a node: driver, PyTorch's build, compiler, free GPUs, disk, shared memory, and an all-reduce."""
+
+import os
+import shutil
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from e1_trl.arguments import Count
+from e1_trl.command_line import CommandParser
+from e1_trl.errors import run_command
+from e1_trl.plan.memory import GB
+from e1_trl.plan.smoke.checks import Check
+from e1_trl.plan.smoke.training import cards
+from e1_trl.training.cuda import drivers, gpu_fault, oldest_driver
+
+SMALLEST = 60 * GB  # two checkpoints and a model of the smallest GPU recipe
+
+
+def preflight(processes: int, folder: Path, bytes_needed: int, on_gpu: bool) -> Iterator[Check]:
+    """Check this node, row by row, for processes that write into a folder."""
+    if on_gpu:
+        yield from (driver(), pytorch(), compiler(), free_gpus(processes))
+    else:
+        yield from (Check(name, None, "on a CPU") for name in ("driver", "PyTorch", "C compiler", "free GPUs"))
+    yield space("free disk", folder, bytes_needed, "free some, or name another output_dir")
+    yield space("shared memory", Path("/dev/shm"), GB if processes > 1 else 0, "docker run --shm-size 16g")
+    yield all_reduce(processes, on_gpu)
+
+
+def driver() -> Check:
+    """Check the driver against the CUDA of this PyTorch; an older one may be forward-compatible."""
+    found, needed = sorted({*drivers()}), oldest_driver()
+    right = torch.cuda.is_available() or (found != [] and int(found[0].partition(".")[0]) >= needed)
+    return Check("driver", right, ", ".join(found) or "no GPU listed", f"{needed} or newer, or the package cuda-compat")
+
+
+def pytorch() -> Check:
+    """Check that PyTorch is built for CUDA and finds the GPUs."""
+    found = f"{torch.__version__} for CUDA {torch.version.cuda} finds {torch.cuda.device_count()} GPUs"
+    return Check("PyTorch", torch.cuda.is_available(), gpu_fault() or found, "a build that uses the GPUs")
+
+
+def compiler(include: str = sysconfig.get_paths()["include"]) -> Check:
+    """Check for the compilers and the header with which Triton compiles its first kernel."""
+    found = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+    header = Path(include, "Python.h")
+    faults = ["no gcc or clang on PATH"] * (found is None) + [f"no {header}"] * (not header.is_file())
+    expected = "a C compiler and Python.h: apt install gcc python3-dev, or module load gcc, or CC=…"
+    return Check("C compiler", not faults, ", ".join(faults) or f"{found}, {header}", expected)
+
+
+def free_gpus(processes: int) -> Check:
+    """Check that each process has a GPU, and that others hold next to nothing of it."""
+    found = cards()
+    busy = [f"GPU {at} ({card.used / GB:.1f} GB)" for at, card in enumerate(found[:processes]) if card.used > GB]
+    measured = f"{len(found)} visible" + f"; in use: {', '.join(busy)}" * bool(busy)
+    return Check("free GPUs", len(found) >= processes and not busy, measured, f"{processes}, with under 1 GB in use")
+
+
+def space(name: str, folder: Path, needed: int, cure: str) -> Check:
+    """Check the free bytes of a folder's file system; of a folder that is yet to be made, of the first above it."""
+    there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
+    free = shutil.disk_usage(there).free
+    return Check(name, free >= needed, f"{free / GB:.1f} GB free in {there}", f"{needed / GB:.1f} GB; else {cure}")
+
+
+def all_reduce(processes: int, on_gpu: bool, limit: float = 60) -> Check:
+    """Check that processes can sum a tensor, within seconds; the rate is what NCCL's own tests call busbw."""
+    size = GB if on_gpu else GB // 1000
+    fault = f"no sum after {limit:g} s"
+    with tempfile.TemporaryDirectory() as place:
+        started = mp.spawn(_reduce, (processes, on_gpu, size, place), processes, join=False)
+        deadline = time.monotonic() + limit
+        try:
+            while fault and (left := deadline - time.monotonic()) > 0:
+                fault = "" if started.join(left) else fault
+        except (mp.ProcessRaisedException, mp.ProcessExitedException) as error:
+            fault = str(error).strip().splitlines()[-1]
+        finally:
+            for process in started.processes:
+                process.kill()
+                process.join(timeout=10)
+        if fault:
+            return Check("all-reduce", False, fault, "a sum (NCCL_DEBUG=INFO says more)")
+        rate = 2 * (processes - 1) / processes * size / float(Path(place, "seconds").read_text()) / GB
+    measured = f"{size / GB:g} GB over {processes} processes, {rate:.1f} GB/s"
+    return Check("all-reduce", True, measured, "above 300 GB/s over NVLink" if on_gpu and processes > 1 else "a sum")
+
+
+def _reduce(rank: int, processes: int, on_gpu: bool, size: int, place: str) -> None:
+    """Sum ones over all processes, twice, as one of them; the first one writes how long the second time took."""
+    backend, device = ("nccl", torch.device("cuda", rank)) if on_gpu else ("gloo", torch.device("cpu"))
+    dist.init_process_group(backend, init_method=f"file://{place}/meeting", rank=rank, world_size=processes)
+    values = torch.ones(size // 4, device=device)
+    for _ in range(2):  # the first time connects the processes
+        began = time.perf_counter()
+        dist.all_reduce(values)
+        values[0].item()  # waits for the GPU
+        seconds = time.perf_counter() - began
+    if not values.min() == values.max() == processes**2:
+        raise ValueError(f"ones summed twice over {processes} processes are {values.min():g} to {values.max():g}")
+    if rank == 0:
+        Path(place, "seconds").write_text(str(seconds))
+    dist.destroy_process_group()
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print a line for each row; the exit status is 1 if one failed."""
+    made = CommandParser("python -m e1_trl.plan.smoke.preflight", "[--processes N]", "Check that this node can train.")
+    made.add_argument("--processes", hint=Count, help="Processes of a training. Default: one per visible GPU.")
+    processes, visible = made.parse_args(argv).processes, len(cards())
+    failed = False
+    for row in preflight(processes or visible or 1, Path.cwd(), SMALLEST, visible > 0):
+        failed = failed or row.right is False
+        print(f"{row.verdict:8}{row.name}: {row.measured}" + f" (expected: {row.expected})" * (row.right is False))
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    run_command("preflight", main)

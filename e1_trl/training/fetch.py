@@ -1,0 +1,107 @@
+"""`e1 fetch`: downloads what a recipe loads from the Hub, for nodes without internet.
+
+    e1 fetch --config E1-Math-1.5B
+
+Runs on any machine that shares the Hub's cache with the node, as a login node does: it needs no GPU and loads no model.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from e1_trl.command_line import CommandParser
+from e1_trl.errors import UserError, run_command, user_errors
+from e1_trl.recipes import resource, shipped
+
+FORMATS = ("*.pt", "*.pth", "*.gguf", "*.onnx*", "*.h5", "*.msgpack", "*.ot")  # of weights, which nobody here loads
+PICKLED = "*.bin"
+# What a recipe says of its GPUs, and of uploading, does not matter here.
+OVERRIDES = ("--use_cpu", "true", "--bf16", "false", "--fp16", "false", "--push_to_hub", "false")
+
+
+def make_parser() -> CommandParser:
+    """The options of `e1 fetch`; fields of the recipe follow."""
+    made = CommandParser(
+        "e1 fetch",
+        "--config RECIPE [--FIELD VALUE …]",
+        "Download what `e1 train` loads from the Hub with the same recipe and fields: weights, data sets, benchmarks\n"
+        "and the attention kernel. On a node without internet, which shares the cache, set HF_HUB_OFFLINE=1 then.\n\n"
+        "  e1 fetch --config E1-Math-1.5B",
+    )
+    recipe = f"Recipe: a file, or one of {', '.join(shipped('recipes'))}."
+    made.add_argument("--config", metavar="RECIPE", required=True, help=recipe)
+    return made
+
+
+def fetch(words: Sequence[str]) -> None:
+    """Download what the recipe of these arguments of `e1 train` loads, the cheap parts first.
+
+    Raises:
+        UserError: one line about what is wrong with the recipe, or what cannot be downloaded.
+    """
+    from trl import DatasetMixtureConfig, ModelConfig
+
+    from e1_trl.training.config import E1Config, E1ScriptArguments, ModelFacts
+    from e1_trl.training.data import load
+    from e1_trl.training.recipe_as_run import parse_recipe
+
+    records = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)
+    script_args, args, model, mixture = parse_recipe(records, [*words, *OVERRIDES])
+    if not model.model_name_or_path:
+        raise UserError("the recipe must name a model (model_name_or_path)")
+    script_args.exclude = None  # a file that may be yet to be written
+    args.model_init_kwargs = {"revision": model.model_revision}
+    facts = ModelFacts.of(args, model.model_name_or_path)
+    load(script_args, mixture, args, facts.tokenizer, rewards=[])
+    if model.attn_implementation is not None:
+        fetch_kernel(model.attn_implementation)
+    fetch_model(model.model_name_or_path, model.model_revision)
+
+
+def fetch_model(name: str, revision: str | None) -> None:
+    """Download a model: its safetensors where it has them, else its pickled weights.
+
+    Raises:
+        UserError: the Hub has no such model or revision, or cannot be reached.
+    """
+    from huggingface_hub import snapshot_download
+
+    if Path(name).is_dir():
+        return
+    with user_errors(f"the model {name}", OSError, ValueError):
+        folder = snapshot_download(name, revision=revision, ignore_patterns=[*FORMATS, PICKLED])
+        if not [*Path(folder).glob("*.safetensors")]:
+            snapshot_download(name, revision=revision, ignore_patterns=[*FORMATS])
+
+
+def fetch_kernel(attention: str) -> None:
+    """Download all builds of an attention kernel on the Hub, by the version that Transformers loads.
+
+    Without internet the package `kernels` looks for that version's name, which loading the kernel does not store, and
+    refuses a cache that holds one build only.
+
+    Raises:
+        UserError: the Hub has no such kernel or version, or cannot be reached.
+    """
+    from huggingface_hub import snapshot_download
+    from transformers.integrations.hub_kernels import get_attn_kernel_version, is_kernel
+    from transformers.modeling_flash_attention_utils import FLASH_ATTN_KERNEL_FALLBACK
+
+    name = FLASH_ATTN_KERNEL_FALLBACK.get(attention, attention)
+    if not is_kernel(name):
+        return
+    kernel, _, revision = name.partition(":")[0].partition("@")
+    with user_errors(f"the kernel {attention}", OSError, ValueError):
+        snapshot_download(kernel, repo_type="kernel", revision=revision or f"v{get_attn_kernel_version(kernel)}")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Fetch for the recipe that the arguments (unset: the command line's) name."""
+    parsed, words = make_parser().parse_known_args(argv)
+    fetch(["--config", str(resource("recipes", parsed.config)), *words])
+    from huggingface_hub.constants import HF_HOME
+
+    print(f"fetched into {HF_HOME}; on a node without internet: HF_HOME={HF_HOME} HF_HUB_OFFLINE=1 e1 train …")
+
+
+if __name__ == "__main__":
+    run_command("e1 fetch", main)

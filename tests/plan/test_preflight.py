@@ -1,0 +1,143 @@
+"""Each row of the preflight fails for what it looks for, on a node that is pretended as far as a CPU needs it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from conftest import ROOT
+
+from e1_trl.plan.memory import GB
+from e1_trl.plan.smoke import preflight
+from e1_trl.training.cuda import gpu_fault
+
+SMI = """#!/bin/sh
+case "$1" in
+  *driver_version*) printf '{drivers}' ;;
+  *) printf '{memory}' ;;
+esac
+"""
+
+
+def pretend(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, driver: str = "580.95.05", memory: str = "81559, 4", gpus: int = 2
+) -> None:
+    """Have `nvidia-smi` list GPUs."""
+    tool = folder / "nvidia-smi"
+    tool.write_text(SMI.format(drivers=f"{driver}\\n" * gpus, memory=f"{memory}\\n" * gpus))
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.mark.parametrize(("version", "right"), [("570.124.06", False), ("580.65.06", True), ("590.1", True)])
+def test_a_driver_that_is_too_old_for_cuda_fails(
+    version: str, right: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(tmp_path, monkeypatch, driver=version)
+    row = preflight.driver()
+    assert (row.right, row.measured, row.expected[:12]) == (right, version, "580 or newer")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # by the package for forward compatibility
+    assert preflight.driver().right
+
+
+def test_a_build_of_pytorch_without_cuda_fails_where_gpus_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(tmp_path, monkeypatch)
+    monkeypatch.setattr(torch.version, "cuda", None)
+    row = preflight.pytorch()
+    assert row.right is False and row.measured == gpu_fault()
+    found = f"nvidia-smi lists 2 GPUs with driver 580.95.05, and PyTorch {torch.__version__} is a build without CUDA; "
+    assert row.measured.startswith(f"{found}run `make clean` and `make install DEVICE=gpu`")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert gpu_fault() is None
+
+
+def test_a_build_with_cuda_that_does_not_start_says_which_driver_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert gpu_fault() is None
+    pretend(tmp_path, monkeypatch, driver="570.124.06")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    fault = gpu_fault()
+    assert fault is not None and "\n" not in fault
+    assert "with driver 570.124.06, and" in fault and "for CUDA 13.0 cannot use them (" in fault
+    assert "needs driver 580 or newer" in fault
+
+
+def test_a_missing_compiler_or_header_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "Python.h").touch()
+    (tmp_path / "gcc").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    assert preflight.compiler(str(tmp_path)).right
+    row = preflight.compiler(str(tmp_path / "include"))
+    assert (row.right, row.measured) == (False, f"no {tmp_path}/include/Python.h")
+    (tmp_path / "gcc").unlink()
+    row = preflight.compiler(str(tmp_path))
+    assert (row.right, row.measured) == (False, "no gcc or clang on PATH")
+
+
+def test_gpus_that_are_missing_or_in_use_fail_and_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(tmp_path, monkeypatch)
+    assert preflight.free_gpus(2).right
+    row = preflight.free_gpus(4)
+    assert (row.right, row.measured, row.expected) == (False, "2 visible", "4, with under 1 GB in use")
+    pretend(tmp_path, monkeypatch, memory="81559, 30000")
+    row = preflight.free_gpus(1)
+    assert (row.right, row.measured) == (False, "2 visible; in use: GPU 0 (31.5 GB)")
+
+
+def test_too_little_disk_fails_also_in_a_folder_that_is_yet_to_be_made(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "runs" / "smoke"):
+        assert preflight.space("free disk", folder, 1, "").right
+        row = preflight.space("free disk", folder, 10**18, "free some")
+        assert row.right is False and row.measured.endswith(f" GB free in {tmp_path}")
+        assert row.expected == "1000000000.0 GB; else free some"
+
+
+@pytest.mark.distributed
+def test_processes_sum_a_tensor_and_a_limit_ends_those_that_hang() -> None:
+    row = preflight.all_reduce(2, on_gpu=False)
+    assert row.right and row.measured.startswith("0.001 GB over 2 processes, "), row
+    children = {*psutil.Process().children(recursive=True)}
+    row = preflight.all_reduce(2, on_gpu=False, limit=0.5)  # in which they import PyTorch
+    assert (row.right, row.measured) == (False, "no sum after 0.5 s")
+    left = {*psutil.Process().children(recursive=True)} - children
+    assert not [each for each in left if "spawn_main" in " ".join(each.cmdline())]
+
+
+@pytest.mark.distributed
+@pytest.mark.skipif(torch.cuda.is_available(), reason="fails without GPUs only")
+def test_an_all_reduce_that_fails_says_why_in_one_line() -> None:
+    row = preflight.all_reduce(1, on_gpu=True)
+    assert row.right is False and "Error: " in row.measured and "\n" not in row.measured
+
+
+@pytest.mark.distributed
+def test_the_command_prints_a_line_for_each_row_and_its_status_says_whether_one_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [sys.executable, "-m", "e1_trl.plan.smoke.preflight", "--processes", "1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    names = [line[8:].partition(":")[0] for line in lines]
+    rows = ["driver", "PyTorch", "C compiler", "free GPUs", "free disk", "shared memory", "all-reduce"]
+    assert [name for name in names if name in rows] == rows, done.stdout + done.stderr
+    assert done.returncode == any(line.startswith("FAILED") for line in lines)
+    pretend(tmp_path, monkeypatch, memory="81559, 30000")
+    failing = [*command[:-1], "2"]
+    done = subprocess.run(failing, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "FAILED  free GPUs: 2 visible; in use: GPU 0 (31.5 GB), GPU 1 (31.5 GB) (expected: 2, with" in done.stdout
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="rows about GPUs are left out without one")
+def test_rows_about_gpus_are_not_run_on_a_cpu(tmp_path: Path) -> None:
+    rows = preflight.preflight(1, tmp_path, GB, on_gpu=False)
+    assert [next(rows).verdict for _ in range(4)] == ["not run"] * 4
+    assert [next(rows).name for _ in range(2)] == ["free disk", "shared memory"]
