@@ -27,7 +27,6 @@ from e1_trl.plan.memory import memory
 from e1_trl.plan.setup import Launch, Setup
 from e1_trl.plan.smoke import checks
 from e1_trl.plan.smoke.checks import Check, largest_change
-from e1_trl.plan.smoke.preflight import preflight
 from e1_trl.plan.smoke.runs import FIELDS, SAVED, STATE, STEPS, Card, Run, cards, run
 from e1_trl.provenance import Provenance
 from e1_trl.recipes import fields_of, resource, shipped
@@ -102,6 +101,8 @@ class Hour:
         return made, None if whole.right else whole
 
     def _preflight(self) -> Iterator[Check]:
+        from e1_trl.plan.smoke.preflight import preflight  # and PyTorch, which help does without
+
         taken = memory(self.setup, 0)
         yield from preflight(self.setup.gpus, self.folder, 0, bool(self.cards))
 

@@ -18,7 +18,7 @@ from e1_trl.command_line import CommandParser
 from e1_trl.errors import run_command
 from e1_trl.plan.memory import GB
 from e1_trl.plan.smoke.checks import Check
-from e1_trl.plan.smoke.training import cards
+from e1_trl.plan.smoke.runs import cards
 from e1_trl.training.cuda import drivers, gpu_fault, oldest_driver
 
 SMALLEST = 60 * GB  # two checkpoints and a model of the smallest GPU recipe
