@@ -30,7 +30,8 @@ OTHERS = 2  # seconds that the other processes have to write what they add to a 
 STACKS = 3  # seconds that processes have to print their stacks
 LONGEST_END = 60.0  # seconds that the kernel may take to end a process
 STATE = "trainer_state.json"  # written last in a checkpoint
-ERROR = re.compile(r"(?:\w+Error|e1_trl\.train): \S.{0,199}")  # a line that names one, and what it says
+# A line that names an error, and what it says; the launcher's own says nothing.
+ERROR = re.compile(r"(?:\b(?!CalledProcess)\w+Error|e1_trl\.train): \S.{0,199}")
 # Lines of vLLM's log that tell how it runs here.
 KINDS = (
     "Model Runner|attention backend|Available KV cache memory|Maximum concurrency|CUDA graph pool memory|init engine|"
