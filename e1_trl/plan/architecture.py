@@ -17,6 +17,7 @@ class Architecture:
     parameters: int  # tied ones count once
     output_head: int  # parameters of the matrix from hidden states to logits
     layer: int  # parameters of one, on average
+    normed: int  # what the norms of a layer take of one token
     adapted: int  # parameters of a LoRA adapter of rank 1 on all linear layers but the output head
     layers: int
     hidden: int
@@ -71,6 +72,8 @@ class Architecture:
         output, embeddings = built.get_output_embeddings(), built.get_input_embeddings().weight
         parameters = sum(each.numel() for each in built.parameters())
         outside = {output.weight, embeddings}
+        norms = [each.numel() for name, each in built.named_parameters() if name.endswith("norm.weight")]
+        alike = (heads + kv_heads) // 2  # queries and keys may have a norm each, which all of their heads share
         linear = [each for each in built.modules() if isinstance(each, torch.nn.Linear) and each is not output]
         windows = "sliding_attention" in types or getattr(text, "sliding_window", None)
         notes = {
@@ -81,6 +84,7 @@ class Architecture:
             parameters=parameters,
             output_head=output.weight.numel(),
             layer=(parameters - sum(each.numel() for each in outside)) // layers,
+            normed=(sum(size * (alike if size == head else 1) for size in norms) - hidden) // layers,  # less the last
             adapted=sum(each.in_features + each.out_features for each in linear),
             layers=layers,
             hidden=hidden,

@@ -26,15 +26,14 @@ FIELDS = {
 def fitting(setup: Setup, gpus: int, card: int) -> dict[str, Any] | None:
     """The fewest of `FIELDS` to change, with their values, so that a setup fits GPUs; None if it never does.
 
-    Of equally many, the largest micro-batch, an engine as awake and a share as near as it was. A step learns from the
-    same number of sequences.
+    Of equally many, the largest micro-batch, then the nearest share. A step learns from as many sequences as before.
     """
     rows = setup.batch * setup.accumulation * setup.gpus // max(1, gpus)
     batches = [batch for batch in range(setup.batch, 0, -1) if rows % batch == 0]
     shares = sorted((share / 100 for share in range(10, 96)), key=lambda share: abs(share - setup.utilization))
     fits = []
-    for batch, sleep, share in product(batches, sorted({setup.sleep, True}), [setup.utilization, *shares]):
-        values = {"batch": batch, "accumulation": rows // batch, "sleep": sleep, "utilization": share}
+    for batch, share, sleep in product(batches, [setup.utilization, *shares], sorted({setup.sleep, True})):
+        values: dict[str, Any] = {"batch": batch, "accumulation": rows // batch, "sleep": sleep, "utilization": share}
         if gpus >= setup.tensor_parallel and not memory(replace(setup, gpus=gpus, **values), card).problems:
             fits.append({name: value for name, value in values.items() if value != getattr(setup, name)})
     return min(fits, key=len, default=None)

@@ -85,12 +85,12 @@ class Memory:
 def saved(setup: Setup) -> int:
     """Bytes that a layer keeps of a micro-batch for its backward pass, with attention by `sdpa`."""
     model, tokens = setup.architecture, setup.batch * setup.context
-    # Both norms' inputs in fp32 and results; of linear layers and attention all inputs, and the attention's output.
+    # The norms' inputs in fp32 and results; of linear layers and attention all inputs, and the attention's output.
     # Under autocast fp32 weights make the norms' results fp32, too, and each linear layer has a bf16 copy of its own.
-    hidden = 26 if setup.dtype == 4 else 16
+    norms = 8 * model.normed + 10 * model.hidden if setup.dtype == 4 else 6 * model.normed + 4 * model.hidden
     attention = 8 * model.heads * model.head
     # A layer also makes its own of the padding mask: a row of the context for each token.
-    return tokens * (hidden * model.hidden + attention + 8 * model.mlp + 4 * model.heads + 2 * setup.context)
+    return tokens * (norms + attention + 8 * model.mlp + 4 * model.heads + 2 * setup.context)
 
 
 def activations(setup: Setup) -> int:

@@ -89,11 +89,10 @@ class Setup:
             (fields["steps_per_generation"] or micro_batches) / micro_batches
         )
         architecture = Architecture.of(model, fields["model_revision"], fields["trust_remote_code"])
-        strategy = getattr(fields["save_strategy"], "value", fields["save_strategy"])
         limit = max(0, fields["save_total_limit"] or 0)
         every = fields["save_steps"] if fields["save_steps"] >= 1 else fields["save_steps"] * fields["max_steps"]
         saves = math.ceil(fields["max_steps"] / every) if fields["max_steps"] > 0 else limit + 1  # or more: unknown
-        saves = 0 if strategy == "no" else saves
+        saves = 0 if getattr(fields["save_strategy"], "value", fields["save_strategy"]) == "no" else saves
         return cls(
             architecture=architecture,
             gpus=gpus,

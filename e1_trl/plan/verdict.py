@@ -13,8 +13,6 @@ from e1_trl.plan.fit import remedy
 from e1_trl.plan.memory import GB, Memory, memory
 from e1_trl.plan.setup import DEFAULTS, Setup
 
-TRAINS = "or skip_memory_check: true trains all the same"
-
 
 def verdict(args: Any, model: Any, card: int | None, skip: bool) -> str:
     """One line on whether a training fits its GPUs and its disk; empty on CPUs, unless the disk is too small.
@@ -41,7 +39,7 @@ def verdict(args: Any, model: Any, card: int | None, skip: bool) -> str:
     taken = memory(setup, card or 0)
     disk = _lack_of_disk(taken, Path(args.output_dir))
     if disk and not skip:
-        raise UserError(f"{disk[0]}; {TRAINS}")
+        raise UserError(f"{disk[0]}; or skip_memory_check: true trains all the same")
     if card is None:
         return "".join(disk)
     said = (
@@ -52,7 +50,7 @@ def verdict(args: Any, model: Any, card: int | None, skip: bool) -> str:
     if taken.breaks_the_rule and not skip:
         raise UserError(
             f"{said}: training state ({taken.state / GB:.0f} GB) and vLLM's share ({taken.engine / GB:.0f} GB) exceed "
-            f"it; {'; '.join(problems)}; {TRAINS}"
+            f"it; {'; '.join(problems)}; or skip_memory_check: true trains all the same"
         )
     return "; ".join([said, *problems, *disk])
 

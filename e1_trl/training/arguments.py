@@ -25,7 +25,7 @@ class TrlFields:
     lora_r: Count = 16
     lora_target_modules: list[str] | None = None
     max_steps: int = -1
-    model_revision: str | None = "main"
+    model_revision: str = "main"
     num_generations: Annotated[int, Within(2)] = 8
     num_iterations: Count = 1
     optim: Any = "adamw_torch_fused"
