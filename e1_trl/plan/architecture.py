@@ -64,12 +64,12 @@ class Architecture:
             # Under ZeRO-3 this model would be shared out, too; so it is said to be already.
             with torch.device("meta"), set_zero3_state():
                 built = AutoModelForCausalLM.from_config(text, trust_remote_code=trust_remote_code)
+            output, embeddings = built.get_output_embeddings(), built.get_input_embeddings().weight
             kv_heads = getattr(text, "num_key_value_heads", None) or heads
             head = getattr(text, "head_dim", None) or hidden // heads
         for name, each in built.named_parameters():
             if each.ndim > 2 or "expert" in name:
                 raise UserError(f"{model}: {name} cannot be planned for, only attention and dense layers")
-        output, embeddings = built.get_output_embeddings(), built.get_input_embeddings().weight
         parameters = sum(each.numel() for each in built.parameters())
         outside = {output.weight, embeddings}
         norms = [each.numel() for name, each in built.named_parameters() if name.endswith("norm.weight")]
