@@ -95,11 +95,13 @@ def prepare(
         Memory(rewards).check(checkpoint, set(map(key_of, problems.train)))
     if args.push_to_hub and args.process_index == 0:
         hub.reserve(args.hub_model_id or Path(args.output_dir).resolve().name, args.hub_private_repo, args.hub_revision)
-    if args.device.type == "cuda":
-        memory = torch.cuda.get_device_properties(args.device).total_memory
-        said = verdict(args, model, memory, script_args.skip_memory_check)
-        if args.process_index == 0:
-            print(said, flush=True)
+    on_gpu = args.device.type == "cuda"
+    card = torch.cuda.get_device_properties(args.device).total_memory if on_gpu else None
+    # On CPUs a dry run often stands for a training on another machine.
+    skip = script_args.skip_memory_check or (script_args.dry_run and card is None)
+    said = verdict(args, model, card, skip)
+    if said and args.process_index == 0:
+        print(said, flush=True)
     named, first = [script_args.dataset_name, *(each.path for each in mixture.datasets)], problems.train[0]["prompt"]
     origin = replace(
         Origin.of(model.model_name_or_path, args.model_init_kwargs["revision"]),

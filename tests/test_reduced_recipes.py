@@ -128,9 +128,10 @@ def test_what_an_adapter_has_moved_is_read_from_the_matrices_that_begin_at_zero(
 def test_the_random_model_is_of_the_kind_of_the_real_one(model: str) -> None:
     real = KNOWN[model]
     small = reduced(real, kv_heads=2)
-    assert (small.vocabulary, small.tied, small.attention_bias) == (real.vocabulary, real.tied, real.attention_bias)
-    assert (small.head, small.heads, small.kv_heads) == (HEAD, 4, 2)
-    assert small.mlp / small.hidden == pytest.approx(real.mlp / real.hidden, rel=0.05)
+    assert small.keys() == real.keys() and small["vocab_size"] == real["vocab_size"]
+    assert (small["hidden_size"], small["num_attention_heads"], small["num_key_value_heads"]) == (4 * HEAD, 4, 2)
+    widths = [each["intermediate_size"] / each["hidden_size"] for each in (small, real)]
+    assert widths[0] == pytest.approx(widths[1], rel=0.05)
 
 
 RIGHT = Found(

@@ -2,10 +2,9 @@
 
     e1 plan E1-Math-1.5B --gpus 8 --gpu_memory 80 --price 2.50 [--FIELD VALUE …]
 
-From the model's dimensions, and prompts if they are at hand. Nothing here was ever compared with a GPU.
+From the model's dimensions alone. Nothing here was ever compared with a GPU.
 """
 
-import contextlib
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -14,6 +13,7 @@ from e1_trl.arguments import Count, Positive, Within, describe_unknown
 from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError, run_command
 from e1_trl.plan import cost
+from e1_trl.plan.fit import remedy
 from e1_trl.plan.memory import ENGINE_OVERHEAD, GB, Memory, memory
 from e1_trl.plan.setup import DEFAULTS, Launch
 from e1_trl.recipes import shipped
@@ -42,6 +42,8 @@ def make_parser() -> CommandParser:
     memory = "GiB of each GPU. Default: the recipe's `gpu_memory`, else 79.2, as a card of 80 GB has."
     add("--gpu_memory", hint=Positive, metavar="GIB", help=memory)
     add("--price", hint=Annotated[float, Within(0)], default=2.5, help="Price of one GPU for an hour.")
+    prompt = f"Tokens of the mean prompt. Default: {cost.MATHEMATICS}, or {cost.PROGRAMS} of programs."
+    add("--prompt_tokens", hint=Positive, help=prompt)
     return made
 
 
@@ -52,6 +54,7 @@ def report(taken: Memory) -> str:
     def gb(bytes_: float) -> str:
         return f"{bytes_ / GB:.1f} GB"
 
+    disk = f"{gb(taken.disk)}: {setup.checkpoints} checkpoints of {gb(taken.checkpoint)} at once (save_total_limit)"
     engine = [
         ("vLLM's share, awake", f"{gb(taken.engine)}, of it weights {gb(taken.engine_weights)}"),
         ("vLLM's cache", f"{gb(max(0, taken.engine_cache))}; all sequences at once take {gb(taken.cache_needed)}"),
@@ -66,6 +69,7 @@ def report(taken: Memory) -> str:
         ("peak of generation", gb(taken.generation)),
         ("peak of training", gb(taken.training)),
         ("card", f"{gb(taken.card)} ({taken.card / GIB:.1f} GiB)"),
+        ("disk, for all GPUs", f"{disk}, and {gb(taken.model)} at the end"),
     ]
     adapter = "" if setup.adapter is None else f" and an adapter of {setup.adapter / 1e6:.0f} M"
     kind = f"ZeRO-{setup.zero}" if setup.zero else "DistributedDataParallel"
@@ -74,8 +78,10 @@ def report(taken: Memory) -> str:
         "Calculated, and never measured on a GPU: every sequence takes its whole budget; "
         f"{gb(ENGINE_OVERHEAD)} of vLLM's share go to activations and graphs."
     )
-    problems = "".join(f"\n- {problem}" for problem in taken.problems)
-    verdict = f"It does not fit:{problems}" if problems else "It fits."
+    assumed = " ".join([assumed, *setup.architecture.notes])
+    verdict = "It fits."
+    if taken.problems:
+        verdict = "\n- ".join([f"It does not fit; {remedy(setup, taken.card)}:", *taken.problems])
     if setup.rounds_away:
         verdict = f"It would learn next to nothing: {ROUNDS_AWAY}.\n{verdict}"
     return f"{table((f'one GPU: {title}', 'bytes'), rows)}\n{assumed}\n\n{verdict}\n"
@@ -93,10 +99,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     taken = memory(launch.setup, int((arguments.gpu_memory or launch.fields["gpu_memory"]) * GIB))
     print(report(taken), end="")
     if taken.engine_cache > 0 and not taken.setup.served:
-        lengths: list[int] = []
-        with contextlib.suppress(Exception):  # of whatever kind: the plan goes without
-            lengths = cost.prompt_lengths(launch.fields)
-        print(f"\n{cost.report(taken, lengths, arguments.price, launch.fields)}", end="")
+        print(f"\n{cost.report(taken, arguments.prompt_tokens, arguments.price, launch.fields)}", end="")
     if taken.problems or taken.setup.rounds_away:
         sys.exit(1)
 

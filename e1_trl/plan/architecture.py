@@ -1,53 +1,31 @@
-"""The dimensions of a model, from which its bytes follow: no weights, no GPU, no network."""
+"""The dimensions of a model, from which its bytes follow: read from its configuration, and counted without weights."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from e1_trl.arguments import Count, read_value
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, user_errors
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A decoder of the Qwen2 or Llama kind. Counts are of numbers, not of bytes."""
+    """A decoder of attention and dense layers. Counts are of numbers, not of bytes."""
 
+    parameters: int  # tied ones count once
+    output_head: int  # parameters of the matrix from hidden states to logits
+    layer: int  # parameters of one, on average
+    normed: int  # what the norms of a layer take of one token
+    adapted: int  # parameters of a LoRA adapter of rank 1 on all linear layers but the output head
     layers: int
     hidden: int
-    mlp: int
+    mlp: int  # width within a layer
     heads: int
     kv_heads: int
-    vocabulary: int
-    tied: bool = False
-    attention_bias: bool = True  # of queries, keys and values, as Qwen2 has it
-
-    @property
-    def head(self) -> int:
-        """Dimensions of one attention head."""
-        return self.hidden // self.heads
-
-    @property
-    def output_head(self) -> int:
-        """Parameters of the matrix from hidden states to logits."""
-        return self.vocabulary * self.hidden
-
-    @property
-    def layer(self) -> int:
-        """Parameters of one layer."""
-        keys = self.kv_heads * self.head
-        attention = self.hidden * (2 * self.hidden + 2 * keys) + (self.hidden + 2 * keys) * self.attention_bias
-        return attention + 3 * self.hidden * self.mlp + 2 * self.hidden
-
-    @property
-    def parameters(self) -> int:
-        return self.output_head * (1 if self.tied else 2) + self.layers * self.layer + self.hidden
-
-    def adapter(self, rank: int) -> int:
-        """Parameters of a LoRA adapter of all linear layers, which the output head is none of."""
-        attention = 2 * (2 * self.hidden) + 2 * (self.hidden + self.kv_heads * self.head)
-        return self.layers * rank * (attention + 3 * (self.hidden + self.mlp))
+    head: int  # dimensions
+    notes: tuple[str, ...]  # sentences on what a plan leaves out
 
     @property
     def kv_bytes(self) -> int:
@@ -55,58 +33,81 @@ class Architecture:
         return 4 * self.layers * self.kv_heads * self.head
 
     @classmethod
-    def of(cls, model: str) -> "Architecture":
-        """The architecture of a model of the recipes, by its name on the Hub, or of one in a folder.
+    @cache
+    def of(cls, model: str, revision: str | None = None, trust_remote_code: bool = False) -> "Architecture":
+        """The architecture of a model in a folder, of the recipes, in the Hub's cache or on the Hub, in this order.
 
         Raises:
-            UserError: it is neither, or of another kind.
+            UserError: it is nowhere, or of a kind whose memory does not follow from these dimensions.
         """
-        if model in KNOWN:
-            return KNOWN[model]
-        file = Path(model) / "config.json"
-        if not file.is_file():
-            known = ", ".join(KNOWN)
-            raise UserError(
-                f"the dimensions of {model} are not known here: name a folder with its config.json, or {known}"
-            )
         try:
-            config = read_value(str(file), json.loads(file.read_text()), dict)
-        except (OSError, json.JSONDecodeError) as error:
-            raise UserError(f"{file} cannot be read: {error}") from error
-
-        def count(name: str, default: int | None = None) -> int:
-            read: int = read_value(f"{file}: {name}", config.get(name, default), Count)
-            return read
-
-        require(f"{file}: model_type", config.get("model_type"), ["qwen2", "llama"])
-        hidden = count("hidden_size")
-        heads = count("num_attention_heads")
-        is_qwen2 = config["model_type"] == "qwen2"
-        # Llama's bias is one of the output, too.
-        for name, planned in {"mlp_bias": False, "head_dim": hidden // heads, "attention_bias": is_qwen2}.items():
-            if config.get(name) is not None:
-                require(f"{file}: {name}", config[name], [planned])
+            import torch
+            from transformers import AutoConfig, AutoModelForCausalLM
+            from transformers.modeling_utils import set_zero3_state
+        except ImportError as error:
+            raise UserError(f"a plan needs PyTorch (pip install 'e1-trl[train]'): {error}") from error
+        options = {"revision": revision, "trust_remote_code": trust_remote_code}
+        with user_errors(f"{model} cannot be planned for", Exception):  # its configuration, or its code, may raise any
+            if model in KNOWN and not Path(model).is_dir():
+                config = AutoConfig.for_model("qwen2", tie_word_embeddings=False, **KNOWN[model])
+            else:
+                try:
+                    config = AutoConfig.from_pretrained(model, local_files_only=True, **options)
+                except OSError:
+                    config = AutoConfig.from_pretrained(model, **options)
+            text = config.get_text_config()
+            read = (read_value(f"{model}: {name}", getattr(text, name, None), Count) for name in SIZES)
+            layers, hidden, mlp, heads = read
+            types = set(getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None) or ())
+            require(f"{model}: layers of", sorted(types), ["attention", "full_attention", "sliding_attention"])
+            require(f"{model}: kv_lora_rank", [getattr(text, "kv_lora_rank", None)], [None])
+            # Under ZeRO-3 this model would be shared out, too; so it is said to be already.
+            with torch.device("meta"), set_zero3_state():
+                built = AutoModelForCausalLM.from_config(text, trust_remote_code=trust_remote_code)
+            output, embeddings = built.get_output_embeddings(), built.get_input_embeddings().weight
+            kv_heads = getattr(text, "num_key_value_heads", None) or heads
+            head = getattr(text, "head_dim", None) or hidden // heads
+        for name, each in built.named_parameters():
+            if each.ndim > 2 or "expert" in name:
+                raise UserError(f"{model}: {name} cannot be planned for, only attention and dense layers")
+        parameters = sum(each.numel() for each in built.parameters())
+        outside = {output.weight, embeddings}
+        norms = [each.numel() for name, each in built.named_parameters() if name.endswith("norm.weight")]
+        alike = (heads + kv_heads) // 2  # queries and keys may have a norm each, which all of their heads share
+        linear = [each for each in built.modules() if isinstance(each, torch.nn.Linear) and each is not output]
+        windows = "sliding_attention" in types or getattr(text, "sliding_window", None)
+        notes = {
+            "Only the model of text is planned for.": text is not config,
+            "Sliding windows are planned for as if layers saw all of the context.": windows,
+        }
         return cls(
-            layers=count("num_hidden_layers"),
+            parameters=parameters,
+            output_head=output.weight.numel(),
+            layer=(parameters - sum(each.numel() for each in outside)) // layers,
+            normed=(sum(size * (alike if size == head else 1) for size in norms) - hidden) // layers,  # less the last
+            adapted=sum(each.in_features + each.out_features for each in linear),
+            layers=layers,
             hidden=hidden,
-            mlp=count("intermediate_size"),
+            mlp=mlp,
             heads=heads,
-            kv_heads=count("num_key_value_heads", heads),
-            vocabulary=count("vocab_size"),
-            tied=config.get("tie_word_embeddings", False),
-            attention_bias=is_qwen2,
+            kv_heads=kv_heads,
+            head=head,
+            notes=tuple(note for note, holds in notes.items() if holds),
         )
 
 
-def require(name: str, value: Any, planned: Sequence[Any]) -> None:
-    """Raise a `ValueError` that names what cannot be planned for, unless it is one of what can be."""
-    if value not in planned:
-        raise UserError(f"{name} {value} cannot be planned for, only {' and '.join(map(str, planned))}")
+def require(name: str, found: Collection[Any], planned: Collection[Any]) -> None:
+    """Raise a `UserError` that names the first of what is found that cannot be planned for."""
+    for each in found:
+        if each not in planned:
+            raise UserError(f"{name} {each} cannot be planned for, only {' and '.join(map(str, planned))}")
 
 
-_1_5B = Architecture(layers=28, hidden=1536, mlp=8960, heads=12, kv_heads=2, vocabulary=151_936)
-_7B = Architecture(layers=28, hidden=3584, mlp=18_944, heads=28, kv_heads=4, vocabulary=152_064)
-_14B = Architecture(layers=48, hidden=5120, mlp=13_824, heads=40, kv_heads=8, vocabulary=152_064)
+SIZES = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
+# The models of the recipes, all Qwen2, so that nobody need have them at hand.
+_1_5B = {**dict(zip(SIZES, (28, 1536, 8960, 12), strict=True)), "num_key_value_heads": 2, "vocab_size": 151_936}
+_7B = {**dict(zip(SIZES, (28, 3584, 18_944, 28), strict=True)), "num_key_value_heads": 4, "vocab_size": 152_064}
+_14B = {**dict(zip(SIZES, (48, 5120, 13_824, 40), strict=True)), "num_key_value_heads": 8, "vocab_size": 152_064}
 KNOWN = {
     "agentica-org/DeepScaleR-1.5B-Preview": _1_5B,
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": _1_5B,

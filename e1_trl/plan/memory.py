@@ -1,7 +1,6 @@
 """Bytes on one GPU, at generation and at training, and whether they fit. Pure arithmetic; assumptions are constants."""
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from e1_trl.plan.setup import Setup
 
@@ -10,24 +9,17 @@ GB = 10**9
 OVERHEAD = 2 * GB
 # Assumed, where there are several GPUs: NCCL, and ZeRO's buckets.
 COMMUNICATION = 3 * GB
+# Assumed, where an engine wakes up beside these: what the buckets and the allocator keep of a training step.
+FRAGMENTS = 2 * GB
 # Assumed: what vLLM takes of its share besides weights and cache: activations of its largest batch, CUDA graphs.
 ENGINE_OVERHEAD = 3 * GB
-WAVES = 4  # in which sequences may have to be sampled before that is called a problem
+MARGIN = 0.03  # of a card, left free for what nobody has thought of
+WAVES = 5  # in which sequences may have to be sampled before that is called a problem
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on one GPU.
-
-    Attributes:
-        setup, card: what is planned, and for GPUs of how many bytes.
-        weights, gradients, optimizer, reference: the training state, which stays while the engine generates.
-        activations: of one micro-batch.
-        overhead: what else is there at any time, assumed.
-        engine, engine_weights: vLLM's share, awake, and its weights in it.
-        cache_needed: for all of a generation's sequences at once.
-        host: bytes of the host's memory, of all GPUs together.
-    """
+    """Bytes on one GPU, but for the last three, which are of all GPUs together."""
 
     setup: Setup
     card: int
@@ -35,16 +27,24 @@ class Memory:
     gradients: int
     optimizer: int
     reference: int
-    activations: int
-    overhead: int
-    engine: int
-    engine_weights: int
-    cache_needed: int
-    host: int
+    activations: int  # of one micro-batch
+    overhead: int  # assumed, at any time
+    engine: int  # vLLM's share, awake
+    engine_weights: int  # in its share
+    cache_needed: int  # for all of a generation's sequences at once
+    host: int  # in the host's memory
+    checkpoint: int  # on disk, with its optimizer
+    model: int  # on disk, as it is saved at the end
 
     @property
     def state(self) -> int:
+        """The training state, which stays while the engine generates."""
         return self.weights + self.gradients + self.optimizer + self.reference
+
+    @property
+    def disk(self) -> int:
+        """The most bytes that the run holds on disk."""
+        return self.setup.checkpoints * self.checkpoint + self.model
 
     @property
     def engine_cache(self) -> int:
@@ -67,42 +67,30 @@ class Memory:
 
     @property
     def problems(self) -> list[str]:
-        """What does not fit, and what would make it fit; empty if all does."""
-        problems = []
-        if self.generation > self.card and not self.setup.served:
-            share = math.floor(100 * max(0, self.card - self.state - self.overhead) / self.card) / 100
-            fits = replace(self, engine=int(share * self.card)).engine_cache >= self.cache_needed / WAVES
-            remedy = (
-                f"lower vllm_gpu_memory_utilization to {share:.2f}, or share"
-                if fits
-                else f"the training state of {self.state / GB:.0f} GB leaves too little for vLLM; share"
-            )
+        """What does not fit, or barely; empty if all does."""
+        room = (1 - MARGIN) * self.card
+        served = self.setup.served
+        peaks = {"training": self.training} if served else {"generation": self.generation, "training": self.training}
+        problems = [
+            f"{name} takes {peak / GB:.1f} GB of {room / GB:.1f} GB" for name, peak in peaks.items() if peak > room
+        ]
+        if not served and self.engine_cache < self.cache_needed / WAVES:
             problems.append(
-                f"generation takes {self.generation / GB:.0f} GB: {remedy} out more (ZeRO-3, more GPUs, "
-                "offload_optimizer_device: cpu)"
+                f"vLLM's share of {self.engine / GB:.1f} GB leaves {max(0, self.engine_cache) / GB:.1f} GB to its "
+                f"cache, which holds less than 1/{WAVES} of the sequences"
             )
-        if self.training > self.card:
-            remedy = "lower per_device_train_batch_size" if self.setup.sleep else "vllm_enable_sleep_mode: true"
-            problems.append(f"training takes {self.training / GB:.0f} GB: {remedy}, or share out more")
-        # Where vLLM's share is too large as it is, the first remedy says which one has room for its cache.
-        if self.generation <= self.card and not self.setup.served and self.engine_cache < self.cache_needed / WAVES:
-            lack = (
-                f"vLLM's cache of {self.engine_cache / GB:.1f} GB holds less than 1/{WAVES} of the sequences"
-                if self.engine_cache > 0
-                else f"vLLM's share of {self.engine / GB:.0f} GB has no room for a cache beside its weights"
-            )
-            problems.append(f"{lack}: raise vllm_gpu_memory_utilization or vllm_tensor_parallel_size")
         return problems
 
 
 def saved(setup: Setup) -> int:
     """Bytes that a layer keeps of a micro-batch for its backward pass, with attention by `sdpa`."""
     model, tokens = setup.architecture, setup.batch * setup.context
-    # Both norms' inputs in fp32 and results; of linear layers and attention all inputs, and the attention's output.
+    # The norms' inputs in fp32 and results; of linear layers and attention all inputs, and the attention's output.
     # Under autocast fp32 weights make the norms' results fp32, too, and each linear layer has a bf16 copy of its own.
-    hidden = 34 if setup.dtype == 4 else 24
+    norms = 8 * model.normed + 10 * model.hidden if setup.dtype == 4 else 6 * model.normed + 4 * model.hidden
+    attention = 8 * model.heads * model.head
     # A layer also makes its own of the padding mask: a row of the context for each token.
-    return tokens * (hidden * model.hidden + 8 * model.mlp + 4 * model.heads + 2 * setup.context)
+    return tokens * (norms + attention + 8 * model.mlp + 4 * model.heads + 2 * setup.context)
 
 
 def activations(setup: Setup) -> int:
@@ -122,7 +110,10 @@ def activations(setup: Setup) -> int:
 
 
 def memory(setup: Setup, card: int) -> Memory:
-    """What a setup takes on a card of so many bytes."""
+    """What a setup takes on a card of so many bytes.
+
+    A micro-batch is learned from in one pass, so that ZeRO-2 and ZeRO-3 share gradients out as they come.
+    """
     model, shards = setup.architecture, setup.gpus
     parameters = model.parameters
     # Without DeepSpeed, PEFT keeps adapters in fp32 beside weights of any dtype.
@@ -138,7 +129,12 @@ def memory(setup: Setup, card: int) -> Memory:
     gradients = (4 if setup.zero else dtype) * trained  # E1Config: fp32 under ZeRO
     if setup.zero == 0 and setup.gpus > 1:
         gradients *= 2  # DistributedDataParallel's buckets hold all of them once more
+    overhead = OVERHEAD
+    if setup.gpus > 1:
+        overhead += COMMUNICATION + (FRAGMENTS if setup.sleep else 0)
     sequences = setup.rollouts // setup.gpus * setup.tensor_parallel
+    # The saved model, the optimizer, and under ZeRO-1 and ZeRO-2 DeepSpeed's own copy of the weights.
+    copies = 2 if 0 < setup.zero < 3 else 1
     return Memory(
         setup=setup,
         card=card,
@@ -148,9 +144,11 @@ def memory(setup: Setup, card: int) -> Memory:
         # The model without its adapter is its reference.
         reference=shared(setup.dtype * parameters, 3) if setup.reference and setup.adapter is None else 0,
         activations=activations(setup),
-        overhead=OVERHEAD + (COMMUNICATION if setup.gpus > 1 else 0),
+        overhead=overhead,
         engine=0 if setup.served else int(setup.utilization * card),
         engine_weights=2 * parameters // setup.tensor_parallel,
         cache_needed=sequences * setup.context * model.kv_bytes // setup.tensor_parallel,
         host=optimizer * shards if setup.offload else 0,
+        checkpoint=(copies * dtype + per_parameter) * trained,
+        model=dtype * trained,
     )

@@ -1,9 +1,7 @@
-"""A recipe and an Accelerate configuration as they are launched, and what of them decides memory.
+"""A recipe and an Accelerate configuration as they are launched, and what of them decides memory."""
 
-Whatever else is planned from them is read here, once; `memory` calculates from a `Setup` alone.
-"""
-
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -17,58 +15,41 @@ from e1_trl.training.arguments import BudgetedTraining, RecipeArguments, TrlFiel
 from e1_trl.training.budgets import FIELDS, Budgets
 
 FORCED = 1  # token, of the marker
-
-
-def _list_planned() -> Iterator[tuple[str, Any, Any]]:
-    """The fields that a plan reads: their names, annotations, and TRL's and our own defaults."""
-    own = (*FIELDS, "max_prompt_length", "padding_free", "gpu_memory")
-    for kind in (TrlFields, BudgetedTraining, RecipeArguments):
-        hints = get_type_hints(kind, include_extras=True)
-        yield from (
-            (each.name, hints[each.name], each.default)
-            for each in fields(kind)
-            if kind is TrlFields or each.name in own
-        )
-
-
-DEFAULTS: Mapping[str, Any] = {name: default for name, _, default in _list_planned()}
-HINTS: Mapping[str, Any] = {name: hint for name, hint, _ in _list_planned()}
+OWN = (*FIELDS, "max_prompt_length", "padding_free", "gpu_memory")
+# The fields that a plan reads, with annotations and TRL's and our own defaults.
+PLANNED = [
+    (each, get_type_hints(kind, include_extras=True)[each.name])
+    for kind in (TrlFields, BudgetedTraining, RecipeArguments)
+    for each in fields(kind)
+    if kind is TrlFields or each.name in OWN
+]
+DEFAULTS: Mapping[str, Any] = {each.name: each.default for each, _ in PLANNED}
+HINTS: Mapping[str, Any] = {each.name: hint for each, hint in PLANNED}
 
 
 @dataclass(frozen=True)
 class Setup:
-    """One training on one node.
-
-    Attributes:
-        zero: the ZeRO stage; 0 is DistributedDataParallel, where each GPU holds everything.
-        offload: the optimizer's state lies in the host's memory.
-        dtype: bytes of a weight.
-        adapter: parameters of the LoRA adapter that is trained; None where the model is.
-        context, prompt: tokens of a whole sequence (prompt, thinking, close, solution), and of the longest prompt.
-        batch: sequences that a GPU learns from at once.
-        rollouts, group: sequences of one generation, over all GPUs, and of one prompt.
-        steps: optimizer steps for each generation.
-        served: vLLM has GPUs of its own, which are not planned for.
-    """
+    """One training on one node."""
 
     architecture: Architecture
     gpus: int
-    zero: int
-    offload: bool
-    dtype: int
-    adapter: int | None
+    zero: int  # the stage; 0 is DistributedDataParallel, where each GPU holds everything
+    offload: bool  # the optimizer's state lies in the host's memory
+    dtype: int  # bytes of a weight
+    adapter: int | None  # parameters of the LoRA adapter that is trained; None where the model is
     reference: bool
-    checkpointing: bool
-    context: int
-    prompt: int
-    batch: int
-    rollouts: int
-    group: int
-    steps: float
+    checkpointing: bool  # of activations
+    context: int  # tokens of a whole sequence: prompt, thinking, close, solution
+    prompt: int  # tokens of the longest prompt
+    batch: int  # sequences that a GPU learns from at once
+    accumulation: int  # of such micro-batches, in an optimizer step
+    rollouts: int  # sequences of one generation, over all GPUs
+    steps: float  # of the optimizer, for each generation
     utilization: float
     sleep: bool
-    served: bool
+    served: bool  # vLLM has GPUs of its own, which are not planned for
     tensor_parallel: int
+    checkpoints: int  # on disk at once, the one that is being written included
 
     @property
     def rounds_away(self) -> bool:
@@ -95,11 +76,11 @@ class Setup:
         kind = accelerate.get("distributed_type", "NO")
         offload = deepspeed.get("offload_optimizer_device", "none")
         if fields["use_peft"] and fields["lora_target_modules"] != ["all-linear"]:
-            require("lora_target_modules", fields["lora_target_modules"], ["all-linear"])
-        require("optim", str(getattr(fields["optim"], "value", fields["optim"])), ["adamw_torch", "adamw_torch_fused"])
-        require("distributed_type", kind, ["DEEPSPEED", "MULTI_GPU", "NO"])
-        require("offload_param_device", deepspeed.get("offload_param_device", "none"), ["none"])
-        require("offload_optimizer_device", offload, ["none", "cpu"])
+            require("lora_target_modules", [fields["lora_target_modules"]], ["all-linear"])
+        require("optim", [getattr(fields["optim"], "value", fields["optim"])], ["adamw_torch", "adamw_torch_fused"])
+        require("distributed_type", [kind], ["DEEPSPEED", "MULTI_GPU", "NO"])
+        require("offload_param_device", [deepspeed.get("offload_param_device", "none")], ["none"])
+        require("offload_optimizer_device", [offload], ["none", "cpu"])
         zero = read_value("zero_stage", deepspeed.get("zero_stage", 0), Natural) if kind == "DEEPSPEED" else 0
         gpus = read_value("num_processes", accelerate.get("num_processes", 1), Count)
         micro_batches = fields["gradient_accumulation_steps"]
@@ -107,7 +88,11 @@ class Setup:
         rollouts = fields["generation_batch_size"] or mini_batch * (
             (fields["steps_per_generation"] or micro_batches) / micro_batches
         )
-        architecture = Architecture.of(model)
+        architecture = Architecture.of(model, fields["model_revision"], fields["trust_remote_code"])
+        limit = max(0, fields["save_total_limit"] or 0)
+        every = fields["save_steps"] if fields["save_steps"] >= 1 else fields["save_steps"] * fields["max_steps"]
+        saves = math.ceil(fields["max_steps"] / every) if fields["max_steps"] > 0 else limit + 1  # or more: unknown
+        saves = 0 if getattr(fields["save_strategy"], "value", fields["save_strategy"]) == "no" else saves
         return cls(
             architecture=architecture,
             gpus=gpus,
@@ -115,19 +100,20 @@ class Setup:
             offload=offload == "cpu",
             # DeepSpeed computes in bf16, whatever the model was loaded in.
             dtype=4 if fields["dtype"] in ("float32", "auto", None) and zero == 0 else 2,
-            adapter=architecture.adapter(fields["lora_r"]) if fields["use_peft"] else None,
+            adapter=architecture.adapted * fields["lora_r"] if fields["use_peft"] else None,
             reference=fields["beta"] != 0,
             checkpointing=bool(fields["gradient_checkpointing"]),
             context=(fields["max_prompt_length"] or PROMPT) + completion,
             prompt=fields["max_prompt_length"] or PROMPT,
             batch=fields["per_device_train_batch_size"],
+            accumulation=micro_batches,
             rollouts=int(rollouts),
-            group=fields["num_generations"],
             steps=rollouts / mini_batch * fields["num_iterations"],
             utilization=fields["vllm_gpu_memory_utilization"],
             sleep=bool(fields["vllm_enable_sleep_mode"]),
             served=fields["vllm_mode"] == "server",
             tensor_parallel=fields["vllm_tensor_parallel_size"],
+            checkpoints=min(saves, limit + 1) if limit else saves,
         )
 
 
@@ -142,21 +128,13 @@ def read_fields(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Launch:
-    """A recipe as a command line launches it.
-
-    Attributes:
-        recipe: its file.
-        recipe_fields: as they stand there.
-        given: fields that have another value on the command line.
-        accelerate_config: a name or a file.
-        accelerate: its fields, with the number of processes that is asked for.
-    """
+    """A recipe as a command line launches it."""
 
     recipe: Path
-    recipe_fields: Mapping[str, Any]
-    given: Mapping[str, Any]
-    accelerate_config: str
-    accelerate: Mapping[str, Any]
+    recipe_fields: Mapping[str, Any]  # as they stand there
+    given: Mapping[str, Any]  # fields that have another value on the command line
+    accelerate_config: str  # a name or a file
+    accelerate: Mapping[str, Any]  # its fields, with the number of processes that is asked for
 
     @classmethod
     def read(cls, recipe: str, accelerate_config: str | None, processes: int | None, words: Sequence[str]) -> "Launch":

@@ -25,13 +25,18 @@ class TrlFields:
     lora_r: Count = 16
     lora_target_modules: list[str] | None = None
     max_steps: int = -1
+    model_revision: str = "main"
     num_generations: Annotated[int, Within(2)] = 8
     num_iterations: Count = 1
     optim: Any = "adamw_torch_fused"
     per_device_train_batch_size: Count = 8
+    save_steps: Positive = 500
+    save_strategy: Any = "steps"
+    save_total_limit: int | None = None
     steps_per_generation: Count | None = None
     temperature: Positive = 1.0
     top_p: Share = 1.0
+    trust_remote_code: bool = False
     use_peft: bool = False
     vllm_enable_sleep_mode: bool = False
     vllm_gpu_memory_utilization: Share = 0.3
@@ -159,7 +164,7 @@ class RecipeArguments(ProblemArguments):
     )
     skip_memory_check: bool = field(
         default=False,
-        metadata={"help": "Train even if weights, optimizer and engine cannot share a GPU by `e1 plan`."},
+        metadata={"help": "Train even if by `e1 plan` GPUs or the disk cannot hold what the training needs."},
     )
     dry_run: bool = field(
         default=False,

@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerBase
 from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.budget import Budget
 from e1_trl.errors import UserError
-from e1_trl.plan.architecture import Architecture
+from e1_trl.plan.architecture import KNOWN
 from e1_trl.plan.smoke.runs import alone, forget_killed, kill_tree
 from tests.reduced import stand_ins, substitutions
 from tests.reduced.case import ROOT, Case
@@ -82,8 +82,8 @@ def prepare(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path) -> Non
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     name = case.fields["model_name_or_path"]
-    architecture = stand_ins.reduced(Architecture.of(name), case.fields.get("vllm_tensor_parallel_size", 1))
-    stand_ins.make_model(architecture, tokenizer, folder / name)
+    sizes = stand_ins.reduced(KNOWN[name], case.fields.get("vllm_tensor_parallel_size", 1))
+    stand_ins.make_model(sizes, tokenizer, folder / name)
     stand_ins.make_datasets(folder)
     (folder / ACCELERATE).write_text(yaml.safe_dump(case.reduced_accelerate()))
 

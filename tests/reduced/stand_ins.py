@@ -6,14 +6,11 @@ A recipe that runs among them names its model and its datasets as ever.
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedTokenizerBase, Qwen2Config
-
-from e1_trl.plan.architecture import Architecture
 
 LAYERS = 2
 HEAD = 32  # dimensions, the fewest that vLLM's CPU attention takes
@@ -57,32 +54,19 @@ _TOTAL = {
 SETS = {"primeintellect": [_DOUBLE, _SQUARE, _CUBE], "taco": [_AREA], "lcbv5": [_TOTAL]}
 
 
-def reduced(real: Architecture, kv_heads: int) -> Architecture:
-    """An architecture of two layers with so many KV heads, each shared by two heads, and else of a real one's kind."""
+def reduced(real: Mapping[str, int], kv_heads: int) -> dict[str, int]:
+    """The dimensions of two layers with so many KV heads, each shared by two heads, and else of a real model's kind."""
     heads = 2 * kv_heads
     hidden = heads * HEAD
-    mlp = HEAD * math.ceil(hidden * real.mlp / real.hidden / HEAD)
-    return replace(real, layers=LAYERS, hidden=hidden, mlp=mlp, heads=heads, kv_heads=kv_heads)
+    mlp = HEAD * math.ceil(hidden * real["intermediate_size"] / real["hidden_size"] / HEAD)
+    sizes = {"num_hidden_layers": LAYERS, "hidden_size": hidden, "intermediate_size": mlp}
+    return {**real, **sizes, "num_attention_heads": heads, "num_key_value_heads": kv_heads}
 
 
-def configuration(architecture: Architecture, **more: int) -> Qwen2Config:
-    """Transformers' configuration of a Qwen2 of this architecture, with `more` of its fields."""
-    return Qwen2Config(
-        num_hidden_layers=architecture.layers,
-        hidden_size=architecture.hidden,
-        intermediate_size=architecture.mlp,
-        num_attention_heads=architecture.heads,
-        num_key_value_heads=architecture.kv_heads,
-        vocab_size=architecture.vocabulary,
-        tie_word_embeddings=architecture.tied,
-        **more,
-    )
-
-
-def make_model(architecture: Architecture, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Write a random Qwen2 of this architecture, the same at every call, with a tokenizer of its vocabulary."""
+def make_model(sizes: Mapping[str, int], tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Write a random Qwen2 of these dimensions, the same at every call, with a tokenizer of its vocabulary."""
     ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    config = configuration(architecture, max_position_embeddings=131_072, **ends)
+    config = Qwen2Config(**sizes, tie_word_embeddings=False, max_position_embeddings=131_072, **ends)
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     model.generation_config = GenerationConfig(**ends)

@@ -104,7 +104,7 @@ class Hour:
         from e1_trl.plan.smoke.preflight import preflight  # and PyTorch, which help does without
 
         taken = memory(self.setup, 0)
-        yield from preflight(self.setup.gpus, self.folder, 0, bool(self.cards))
+        yield from preflight(self.setup.gpus, self.folder, 2 * taken.checkpoint + taken.model, bool(self.cards))
 
     def _base(self) -> Iterator[Check]:
         output = self._output("base")
@@ -118,7 +118,7 @@ class Hour:
             yield checks.moved(largest_change(output / f"checkpoint-{SAVED}", output))
             yield checks.accuracy(made, self.launch.fields["model_name_or_path"])
             yield checks.peak(made, taken)
-            yield checks.time(made, taken, 1.0)
+            yield checks.time(made, taken, cost.seconds(taken, *cost.read_rows(self.setup, self.launch.fields)))
 
     def _resume(self) -> Iterator[Check]:
         name, output = "does it resume after kill -9", self._output("resume")
@@ -136,8 +136,8 @@ class Hour:
             yield Check(name, None, "needs an even number of processes, and a recipe that has no tensor parallelism")
             return
         config, sleeps = ("zero3", True) if self.cards else ("cpu_zero3", False)  # vLLM's CPU build never sleeps
-        how = {"config": config, "vllm_enable_sleep_mode": sleeps, "vllm_tensor_parallel_size": 2}
-        made, fault = self._variant("zero3", **how)
+        how: dict[str, Any] = {"vllm_enable_sleep_mode": sleeps, "vllm_tensor_parallel_size": 2}
+        made, fault = self._variant("zero3", config=config, **how)
         yield fault or checks.gap(name, made, self.setup, self.largest_gap)
         freed = made.facts.get("Sleep mode freed")
         yield Check("does vLLM give its memory back", bool(freed) if sleeps else None, freed or "it does not say so")
