@@ -37,7 +37,7 @@ from e1_trl.errors import UserError, run_command
 from e1_trl.plan import cost
 from e1_trl.plan.__main__ import main, report
 from e1_trl.plan.architecture import KNOWN, Architecture
-from e1_trl.plan.fit import fitting, make_table, remedy
+from e1_trl.plan.fit import fitting, remedy
 from e1_trl.plan.memory import MARGIN, Memory, activations, memory, saved
 from e1_trl.plan.setup import DEFAULTS, Setup
 from e1_trl.plan.verdict import verdict
@@ -46,6 +46,7 @@ from e1_trl.report.markdown import around_section
 from e1_trl.train import main as train
 from e1_trl.training.arguments import TrlFields
 from e1_trl.training.config import E1Config, E1ScriptArguments
+from experiments.fits import make_table
 from tests.reduced.case import ALTERNATIVES
 
 CARD = int(79.2 * 2**30)
@@ -407,7 +408,7 @@ def test_the_table_of_what_fits_is_as_it_would_be_made_now() -> None:
     document = ROOT / "docs" / "recipes.md"
     made = make_table()
     assert document.read_text() == made.join(around_section(document, "fits")), (
-        f"run python -m e1_trl.plan.fit {document}"
+        f"run python -m experiments.fits for {document}"
     )
 
 
