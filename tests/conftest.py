@@ -20,7 +20,7 @@ import torch
 from hypothesis import HealthCheck, settings
 from warm import Program
 
-from e1_trl.plan.smoke.runs import kill_tree
+from e1_trl.processes import kill_tree
 
 if TYPE_CHECKING:
     from vllm import LLM

@@ -21,7 +21,8 @@ from e1_trl.plan.setup import Launch
 from e1_trl.plan.smoke import checks
 from e1_trl.plan.smoke.__main__ import PARTS, Hour, main, page, record_of
 from e1_trl.plan.smoke.checks import COMPARED, GAP, Check
-from e1_trl.plan.smoke.runs import FIELDS, Card, Run, cards, kill_tree, run
+from e1_trl.plan.smoke.runs import FIELDS, Card, Run, cards, run
+from e1_trl.processes import kill_tree
 from tests.reduced import smoke
 from tests.reduced.run import environment
 
@@ -42,6 +43,7 @@ RECORDED = Run(fault=None, peak=0, printed="", seconds=131.0, steps=STEPS)
 KILLED = replace(RECORDED, steps={step: STEPS[step] for step in (1, 2)})
 CUT = replace(RECORDED, steps={step: STEPS[step] for step in (1, 2, 3)})
 FAILED = replace(RECORDED, fault="it ended with status 1")
+SLEPT = replace(RECORDED, printed="INFO [worker.py:1] Sleep mode freed 23.1 GiB memory, 5.0 GiB is still in use.\n")
 ACCURACY = "eval_budget/1024+1024/accuracy"
 
 
@@ -74,7 +76,7 @@ def validated(value: float, metric: str = ACCURACY) -> Run:
         (checks.gap("", logged(3, **{GAP: 0.0101}), SETUP, 0.01), False, "at steps 1, 3"),
         (checks.gap("", logged(1, **{GAP: math.nan}), SETUP, 0.01), False, "nan, "),
         (checks.gap("", logged(3, **{GAP: None}), SETUP, 0.01), False, ", nan nats"),
-        (checks.gap("", KILLED, SETUP, 0.01, 2, logged(2, step_time=10.0)), True, "step 2 in 0.50 of the base's"),
+        (checks.gap("", KILLED, SETUP, 0.01, 2), True, "0.00111 nats at steps 1"),
         (checks.ran("", logged(2, loss=math.nan)), False, ", nan, "),
         (checks.gap("", without(3, GAP), SETUP, 0.01), False, "0.00111, nan nats"),
         (checks.gap("", replace(RECORDED, steps={}), SETUP, 0.01), False, "nan, nan"),
@@ -92,9 +94,13 @@ def validated(value: float, metric: str = ACCURACY) -> Run:
         (checks.resumed("", KILLED, CUT), False, "steps 1, 2, 3 in the log"),
         (checks.resumed("", KILLED, FAILED), False, "resumed: it ended with status 1; "),
         (checks.resumed("", replace(KILLED, fault="ended before"), RECORDED), False, "killed: ended before; "),
-        (checks.time(RECORDED, TAKEN, 16.0), True, "14.4 s from step 3 to 4"),
-        (checks.time(RECORDED, TAKEN, 40.0), False, "14.4 s"),
-        (checks.time(RECORDED, replace(TAKEN, card=0), 16.0), None, "14.4 s"),
+        (checks.weights(RECORDED, replace(SETUP, served=True)), None, "339"),
+        (checks.slept(SLEPT, replace(TAKEN, engine=24 * 2**30)), True, "24.8 GB freed"),
+        (checks.slept(SLEPT, replace(TAKEN, engine=40 * 2**30)), False, "24.8 GB freed"),
+        (checks.slept(RECORDED, TAKEN), False, "0.0 GB freed"),
+        (checks.time(RECORDED, TAKEN, 16.0, True), True, "14.4 s from step 3 to 4"),
+        (checks.time(RECORDED, TAKEN, 40.0, True), False, "14.4 s"),
+        (checks.time(RECORDED, TAKEN, 40.0, False), None, "14.4 s"),
     ],
 )
 def test_a_verdict_is_on_what_was_logged(check: Check, right: bool | None, measured: str) -> None:
@@ -272,8 +278,9 @@ def verdicts(record: dict[str, Any]) -> dict[str, str]:
 @pytest.mark.distributed
 @pytest.mark.slow
 def test_a_part_is_tried_again_alone(
-    try_out: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
+    try_out: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("VLLM_CONFIGURE_LOGGING", "0")  # as our commands have it for themselves
     record = try_out("--only", "base", "resume", "flash", "server", "--hub_token", "hf_abcdefghijklmno")
     said = verdicts(record)
     assert "FAILED" not in said.values() and list(said.values()).count("passed") == 5, page(record)
@@ -312,9 +319,22 @@ def test_a_part_that_cannot_be_run_hides_none_of_the_others(tmp_path: Path) -> N
     hour = hour_of(tmp_path, None, None)
     broken = replace(hour, launch=replace(hour.launch, recipe=Path("absent")))
     made = [(part, check) for part in PARTS[1:] for check in broken.checks(part)]
-    assert ("base", "FAILED") in [(part, check.verdict) for part, check in made]
-    assert "absent is neither a file" in made[0][1].measured
-    assert "the recipe absent" not in page(record_of(hour, made))
+    verdicts = {part: check.verdict for part, check in made}
+    assert verdicts == dict.fromkeys(PARTS[1:], "FAILED") | {"server": "open", "flash": "open", "evaluation": "FAILED"}
+    assert "absent is neither a file" in made[0][1].measured and "7 FAILED" not in page(record_of(hour, made))
+
+
+def test_parts_that_would_end_as_the_base_run_did_are_not_run(tmp_path: Path) -> None:
+    hour = hour_of(tmp_path, None, None)
+    hour.runs["base"] = FAILED
+    for part in ("resume", "zero3", "lora"):
+        (check,) = hour.checks(part)
+        assert check.verdict == "open" and check.measured == "the base run has failed; --only runs this part alone"
+
+
+def test_a_field_that_is_cleared_is_handed_on_empty(tmp_path: Path) -> None:
+    line = hour_of(tmp_path, None, None, "--exclude", "", "--reward_funcs", "[accuracy]").line("base")
+    assert line[line.index("--exclude") + 1] == ""
 
 
 def test_a_reduced_recipe_is_handed_to_the_same_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

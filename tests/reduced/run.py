@@ -22,7 +22,7 @@ from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.budget import Budget
 from e1_trl.errors import UserError
 from e1_trl.plan.architecture import KNOWN
-from e1_trl.plan.smoke.runs import alone, forget_killed, kill_tree
+from e1_trl.processes import alone, forget_killed, kill_tree
 from tests.reduced import stand_ins, substitutions
 from tests.reduced.case import ROOT, Case
 from tests.reduced.found import Found

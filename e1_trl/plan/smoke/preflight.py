@@ -6,16 +6,13 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from e1_trl.arguments import Count
-from e1_trl.command_line import CommandParser
-from e1_trl.errors import run_command
 from e1_trl.plan.memory import GB
 from e1_trl.plan.smoke.checks import Check
 from e1_trl.plan.smoke.runs import cards
@@ -72,7 +69,7 @@ def space(name: str, folder: Path, needed: int, cure: str) -> Check:
     return Check(name, free >= needed, f"{free / GB:.1f} GB free in {there}", f"{needed / GB:.1f} GB; else {cure}")
 
 
-def all_reduce(processes: int, on_gpu: bool, limit: float = 60) -> Check:
+def all_reduce(processes: int, on_gpu: bool, limit: float = 180) -> Check:
     """Check that processes can sum a tensor, within seconds; the rate is what NCCL's own tests call busbw."""
     size = GB if on_gpu else GB // 1000
     fault = f"no sum after {limit:g} s"
@@ -92,7 +89,9 @@ def all_reduce(processes: int, on_gpu: bool, limit: float = 60) -> Check:
             return Check("all-reduce", False, fault, "a sum (NCCL_DEBUG=INFO says more)")
         rate = 2 * (processes - 1) / processes * size / float(Path(place, "seconds").read_text()) / GB
     measured = f"{size / GB:g} GB over {processes} processes, {rate:.1f} GB/s"
-    return Check("all-reduce", True, measured, "above 300 GB/s over NVLink" if on_gpu and processes > 1 else "a sum")
+    if on_gpu and processes > 1:  # over PCIe it is slow, and right
+        return Check("all-reduce", True if rate >= 100 else None, measured, "above 300 GB/s over NVLink, 20 over PCIe")
+    return Check("all-reduce", True, measured, "a sum")
 
 
 def _reduce(rank: int, processes: int, on_gpu: bool, size: int, place: str) -> None:
@@ -112,17 +111,14 @@ def _reduce(rank: int, processes: int, on_gpu: bool, size: int, place: str) -> N
     dist.destroy_process_group()
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Print a line for each row; the exit status is 1 if one failed."""
-    made = CommandParser("python -m e1_trl.plan.smoke.preflight", "[--processes N]", "Check that this node can train.")
-    made.add_argument("--processes", hint=Count, help="Processes of a training. Default: one per visible GPU.")
-    processes, visible = made.parse_args(argv).processes, len(cards())
-    failed = False
-    for row in preflight(processes or visible or 1, Path.cwd(), SMALLEST, visible > 0):
+def main() -> None:
+    """Print a line for each row, of a training on all visible GPUs; the exit status is 1 if one failed."""
+    failed, visible = False, len(cards())
+    for row in preflight(visible or 1, Path.cwd(), SMALLEST, visible > 0):
         failed = failed or row.right is False
         print(f"{row.verdict:8}{row.name}: {row.measured}" + f" (expected: {row.expected})" * (row.right is False))
     sys.exit(failed)
 
 
 if __name__ == "__main__":
-    run_command("preflight", main)
+    main()

@@ -5,7 +5,7 @@ import json
 import math
 import os
 import re
-import signal
+import resource
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +15,8 @@ from typing import Any
 
 import psutil
 
+from e1_trl.processes import alone, forget_killed, kill_tree, print_stacks
+
 STEPS = 4
 SAVED = 2  # the step of the checkpoint
 FIELDS: Mapping[str, Any] = {  # of every training, unless it says otherwise; what else the recipe says stays
@@ -22,13 +24,13 @@ FIELDS: Mapping[str, Any] = {  # of every training, unless it says otherwise; wh
     "logging_steps": 1,
     "save_strategy": "steps",
     "save_steps": SAVED,
+    "load_best_model_at_end": False,
     "push_to_hub": False,
     "report_to": "none",
 }
 OFTEN = 0.5  # seconds between two looks at a run, and at the memory of the GPUs
+LONGEST_ANSWER = 10.0  # seconds, of nvidia-smi
 OTHERS = 2  # seconds that the other processes have to write what they add to a checkpoint, once it looks whole
-STACKS = 3  # seconds that processes have to print their stacks
-LONGEST_END = 60.0  # seconds that the kernel may take to end a process
 STATE = "trainer_state.json"  # written last in a checkpoint
 # A line that names an error, and what it says; the launcher's own says nothing.
 ERROR = re.compile(r"(?:\b(?!CalledProcess)\w+Error|e1_trl\.train): \S.{0,199}")
@@ -39,6 +41,14 @@ KINDS = (
 )
 FACT = re.compile(rf"\] (?P<line>[^\n]*?(?P<kind>{KINDS})[^\n]*)")
 MIB = 2**20
+# Of a run: all logs in its own, vLLM's facts among them, and stacks where it is aborted.
+TELLING = {
+    "E1_DEBUG": "1",
+    "VLLM_CONFIGURE_LOGGING": "1",  # which our own commands switch off
+    "VLLM_LOGGING_LEVEL": "INFO",
+    "PYTHONFAULTHANDLER": "1",
+    "PYTHONUNBUFFERED": "1",
+}
 
 
 @dataclass(frozen=True)
@@ -54,32 +64,23 @@ def cards() -> list[Card]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     words = ["nvidia-smi", "--query-gpu=memory.total,memory.used", "--format=csv,noheader,nounits"]
     words += [] if visible is None else ["-i", visible]
-    try:
-        answer = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
+    try:  # after a fault of a GPU it may not answer, and of some it does not know the memory
+        answer = subprocess.run(words, capture_output=True, text=True, check=True, timeout=LONGEST_ANSWER).stdout
+        return [Card(*(int(mib) * MIB for mib in line.split(","))) for line in answer.splitlines()]
+    except (OSError, subprocess.SubprocessError, ValueError):
         return []
-    return [Card(*(int(mib) * MIB for mib in line.split(","))) for line in answer.splitlines()]
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run that has ended.
+    """A run that has ended."""
 
-    Attributes:
-        fault: why it did not end as it should, in a line; None if it did.
-        peak: bytes, the most that was in use on any GPU; 0 without one.
-        printed: by all of its processes.
-        seconds: from its start to its end.
-        steps: metrics that a training logged at each step.
-        validation: metrics of its validation before the first step.
-    """
-
-    fault: str | None
-    peak: int
-    printed: str
-    seconds: float
-    steps: dict[int, dict[str, float]] = field(default_factory=dict)
-    validation: dict[str, float] = field(default_factory=dict)
+    fault: str | None  # why it did not end as it should, in a line; None if it did
+    peak: int  # bytes, the most that was in use on any GPU; 0 without one
+    printed: str  # by all of its processes
+    seconds: float  # from its start to its end
+    steps: dict[int, dict[str, float]] = field(default_factory=dict)  # metrics that a training logged at each step
+    validation: dict[str, float] = field(default_factory=dict)  # metrics of its validation before the first step
 
     def values(self, name: str, steps: Iterable[int]) -> list[float]:
         """Return a metric at these steps; NaN where it was not logged, or was null, as which TRL writes NaN."""
@@ -104,16 +105,18 @@ class Run:
         return Run(self.fault, self.peak, self.printed, self.seconds, steps, before[0] if before else {})
 
 
-def run(line: Sequence[str], log: Path, limit: float, stop: Path | None = None) -> Run:
+def run(line: Sequence[str], log: Path, limit: float, gpus: int = 0, stop: Path | None = None) -> Run:
     """Run a command in processes of its own, which end with this call.
 
     Args:
         line: the command.
         log: of what it prints, written anew.
         limit: seconds that it may take; then all its Python processes print the stacks of their threads.
+        gpus: that it uses, the first ones.
         stop: a file with which the run is killed with signal 9; None: it runs to its end.
     """
     forget_killed()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # of tens of GB each
     started = time.monotonic()
     with log.open("w") as printed:
         process = psutil.Popen(
@@ -124,7 +127,7 @@ def run(line: Sequence[str], log: Path, limit: float, stop: Path | None = None) 
             start_new_session=True,  # Ctrl-C is for the one who watches
         )
         try:
-            fault, peak = _watch(process, limit, stop)
+            fault, peak = _watch(process, limit, gpus, stop)
         finally:
             kill_tree(process.pid)
             process.wait()
@@ -134,7 +137,7 @@ def run(line: Sequence[str], log: Path, limit: float, stop: Path | None = None) 
     return Run(fault, peak, said, time.monotonic() - started)
 
 
-def _watch(process: psutil.Popen, limit: float, stop: Path | None) -> tuple[str | None, int]:
+def _watch(process: psutil.Popen, limit: float, gpus: int, stop: Path | None) -> tuple[str | None, int]:
     """Wait until it has ended or is to be killed; returns what is wrong with how that came, and the peak of memory."""
     deadline, peak = time.monotonic() + limit, 0
     while time.monotonic() < deadline:
@@ -143,57 +146,9 @@ def _watch(process: psutil.Popen, limit: float, stop: Path | None) -> tuple[str 
             if status != 0:
                 return f"it ended with status {status}", peak
             return None if stop is None else "it ended before it could be killed", peak
-        peak = max([peak, *(card.used for card in cards())])
+        peak = max([peak, *(card.used for card in cards()[:gpus])])
         if stop is not None and stop.is_file():
             time.sleep(OTHERS)
             return None, peak
     print_stacks(process)
     return f"it took longer than {limit:.0f} s, and its log has the stacks of all threads", peak
-
-
-# Of a run: all logs in its own, vLLM's facts among them, and stacks where it is aborted.
-TELLING = {"E1_DEBUG": "1", "VLLM_LOGGING_LEVEL": "INFO", "PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1"}
-
-
-def alone() -> dict[str, str]:
-    """Return this process's environment without what belongs to a group of processes that it may be in."""
-    group = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
-    return {name: value for name, value in os.environ.items() if name not in group}
-
-
-def print_stacks(leader: psutil.Process) -> None:
-    """Have a process and its descendants print their stacks, where PYTHONFAULTHANDLER is set, by aborting them."""
-    family = [leader]
-    with contextlib.suppress(psutil.NoSuchProcess):
-        family += leader.children(recursive=True)
-    for process in reversed(family):  # a launcher ends the others as soon as one has ended
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.send_signal(signal.SIGABRT)
-    psutil.wait_procs(family, timeout=STACKS)
-
-
-def kill_tree(leader: int) -> None:
-    """Kill -9 a session's first process, its group and its descendants, as far as they still run.
-
-    Descendants need not be of its group: `accelerate launch` puts the processes of a training into sessions of their
-    own. Those whose parents ended before are found by the group alone. Descendants have ended when this returns; the
-    first process is for its parent to wait for.
-    """
-    family: list[psutil.Process] = []
-    with contextlib.suppress(psutil.NoSuchProcess):
-        family = psutil.Process(leader).children(recursive=True)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(leader, signal.SIGKILL)
-    for process in family:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(family, timeout=LONGEST_END)
-
-
-def forget_killed() -> None:
-    """Remove what killed runs have left in shared memory.
-
-    vLLM's CPU build gives every externally launched group the same name there, so that would stop the next.
-    """
-    for left_over in Path("/dev/shm").glob("-tp:0-*-cpushm_*"):
-        left_over.unlink(missing_ok=True)
