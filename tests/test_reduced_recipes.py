@@ -23,7 +23,7 @@ from e1_trl.training.launch import command
 from tests.reduced import smoke, substitutions
 from tests.reduced.__main__ import DOCUMENT, LOCAL_TOKENIZER, RESULTS, main, missing, outcome, read
 from tests.reduced.case import Case, cases
-from tests.reduced.found import Found, outcomes
+from tests.reduced.found import Found, moved_since_start, outcomes
 from tests.reduced.run import RunError, e1, prepare, train
 from tests.reduced.stand_ins import HEAD, reduced
 
@@ -120,8 +120,8 @@ def test_what_an_adapter_has_moved_is_read_from_the_matrices_that_begin_at_zero(
         (tmp_path / name).mkdir()
         matrices = {"a.lora_A.weight": times * begun, "a.lora_B.weight": times * moved}
         save_file(matrices, tmp_path / name / "adapter_model.safetensors")
-    assert largest_change(tmp_path / "base", tmp_path / "first") == 0.25
-    assert largest_change(tmp_path / "first", tmp_path / "second") == 0.5
+    assert moved_since_start(tmp_path / "base", tmp_path / "second") == 0.75
+    assert largest_change(tmp_path / "first", tmp_path / "second") == 10.0
 
 
 @pytest.mark.parametrize("model", KNOWN)

@@ -52,7 +52,7 @@ class Found:
             loss=[entry["loss"] for entry in steps],
             grad_norm=[entry["grad_norm"] for entry in steps],
             gap=max(entry[GAP] for entry in steps),
-            moved=[_moved(base, model) for model in (output / "checkpoint-1", output)],
+            moved=[moved_since_start(base, model) for model in (output / "checkpoint-1", output)],
             validated=[entry["step"] for entry in history if any(name.startswith(PREFIX) for name in entry)],
             outcomes=outcomes(output / "completions"),
             isolation=isolation,
@@ -82,7 +82,7 @@ class Found:
             yield f"vLLM sampled {self.sampled} tokens a problem from the saved model"
 
 
-def _moved(base: Path, model: Path) -> float:
+def moved_since_start(base: Path, model: Path) -> float:
     """Return the largest change of a weight since the start; of an adapter, in the matrices that are zero there."""
     if not (model / ADAPTER).exists():
         return largest_change(base, model)
