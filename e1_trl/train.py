@@ -31,6 +31,7 @@ from e1_trl.answers.kinds import INSTRUCTION, make_grader
 from e1_trl.checkpoints import hub
 from e1_trl.checkpoints.origin import Origin
 from e1_trl.errors import UserError, run_command
+from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import last_question
 from e1_trl.provenance import FILE as PROVENANCE
 from e1_trl.provenance import Provenance
@@ -44,7 +45,6 @@ from e1_trl.training.recipe_as_run import parse_recipe, resolved
 from e1_trl.training.rewards import Accuracy, Reward, make_rewards
 from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import Validation
-from e1_trl.training.verdict import verdict
 
 logger = logging.getLogger("e1_trl.train")  # by its name also where it runs as a program
 

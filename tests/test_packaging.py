@@ -35,6 +35,7 @@ ROOMS = (
         "command_line",
         "errors",
         "logs",
+        "processes",
         "provenance",
         "recipes",
         "rollout",

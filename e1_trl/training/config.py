@@ -21,7 +21,7 @@ from e1_trl.checkpoints.checkpoint import end_ids
 from e1_trl.errors import UserError, user_errors
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments, TrlFields
 from e1_trl.training.budgets import FIELDS, Budgets
-from e1_trl.training.launched import check_environment, check_launcher
+from e1_trl.training.launched import check_environment, check_launcher, is_alone
 from e1_trl.training.recipe_as_run import secrets_in
 from e1_trl.training.scoring import check_attention
 
@@ -84,6 +84,8 @@ class E1Config(BudgetedTraining, GRPOConfig):
             self.num_generations_eval: int | None = self.num_generations_eval or 1
         check_environment(self.fp16, self.bf16, self.ddp_backend, self.use_cpu)
         self._check_bf16()
+        if is_alone():
+            self.ddp_backend: str | None = None  # Transformers would ask a group for its size that it has not made
         super().__post_init__()
         check_launcher(self)
         if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage >= 1:

@@ -44,6 +44,12 @@ def check_environment(fp16: bool, bf16: bool | None, ddp_backend: str | None, us
         )
 
 
+def is_alone() -> bool:
+    """Whether this is the only process, and DeepSpeed, which makes a group of one, is not used."""
+    uses_deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true"
+    return int(os.environ.get("WORLD_SIZE", "1")) == 1 and not uses_deepspeed
+
+
 def check_launcher(args: TrainingArguments) -> None:
     """Refuse what DeepSpeed's configuration or this machine contradicts.
 

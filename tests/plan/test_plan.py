@@ -40,12 +40,12 @@ from e1_trl.plan.architecture import KNOWN, Architecture
 from e1_trl.plan.fit import fitting, remedy
 from e1_trl.plan.memory import MARGIN, Memory, activations, memory, saved
 from e1_trl.plan.setup import DEFAULTS, Setup
+from e1_trl.plan.verdict import verdict
 from e1_trl.recipes import fields_of
 from e1_trl.report.markdown import around_section
 from e1_trl.train import main as train
 from e1_trl.training.arguments import TrlFields
 from e1_trl.training.config import E1Config, E1ScriptArguments
-from e1_trl.training.verdict import verdict
 from experiments.fits import make_table
 from tests.reduced.case import ALTERNATIVES
 

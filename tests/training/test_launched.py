@@ -94,6 +94,11 @@ def dry_run(nano_data: Path, folder: Path, accelerate: dict[str, Any], *more: st
     return done.stderr.splitlines()[-1]
 
 
+def test_one_process_alone_needs_no_group_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert config(bf16=False, ddp_backend="gloo").ddp_backend is None
+
+
 @pytest.mark.distributed
 @pytest.mark.slow
 def test_deepspeeds_configuration_is_held_against_the_recipe(nano_data: Path, tmp_path: Path) -> None:

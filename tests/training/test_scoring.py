@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, Q
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
 
+from e1_trl.training.phases import Phases
 from e1_trl.training.scoring import Layout, layout_of, scored
 from e1_trl.training.trainer import E1Trainer
 
@@ -35,6 +36,7 @@ class WithoutEngine(E1Trainer):
         GRPOTrainer.__init__(self, model, lambda **_: [], args, rows, processing_class=tokenizer)
         self.layout, self.beta = Layout.PADDED, 0.1  # later than TRL would load a reference
         self.current_gradient_accumulation_steps = 1
+        self._phases = Phases(self.accelerator.device)
 
 
 def model_of(attention: str, **fields: Any) -> PreTrainedModel:
