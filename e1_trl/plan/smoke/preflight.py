@@ -66,6 +66,8 @@ def space(name: str, folder: Path, needed: int, cure: str) -> Check:
     """Check the free bytes of a folder's file system; of a folder that is yet to be made, of the first above it."""
     there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
     free = shutil.disk_usage(there).free
+    if there.is_relative_to(Path.cwd()):  # the page is sent
+        there = there.relative_to(Path.cwd())
     return Check(name, free >= needed, f"{free / GB:.1f} GB free in {there}", f"{needed / GB:.1f} GB; else {cure}")
 
 
