@@ -100,7 +100,7 @@ def leaderboard(rows: Sequence[Row]) -> str:
 
 def learning_rates(rows: Sequence[Row]) -> str:
     """E1 and plain GRPO at each learning rate: by what rates are chosen, and what is left without a budget."""
-    lines, usual = [], fields_of(BASE_RECIPE)["learning_rate"]
+    lines, usual, said = [], fields_of(BASE_RECIPE)["learning_rate"], []
     for name in RATED:
         own = [row for row in rows if row["system"].partition(AT_RATE)[0] == name and row["seed"] == FIRST]
         rates = {float(row["system"].partition(AT_RATE)[2] or usual): row for row in own}
@@ -115,7 +115,10 @@ def learning_rates(rows: Sequence[Row]) -> str:
             )
             for rate, row in sorted(rates.items())
         ]
-    return table(("system", "learning rate", "validation", "test", "no budget", "tokens"), lines)
+        ends = [f"{row['unconstrained_accuracy']:.1%} at {rate:g}" for rate, row in sorted(rates.items())]
+        said.append(f"{name} is right on {', '.join(ends)}")
+    header = ("system", "learning rate", "validation", "test", "no budget", "tokens")
+    return f"{table(header, lines)}\nWithout a budget {'; '.join(said)}.\n"
 
 
 def cheapest(rows: Sequence[Row]) -> str:
