@@ -25,7 +25,7 @@ COMMANDS = {
     "train": Command("e1_trl.training.launch", "train a recipe: e1 train --config E1-Math-1.5B"),
     "plan": Command("e1_trl.plan.__main__", "estimate the memory and time that a recipe takes on a node"),
     "fetch": Command("e1_trl.training.fetch", "download what a recipe loads, for nodes without internet"),
-    "smoke": Command("e1_trl.plan.smoke.__main__", "train a recipe for four steps on a node, and check the run"),
+    "smoke": Command("e1_trl.plan.smoke.__main__", "try a recipe in short runs on a node: one page of answers"),
     "validate": Command("e1_trl.training.validate", "run a dataset's own programs on its tests"),
     "eval": Command("e1_trl.evaluation.__main__", "evaluate models at every budget, here or at a server"),
     "report": Command("e1_trl.report.__main__", "report on finished evaluations together: tables and pictures"),

@@ -227,6 +227,13 @@ def test_processes_that_the_node_or_the_recipes_batch_does_not_fit_are_refused(
         command(line, gpus=gpus)
 
 
+def test_a_batch_that_is_no_number_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    recipe = tmp_path / "own.yaml"
+    recipe.write_text("accelerate_config: zero2\nper_device_train_batch_size: lots\n")
+    with pytest.raises(UserError, match=r"^per_device_train_batch_size is 'lots'"):
+        command(["--config", str(recipe)], gpus=8)
+
+
 def test_an_offloaded_optimizer_has_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)))
     line = command(["--config", "E1-Code-14B", "--accelerate_config", "zero3_offload"], gpus=8)

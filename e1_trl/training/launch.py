@@ -13,11 +13,11 @@ from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from e1_trl.arguments import Count
+from e1_trl.arguments import Count, read_value
 from e1_trl.command_line import CommandParser
 from e1_trl.errors import TROUBLESHOOTING, UserError, run_command
 from e1_trl.recipes import fields_of, read_mapping, resource, shipped
-from e1_trl.training.arguments import BudgetedTraining, RecipeArguments
+from e1_trl.training.arguments import BudgetedTraining, RecipeArguments, TrlFields
 from e1_trl.training.versions import warn_of_versions
 
 PRECISION = ("bf16", "fp16", "use_cpu")  # fields that say in what a recipe computes
@@ -153,7 +153,9 @@ def check_processes(
     """
     own = recipe.get("accelerate_config")
     meant = read_mapping(resource("accelerate_configs", own)).get("num_processes", 1) if own else processes
-    per_device, accumulation = recipe.get(BATCH[0], 8), recipe.get(BATCH[1], 1)
+    per_device, accumulation = (
+        read_value(field, recipe.get(field, getattr(TrlFields, field)), Count) for field in BATCH
+    )
     batch = per_device * accumulation * meant
 
     def remedy(number: int) -> str:

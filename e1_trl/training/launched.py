@@ -22,7 +22,7 @@ def check_environment(fp16: bool, bf16: bool | None, ddp_backend: str | None, us
     Raises:
         UserError: says what the recipe has, and what the launcher; or why PyTorch cannot use this machine's GPUs.
     """
-    on_cpu = use_cpu or os.environ.get("ACCELERATE_USE_CPU", "false").lower() == "true"
+    on_cpu = use_cpu or _is_set("ACCELERATE_USE_CPU")
     if not on_cpu and (fault := gpu_fault()) is not None:
         raise UserError(fault)
     if fp16 and bf16:
@@ -36,8 +36,7 @@ def check_environment(fp16: bool, bf16: bool | None, ddp_backend: str | None, us
             "to 'no', which leaves it to the recipe"
         )
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    uses_deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true"
-    if processes > 1 and uses_deepspeed and ddp_backend is None and not torch.cuda.is_available():
+    if processes > 1 and _is_set("ACCELERATE_USE_DEEPSPEED") and ddp_backend is None and not torch.cuda.is_available():
         raise UserError(
             f"the launcher started {processes} processes, and each would train alone: without GPUs, DeepSpeed's find "
             "each other by ddp_backend: gloo, and ddp_backend is unset"
@@ -46,8 +45,7 @@ def check_environment(fp16: bool, bf16: bool | None, ddp_backend: str | None, us
 
 def is_alone() -> bool:
     """Whether this is the only process, and DeepSpeed, which makes a group of one, is not used."""
-    uses_deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true"
-    return int(os.environ.get("WORLD_SIZE", "1")) == 1 and not uses_deepspeed
+    return int(os.environ.get("WORLD_SIZE", "1")) == 1 and not _is_set("ACCELERATE_USE_DEEPSPEED")
 
 
 def check_launcher(args: TrainingArguments) -> None:
@@ -79,6 +77,11 @@ class _Compared(HfTrainerDeepSpeedConfig):
     def __init__(self, config: dict[str, Any]):
         self.config = deepcopy(config)
         self.mismatches: list[str] = []
+
+
+def _is_set(variable: str) -> bool:
+    """Whether the launcher has set a variable of the environment to true."""
+    return os.environ.get(variable, "false").lower() == "true"
 
 
 def _yaml(value: bool) -> str:

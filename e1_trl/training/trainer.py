@@ -9,6 +9,7 @@ import copy
 import logging
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -281,23 +282,17 @@ class E1Trainer(GRPOTrainer):
 
         `batch`: token ids, their mask, and how many of the columns are completions.
         """
-        if not torch.is_grad_enabled() and self.model.training:
-            with self._phases.measure(SCORING):
-                return self._score(model, *batch, batch_size=batch_size, **more)
-        return self._score(model, *batch, batch_size=batch_size, **more)
-
-    def _score(
-        self, model: torch.nn.Module, *batch: Any, batch_size: int | None = None, **more: Any
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        if self.layout is Layout.PADDED:
-            return super()._get_per_token_logps_and_entropies(model, *batch, batch_size=batch_size, **more)
-        ids, mask, kept = batch
-        backbone, packed = self._causal_model(model).base_model, self.layout is Layout.PACKED
-        alone = self.accelerator.num_processes == 1 and ids.device.type == "cpu"
-        # Without a gradient the rows of a whole generation are sorted: those of a pass have about one length already.
-        cut_into = PARTS_ON_CPU if alone and torch.is_grad_enabled() and not packed else 1
-        with profiling_context(self, "_get_per_token_logps_and_entropies"), self.accelerator.autocast():
-            return *scored(model, backbone, ids, mask, kept, batch_size or len(ids), packed, cut_into), None
+        scoring = self.model.training and not torch.is_grad_enabled()  # not what is learned from
+        with self._phases.measure(SCORING) if scoring else nullcontext():
+            if self.layout is Layout.PADDED:
+                return super()._get_per_token_logps_and_entropies(model, *batch, batch_size=batch_size, **more)
+            ids, mask, kept = batch
+            backbone, packed = self._causal_model(model).base_model, self.layout is Layout.PACKED
+            alone = self.accelerator.num_processes == 1 and ids.device.type == "cpu"
+            # Without a gradient the rows of a whole generation are sorted: a pass has rows of about one length already.
+            cut_into = PARTS_ON_CPU if alone and torch.is_grad_enabled() and not packed else 1
+            with profiling_context(self, "_get_per_token_logps_and_entropies"), self.accelerator.autocast():
+                return *scored(model, backbone, ids, mask, kept, batch_size or len(ids), packed, cut_into), None
 
     def compute_loss(self, *arguments: Any, **options: Any) -> torch.Tensor:
         """TRL's loss; a RuntimeError where that is NaN, which neither TRL nor Transformers would log."""

@@ -5,7 +5,7 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ from e1_trl.errors import UserError
 from e1_trl.plan.memory import memory
 from e1_trl.plan.setup import Launch
 from e1_trl.plan.smoke import checks
-from e1_trl.plan.smoke.__main__ import PARTS, Hour, main, page, record_of
+from e1_trl.plan.smoke.__main__ import end_as_by_ctrl_c, main, page, record_of
 from e1_trl.plan.smoke.checks import COMPARED, GAP, Check
+from e1_trl.plan.smoke.hour import PARTS, Hour
 from e1_trl.plan.smoke.runs import FIELDS, Card, Run, cards, run
 from e1_trl.processes import kill_tree
 from tests.reduced import smoke
@@ -131,6 +132,8 @@ def test_the_gpus_are_those_that_may_be_used(node: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     cards()
     assert "-i 3" in (node / "called").read_text()
+    (node / "said").write_text("[N/A], [N/A]\n")  # as of a part of a GPU
+    assert cards() == []
 
 
 def test_a_node_without_gpus_or_with_too_few_starts_nothing(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,8 +324,8 @@ def test_a_part_that_cannot_be_run_hides_none_of_the_others(tmp_path: Path) -> N
     broken = replace(hour, launch=replace(hour.launch, recipe=Path("absent")))
     made = [(part, check) for part in PARTS[1:] for check in broken.checks(part)]
     verdicts = {part: check.verdict for part, check in made}
-    assert verdicts == dict.fromkeys(PARTS[1:], "FAILED") | {"server": "open", "flash": "open", "evaluation": "FAILED"}
-    assert "absent is neither a file" in made[0][1].measured and "7 FAILED" not in page(record_of(hour, made))
+    assert verdicts == dict.fromkeys(PARTS[1:], "FAILED") | {"server": "open", "flash": "open"}
+    assert "absent is neither a file" in made[0][1].measured and "5 FAILED, 2 open" in page(record_of(hour, made))
 
 
 def test_parts_that_would_end_as_the_base_run_did_are_not_run(tmp_path: Path) -> None:
@@ -331,6 +334,42 @@ def test_parts_that_would_end_as_the_base_run_did_are_not_run(tmp_path: Path) ->
     for part in ("resume", "zero3", "lora"):
         (check,) = hour.checks(part)
         assert check.verdict == "open" and check.measured == "the base run has failed; --only runs this part alone"
+
+
+class Full(Hour):
+    """Its base run and zero3 write a checkpoint and a model, and end there."""
+
+    def _write(self, part: str) -> Iterator[Check]:
+        for name in ("checkpoint-2", "model"):
+            (self.folder / "output" / part / name).mkdir(parents=True)
+        raise OSError("the disk is full")
+
+    def _base(self) -> Iterator[Check]:
+        yield from self._write("base")
+
+    def _zero3(self) -> Iterator[Check]:
+        yield from self._write("zero3")
+
+
+def test_of_what_parts_have_written_the_base_runs_model_alone_stays(tmp_path: Path) -> None:
+    hour = Full(**vars(hour_of(tmp_path, None, None)))
+    for part in ("base", "zero3"):
+        (check,) = hour.checks(part)
+        assert (check.verdict, check.measured) == ("FAILED", "OSError: the disk is full")
+    assert [*(tmp_path / "output").glob("*/*")] == [tmp_path / "output" / "base" / "model"]
+
+
+def test_a_lost_connection_ends_it_unless_nohup_ignores_that() -> None:
+    before = {ending: signal.getsignal(ending) for ending in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        end_as_by_ctrl_c()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+    finally:
+        for ending, handler in before.items():
+            signal.signal(ending, handler)
 
 
 def test_a_field_that_is_cleared_is_handed_on_empty(tmp_path: Path) -> None:
