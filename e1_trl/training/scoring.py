@@ -21,6 +21,7 @@ from transformers.utils import (
 from transformers.utils.generic import is_flash_attention_requested
 
 from e1_trl.errors import UserError
+from e1_trl.training.varlen import NAME as VARLEN
 
 PARTS_ON_CPU = 4  # by length, that a micro-batch is cut into where one process trains on a CPU
 ATTENTIONS = {"full_attention", "sliding_attention", "attention"}  # layers that keep nothing from one token to the next
@@ -52,7 +53,7 @@ def layout_of(model: PreTrainedModel, padding_free: bool, aux_loss: bool) -> tup
     }
     if reason := next((reason for reason, holds in reasons.items() if holds), None):
         return Layout.PADDED, reason
-    if is_flash_attention_requested(text):
+    if text._attn_implementation == VARLEN or is_flash_attention_requested(text):
         takes = inspect.signature(model.base_model.forward).parameters.values()
         if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in takes):
             return Layout.TRIMMED, "the model does not hand the bounds of packed rows to its attention"

@@ -1,0 +1,211 @@
+"""Micro-batches of a 1.5B model on a GPU: layouts, passes and output heads, and their memory against the plan's.
+
+    python -m benchmarks.bench_card      (two minutes; needs a GPU of 80 GB, and nothing of the Hub)
+
+Neither engine nor optimizer: a pass forward and one backward of the one-GPU recipe's micro-batch, in turns, of random
+tokens through random weights. Lengths are like those of a model that thinks longer than its budget: most thoughts are
+cut at 1,024 tokens, solutions are lognormal around 300, and prompts around 90.
+"""
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import median
+
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from trl.trainer.utils import add_fused_lm_head, selective_log_softmax
+
+from benchmarks.results import arguments, in_turns, publish, ratio
+from e1_trl.plan.architecture import KNOWN
+from e1_trl.plan.memory import GB, activations
+from e1_trl.plan.setup import Launch, Setup
+from e1_trl.report.markdown import table
+from e1_trl.training.scoring import _outputs_only_at, scored
+from e1_trl.training.varlen import NAME as FLASH
+
+RECIPE, MODEL = "E1-Math-1.5B-1GPU", "agentica-org/DeepScaleR-1.5B-Preview"
+WARM, ROUNDS = 2, 8
+SEED = 42
+PADDED = "padded, as TRL"
+WEIGHTS = {"fp32, computed in bf16": torch.float32, "bf16": torch.bfloat16}
+HEADER = ("weights", "layout", "forward and backward", "to padded", "peak above weights and gradients")
+HEADER += ("log-probabilities off padded", "gradient off padded")
+PLAN_HEADER = ("weights", "layout", "measured", "planned", "measured to planned")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A micro-batch as TRL pads it: ids and mask are (rows, tokens), of which the last `kept` are completions."""
+
+    ids: torch.Tensor
+    mask: torch.Tensor
+    kept: int
+
+
+Score = Callable[[PreTrainedModel, Rows], torch.Tensor]
+
+
+def rows_of(setup: Setup, turn: int, longest: bool = False) -> Rows:
+    """Draw the lengths of a round's rows, or take the longest that the recipe allows for."""
+    chance, most = np.random.default_rng(turn), (setup.prompt, 1024, 1024)
+    drawn = np.ceil(chance.lognormal(np.log([[90, 2500, 300]] * setup.batch), [0.4, 0.8, 0.7])).astype(int)
+    prompts, thinking, solutions = np.clip(drawn, 1, most).T if not longest else np.tile(most, (setup.batch, 1)).T
+    completions = thinking + 1 + solutions
+    width, kept = int(prompts.max()), int(completions.max())
+    columns = np.arange(-width, kept)
+    mask = torch.from_numpy((columns >= -prompts[:, None]) & (columns < completions[:, None])).int()
+    ids = torch.randint(1000, 100_000, mask.shape, generator=torch.Generator().manual_seed(turn))
+    return Rows((ids * mask).cuda(), mask.cuda(), kept)
+
+
+def padded(model: PreTrainedModel, rows: Rows) -> torch.Tensor:
+    labels = rows.ids.masked_fill(rows.mask == 0, -100)
+    labels[:, : -rows.kept] = -100
+    model.set_attn_implementation("sdpa")
+    logps: torch.Tensor = model(rows.ids, attention_mask=rows.mask, labels=labels, fused_lm_head=True).log_probs
+    return logps[:, -rows.kept :]
+
+
+def unpadded(parts: int, packed: bool, model: PreTrainedModel, rows: Rows) -> torch.Tensor:
+    model.set_attn_implementation(FLASH if packed else "sdpa")
+    return scored(model, model.base_model, rows.ids, rows.mask, rows.kept, len(rows.ids), packed, parts)[0]
+
+
+def whole_logits(model: PreTrainedModel, rows: Rows) -> torch.Tensor:
+    """Score trimmed rows as `scored` does, but for logits of the whole vocabulary, of completions only."""
+    model.set_attn_implementation("sdpa")
+    prompts, lengths = rows.mask[:, : -rows.kept].sum(1, keepdim=True), rows.mask.sum(1, keepdim=True)
+    places = torch.arange(int(lengths.max()), device=rows.ids.device)
+    begins = rows.mask.shape[1] - rows.kept - prompts
+    tokens = rows.ids.gather(1, (begins + places).clamp(max=rows.ids.shape[1] - 1))
+    asked = (places < lengths) & (places >= prompts)
+    with _outputs_only_at(model.base_model, asked.roll(-1, dims=1)):
+        logits = model(tokens, use_cache=False).logits
+    found = selective_log_softmax(logits, tokens[asked][None])
+    completion = rows.mask[:, -rows.kept :].bool()
+    return found.new_zeros(completion.shape).masked_scatter(completion, found)
+
+
+LAYOUTS: dict[str, Score] = {
+    PADDED: padded,
+    "trimmed, one pass": partial(unpadded, 1, False),
+    "trimmed, two passes": partial(unpadded, 2, False),
+    "trimmed, four passes": partial(unpadded, 4, False),
+    "trimmed, all logits at once": whole_logits,
+    "packed, PyTorch's flash kernel": partial(unpadded, 1, True),
+}
+
+
+def make(setup: Setup, dtype: torch.dtype) -> PreTrainedModel:
+    """A random model of the recipe's dimensions on the GPU, that computes activations again."""
+    torch.manual_seed(SEED)
+    config = AutoConfig.for_model("qwen2", tie_word_embeddings=False, **KNOWN[MODEL])
+    with torch.device("cuda"):
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype).train()
+    if setup.checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    add_fused_lm_head(model)
+    for weight in model.parameters():
+        weight.grad = torch.zeros_like(weight)  # there all the time, as they are while micro-batches are accumulated
+    return model
+
+
+@contextmanager
+def peak_above() -> Iterator[dict[str, float]]:
+    """Fill in the most bytes that were allocated within, above those at its beginning."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    found, before = dict[str, float](), torch.cuda.memory_allocated()
+    yield found
+    found["allocated"] = torch.cuda.max_memory_allocated() - before
+    found["reserved"] = torch.cuda.max_memory_reserved() - before
+
+
+def step(model: PreTrainedModel, score: Score, rows: Rows) -> tuple[float, torch.Tensor]:
+    """Score rows and add to the gradients; returns seconds and the log-probabilities, (rows, kept)."""
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    with torch.autocast("cuda", torch.bfloat16, enabled=model.dtype == torch.float32):
+        logps = score(model, rows)
+    (logps * rows.mask[:, -rows.kept :]).sum().div(1000).backward()
+    torch.cuda.synchronize()
+    return time.perf_counter() - began, logps.detach()
+
+
+def gradients(model: PreTrainedModel) -> torch.Tensor:
+    """Take the gradients as one vector, in bf16, and begin again."""
+    found = torch.cat([each.grad.flatten().bfloat16() for each in model.parameters()])
+    for each in model.parameters():
+        each.grad.zero_()
+    return found
+
+
+def measure(setup: Setup, dtype: torch.dtype) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """What each layout takes with weights of a dtype, and its memory at the longest rows beside the plan's."""
+    model = make(setup, dtype)
+    taken: dict[str, dict[str, object]] = {}
+    given, longest = rows_of(setup, 0), rows_of(setup, 0, longest=True)
+    real = given.mask[:, -given.kept :].bool()
+    against: tuple[torch.Tensor, torch.Tensor] | None = None
+    planned, plans = activations(replace(setup, dtype=dtype.itemsize)), list[dict[str, object]]()
+    for name, score in LAYOUTS.items():
+        try:
+            gradients(model)
+            with peak_above() as most:
+                logps = step(model, score, given)[1]
+            found = gradients(model)
+            against = against or (logps, found)
+            off = (logps - against[0])[real].abs().mean().item()
+            turned = ((found - against[1]).norm(dtype=torch.float32) / against[1].norm(dtype=torch.float32)).item()
+            taken[name] = {"peak_gb": most["allocated"] / GB, "nats_off": off, "gradient_off": turned}
+            del found, logps
+            with peak_above() as most:
+                step(model, score, longest)
+            plans.append({"layout": name, "planned_gb": planned / GB, **{k: v / GB for k, v in most.items()}})
+        except torch.OutOfMemoryError as error:
+            plans.append({"layout": name, "planned_gb": planned / GB, "error": str(error)[:200]})
+    against = None
+    batches = [rows_of(setup, turn) for turn in range(WARM + ROUNDS)]
+    runs = {name: (lambda turn, score=LAYOUTS[name]: step(model, score, batches[turn])[0]) for name in taken}
+    for name, seconds in in_turns(runs, len(batches), str(dtype)).items():
+        taken[name]["seconds"] = seconds[WARM:]
+    return [{"layout": name, **values} for name, values in taken.items()], plans
+
+
+def main() -> None:
+    parsed = arguments("Measure micro-batches of a 1.5B model on a GPU.", "card.json", "card")
+    setup = Launch.read(RECIPE, None, None, []).setup
+    rows, plans, record = [], [], {}
+    for weights, dtype in WEIGHTS.items():
+        measured, planned = measure(setup, dtype)
+        of_padded = measured[0]["seconds"]
+        for each in measured:
+            seconds = each["seconds"]
+            off = (f"{each['nats_off']:.4f} nats", f"{each['gradient_off']:.1%}")
+            values = (f"{median(seconds):.3f} s", ratio(seconds, of_padded), f"{each['peak_gb']:.1f} GB")
+            rows.append((weights, each["layout"], *values, *off))
+        for each in planned:
+            known = "allocated" in each
+            values = (
+                (f"{each['allocated']:.1f} GB", f"{each['allocated'] / each['planned_gb']:.2f}")
+                if known
+                else ("out of memory", "")
+            )
+            plans.append((weights, each["layout"], values[0], f"{each['planned_gb']:.1f} GB", values[1]))
+        record[weights] = {"layouts": measured, "longest": planned}
+        gc.collect()
+        torch.cuda.empty_cache()
+    card = torch.cuda.get_device_properties(0)
+    about = {"card": card.name, "bytes": card.total_memory, "rows": setup.batch, "context": setup.context}
+    text = f"{card.name}, {setup.batch} rows of up to {setup.context:,} tokens.\n\n"
+    publish(parsed, {**about, **record}, text + table(HEADER, rows) + "\n\n" + table(PLAN_HEADER, plans))
+
+
+if __name__ == "__main__":
+    main()
