@@ -191,13 +191,11 @@ def main() -> None:
             values = (f"{median(seconds):.3f} s", ratio(seconds, of_padded), f"{each['peak_gb']:.1f} GB")
             rows.append((weights, each["layout"], *values, *off))
         for each in planned:
-            known = "allocated" in each
-            values = (
-                (f"{each['allocated']:.1f} GB", f"{each['allocated'] / each['planned_gb']:.2f}")
-                if known
-                else ("out of memory", "")
-            )
-            plans.append((weights, each["layout"], values[0], f"{each['planned_gb']:.1f} GB", values[1]))
+            values = ("out of memory", f"{each['planned_gb']:.1f} GB", "")
+            if "allocated" in each:
+                to_planned = f"{each['allocated'] / each['planned_gb']:.2f}"
+                values = (f"{each['allocated']:.1f} GB", values[1], to_planned)
+            plans.append((weights, each["layout"], *values))
         record[weights] = {"layouts": measured, "longest": planned}
         gc.collect()
         torch.cuda.empty_cache()

@@ -36,17 +36,18 @@ def attend(
     Raises:
         ValueError: the model asks for attention that the kernel does not have.
     """
-    if more := [name for name in ("softcap", "s_aux", "dropout") if others.get(name)]:
-        raise ValueError(
-            f"attn_implementation {NAME} cannot compute this model's attention, which has {', '.join(more)}"
-        )
+    if more := ", ".join(name for name in ("softcap", "s_aux", "dropout") if others.get(name)):
+        raise ValueError(f"attn_implementation {NAME} cannot compute this model's attention, which has {more}")
     rows, _, tokens, _ = query.shape
     # Rotary positions, norms in fp32 and adapters leave 32 bits, which the kernel does not take.
     dtype = get_target_dtype(query, module) or query.dtype
     query, key, value = (each.transpose(1, 2).flatten(0, 1).to(dtype) for each in (query, key, value))
-    real = None if attention_mask is None else attention_mask.flatten().nonzero()[:, 0]
+    real = None
+    if attention_mask is not None:
+        real, lengths = attention_mask.flatten().nonzero()[:, 0], attention_mask.sum(1)
+    else:
+        lengths = torch.full((rows,), tokens, device=query.device)
     if cu_seq_lens_q is None:
-        lengths = query.new_full((rows,), tokens, dtype=torch.int) if real is None else attention_mask.sum(1)
         cu_seq_lens_q = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
         max_length_q = tokens
     given = (query, key, value) if real is None else (each[real] for each in (query, key, value))
