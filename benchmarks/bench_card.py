@@ -29,7 +29,7 @@ from e1_trl.training.scoring import _outputs_only_at, scored
 from e1_trl.training.varlen import NAME as FLASH
 
 RECIPE, MODEL = "E1-Math-1.5B-1GPU", "agentica-org/DeepScaleR-1.5B-Preview"
-WARM, ROUNDS = 2, 8
+WARM, ROUNDS = 1, 5
 SEED = 42
 PADDED = "padded, as TRL"
 WEIGHTS = {"fp32, computed in bf16": torch.float32, "bf16": torch.bfloat16}
