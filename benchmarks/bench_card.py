@@ -25,8 +25,8 @@ from e1_trl.plan.architecture import KNOWN
 from e1_trl.plan.memory import GB, activations
 from e1_trl.plan.setup import Launch, Setup
 from e1_trl.report.markdown import table
+from e1_trl.training.arguments import VARLEN
 from e1_trl.training.scoring import _outputs_only_at, scored
-from e1_trl.training.varlen import NAME as FLASH
 
 RECIPE, MODEL = "E1-Math-1.5B-1GPU", "agentica-org/DeepScaleR-1.5B-Preview"
 WARM, ROUNDS = 1, 5
@@ -72,7 +72,7 @@ def padded(model: PreTrainedModel, rows: Rows) -> torch.Tensor:
 
 
 def unpadded(parts: int, packed: bool, model: PreTrainedModel, rows: Rows) -> torch.Tensor:
-    model.set_attn_implementation(FLASH if packed else "sdpa")
+    model.set_attn_implementation(VARLEN if packed else "sdpa")
     return scored(model, model.base_model, rows.ids, rows.mask, rows.kept, len(rows.ids), packed, parts)[0]
 
 

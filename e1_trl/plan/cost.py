@@ -6,6 +6,7 @@ from typing import Any
 from e1_trl.plan.memory import Memory
 from e1_trl.plan.setup import Setup
 from e1_trl.report.markdown import table
+from e1_trl.training.arguments import VARLEN
 
 # Tokens of the mean prompt, as counted in DeepScaleR's problems of mathematics and DeepCoder's of programs.
 MATHEMATICS, PROGRAMS = 101, 450
@@ -55,7 +56,8 @@ def seconds(taken: Memory, prompt: float, layout: str) -> float:
 
 def read_rows(setup: Setup, fields: Mapping[str, Any]) -> tuple[float, str]:
     """Tokens of the mean prompt, as in the paper's data, and the layout of rows that a recipe's fields ask for."""
-    layout = "packed" if "flash" in (fields["attn_implementation"] or "") else "trimmed"  # if the model allows it
+    attention = fields["attn_implementation"] or ""
+    layout = "packed" if attention == VARLEN or "flash" in attention else "trimmed"  # if the model allows it
     prompt = PROGRAMS if fields.get("grader") == "programs" else MATHEMATICS
     return min(setup.prompt, prompt), layout if fields["padding_free"] else "padded"
 
@@ -68,24 +70,20 @@ def report(taken: Memory, prompt: float | None, price: float, fields: Mapping[st
     setup = taken.setup
     usual, own = read_rows(setup, fields)
     prompt = prompt or usual
-    rows = []
-    for name in dict.fromkeys((own, "packed")):
-        took = seconds(taken, prompt, name)
-        hours = took * setup.gpus / 3600
-        title = f"{name}, as in this recipe" if name == own else f"{name}, with flash attention"
-        learned = widths(setup, prompt)[name][1]
-        rows.append((title, f"{learned:,.0f}", f"{took:.0f} s", f"{hours:.3f}", f"{hours * price:.2f}"))
+    took = seconds(taken, prompt, own)
+    hours, learned = took * setup.gpus / 3600, widths(setup, prompt)[own][1]
+    row = (own, f"{learned:,.0f}", f"{took:.0f} s", f"{hours:.3f}", f"{hours * price:.2f}")
     header = ("a generation", "positions a row", "time", "GPU-hours", f"at {price:.2f} an hour")
     training = ""
     if fields["max_steps"] > 0:
         generations = fields["max_steps"] / setup.steps
-        whole = seconds(taken, prompt, own) * setup.gpus / 3600 * generations
+        whole = hours * generations
         training = (
             f"max_steps {fields['max_steps']:,} makes {generations:,.0f} generations: {whole:,.1f} GPU-hours, "
             f"{whole * price:,.2f} at {price:.2f} an hour, without validation.\n"
         )
     return (
-        f"{table(header, rows)}\n{training}Calculated, and never measured, with assumptions: prompts of {prompt:g} "
+        f"{table(header, [row])}\n{training}Calculated, and never measured, with assumptions: prompts of {prompt:g} "
         f"tokens on average (--prompt_tokens); completions of {USED:.0%} of their budget; of an H100 "
         f"{READ / 1e12:g} TB/s, {COMPUTED / 1e12:g} TFLOP/s, {SENT / 1e9:g} GB/s between GPUs, {STEP * 1000:g} ms a "
         f"step of the engine, {AROUND:g} s around it.\n"

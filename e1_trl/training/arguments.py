@@ -7,6 +7,8 @@ from e1_trl.arguments import Count, Positive, Share, Within
 from e1_trl.budget import BudgetArguments
 from e1_trl.problems.arguments import ProblemArguments
 
+VARLEN = "varlen"  # an `attn_implementation`: attention of packed rows, by PyTorch's own kernel
+
 
 @dataclass
 class TrlFields:

@@ -23,8 +23,8 @@ def make_parser() -> CommandParser:
     made = CommandParser(
         "e1 fetch",
         "--config RECIPE [--FIELD VALUE …]",
-        "Download what `e1 train` loads from the Hub with the same recipe and fields: weights, data sets, benchmarks\n"
-        "and the attention kernel. On a node without internet, which shares the cache, set HF_HUB_OFFLINE=1 then.\n\n"
+        "Download what `e1 train` loads from the Hub with the same recipe and fields: weights, data sets and\n"
+        "benchmarks. On a node without internet, which shares the cache, set HF_HUB_OFFLINE=1 then.\n\n"
         "  e1 fetch --config E1-Math-1.5B",
     )
     recipe = f"Recipe: a file, or one of {', '.join(shipped('recipes'))}."
@@ -52,8 +52,6 @@ def fetch(words: Sequence[str]) -> None:
     args.model_init_kwargs = {"revision": model.model_revision}
     facts = ModelFacts.of(args, model.model_name_or_path)
     load(script_args, mixture, args, facts.tokenizer, rewards=[])
-    if model.attn_implementation is not None:
-        fetch_kernel(model.attn_implementation)
     fetch_model(model.model_name_or_path, model.model_revision)
 
 
@@ -71,27 +69,6 @@ def fetch_model(name: str, revision: str | None) -> None:
         folder = snapshot_download(name, revision=revision, ignore_patterns=[*FORMATS, PICKLED])
         if not [*Path(folder).glob("*.safetensors")]:
             snapshot_download(name, revision=revision, ignore_patterns=[*FORMATS])
-
-
-def fetch_kernel(attention: str) -> None:
-    """Download all builds of an attention kernel on the Hub, by the version that Transformers loads.
-
-    Without internet the package `kernels` looks for that version's name, which loading the kernel does not store, and
-    refuses a cache that holds one build only.
-
-    Raises:
-        UserError: the Hub has no such kernel or version, or cannot be reached.
-    """
-    from huggingface_hub import snapshot_download
-    from transformers.integrations.hub_kernels import get_attn_kernel_version, is_kernel
-    from transformers.modeling_flash_attention_utils import FLASH_ATTN_KERNEL_FALLBACK
-
-    name = FLASH_ATTN_KERNEL_FALLBACK.get(attention, attention)
-    if not is_kernel(name):
-        return
-    kernel, _, revision = name.partition(":")[0].partition("@")
-    with user_errors(f"the kernel {attention}", OSError, ValueError):
-        snapshot_download(kernel, repo_type="kernel", revision=revision or f"v{get_attn_kernel_version(kernel)}")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -21,7 +21,8 @@ from transformers.utils import (
 from transformers.utils.generic import is_flash_attention_requested
 
 from e1_trl.errors import UserError
-from e1_trl.training.varlen import NAME as VARLEN
+from e1_trl.training import varlen  # noqa: F401  registers its attention
+from e1_trl.training.arguments import VARLEN
 
 PARTS_ON_CPU = 4  # by length, that a micro-batch is cut into where one process trains on a CPU
 ATTENTIONS = {"full_attention", "sliding_attention", "attention"}  # layers that keep nothing from one token to the next
@@ -72,14 +73,14 @@ def check_attention(name: str | None) -> None:
     known = ["eager", *(each for each in AttentionInterface().valid_keys() if "|" not in each)]
     if "/" not in name and name not in known:
         raise UserError(
-            f"attn_implementation is {name!r}; it must be one of {', '.join(known)}, or a kernel on the Hub, as "
-            "kernels-community/flash-attn2"
+            f"attn_implementation is {name!r}; it must be one of {', '.join(known)}, or a kernel on the "
+            "Hub, as kernels-community/flash-attn2"
         )
     packages = {"flash_attention_2": is_flash_attn_2_available, "flash_attention_3": is_flash_attn_3_available}
     of_the_hub = "/" in name or ("flash" in name and not packages.get(name, is_flash_attn_4_available)())
     if of_the_hub and not is_kernels_available():
         raise UserError(
-            f"attn_implementation is {name!r}, which is not installed; pip install 'e1-trl[flash]', or leave it unset"
+            f"attn_implementation is {name!r}, whose package is not installed; {VARLEN} needs none, on GPUs"
         )
 
 

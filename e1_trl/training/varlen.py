@@ -1,4 +1,7 @@
-"""Attention of packed rows by the flash kernel that PyTorch brings along, as `attn_implementation: varlen`."""
+"""Attention of packed rows without another package, as `attn_implementation: varlen`.
+
+In 16 bits on a GPU by the flash kernel that PyTorch brings along, else row by row.
+"""
 
 from typing import Any
 
@@ -8,7 +11,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.flash_attention import get_target_dtype
 from transformers.masking_utils import flash_attention_mask
 
-NAME = "varlen"
+from e1_trl.training.arguments import VARLEN
 
 
 def attend(
@@ -23,11 +26,12 @@ def attend(
     max_length_q: int | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attend causally within each row, in 16 bits on a CUDA GPU.
+    """Attend causally within each row.
 
     Args:
         module: the layer; `query`, `key` and `value` are (rows, heads, tokens, width).
         attention_mask: (rows, tokens), 1 at real tokens, where rows are padded.
+        sliding_window: tokens that each one sees, itself included.
         cu_seq_lens_q: where each row ends, where all stand packed in the first; then `max_length_q` is the longest.
 
     Returns:
@@ -36,28 +40,53 @@ def attend(
     Raises:
         ValueError: the model asks for attention that the kernel does not have.
     """
-    if more := ", ".join(name for name in ("softcap", "s_aux", "dropout") if others.get(name)):
-        raise ValueError(f"attn_implementation {NAME} cannot compute this model's attention, which has {more}")
+    asked = {name: others.get(name) for name in ("softcap", "s_aux", "dropout")}
+    if more := [name for name, value in asked.items() if value is not None and (name != "dropout" or value > 0)]:
+        raise ValueError(f"attn_implementation {VARLEN} cannot compute attention with {', '.join(more)}")
     rows, _, tokens, _ = query.shape
     # Rotary positions, norms in fp32 and adapters leave 32 bits, which the kernel does not take.
     dtype = get_target_dtype(query, module) or query.dtype
     query, key, value = (each.transpose(1, 2).flatten(0, 1).to(dtype) for each in (query, key, value))
-    real = None
+    lengths = torch.full((rows,), tokens, device=query.device)
     if attention_mask is not None:
         real, lengths = attention_mask.flatten().nonzero()[:, 0], attention_mask.sum(1)
-    else:
-        lengths = torch.full((rows,), tokens, device=query.device)
+        query, key, value = (each[real] for each in (query, key, value))
     if cu_seq_lens_q is None:
-        cu_seq_lens_q = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
-        max_length_q = tokens
-    given = (query, key, value) if real is None else (each[real] for each in (query, key, value))
-    window = (-1 if sliding_window is None else sliding_window - 1, 0)
-    ends = (cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q)
-    found = varlen_attn(*given, *ends, scale=scaling, window_size=window, enable_gqa=True)
-    if real is not None:
-        found = torch.zeros_like(query).index_copy(0, real, found)
+        cu_seq_lens_q, max_length_q = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int(), tokens
+    if query.is_cuda and dtype.itemsize == 2:
+        window = (-1 if sliding_window is None else sliding_window - 1, 0)
+        ends = (cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q)
+        found = varlen_attn(query, key, value, *ends, scale=scaling, window_size=window, enable_gqa=True)
+    else:
+        found = _row_by_row(query, key, value, cu_seq_lens_q.diff().tolist(), scaling, sliding_window)
+    if attention_mask is not None:
+        found = found.new_zeros(rows * tokens, *found.shape[1:]).index_copy(0, real, found)
     return found.unflatten(0, (rows, tokens)), None
 
 
-AttentionInterface.register(NAME, attend)
-AttentionMaskInterface.register(NAME, flash_attention_mask)
+def _row_by_row(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    lengths: list[int],
+    scaling: float | None,
+    sliding_window: int | None,
+) -> torch.Tensor:
+    """Attend as `varlen_attn` does, to tensors of (tokens of all rows, heads, width)."""
+    found = []
+    for row in zip(*(each.split(lengths) for each in (query, key, value)), strict=True):
+        heads = [each.transpose(0, 1)[None] for each in row]
+        seen = None
+        if sliding_window is not None:
+            seen = (
+                torch.ones(len(row[0]), len(row[0]), dtype=torch.bool, device=query.device)
+                .tril()
+                .triu(1 - sliding_window)
+            )
+        how: dict[str, Any] = {"attn_mask": seen, "is_causal": seen is None, "scale": scaling, "enable_gqa": True}
+        found.append(torch.nn.functional.scaled_dot_product_attention(*heads, **how)[0].transpose(0, 1))
+    return torch.cat(found)
+
+
+AttentionInterface.register(VARLEN, attend)
+AttentionMaskInterface.register(VARLEN, flash_attention_mask)

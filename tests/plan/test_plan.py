@@ -718,14 +718,14 @@ def test_the_command_prints_the_verdict(capsys: pytest.CaptureFixture[str], offl
     assert "prompts of 1000 tokens on average" in capsys.readouterr().out
     main(["E1-Code-14B"])
     assert "prompts of 450 tokens on average" in capsys.readouterr().out
-    assert "| trimmed, as in this recipe |" in printed and "padded" not in printed
-    hours = float(re.findall(r"trimmed, .* \| (\S+) \| \S+ \|$", printed, re.M)[0])
+    assert "| packed |" in printed and "padded" not in printed
+    hours = float(re.findall(r"packed .* \| (\S+) \| \S+ \|$", printed, re.M)[0])
     whole = float(re.findall(r"max_steps 400 makes 200 generations: (\S+) GPU-hours", printed)[0])
     assert whole == pytest.approx(200 * hours, abs=0.11)
-    main(["E1-Math-1.5B", "--attn_implementation", "kernels-community/flash-attn2"])
-    assert "| packed, as in this recipe |" in capsys.readouterr().out
+    main(["E1-Math-1.5B", "--attn_implementation", "sdpa"])
+    assert "| trimmed |" in capsys.readouterr().out
     main(["E1-Math-1.5B", "--padding_free", "false"])
-    assert "| padded, as in this recipe |" in capsys.readouterr().out
+    assert "| padded |" in capsys.readouterr().out
     main(["E1-Math-1.5B-24GB"])
     assert "| card | 23.6 GB (22.0 GiB) |" in capsys.readouterr().out
     main(["E1-Math-1.5B-24GB", "--gpu_memory", "79.2"])

@@ -284,7 +284,7 @@ def test_a_part_is_tried_again_alone(
     try_out: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VLLM_CONFIGURE_LOGGING", "0")  # as our commands have it for themselves
-    record = try_out("--only", "base", "resume", "flash", "server", "--hub_token", "hf_abcdefghijklmno")
+    record = try_out("--only", "base", "resume", "server", "--hub_token", "hf_abcdefghijklmno")
     said = verdicts(record)
     assert "FAILED" not in said.values() and list(said.values()).count("passed") == 5, page(record)
     assert said["does it resume after kill -9"] == said["do weights arrive in vLLM"] == "passed"
@@ -293,7 +293,7 @@ def test_a_part_is_tried_again_alone(
     seconds = record["runs"]["base"]["steps"]["3"]
     assert min(seconds[f"seconds/{phase}"] for phase in ("sync", "sampling", "scoring")) > 0
     again = try_out("--only", "preflight", "evaluation")
-    kept = ("base", "server", "resume", "flash")
+    kept = ("base", "server", "resume")
     assert [row for row in again["rows"] if row["part"] in kept] == record["rows"]
     assert verdicts(again)["evaluation: can it be run"] == "open" and "==> nano on no GPUs" in capsys.readouterr().out
 
@@ -324,8 +324,8 @@ def test_a_part_that_cannot_be_run_hides_none_of_the_others(tmp_path: Path) -> N
     broken = replace(hour, launch=replace(hour.launch, recipe=Path("absent")))
     made = [(part, check) for part in PARTS[1:] for check in broken.checks(part)]
     verdicts = {part: check.verdict for part, check in made}
-    assert verdicts == dict.fromkeys(PARTS[1:], "FAILED") | {"server": "open", "flash": "open"}
-    assert "absent is neither a file" in made[0][1].measured and "5 FAILED, 2 open" in page(record_of(hour, made))
+    assert verdicts == dict.fromkeys(PARTS[1:], "FAILED") | {"server": "open"}
+    assert "absent is neither a file" in made[0][1].measured and "5 FAILED, 1 open" in page(record_of(hour, made))
 
 
 def test_parts_that_would_end_as_the_base_run_did_are_not_run(tmp_path: Path) -> None:

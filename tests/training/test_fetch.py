@@ -14,16 +14,15 @@ from hub_stub import Hub, serving_hub
 
 from e1_trl.errors import UserError
 from e1_trl.recipes import fields_of
-from e1_trl.training.fetch import fetch_kernel, fetch_model
+from e1_trl.training.fetch import fetch_model
 
-KERNEL = "kernels-community/flash-attn2"
 WEIGHTS = {path.name: path.read_bytes() for path in BASE.iterdir() if path.name != "generation_config.json"}
 OFFLINE = """
 import sys
 from huggingface_hub import snapshot_download
 from transformers import AutoModelForCausalLM
 from e1_trl.train import main
-main(["--config", sys.argv[1], "--use_cpu", "true", "--dry_run", "true", "--attn_implementation", "eager"])
+main(["--config", sys.argv[1], "--use_cpu", "true", "--dry_run", "true"])
 print("PARAMETERS", AutoModelForCausalLM.from_pretrained("org/base").num_parameters())
 """
 
@@ -49,9 +48,7 @@ def test_a_recipe_that_was_fetched_needs_no_hub(hub: Hub, nano_data: Path, tmp_p
     hub.add("org/base", {**WEIGHTS, "pytorch_model.bin": b"as large again"})
     hub.add("org/problems", {"train.jsonl": (nano_data / "train.jsonl").read_bytes()})
     hub.add("HuggingFaceH4/MATH-500", {"test.jsonl": json.dumps({"problem": "1+1", "answer": "2"}).encode()})
-    hub.add(KERNEL, {"build/torch-universal/flash_attn2/__init__.py": b""})
-    hub.repositories[KERNEL].branches["v3"] = hub.repositories[KERNEL].branches["main"]
-    fields = {"model_name_or_path": "org/base", "dataset_name": "org/problems", "attn_implementation": KERNEL}
+    fields = {"model_name_or_path": "org/base", "dataset_name": "org/problems"}
     fields |= {
         "eval_benchmark": "math500",
         "eval_budgets": ["64+32"],
@@ -74,8 +71,6 @@ def test_a_recipe_that_was_fetched_needs_no_hub(hub: Hub, nano_data: Path, tmp_p
     )
     assert done.returncode == 0, done.stderr[-5000:]
     assert "PARAMETERS" in done.stdout and "evaluation       1 prompts" in done.stdout
-    kept = huggingface_hub.snapshot_download(KERNEL, repo_type="kernel", revision="v3", local_files_only=True)
-    assert Path(kept, "build/torch-universal/flash_attn2/__init__.py").is_file()
 
 
 def test_pickled_weights_are_fetched_where_there_are_no_others(hub: Hub, tmp_path: Path) -> None:
@@ -85,15 +80,3 @@ def test_pickled_weights_are_fetched_where_there_are_no_others(hub: Hub, tmp_pat
     fetch_model(str(BASE), None)
     with pytest.raises(UserError, match=r"^the model org/none: "):
         fetch_model("org/none", None)
-
-
-def test_a_kernel_is_fetched_by_the_version_or_revision_that_is_loaded(hub: Hub, tmp_path: Path) -> None:
-    hub.add(KERNEL, {"build/one/code.py": b"", "build/two/code.py": b""})
-    for branch in ("v3", "mine"):
-        hub.repositories[KERNEL].branches[branch] = hub.repositories[KERNEL].branches["main"]
-    fetch_kernel("sdpa")
-    for name, version in (("flash_attention_2", "v3"), (f"{KERNEL}@mine:function", "mine")):
-        fetch_kernel(name)
-        assert (tmp_path / "home/hub/kernels--kernels-community--flash-attn2/refs" / version).is_file()
-    with pytest.raises(UserError, match=r"^the kernel org/none: "):
-        fetch_kernel("org/none")

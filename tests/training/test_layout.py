@@ -60,7 +60,7 @@ def test_the_layout_follows_from_the_attention_and_the_switch() -> None:
     assert layout_of(model, padding_free=True, aux_loss=False)[0] is Layout.TRIMMED
     assert layout_of(model, True, aux_loss=True) == (Layout.PADDED, "the load-balancing loss is one of whole batches")
     assert layout_of(model, padding_free=False, aux_loss=False) == (Layout.PADDED, "padding_free is false")
-    for flash in ("flash_attention_2", "flash_attention_3", "kernels-community/flash-attn2"):
+    for flash in ("flash_attention_2", "flash_attention_3", "kernels-community/flash-attn2", "varlen"):
         model.config._attn_implementation = flash
         assert layout_of(model, padding_free=True, aux_loss=False)[0] is Layout.PACKED
 
@@ -68,8 +68,8 @@ def test_the_layout_follows_from_the_attention_and_the_switch() -> None:
 @pytest.mark.parametrize(
     ("attention", "message"),
     [
-        ("flash_attention_2", r"'flash_attention_2', which is not installed; pip install 'e1-trl\[flash\]'"),
-        ("kernels-community/flash-attn2", r"which is not installed; pip install 'e1-trl\[flash\]'"),
+        ("flash_attention_2", "'flash_attention_2', whose package is not installed; varlen needs none, on GPUs"),
+        ("kernels-community/flash-attn2", "whose package is not installed; varlen needs none, on GPUs"),
         ("flash", "attn_implementation is 'flash'; it must be one of eager, .*sdpa.*, or a kernel on the Hub"),
     ],
 )
@@ -85,5 +85,5 @@ def test_attention_that_is_not_there_is_refused_before_the_model_loads(
     monkeypatch.setattr("e1_trl.training.scoring.is_kernels_available", lambda: True)
     if attention != "flash":
         check_attention(attention)
-    for there in (None, "eager", "sdpa"):
+    for there in (None, "eager", "sdpa", "varlen"):
         check_attention(there)

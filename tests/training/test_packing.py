@@ -1,4 +1,4 @@
-"""Whether packed rows see each other, with flash attention emulated from what a model hands to it."""
+"""Whether packed rows see each other, from what a model hands to its attention."""
 
 import subprocess
 import sys
@@ -23,13 +23,13 @@ from transformers import (
     TrainerState,
 )
 from transformers.masking_utils import flash_attention_mask
-from transformers.modeling_flash_attention_utils import prepare_fa_kwargs_from_position_ids
 
+from e1_trl.training.arguments import VARLEN
 from e1_trl.training.logprob_gap import GROSS
 from e1_trl.training.packing import Packing, packing_gap
 from e1_trl.training.scoring import Layout, layout_of, scored
 
-TELLING, DEAF = "flash_that_tells_rows_apart", "flash_that_does_not"
+DEAF = "flash_that_does_not_tell_rows_apart"
 SIZES = {"vocab_size": 32, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
 LARGE = {"initializer_range": 0.2}  # for attention to attend somewhere
@@ -39,32 +39,15 @@ PERSIMMON = PersimmonConfig(**SIZES, num_attention_heads=4, **LARGE)
 QWEN = Qwen2Config(**SIZES, **HEADS, **LARGE, attention_dropout=0.5)
 
 
-def telling(module: Any, query: Any, key: Any, value: Any, mask: None, **given: Any) -> tuple[torch.Tensor, None]:
-    """Attend as Transformers' flash attention does: within the bounds that are given, or where positions begin anew."""
-    bounds, positions = given.get("cu_seq_lens_q"), given.get("position_ids")
-    assert mask is None and (bounds is None or given["max_length_k"] == bounds.diff().max())
-    if bounds is None and positions is not None and len(positions) == 1:
-        (bounds, _), _ = prepare_fa_kwargs_from_position_ids(positions)
-    return attended(query, key, value, given["scaling"], bounds), None
-
-
 def deaf(module: Any, query: Any, key: Any, value: Any, mask: None, **given: Any) -> tuple[torch.Tensor, None]:
     """Attend over all of a packed row, as where neither bounds nor positions arrive."""
-    return attended(query, key, value, given["scaling"], None), None
-
-
-def attended(query: Any, key: Any, value: Any, scaling: float, bounds: torch.Tensor | None) -> torch.Tensor:
-    allowed = torch.ones(query.shape[2], query.shape[2], dtype=torch.bool).tril()
-    if bounds is not None:
-        allowed &= torch.block_diag(*(torch.ones(int(length), int(length)) for length in bounds.diff())).bool()
-    options = {"attn_mask": allowed, "scale": scaling, "enable_gqa": True}
+    options = {"is_causal": True, "scale": given["scaling"], "enable_gqa": True}
     attend = torch.nn.functional.scaled_dot_product_attention
-    return attend(query, key, value, **options).transpose(1, 2).contiguous()
+    return attend(query, key, value, **options).transpose(1, 2).contiguous(), None
 
 
-for name, attention in ((TELLING, telling), (DEAF, deaf)):
-    AttentionInterface.register(name, attention)
-    AttentionMaskInterface.register(name, flash_attention_mask)
+AttentionInterface.register(DEAF, deaf)
+AttentionMaskInterface.register(DEAF, flash_attention_mask)
 
 
 def model_of(config: Any, attention: str) -> PreTrainedModel:
@@ -76,7 +59,7 @@ def model_of(config: Any, attention: str) -> PreTrainedModel:
 
 @pytest.mark.parametrize("config", [MINISTRAL, PERSIMMON, QWEN], ids=["ministral3", "persimmon", "qwen2"])
 def test_packed_rows_have_the_log_probabilities_of_each_row_alone(config: Any, tmp_path: Path) -> None:
-    model = model_of(config, TELLING)
+    model = model_of(config, VARLEN)
     assert layout_of(model, padding_free=True, aux_loss=False)[0] is Layout.PACKED
     trainer, (ids, mask, kept) = WithoutEngine(model, tmp_path), padded_rows()
     trainer.model.eval()
@@ -90,7 +73,7 @@ def test_packed_rows_have_the_log_probabilities_of_each_row_alone(config: Any, t
 @pytest.mark.parametrize(
     ("attention", "layout", "why"),
     [
-        (TELLING, Layout.PACKED, "flash attention is told where rows end"),
+        (VARLEN, Layout.PACKED, "flash attention is told where rows end"),
         (DEAF, Layout.TRIMMED, "packed, rows see each other in this model's attention ("),
     ],
 )
@@ -106,7 +89,7 @@ def test_rows_that_would_see_each_other_are_trimmed_and_a_line_says_so(
 
 
 def test_a_model_that_takes_no_bounds_is_trimmed(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = model_of(QWEN, TELLING)
+    model = model_of(QWEN, VARLEN)
     monkeypatch.setattr(Qwen2Model, "forward", lambda self, input_ids=None, position_ids=None: None)
     said = "the model does not hand the bounds of packed rows to its attention"
     assert layout_of(model, padding_free=True, aux_loss=False) == (Layout.TRIMMED, said)
@@ -119,7 +102,8 @@ from accelerate import Accelerator
 from transformers.integrations import HfDeepSpeedConfig
 from trl.trainer.utils import add_fused_lm_head
 sys.path.insert(0, "tests"); sys.path.insert(0, "tests/training")
-from test_packing import DEAF, QWEN, TELLING, model_of
+from e1_trl.training.arguments import VARLEN
+from test_packing import DEAF, QWEN, model_of
 from e1_trl.training.packing import packing_gap
 from e1_trl.training.scoring import Layout, scored
 
@@ -128,7 +112,7 @@ accelerator = Accelerator(cpu=True)
 settings = {"train_micro_batch_size_per_gpu": 1, "zero_allow_untested_optimizer": True}
 settings["zero_optimization"] = {"stage": 3, "stage3_param_persistence_threshold": 0}
 known = HfDeepSpeedConfig(settings)  # by which TRL's head sees that its weights are shared out
-for attention in (TELLING, DEAF):
+for attention in (VARLEN, DEAF):
     model = model_of(QWEN, attention)
     add_fused_lm_head(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)

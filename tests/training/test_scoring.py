@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, Q
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
 
+from e1_trl.training.arguments import VARLEN
 from e1_trl.training.phases import Phases
 from e1_trl.training.scoring import Layout, layout_of, scored
 from e1_trl.training.trainer import E1Trainer
@@ -290,10 +291,9 @@ def test_gradients_are_those_of_the_padded_on_two_processes(tmp_path: Path) -> N
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: flash attention")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: PyTorch's flash kernel")
 def test_flash_attention_tells_packed_rows_apart() -> None:
-    pytest.importorskip("kernels", reason="flash attention is a kernel of the Hub; pip install 'e1-trl[flash]'")
-    model = model_of("kernels-community/flash-attn2").bfloat16().cuda()
+    model = model_of(VARLEN).bfloat16().cuda()
     assert layout_of(model, padding_free=True, aux_loss=False)[0] is Layout.PACKED
     add_fused_lm_head(model)
     ids, mask, kept = padded_rows()

