@@ -9,11 +9,12 @@ cut at 1,024 tokens, solutions are lognormal around 300, and prompts around 90.
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ WARM, ROUNDS = 1, 5
 SEED = 42
 PADDED = "padded, as TRL"
 WEIGHTS = {"fp32, computed in bf16": torch.float32, "bf16": torch.bfloat16}
-HEADER = ("weights", "layout", "forward and backward", "to padded", "peak above weights and gradients")
+HEADER = ("weights", "layout", "forward and backward", "to padded", "to trimmed", "peak above weights and gradients")
 HEADER += ("log-probabilities off padded", "gradient off padded")
 PLAN_HEADER = ("weights", "layout", "measured", "planned", "measured to planned")
 
@@ -146,14 +147,14 @@ def gradients(model: PreTrainedModel) -> torch.Tensor:
     return found
 
 
-def measure(setup: Setup, dtype: torch.dtype) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+def measure(setup: Setup, dtype: torch.dtype) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """What each layout takes with weights of a dtype, and its memory at the longest rows beside the plan's."""
     model = make(setup, dtype)
-    taken: dict[str, dict[str, object]] = {}
+    taken: dict[str, dict[str, Any]] = {}
     given, longest = rows_of(setup, 0), rows_of(setup, 0, longest=True)
     real = given.mask[:, -given.kept :].bool()
     against: tuple[torch.Tensor, torch.Tensor] | None = None
-    planned, plans = activations(replace(setup, dtype=dtype.itemsize)), list[dict[str, object]]()
+    planned, plans = activations(replace(setup, dtype=dtype.itemsize)), list[dict[str, Any]]()
     for name, score in LAYOUTS.items():
         try:
             gradients(model)
@@ -178,31 +179,40 @@ def measure(setup: Setup, dtype: torch.dtype) -> tuple[list[dict[str, object]], 
     return [{"layout": name, **values} for name, values in taken.items()], plans
 
 
-def main() -> None:
-    parsed = arguments("Measure micro-batches of a 1.5B model on a GPU.", "card.json", "card")
-    setup = Launch.read(RECIPE, None, None, []).setup
-    rows, plans, record = [], [], {}
-    for weights, dtype in WEIGHTS.items():
-        measured, planned = measure(setup, dtype)
-        of_padded = measured[0]["seconds"]
-        for each in measured:
+def tables(record: Mapping[str, Any]) -> str:
+    """Both tables of a record, and what they were measured on."""
+    rows, plans = [], []
+    for weights in WEIGHTS:
+        layouts, longest = record[weights]["layouts"], record[weights]["longest"]
+        for each in layouts:
             seconds = each["seconds"]
-            off = (f"{each['nats_off']:.4f} nats", f"{each['gradient_off']:.1%}")
-            values = (f"{median(seconds):.3f} s", ratio(seconds, of_padded), f"{each['peak_gb']:.1f} GB")
-            rows.append((weights, each["layout"], *values, *off))
-        for each in planned:
+            off = (f"{each['nats_off']:.3f} nats", f"{each['gradient_off']:.1%}")
+            values = (f"{median(seconds):.2f} s", *(ratio(seconds, layouts[at]["seconds"]) for at in (0, 1)))
+            rows.append((weights, each["layout"], *values, f"{each['peak_gb']:.1f} GB", *off))
+        for each in longest:
             values = ("out of memory", f"{each['planned_gb']:.1f} GB", "")
             if "allocated" in each:
                 to_planned = f"{each['allocated'] / each['planned_gb']:.2f}"
                 values = (f"{each['allocated']:.1f} GB", values[1], to_planned)
             plans.append((weights, each["layout"], *values))
-        record[weights] = {"layouts": measured, "longest": planned}
-        gc.collect()
-        torch.cuda.empty_cache()
+    rounds = len(record[next(iter(WEIGHTS))]["layouts"][0]["seconds"])
+    made = f"{record['card']}; {record['rows']} rows of up to {record['context']:,} tokens; medians and ranges"
+    longest_rows = "The longest rows that the recipe allows for, and the plan:"
+    return f"{made} of {rounds} rounds.\n\n{table(HEADER, rows)}\n{longest_rows}\n\n{table(PLAN_HEADER, plans)}"
+
+
+def main() -> None:
+    parsed = arguments("Measure micro-batches of a 1.5B model on a GPU.", "card.json", "card")
+    setup = Launch.read(RECIPE, None, None, []).setup
     card = torch.cuda.get_device_properties(0)
     about = {"card": card.name, "bytes": card.total_memory, "rows": setup.batch, "context": setup.context}
-    text = f"{card.name}, {setup.batch} rows of up to {setup.context:,} tokens.\n\n"
-    publish(parsed, {**about, **record}, text + table(HEADER, rows) + "\n\n" + table(PLAN_HEADER, plans))
+    record: dict[str, Any] = dict(about)
+    for weights, dtype in WEIGHTS.items():
+        layouts, longest = measure(setup, dtype)
+        record[weights] = {"layouts": layouts, "longest": longest}
+        gc.collect()
+        torch.cuda.empty_cache()
+    publish(parsed, record, tables(record))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+from benchmarks.bench_card import tables
 from benchmarks.bench_training import Step, row, summary
 from benchmarks.results import arguments, in_turns, publish, publish_rows, ratio
 from benchmarks.workloads import OWN, WORKLOADS, Workload
@@ -76,3 +77,10 @@ def test_both_trainers_are_given_the_same_lengths_within_the_budget(workload: Wo
     assert all(1 <= one <= workload.thinking and 1 <= other <= workload.solution for one, other in lengths)
     assert (lengths != workload.lengths(2)) is (workload.distribution != "train_step")
     assert (len(set(lengths)) == 1) is (workload.distribution == "train_step")
+
+
+def test_the_document_has_the_tables_of_what_a_card_was_measured_at() -> None:
+    record = json.loads((ROOT / "docs" / "results" / "card.json").read_text())
+    page = (ROOT / "docs" / "gpu.md").read_text()
+    before, after = around_section(ROOT / "docs" / "gpu.md", "card")
+    assert tables(record) in page.removeprefix(before).removesuffix(after)

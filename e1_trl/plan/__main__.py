@@ -75,7 +75,7 @@ def report(taken: Memory) -> str:
     kind = f"ZeRO-{setup.zero}" if setup.zero else "DistributedDataParallel"
     title = f"{setup.architecture.parameters / 1e9:.2f} B parameters{adapter}, {setup.gpus} GPUs, {kind}"
     assumed = (
-        "Calculated, and never measured on a GPU: every sequence takes its whole budget; "
+        "Calculated: every sequence takes its whole budget; "
         f"{gb(ENGINE_OVERHEAD)} of vLLM's share go to activations and graphs."
     )
     assumed = " ".join([assumed, *setup.architecture.notes])

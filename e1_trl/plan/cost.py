@@ -83,7 +83,7 @@ def report(taken: Memory, prompt: float | None, price: float, fields: Mapping[st
             f"{whole * price:,.2f} at {price:.2f} an hour, without validation.\n"
         )
     return (
-        f"{table(header, [row])}\n{training}Calculated, and never measured, with assumptions: prompts of {prompt:g} "
+        f"{table(header, [row])}\n{training}Calculated, with assumptions: prompts of {prompt:g} "
         f"tokens on average (--prompt_tokens); completions of {USED:.0%} of their budget; of an H100 "
         f"{READ / 1e12:g} TB/s, {COMPUTED / 1e12:g} TFLOP/s, {SENT / 1e9:g} GB/s between GPUs, {STEP * 1000:g} ms a "
         f"step of the engine, {AROUND:g} s around it.\n"

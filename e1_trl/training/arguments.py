@@ -89,9 +89,9 @@ class BudgetedTraining(BudgetArguments):
     padding_free: bool = field(
         default=True,
         metadata={
-            "help": "Compute log-probabilities of real tokens only: with flash attention rows are packed, without it "
-            "they are trimmed to the longest of a pass; models that allow neither are padded as in TRL. False always "
-            "pads."
+            "help": "Compute log-probabilities of real tokens only: with attn_implementation varlen or flash attention "
+            "rows are packed, without they are trimmed to the longest of a pass; models that allow neither are padded "
+            "as in TRL. False always pads."
         },
     )
     trained_close: str = field(

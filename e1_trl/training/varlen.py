@@ -6,7 +6,6 @@ In 16 bits on a GPU by the flash kernel that PyTorch brings along, else row by r
 from typing import Any
 
 import torch
-from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.flash_attention import get_target_dtype
 from transformers.masking_utils import flash_attention_mask
@@ -54,6 +53,8 @@ def attend(
     if cu_seq_lens_q is None:
         cu_seq_lens_q, max_length_q = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int(), tokens
     if query.is_cuda and dtype.itemsize == 2:
+        from torch.nn.attention.varlen import varlen_attn  # of PyTorch 2.13, which vLLM pins
+
         window = (-1 if sliding_window is None else sliding_window - 1, 0)
         ends = (cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q)
         found = varlen_attn(query, key, value, *ends, scale=scaling, window_size=window, enable_gqa=True)

@@ -20,6 +20,7 @@ QUOTES: dict[str, Callable[[Results], Iterable[str]]] = {
     "docs/smollm2.md": smollm2.quotes,
     "docs/closing.md": closing.quotes,
     "docs/benchmark.md": speed.benchmark,
+    "docs/gpu.md": speed.gpu,
     "docs/evaluation.md": speed.sweep,
 }
 NUMBER = re.compile(r"(?<![\w./+-])[-+]?\d[\d,]*(?:\.\d+)?%?")

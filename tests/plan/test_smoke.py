@@ -319,6 +319,35 @@ def test_a_planted_fault_fails_its_row(
         assert any("most recent call first" in line for line in record["runs"]["base"]["printed"])
 
 
+def test_the_page_is_kept_after_each_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(BaseException):
+        pass
+
+    def checks_of(hour: Hour, part: str) -> Iterator[Check]:
+        if part == "base":
+            raise Killed
+        yield Check(f"{part}?", True, "measured")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Hour, "checks", checks_of)
+    with pytest.raises(Killed):
+        main(["nano", "--cpu", "--model_name_or_path", str(BASE)])
+    (record,) = (json.loads(file.read_text()) for file in tmp_path.glob("runs/smoke/*/report.json"))
+    assert [row["name"] for row in record["rows"]] == ["preflight?"]
+
+
+def test_of_two_versions_the_page_names_the_one_that_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hour = hour_of(tmp_path, None, None)
+    for place, number in (("first", "9.1"), ("second", "9.2")):
+        info = tmp_path / place / f"torch-{number}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {number}\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "first"), str(tmp_path / "second"), *sys.path])
+    assert record_of(hour, [])["packages"]["torch"] == "9.1"
+
+
 def test_a_part_that_cannot_be_run_hides_none_of_the_others(tmp_path: Path) -> None:
     hour = hour_of(tmp_path, None, None)
     broken = replace(hour, launch=replace(hour.launch, recipe=Path("absent")))

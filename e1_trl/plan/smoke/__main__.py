@@ -55,7 +55,8 @@ def record_of(hour: Hour, made: Sequence[tuple[str, Check]]) -> dict[str, Any]:
     return {
         "recipe": name_of(hour.launch.recipe),
         "made": str(Provenance.here([])),
-        "packages": {each.name: each.version for each in distributions() if each.name in PACKAGES},
+        # Of two versions on the path the first is imported, which is the last one here.
+        "packages": {each.name: each.version for each in [*distributions()][::-1] if each.name in PACKAGES},
         "given": {**given, "accelerate_config": hour.launch.accelerate_config, "num_processes": hour.setup.gpus},
         "rows": [{"part": part, "verdict": check.verdict, **asdict(check)} for part, check in made],
         "runs": runs,
