@@ -43,7 +43,11 @@ def nano_code(results: Results) -> Iterator[str]:
     yield f"on {report.row('base', 64)['problems']} problems never trained on"
     gain, half, twice = (report.less("e1", "base", thinking) for thinking in (64, 32, 128))
     yield f"rises by {gain.points:.1f} points ({gain.interval()}), at half of it by {half.points:.1f}"
-    yield f"no difference is shown ({twice.points:+.1f}, {twice.interval()})"
+    yield f"at twice by {twice.points:.1f} ({twice.interval()})"
+    banned = report.less("e1", "base, Wait banned", 64)
+    yield f"is {banned.points:.1f} points ({banned.interval()}) behind E1"
+    lost = report.less("base, Wait banned", "base")
+    yield f"costs it {-lost.points:.1f} points ({-lost.high:.1f} to {-lost.low:.1f})"
     without = report.less("e1", "base")
     fewer = 1 - report.row("e1")["mean_tokens"] / report.row("base")["mean_tokens"]
     yield f"({without.points:.1f}, {without.interval()}), with {fewer:.0%} fewer tokens"

@@ -16,7 +16,9 @@ def quotes(results: Results) -> Iterator[str]:
     )
     yield row(nano, "base", "e1", 64)
     yield row(nano, "base", "base, Wait banned", 64)
-    yield row(results.report("nano_code"), "base", "e1", 64)
+    programs = results.report("nano_code")
+    yield row(programs, "base", "e1", 64)
+    yield row(programs, "base", "base, Wait banned", 64)
     yield smollm2(results)
     lognormal, equal = (
         step(results, lengths)["step_ratio"].split()[0] for lengths in ("train_step_lognormal", "train_step")
