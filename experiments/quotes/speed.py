@@ -137,7 +137,7 @@ def gpu(results: Results) -> Iterator[str]:
     tokens = step["thinking/mean_tokens"] + step["solution/mean_tokens"]
     yield f"256 rollouts of {tokens:,.0f} tokens were sampled in {step['seconds/sampling']:.0f} s"
     yield f"scored twice in {step['seconds/scoring']:.0f} s"
-    yield f"{1000 * step['seconds/sampling'] / (tokens + 1):.1f} ms for 256 sequences"
+    yield f"{1000 * step['seconds/sampling'] / (step['completions/max_length'] + 1):.1f} ms for 256 sequences"
     yield f"a generation and both of its steps took {sum(base['seconds_a_step'][2:]):.0f} s"
     ratios, beside = [], []
     for kind in (value for value in card.values() if isinstance(value, dict) and "layouts" in value):
