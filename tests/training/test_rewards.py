@@ -13,7 +13,8 @@ import torch
 
 from e1_trl.answers.grade import Grade, Outcome
 from e1_trl.answers.mathematics.grader import MathematicsGrader
-from e1_trl.training.rewards import TRLS_REWARDS, Accuracy, format_reward, make_rewards, sees_all, warn_of_thinking
+from e1_trl.training.named_rewards import TRLS_REWARDS, format_reward, make_rewards
+from e1_trl.training.rewards import Accuracy, sees_all, warn_of_thinking
 from e1_trl.training.trainer import E1Trainer
 
 
