@@ -49,8 +49,8 @@ class E1Trainer(GRPOTrainer):
     if there is none), `thinking_end` (`"closed"`, `"forced"`, `"eos"` or `"total"`), `thinking_tokens`,
     `solution_tokens` and `solution_truncated`.
 
-    A card is TRL's unless `e1_trl.training.cards.write_cards` is given the trainer: then it is ours, with `budget.json`
-    beside it, from which evaluation and serving take budgets and marker.
+    The model card is TRL's. `e1_trl.training.cards.write_cards` has ours written instead, with `budget.json`, from
+    which evaluation and serving take budgets and marker.
 
     Raises:
         UserError: budget, context length, dataset, rewards and configuration do not fit together; before the model is
@@ -99,7 +99,7 @@ class E1Trainer(GRPOTrainer):
         self.layout, why = layout_of(causal, args.padding_free, self.aux_loss_enabled)
         self.close, self.budgets = facts.close, args.budgets
         name = model if isinstance(model, str) else model.name_or_path
-        self.base: tuple[str, str | None] = (name, revision)  # of what is trained
+        self.base: tuple[str, str | None] = (name, revision)  # of the model that is trained: name, revision
         self.write_card: Callable[..., None] | None = None
         self._table_step: int | None = None  # when a table of completions was last logged
         self.num_completions_to_print = 0  # of TRL's table, in the place of which there are `transcripts`
@@ -185,7 +185,7 @@ class E1Trainer(GRPOTrainer):
         return metrics
 
     def create_model_card(self, model_name: str | None = None, **more: Any) -> None:
-        """TRL's hook, before every save and upload: write what `write_cards` has said, or else TRL's card."""
+        """TRL's hook, before every save and upload: write our card if `write_cards` has asked for it, else TRL's."""
         if self.write_card is None:
             super().create_model_card(model_name, **more)
         elif self.is_world_process_zero():

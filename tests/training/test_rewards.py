@@ -75,7 +75,7 @@ def test_what_was_worked_out_in_the_box_is_counted_and_earns_nothing(grader: Mat
 
 def test_a_grader_of_ones_own_that_only_grades_is_not_told_of_what_is_sampled() -> None:
     class Plain:
-        faults = ()
+        faults = (Outcome.UNEVALUATED,)
 
         def grade(self, solutions: list[str], references: list[list[str]]) -> list[Grade]:
             return [Grade(Outcome.CORRECT, None)] * len(solutions)
