@@ -38,11 +38,13 @@ from e1_trl.provenance import Provenance
 from e1_trl.training import dry_run
 from e1_trl.training.beforehand import check_precision
 from e1_trl.training.budgets import key_of
-from e1_trl.training.config import E1Config, E1ScriptArguments, ModelFacts
+from e1_trl.training.callbacks import Memory
+from e1_trl.training.cards import write_cards
+from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.data import Problems, load
-from e1_trl.training.memory import Memory
-from e1_trl.training.recipe_as_run import parse_recipe, resolved
-from e1_trl.training.rewards import Accuracy, Reward, make_rewards
+from e1_trl.training.named_rewards import make_rewards
+from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe, resolved
+from e1_trl.training.rewards import Accuracy, Reward
 from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import Validation
 
@@ -202,7 +204,7 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
             budgets, samples = args.evaluation_budgets, args.eval_samples
             trainer.add_callback(Validation(trainer, evaluation, budgets, recipe.grader, samples))
         pinned = {} if recipe.origin.commit is None else {"model_revision": recipe.origin.commit}
-        trainer.details = replace(trainer.details, origin=recipe.origin, recipe={**written, **pinned})
+        write_cards(trainer, recipe.origin, {**written, **pinned})
         trainer.create_model_card()  # before PEFT saves one of its own
         resumed = recipe.checkpoint is not None and (output / PROVENANCE).exists()
         if trainer.is_world_process_zero() and not resumed:  # which may train nothing, and only upload

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from e1_trl.budget import Budget, Close, Marker
-from e1_trl.checkpoints.checkpoint import end_ids
+from e1_trl.engines.engine import end_ids
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import parse
 from e1_trl.evaluation.prepare import prepare

@@ -10,10 +10,10 @@ from trl import DatasetMixtureConfig, ModelConfig
 from e1_trl import train
 from e1_trl.errors import UserError, one_line
 from e1_trl.recipes import base_of, fields_of
-from e1_trl.training.config import E1Config, E1ScriptArguments
+from e1_trl.training.config import E1Config
 from e1_trl.training.launch import command
-from e1_trl.training.recipe_as_run import parse_recipe
-from e1_trl.training.rewards import make_rewards
+from e1_trl.training.named_rewards import make_rewards
+from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe
 
 NANO = ROOT / "experiments" / "nano" / "recipe.yaml"
 

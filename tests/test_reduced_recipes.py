@@ -18,8 +18,9 @@ from e1_trl.errors import UserError
 from e1_trl.plan.architecture import KNOWN
 from e1_trl.plan.smoke.checks import largest_change
 from e1_trl.report.markdown import around_section
-from e1_trl.training.config import E1Config, E1ScriptArguments
+from e1_trl.training.config import E1Config
 from e1_trl.training.launch import command
+from e1_trl.training.recipe_as_run import E1ScriptArguments
 from tests.reduced import smoke, substitutions
 from tests.reduced.__main__ import DOCUMENT, LOCAL_TOKENIZER, RESULTS, main, missing, outcome, read
 from tests.reduced.case import Case, cases

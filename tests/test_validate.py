@@ -16,10 +16,10 @@ from e1_trl.answers.grade import Grade, Outcome
 from e1_trl.answers.programs.sandbox import isolation
 from e1_trl.answers.programs.sandbox.command import SandboxError
 from e1_trl.errors import UserError
-from e1_trl.problems.selection import identity
+from e1_trl.problems.prompts import identity
 from e1_trl.train import main as train
-from e1_trl.training.config import E1ScriptArguments
 from e1_trl.training.data import read_split
+from e1_trl.training.recipe_as_run import E1ScriptArguments
 from e1_trl.training.validate import main, outcomes_of
 
 pytestmark = pytest.mark.usefixtures("sandbox", "datasets_cache")

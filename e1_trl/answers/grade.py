@@ -115,6 +115,10 @@ class Grader(Protocol):
         """Grade a solution beside the caller, who goes on: a later `grade` of it without free text finds it graded."""
         return None  # what grades in the caller's thread inherits this
 
+    def works_out(self, answer: str, references: Sequence[str]) -> bool:
+        """Whether an answer holds work that none of its references does: a training pays for no scratch paper."""
+        return False  # what asks for no computed answer inherits this
+
     def close(self) -> None:
         """Free what the grader holds, such as processes. A later `grade` takes it anew."""
         return None  # what holds nothing inherits this

@@ -4,16 +4,12 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from huggingface_hub import snapshot_download
 from transformers.utils import cached_file, extract_commit_hash, has_file
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from e1_trl.errors import UserError, user_errors
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 # What an adapter's configuration must say, or leave out, for vLLM to serve it as it was trained.
 PLAIN_LORA = {
@@ -99,22 +95,6 @@ class Checkpoint:
         if self.adapter is None:
             return base
         return f"{base} + {_fingerprint(self.adapter, self.revision, 'adapter_config.json')}"
-
-
-def end_ids(model: str, revision: str | None, tokenizer: "PreTrainedTokenizerBase", code: bool = False) -> set[int]:
-    """The tokens that end a sequence for an engine: the generation config's, or else the config's, and the tokenizer's.
-
-    `code` is whether the code that comes with the model may run.
-    """
-    from transformers import AutoConfig, GenerationConfig
-
-    try:
-        found = GenerationConfig.from_pretrained(model, revision=revision).eos_token_id
-    except OSError:  # it has none
-        config = AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=code)
-        found = config.get_text_config().eos_token_id
-    named = found if isinstance(found, list) else [found]
-    return {token for token in (*named, tokenizer.eos_token_id) if token is not None}
 
 
 def served_rank(rank: int) -> int:

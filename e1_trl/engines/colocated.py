@@ -1,15 +1,20 @@
-"""TRL's engines, as several training processes drive them together: inside the processes, or one server for all.
+"""TRL's engines, as several training processes start and drive them together: in the processes, or one server for all.
 
 Both take each process's own rollouts to their end by a collective operation.
 """
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list, gather_object
+from accelerate.utils.other import get_free_port
 from transformers import set_seed
+from trl.generation import vllm_generation
 from trl.generation.vllm_generation import VLLMGeneration
 
 from e1_trl.budget import Close
@@ -36,6 +41,32 @@ class TrainingEngine(Protocol):
         What is drawn follows from the training's seed and the `name` of this generation, the same in all processes.
         `finished` is told of this process's own alone.
         """
+
+
+@contextmanager
+def starting(revision: str | None, processes: int) -> Iterator[None]:
+    """While TRL starts an engine: at the model's revision, and at a port that nobody else takes.
+
+    TRL tells the engine the model's name alone. Weights are sent to it in any case; configuration, tokenizer and the
+    tokens that end a sequence would be the newest.
+
+    Args:
+        revision: of the model on the Hub; None: the newest, or the engine is a server.
+        processes: of the training.
+    """
+    if processes == 1:
+        # Where the engine's group of one meets itself. TRL tries the same port first in every run, and would refuse
+        # the later one of two that start together.
+        os.environ.setdefault("MASTER_PORT", str(get_free_port()))
+    if revision is None:
+        yield
+        return
+    engine = vllm_generation.LLM
+    vllm_generation.LLM = partial(engine, revision=revision, tokenizer_revision=revision)
+    try:
+        yield
+    finally:
+        vllm_generation.LLM = engine
 
 
 def _of_own(finished: Finished, first: int, count: int) -> Finished:

@@ -8,12 +8,15 @@ prefix cache holds all of it but the last, unfinished block. Knows no engine in 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from e1_trl.arguments import json_object
 from e1_trl.budget import Marker
 from e1_trl.errors import UserError
 from e1_trl.rollout import Completion, Name, Request, Rollout, Segment, Stop
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 Key = TypeVar("Key")
 Requests = Iterable[tuple[Key, Request]]
@@ -159,6 +162,22 @@ def read_stop(finish_reason: str | None, stop_reason: int | str | None, request:
     at_marker = stop_reason == (marker.ids[0] if len(marker.ids) == 1 else marker.text)
     # Every other stop token is one of the end-of-sequence tokens that the model's generation config declares.
     return Stop.MARKER if request.stop_at_marker and at_marker else Stop.EOS
+
+
+def end_ids(model: str, revision: str | None, tokenizer: "PreTrainedTokenizerBase", code: bool = False) -> set[int]:
+    """The tokens that end a sequence for an engine: the generation config's, or else the config's, and the tokenizer's.
+
+    `code` is whether the code that comes with the model may run.
+    """
+    from transformers import AutoConfig, GenerationConfig
+
+    try:
+        found = GenerationConfig.from_pretrained(model, revision=revision).eos_token_id
+    except OSError:  # it has none
+        config = AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=code)
+        found = config.get_text_config().eos_token_id
+    named = found if isinstance(found, list) else [found]
+    return {token for token in (*named, tokenizer.eos_token_id) if token is not None}
 
 
 def closed_early(segment: Segment, likeliest: Sequence[Collection[int]], marker: Marker) -> Segment:

@@ -14,9 +14,9 @@ from e1_trl.answers.kinds import make_grader
 from e1_trl.arguments import json_object
 from e1_trl.budget import Budget, Close, Grace, Marker
 from e1_trl.checkpoints.budget_file import FILE, Trained
-from e1_trl.checkpoints.checkpoint import Checkpoint, end_ids
+from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.closing import Closing, ClosingArguments
-from e1_trl.engines.engine import SamplingSettings, token_biases
+from e1_trl.engines.engine import SamplingSettings, end_ids, token_biases
 from e1_trl.errors import UserError, user_errors
 from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments
 from e1_trl.evaluation.forest import Forest, Goal, Problem

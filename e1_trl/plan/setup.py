@@ -11,8 +11,9 @@ from e1_trl.budget import PROMPT
 from e1_trl.errors import UserError
 from e1_trl.plan.architecture import Architecture, require
 from e1_trl.recipes import fields_of, read_mapping, resource
-from e1_trl.training.arguments import BudgetedTraining, RecipeArguments, TrlFields
+from e1_trl.training.arguments import BudgetedTraining, TrlFields
 from e1_trl.training.budgets import FIELDS, Budgets
+from e1_trl.training.recipe_arguments import RecipeArguments
 
 FORCED = 1  # token, of the marker
 OWN = (*FIELDS, "max_prompt_length", "padding_free", "gpu_memory")

@@ -19,8 +19,8 @@ from e1_trl.answers.kinds import KINDS, kind_of
 from e1_trl.errors import UserError
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.files import json_fault
-from e1_trl.problems.prompts import Prompt, compose, last_question
-from e1_trl.problems.selection import exclude, identity, named_in
+from e1_trl.problems.prompts import Prompt, compose, identity, last_question
+from e1_trl.problems.selection import exclude, named_in
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
       without a chat template, as TRL does.
     - `answers` (list of str): the accepted answers, as they stand in the source; where programs are the answers, the
       name of their tests (`e1_trl.answers.programs.suites`), in place of the column that they came from.
-    - `key` (str): what names the problem wherever it stands, `selection.identity` of its text.
+    - `key` (str): what names the problem wherever it stands, `prompts.identity` of its text.
 
     Rows are left out where the problem is empty, or neither a text nor messages of text, or where the kind of answer
     cannot read the answer, or grade against it (`check_unusable`); then the problems that `exclude` names.

@@ -27,7 +27,7 @@ from e1_trl.answers.programs.suites import Suites
 from e1_trl.errors import UserError, one_line
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import COLUMNS, check_unusable
-from e1_trl.problems.selection import identity
+from e1_trl.problems.prompts import identity
 
 ALL = 0  # tests
 # Of HumanEval+'s reference functions, whose results are what is expected: what is larger is left out on every machine,

@@ -1,9 +1,10 @@
-"""From a prompt to its token ids: the only place where a text is added to a prompt.
+"""From a prompt to its token ids, and what names its problem: the only place where a text is added to a prompt.
 
 Knows nothing about where problems come from or how answers are asked for (`e1_trl.answers.kinds`), and loads no
 library: a tokenizer and a dataset are handed in.
 """
 
+import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,11 @@ def last_question(prompt: Prompt) -> str:
         UserError: there is no user message in the conversation.
     """
     return prompt if isinstance(prompt, str) else prompt[_last_user_message(prompt)]["content"]
+
+
+def identity(problem: str) -> str:
+    """What names a problem in files, wherever it stands in a dataset: 16 hexadecimal digits, of its words."""
+    return hashlib.sha256(" ".join(problem.split()).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _last_user_message(messages: Sequence[Message]) -> int:

@@ -1,6 +1,5 @@
 """Problems that are left out: those that are evaluated on, and those that a file names."""
 
-import hashlib
 import json
 import logging
 import re
@@ -58,11 +57,6 @@ def _without(problems: "Dataset", named: list[bool], why: str, remedy: str = "")
 def normalised(text: str) -> str:
     """A text without what two copies of one problem may differ in: case, spacing, punctuation and LaTeX style."""
     return STYLE.sub("", unicodedata.normalize("NFKC", text).casefold())
-
-
-def identity(problem: str) -> str:
-    """What names a problem in files, wherever it stands in a dataset: 16 hexadecimal digits, of its words."""
-    return hashlib.sha256(" ".join(problem.split()).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def named_in(file: Path) -> frozenset[str]:

@@ -25,7 +25,7 @@ COLUMNS = ["model", "conditions", "method", "thinking_budget", "solution_budget"
 COLUMNS += ["problem", "problem_id", "prompt", "outcome"]
 ANSWERS = 8  # graded, to a problem, before it may be left out
 SELDOM = 0.1  # how often a problem is solved of which the chance of being left out is told
-KEY = "[0-9a-f]{16}"  # of `problems.selection.identity`
+KEY = "[0-9a-f]{16}"  # of `problems.prompts.identity`
 # What a training should share with the evaluation.
 SAMPLED = ["instruction", "chat_template_kwargs", "temperature", "top_p", "top_k", "min_p", "logit_bias", "marker"]
 SAMPLED += ["forced_text"]

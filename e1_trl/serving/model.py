@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from e1_trl.arguments import json_object
 from e1_trl.budget import UNLIMITED, Budget, Close, Marker
 from e1_trl.checkpoints.budget_file import FILE, Trained
-from e1_trl.checkpoints.checkpoint import Checkpoint, end_ids
+from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.closing import Closing
+from e1_trl.engines.engine import end_ids
 from e1_trl.errors import UserError, user_errors
 from e1_trl.problems.prompts import tokenize
 from e1_trl.rollout import Rollout

@@ -1,21 +1,87 @@
-"""What a training would not show while it runs, and is therefore refused or warned of before it begins."""
+"""What a training would not show while it runs, and is therefore refused or warned of before it begins.
 
+A dataset is refused before the model is loaded.
+"""
+
+import inspect
 import logging
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from accelerate.utils import is_peft_model
-from transformers import AutoConfig, PreTrainedModel
+from datasets import Dataset
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+from trl.trainer.utils import get_callable_name
 
+from e1_trl.budget import PROMPT
 from e1_trl.errors import UserError
+from e1_trl.problems.prompts import MEASURED, drop_long
 from e1_trl.training.config import E1Config
-from e1_trl.training.lengths import warn_of_scaling
-from e1_trl.training.rewards import Reward, warn_of_thinking
+from e1_trl.training.groups import GroupReward
+from e1_trl.training.rewards import Accuracy, Reward, warn_of_thinking
 
 logger = logging.getLogger(__name__)
 
+# What rewards receive of every completion, beside the dataset's columns.
+ROLLOUT_COLUMNS = frozenset(
+    ["solution_text", "thinking_end", "thinking_tokens", "solution_tokens", "solution_truncated"]
+)
+TRLS_REWARD_ARGUMENTS = frozenset(
+    ["prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric"]
+)
 MEANS_OVER_ROWS = {"grpo", "sapo", "dr_grpo", "luspo"}  # losses in which a row without a token counts all the same
+
+
+def checked(dataset: Dataset, rewards: Sequence[Reward], args: E1Config, tokenizer: PreTrainedTokenizerBase) -> Dataset:
+    """The rows whose prompt is short enough, of a dataset in which rewards find what they take.
+
+    Raises:
+        UserError: it is not loaded, a column has the name of one of the rollout's, needs more than text, or is missing
+            for a reward; or as `drop_long` raises it.
+    """
+    if not isinstance(dataset, Dataset):
+        raise UserError(f"prompts are checked before training; give a loaded Dataset, not {type(dataset).__name__}")
+    columns = set(dataset.column_names)
+    if clash := sorted(columns & ROLLOUT_COLUMNS):
+        raise UserError(f"the dataset's column {clash[0]!r} is also one of the rollout's; rename it")
+    if pictures := sorted(columns & {"image", "images"}):
+        raise UserError(f"the dataset has a column {pictures[0]!r}; budgeted rollouts take text only, remove it")
+    graded = any(isinstance(reward, Accuracy) for reward in rewards)
+    given = ({"prompt"} if args.remove_unused_columns else columns) | ROLLOUT_COLUMNS | TRLS_REWARD_ARGUMENTS
+    for reward in rewards:
+        if isinstance(reward, GroupReward) and reward.needs_accuracy and not graded:
+            raise UserError(
+                f"the reward {get_callable_name(reward)} must know what is right; add accuracy to reward_funcs"
+            )
+        if isinstance(reward, str | torch.nn.Module):  # a reward model, which takes text
+            continue
+        for name, each in inspect.signature(reward).parameters.items():
+            needed = each.default is each.empty and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
+            if needed and name not in given:
+                raise UserError(
+                    f"the reward {get_callable_name(reward)} takes {name!r}, which is no column of the dataset "
+                    f"({', '.join(sorted(columns))}); add it, or choose another reward"
+                )
+    if MEASURED in columns:  # by `e1_trl.training.data.load`
+        return dataset
+    return drop_long(dataset, tokenizer, args.max_prompt_length or PROMPT, args.chat_template_kwargs or {})
+
+
+def check_size(dataset: Dataset, args: E1Config) -> Dataset:
+    """The dataset, which has prompts for one generation: TRL would end before the first step.
+
+    Raises:
+        UserError: there are fewer.
+    """
+    needed = args.generation_batch_size // args.num_generations
+    if len(dataset) < needed:
+        raise UserError(
+            f"{len(dataset)} prompts are too few to train on: one generation takes {needed} (generation_batch_size = "
+            f"{args.generation_batch_size} rollouts, {args.num_generations} of each)"
+        )
+    return dataset
 
 
 def check_precision(args: E1Config, model: str | PreTrainedModel, adapter: bool = False) -> None:
@@ -87,3 +153,23 @@ def warn_beforehand(args: E1Config, model: PreTrainedModel, rewards: Sequence[Re
             args.budgets,
         )
     warn_of_scaling(rewards, args.scale_rewards, args.multi_objective_aggregation)
+
+
+def warn_of_scaling(rewards: Sequence[Any], scale_rewards: str, aggregation: str) -> None:
+    """Warn where TRL divides by the spread of a group: a length reward's weight is lost in it.
+
+    The other arguments are TRL's `scale_rewards` and `multi_objective_aggregation`.
+    """
+    if not any(isinstance(reward, GroupReward) and reward.weighs_length for reward in rewards):
+        return
+    if aggregation == "normalize_then_sum":  # which does not read scale_rewards
+        logger.warning(
+            "multi_objective_aggregation is normalize_then_sum, which divides each reward by its spread in a group: a "
+            "length reward pushes as hard whatever its bonus, alpha or weight; reward_weights weigh it, or "
+            "sum_then_normalize with scale_rewards none keeps them"
+        )
+    elif scale_rewards == "group":
+        logger.warning(
+            "scale_rewards is group: in groups that are all right or all wrong a length reward pushes as hard whatever "
+            "its weight; batch and none keep that"
+        )

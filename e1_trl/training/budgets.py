@@ -14,8 +14,7 @@ from typing import Any
 from e1_trl.arguments import from_yaml
 from e1_trl.budget import Budget
 from e1_trl.errors import UserError
-from e1_trl.problems.prompts import last_question
-from e1_trl.problems.selection import identity
+from e1_trl.problems.prompts import identity, last_question
 
 Generation = tuple[bool, int, int]  # whether it is trained on, the optimizer's step, its number within that
 Tokens = int | None  # `None` is unlimited

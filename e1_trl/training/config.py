@@ -1,4 +1,4 @@
-"""What a training can be told: `E1Config`, GRPO's configuration plus the budget; `E1ScriptArguments`, a recipe's rest.
+"""The configuration of a training: `E1Config`, GRPO's plus the budget.
 
 `ModelFacts` are what a configuration comes to with one model. Knows nothing about data, rewards or a loaded model.
 """
@@ -12,17 +12,15 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedT
 from transformers.integrations import get_available_reporting_integrations
 from transformers.trainer_utils import HubStrategy, IntervalStrategy
 from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_available
-from trl import GRPOConfig, ScriptArguments
+from trl import GRPOConfig
 
-from e1_trl.answers.kinds import kind_of
 from e1_trl.arguments import check_fields, from_yaml
 from e1_trl.budget import PROMPT, Budget, Close, Marker
-from e1_trl.checkpoints.checkpoint import end_ids
+from e1_trl.engines.engine import end_ids
 from e1_trl.errors import UserError, user_errors
-from e1_trl.training.arguments import BudgetedTraining, RecipeArguments, TrlFields
+from e1_trl.training.arguments import BudgetedTraining, TrlFields, secrets_in
 from e1_trl.training.budgets import FIELDS, Budgets
 from e1_trl.training.launched import check_environment, check_launcher, is_alone
-from e1_trl.training.recipe_as_run import secrets_in
 from e1_trl.training.scoring import check_attention
 
 logger = logging.getLogger(__name__)
@@ -240,30 +238,3 @@ class ModelFacts:
             )
         args.max_prompt_length = prompt
         return cls(tokenizer, close, completion)
-
-
-@dataclass
-class E1ScriptArguments(RecipeArguments, ScriptArguments):
-    """What a recipe says besides `E1Config` and the model: problems, rewards, and how it is launched.
-
-    `dataset_name` is a Hub id, a local file or a folder, see `e1_trl.problems.load`; TRL's `datasets:` mixes several.
-
-    Raises:
-        UserError: a field of TRL's that has no effect here is set.
-    """
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if folders := " ".join([self.solve_rates] if isinstance(self.solve_rates, str) else self.solve_rates or []):
-            raise UserError(
-                f"solve_rates is {folders}; remove it, run `e1 exclude {folders} --budget THINKING+SOLUTION --output "
-                "FILE`, and name FILE as exclude"
-            )
-        if not kind_of(self.grader).boxed and "format" in self.reward_funcs:
-            raise UserError(
-                f"the reward format looks for a box, which no answer of {self.grader} has; remove it from reward_funcs"
-            )
-        if self.dataset_streaming:
-            raise UserError("dataset_streaming is true; problems are checked before training, so they must be loaded")
-        if self.ignore_bias_buffers:
-            raise UserError("ignore_bias_buffers is true; it has no effect on GRPO, remove it")

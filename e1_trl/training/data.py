@@ -1,9 +1,8 @@
-"""What is trained on: a recipe's problems, and the checks that every dataset passes before a model is loaded.
+"""The problems of a recipe, as they are trained on and evaluated on: loaded, decontaminated, checked and measured.
 
 Knows nothing about models, engines or how answers are graded.
 """
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,30 +11,21 @@ from typing import Any
 
 from datasets import Dataset
 from datasets.exceptions import DatasetGenerationError
-from torch import nn
 from transformers import PreTrainedTokenizerBase, set_seed
 from trl import DatasetMixtureConfig, get_dataset
-from trl.trainer.utils import get_callable_name
 
 from e1_trl.arguments import from_yaml
-from e1_trl.budget import PROMPT
 from e1_trl.errors import UserError
 from e1_trl.problems.benchmarks import BENCHMARKS, load_benchmark
 from e1_trl.problems.load import file_suffix, load_problems, make_problems, whole
-from e1_trl.problems.prompts import MEASURED, drop_long
+from e1_trl.problems.prompts import MEASURED
 from e1_trl.problems.selection import decontaminate, named_in
+from e1_trl.training.beforehand import check_size, checked
 from e1_trl.training.budgets import DRAWN, Draw, Schedule, key_of
-from e1_trl.training.config import E1Config, E1ScriptArguments
+from e1_trl.training.config import E1Config
 from e1_trl.training.lengths import LengthReward
-from e1_trl.training.rewards import Accuracy, Reward
-
-# What rewards receive of every completion, beside the dataset's columns.
-ROLLOUT_COLUMNS = frozenset(
-    ["solution_text", "thinking_end", "thinking_tokens", "solution_tokens", "solution_truncated"]
-)
-TRLS_REWARD_ARGUMENTS = frozenset(
-    ["prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric"]
-)
+from e1_trl.training.recipe_as_run import E1ScriptArguments
+from e1_trl.training.rewards import Reward
 
 
 @dataclass(frozen=True)
@@ -174,51 +164,3 @@ def read_split(
     if split not in splits:
         raise UserError(f"the datasets mixed have no split {split!r}, only {', '.join(splits)}: test_split_size?")
     return make_problems(splits[split], f"the datasets mixed, split {split}", script_args, need_answers)
-
-
-def checked(dataset: Dataset, rewards: Sequence[Reward], args: E1Config, tokenizer: PreTrainedTokenizerBase) -> Dataset:
-    """The rows whose prompt is short enough, of a dataset in which rewards find what they take.
-
-    Raises:
-        UserError: it is not loaded, a column has the name of one of the rollout's, needs more than text, or is missing
-            for a reward; or as `drop_long` raises it.
-    """
-    if not isinstance(dataset, Dataset):
-        raise UserError(f"prompts are checked before training; give a loaded Dataset, not {type(dataset).__name__}")
-    columns = set(dataset.column_names)
-    if clash := sorted(columns & ROLLOUT_COLUMNS):
-        raise UserError(f"the dataset's column {clash[0]!r} is also one of the rollout's; rename it")
-    if pictures := sorted(columns & {"image", "images"}):
-        raise UserError(f"the dataset has a column {pictures[0]!r}; budgeted rollouts take text only, remove it")
-    graded = any(isinstance(reward, Accuracy) for reward in rewards)
-    given = ({"prompt"} if args.remove_unused_columns else columns) | ROLLOUT_COLUMNS | TRLS_REWARD_ARGUMENTS
-    for reward in rewards:
-        if isinstance(reward, LengthReward) and reward.needs_accuracy and not graded:
-            raise UserError(f"the reward {reward.__name__} must know what is right; add accuracy to reward_funcs")
-        if isinstance(reward, str | nn.Module):  # a reward model, which takes text
-            continue
-        for name, each in inspect.signature(reward).parameters.items():
-            needed = each.default is each.empty and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
-            if needed and name not in given:
-                raise UserError(
-                    f"the reward {get_callable_name(reward)} takes {name!r}, which is no column of the dataset "
-                    f"({', '.join(sorted(columns))}); add it, or choose another reward"
-                )
-    if MEASURED in columns:  # by `load`
-        return dataset
-    return drop_long(dataset, tokenizer, args.max_prompt_length or PROMPT, args.chat_template_kwargs or {})
-
-
-def check_size(dataset: Dataset, args: E1Config) -> Dataset:
-    """The dataset, which has prompts for one generation: TRL would end before the first step.
-
-    Raises:
-        UserError: there are fewer.
-    """
-    needed = args.generation_batch_size // args.num_generations
-    if len(dataset) < needed:
-        raise UserError(
-            f"{len(dataset)} prompts are too few to train on: one generation takes {needed} (generation_batch_size = "
-            f"{args.generation_batch_size} rollouts, {args.num_generations} of each)"
-        )
-    return dataset

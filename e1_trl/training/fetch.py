@@ -40,9 +40,9 @@ def fetch(words: Sequence[str]) -> None:
     """
     from trl import DatasetMixtureConfig, ModelConfig
 
-    from e1_trl.training.config import E1Config, E1ScriptArguments, ModelFacts
+    from e1_trl.training.config import E1Config, ModelFacts
     from e1_trl.training.data import load
-    from e1_trl.training.recipe_as_run import parse_recipe
+    from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe
 
     records = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)
     script_args, args, model, mixture = parse_recipe(records, [*words, *OVERRIDES])

@@ -58,6 +58,12 @@ class GroupReward(ABC):
     """
 
     sees_repeats = False  # whether it looks at `Group.repeats`, which costs time
+    weighs_length = False  # whether it adds to the reward for being right, by a weight that TRL's scaling can undo
+
+    @property
+    def needs_accuracy(self) -> bool:
+        """Whether it must be known which rollouts are right."""
+        return False
 
     @cached_property
     def memory(self) -> dict[str, Any]:

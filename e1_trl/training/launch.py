@@ -17,7 +17,8 @@ from e1_trl.arguments import Count, read_value
 from e1_trl.command_line import CommandParser
 from e1_trl.errors import TROUBLESHOOTING, UserError, run_command
 from e1_trl.recipes import fields_of, read_mapping, resource, shipped
-from e1_trl.training.arguments import BudgetedTraining, RecipeArguments, TrlFields
+from e1_trl.training.arguments import BudgetedTraining, TrlFields
+from e1_trl.training.recipe_arguments import RecipeArguments
 from e1_trl.training.versions import warn_of_versions
 
 PRECISION = ("bf16", "fp16", "use_cpu")  # fields that say in what a recipe computes
@@ -72,7 +73,8 @@ def print_all_fields() -> None:
     """Print the help with all fields of a recipe, TRL's and Transformers' included."""
     from trl import DatasetMixtureConfig, ModelConfig
 
-    from e1_trl.training.config import E1Config, E1ScriptArguments
+    from e1_trl.training.config import E1Config
+    from e1_trl.training.recipe_as_run import E1ScriptArguments
 
     made = make_parser()
     for record in (E1ScriptArguments, DatasetMixtureConfig, ModelConfig, E1Config):

@@ -6,7 +6,6 @@ formula. Lengths are sampled tokens of the whole response, as in all of the pape
 thinking; forced tokens never count. docs/systems.md says which paper has which.
 """
 
-import logging
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -16,8 +15,6 @@ from typing import Any
 
 from e1_trl.errors import UserError
 from e1_trl.training.groups import Group, GroupReward
-
-logger = logging.getLogger(__name__)
 
 Lengths = Sequence[int]
 
@@ -107,6 +104,8 @@ class LengthReward(GroupReward):
     Raises:
         TypeError, ValueError, ArithmeticError: it takes others, or other values; `of` is neither.
     """
+
+    weighs_length = True
 
     def __init__(self, formula: Callable[..., list[float]], of: str = "response", **arguments: Any):
         if of not in ("response", "thinking"):
@@ -227,23 +226,3 @@ LENGTH_REWARDS: dict[str, Callable[..., LengthReward]] = {
     "hapo": Hapo,
     "laser_d": LaserD,
 }
-
-
-def warn_of_scaling(rewards: Sequence[Any], scale_rewards: str, aggregation: str) -> None:
-    """Warn where TRL divides by the spread of a group: a length reward's weight is lost in it.
-
-    The other arguments are TRL's `scale_rewards` and `multi_objective_aggregation`.
-    """
-    if not any(isinstance(reward, LengthReward) for reward in rewards):
-        return
-    if aggregation == "normalize_then_sum":  # which does not read scale_rewards
-        logger.warning(
-            "multi_objective_aggregation is normalize_then_sum, which divides each reward by its spread in a group: a "
-            "length reward pushes as hard whatever its bonus, alpha or weight; reward_weights weigh it, or "
-            "sum_then_normalize with scale_rewards none keeps them"
-        )
-    elif scale_rewards == "group":
-        logger.warning(
-            "scale_rewards is group: in groups that are all right or all wrong a length reward pushes as hard whatever "
-            "its weight; batch and none keep that"
-        )

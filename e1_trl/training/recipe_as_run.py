@@ -1,21 +1,53 @@
-"""The recipe as it is run: what its file and its base say, with what the command line overrode."""
+"""The recipe as it is run: what its file and its base say, with what the command line overrode.
+
+`E1ScriptArguments` has the fields that neither `E1Config` nor the model's have.
+"""
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from trl import TrlParser
+from trl import ScriptArguments, TrlParser
 
+from e1_trl.answers.kinds import kind_of
 from e1_trl.arguments import describe_unknown, read_value
 from e1_trl.errors import UserError, user_errors
 from e1_trl.recipes import base_of, fields_of
+from e1_trl.training.arguments import SECRETS
+from e1_trl.training.recipe_arguments import RecipeArguments
 
 # Nobody else's: `env` may hold keys of services, and who repeats a training neither resumes nor uploads this one.
 OWN = frozenset(["env", "resume_from_checkpoint", "push_to_hub", "dry_run"])
-SECRETS = frozenset(["token", "hub_token", "push_to_hub_token", "use_auth_token", "api_key", "password", "secret"])
+
+
+@dataclass
+class E1ScriptArguments(RecipeArguments, ScriptArguments):
+    """What a recipe says besides `E1Config` and the model: problems, rewards, and how it is launched.
+
+    `dataset_name` is a Hub id, a local file or a folder, see `e1_trl.problems.load`; TRL's `datasets:` mixes several.
+
+    Raises:
+        UserError: a field of TRL's that has no effect here is set.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if folders := " ".join([self.solve_rates] if isinstance(self.solve_rates, str) else self.solve_rates or []):
+            raise UserError(
+                f"solve_rates is {folders}; remove it, run `e1 exclude {folders} --budget THINKING+SOLUTION --output "
+                "FILE`, and name FILE as exclude"
+            )
+        if not kind_of(self.grader).boxed and "format" in self.reward_funcs:
+            raise UserError(
+                f"the reward format looks for a box, which no answer of {self.grader} has; remove it from reward_funcs"
+            )
+        if self.dataset_streaming:
+            raise UserError("dataset_streaming is true; problems are checked before training, so they must be loaded")
+        if self.ignore_bias_buffers:
+            raise UserError("ignore_bias_buffers is true; it has no effect on GRPO, remove it")
 
 
 class _RecipeParser(TrlParser):
@@ -88,14 +120,6 @@ def resolved(argv: Sequence[str], parsed: Iterable[Any]) -> dict[str, Any]:
             if hasattr(record, field):
                 recipe[field] = _plain(getattr(record, field))
     return _without_secrets({name: value for name, value in recipe.items() if name not in OWN and name[:4] != "hub_"})
-
-
-def secrets_in(value: Any) -> list[str]:
-    """The names of fields, at any depth, that hold a secret."""
-    if isinstance(value, dict):
-        own = [str(name) for name, held in value.items() if name in SECRETS and isinstance(held, str)]
-        return own + secrets_in(list(value.values()))
-    return [name for held in value for name in secrets_in(held)] if isinstance(value, list) else []
 
 
 def _without_secrets(value: Any) -> Any:

@@ -10,7 +10,6 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,29 +20,21 @@ from trl import GRPOTrainer
 from trl.extras.profiling import profiling_context
 
 from e1_trl.budget import Budget
-from e1_trl.checkpoints.budget_file import Trained
-from e1_trl.checkpoints.model_card import Details
-from e1_trl.checkpoints.origin import Origin
-from e1_trl.engines.colocated import make_training_engine
+from e1_trl.engines.colocated import make_training_engine, starting
 from e1_trl.engines.engine import Finished, unwatched
-from e1_trl.engines.starting import starting
 from e1_trl.errors import UserError
 from e1_trl.rollout import Completion, Rollout
-from e1_trl.training.beforehand import check_precision, warn_beforehand
+from e1_trl.training.beforehand import check_precision, check_size, checked, warn_beforehand
 from e1_trl.training.budgets import Draw, Generation, Generations, key_of
+from e1_trl.training.callbacks import DataOrder, MasterWeights, Memory, TokenLimit
 from e1_trl.training.config import E1Config, ModelFacts
-from e1_trl.training.data import check_size, checked
-from e1_trl.training.data_order import DataOrder
 from e1_trl.training.groups import reward_groups
 from e1_trl.training.logprob_gap import LogprobGap
-from e1_trl.training.master_weights import MasterWeights
-from e1_trl.training.memory import Memory
 from e1_trl.training.packing import Packing
 from e1_trl.training.phases import SAMPLING, SCORING, SYNC, Phases
 from e1_trl.training.progress import Once, Progress, columns_of, log_traces, metrics_of, parts, transcripts
 from e1_trl.training.rewards import Accuracy, Reward
 from e1_trl.training.scoring import PARTS_ON_CPU, Layout, layout_of, scored
-from e1_trl.training.token_limit import TokenLimit
 from e1_trl.training.versions import warn_of_versions
 
 warn_of_versions()
@@ -58,7 +49,8 @@ class E1Trainer(GRPOTrainer):
     if there is none), `thinking_end` (`"closed"`, `"forced"`, `"eos"` or `"total"`), `thinking_tokens`,
     `solution_tokens` and `solution_truncated`.
 
-    `details` are for the model card; the training script adds what it knows.
+    The model card is TRL's. `e1_trl.training.cards.write_cards` has ours written instead, with `budget.json`, from
+    which evaluation and serving take budgets and marker.
 
     Raises:
         UserError: budget, context length, dataset, rewards and configuration do not fit together; before the model is
@@ -107,8 +99,8 @@ class E1Trainer(GRPOTrainer):
         self.layout, why = layout_of(causal, args.padding_free, self.aux_loss_enabled)
         self.close, self.budgets = facts.close, args.budgets
         name = model if isinstance(model, str) else model.name_or_path
-        origin = Origin.of(name, revision)
-        self.details = Details(Trained.of(self.close.marker, args.forced_text, self.budgets.largest), origin)
+        self.base: tuple[str, str | None] = (name, revision)  # of the model that is trained: name, revision
+        self.write_card: Callable[..., None] | None = None
         self._table_step: int | None = None  # when a table of completions was last logged
         self.num_completions_to_print = 0  # of TRL's table, in the place of which there are `transcripts`
         self._rows: list[dict[str, Any]] = []  # of the dataset, for each rollout of this process, the last ones
@@ -193,9 +185,11 @@ class E1Trainer(GRPOTrainer):
         return metrics
 
     def create_model_card(self, model_name: str | None = None, **more: Any) -> None:
-        """TRL's hook, before every save and upload: write the card and the files that it speaks of."""
-        if self.is_world_process_zero():
-            self.details.publish(Path(self.args.output_dir), self.hub_model_id, self.args.hub_revision, **more)
+        """TRL's hook, before every save and upload: write our card if `write_cards` has asked for it, else TRL's."""
+        if self.write_card is None:
+            super().create_model_card(model_name, **more)
+        elif self.is_world_process_zero():
+            self.write_card(**more)
 
     def complete(self, prompts: list[Any], budgets: Sequence[Budget]) -> list[list[Completion]]:
         """Complete this process's prompts at each of the budgets, which fit the context, with the weights of now.

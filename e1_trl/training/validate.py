@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from trl import DatasetMixtureConfig
 
-    from e1_trl.training.config import E1ScriptArguments
+    from e1_trl.training.recipe_as_run import E1ScriptArguments
 
 BATCH = 64  # problems
 
@@ -143,8 +143,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Libraries of seconds: not for help.
     from trl import DatasetMixtureConfig
 
-    from e1_trl.training.config import E1ScriptArguments
-    from e1_trl.training.recipe_as_run import parse_recipe
+    from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe
 
     records = (E1ScriptArguments, DatasetMixtureConfig, ValidateArguments)
     if "--config" in words[:-1]:

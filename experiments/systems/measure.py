@@ -19,7 +19,7 @@ from e1_trl.provenance import Provenance
 from e1_trl.report import samples
 from e1_trl.report.statistics import Values, accuracy
 from e1_trl.rollout import ThinkingEnd
-from e1_trl.training.token_limit import generated_tokens
+from e1_trl.training.callbacks import generated_tokens
 from experiments.first_zero.make_base import Search
 
 RESAMPLES = 1000  # of problems, for an interval

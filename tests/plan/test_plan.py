@@ -45,7 +45,8 @@ from e1_trl.recipes import fields_of
 from e1_trl.report.markdown import around_section
 from e1_trl.train import main as train
 from e1_trl.training.arguments import TrlFields
-from e1_trl.training.config import E1Config, E1ScriptArguments
+from e1_trl.training.config import E1Config
+from e1_trl.training.recipe_as_run import E1ScriptArguments
 from experiments.fits import make_table
 from tests.reduced.case import ALTERNATIVES
 

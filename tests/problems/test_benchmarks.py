@@ -14,7 +14,7 @@ from hub_stub import serving_hub
 from e1_trl.answers.kinds import INSTRUCTION
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import BENCHMARKS, Benchmark, load_benchmark
-from e1_trl.problems.selection import identity
+from e1_trl.problems.prompts import identity
 
 pytestmark = pytest.mark.usefixtures("datasets_cache")
 

@@ -19,7 +19,8 @@ from e1_trl.answers.mathematics.golds import is_worked_solution
 from e1_trl.errors import UserError
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems, load_source, make_problems
-from e1_trl.problems.selection import decontaminate, identity
+from e1_trl.problems.prompts import identity
+from e1_trl.problems.selection import decontaminate
 
 pytestmark = pytest.mark.usefixtures("datasets_cache")
 

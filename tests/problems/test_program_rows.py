@@ -12,7 +12,8 @@ from e1_trl.answers.programs.suite import Rule, Suite
 from e1_trl.answers.programs.suites import Suites
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems, make_problems
-from e1_trl.problems.selection import exclude, identity, named_in
+from e1_trl.problems.prompts import identity
+from e1_trl.problems.selection import exclude, named_in
 
 pytestmark = pytest.mark.usefixtures("datasets_cache")
 

@@ -13,7 +13,7 @@ from e1_trl.answers.grade import Outcome
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import parse
 from e1_trl.evaluation.prepare import prepare
-from e1_trl.problems.selection import identity
+from e1_trl.problems.prompts import identity
 from e1_trl.report import exclude, samples
 from e1_trl.train import main as train
 

@@ -15,10 +15,10 @@ from trl import DatasetMixtureConfig, ModelConfig
 
 from e1_trl.report import samples
 from e1_trl.report.markdown import around_section
-from e1_trl.training.config import E1Config, E1ScriptArguments
-from e1_trl.training.recipe_as_run import parse_recipe
-from e1_trl.training.rewards import make_rewards
-from e1_trl.training.token_limit import rollouts_of_a_step
+from e1_trl.training.callbacks import rollouts_of_a_step
+from e1_trl.training.config import E1Config
+from e1_trl.training.named_rewards import make_rewards
+from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe
 from experiments.first_zero.make_base import Search
 from experiments.systems import __main__ as command
 from experiments.systems import document

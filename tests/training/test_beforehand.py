@@ -15,7 +15,7 @@ from e1_trl.errors import UserError
 from e1_trl.train import main
 from e1_trl.training.beforehand import check_precision, warn_beforehand
 from e1_trl.training.config import E1Config
-from e1_trl.training.rewards import TRLS_REWARDS, format_reward
+from e1_trl.training.named_rewards import TRLS_REWARDS, format_reward
 from e1_trl.training.trainer import E1Trainer
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from e1_trl.budget import Budget
-from e1_trl.problems.selection import identity
+from e1_trl.problems.prompts import identity
 from e1_trl.training.budgets import Budgets, Draw, Schedule, key_of
 
 DRAW = Draw(seed=42, generation=(True, 3, 1), key="0123456789abcdef", row=7)

@@ -14,8 +14,8 @@ from trl import DatasetMixtureConfig, ModelConfig, TrlParser
 
 from e1_trl.budget import Budget, Close, Marker
 from e1_trl.errors import UserError
-from e1_trl.training.config import E1Config, E1ScriptArguments, ModelFacts
-from e1_trl.training.recipe_as_run import parse_recipe
+from e1_trl.training.config import E1Config, ModelFacts
+from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe
 
 WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 ONE = Marker("</think>", (1,), (1,), close_tokens=1)

@@ -14,9 +14,12 @@ from trl.rewards import accuracy_reward
 from trl.scripts.utils import DatasetConfig
 
 from e1_trl.answers.mathematics.grader import MathematicsGrader
-from e1_trl.training.config import E1Config, E1ScriptArguments
-from e1_trl.training.data import Problems, checked, load, with_targets
-from e1_trl.training.rewards import Accuracy, format_reward, make_rewards
+from e1_trl.training.beforehand import checked
+from e1_trl.training.config import E1Config
+from e1_trl.training.data import Problems, load, with_targets
+from e1_trl.training.named_rewards import format_reward, make_rewards
+from e1_trl.training.recipe_as_run import E1ScriptArguments
+from e1_trl.training.rewards import Accuracy
 from e1_trl.training.trainer import E1Trainer
 
 ACCURACY = Accuracy(MathematicsGrader(time_limit=1.0, workers=1))

@@ -18,7 +18,7 @@ from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
 from trl import GRPOConfig, GRPOTrainer
 from conftest import BASE
-from e1_trl.training.data_order import DataOrder
+from e1_trl.training.callbacks import DataOrder
 
 class Watched(GRPOTrainer):
     def training_step(self, model, inputs, num_items_in_batch=None):

@@ -9,7 +9,8 @@ import torch
 
 from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.training.groups import Group, GroupReward, reward_groups
-from e1_trl.training.rewards import Accuracy, format_reward, sees_all
+from e1_trl.training.named_rewards import format_reward
+from e1_trl.training.rewards import Accuracy, sees_all
 
 
 class Shortest(GroupReward):

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from e1_trl.answers.mathematics.grader import MathematicsGrader
+from e1_trl.training.beforehand import warn_of_scaling
 from e1_trl.training.groups import Group, repeats
-from e1_trl.training.lengths import LENGTH_REWARDS, Hapo, LaserD, LengthReward, difficulty, warn_of_scaling
-from e1_trl.training.rewards import make_rewards
+from e1_trl.training.lengths import LENGTH_REWARDS, Hapo, LaserD, LengthReward, difficulty
+from e1_trl.training.named_rewards import make_rewards
 
 RIGHT, WRONG = True, False
 

@@ -29,7 +29,8 @@ from e1_trl.rollout import Completion, ThinkingEnd
 from e1_trl.training.budgets import Budgets, Draw
 from e1_trl.training.config import E1Config
 from e1_trl.training.groups import Group, GroupReward
-from e1_trl.training.rewards import Accuracy, format_reward, make_rewards
+from e1_trl.training.named_rewards import format_reward, make_rewards
+from e1_trl.training.rewards import Accuracy
 from e1_trl.training.scoring import Layout
 from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import Validation

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from transformers import TrainerState
 
+from e1_trl.training.callbacks import Memory
 from e1_trl.training.groups import Group, GroupReward
 from e1_trl.training.lengths import Hapo, LaserD
-from e1_trl.training.memory import Memory
 
 KEY = "0123456789abcdef"
 

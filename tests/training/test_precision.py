@@ -12,7 +12,7 @@ from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoin
 from safetensors.torch import load_file
 from transformers import Qwen2Config, Qwen2ForCausalLM, TrainerControl, TrainerState
 
-from e1_trl.training.master_weights import MasterWeights
+from e1_trl.training.callbacks import MasterWeights
 
 pytestmark = pytest.mark.distributed
 
@@ -38,7 +38,7 @@ from pathlib import Path
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations.deepspeed import deepspeed_config
-from e1_trl.training.master_weights import MasterWeights
+from e1_trl.training.callbacks import MasterWeights
 
 checkpoint, output, learning_rate = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3])
 rows = [{"input_ids": ids, "labels": ids} for ids in torch.arange(64).reshape(8, 8) % 32]
@@ -205,7 +205,7 @@ from datasets import Dataset
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, TrainerCallback
 from e1_trl import E1Config, E1Trainer
-from e1_trl.training.rewards import format_reward
+from e1_trl.training.named_rewards import format_reward
 
 class Look(TrainerCallback):
     def on_train_begin(self, args, state, control, model, **more):

@@ -5,8 +5,8 @@ from pathlib import Path
 import yaml
 from trl import DatasetMixtureConfig, ModelConfig, TrlParser
 
-from e1_trl.training.config import E1Config, E1ScriptArguments
-from e1_trl.training.recipe_as_run import resolved
+from e1_trl.training.config import E1Config
+from e1_trl.training.recipe_as_run import E1ScriptArguments, resolved
 
 RECIPE = """
 model_name_or_path: org/base

@@ -16,7 +16,7 @@ import sys
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.training.config import E1Config
-from e1_trl.training.rewards import format_reward
+from e1_trl.training.named_rewards import format_reward
 from e1_trl.training.trainer import E1Trainer
 
 revision, data, output = sys.argv[1:]

@@ -13,7 +13,8 @@ import torch
 
 from e1_trl.answers.grade import Grade, Outcome
 from e1_trl.answers.mathematics.grader import MathematicsGrader
-from e1_trl.training.rewards import TRLS_REWARDS, Accuracy, format_reward, make_rewards, sees_all, warn_of_thinking
+from e1_trl.training.named_rewards import TRLS_REWARDS, format_reward, make_rewards
+from e1_trl.training.rewards import Accuracy, sees_all, warn_of_thinking
 from e1_trl.training.trainer import E1Trainer
 
 
@@ -74,7 +75,7 @@ def test_what_was_worked_out_in_the_box_is_counted_and_earns_nothing(grader: Mat
 
 def test_a_grader_of_ones_own_that_only_grades_is_not_told_of_what_is_sampled() -> None:
     class Plain:
-        faults = ()
+        faults = (Outcome.UNEVALUATED,)
 
         def grade(self, solutions: list[str], references: list[list[str]]) -> list[Grade]:
             return [Grade(Outcome.CORRECT, None)] * len(solutions)

@@ -7,7 +7,7 @@ import pytest
 from transformers import AutoModelForCausalLM, Qwen2Config, Trainer, TrainerControl, TrainerState
 from trl import GRPOConfig
 
-from e1_trl.training.token_limit import TokenLimit, generated_tokens, rollouts_of_a_step
+from e1_trl.training.callbacks import TokenLimit, generated_tokens, rollouts_of_a_step
 
 LOGGED = {"thinking/mean_tokens": 30.0, "solution/mean_tokens": 5.0}
 

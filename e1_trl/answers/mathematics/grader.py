@@ -22,7 +22,7 @@ from e1_trl.answers.grade import Grade, Grader, Outcome, grader_version
 from e1_trl.answers.mathematics.arithmetic import leaves_arithmetic, leaves_by_name, leaves_to_compute
 from e1_trl.answers.mathematics.boxes import boxed_answer
 from e1_trl.answers.mathematics.equality import are_equal, is_exact
-from e1_trl.answers.mathematics.numerals import has_quotient, only_numbers, terms
+from e1_trl.answers.mathematics.numerals import has_quotient, only_numbers, terms, works_out
 from e1_trl.answers.mathematics.reading import Forms, as_written, is_read, read, read_unboxed
 from e1_trl.answers.mathematics.spellings import E_NOTATION, find_domain, find_modulus, read_letter, split_choice, words
 from e1_trl.answers.mathematics.workers import Workers
@@ -64,6 +64,10 @@ class MathematicsGrader(Grader):
         """See `Grader`."""
         if (box := boxed_answer(solution)) is not None:
             self.processes.begin((box, True, tuple(references)))
+
+    def works_out(self, answer: str, references: Sequence[str]) -> bool:
+        """See `Grader`: arithmetic in front of an equals sign, as `6*8=48`."""
+        return works_out(answer) and not any(map(works_out, references))
 
     def grade(
         self,

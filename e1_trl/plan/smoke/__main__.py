@@ -45,7 +45,7 @@ def name_of(recipe: Path) -> str:
 
 def record_of(hour: Hour, made: Sequence[tuple[str, Check]]) -> dict[str, Any]:
     """Return all that is known of an hour, for the JSON and the page; without secrets among the fields."""
-    from e1_trl.training.recipe_as_run import secrets_in
+    from e1_trl.training.arguments import secrets_in
 
     runs = {
         name: {**asdict(run), "facts": run.facts, "printed": run.printed.splitlines()[-TAIL:] if run.fault else []}

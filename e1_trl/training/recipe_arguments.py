@@ -1,0 +1,78 @@
+"""Fields of a recipe besides `E1Config` and TRL's. Imports nothing heavy, so that `e1 train --help` stays quick."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
+
+from e1_trl.arguments import Positive
+from e1_trl.problems.arguments import ProblemArguments
+
+
+@dataclass
+class RecipeArguments(ProblemArguments):
+    """Fields of `E1ScriptArguments` that TRL's `ScriptArguments` does not have."""
+
+    GROUP: ClassVar[str] = "rewards, validation data and start"
+
+    reward_funcs: Annotated[list[str], list[str | dict[str, Any]]] = field(
+        default_factory=lambda: ["accuracy"],
+        metadata={
+            "help": "Rewards, weighted by `reward_weights`: accuracy, format, the rewards of TRL's training script "
+            "(accuracy_reward, ...), or the dotted path of your own function (my_rewards.brevity); in a recipe's file "
+            "also with arguments, as {name: get_cosine_scaled_reward, max_len: 1280}."
+        },
+    )
+    target: dict[str, Any] | str | int | None = field(
+        default=None,
+        metadata={
+            "help": "Number of tokens that each training prompt asks for, drawn once per problem, as {uniform: [100, "
+            "4000]}. Default: none is asked for."
+        },
+    )
+    target_prompt: str | None = field(
+        default=None,
+        metadata={"help": "Text that asks for `target` tokens, added to the prompt, as ' Think for {target} tokens.'"},
+    )
+    eval_benchmark: str | None = field(
+        default=None,
+        metadata={"help": "Benchmark to validate on, as aime2024 or math500. Default: the dataset's test split."},
+    )
+    decontaminate: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "Benchmarks whose problems are dropped from the training problems and counted; validation problems "
+            "are always dropped."
+        },
+    )
+    solve_rates: list[str] = field(
+        default_factory=list,
+        metadata={"help": "No longer accepted: name the file that `e1 exclude` writes as `exclude`."},
+    )
+    base: str | None = field(
+        default=None,
+        metadata={
+            "help": "Recipe, by file or name, whose fields apply where a recipe's file does not set them; allowed in "
+            "files only."
+        },
+    )
+    accelerate_config: str | None = field(
+        default=None,
+        metadata={
+            "help": "Accelerate configuration that `e1 train` launches the recipe with, by file or by the name of a "
+            "shipped one. Has no effect under `accelerate launch` itself."
+        },
+    )
+    gpu_memory: Positive = field(
+        default=79.2,
+        metadata={
+            "help": "GiB of each GPU that the recipe is made for, which `e1 plan` assumes; a card of 80 GB has 79.2. "
+            "Has no effect on training."
+        },
+    )
+    skip_memory_check: bool = field(
+        default=False,
+        metadata={"help": "Train even if by `e1 plan` GPUs or the disk cannot hold what the training needs."},
+    )
+    dry_run: bool = field(
+        default=False,
+        metadata={"help": "Print prompts, budgets and a graded answer, and stop before the model is loaded."},
+    )

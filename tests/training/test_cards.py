@@ -1,0 +1,75 @@
+"""The card of a trainer that somebody makes without a recipe."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import BASE
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import GRPOTrainer
+
+from e1_trl.budget import Budget, Close, Marker
+from e1_trl.checkpoints.budget_file import Trained
+from e1_trl.checkpoints.origin import Origin
+from e1_trl.training.cards import write_cards
+from e1_trl.training.config import E1Config
+from e1_trl.training.trainer import E1Trainer
+
+ORIGIN = Origin("org/base", "c" * 40, datasets=("org/data",))
+SCHEDULE = {"stages": {0: 16, 10: 8}}
+
+
+class WithoutEngine(E1Trainer):
+    """E1Trainer as far as a card tells of it."""
+
+    def __init__(self, folder: Path, **fields: Any):
+        args = E1Config(
+            str(folder), bf16=False, use_cpu=True, report_to="none", solution_budget=8, save_only_model=True, **fields
+        )
+        args.use_vllm = False
+        tokenizer = AutoTokenizer.from_pretrained(BASE)
+        model = AutoModelForCausalLM.from_pretrained(BASE)
+        rows = Dataset.from_dict({"prompt": ["1"] * 8})
+        GRPOTrainer.__init__(self, model, lambda **_: [], args, rows, processing_class=tokenizer)
+        self.close, self.budgets = Close(Marker.from_tokenizer(tokenizer), 128), args.budgets
+        self.base = (model.name_or_path, None)
+        self.write_card = None
+
+
+def test_a_trainer_that_was_asked_for_cards_writes_them_with_every_checkpoint(tmp_path: Path) -> None:
+    trainer = WithoutEngine(tmp_path / "mine", thinking_budget=SCHEDULE)
+    write_cards(trainer)
+    trainer.save_model(str(tmp_path / "mine"))
+    assert not (tmp_path / "mine" / "budget.json").exists()  # TRL asks for a card at a checkpoint and an upload alone
+    trainer._save_checkpoint(trainer.model, trial=None)
+    assert Trained.read(tmp_path / "mine" / "budget.json") == Trained("</think>", "</think>", 1, Budget(16, 8))
+    assert Origin.read(tmp_path / "mine") == Origin(str(BASE), None)
+    assert not (tmp_path / "mine" / "e1" / "recipe.yaml").exists()
+    assert "16 tokens of thinking" in (tmp_path / "mine" / "README.md").read_text()
+
+
+def test_an_origin_and_a_recipe_are_written_as_they_are_given(tmp_path: Path) -> None:
+    trainer = WithoutEngine(tmp_path, thinking_budget=8)
+    write_cards(trainer, ORIGIN, {"learning_rate": 1e-6})
+    trainer.hub_model_id = "me/e1"  # as late as an upload sets it
+    trainer.create_model_card(model_name="e1", dataset_name="org/more", tags=["mine"])
+    assert Origin.read(tmp_path).datasets == ("org/data", "org/more")
+    assert (tmp_path / "e1" / "recipe.yaml").read_text() == "learning_rate: 1.0e-06\n"
+    text = (tmp_path / "README.md").read_text()
+    assert "- mine\n" in text and "me/e1" in text
+
+
+@pytest.mark.parametrize("main", [True, False])
+def test_only_the_main_process_writes(tmp_path: Path, main: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = WithoutEngine(tmp_path, thinking_budget=8)
+    write_cards(trainer, ORIGIN)
+    monkeypatch.setattr(trainer, "is_world_process_zero", lambda: main)
+    trainer.create_model_card()
+    assert (tmp_path / "budget.json").exists() == main
+
+
+def test_without_cards_the_card_is_trls(tmp_path: Path) -> None:
+    WithoutEngine(tmp_path, thinking_budget=8).create_model_card(model_name="mine")
+    assert "# Model Card for mine" in (tmp_path / "README.md").read_text()
+    assert not (tmp_path / "budget.json").exists()
