@@ -38,10 +38,10 @@ class Packing(TrainerCallback):
 
 
 def packing_gap(trainer: "E1Trainer") -> float:
-    """The mean difference between the log-probabilities of two short rows packed and each alone, in nats.
+    """Return the mean difference of log-probabilities, of two short rows packed and each alone, in nats.
 
-    Both rows are the same, so that a row which sees the other copies it: no difference is larger. A collective
-    operation, with the same result in all processes.
+    It is the larger one of both rows. They are the same, so that a row which sees the other copies it: no difference is
+    larger. A collective operation, with the same result in all processes.
     """
     model, layout = trainer.model, trainer.layout
     vocabulary = model.config.get_text_config().vocab_size
@@ -57,5 +57,5 @@ def packing_gap(trainer: "E1Trainer") -> float:
     trainer.layout = layout
     model.train(was_training)
     alone, packed = scores
-    gaps: torch.Tensor = trainer.accelerator.gather((packed - alone).abs().mean())
+    gaps: torch.Tensor = trainer.accelerator.gather((packed - alone).abs().mean(1).max())
     return gaps.max().item()

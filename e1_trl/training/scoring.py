@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 import torch
+from packaging.version import Version
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.utils import (
     is_flash_attn_2_available,
@@ -38,8 +39,16 @@ class Layout(StrEnum):
 
 
 def layout_of(model: PreTrainedModel, padding_free: bool, aux_loss: bool) -> tuple[Layout, str]:
-    """The layout that a model's attention supports, and why it is this one."""
+    """Return the layout that a model's attention supports, and why it is this one.
+
+    Raises:
+        UserError: the attention is ours, and cannot compute what the model needs.
+    """
     text = model.config.get_text_config()
+    drops = bool(getattr(text, "attention_dropout", 0))
+    if text._attn_implementation == VARLEN and (drops or not model._supports_flash_attn):
+        lacks = "dropout" if drops else "attention of this kind"
+        raise UserError(f"attn_implementation {VARLEN} has no {lacks}, for {type(model).__name__}; set it to sdpa")
     layers = getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None) or ()
     others = sorted(set(layers) - ATTENTIONS)
     rotary = getattr(text, "rope_parameters", None) or {}  # or some for each type of layers
@@ -70,6 +79,10 @@ def check_attention(name: str | None) -> None:
     """
     if name is None:
         return
+    if name == VARLEN and Version(torch.__version__) < Version("2.13"):
+        raise UserError(
+            f"attn_implementation {VARLEN} needs PyTorch 2.13 or newer, not {torch.__version__}; sdpa needs none"
+        )
     known = ["eager", *(each for each in AttentionInterface().valid_keys() if "|" not in each)]
     if "/" not in name and name not in known:
         raise UserError(

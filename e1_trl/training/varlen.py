@@ -3,14 +3,19 @@
 In 16 bits on a GPU by the flash kernel that PyTorch brings along, else row by row.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.flash_attention import get_target_dtype
 from transformers.masking_utils import flash_attention_mask
+from transformers.modeling_flash_attention_utils import prepare_fa_kwargs_from_position_ids
 
 from e1_trl.training.arguments import VARLEN
+
+OTHERS = ("softcap", "s_aux", "position_bias", "indices", "block_indices")  # what some models' attention is given
+WIDEST = 256  # dimensions of a head, of the kernel
 
 
 def attend(
@@ -39,14 +44,17 @@ def attend(
     Raises:
         ValueError: the model asks for attention that the kernel does not have.
     """
-    asked = {name: others.get(name) for name in ("softcap", "s_aux", "dropout")}
-    if more := [name for name, value in asked.items() if value is not None and (name != "dropout" or value > 0)]:
-        raise ValueError(f"attn_implementation {VARLEN} cannot compute attention with {', '.join(more)}")
     rows, _, tokens, _ = query.shape
+    if more := _beyond(module, query, key, value, attention_mask, others):
+        raise ValueError(f"attn_implementation {VARLEN} cannot compute attention with {more}; sdpa may")
     # Rotary positions, norms in fp32 and adapters leave 32 bits, which the kernel does not take.
     dtype = get_target_dtype(query, module) or query.dtype
     query, key, value = (each.transpose(1, 2).flatten(0, 1).to(dtype) for each in (query, key, value))
     lengths = torch.full((rows,), tokens, device=query.device)
+    positions = others.get("position_ids")
+    if cu_seq_lens_q is None and attention_mask is None and positions is not None and rows == len(positions) == 1:
+        # Of a model that hands on positions and no bounds, as Transformers' flash attention finds them.
+        (cu_seq_lens_q, _), (max_length_q, _) = prepare_fa_kwargs_from_position_ids(positions)
     if attention_mask is not None:
         real, lengths = attention_mask.flatten().nonzero()[:, 0], attention_mask.sum(1)
         query, key, value = (each[real] for each in (query, key, value))
@@ -63,6 +71,28 @@ def attend(
     if attention_mask is not None:
         found = found.new_zeros(rows * tokens, *found.shape[1:]).index_copy(0, real, found)
     return found.unflatten(0, (rows, tokens)), None
+
+
+def _beyond(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    others: Mapping[str, Any],
+) -> str:
+    """Name what a model asks for that the kernel would pass over in silence; empty if there is nothing."""
+    causal = others.get("is_causal")
+    asked = {
+        "a cache of keys": key.shape[2] != query.shape[2],
+        "tokens that see later ones": not (getattr(module, "is_causal", True) if causal is None else causal),
+        "a mask of its own": attention_mask is not None and attention_mask.ndim != 2,
+        "values of another width": value.shape[-1] != query.shape[-1],
+        f"heads wider than {WIDEST}": query.shape[-1] > WIDEST,
+        "dropout": bool(others.get("dropout")),
+        **{name: others.get(name) is not None for name in OTHERS},
+    }
+    return ", ".join(name for name, holds in asked.items() if holds)
 
 
 def _row_by_row(

@@ -36,7 +36,8 @@ LARGE = {"initializer_range": 0.2}  # for attention to attend somewhere
 ROPE = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 16.0, "original_max_position_embeddings": 8}
 MINISTRAL = Ministral3Config(**SIZES, **HEADS, **LARGE, rope_parameters={**ROPE, "llama_4_scaling_beta": 0.1})
 PERSIMMON = PersimmonConfig(**SIZES, num_attention_heads=4, **LARGE)
-QWEN = Qwen2Config(**SIZES, **HEADS, **LARGE, attention_dropout=0.5)
+QWEN = Qwen2Config(**SIZES, **HEADS, **LARGE)
+DROPPING = Qwen2Config(**SIZES, **HEADS, **LARGE, attention_dropout=0.5)
 
 
 def deaf(module: Any, query: Any, key: Any, value: Any, mask: None, **given: Any) -> tuple[torch.Tensor, None]:
@@ -71,16 +72,16 @@ def test_packed_rows_have_the_log_probabilities_of_each_row_alone(config: Any, t
 
 
 @pytest.mark.parametrize(
-    ("attention", "layout", "why"),
+    ("config", "attention", "layout", "why"),
     [
-        (VARLEN, Layout.PACKED, "flash attention is told where rows end"),
-        (DEAF, Layout.TRIMMED, "packed, rows see each other in this model's attention ("),
+        (QWEN, VARLEN, Layout.PACKED, "flash attention is told where rows end"),
+        (DROPPING, DEAF, Layout.TRIMMED, "packed, rows see each other in this model's attention ("),
     ],
 )
 def test_rows_that_would_see_each_other_are_trimmed_and_a_line_says_so(
-    attention: str, layout: Layout, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    config: Any, attention: str, layout: Layout, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trainer = WithoutEngine(model_of(QWEN, attention), tmp_path)
+    trainer = WithoutEngine(model_of(config, attention), tmp_path)
     trainer.layout, reason = layout_of(trainer.model, padding_free=True, aux_loss=False)
     trainer.model.train()
     Packing(trainer, reason).on_train_begin(None, TrainerState(is_world_process_zero=True), TrainerControl())

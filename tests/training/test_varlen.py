@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 import torch
 from test_scoring import LOGPROBS, model_of, padded_rows
-from transformers import AutoModelForCausalLM, MistralConfig, PreTrainedModel
+from transformers import AutoModelForCausalLM, Llama4TextConfig, MistralConfig, PreTrainedModel, Qwen2Config
 
+from e1_trl.errors import UserError
 from e1_trl.training.arguments import VARLEN
+from e1_trl.training.scoring import layout_of
 from e1_trl.training.varlen import attend
 
 WINDOW = 3  # tokens
@@ -65,13 +67,48 @@ def test_a_window_is_as_wide_as_the_model_says() -> None:
     assert moved.tolist() == [place < 2 * WINDOW - 1 for place in range(10)]  # two layers, each of three tokens
 
 
-@pytest.mark.parametrize("asked", [{"softcap": 30.0}, {"s_aux": torch.zeros(4)}, {"dropout": 0.1}])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"softcap": 30.0},
+        {"s_aux": torch.zeros(4)},
+        {"position_bias": torch.zeros(5)},
+        {"dropout": 0.1},
+        {"is_causal": False},
+        {"attention_mask": torch.ones(1, 1, 5, 5)},
+        {"key": torch.zeros(1, 4, 6, 8)},
+        {"value": torch.zeros(1, 4, 5, 4)},
+        {name: torch.zeros(1, 4, 5, 264) for name in ("query", "key", "value")},
+    ],
+)
 def test_attention_that_the_kernel_lacks_is_refused(asked: dict[str, Any]) -> None:
     query = torch.zeros(1, 4, 5, 8)
     layer = model_of(VARLEN).model.layers[0].self_attn
-    assert attend(layer, query, query, query, None, dropout=0.0, softcap=None)[0].shape == (1, 5, 4, 8)
-    with pytest.raises(ValueError, match=f"{VARLEN} cannot compute attention with {next(iter(asked))}"):
-        attend(layer, query, query, query, None, **asked)
+    given: dict[str, Any] = {"query": query, "key": query, "value": query, "attention_mask": None}
+    assert attend(layer, **given, dropout=0.0, softcap=None, is_causal=None)[0].shape == (1, 5, 4, 8)
+    with pytest.raises(ValueError, match=f"{VARLEN} cannot compute attention with "):
+        attend(layer, **{**given, **asked})
+
+
+@pytest.mark.parametrize(
+    ("config", "lacks"),
+    [(Llama4TextConfig(), "attention of this kind"), (Qwen2Config(attention_dropout=0.1), "dropout")],
+)
+def test_a_model_whose_attention_it_is_not_is_refused(config: Any, lacks: str) -> None:
+    config._attn_implementation = VARLEN
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    with pytest.raises(UserError, match=f"{VARLEN} has no {lacks}, for {type(model).__name__}; set it to sdpa"):
+        layout_of(model, padding_free=True, aux_loss=False)
+
+
+def test_rows_are_told_apart_by_their_positions_where_a_model_hands_on_no_bounds() -> None:
+    layer = model_of(VARLEN).model.layers[0].self_attn
+    query = torch.randn(1, 4, 9, 8, generator=torch.Generator().manual_seed(0))
+    positions = torch.cat([torch.arange(4), torch.arange(5)])[None]
+    packed = attend(layer, query, query, query, None, position_ids=positions)[0]
+    alone = [attend(layer, *[query[:, :, part]] * 3, None)[0] for part in (slice(4), slice(4, 9))]
+    torch.testing.assert_close(packed, torch.cat(alone, dim=1))
 
 
 @pytest.mark.gpu
