@@ -124,27 +124,29 @@ def gpu(results: Results) -> Iterator[str]:
     card, run = results["card"], results["h200"]
     validated = [row["accuracy"] for row in run["miniature"]["validation"] if row["budget"] == "64+32"]
     yield f"went from {validated[0]:.1%} to {validated[-1]:.1%} on 128 problems"
-    yield f"which took {run['miniature']['seconds']:.0f} seconds beside another"
+    yield f"60 steps and {run['miniature']['seconds']:.0f} seconds"
     base, step = run["base"], run["base"]["history"][1]
     first, later = (run[name]["engine_seconds"] for name in ("base", "varlen"))
-    yield f"vLLM took {first:.0f} s to start the first time, {later:.0f} once"
-    yield f"the mean gap was {step['sampling/sampling_logp_difference/mean']:.3f} nats a token"
+    yield f"engine took {first:.0f} s to start, of which 15 to compile, and {later:.0f} s the second time"
+    yield f"differed by {step['sampling/sampling_logp_difference/mean']:.3f} nats a token"
     yield f"{step['weights/compared_tensors']:.0f} tensors were compared"
     asleep = base["asleep"]
-    yield f"gave back {asleep[0]['freed_gib']:.1f} GiB of vLLM's share"
+    yield f"freed {asleep[0]['freed_gib']:.1f} GiB of vLLM's"
     before, after = (each["in_use_gib"] for each in (asleep[0], asleep[-1]))
-    yield f"{before:.1f} GiB stayed in use before the first step and {after:.1f} GiB after it"
+    yield f"{before:.1f} GiB were in use before the first step and {after:.1f} GiB after it"
     tokens = step["thinking/mean_tokens"] + step["solution/mean_tokens"]
     yield f"256 rollouts of {tokens:,.0f} tokens were sampled in {step['seconds/sampling']:.0f} s"
     yield f"scored twice in {step['seconds/scoring']:.0f} s"
     yield f"{1000 * step['seconds/sampling'] / (step['completions/max_length'] + 1):.1f} ms for 256 sequences"
-    yield f"a generation and both of its steps took {sum(base['seconds_a_step'][2:]):.0f} s"
-    ratios, beside = [], []
+    yield f"second generation took {sum(base['seconds_a_step'][2:]):.0f} s with both"
+    words, beside = [], []
     for kind in (value for value in card.values() if isinstance(value, dict) and "layouts" in value):
         seconds = {each["layout"]: each["seconds"] for each in kind["layouts"]}
         packed, trimmed = seconds["packed, PyTorch's flash kernel"], seconds["trimmed, one pass"]
-        ratios.append(median(one / other for one, other in zip(packed, trimmed, strict=True)))
+        ratios = [one / other for one, other in zip(packed, trimmed, strict=True)]
+        words.append((median(ratios), f"({min(ratios):.2f} to {max(ratios):.2f})"))
         longest = only(kind["longest"], layout="trimmed, one pass")
         beside.append(longest["allocated"] / longest["planned_gb"])
-    yield f"Packed rows take {min(ratios):.2f} to {max(ratios):.2f} of the time of trimmed ones"
+    (first, spread), (later, other) = words
+    yield f"take {first:.2f} of the time of trimmed ones with fp32 weights {spread}, {later:.2f} with bf16 {other}"
     yield f"takes {100 - 100 * max(beside):.0f} to {1 - min(beside):.0%} less for activations"
