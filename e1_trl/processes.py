@@ -3,7 +3,10 @@
 import contextlib
 import os
 import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import psutil
 
@@ -15,6 +18,28 @@ def alone() -> dict[str, str]:
     """Return this process's environment without what belongs to a group of processes that it may be in."""
     group = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
     return {name: value for name, value in os.environ.items() if name not in group}
+
+
+@contextlib.contextmanager
+def running(
+    line: Sequence[str], printed: IO[str], environment: Mapping[str, str], folder: Path | None = None
+) -> Iterator[psutil.Popen]:
+    """Run a command in a session of its own, which Ctrl-C does not reach; none of its processes is left at the end.
+
+    Args:
+        line: the command.
+        printed: an open file, for what all of its processes print.
+        environment: of its processes.
+        folder: that it works in; None: this process's.
+    """
+    process = psutil.Popen(
+        line, cwd=folder, env=environment, stdout=printed, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        kill_tree(process.pid)
+        process.wait()
 
 
 def print_stacks(leader: psutil.Process) -> None:

@@ -2,7 +2,7 @@
 
     e1 plan E1-Math-1.5B --gpus 8 --gpu_memory 80 --price 2.50 [--FIELD VALUE …]
 
-From the model's dimensions alone. Nothing here was ever compared with a GPU.
+From the model's dimensions and a few assumed constants. docs/gpu.md has what one GPU took of it.
 """
 
 import sys
@@ -13,31 +13,23 @@ from e1_trl.arguments import Count, Positive, Within, describe_unknown
 from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError, run_command
 from e1_trl.plan import cost
-from e1_trl.plan.fit import remedy
-from e1_trl.plan.memory import ENGINE_OVERHEAD, GB, Memory, memory
-from e1_trl.plan.setup import DEFAULTS, Launch
-from e1_trl.recipes import shipped
+from e1_trl.plan.memory import ENGINE_OVERHEAD, Memory, gb, memory
+from e1_trl.plan.setup import DEFAULTS, Launch, launch_parser
+from e1_trl.plan.verdict import remedy
 from e1_trl.report.markdown import table
+from e1_trl.training.arguments import ROUNDS_AWAY
 
 GIB = 2**30
-ROUNDS_AWAY = (
-    "weights of 16 bits without DeepSpeed have no fp32 masters, and small steps round away in them; set dtype to "
-    "float32, or launch with DeepSpeed (--accelerate_config zero2)"
-)
 
 
 def make_parser() -> CommandParser:
     """The options of `e1 plan`; fields of the recipe follow as pairs."""
-    made = CommandParser(
-        "e1 plan",
-        "RECIPE [OPTIONS] [--FIELD VALUE …]",
+    about = (
         "Estimate the memory and time that a recipe takes on one node of GPUs, and say whether it fits (exit status 1\n"
-        "if not). Any field of the recipe can be overridden:\n\n"
-        "  e1 plan E1-Math-1.5B --gpus 4 --per_device_train_batch_size 8",
+        "if not)."
     )
+    made = launch_parser("e1 plan", about, "E1-Math-1.5B --gpus 4 --per_device_train_batch_size 8")
     add = made.add_argument
-    add("recipe", metavar="RECIPE", help=f"Recipe: a file, or one of {', '.join(shipped('recipes'))}.")
-    add("--accelerate_config", metavar="NAME", help="Accelerate configuration. Default: the recipe's.")
     add("--gpus", hint=Count, help="GPUs of the node. Default: the Accelerate configuration's processes.")
     memory = "GiB of each GPU. Default: the recipe's `gpu_memory`, else 79.2, as a card of 80 GB has."
     add("--gpu_memory", hint=Positive, metavar="GIB", help=memory)
@@ -50,9 +42,6 @@ def make_parser() -> CommandParser:
 def report(taken: Memory) -> str:
     """A table of memory with what it assumes, and the verdict."""
     setup = taken.setup
-
-    def gb(bytes_: float) -> str:
-        return f"{bytes_ / GB:.1f} GB"
 
     disk = f"{gb(taken.disk)}: {setup.checkpoints} checkpoints of {gb(taken.checkpoint)} at once (save_total_limit)"
     engine = [

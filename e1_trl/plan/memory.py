@@ -17,6 +17,11 @@ MARGIN = 0.03  # of a card, left free for what nobody has thought of
 WAVES = 5  # in which sequences may have to be sampled before that is called a problem
 
 
+def gb(bytes_: float) -> str:
+    """Write bytes in GB, to a tenth."""
+    return f"{bytes_ / GB:.1f} GB"
+
+
 @dataclass(frozen=True)
 class Memory:
     """Bytes on one GPU, but for the last three, which are of all GPUs together."""
@@ -71,13 +76,11 @@ class Memory:
         room = (1 - MARGIN) * self.card
         served = self.setup.served
         peaks = {"training": self.training} if served else {"generation": self.generation, "training": self.training}
-        problems = [
-            f"{name} takes {peak / GB:.1f} GB of {room / GB:.1f} GB" for name, peak in peaks.items() if peak > room
-        ]
+        problems = [f"{name} takes {gb(peak)} of {gb(room)}" for name, peak in peaks.items() if peak > room]
         if not served and self.engine_cache < self.cache_needed / WAVES:
             problems.append(
-                f"vLLM's share of {self.engine / GB:.1f} GB leaves {max(0, self.engine_cache) / GB:.1f} GB to its "
-                f"cache, which holds less than 1/{WAVES} of the sequences"
+                f"vLLM's share of {gb(self.engine)} leaves {gb(max(0, self.engine_cache))} to its cache, which holds "
+                f"less than 1/{WAVES} of the sequences"
             )
         return problems
 

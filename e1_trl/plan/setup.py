@@ -8,9 +8,10 @@ from typing import Any, get_type_hints
 
 from e1_trl.arguments import Count, Natural, from_yaml, read_value
 from e1_trl.budget import PROMPT
+from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError
 from e1_trl.plan.architecture import Architecture, require
-from e1_trl.recipes import fields_of, read_mapping, resource
+from e1_trl.recipes import fields_of, read_mapping, resource, shipped
 from e1_trl.training.arguments import BudgetedTraining, RecipeArguments, TrlFields
 from e1_trl.training.budgets import FIELDS, Budgets
 
@@ -158,12 +159,20 @@ class Launch:
         return cls(file, fields, given, name, accelerate)
 
     @property
-    def setup(self) -> Setup:
-        """What decides memory. See `Setup.of`."""
-        return Setup.of({**self.recipe_fields, **self.given}, self.accelerate)
-
-    @property
     def fields(self) -> dict[str, Any]:
         """All fields, read and with defaults where a plan needs them."""
         given = {**self.recipe_fields, **self.given}
         return {**given, **read_fields(given)}
+
+    @property
+    def setup(self) -> Setup:
+        return Setup.of(self.fields, self.accelerate)
+
+
+def launch_parser(command: str, about: str, example: str) -> CommandParser:
+    """Make the parser of a command that takes a recipe, and fields of it as the pairs that `Launch.read` takes."""
+    overridden = f"Any field of the recipe can be overridden:\n\n  {command} {example}"
+    made = CommandParser(command, "RECIPE [OPTIONS] [--FIELD VALUE …]", f"{about} {overridden}")
+    made.add_argument("recipe", metavar="RECIPE", help=f"Recipe: a file, or one of {', '.join(shipped('recipes'))}.")
+    made.add_argument("--accelerate_config", metavar="NAME", help="Accelerate configuration. Default: the recipe's.")
+    return made

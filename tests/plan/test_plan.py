@@ -37,10 +37,9 @@ from e1_trl.errors import UserError, run_command
 from e1_trl.plan import cost
 from e1_trl.plan.__main__ import main, report
 from e1_trl.plan.architecture import KNOWN, Architecture
-from e1_trl.plan.fit import fitting, remedy
 from e1_trl.plan.memory import MARGIN, Memory, activations, memory, saved
 from e1_trl.plan.setup import DEFAULTS, Setup
-from e1_trl.plan.verdict import verdict
+from e1_trl.plan.verdict import fitting, remedy, verdict
 from e1_trl.recipes import fields_of
 from e1_trl.report.markdown import around_section
 from e1_trl.train import main as train

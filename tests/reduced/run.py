@@ -8,13 +8,13 @@ The folder is the working directory of every command, and each is one that a use
 """
 
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import yaml
 from transformers import PreTrainedTokenizerBase
 
@@ -22,7 +22,7 @@ from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.budget import Budget
 from e1_trl.errors import UserError
 from e1_trl.plan.architecture import KNOWN
-from e1_trl.processes import alone, forget_killed, kill_tree
+from e1_trl.processes import alone, forget_killed, running
 from tests.reduced import stand_ins, substitutions
 from tests.reduced.case import ROOT, Case
 from tests.reduced.found import Found
@@ -107,21 +107,12 @@ def e1(words: list[str], folder: Path, log: Path, variables: Mapping[str, str] |
     started = time.monotonic()
     with log.open("a") as printed:
         print("$ e1", *words, file=printed, flush=True)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "e1_trl.cli", *words],
-            cwd=folder,
-            env={**environment(folder), **(variables or {})},
-            stdout=printed,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            status = process.wait(LONGEST)
-        except subprocess.TimeoutExpired:
-            raise RunError(f"`e1 {words[0]}` took more than {LONGEST} seconds; see {log}") from None
-        finally:
-            kill_tree(process.pid)
-            process.wait()
+        line = [sys.executable, "-m", "e1_trl.cli", *words]
+        with running(line, printed, {**environment(folder), **(variables or {})}, folder) as process:
+            try:
+                status = process.wait(LONGEST)
+            except psutil.TimeoutExpired:
+                raise RunError(f"`e1 {words[0]}` took more than {LONGEST} seconds; see {log}") from None
     if status != 0:
         raise RunError(f"`e1 {words[0]}` ended with {status}; see {log}")
     print(f"    e1 {words[0]}: {time.monotonic() - started:.0f} s", flush=True)

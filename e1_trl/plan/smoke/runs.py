@@ -3,19 +3,18 @@
 import contextlib
 import json
 import math
-import os
 import re
 import resource
-import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from e1_trl.processes import alone, forget_killed, kill_tree, print_stacks
+from e1_trl.processes import alone, forget_killed, print_stacks, running
+from e1_trl.training.cuda import visible_cards
 
 STEPS = 4
 SAVED = 2  # the step of the checkpoint
@@ -29,7 +28,6 @@ FIELDS: Mapping[str, Any] = {  # of every training, unless it says otherwise; wh
     "report_to": "none",
 }
 OFTEN = 0.5  # seconds between two looks at a run, and at the memory of the GPUs
-LONGEST_ANSWER = 10.0  # seconds, of nvidia-smi
 OTHERS = 2  # seconds that the other processes have to write what they add to a checkpoint, once it looks whole
 STATE = "trainer_state.json"  # written last in a checkpoint
 # A line that names an error, and what it says; the launcher's own says nothing.
@@ -40,7 +38,6 @@ KINDS = (
     "Sleep mode freed|to wake up"
 )
 FACT = re.compile(rf"\] (?P<line>[^\n]*?(?P<kind>{KINDS})[^\n]*)")
-MIB = 2**20
 # Of a run: all logs in its own, vLLM's facts among them, and stacks where it is aborted.
 TELLING = {
     "E1_DEBUG": "1",
@@ -49,26 +46,6 @@ TELLING = {
     "PYTHONFAULTHANDLER": "1",
     "PYTHONUNBUFFERED": "1",
 }
-
-
-@dataclass(frozen=True)
-class Card:
-    """A GPU of this node: its bytes, and how many of them are in use, by whomever."""
-
-    bytes: int
-    used: int
-
-
-def cards() -> list[Card]:
-    """Return the GPUs that `CUDA_VISIBLE_DEVICES` leaves of this node's; none without NVIDIA's driver."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    words = ["nvidia-smi", "--query-gpu=memory.total,memory.used", "--format=csv,noheader,nounits"]
-    words += [] if visible is None else ["-i", visible]
-    try:  # after a fault of a GPU it may not answer, and of some it does not know the memory
-        answer = subprocess.run(words, capture_output=True, text=True, check=True, timeout=LONGEST_ANSWER).stdout
-        return [Card(*(int(mib) * MIB for mib in line.split(","))) for line in answer.splitlines()]
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return []
 
 
 @dataclass(frozen=True)
@@ -102,7 +79,7 @@ class Run:
         history = json.loads(written[-1].read_text())["log_history"] if written else []
         steps = {entry["step"]: entry for entry in history if "loss" in entry}
         before = [entry for entry in history if entry["step"] == 0 and "loss" not in entry]
-        return Run(self.fault, self.peak, self.printed, self.seconds, steps, before[0] if before else {})
+        return replace(self, steps=steps, validation=before[0] if before else {})
 
 
 def run(line: Sequence[str], log: Path, limit: float, gpus: int = 0, stop: Path | None = None) -> Run:
@@ -118,19 +95,8 @@ def run(line: Sequence[str], log: Path, limit: float, gpus: int = 0, stop: Path 
     forget_killed()
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # of tens of GB each
     started = time.monotonic()
-    with log.open("w") as printed:
-        process = psutil.Popen(
-            line,
-            env={**alone(), **TELLING},
-            stdout=printed,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for the one who watches
-        )
-        try:
-            fault, peak = _watch(process, limit, gpus, stop)
-        finally:
-            kill_tree(process.pid)
-            process.wait()
+    with log.open("w") as printed, running(line, printed, {**alone(), **TELLING}) as process:
+        fault, peak = _watch(process, limit, gpus, stop)
     said = log.read_text(errors="replace")
     if fault and (errors := ERROR.findall(said)):
         fault = f"{fault}: {errors[-1]}"
@@ -146,7 +112,7 @@ def _watch(process: psutil.Popen, limit: float, gpus: int, stop: Path | None) ->
             if status != 0:
                 return f"it ended with status {status}", peak
             return None if stop is None else "it ended before it could be killed", peak
-        peak = max([peak, *(card.used for card in cards()[:gpus])])
+        peak = max([peak, *(card.used for card in visible_cards()[:gpus])])
         if stop is not None and stop.is_file():
             time.sleep(OTHERS)
             return None, peak
