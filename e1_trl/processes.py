@@ -4,12 +4,13 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
 import psutil
 
+OFTEN = 0.5  # seconds between two looks at a process
 STACKS = 3  # seconds that processes have to print their stacks
 LONGEST_END = 60.0  # seconds that the kernel may take to end a process
 
@@ -20,23 +21,41 @@ def alone() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in group}
 
 
-@contextlib.contextmanager
-def running(
-    line: Sequence[str], printed: IO[str], environment: Mapping[str, str], folder: Path | None = None
-) -> Iterator[psutil.Popen]:
+def run(
+    line: Sequence[str],
+    log: Path,
+    environment: Mapping[str, str],
+    limit: float,
+    folder: Path | None = None,
+    is_enough: Callable[[], bool] = lambda: False,
+) -> str | None:
     """Run a command in a session of its own, which Ctrl-C does not reach; none of its processes is left at the end.
 
     Args:
         line: the command.
-        printed: an open file, for what all of its processes print.
+        log: a file, to the end of which all of its processes print.
         environment: of its processes.
+        limit: seconds that it may take; then all its Python processes print the stacks of their threads.
         folder: that it works in; None: this process's.
+        is_enough: asked twice a second, whether to kill the command with signal 9.
+
+    Returns:
+        What is wrong with how it ended, in a line; None if its status was 0, or it was killed because that is enough.
     """
-    process = psutil.Popen(
-        line, cwd=folder, env=environment, stdout=printed, stderr=subprocess.STDOUT, start_new_session=True
-    )
+    deadline = time.monotonic() + limit
+    with log.open("a") as printed:
+        process = psutil.Popen(
+            line, cwd=folder, env=environment, stdout=printed, stderr=subprocess.STDOUT, start_new_session=True
+        )
     try:
-        yield process
+        while time.monotonic() < deadline:
+            with contextlib.suppress(psutil.TimeoutExpired):
+                status = process.wait(OFTEN)
+                return f"it ended with status {status}" if status else None
+            if is_enough():
+                return None
+        print_stacks(process)
+        return f"it took longer than {limit:.0f} s, and its log has the stacks of all threads"
     finally:
         kill_tree(process.pid)
         process.wait()

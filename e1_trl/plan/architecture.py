@@ -8,6 +8,11 @@ from typing import Any
 
 from e1_trl.arguments import Count, read_value
 from e1_trl.errors import UserError, user_errors
+from e1_trl.recipes import read_mapping
+
+SIZES = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
+# Configurations of the recipes' models, all Qwen2, so that nobody need have them at hand.
+KNOWN = read_mapping(Path(__file__).with_name("models.yaml"))
 
 
 @dataclass(frozen=True)
@@ -56,8 +61,8 @@ class Architecture:
                 except OSError:
                     config = AutoConfig.from_pretrained(model, **options)
             text = config.get_text_config()
-            read = (read_value(f"{model}: {name}", getattr(text, name, None), Count) for name in SIZES)
-            layers, hidden, mlp, heads = read
+            sizes = (read_value(f"{model}: {name}", getattr(text, name, None), Count) for name in SIZES)
+            layers, hidden, mlp, heads = sizes
             types = set(getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None) or ())
             require(f"{model}: layers of", sorted(types), ["attention", "full_attention", "sliding_attention"])
             require(f"{model}: kv_lora_rank", [getattr(text, "kv_lora_rank", None)], [None])
@@ -101,17 +106,3 @@ def require(name: str, found: Collection[Any], planned: Collection[Any]) -> None
     for each in found:
         if each not in planned:
             raise UserError(f"{name} {each} cannot be planned for, only {' and '.join(map(str, planned))}")
-
-
-SIZES = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
-# The models of the recipes, all Qwen2, so that nobody need have them at hand.
-_1_5B = {**dict(zip(SIZES, (28, 1536, 8960, 12), strict=True)), "num_key_value_heads": 2, "vocab_size": 151_936}
-_7B = {**dict(zip(SIZES, (28, 3584, 18_944, 28), strict=True)), "num_key_value_heads": 4, "vocab_size": 152_064}
-_14B = {**dict(zip(SIZES, (48, 5120, 13_824, 40), strict=True)), "num_key_value_heads": 8, "vocab_size": 152_064}
-KNOWN = {
-    "agentica-org/DeepScaleR-1.5B-Preview": _1_5B,
-    "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": _1_5B,
-    "Skywork/Skywork-OR1-Math-7B": _7B,
-    "agentica-org/DeepCoder-14B-Preview": _14B,
-    "nvidia/AceReason-Nemotron-14B": _14B,
-}

@@ -20,16 +20,17 @@ from e1_trl.plan.memory import memory
 from e1_trl.plan.setup import Launch
 from e1_trl.plan.smoke import checks
 from e1_trl.plan.smoke.__main__ import end_as_by_ctrl_c, main, page, record_of
-from e1_trl.plan.smoke.checks import COMPARED, GAP, Check
+from e1_trl.plan.smoke.checks import COMPARED, GAP, Check, beginnings
 from e1_trl.plan.smoke.hour import PARTS, Hour
-from e1_trl.plan.smoke.runs import FIELDS, Card, Run, cards, run
+from e1_trl.plan.smoke.runs import FIELDS, Run, run
 from e1_trl.processes import kill_tree
+from e1_trl.training.cuda import Card, visible_cards
 from tests.reduced import smoke
 from tests.reduced.run import environment
 
 RECIPE = ROOT / "recipes" / "E1-Math-1.5B.yaml"
 MODEL = "agentica-org/DeepScaleR-1.5B-Preview"
-EIGHT = "81559, 1024\n" * 8  # MiB
+EIGHT = "81559, 1024, 580.95.05\n" * 8  # MiB
 SETUP = Launch.read(str(RECIPE), None, None, []).setup  # every second step begins a generation
 TAKEN = memory(SETUP, 81559 * 2**20)
 
@@ -71,16 +72,16 @@ def validated(value: float, metric: str = ACCURACY) -> Run:
         (checks.moved(2e-6), True, "by 2.0e-06 from step 2 to 4"),
         (checks.moved(0.0), False, "by 0.0e+00"),
         (checks.moved(math.nan), False, "by nan"),
-        (checks.gap("", RECORDED, SETUP, 0.01), True, "0.00111, 0.0011 nats at steps 1, 3"),
-        (checks.gap("", RECORDED, replace(SETUP, steps=4.0), 0.01), True, "0.00111 nats at steps 1"),
-        (checks.gap("", RECORDED, replace(SETUP, steps=1.0), 0.01), False, "at steps 1, 2, 3, 4"),
-        (checks.gap("", logged(3, **{GAP: 0.0101}), SETUP, 0.01), False, "at steps 1, 3"),
-        (checks.gap("", logged(1, **{GAP: math.nan}), SETUP, 0.01), False, "nan, "),
-        (checks.gap("", logged(3, **{GAP: None}), SETUP, 0.01), False, ", nan nats"),
-        (checks.gap("", KILLED, SETUP, 0.01, 2), True, "0.00111 nats at steps 1"),
+        (checks.gap("", RECORDED, beginnings(SETUP), 0.01), True, "0.00111, 0.0011 nats at steps 1, 3"),
+        (checks.gap("", RECORDED, beginnings(replace(SETUP, steps=4.0)), 0.01), True, "0.00111 nats at steps 1"),
+        (checks.gap("", RECORDED, beginnings(replace(SETUP, steps=1.0)), 0.01), False, "at steps 1, 2, 3, 4"),
+        (checks.gap("", logged(3, **{GAP: 0.0101}), beginnings(SETUP), 0.01), False, "at steps 1, 3"),
+        (checks.gap("", logged(1, **{GAP: math.nan}), beginnings(SETUP), 0.01), False, "nan, "),
+        (checks.gap("", logged(3, **{GAP: None}), beginnings(SETUP), 0.01), False, ", nan nats"),
+        (checks.gap("", KILLED, (1,), 0.01), True, "0.00111 nats at steps 1"),
         (checks.ran("", logged(2, loss=math.nan)), False, ", nan, "),
-        (checks.gap("", without(3, GAP), SETUP, 0.01), False, "0.00111, nan nats"),
-        (checks.gap("", replace(RECORDED, steps={}), SETUP, 0.01), False, "nan, nan"),
+        (checks.gap("", without(3, GAP), beginnings(SETUP), 0.01), False, "0.00111, nan nats"),
+        (checks.gap("", replace(RECORDED, steps={}), beginnings(SETUP), 0.01), False, "nan, nan"),
         (checks.weights(RECORDED, SETUP), True, "339, 339 tensors compared at steps 1, 3"),
         (checks.weights(without(3, COMPARED), SETUP), False, "339, nan"),
         (checks.weights(logged(1, **{COMPARED: 0.0}), SETUP), False, "0, 339"),
@@ -88,8 +89,8 @@ def validated(value: float, metric: str = ACCURACY) -> Run:
         (checks.accuracy(validated(0.4), MODEL), False, "40.0% right"),
         (checks.accuracy(validated(0.4), "another"), None, "40.0% right"),
         (checks.accuracy(RECORDED, MODEL), None, "no validation"),
-        (checks.steady("", RECORDED, (1, 3)), True, "0.00111, 0.0011 nats at steps 1, 3"),
-        (checks.steady("", logged(3, **{GAP: 0.003}), (1, 3)), False, "0.00111, 0.003 nats"),
+        (checks.gap("", RECORDED, (1, 3)), True, "0.00111, 0.0011 nats at steps 1, 3"),
+        (checks.gap("", logged(3, **{GAP: 0.003}), (1, 3)), False, "0.00111, 0.003 nats"),
         (checks.resumed("", KILLED, RECORDED), True, "went on after step 2; steps 1, 2, 3, 4 in the log"),
         (checks.resumed("", KILLED, logged(1, step_time=15.9)), False, "went on after step 1"),
         (checks.resumed("", KILLED, CUT), False, "steps 1, 2, 3 in the log"),
@@ -128,19 +129,24 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_gpus_are_those_that_may_be_used(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cards() == [Card(81559 * 2**20, 2**30)] * 8 and "-i" not in (node / "called").read_text()
+    assert (
+        visible_cards() == [Card(81559 * 2**20, 2**30, "580.95.05")] * 8 and "-i" not in (node / "called").read_text()
+    )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    cards()
+    visible_cards()
     assert "-i 3" in (node / "called").read_text()
-    (node / "said").write_text("[N/A], [N/A]\n")  # as of a part of a GPU
-    assert cards() == []
+    (node / "said").write_text("[N/A], [N/A], 580.95.05\n")  # as of a part of a GPU
+    assert visible_cards() == [Card(0, 0, "580.95.05")]
+    (node / "said").write_text("No devices were found\n")
+    assert visible_cards() == []
 
 
 def test_a_node_without_gpus_or_with_too_few_starts_nothing(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(node)
-    (node / "said").write_text("")
-    with pytest.raises(UserError, match=r"^nvidia-smi lists no GPU here; --cpu tries the recipe without one$"):
-        main(["E1-Math-1.5B"])
+    for listed in ("", "[N/A], [N/A], 580.95.05\n"):  # without its memory there is nothing to plan with
+        (node / "said").write_text(listed)
+        with pytest.raises(UserError, match=r"^nvidia-smi lists no GPU here; --cpu tries the recipe without one$"):
+            main(["E1-Math-1.5B"])
     with pytest.raises(UserError, match=r"^--only speed: the parts are preflight, base, "):
         main(["E1-Math-1.5B", "--only", "base", "speed"])
     with pytest.raises(UserError, match="pass --num_processes 4 --gradient_accumulation_steps 8"):

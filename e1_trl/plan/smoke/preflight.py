@@ -21,7 +21,6 @@ from e1_trl.training.cuda import gpu_fault, list_cards, oldest_driver, visible_c
 
 MODULE = "e1_trl.plan.smoke.preflight"
 SMALLEST = 60 * GB  # two checkpoints and a model of the smallest GPU recipe
-SUMMED = re.compile(r"summed in (\S+) s")  # as `sum_ones` prints it
 
 
 def preflight(processes: int, folder: Path, bytes_needed: int, on_gpu: bool) -> Iterator[Check]:
@@ -75,17 +74,16 @@ def space(name: str, folder: Path, needed: int, cure: str) -> Check:
 
 
 def all_reduce(processes: int, on_gpu: bool, limit: float = 180) -> Check:
-    """Check that processes can sum a tensor, within seconds; the rate is what NCCL's own tests call busbw."""
+    """Check that processes can sum a tensor, within seconds; see `sum_ones`."""
     size = GB if on_gpu else GB // 1000
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local_addr", "127.0.0.1"]
     launch += ["--nproc_per_node", str(processes), "-m", MODULE, "nccl" if on_gpu else "gloo", str(size)]
     with tempfile.TemporaryDirectory() as place:
         made = run(launch, Path(place, "log"), limit)
     if made.fault is not None:
-        measured = made.fault if made.seconds < limit else f"no sum after {limit:g} s"
-        return Check("all-reduce", False, measured, "a sum (NCCL_DEBUG=INFO says more)")
-    seconds = float(SUMMED.findall(made.printed)[0])
-    rate = 2 * (processes - 1) / processes * size / seconds / GB
+        fault = made.fault if made.seconds < limit else f"no sum after {limit:g} s"
+        return Check("all-reduce", False, fault, "a sum (NCCL_DEBUG=INFO says more)")
+    rate = float(re.findall(r"(\S+) GB/s", made.printed)[0])
     measured = f"{size / GB:g} GB over {processes} processes, {rate:.1f} GB/s"
     if on_gpu and processes > 1:  # over PCIe it is slow, and right
         return Check("all-reduce", True if rate >= 100 else None, measured, "above 300 GB/s over NVLink, 20 over PCIe")
@@ -93,7 +91,10 @@ def all_reduce(processes: int, on_gpu: bool, limit: float = 180) -> Check:
 
 
 def sum_ones(backend: str, size: int) -> None:
-    """Sum bytes of ones over all processes, twice, as one of them; the first one prints the seconds of the second."""
+    """Sum bytes of ones over all processes, twice, as one of them; the first one prints the second sum's rate.
+
+    That is what NCCL's own tests call busbw.
+    """
     dist.init_process_group(backend)
     rank = dist.get_rank()
     processes = dist.get_world_size()
@@ -107,7 +108,7 @@ def sum_ones(backend: str, size: int) -> None:
     if not values.min() == values.max() == processes**2:
         raise ValueError(f"ones summed twice over {processes} processes are {values.min():g} to {values.max():g}")
     if rank == 0:
-        print(f"summed in {seconds} s")
+        print(f"{2 * (processes - 1) / processes * size / seconds / GB} GB/s")
     dist.destroy_process_group()
 
 

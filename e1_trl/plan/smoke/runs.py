@@ -1,6 +1,5 @@
 """Runs one command of the hour: starts it, watches it, ends all of its processes, and reads what it left."""
 
-import contextlib
 import json
 import math
 import re
@@ -11,9 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from e1_trl.processes import alone, forget_killed, print_stacks, running
+from e1_trl import processes
 from e1_trl.training.cuda import visible_cards
 
 STEPS = 4
@@ -27,7 +24,6 @@ FIELDS: Mapping[str, Any] = {  # of every training, unless it says otherwise; wh
     "push_to_hub": False,
     "report_to": "none",
 }
-OFTEN = 0.5  # seconds between two looks at a run, and at the memory of the GPUs
 OTHERS = 2  # seconds that the other processes have to write what they add to a checkpoint, once it looks whole
 STATE = "trainer_state.json"  # written last in a checkpoint
 # A line that names an error, and what it says; the launcher's own says nothing.
@@ -88,33 +84,29 @@ def run(line: Sequence[str], log: Path, limit: float, gpus: int = 0, stop: Path 
     Args:
         line: the command.
         log: of what it prints, written anew.
-        limit: seconds that it may take; then all its Python processes print the stacks of their threads.
+        limit: seconds that it may take.
         gpus: that it uses, the first ones.
         stop: a file with which the run is killed with signal 9; None: it runs to its end.
     """
-    forget_killed()
+    used = [0]
+    stopped = False
+
+    def look() -> bool:
+        nonlocal stopped
+        used.extend(card.used for card in visible_cards()[:gpus])
+        if stop is not None and stop.is_file():
+            time.sleep(OTHERS)
+            stopped = True
+        return stopped
+
+    processes.forget_killed()
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # of tens of GB each
+    log.write_text("")
     started = time.monotonic()
-    with log.open("w") as printed, running(line, printed, {**alone(), **TELLING}) as process:
-        fault, peak = _watch(process, limit, gpus, stop)
+    fault = processes.run(line, log, {**processes.alone(), **TELLING}, limit, is_enough=look)
+    if fault is None and stop is not None and not stopped:
+        fault = "it ended before it could be killed"
     said = log.read_text(errors="replace")
     if fault and (errors := ERROR.findall(said)):
         fault = f"{fault}: {errors[-1]}"
-    return Run(fault, peak, said, time.monotonic() - started)
-
-
-def _watch(process: psutil.Popen, limit: float, gpus: int, stop: Path | None) -> tuple[str | None, int]:
-    """Wait until it has ended or is to be killed; returns what is wrong with how that came, and the peak of memory."""
-    deadline, peak = time.monotonic() + limit, 0
-    while time.monotonic() < deadline:
-        with contextlib.suppress(psutil.TimeoutExpired):
-            status = process.wait(OFTEN)
-            if status != 0:
-                return f"it ended with status {status}", peak
-            return None if stop is None else "it ended before it could be killed", peak
-        peak = max([peak, *(card.used for card in visible_cards()[:gpus])])
-        if stop is not None and stop.is_file():
-            time.sleep(OTHERS)
-            return None, peak
-    print_stacks(process)
-    return f"it took longer than {limit:.0f} s, and its log has the stacks of all threads", peak
+    return Run(fault, max(used), said, time.monotonic() - started)
