@@ -20,9 +20,8 @@ from e1_trl.plan.memory import memory
 from e1_trl.plan.setup import Launch
 from e1_trl.plan.smoke import checks
 from e1_trl.plan.smoke.__main__ import end_as_by_ctrl_c, main, page, record_of
-from e1_trl.plan.smoke.checks import COMPARED, GAP, Check, beginnings
-from e1_trl.plan.smoke.hour import PARTS, Hour
-from e1_trl.plan.smoke.runs import FIELDS, Run, run
+from e1_trl.plan.smoke.checks import COMPARED, GAP, Check, Run, beginnings
+from e1_trl.plan.smoke.hour import FIELDS, PARTS, Hour
 from e1_trl.processes import kill_tree
 from e1_trl.training.cuda import Card, visible_cards
 from tests.reduced import smoke
@@ -41,7 +40,7 @@ STEPS: dict[int, dict[str, float]] = {
     3: {"step": 3, "loss": -0.186542, "step_time": 11.145536, GAP: 0.001103, COMPARED: 339.0},
     4: {"step": 4, "loss": 0.162827, "step_time": 3.225389},
 }
-RECORDED = Run(fault=None, peak=0, printed="", seconds=131.0, steps=STEPS)
+RECORDED = Run(fault=None, peak=0, printed="", seconds=131.0, steps=STEPS, validation={})
 KILLED = replace(RECORDED, steps={step: STEPS[step] for step in (1, 2)})
 CUT = replace(RECORDED, steps={step: STEPS[step] for step in (1, 2, 3)})
 FAILED = replace(RECORDED, fault="it ended with status 1")
@@ -179,9 +178,10 @@ def test_a_fault_names_the_last_error_of_the_log(tmp_path: Path) -> None:
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n===\n"
         "subprocess.CalledProcessError: Command '['python']' returned non-zero exit status 1.\n"
     )
-    made = run([sys.executable, "-c", f"print({said!r}); raise SystemExit(1)"], tmp_path / "base.log", limit=60)
+    hour = hour_of(tmp_path, None, None, limit=60.0)
+    made = hour.run("base", [sys.executable, "-c", f"print({said!r}); raise SystemExit(1)"], tmp_path)
     assert made.fault == "it ended with status 1: RuntimeError: step 0: vLLM's weights are stale"
-    assert run([sys.executable, "-c", f"print({said!r})"], tmp_path / "base.log", limit=60).fault is None
+    assert hour.run("base", [sys.executable, "-c", f"print({said!r})"], tmp_path).fault is None
 
 
 def test_vllms_facts_are_read_from_the_log_the_first_of_each_kind(tmp_path: Path) -> None:
@@ -192,7 +192,8 @@ def test_vllms_facts_are_read_from_the_log_the_first_of_each_kind(tmp_path: Path
         "INFO 11-26 01:00:03 [worker.py:1] Sleep mode freed 23.1 GiB memory, 5.0 GiB memory is still in use.",
         "nothing of this [kind]",
     ]
-    made = run([sys.executable, "-c", f"print({chr(10).join(said)!r})"], tmp_path / "base.log", limit=60)
+    line = [sys.executable, "-c", f"print({chr(10).join(said)!r})"]
+    made = hour_of(tmp_path, None, None, limit=60.0).run("base", line, tmp_path)
     assert made.facts == {
         "Model Runner": "Using V2 Model Runner",
         "init engine": "init engine (profile, create kv cache, warmup model) took 61.20 seconds",
@@ -209,9 +210,10 @@ def test_a_run_that_hangs_leaves_the_stacks_of_all_its_processes(tmp_path: Path)
         "threading.Thread(target=waits_in_a_thread).start()\nwaits_for_its_child()\n"
     )
     before = set(psutil.Process().children(recursive=True))  # of other tests in this process, such as a grader's
-    made = run([sys.executable, str(tmp_path / "hangs.py")], tmp_path / "log", limit=4)
+    line = [sys.executable, str(tmp_path / "hangs.py")]
+    made = hour_of(tmp_path, None, None, limit=4.0).run("base", line, tmp_path)
     assert set(psutil.Process().children(recursive=True)) <= before
-    assert made.fault is not None and made.fault.startswith("it took longer than 4 s, and its log has the stacks")
+    assert made.fault is not None and made.fault.startswith("it took longer than 4 s")
     for function in ("in waits_in_a_thread", "in waits_for_its_child", "in child"):
         assert function in made.printed
 

@@ -17,8 +17,8 @@ from typing import Any
 import yaml
 from transformers import PreTrainedTokenizerBase
 
-from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl import processes
+from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.budget import Budget
 from e1_trl.errors import UserError
 from e1_trl.plan.architecture import KNOWN

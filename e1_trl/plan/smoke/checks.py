@@ -1,5 +1,6 @@
-"""Verdicts: each answers one question about the runs. Reads what they left, starts nothing."""
+"""Runs of the hour, and verdicts: each answers one question about them. Reads what they left, starts nothing."""
 
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,8 +11,16 @@ from safetensors import safe_open
 
 from e1_trl.plan.memory import GB, Memory, gb
 from e1_trl.plan.setup import Setup
-from e1_trl.plan.smoke.runs import SAVED, STEPS, Run
 
+STEPS = 4
+SAVED = 2  # the step of the checkpoint
+STATE = "trainer_state.json"  # written last in a checkpoint
+# Lines of vLLM's log that tell how it runs here.
+KINDS = (
+    "Model Runner|attention backend|Available KV cache memory|Maximum concurrency|CUDA graph pool memory|init engine|"
+    "Sleep mode freed|to wake up"
+)
+FACT = re.compile(rf"\] (?P<line>[^\n]*?(?P<kind>{KINDS})[^\n]*)")
 GAP = "sampling/sampling_logp_difference/mean"
 COMPARED = "weights/compared_tensors"
 ADAPTER, MODEL = "adapter_model.safetensors", "model.safetensors"
@@ -21,6 +30,41 @@ LEAST_TIME, MOST_TIME = 0.4, 2.0
 PUBLISHED: Mapping[tuple[str, str], tuple[float, float, float]] = {
     ("agentica-org/DeepScaleR-1.5B-Preview", "eval_budget/1024+1024/accuracy"): (0.096, 0.03, 0.17)
 }
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has ended."""
+
+    fault: str | None  # why it did not end as it should, in a line; None if it did
+    peak: int  # bytes, the most that was in use on any GPU; 0 without one
+    printed: str  # by all of its processes
+    seconds: float  # from its start to its end
+    steps: dict[int, dict[str, float]]  # metrics that a training logged at each step
+    validation: dict[str, float]  # metrics of its validation before the first step
+
+    @classmethod
+    def read(cls, fault: str | None, peak: int, seconds: float, log: Path, output: Path) -> "Run":
+        """Read what a run has printed, and what a training has logged to its `output_dir`."""
+        states = [*sorted(output.glob(f"checkpoint-*/{STATE}")), output / STATE]
+        written = [file for file in states if file.is_file()]
+        history = json.loads(written[-1].read_text())["log_history"] if written else []
+        steps = {entry["step"]: entry for entry in history if "loss" in entry}
+        before = [entry for entry in history if entry["step"] == 0 and "loss" not in entry]
+        return cls(fault, peak, log.read_text(errors="replace"), seconds, steps, before[0] if before else {})
+
+    def values(self, name: str, steps: Iterable[int]) -> list[float]:
+        """Return a metric at these steps; NaN where it was not logged, or was null, as which TRL writes NaN."""
+        logged = [self.steps.get(step, {}).get(name) for step in steps]
+        return [math.nan if value is None else value for value in logged]
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Lines of vLLM about itself, the first of each kind."""
+        found: dict[str, str] = {}
+        for match in FACT.finditer(self.printed):
+            found.setdefault(match["kind"], match["line"].strip())
+        return found
 
 
 @dataclass(frozen=True)

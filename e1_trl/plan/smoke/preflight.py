@@ -15,8 +15,8 @@ import torch.distributed as dist
 
 from e1_trl.plan.memory import GB, gb
 from e1_trl.plan.smoke.checks import Check
-from e1_trl.plan.smoke.runs import run
 from e1_trl.plan.verdict import free_space
+from e1_trl.processes import alone, run
 from e1_trl.training.cuda import gpu_fault, list_cards, oldest_driver, visible_cards
 
 MODULE = "e1_trl.plan.smoke.preflight"
@@ -79,11 +79,10 @@ def all_reduce(processes: int, on_gpu: bool, limit: float = 180) -> Check:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local_addr", "127.0.0.1"]
     launch += ["--nproc_per_node", str(processes), "-m", MODULE, "nccl" if on_gpu else "gloo", str(size)]
     with tempfile.TemporaryDirectory() as place:
-        made = run(launch, Path(place, "log"), limit)
-    if made.fault is not None:
-        fault = made.fault if made.seconds < limit else f"no sum after {limit:g} s"
-        return Check("all-reduce", False, fault, "a sum (NCCL_DEBUG=INFO says more)")
-    rate = float(re.findall(r"(\S+) GB/s", made.printed)[0])
+        log = Path(place, "log")
+        if fault := run(launch, log, alone(), limit):
+            return Check("all-reduce", False, fault, "a sum (NCCL_DEBUG=INFO says more)")
+        rate = float(re.findall(r"(\S+) GB/s", log.read_text())[0])
     measured = f"{size / GB:g} GB over {processes} processes, {rate:.1f} GB/s"
     if on_gpu and processes > 1:  # over PCIe it is slow, and right
         return Check("all-reduce", True if rate >= 100 else None, measured, "above 300 GB/s over NVLink, 20 over PCIe")
