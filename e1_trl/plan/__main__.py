@@ -24,10 +24,7 @@ GIB = 2**30
 
 def make_parser() -> CommandParser:
     """The options of `e1 plan`; fields of the recipe follow as pairs."""
-    about = (
-        "Estimate the memory and time that a recipe takes on one node of GPUs, and say whether it fits (exit status 1\n"
-        "if not)."
-    )
+    about = "Estimate memory and time of a recipe on one node of GPUs, and say whether it fits (exit status 1 if not)."
     made = launch_parser("e1 plan", about, "E1-Math-1.5B --gpus 4 --per_device_train_batch_size 8")
     add = made.add_argument
     add("--gpus", hint=Count, help="GPUs of the node. Default: the Accelerate configuration's processes.")

