@@ -60,11 +60,10 @@ def report(taken: Memory) -> str:
     adapter = "" if setup.adapter is None else f" and an adapter of {setup.adapter / 1e6:.0f} M"
     kind = f"ZeRO-{setup.zero}" if setup.zero else "DistributedDataParallel"
     title = f"{setup.architecture.parameters / 1e9:.2f} B parameters{adapter}, {setup.gpus} GPUs, {kind}"
-    assumed = (
-        "Calculated: every sequence takes its whole budget; "
-        f"{gb(ENGINE_OVERHEAD)} of vLLM's share go to activations and graphs."
+    engine_overhead = f"{gb(ENGINE_OVERHEAD)} of vLLM's share go to activations and graphs."
+    assumed = " ".join(
+        ["Calculated: every sequence takes its whole budget;", engine_overhead, *setup.architecture.notes]
     )
-    assumed = " ".join([assumed, *setup.architecture.notes])
     verdict = "It fits."
     if taken.problems:
         verdict = "\n- ".join([f"It does not fit; {remedy(setup, taken.card)}:", *taken.problems])

@@ -54,7 +54,9 @@ class Run:
         steps = {entry["step"]: entry for entry in history if "loss" in entry}
         before = [entry for entry in history if entry["step"] == 0 and "loss" not in entry]
         said = log.read_text(errors="replace")
-        facts = {match["kind"]: match["line"].strip() for match in reversed([*FACT.finditer(said)])}
+        facts: dict[str, str] = {}
+        for match in FACT.finditer(said):
+            facts.setdefault(match["kind"], match["line"].strip())
         printed = said.splitlines()[-TAIL:] if fault else []
         return cls(fault, peak, printed, seconds, steps, before[0] if before else {}, facts)
 
@@ -75,7 +77,6 @@ class Check:
 
     @property
     def verdict(self) -> str:
-        """In a word."""
         return {True: "passed", False: "FAILED", None: "open"}[self.right]
 
 

@@ -110,32 +110,23 @@ class Hour:
         return self.folder / "output" / name
 
     def run(self, name: str, line: Sequence[str], output: Path, stop: Path | None = None) -> Run:
-        """Run a command, of which no process is left then, and whose log has this name.
-
-        Args:
-            name: of the run.
-            line: the command.
-            output: the folder that a training writes into.
-            stop: a file with which the run is killed with signal 9; None: it runs to its end.
-        """
+        """Run a command, which trains into the folder `output`; with the file `stop` it is killed with signal 9."""
         used = [0]
-        is_killed = False
 
-        def look() -> bool:
-            nonlocal is_killed
+        def is_enough() -> bool:
             used.extend(card.used for card in visible_cards()[: len(self.cards)])
-            if stop is not None and stop.is_file():
-                time.sleep(OTHERS)
-                is_killed = True
-            return is_killed
+            if stop is None or not stop.is_file():
+                return False
+            time.sleep(OTHERS)
+            return True
 
         print(f"    {name} …", flush=True)
         processes.forget_killed()
         log = self.folder / f"{name}.log"
         log.unlink(missing_ok=True)
         began = time.monotonic()
-        fault = processes.run(line, log, {**processes.alone(), **TELLING}, self.limit, is_enough=look)
-        if fault is None and stop is not None and not is_killed:
+        fault = processes.run(line, log, {**processes.alone(), **TELLING}, self.limit, is_enough=is_enough)
+        if fault is None and stop is not None and not stop.is_file():
             fault = "it ended before it could be killed"
         self.runs[name] = Run.read(fault, max(used), time.monotonic() - began, log, output)
         return self.runs[name]

@@ -19,7 +19,6 @@ from e1_trl.plan.verdict import free_space
 from e1_trl.processes import alone, run
 from e1_trl.training.cuda import gpu_fault, list_cards, oldest_driver, visible_cards
 
-MODULE = "e1_trl.plan.smoke.preflight"
 SMALLEST = 60 * GB  # two checkpoints and a model of the smallest GPU recipe
 
 
@@ -77,7 +76,8 @@ def all_reduce(processes: int, on_gpu: bool, limit: float = 180) -> Check:
     """Check that processes can sum a tensor, within seconds; see `sum_ones`."""
     size = GB if on_gpu else GB // 1000
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local_addr", "127.0.0.1"]
-    launch += ["--nproc_per_node", str(processes), "-m", MODULE, "nccl" if on_gpu else "gloo", str(size)]
+    launch += ["--nproc_per_node", str(processes), "-m", "e1_trl.plan.smoke.preflight"]
+    launch += ["nccl" if on_gpu else "gloo", str(size)]
     with tempfile.TemporaryDirectory() as place:
         log = Path(place, "log")
         if fault := run(launch, log, alone(), limit):
@@ -90,10 +90,7 @@ def all_reduce(processes: int, on_gpu: bool, limit: float = 180) -> Check:
 
 
 def sum_ones(backend: str, size: int) -> None:
-    """Sum bytes of ones over all processes, twice, as one of them; the first one prints the second sum's rate.
-
-    That is what NCCL's own tests call busbw.
-    """
+    """Sum bytes of ones over all processes, twice, as one of them; the first prints the second's rate, NCCL's busbw."""
     dist.init_process_group(backend)
     rank = dist.get_rank()
     processes = dist.get_world_size()
