@@ -6,14 +6,14 @@ From the model's dimensions and a few assumed constants. docs/gpu.md has what on
 """
 
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 from e1_trl.arguments import Count, Positive, Within, describe_unknown
 from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError, run_command
-from e1_trl.plan import cost
-from e1_trl.plan.memory import ENGINE_OVERHEAD, Memory, gb, memory
+from e1_trl.plan import estimate
+from e1_trl.plan.estimate import Memory, gb, memory
 from e1_trl.plan.setup import DEFAULTS, Launch, launch_parser
 from e1_trl.plan.verdict import remedy
 from e1_trl.report.markdown import table
@@ -31,7 +31,7 @@ def make_parser() -> CommandParser:
     memory = "GiB of each GPU. Default: the recipe's `gpu_memory`, else 79.2, as a card of 80 GB has."
     add("--gpu_memory", hint=Positive, metavar="GIB", help=memory)
     add("--price", hint=Annotated[float, Within(0)], default=2.5, help="Price of one GPU for an hour.")
-    prompt = f"Tokens of the mean prompt. Default: {cost.MATHEMATICS}, or {cost.PROGRAMS} of programs."
+    prompt = f"Tokens of the mean prompt. Default: {estimate.MATHEMATICS}, or {estimate.PROGRAMS} of programs."
     add("--prompt_tokens", hint=Positive, help=prompt)
     return made
 
@@ -39,7 +39,6 @@ def make_parser() -> CommandParser:
 def report(taken: Memory) -> str:
     """A table of memory with what it assumes, and the verdict."""
     setup = taken.setup
-
     disk = f"{gb(taken.disk)}: {setup.checkpoints} checkpoints of {gb(taken.checkpoint)} at once (save_total_limit)"
     engine = [
         ("vLLM's share, awake", f"{gb(taken.engine)}, of it weights {gb(taken.engine_weights)}"),
@@ -60,16 +59,40 @@ def report(taken: Memory) -> str:
     adapter = "" if setup.adapter is None else f" and an adapter of {setup.adapter / 1e6:.0f} M"
     kind = f"ZeRO-{setup.zero}" if setup.zero else "DistributedDataParallel"
     title = f"{setup.architecture.parameters / 1e9:.2f} B parameters{adapter}, {setup.gpus} GPUs, {kind}"
-    engine_overhead = f"{gb(ENGINE_OVERHEAD)} of vLLM's share go to activations and graphs."
-    assumed = " ".join(
-        ["Calculated: every sequence takes its whole budget;", engine_overhead, *setup.architecture.notes]
-    )
+    graphs = f"{gb(estimate.ENGINE_OVERHEAD)} of vLLM's share go to activations and graphs."
+    assumed = f"Calculated: every sequence takes its whole budget; {' '.join([graphs, *setup.architecture.notes])}"
     verdict = "It fits."
     if taken.problems:
         verdict = "\n- ".join([f"It does not fit; {remedy(setup, taken.card)}:", *taken.problems])
     if setup.rounds_away:
         verdict = f"It would learn next to nothing: {ROUNDS_AWAY}.\n{verdict}"
     return f"{table((f'one GPU: {title}', 'bytes'), rows)}\n{assumed}\n\n{verdict}\n"
+
+
+def report_cost(taken: Memory, prompt: float | None, price: float, fields: Mapping[str, Any]) -> str:
+    """A table of what a generation costs at a price of one GPU for an hour, what it assumes, and the whole training.
+
+    `prompt` is the mean prompt's tokens, if not as in the paper's data; `fields` are the recipe's, with defaults.
+    """
+    setup = taken.setup
+    usual, own = estimate.read_rows(setup, fields)
+    prompt = prompt or usual
+    took = estimate.seconds(taken, prompt, own)
+    hours, learned = took * setup.gpus / 3600, estimate.widths(setup, prompt)[own][1]
+    row = (own, f"{learned:,.0f}", f"{took:.0f} s", f"{hours:.3f}", f"{hours * price:.2f}")
+    header = ("a generation", "positions a row", "time", "GPU-hours", f"at {price:.2f} an hour")
+    training = ""
+    if fields["max_steps"] > 0:
+        generations = fields["max_steps"] / setup.steps
+        whole = hours * generations
+        training = (
+            f"max_steps {fields['max_steps']:,} makes {generations:,.0f} generations: {whole:,.1f} GPU-hours, "
+            f"{whole * price:,.2f} at {price:.2f} an hour, without validation.\n"
+        )
+    return (
+        f"{table(header, [row])}\n{training}Calculated, with assumptions: prompts of {prompt:g} "
+        f"tokens on average (--prompt_tokens); {estimate.ASSUMED}.\n"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -84,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     taken = memory(launch.setup, int((arguments.gpu_memory or launch.fields["gpu_memory"]) * GIB))
     print(report(taken), end="")
     if taken.engine_cache > 0 and not taken.setup.served:
-        print(f"\n{cost.report(taken, arguments.prompt_tokens, arguments.price, launch.fields)}", end="")
+        print(f"\n{report_cost(taken, arguments.prompt_tokens, arguments.price, launch.fields)}", end="")
     if taken.problems or taken.setup.rounds_away:
         sys.exit(1)
 

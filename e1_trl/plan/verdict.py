@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from e1_trl.errors import UserError
-from e1_trl.plan.memory import GB, Memory, gb, memory
+from e1_trl.plan.estimate import Memory, gb, memory
 from e1_trl.plan.setup import DEFAULTS, Setup
 
 FIELDS = {
@@ -91,15 +91,13 @@ def verdict(args: Any, model: Any, card: int | None, skip: bool) -> str:
         raise UserError(f"{disk}; {SKIPPED}")
     if card is None:
         return disk
-    said = (
-        f"memory, calculated: {taken.generation / GB:.0f} GB at generation and {taken.training / GB:.0f} GB at "
-        f"training, of {card / GB:.0f} GB a GPU"
-    )
+    peaks = f"{gb(taken.generation)} at generation and {gb(taken.training)} at training"
+    said = f"memory, calculated: {peaks}, of {gb(card)} a GPU"
     problems = [*taken.problems, remedy(setup, card)] if taken.problems else []
     if taken.breaks_the_rule and not skip:
         raise UserError(
-            f"{said}: training state ({taken.state / GB:.0f} GB) and vLLM's share ({taken.engine / GB:.0f} GB) exceed "
-            f"it; {'; '.join(problems)}; {SKIPPED}"
+            f"{said}: training state ({gb(taken.state)}) and vLLM's share ({gb(taken.engine)}) exceed it; "
+            f"{'; '.join(problems)}; {SKIPPED}"
         )
     return "; ".join([said, *problems, *([disk] if disk else [])])
 

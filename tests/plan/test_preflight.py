@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import ROOT
 
-from e1_trl.plan.memory import GB
+from e1_trl.plan.estimate import GB
 from e1_trl.plan.smoke import preflight
 from e1_trl.training.cuda import gpu_fault
 

@@ -16,7 +16,7 @@ import yaml
 from conftest import BASE, ROOT
 
 from e1_trl.errors import UserError
-from e1_trl.plan.memory import memory
+from e1_trl.plan.estimate import memory
 from e1_trl.plan.setup import Launch
 from e1_trl.plan.smoke import checks
 from e1_trl.plan.smoke.__main__ import end_as_by_ctrl_c, main, page, record_of

@@ -12,7 +12,6 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from e1_trl.errors import UserError, run_command
 from e1_trl.plan.setup import Launch, launch_parser
 from e1_trl.plan.smoke.checks import Check
 from e1_trl.plan.smoke.hour import PARTS, Hour
-from e1_trl.provenance import Provenance
+from e1_trl.provenance import Provenance, installed_versions
 from e1_trl.report.markdown import table
 from e1_trl.training.arguments import ROUNDS_AWAY
 from e1_trl.training.cuda import visible_cards
@@ -37,10 +36,7 @@ NOTHING: Mapping[str, Any] = {"rows": [], "runs": {}}
 
 
 def record_of(hour: Hour, made: Sequence[tuple[str, Check]], kept: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
-    """Return all that is known of an hour, for the JSON and the page; without secrets among the fields.
-
-    `made` are checks with their parts, and of `kept`, an earlier record, the other parts stay.
-    """
+    """Return all that is known of an hour but secrets; of `kept`, an earlier record, parts that are not `made` stay."""
     from e1_trl.training.recipe_as_run import secrets_in
 
     rows = [{"part": part, "verdict": check.verdict, **asdict(check)} for part, check in made]
@@ -49,8 +45,7 @@ def record_of(hour: Hour, made: Sequence[tuple[str, Check]], kept: Mapping[str, 
     return {
         "recipe": hour.folder.name,
         "made": str(Provenance.here([])),
-        # Of two versions on the path the first is imported, which is the last one here.
-        "packages": {each.name: each.version for each in [*distributions()][::-1] if each.name in PACKAGES},
+        "packages": installed_versions(PACKAGES),
         "given": {**given, "accelerate_config": hour.launch.accelerate_config, "num_processes": hour.setup.gpus},
         "rows": sorted(rows, key=lambda row: PARTS.index(row["part"])),
         "runs": {**kept["runs"], **{name: asdict(run) for name, run in hour.runs.items()}},
@@ -127,9 +122,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     cards = [] if parsed.cpu else [card for card in visible_cards() if card.bytes]
     if not cards and not parsed.cpu:
         raise UserError("nvidia-smi lists no GPU here; --cpu tries the recipe without one")
-    recipe = launch.recipe
-    name = recipe.parent.name if recipe.stem == "recipe" else recipe.stem  # of an experiment, its folder's
-    folder = RUNS.resolve() / name
+    is_experiment = launch.recipe.stem == "recipe"  # which is named by its folder
+    folder = RUNS.resolve() / (launch.recipe.parent.name if is_experiment else launch.recipe.stem)
     hour = Hour(launch, cards[: launch.setup.gpus], folder, parsed.limit, parsed.largest_gap)
     hour.line("base")  # refused here if it cannot be launched on this node
     file = folder / "report.json"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from safetensors import safe_open
 
-from e1_trl.plan.memory import GB, Memory, gb
+from e1_trl.plan.estimate import GB, Memory, gb
 from e1_trl.plan.setup import Setup
 
 STEPS = 4

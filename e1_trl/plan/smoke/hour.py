@@ -11,8 +11,8 @@ from typing import Any
 
 from e1_trl import processes
 from e1_trl.errors import one_line
-from e1_trl.plan import cost
-from e1_trl.plan.memory import Memory, memory
+from e1_trl.plan import estimate
+from e1_trl.plan.estimate import Memory, memory
 from e1_trl.plan.setup import Launch, Setup
 from e1_trl.plan.smoke import checks
 from e1_trl.plan.smoke.checks import SAVED, STATE, STEPS, Check, Run
@@ -23,7 +23,6 @@ from e1_trl.training.cuda import Card, visible_cards
 from e1_trl.training.launch import command
 
 PARTS = ("preflight", "base", "server", "resume", "zero3", "lora", "evaluation")
-AFTER_BASE = ("resume", "zero3", "lora")  # which would end as it does
 FIELDS: Mapping[str, Any] = {  # of every training, unless it says otherwise; what else the recipe says stays
     "max_steps": STEPS,
     "logging_steps": 1,
@@ -35,7 +34,7 @@ FIELDS: Mapping[str, Any] = {  # of every training, unless it says otherwise; wh
 }
 LORA = ("use_peft", "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "dtype", "learning_rate")
 BRIEF: dict[str, Any] = {"save_strategy": "no", "eval_samples": 1}  # runs of which nothing is kept
-# Of a run: all logs in its own, vLLM's facts among them, and stacks where it is aborted.
+# Environment of a run: all logs in its own, vLLM's facts among them.
 TELLING = {
     "E1_DEBUG": "1",
     "VLLM_CONFIGURE_LOGGING": "1",  # which our own commands switch off
@@ -78,13 +77,14 @@ class Hour:
             traceback.print_exc()
             yield Check(f"{part}: can it be run", False, f"{type(error).__name__}: {one_line(error)}")
         finally:  # checkpoints are gigabytes; the base run's model is evaluated
-            for folder in output.glob("checkpoint-*") if part == "base" else [output]:
+            for folder in [*output.glob("checkpoint-*")] if part == "base" else [output]:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _why_not(self, part: str) -> str | None:
         """Say why this recipe or node does not have a part; None if it does."""
         setup = self.setup
-        if part in AFTER_BASE and "base" in self.runs and self.runs["base"].fault is not None:
+        base = self.runs.get("base")
+        if part in ("resume", "zero3", "lora") and base is not None and base.fault is not None:  # they would end as it
             return "the base run has failed; --only runs this part alone"
         if part == "server" and not setup.served:
             return "needs a recipe with vllm_mode: server, and the server that it names"
@@ -148,7 +148,7 @@ class Hour:
         made = self.run("base", self.line("base"), output)
         yield checks.ran("does it start and end", made)
         if made.fault is None:
-            planned = cost.seconds(self.taken, *cost.read_rows(self.setup, self.launch.fields))
+            planned = estimate.seconds(self.taken, *estimate.read_rows(self.setup, self.launch.fields))
             yield checks.gap("does vLLM sample what is scored", made, checks.beginnings(self.setup), self.largest_gap)
             yield checks.weights(made, self.setup)
             yield checks.moved(checks.largest_change(output / f"checkpoint-{SAVED}", output))

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from e1_trl.plan.memory import GB, gb
+from e1_trl.plan.estimate import GB, gb
 from e1_trl.plan.smoke.checks import Check
 from e1_trl.plan.verdict import free_space
 from e1_trl.processes import alone, run
@@ -81,8 +81,9 @@ def all_reduce(processes: int, on_gpu: bool, limit: float = 180) -> Check:
     with tempfile.TemporaryDirectory() as place:
         log = Path(place, "log")
         if fault := run(launch, log, alone(), limit):
+            print(log.read_text())
             return Check("all-reduce", False, fault, "a sum (NCCL_DEBUG=INFO says more)")
-        rate = float(re.findall(r"(\S+) GB/s", log.read_text())[0])
+        rate = float(re.findall(r"busbw (\S+) GB/s", log.read_text())[0])
     measured = f"{size / GB:g} GB over {processes} processes, {rate:.1f} GB/s"
     if on_gpu and processes > 1:  # over PCIe it is slow, and right
         return Check("all-reduce", True if rate >= 100 else None, measured, "above 300 GB/s over NVLink, 20 over PCIe")
@@ -104,7 +105,7 @@ def sum_ones(backend: str, size: int) -> None:
     if not values.min() == values.max() == processes**2:
         raise ValueError(f"ones summed twice over {processes} processes are {values.min():g} to {values.max():g}")
     if rank == 0:
-        print(f"{2 * (processes - 1) / processes * size / seconds / GB} GB/s")
+        print(f"busbw {2 * (processes - 1) / processes * size / seconds / GB} GB/s")
     dist.destroy_process_group()
 
 
