@@ -81,7 +81,7 @@ def all_reduce(processes: int, on_gpu: bool, limit: float = 180) -> Check:
     with tempfile.TemporaryDirectory() as place:
         log = Path(place, "log")
         if fault := run(launch, log, alone(), limit):
-            print(log.read_text())
+            print(log.read_text(), file=sys.stderr)
             return Check("all-reduce", False, fault, "a sum (NCCL_DEBUG=INFO says more)")
         rate = float(re.findall(r"busbw (\S+) GB/s", log.read_text())[0])
     measured = f"{size / GB:g} GB over {processes} processes, {rate:.1f} GB/s"
