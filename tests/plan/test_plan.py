@@ -530,9 +530,8 @@ def test_a_training_says_at_its_start_what_the_plan_says(free: Any) -> None:
 
 def test_a_training_that_breaks_the_rule_is_refused_unless_it_is_told_to_skip_that(free: Any) -> None:
     args, model = started("E1-Math-1.5B", 0, dtype="float32", vllm_gpu_memory_utilization=0.6)
-    with pytest.raises(
-        ValueError, match=r"vLLM's share \(51.0 GB\) exceed it; .*; or skip_memory_check: true"
-    ) as error:
+    said = r"vLLM's share \(51.0 GB\) exceed it; .*; or skip_memory_check: true"
+    with pytest.raises(ValueError, match=said) as error:
         verdict(args, model, CARD, skip=False)
     assert "\n" not in str(error.value)
     assert "it fits with --vllm_gpu_memory_utilization 0.18" in verdict(args, model, CARD, skip=True)
@@ -706,9 +705,8 @@ def test_a_generation_takes_as_long_as_an_independent_calculation_says(
 ) -> None:
     taken = planned(name, config)
     assert estimate.seconds(taken, prompt, "packed") == pytest.approx(expected, rel=0.05)
-    assert (
-        expected < estimate.seconds(taken, prompt, "trimmed") < most
-    )  # rows of a micro-batch are as long as its longest
+    trimmed = estimate.seconds(taken, prompt, "trimmed")  # rows of a micro-batch are as long as its longest
+    assert expected < trimmed < most
 
 
 def test_the_command_prints_the_verdict(capsys: pytest.CaptureFixture[str], offline: None) -> None:
