@@ -22,9 +22,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from trl.trainer.utils import add_fused_lm_head, selective_log_softmax
 
 from benchmarks.results import arguments, in_turns, publish, ratio
-from e1_trl.plan.architecture import KNOWN
-from e1_trl.plan.memory import GB, activations
-from e1_trl.plan.setup import Launch, Setup
+from e1_trl.plan.estimate import GB, activations
+from e1_trl.plan.setup import KNOWN, Launch, Setup
 from e1_trl.report.markdown import table
 from e1_trl.training.arguments import VARLEN
 from e1_trl.training.scoring import _outputs_only_at, scored

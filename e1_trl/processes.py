@@ -2,11 +2,19 @@
 
 import contextlib
 import os
+import re
+import resource
 import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
+# A line that names an error, and what it says; the launcher's own says nothing.
+ERROR = re.compile(r"(?:\b(?!CalledProcess)\w+Error|e1_trl\.train): \S.{0,199}")
+OFTEN = 0.5  # seconds between two looks at a process
 STACKS = 3  # seconds that processes have to print their stacks
 LONGEST_END = 60.0  # seconds that the kernel may take to end a process
 
@@ -15,6 +23,61 @@ def alone() -> dict[str, str]:
     """Return this process's environment without what belongs to a group of processes that it may be in."""
     group = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
     return {name: value for name, value in os.environ.items() if name not in group}
+
+
+def run(
+    line: Sequence[str],
+    log: Path,
+    environment: Mapping[str, str],
+    limit: float,
+    folder: Path | None = None,
+    is_enough: Callable[[], bool] = lambda: False,
+) -> str | None:
+    """Run a command in a session of its own, which Ctrl-C does not reach; none of its processes is left at the end.
+
+    Args:
+        line: the command.
+        log: a file, to the end of which all of its processes print.
+        environment: of its processes.
+        limit: seconds that it may take; then its Python processes print the stacks of their threads.
+        folder: that it works in; None: this process's.
+        is_enough: asked twice a second, whether to kill the command with signal 9.
+
+    Returns:
+        What is wrong with how it ended, in a line with the last error of the log; None if its status was 0, or it was
+        killed because that is enough.
+    """
+    # Neither this process nor those that it aborts leave a core dump, which has tens of GB.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    with log.open("a") as printed:
+        process = psutil.Popen(
+            line,
+            cwd=folder,
+            env={**environment, "PYTHONFAULTHANDLER": "1"},
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        fault = _watch(process, limit, is_enough)
+    finally:
+        kill_tree(process.pid)
+        process.wait()
+    if fault is None:
+        return None
+    return ": ".join([fault, *ERROR.findall(log.read_text(errors="replace"))[-1:]])
+
+
+def _watch(process: psutil.Popen, limit: float, is_enough: Callable[[], bool]) -> str | None:
+    deadline = time.monotonic() + limit
+    while time.monotonic() < deadline:
+        with contextlib.suppress(psutil.TimeoutExpired):
+            status = process.wait(OFTEN)
+            return f"it ended with status {status}" if status else None
+        if is_enough():
+            return None
+    print_stacks(process)
+    return f"it took longer than {limit:g} s"
 
 
 def print_stacks(leader: psutil.Process) -> None:

@@ -7,10 +7,10 @@ import shutil
 import subprocess
 import tomllib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, distribution, distributions
 from pathlib import Path
 
 from e1_trl.atomic import write_atomically
@@ -112,6 +112,11 @@ def machine() -> str:
     named = [f"{count} × {name}" for name, count in Counter(gpus).items()]
     python = f"Python {platform.python_version()}"  # verdicts on programs depend on it
     return ", ".join([platform.machine(), platform.system(), f"{os.cpu_count()} cores", python, *named])
+
+
+def installed_versions(names: Collection[str]) -> dict[str, str]:
+    """The versions of these packages, as far as they are installed; of two on the path, of the one that is imported."""
+    return {each.name: each.version for each in [*distributions()][::-1] if each.name in names}  # the first is last
 
 
 def _output(*command: str) -> str:

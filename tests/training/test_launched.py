@@ -58,7 +58,7 @@ def test_gpus_that_pytorch_cannot_use_are_named_before_transformers_looks_for_th
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\necho 580.95.05\n")
+    tool.write_text("#!/bin/sh\necho 81559, 4, 580.95.05\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

