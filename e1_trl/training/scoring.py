@@ -8,17 +8,13 @@ import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from packaging.version import Version
 from transformers import AttentionInterface, PreTrainedModel
-from transformers.utils import (
-    is_flash_attn_2_available,
-    is_flash_attn_3_available,
-    is_flash_attn_4_available,
-    is_kernels_available,
-)
+from transformers.utils import is_kernels_available
 from transformers.utils.generic import is_flash_attention_requested
 
 from e1_trl.errors import UserError
@@ -89,9 +85,7 @@ def check_attention(name: str | None) -> None:
             f"attn_implementation is {name!r}; it must be one of {', '.join(known)}, or a kernel on the "
             "Hub, as kernels-community/flash-attn2"
         )
-    packages = {"flash_attention_2": is_flash_attn_2_available, "flash_attention_3": is_flash_attn_3_available}
-    of_the_hub = "/" in name or ("flash" in name and not packages.get(name, is_flash_attn_4_available)())
-    if of_the_hub and not is_kernels_available():
+    if ("/" in name or "flash" in name) and not (is_kernels_available() or find_spec("flash_attn")):
         raise UserError(
             f"attn_implementation is {name!r}, whose package is not installed; {VARLEN} needs none, on GPUs"
         )

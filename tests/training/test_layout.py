@@ -76,8 +76,8 @@ def test_the_layout_follows_from_the_attention_and_the_switch() -> None:
 def test_attention_that_is_not_there_is_refused_before_the_model_loads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attention: str, message: str
 ) -> None:
-    for name in ("is_kernels_available", "is_flash_attn_2_available"):
-        monkeypatch.setattr(f"e1_trl.training.scoring.{name}", lambda: False)
+    monkeypatch.setattr("e1_trl.training.scoring.is_kernels_available", lambda: False)
+    monkeypatch.setattr("e1_trl.training.scoring.find_spec", lambda name: None)
     fields: dict[str, Any] = {"report_to": "none", "use_cpu": True, "bf16": False}
     args = E1Config(str(tmp_path), model_init_kwargs={"attn_implementation": attention}, **fields)
     with pytest.raises(ValueError, match=message):

@@ -24,7 +24,7 @@ from e1_trl.plan.smoke.checks import Check
 from e1_trl.plan.smoke.hour import PARTS, Hour
 from e1_trl.provenance import Provenance, installed_versions
 from e1_trl.report.markdown import table
-from e1_trl.training.arguments import ROUNDS_AWAY
+from e1_trl.training.arguments import ROUNDS_AWAY, secrets_in
 from e1_trl.training.cuda import visible_cards
 from e1_trl.training.logprob_gap import GROSS
 from e1_trl.training.versions import warn_of_versions
@@ -38,11 +38,8 @@ NOTHING: Mapping[str, Any] = {"rows": [], "runs": {}}
 
 def record_of(hour: Hour, made: Sequence[tuple[str, Check]], kept: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
     """Return all that is known of an hour but secrets; of `kept`, an earlier record, parts that are not `made` stay."""
-    from e1_trl.training.arguments import secrets_in
-
     rows = [{"part": part, "verdict": check.verdict, **asdict(check)} for part, check in made]
-    others = {*PARTS} - {part for part, _ in made}  # an earlier version may have had more
-    rows += [row for row in kept["rows"] if row["part"] in others]
+    rows += [row for row in kept["rows"] if row["part"] in {*PARTS} - {part for part, _ in made}]
     given = {name: value for name, value in hour.launch.given.items() if not secrets_in({name: value})}
     return {
         "recipe": hour.folder.name,
