@@ -85,10 +85,19 @@ def print_stacks(leader: psutil.Process) -> None:
     family = [leader]
     with contextlib.suppress(psutil.NoSuchProcess):
         family += leader.children(recursive=True)
-    for process in reversed(family):  # a launcher ends the others as soon as one has ended
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.send_signal(signal.SIGABRT)
-    psutil.wait_procs(family, timeout=STACKS)
+    # The others are stopped meanwhile: they would go on, or end, as one of them ends, and print into its lines.
+    for process in family:
+        _send(process, signal.SIGSTOP)
+    for process in reversed(family):
+        _send(process, signal.SIGABRT)
+        _send(process, signal.SIGCONT)
+        psutil.wait_procs([process], timeout=STACKS)
+
+
+def _send(process: psutil.Process, sent: signal.Signals) -> None:
+    """Send a signal to a process that may have ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(sent)
 
 
 def kill_tree(leader: int) -> None:

@@ -626,6 +626,7 @@ def test_deepspeed_allocates_the_training_state_that_is_planned(tmp_path: Path) 
     assert saved_bytes + taken.model == pytest.approx(taken.checkpoint, rel=0.03)
 
 
+@pytest.mark.usefixtures("offline")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
