@@ -185,7 +185,7 @@ ENGINES := OMP_NUM_THREADS=1 VLLM_CPU_OMP_THREADS_BIND=nobind $(PY) -m pytest -n
 else
 ENGINES := $(PY) -m pytest -m "not ($(LIGHT)) and not alone
 endif
-test: install  ## the tests to wait for, engines included: eight to ten minutes on two cores
+test: install  ## the tests to wait for, engines included: seven to ten minutes on two cores
 	$(ALL_CORES) and not slow"
 	$(ENGINES) and not slow"
 
