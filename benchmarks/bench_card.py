@@ -11,9 +11,10 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from statistics import median
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,14 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from trl.trainer.utils import add_fused_lm_head, selective_log_softmax
 
+from benchmarks import bench_scoring
+from benchmarks.bench_scoring import Rows
 from benchmarks.results import arguments, in_turns, publish, ratio
 from e1_trl.plan.estimate import GB, activations
 from e1_trl.plan.setup import KNOWN, Launch, Setup
 from e1_trl.report.markdown import table
 from e1_trl.training.arguments import VARLEN
-from e1_trl.training.scoring import _outputs_only_at, scored
+from e1_trl.training.scoring import scored
 
 RECIPE, MODEL = "E1-Math-1.5B-1GPU", "agentica-org/DeepScaleR-1.5B-Preview"
 WARM, ROUNDS = 1, 5
@@ -36,15 +39,6 @@ WEIGHTS = {"fp32, computed in bf16": torch.float32, "bf16": torch.bfloat16}
 HEADER = ("weights", "layout", "forward and backward", "to padded", "to trimmed", "peak above weights and gradients")
 HEADER += ("log-probabilities off padded", "gradient off padded")
 PLAN_HEADER = ("weights", "layout", "measured", "planned", "measured to planned")
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A micro-batch as TRL pads it: ids and mask are (rows, tokens), of which the last `kept` are completions."""
-
-    ids: torch.Tensor
-    mask: torch.Tensor
-    kept: int
 
 
 Score = Callable[[PreTrainedModel, Rows], torch.Tensor]
@@ -64,31 +58,26 @@ def rows_of(setup: Setup, turn: int, longest: bool = False) -> Rows:
 
 
 def padded(model: PreTrainedModel, rows: Rows) -> torch.Tensor:
-    labels = rows.ids.masked_fill(rows.mask == 0, -100)
-    labels[:, : -rows.kept] = -100
+    """Score rows as TRL does."""
     model.set_attn_implementation("sdpa")
-    logps: torch.Tensor = model(rows.ids, attention_mask=rows.mask, labels=labels, fused_lm_head=True).log_probs
-    return logps[:, -rows.kept :]
+    return bench_scoring.padded(model, rows)[:, -rows.kept :]
 
 
 def unpadded(parts: int, packed: bool, model: PreTrainedModel, rows: Rows) -> torch.Tensor:
+    """Score rows in so many passes, packed or trimmed."""
     model.set_attn_implementation(VARLEN if packed else "sdpa")
-    return scored(model, model.base_model, rows.ids, rows.mask, rows.kept, len(rows.ids), packed, parts)[0]
+    return bench_scoring.unpadded(model, parts, packed, rows)
 
 
 def whole_logits(model: PreTrainedModel, rows: Rows) -> torch.Tensor:
-    """Score trimmed rows as `scored` does, but for logits of the whole vocabulary, of completions only."""
+    """Score trimmed rows in one pass, but by the logits of all completions at once in place of the fused head."""
     model.set_attn_implementation("sdpa")
-    prompts, lengths = rows.mask[:, : -rows.kept].sum(1, keepdim=True), rows.mask.sum(1, keepdim=True)
-    places = torch.arange(int(lengths.max()), device=rows.ids.device)
-    begins = rows.mask.shape[1] - rows.kept - prompts
-    tokens = rows.ids.gather(1, (begins + places).clamp(max=rows.ids.shape[1] - 1))
-    asked = (places < lengths) & (places >= prompts)
-    with _outputs_only_at(model.base_model, asked.roll(-1, dims=1)):
-        logits = model(tokens, use_cache=False).logits
-    found = selective_log_softmax(logits, tokens[asked][None])
-    completion = rows.mask[:, -rows.kept :].bool()
-    return found.new_zeros(completion.shape).masked_scatter(completion, found)
+
+    def score(input_ids: torch.Tensor, shift_labels: torch.Tensor, fused_lm_head: bool) -> SimpleNamespace:
+        logits = model(input_ids, use_cache=False).logits
+        return SimpleNamespace(log_probs=selective_log_softmax(logits, shift_labels), entropy=None)
+
+    return scored(score, model.base_model, rows.ids, rows.mask, rows.kept, len(rows.ids), packed=False)[0]
 
 
 LAYOUTS: dict[str, Score] = {
@@ -147,7 +136,7 @@ def gradients(model: PreTrainedModel) -> torch.Tensor:
 
 
 def measure(setup: Setup, dtype: torch.dtype) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What each layout takes with weights of a dtype, and its memory at the longest rows beside the plan's."""
+    """Measure each layout with weights of a dtype, and its memory at the longest rows beside the plan's."""
     model = make(setup, dtype)
     taken: dict[str, dict[str, Any]] = {}
     given, longest = rows_of(setup, 0), rows_of(setup, 0, longest=True)

@@ -91,7 +91,17 @@ def print_stacks(leader: psutil.Process) -> None:
     for process in reversed(family):
         _send(process, signal.SIGABRT)
         _send(process, signal.SIGCONT)
-        psutil.wait_procs([process], timeout=STACKS)
+        deadline = time.monotonic() + STACKS
+        while not _has_ended(process) and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """Return whether a process has ended, which a parent that is stopped cannot learn."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _send(process: psutil.Process, sent: signal.Signals) -> None:

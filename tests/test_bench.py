@@ -6,9 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import ROOT
+from transformers import AutoModelForCausalLM, Qwen2Config
+from trl.trainer.utils import add_fused_lm_head
 
-from benchmarks.bench_card import tables
+from benchmarks.bench_card import LAYOUTS, PADDED, tables
+from benchmarks.bench_scoring import Rows
 from benchmarks.bench_training import Step, row, summary
 from benchmarks.results import arguments, in_turns, publish, publish_rows, ratio
 from benchmarks.workloads import OWN, WORKLOADS, Workload
@@ -84,3 +88,18 @@ def test_the_document_has_the_tables_of_what_a_card_was_measured_at() -> None:
     page = (ROOT / "docs" / "gpu.md").read_text()
     before, after = around_section(ROOT / "docs" / "gpu.md", "card")
     assert tables(record) in page.removeprefix(before).removesuffix(after)
+
+
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != PADDED])
+def test_a_card_is_measured_on_layouts_that_score_alike(layout: str) -> None:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 32, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.2}
+    model = AutoModelForCausalLM.from_config(Qwen2Config(**sizes, **heads))
+    add_fused_lm_head(model)
+    columns, prompts, completions = torch.arange(-6, 9), torch.tensor([[6], [2], [4]]), torch.tensor([[3], [9], [1]])
+    mask = ((columns >= -prompts) & (columns < completions)).int()
+    rows = Rows(torch.randint(3, 32, mask.shape) * mask, mask, kept=9)
+    real = mask[:, -9:].bool()
+    found, expected = (LAYOUTS[name](model, rows)[real] for name in (layout, PADDED))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)

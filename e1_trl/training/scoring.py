@@ -12,7 +12,6 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
-from packaging.version import Version
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.utils import is_kernels_available
 from transformers.utils.generic import is_flash_attention_requested
@@ -75,20 +74,15 @@ def check_attention(name: str | None) -> None:
     """
     if name is None:
         return
-    if name == VARLEN and Version(torch.__version__) < Version("2.13"):
-        raise UserError(
-            f"attn_implementation {VARLEN} needs PyTorch 2.13 or newer, not {torch.__version__}; sdpa needs none"
-        )
     known = ["eager", *(each for each in AttentionInterface().valid_keys() if "|" not in each)]
     if "/" not in name and name not in known:
         raise UserError(
             f"attn_implementation is {name!r}; it must be one of {', '.join(known)}, or a kernel on the "
             "Hub, as kernels-community/flash-attn2"
         )
-    if ("/" in name or "flash" in name) and not (is_kernels_available() or find_spec("flash_attn")):
-        raise UserError(
-            f"attn_implementation is {name!r}, whose package is not installed; {VARLEN} needs none, on GPUs"
-        )
+    of_the_hub = "/" in name or ("flash" in name and not find_spec("flash_attn"))
+    if of_the_hub and not is_kernels_available():
+        raise UserError(f"attn_implementation is {name!r}, whose package is not installed; {VARLEN} needs none")
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Numbers of docs/benchmark.md, and of what sharing saves in docs/evaluation.md."""
 
+import re
 from collections.abc import Iterator
 from statistics import fmean, median
 
@@ -127,7 +128,9 @@ def gpu(results: Results) -> Iterator[str]:
     yield f"60 steps and {run['miniature']['seconds']:.0f} seconds"
     base, step = run["base"], run["base"]["history"][1]
     first, later = (run[name]["engine_seconds"] for name in ("base", "varlen"))
-    yield f"engine took {first:.0f} s to start, of which 15 to compile, and {later:.0f} s the second time"
+    (compiled,) = re.findall(r"compilation: (\d+\.\d+) s", base["facts"]["init engine"])
+    starting = f"engine took {first:.0f} s to start, of which {float(compiled):.0f} to compile"
+    yield f"{starting}, and {later:.0f} s the second time"
     yield f"differed by {step['sampling/sampling_logp_difference/mean']:.3f} nats a token"
     yield f"{step['weights/compared_tensors']:.0f} tensors were compared"
     asleep = base["asleep"]
@@ -139,14 +142,36 @@ def gpu(results: Results) -> Iterator[str]:
     yield f"scored twice in {step['seconds/scoring']:.0f} s"
     yield f"{1000 * step['seconds/sampling'] / (step['completions/max_length'] + 1):.1f} ms for 256 sequences"
     yield f"second generation took {sum(base['seconds_a_step'][2:]):.0f} s with both"
-    words, beside = [], []
-    for kind in (value for value in card.values() if isinstance(value, dict) and "layouts" in value):
-        seconds = {each["layout"]: each["seconds"] for each in kind["layouts"]}
-        packed, trimmed = seconds["packed, PyTorch's flash kernel"], seconds["trimmed, one pass"]
-        ratios = [one / other for one, other in zip(packed, trimmed, strict=True)]
-        words.append((median(ratios), f"({min(ratios):.2f} to {max(ratios):.2f})"))
-        longest = only(kind["longest"], layout="trimmed, one pass")
-        beside.append(longest["allocated"] / longest["planned_gb"])
-    (first, spread), (later, other) = words
-    yield f"take {first:.2f} of the time of trimmed ones with fp32 weights {spread}, {later:.2f} with bf16 {other}"
-    yield f"takes {100 - 100 * max(beside):.0f} to {1 - min(beside):.0%} less for activations"
+    fp32, bf16 = (value for value in card.values() if isinstance(value, dict) and "layouts" in value)
+    packed = [to_trimmed(kind, "packed, PyTorch's flash kernel") for kind in (fp32, bf16)]
+    spreads = [f"{median(ratios):.2f} {{}} ({min(ratios):.2f} to {max(ratios):.2f})" for ratios in packed]
+    first, later = spreads[0].format("of the time of trimmed ones with fp32 weights"), spreads[1].format("with bf16")
+    yield f"Packed rows take {first}, {later}"
+    two = [median(to_trimmed(kind, "trimmed, two passes")) for kind in (fp32, bf16)]
+    yield f"With fp32 weights they take {two[0] - 1:.0%} longer, with bf16 {1 - two[1]:.0%} less"
+    four = [median(to_trimmed(kind, "trimmed, four passes")) for kind in (fp32, bf16)]
+    yield f"take {min(four):.2f} to {max(four):.1f} times as long"
+    more = [more_gb(kind, "trimmed, all logits at once") for kind in (fp32, bf16)]
+    whole = [1 - median(to_trimmed(kind, "trimmed, all logits at once")) for kind in (fp32, bf16)]
+    least, most = min(min(each) for each in more), max(max(each) for each in more)
+    yield f"saves {least:.0f} to {most:.0f} GB, for {100 * min(whole):.0f} to {max(whole):.0%} of the time"
+    saved = [-gb for kind in (fp32, bf16) for gb in more_gb(kind, "trimmed, two passes")]
+    yield f"Two passes for each micro-batch save {min(saved):.1f} to {max(saved):.1f} GB"
+    rows = [row for kind in (fp32, bf16) for row in kind["longest"]]
+    one_pass = [row for row in rows if row["layout"].startswith(("trimmed, one", "packed"))]
+    allocated, reserved = ([row[name] / row["planned_gb"] for row in one_pass] for name in ("allocated", "reserved"))
+    yield f"takes {100 - 100 * max(allocated):.0f} to {1 - min(allocated):.0%} less for activations"
+    yield f"reserves up to {max(reserved) - 1:.0%} more than is planned"
+
+
+def to_trimmed(kind: Row, layout: str) -> list[float]:
+    """Ratios of a layout's seconds to those of trimmed rows in one pass, round by round."""
+    seconds = {each["layout"]: each["seconds"] for each in kind["layouts"]}
+    return [one / other for one, other in zip(seconds[layout], seconds["trimmed, one pass"], strict=True)]
+
+
+def more_gb(kind: Row, layout: str) -> list[float]:
+    """GB that a layout takes beyond trimmed rows in one pass, of drawn lengths and of the longest."""
+    names = (("layouts", "peak_gb"), ("longest", "allocated"))
+    found = ([only(kind[rows], layout=each)[name] for each in (layout, "trimmed, one pass")] for rows, name in names)
+    return [one - other for one, other in found]

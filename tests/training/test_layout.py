@@ -68,8 +68,8 @@ def test_the_layout_follows_from_the_attention_and_the_switch() -> None:
 @pytest.mark.parametrize(
     ("attention", "message"),
     [
-        ("flash_attention_2", "'flash_attention_2', whose package is not installed; varlen needs none, on GPUs"),
-        ("kernels-community/flash-attn2", "whose package is not installed; varlen needs none, on GPUs"),
+        ("flash_attention_2", "'flash_attention_2', whose package is not installed; varlen needs none"),
+        ("kernels-community/flash-attn2", "whose package is not installed; varlen needs none"),
         ("flash", "attn_implementation is 'flash'; it must be one of eager, .*sdpa.*, or a kernel on the Hub"),
     ],
 )
