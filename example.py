@@ -4,7 +4,7 @@ import sys
 
 from transformers import AutoTokenizer
 
-from e1_trl.budget import Budget, Close, Marker
+from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.engines.engine import SamplingSettings, run
 from e1_trl.engines.local import LocalEngine
 from e1_trl.rollout import Rollout
@@ -14,7 +14,7 @@ tokenizer, budget = AutoTokenizer.from_pretrained(model), Budget.parse(tokens)
 marker = Marker.from_tokenizer(tokenizer)  # </think>
 chat = [{"role": "user", "content": question}]
 prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
-close = Close(marker, context=len(prompt) + budget.completion_tokens(forced=len(marker.forced_ids)))
+close = ThinkingClose(marker, context=len(prompt) + budget.completion_tokens(forced=len(marker.forced_ids)))
 engine = LocalEngine.start(model, marker, SamplingSettings(), options={"max_model_len": close.context})
 rollouts = [Rollout(prompt, budget, close)]  # any number of them
 run(engine, rollouts)

@@ -21,7 +21,7 @@ from vllm import LLM
 from benchmarks.barrier import barrier
 from benchmarks.engines import Counted, ImposedLengths
 from benchmarks.results import arguments, in_turns, publish, ratio, spread
-from e1_trl.budget import Budget, Close, Marker
+from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.engines.engine import Engine, SamplingSettings
 from e1_trl.engines.engine import run as streaming
 from e1_trl.engines.local import LocalEngine
@@ -93,7 +93,7 @@ class Bench:
             seed=0,
         )
         tokenizer = AutoTokenizer.from_pretrained(MODEL)
-        self.close = Close(Marker.from_tokenizer(tokenizer), CONTEXT)
+        self.close = ThinkingClose(Marker.from_tokenizer(tokenizer), CONTEXT)
         problems = load_problems(PROBLEMS, "train", ProblemArguments(instruction=""))
         self.prompt_ids = [tokenize(tokenizer, prompt, {}) for prompt in problems.select(range(SEQUENCES))["prompt"]]
         self.counted = Counted(self.llm)

@@ -22,11 +22,11 @@ from vllm import LLM
 
 from benchmarks.engines import ImposedLengths
 from benchmarks.results import arguments, in_turns, publish, ratio
-from e1_trl.budget import Budget, Close, Grace, Marker
+from e1_trl.budget import Budget, Grace, Marker, ThinkingClose
 from e1_trl.closing import Closing
-from e1_trl.evaluation.forest import Forest, Goal, Problem
-from e1_trl.evaluation.grow import Grown, grow, is_grown
 from e1_trl.evaluation.methods import Cell, Setting
+from e1_trl.evaluation.sample import Grown, is_sampled, sample_plan
+from e1_trl.evaluation.sampling_plan import Goal, Problem, SamplingPlan
 from e1_trl.evaluation.store import Store
 from e1_trl.report.markdown import table
 from e1_trl.rollout import Request
@@ -61,14 +61,14 @@ def start() -> tuple[ImposedLengths, PreTrainedTokenizerBase]:
     return ImposedLengths(llm, Marker.from_tokenizer(tokenizer), left, SLOTS), tokenizer
 
 
-def measure(forests: Sequence[Forest], engine: ImposedLengths) -> tuple[int, float]:
+def measure(forests: Sequence[SamplingPlan], engine: ImposedLengths) -> tuple[int, float]:
     """Tokens sampled and seconds taken by runs one after the other, each with a folder of its own."""
     engine.tokens, began = 0, time.perf_counter()
-    for forest in forests:
+    for plan in forests:
         engine.engine.llm.reset_prefix_cache()
         with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder), {}) as store:
-            grow(forest, store, engine)
-            assert is_grown(forest, store)
+            sample_plan(plan, store, engine)
+            assert is_sampled(plan, store)
     return engine.tokens, time.perf_counter() - began
 
 
@@ -76,11 +76,13 @@ def main() -> None:
     parsed = arguments("Measure one generation for all budgets against one for each.", "sweep.json", "sweep")
     engine, tokenizer = start()
     marker = engine.engine.marker
-    setting = Setting(Close(marker, CONTEXT), marker, marker.ids, 0, Closing(marker, Grace(0.25)), tokenizer.decode)
+    setting = Setting(
+        ThinkingClose(marker, CONTEXT), marker, marker.ids, 0, Closing(marker, Grace(0.25)), tokenizer.decode
+    )
     prompts = [tokenizer.encode(f"a={i % 10};b={i // 10};a?<think>") for i in range(PROBLEMS)]
     problems = [Problem(i, None, [], ["0"], {"": ids}) for i, ids in enumerate(prompts)]
     goals = [Goal(Cell("separate", Budget(thinking, SOLUTION)), PROBLEMS, 1) for thinking in THINKING]
-    shared = Forest(problems, goals, setting, independent=False, thinking={})
+    shared = SamplingPlan(problems, goals, setting, independent=False, thinking={})
     separate = [replace(shared, goals=[goal]) for goal in goals]
     measure([replace(shared, problems=problems[:4])], engine)  # warms up
     sides = {"shared": lambda _: measure([shared], engine), "separate": lambda _: measure(separate, engine)}

@@ -33,7 +33,7 @@ from e1_trl.engines.weights import reload_weights
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.report.markdown import table
-from e1_trl.training.budgets import Budgets, Draw
+from e1_trl.training.budgets import Budgets, RolloutKey
 from e1_trl.training.config import E1Config
 from e1_trl.training.trainer import E1Trainer
 
@@ -72,7 +72,7 @@ class Imposed(Budgets):
 
     lengths: list[tuple[int, int]]
 
-    def at(self, draw: Draw) -> Budget:
+    def at(self, draw: RolloutKey) -> Budget:
         return Budget(*self.lengths[draw.row])
 
 

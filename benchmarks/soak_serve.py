@@ -29,7 +29,7 @@ from benchmarks.serving import (
     start_proxy,
     start_server,
 )
-from e1_trl.budget import Budget, Close, Marker
+from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.engines.engine import SamplingSettings, run
 from e1_trl.engines.openai import ServedModel
 from e1_trl.engines.server import ServerEngine
@@ -149,7 +149,7 @@ async def soak(folder: Path) -> Soak:
     with ExitStack() as stack, ExitStack() as first:
         first.enter_context(start_server(folder / "server.log", server, NANO, CONTEXT, "float32"))
         process = stack.enter_context(start_proxy(folder / "soak.log", proxy, NANO, server, "--marker", "</think>"))
-        close, expected = Close(Marker.from_tokenizer(tokenizer, "</think>"), CONTEXT), {}
+        close, expected = ThinkingClose(Marker.from_tokenizer(tokenizer, "</think>"), CONTEXT), {}
         for budget in BUDGETS:
             rollouts = [Rollout(tokenize(tokenizer, conversation(each), {}), budget, close) for each in asked]
             model = ServedModel.connect(address(server), NAME, close, SamplingSettings(temperature=0.0))

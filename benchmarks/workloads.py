@@ -10,7 +10,7 @@ import torch
 from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 from vllm import LLM
 
-from e1_trl.budget import Budget, Close, Marker
+from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.engines.engine import SamplingSettings, run
 from e1_trl.engines.local import LocalEngine
 from e1_trl.problems.arguments import ProblemArguments
@@ -101,7 +101,7 @@ def measure_own(workload: Workload, connection: Connection) -> None:
     tokenizer = AutoTokenizer.from_pretrained(workload.model)
     marker = Marker.from_tokenizer(tokenizer)
     budget, llm = Budget(workload.thinking, workload.solution), LLM(workload.model, dtype="float32", seed=0)
-    close = Close(marker, PROMPT + workload.thinking + workload.solution + len(marker.forced_ids))
+    close = ThinkingClose(marker, PROMPT + workload.thinking + workload.solution + len(marker.forced_ids))
     prompts = load_problems(PROBLEMS, "train", ProblemArguments(instruction=""))["prompt"][: workload.rollouts]
     rollouts = [Rollout(tokenize(tokenizer, prompt, {}), budget, close) for prompt in prompts]
     run(LocalEngine(llm, marker, SamplingSettings(temperature=1.0)), rollouts)

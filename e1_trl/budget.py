@@ -1,7 +1,7 @@
 """What a budget is, and how the thinking is closed when it is used up.
 
 Knows nothing about engines or models: a `Budget` is two numbers, a `Marker` is what one tokenizer makes of two texts,
-a `Close` is a marker with the room that there is for it.
+a `ThinkingClose` is a marker with the room that there is for it.
 """
 
 from collections.abc import Collection
@@ -81,7 +81,7 @@ class Budget:
         most = self.total if self.thinking is None else self.total + forced
         return most if whole is None else min(most, whole)
 
-    def thinking_limit(self, prompt: int, close: "Close") -> int:
+    def thinking_limit(self, prompt: int, close: "ThinkingClose") -> int:
         """The most tokens that one sequence may think, after a prompt of `prompt` tokens.
 
         Unlimited thinking leaves room for the forced close and the solution budget (one token if that is unlimited,
@@ -101,7 +101,7 @@ class Budget:
             )
         return room if most is None else most
 
-    def longest_prompt(self, close: "Close") -> int:
+    def longest_prompt(self, close: "ThinkingClose") -> int:
         """The longest prompt that leaves room for budget and forced close, in tokens; 0 or less: none does.
 
         Where nothing bounds the completion but the context, it has half of that.
@@ -110,7 +110,7 @@ class Budget:
         left = room - (most or 0)
         return left if self.completion_tokens(close.forced) is not None else min(left, close.context // 2)
 
-    def _most_thinking(self, close: "Close") -> tuple[int | None, int]:
+    def _most_thinking(self, close: "ThinkingClose") -> tuple[int | None, int]:
         """The most tokens of thinking, if they are limited, and what there is for them and the prompt."""
         most, after = (self.total, 0) if self.cuts_thinking else (self.thinking, self._after(self.thinking or 0) or 1)
         return most, close.context - (0 if after == 0 and self.thinking is None else close.forced) - after
@@ -204,7 +204,7 @@ class Grace:
 
 
 @dataclass(frozen=True)
-class Close:
+class ThinkingClose:
     """How thinking ends: at the `marker`, which is forced in time for the solution to fit the context.
 
     Attributes:

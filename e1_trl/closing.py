@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from e1_trl.arguments import Count, Share, check_fields
-from e1_trl.budget import Close, Grace, Marker
+from e1_trl.budget import Grace, Marker, ThinkingClose
 from e1_trl.errors import UserError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Closing:
         hint_ids = tuple(tokenizer.encode(arguments.hint, add_special_tokens=False))
         return cls(message, Grace(arguments.grace, arguments.pause, arguments.likeliest, hint_ids))
 
-    def apply(self, how: str, close: Close) -> Close:
+    def apply(self, how: str, close: ThinkingClose) -> ThinkingClose:
         """A hard close made gentle.
 
         Raises:

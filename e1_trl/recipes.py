@@ -8,10 +8,10 @@ import yaml
 
 from e1_trl.errors import UserError, user_errors
 
-Kind = Literal["recipes", "accelerate_configs"]
+ResourceKind = Literal["recipes", "accelerate_configs"]
 
 
-def shipped(kind: Kind) -> dict[str, Path]:
+def shipped(kind: ResourceKind) -> dict[str, Path]:
     """The files of a kind by name: inside the installed package, or beside it in a clone, with the experiments'."""
     package = Path(__file__).parent
     folder = package / kind if (package / kind).is_dir() else package.parent / kind
@@ -21,7 +21,7 @@ def shipped(kind: Kind) -> dict[str, Path]:
     return files
 
 
-def resource(kind: Kind, name: str) -> Path:
+def resource(kind: ResourceKind, name: str) -> Path:
     """The YAML file that `name` means: a file's path, or the name of one that is shipped.
 
     Raises:

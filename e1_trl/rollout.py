@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 
-from e1_trl.budget import Budget, Close, Grace
+from e1_trl.budget import Budget, Grace, ThinkingClose
 
 Name = tuple[int | str, ...]
 
@@ -166,7 +166,7 @@ class Rollout:
     request: Request | None
     thinking_end: ThinkingEnd | None
 
-    def __init__(self, prompt_ids: Sequence[int], budget: Budget, close: Close):
+    def __init__(self, prompt_ids: Sequence[int], budget: Budget, close: ThinkingClose):
         self.prompt_ids = list(prompt_ids)
         self._budget = budget
         self._close = close

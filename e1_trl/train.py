@@ -29,7 +29,7 @@ from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantiza
 from e1_trl.answers.grade import Grader
 from e1_trl.answers.kinds import INSTRUCTION, make_grader
 from e1_trl.checkpoints import hub
-from e1_trl.checkpoints.origin import Origin
+from e1_trl.checkpoints.origin import BaseModel
 from e1_trl.errors import UserError, run_command
 from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import last_question
@@ -38,7 +38,7 @@ from e1_trl.provenance import Provenance
 from e1_trl.training import dry_run
 from e1_trl.training.beforehand import check_precision
 from e1_trl.training.budgets import key_of
-from e1_trl.training.callbacks import Memory
+from e1_trl.training.callbacks import RewardState
 from e1_trl.training.cards import write_cards
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.data import Problems, load
@@ -64,7 +64,7 @@ class Recipe:
     grader: Grader
     rewards: list[Reward]
     checkpoint: str | None  # to resume from
-    origin: Origin  # for the model card
+    origin: BaseModel  # for the model card
 
 
 def prepare(
@@ -94,7 +94,7 @@ def prepare(
     with args.main_process_first(desc="preparing the prompts"):
         problems = load(script_args, mixture, args, facts.tokenizer, rewards)
     if checkpoint is not None:
-        Memory(rewards).check(checkpoint, set(map(key_of, problems.train)))
+        RewardState(rewards).check(checkpoint, set(map(key_of, problems.train)))
     if args.push_to_hub and args.process_index == 0:
         hub.reserve(args.hub_model_id or Path(args.output_dir).resolve().name, args.hub_private_repo, args.hub_revision)
     on_gpu = args.device.type == "cuda"
@@ -106,7 +106,7 @@ def prepare(
         print(said, flush=True)
     named, first = [script_args.dataset_name, *(each.path for each in mixture.datasets)], problems.train[0]["prompt"]
     origin = replace(
-        Origin.of(model.model_name_or_path, args.model_init_kwargs["revision"]),
+        BaseModel.of(model.model_name_or_path, args.model_init_kwargs["revision"]),
         datasets=tuple(name for name in named if name and not Path(name).exists()),  # the Hub refuses others
         conversations=not isinstance(first, str),
         instruction=script_args.instruction or INSTRUCTION * (INSTRUCTION in last_question(first)),

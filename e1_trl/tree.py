@@ -25,7 +25,7 @@ Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
 
 
-class Kind(StrEnum):
+class Phase(StrEnum):
     """What a branch holds, which decides what ends it."""
 
     THINKING = "thinking"  # the marker, or end of sequence
@@ -37,7 +37,7 @@ LEG_TOKENS = 8192
 
 
 @dataclass(frozen=True)
-class Leg:
+class StoredSegment:
     """A segment as it is stored: where in which branch of which tree it belongs, and after which tokens of it."""
 
     problem: int
@@ -60,7 +60,7 @@ class Branch:
         stop: what ended the branch; `None` while it can grow.
     """
 
-    def __init__(self, name: str, prefix_ids: Sequence[int], kind: Kind, grace: Grace | None = None):
+    def __init__(self, name: str, prefix_ids: Sequence[int], kind: Phase, grace: Grace | None = None):
         self.name = name
         self.grace = grace
         self.prefix_ids = list(prefix_ids)
@@ -79,7 +79,7 @@ class Branch:
     def request(self, length: int) -> Request:
         """What to ask of the engine next for the branch to reach `length` tokens."""
         missing = min(length - len(self.token_ids), LEG_TOKENS)
-        prompt_ids, thinks = [*self.prefix_ids, *self.token_ids], self.kind is Kind.THINKING
+        prompt_ids, thinks = [*self.prefix_ids, *self.token_ids], self.kind is Phase.THINKING
         return Request(prompt_ids, missing, stop_at_marker=thinks, grace=self.grace)
 
     def grow(self, token_ids: Sequence[int], stop: Stop, marker: Marker, decode: Callable[[list[int]], str]) -> None:
@@ -87,7 +87,7 @@ class Branch:
         self.token_ids.extend(token_ids)
         self.stop = None if stop is Stop.LENGTH else stop
         # A marker of several tokens may begin in one leg and end in the next, where the engine does not see all of it.
-        if self.kind is Kind.THINKING and start and len(marker.ids) > 1:
+        if self.kind is Phase.THINKING and start and len(marker.ids) > 1:
             reach = len(marker.text.encode())  # a token is at least one byte
             lowest = max(0, start - reach)
             for end in range(start + 1, min(len(self.token_ids), start + reach) + 1):
@@ -125,7 +125,7 @@ class Tree(Generic[Key]):
         sample: int,
         marker: Marker,
         decode: Callable[[list[int]], str],
-        saved: Iterable[Leg] = (),
+        saved: Iterable[StoredSegment] = (),
         independent: bool = False,
     ):
         self.problem = problem
@@ -134,7 +134,7 @@ class Tree(Generic[Key]):
         self._marker = marker
         self._decode = decode
         self._independent = independent
-        self._saved: dict[str, list[Leg]] = {}
+        self._saved: dict[str, list[StoredSegment]] = {}
         for leg in saved:
             self._saved.setdefault(leg.branch, []).append(leg)
         self._branches: dict[str, Branch] = {}
@@ -152,7 +152,7 @@ class Tree(Generic[Key]):
             self._waiting.append((key, coroutine, branch, length))
 
     def sample(
-        self, prefix_ids: Sequence[int], kind: Kind, length: int, grace: Grace | None = None
+        self, prefix_ids: Sequence[int], kind: Phase, length: int, grace: Grace | None = None
     ) -> Coroutine[Segment]:
         """What coroutines yield from: the first `length` tokens after a prefix, or fewer if something ends them."""
         branch = self._branch(prefix_ids, kind, grace)
@@ -163,7 +163,7 @@ class Tree(Generic[Key]):
     def drive(self, rollout: Rollout) -> Coroutine[Completion]:
         """Separate budgeting by the state machine that training runs; what it requests is sampled here."""
         while (request := rollout.request) is not None:
-            kind = Kind.THINKING if request.stop_at_marker else Kind.SOLUTION
+            kind = Phase.THINKING if request.stop_at_marker else Phase.SOLUTION
             rollout.receive((yield from self.sample(request.prompt_ids, kind, request.max_tokens, request.grace)))
         return rollout.completion
 
@@ -184,9 +184,9 @@ class Tree(Generic[Key]):
             requests.append(((self, branch), request))
         return requests
 
-    def leg(self, branch: Branch, segment: Segment) -> Leg:
+    def leg(self, branch: Branch, segment: Segment) -> StoredSegment:
         """What to store of a segment that continues `branch`, whether it is whole or still in flight."""
-        return Leg(
+        return StoredSegment(
             problem=self.problem,
             sample=self.sample_index,
             branch=branch.name,
@@ -196,7 +196,7 @@ class Tree(Generic[Key]):
             stop=segment.stop,
         )
 
-    def receive(self, branch: Branch, segment: Segment) -> Leg:
+    def receive(self, branch: Branch, segment: Segment) -> StoredSegment:
         """Take the engine's answer to a request for `branch`; returns what to store."""
         leg = self.leg(branch, segment)
         branch.in_flight = False
@@ -213,7 +213,7 @@ class Tree(Generic[Key]):
     def finished(self) -> bool:
         return not self._waiting
 
-    def _branch(self, prefix_ids: Sequence[int], kind: Kind, grace: Grace | None) -> Branch:
+    def _branch(self, prefix_ids: Sequence[int], kind: Phase, grace: Grace | None) -> Branch:
         ends = "" if grace is None else f", {grace}"
         name = f"{self._scope}{kind}{ends}/{len(prefix_ids)}/{_digest(prefix_ids)}"
         if name not in self._branches:

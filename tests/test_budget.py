@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from e1_trl.budget import Budget, Close, Marker
+from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.engines.engine import end_ids
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import parse
@@ -23,8 +23,8 @@ positive = st.one_of(st.none(), st.integers(1, 10_000))
 budgets = st.builds(Budget, parts, positive)
 
 
-def closing(forced: int, context: int) -> Close:
-    return Close(Marker("</think>", (1,), (1,) * forced, close_tokens=1), context)
+def closing(forced: int, context: int) -> ThinkingClose:
+    return ThinkingClose(Marker("</think>", (1,), (1,) * forced, close_tokens=1), context)
 
 
 @given(budgets)

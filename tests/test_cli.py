@@ -16,7 +16,7 @@ from conftest import BASE, ROOT
 
 from e1_trl import cli
 from e1_trl.budget import Budget
-from e1_trl.checkpoints.budget_file import Trained
+from e1_trl.checkpoints.budget_file import BudgetInfo
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import Model
 from e1_trl.recipes import resource
@@ -311,7 +311,7 @@ def test_models_are_evaluated_one_by_one_and_reported_together(
 ) -> None:
     other = tmp_path / "other"
     shutil.copytree(BASE, other)
-    Trained("</think>", "0;</think>", 2, Budget(16, 8)).write(other)
+    BudgetInfo("</think>", "0;</think>", 2, Budget(16, 8)).write(other)
     asked = ["--dataset_name", nano_data, "--budgets", "16+8", "--methods", "separate", "--instruction", ""]
     served = ["--base_url", str(server.base_url), "--served_model_name", "nano", "--max_problems", "4"]
     output = tmp_path / "out"

@@ -15,7 +15,7 @@ from conftest import BASE, ROOT
 from transformers import AutoTokenizer
 
 from e1_trl import cli
-from e1_trl.budget import Budget, Close, Marker
+from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.errors import UserError, run_command, user_errors
 from e1_trl.report import samples
 from e1_trl.rollout import Rollout
@@ -36,17 +36,17 @@ COMMANDS = {
         [*EVALUATED, "--samples", "0"],
     ),
     "report": (["evaluation"], "e1_trl.report.document.Report.of", ["nothing"]),
-    "serve": (["--model", str(BASE), *SERVER], "e1_trl.serving.model.Trained.find", ["--model", str(BASE), *SERVER]),
-    "chat": (["--model", str(BASE), *SERVER], "e1_trl.serving.model.Trained.find", ["--model", str(BASE), *SERVER]),
+    "serve": (["--model", str(BASE), *SERVER], "e1_trl.serving.model.BudgetInfo.find", ["--model", str(BASE), *SERVER]),
+    "chat": (["--model", str(BASE), *SERVER], "e1_trl.serving.model.BudgetInfo.find", ["--model", str(BASE), *SERVER]),
     "exclude": (
         ["evaluation", "--budget", "8+8", "--output", "file"],
         "e1_trl.report.exclude.rates",
         ["evaluation", "--budget", "many", "--output", "file"],
     ),
-    "card": (["adapter"], "e1_trl.checkpoints.budget_file.Trained.read", ["nothing"]),
+    "card": (["adapter"], "e1_trl.checkpoints.budget_file.BudgetInfo.read", ["nothing"]),
     "merge": (
         ["adapter", "--output", "new"],
-        "e1_trl.checkpoints.budget_file.Trained.read",
+        "e1_trl.checkpoints.budget_file.BudgetInfo.read",
         ["nothing", "--output", "new"],
     ),
 }
@@ -132,7 +132,7 @@ def test_what_a_library_does_not_take_is_a_user_error() -> None:
 
 
 def test_a_bug_of_our_own_behind_a_librarys_call_stays_one() -> None:
-    unfinished = Rollout([1], Budget(1, 1), Close(Marker("</think>", (2,), (2,), 1), context=8))
+    unfinished = Rollout([1], Budget(1, 1), ThinkingClose(Marker("</think>", (2,), (2,), 1), context=8))
     with pytest.raises(ValueError, match="the rollout is not finished") as raised, user_errors("a call", ValueError):
         list(map(Rollout.completion.fget, [unfinished]))  # type: ignore[attr-defined]
     assert not isinstance(raised.value, UserError)

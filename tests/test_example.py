@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT, outside_a_group
 
 from e1_trl.budget import Budget
-from e1_trl.checkpoints.budget_file import Trained
+from e1_trl.checkpoints.budget_file import BudgetInfo
 
 pytestmark = pytest.mark.engine
 
@@ -37,4 +37,4 @@ def test_the_library_example_trains(tmp_path: Path) -> None:
     (program,) = LIBRARY_EXAMPLE.findall((ROOT / "docs" / "training.md").read_text())
     steps = re.findall(r"^step \d+/\d+ \| reward .*$", printed(program, tmp_path), re.MULTILINE)
     assert steps and "accuracy" in steps[0]
-    assert Trained.read(tmp_path / "runs" / "example" / "budget.json").budget == Budget(64, 32)
+    assert BudgetInfo.read(tmp_path / "runs" / "example" / "budget.json").budget == Budget(64, 32)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e1_trl.budget import Budget, Close, Grace, Marker
+from e1_trl.budget import Budget, Grace, Marker, ThinkingClose
 from e1_trl.rollout import Completion, Request, Rollout, Segment, Stop, ThinkingEnd
 
 EOS, CLOSE, OPEN = 0, 1, 2
@@ -30,7 +30,7 @@ def sample(request: Request, policy: list[int]) -> Segment:
 def complete(
     thinking: list[int], solution: list[int], budget: Budget, marker: Marker = MARKER, context: int = 1000
 ) -> Completion:
-    rollout = Rollout([3, 3, 3], budget, Close(marker, context))
+    rollout = Rollout([3, 3, 3], budget, ThinkingClose(marker, context))
     if rollout.request is not None and rollout.request.stop_at_marker:
         rollout.receive(sample(rollout.request, thinking))
     if rollout.request is not None:
@@ -82,7 +82,7 @@ def test_which_closes_are_trained_on_is_said_apart_from_which_are_sampled() -> N
 
 
 def test_without_a_thinking_budget_the_close_is_forced_at_once() -> None:
-    rollout = Rollout([3], Budget(0, 4), Close(MARKER, 100))
+    rollout = Rollout([3], Budget(0, 4), ThinkingClose(MARKER, 100))
     assert rollout.request == Request([3, CLOSE], 4, stop_at_marker=False)
 
 
@@ -171,7 +171,7 @@ PAUSE, HINT = 3, 11
 
 def gently(thinking: list[int], grace: Grace, budget: Budget, marker: Marker = MARKER) -> Completion:
     """A rollout whose policy would think on as `thinking`, whatever it is told, and which is closed after `PAUSE`."""
-    rollout = Rollout([4], budget, Close(marker, 1000, grace))
+    rollout = Rollout([4], budget, ThinkingClose(marker, 1000, grace))
     place = 0
     while (request := rollout.request) is not None and request.stop_at_marker:
         segment = sample(request, thinking[place:])
@@ -216,7 +216,7 @@ def test_a_marker_that_two_requests_share_is_a_close_of_the_policys_own() -> Non
 
 
 def test_without_a_budget_no_thinking_is_closed_gently() -> None:
-    rollout = Rollout([4], Budget(None, 10), Close(MARKER, 100, Grace(0.25, ".")))
+    rollout = Rollout([4], Budget(None, 10), ThinkingClose(MARKER, 100, Grace(0.25, ".")))
     assert rollout.request == Request([4], 88, stop_at_marker=True)
 
 
@@ -235,7 +235,7 @@ def test_a_gentle_close_samples_what_the_policy_thinks_and_no_more(
 
 
 def test_an_answer_that_nobody_asked_for_is_refused() -> None:
-    rollout = Rollout([3], Budget(4, 4), Close(MARKER, 100))
+    rollout = Rollout([3], Budget(4, 4), ThinkingClose(MARKER, 100))
     with pytest.raises(ValueError, match="not finished"):
         _ = rollout.completion
     with pytest.raises(ValueError, match="5 tokens came where 4 were asked for"):

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from e1_trl import tree
-from e1_trl.budget import Budget, Close, Grace, Marker
+from e1_trl.budget import Budget, Grace, Marker, ThinkingClose
 from e1_trl.closing import Closing
 from e1_trl.evaluation.methods import METHODS, MIXED, Cell, Question, Setting, cells
 from e1_trl.rollout import Completion, Request, Rollout, Segment, Stop
-from e1_trl.tree import Branch, Kind, Leg, Tree
+from e1_trl.tree import Branch, Phase, StoredSegment, Tree
 
 MARKER, EOS, WAIT = 0, 1, 2
 CONTEXT = 120
@@ -38,7 +38,7 @@ def sample_greedily(request: Request, seed: int, marker: tuple[int, ...] = (MARK
 def setting(forced: tuple[int, ...] = (MARKER,), waits: int = 2) -> Setting:
     marker = Marker("\0", (MARKER,), forced, close_tokens=forced.index(MARKER) + 1)
     return Setting(
-        close=Close(marker, CONTEXT),
+        close=ThinkingClose(marker, CONTEXT),
         s1_marker=Marker("\0", (MARKER,), (MARKER, 9, 9), close_tokens=1),
         wait_ids=(WAIT, 3),
         s1_waits=waits,
@@ -55,10 +55,10 @@ def grow(
     wanted: list[Cell],
     shared: Setting,
     seed: int,
-    saved: list[Leg] = (),  # type: ignore[assignment]
+    saved: list[StoredSegment] = (),  # type: ignore[assignment]
     independent: bool = False,
     serve: Callable[[Request], None] = lambda request: None,
-) -> tuple[dict[Cell, Completion], list[Leg]]:
+) -> tuple[dict[Cell, Completion], list[StoredSegment]]:
     tree: Tree[Cell] = Tree(0, 0, shared.close.marker, shared.decode, saved, independent)
     for cell in wanted:
         start(tree, cell, PROMPT, shared)
@@ -159,7 +159,7 @@ def test_a_long_thought_is_sampled_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_marker_of_several_tokens_is_found_where_two_legs_meet() -> None:
     text = {3: "</", 4: "think", 5: ">", 6: "x"}
     marker = Marker("</think>", (3, 4, 5), (3, 4, 5), close_tokens=3)
-    branch = Branch("b", PROMPT, Kind.THINKING)
+    branch = Branch("b", PROMPT, Phase.THINKING)
     decode = lambda ids: "".join(text[i] for i in ids)  # noqa: E731
     branch.grow([6, 6, 3], Stop.LENGTH, marker, decode)
     branch.grow([4, 5, 6, 6], Stop.LENGTH, marker, decode)
@@ -186,7 +186,7 @@ def test_thinking_is_sampled_once_and_forked_at_every_budget() -> None:
     seed = next(s for s in range(1000) if len(sample_greedily(Request(PROMPT, 100, True), s).token_ids) > 30)
     asked: list[Request] = []
     _, legs = grow(cells(["separate"], at), setting(), seed, serve=asked.append)
-    thinking = [leg for leg in legs if leg.branch.startswith(Kind.THINKING)]
+    thinking = [leg for leg in legs if leg.branch.startswith(Phase.THINKING)]
     assert len({leg.branch for leg in thinking}) == 1
     assert [leg.start for leg in thinking] == [0, 8, 16, 24]
     prefixes = [len(request.prompt_ids) - len(PROMPT) for request in asked if not request.stop_at_marker]

@@ -6,7 +6,7 @@ letters`, or `grader: letters` in a recipe). Multiple choice, whole:
     import re
 
     from e1_trl.answers.grade import Grade, Grader, Outcome
-    from e1_trl.answers.kinds import Kind
+    from e1_trl.answers.kinds import AnswerType
 
 
     class Letters(Grader):
@@ -22,7 +22,7 @@ letters`, or `grader: letters` in a recipe). Multiple choice, whole:
             return Grade(Outcome.CORRECT if letters[-1] in accepted else Outcome.WRONG, letters[-1])
 
 
-    KIND = Kind(lambda arguments, workers: Letters(), ask=lambda problem, row, _: f"{problem}\n{row['choices']}")
+    KIND = AnswerType(lambda arguments, workers: Letters(), ask=lambda problem, row, _: f"{problem}\n{row['choices']}")
 
 Imports a grader when it is asked for.
 """
@@ -96,7 +96,7 @@ def no_trials(row: Row) -> Sequence[Trial]:
 
 
 @dataclass(frozen=True)
-class Kind:
+class AnswerType:
     """What the answers to problems are.
 
     Attributes:
@@ -178,7 +178,7 @@ def _try_program(row: Row) -> list[Trial]:
     return [*own, Trial("a program that does nothing", in_block("pass"), False)]
 
 
-MATHEMATICS = Kind(
+MATHEMATICS = AnswerType(
     _mathematics_grader,
     wanted="a formula, a number or a few words, or a list of them; where it stands at the end of a longer text, set "
     "answer_after to what precedes it there, as '####'",
@@ -186,7 +186,7 @@ MATHEMATICS = Kind(
     ask=lambda problem, row, arguments: f"{problem} {INSTRUCTION}",
     trials=_try_mathematics,
 )
-PROGRAMS = Kind(
+PROGRAMS = AnswerType(
     _program_grader,
     columns=("tests",),
     wanted="tests of a known shape",
@@ -202,7 +202,7 @@ PROGRAMS = Kind(
 KINDS = {"mathematics": MATHEMATICS, "programs": PROGRAMS}
 
 
-def kind_of(grader: str) -> Kind:
+def kind_of(grader: str) -> AnswerType:
     """The kind of answer that a grader of this name is for; a module is imported, from the working directory, too.
 
     Raises:
@@ -218,8 +218,8 @@ def kind_of(grader: str) -> Kind:
         raise UserError(
             f"grader is {grader!r}; it must be {' or '.join(KINDS)}, or a module with a KIND of its own ({error})"
         ) from error
-    if not isinstance(found, Kind):
-        raise UserError(f"grader is {grader!r}, whose KIND is no e1_trl.answers.kinds.Kind")
+    if not isinstance(found, AnswerType):
+        raise UserError(f"grader is {grader!r}, whose KIND is no e1_trl.answers.kinds.AnswerType")
     return found
 
 

@@ -43,7 +43,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Trained:
+class BudgetInfo:
     """How a model was trained to be sampled from, and what it does then.
 
     Attributes:
@@ -63,7 +63,7 @@ class Trained:
     efforts: Mapping[str, Budget] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, marker: Marker, forced_text: str | None, budget: Budget) -> "Trained":
+    def of(cls, marker: Marker, forced_text: str | None, budget: Budget) -> "BudgetInfo":
         """A model that was trained at this budget and is not evaluated; without a forced text that is the marker."""
         return cls(marker.text, marker.text if forced_text is None else forced_text, len(marker.forced_ids), budget)
 
@@ -83,7 +83,7 @@ class Trained:
         write_atomically(folder / FILE, lambda path: path.write_text(text))
 
     @classmethod
-    def read(cls, file: Path) -> "Trained":
+    def read(cls, file: Path) -> "BudgetInfo":
         """What `write` left; a ValueError where there is no such file."""
         try:
             content = json.loads(file.read_text())
@@ -100,7 +100,7 @@ class Trained:
         return found
 
     @classmethod
-    def find(cls, model: str, revision: str | None = None) -> "Trained | None":
+    def find(cls, model: str, revision: str | None = None) -> "BudgetInfo | None":
         """What the model of a folder or Hub id says of itself, if anything; raises what `read` and `find_file` do."""
         file = find_file(model, FILE, revision)
         return None if file is None else cls.read(file)

@@ -49,12 +49,12 @@ def merge(adapter: Path, output: Path, name: str | None = None) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from e1_trl.checkpoints import model_card
-    from e1_trl.checkpoints.budget_file import FILE, Trained
+    from e1_trl.checkpoints.budget_file import FILE, BudgetInfo
     from e1_trl.checkpoints.origin import FILE as ORIGIN
-    from e1_trl.checkpoints.origin import Origin
+    from e1_trl.checkpoints.origin import BaseModel
     from e1_trl.provenance import FILE as PROVENANCE
 
-    trained, origin = Trained.read(adapter / FILE), Origin.read(adapter)
+    trained, origin = BudgetInfo.read(adapter / FILE), BaseModel.read(adapter)
     config = PeftConfig.from_pretrained(adapter)
     # PEFT's own way from an adapter to its model adds random embeddings where the tokenizer knows more tokens.
     with user_errors(f"the base of {adapter}", OSError):

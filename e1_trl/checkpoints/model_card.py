@@ -29,9 +29,9 @@ from huggingface_hub import ModelCard, ModelCardData
 
 from e1_trl.atomic import write_atomically
 from e1_trl.checkpoints.budget_file import FILE as BUDGET
-from e1_trl.checkpoints.budget_file import Trained
+from e1_trl.checkpoints.budget_file import BudgetInfo
 from e1_trl.checkpoints.checkpoint import served_rank
-from e1_trl.checkpoints.origin import Origin
+from e1_trl.checkpoints.origin import BaseModel
 from e1_trl.provenance import FILE as PROVENANCE
 from e1_trl.provenance import Provenance
 
@@ -49,11 +49,11 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Details:
+class CardInputs:
     """What a training knows of its model; `recipe` as it was run, if there is one."""
 
-    trained: Trained
-    origin: Origin
+    trained: BudgetInfo
+    origin: BaseModel
     recipe: Mapping[str, Any] | None = None
 
     def publish(
@@ -99,7 +99,7 @@ def write(folder: Path, name: str, revision: str | None = None, tags: Sequence[s
         ValueError: the folder has not what a training with e1_trl leaves.
         StoreError: it cannot be written.
     """
-    trained, origin = Trained.read(folder / BUDGET), Origin.read(folder)
+    trained, origin = BudgetInfo.read(folder / BUDGET), BaseModel.read(folder)
     adapter, state = (
         json.loads((folder / file).read_text()) if (folder / file).exists() else {}
         for file in ("adapter_config.json", "trainer_state.json")

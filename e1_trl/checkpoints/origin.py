@@ -19,7 +19,7 @@ LICENSE = ("license", "license_name", "license_link")
 
 
 @dataclass(frozen=True)
-class Origin:
+class BaseModel:
     """What a model was trained from, and on.
 
     Attributes:

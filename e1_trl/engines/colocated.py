@@ -17,8 +17,8 @@ from transformers import set_seed
 from trl.generation import vllm_generation
 from trl.generation.vllm_generation import VLLMGeneration
 
-from e1_trl.budget import Close
-from e1_trl.engines.engine import Finished, SamplingSettings, run, unwatched
+from e1_trl.budget import ThinkingClose
+from e1_trl.engines.engine import OnCompletion, SamplingSettings, ignore_completion, run
 from e1_trl.engines.openai import ServedModel
 from e1_trl.engines.server import ServerEngine
 from e1_trl.rollout import Completion, Name, Rollout
@@ -35,7 +35,9 @@ class TrainingEngine(Protocol):
     def compared_tensors(self) -> int:
         """How many of the engine's tensors were compared with the trainer's after the last sync; 0 if it cannot be."""
 
-    def complete(self, rollouts: list[Rollout], name: Name, finished: Finished = unwatched) -> list[Completion]:
+    def complete(
+        self, rollouts: list[Rollout], name: Name, finished: OnCompletion = ignore_completion
+    ) -> list[Completion]:
         """The completions of this process's rollouts. Every process calls it with equally many.
 
         What is drawn follows from the training's seed and the `name` of this generation, the same in all processes.
@@ -69,7 +71,7 @@ def starting(revision: str | None, processes: int) -> Iterator[None]:
         vllm_generation.LLM = engine
 
 
-def _of_own(finished: Finished, first: int, count: int) -> Finished:
+def _of_own(finished: OnCompletion, first: int, count: int) -> OnCompletion:
     """What is told of the rollouts of several processes, and tells of this one's, `count` from the `first` on."""
 
     def told(row: int, completion: Completion) -> None:
@@ -92,7 +94,7 @@ def sampling_of(generation: VLLMGeneration) -> SamplingSettings:
 
 
 def make_training_engine(
-    generation: VLLMGeneration, close: Close, accelerator: Accelerator, adapter: bool, seed: int
+    generation: VLLMGeneration, close: ThinkingClose, accelerator: Accelerator, adapter: bool, seed: int
 ) -> TrainingEngine:
     """The engine of TRL's `vllm_mode`; inside the processes, its weights are compared with the trainer's at every sync.
 
@@ -120,7 +122,7 @@ def make_training_engine(
     return ColocatedEngine(generation, close, accelerator, adapter, seed, check)
 
 
-def _connect(generation: VLLMGeneration, close: Close, seed: int) -> ServerEngine:
+def _connect(generation: VLLMGeneration, close: ThinkingClose, seed: int) -> ServerEngine:
     client, sampling = generation.vllm_client, sampling_of(generation)
     return ServerEngine(ServedModel.connect(f"{client.base_url}/v1", client.model, close, sampling, seed))
 
@@ -131,7 +133,7 @@ class ColocatedEngine:
     def __init__(
         self,
         generation: VLLMGeneration,
-        close: Close,
+        close: ThinkingClose,
         accelerator: Accelerator,
         adapter: bool,
         seed: int,
@@ -150,7 +152,9 @@ class ColocatedEngine:
     def compared_tensors(self) -> int:
         return len(self._weights.compared)
 
-    def complete(self, rollouts: list[Rollout], name: Name, finished: Finished = unwatched) -> list[Completion]:
+    def complete(
+        self, rollouts: list[Rollout], name: Name, finished: OnCompletion = ignore_completion
+    ) -> list[Completion]:
         """Wakes and gathers as `VLLMGeneration.generate` does with its own requests.
 
         In a tensor-parallel group every process runs the whole group's rollouts, in the same order, draws the same
@@ -198,7 +202,9 @@ class ServedEngine:
     def compared_tensors(self) -> int:
         return 0  # the server has no way to ask for its weights
 
-    def complete(self, rollouts: list[Rollout], name: Name, finished: Finished = unwatched) -> list[Completion]:
+    def complete(
+        self, rollouts: list[Rollout], name: Name, finished: OnCompletion = ignore_completion
+    ) -> list[Completion]:
         """Hands each process the completions of its own rollouts, which all but the main one are told of at the end."""
         everyones = gather_object(rollouts)
         completions = None

@@ -23,7 +23,7 @@ Requests = Iterable[tuple[Key, Request]]
 Follow = Callable[[Key, Segment], Requests[Key]]  # what to request next, if anything
 InFlight = Callable[[], Iterable[tuple[Key, Segment]]]  # what has been sampled so far of each request in flight
 Stepped = Callable[[InFlight[Key]], None]
-Finished = Callable[[int, Completion], None]  # is given each completion the moment it is there, with its place
+OnCompletion = Callable[[int, Completion], None]  # is given each completion the moment it is there, with its place
 
 
 MAX_BIAS = 100  # a server of vLLM takes a larger one for this
@@ -99,11 +99,13 @@ class Engine(Protocol):
         """
 
 
-def unwatched(row: int, completion: Completion) -> None:
-    """A `Finished` of those to whom it does not matter when."""
+def ignore_completion(row: int, completion: Completion) -> None:
+    """An `OnCompletion` of those to whom it does not matter when."""
 
 
-def run(engine: Engine, rollouts: Sequence[Rollout], name: Name = (), finished: Finished = unwatched) -> None:
+def run(
+    engine: Engine, rollouts: Sequence[Rollout], name: Name = (), finished: OnCompletion = ignore_completion
+) -> None:
     """Run all rollouts to their end; `name` tells them from the others of a training.
 
     With more sequences than slots, vLLM's first-come-first-served queue starts all thinking before the first solution,

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError, Timeout
 
-from e1_trl.budget import Close, Marker
+from e1_trl.budget import Marker, ThinkingClose
 from e1_trl.engines.engine import SamplingSettings, UnusableEngineError, closed_early, read_stop, request_parameters
 from e1_trl.rollout import Request, Segment
 from e1_trl.seeds import seed_of
@@ -52,7 +52,7 @@ class ServedModel:
 
     @classmethod
     async def connect(
-        cls, base_url: str, name: str, close: Close, sampling: SamplingSettings, seed: int | None = None
+        cls, base_url: str, name: str, close: ThinkingClose, sampling: SamplingSettings, seed: int | None = None
     ) -> "ServedModel":
         """Make sure that the server is there, serves the model, and takes sequences of `close.context` tokens.
 

@@ -6,19 +6,19 @@ from pathlib import Path
 
 from e1_trl.answers.grade import Outcome
 from e1_trl.atomic import StoreError
-from e1_trl.budget import Close
+from e1_trl.budget import ThinkingClose
 from e1_trl.engines.engine import Engine
 from e1_trl.errors import UserError, one_line
-from e1_trl.evaluation.forest import Forest, Goal
-from e1_trl.evaluation.grow import grow, is_grown
 from e1_trl.evaluation.prepare import Prepared
+from e1_trl.evaluation.sample import is_sampled, sample_plan
+from e1_trl.evaluation.sampling_plan import Goal, SamplingPlan
 from e1_trl.evaluation.store import Store
 from e1_trl.evaluation.tabulate import tabulate
 from e1_trl.logs import write_logs
 from e1_trl.provenance import commit
 from e1_trl.report import document, page, samples
 
-StartEngine = Callable[[Close, int], Engine]  # the close, and how many tokens are stored
+StartEngine = Callable[[ThinkingClose, int], Engine]  # the close, and how many tokens are stored
 
 
 class EvaluationError(UserError):
@@ -44,11 +44,11 @@ def evaluate(prepared: Prepared, start: StartEngine | None = None, command: str 
     with Store.open(folder, asdict(prepared.manifest)) as store:
         write_logs(folder)
         try:
-            forest, sampled = _sample(prepared, store, start or prepared.model.start)
-            if sampled or not _is_written(prepared, forest):
+            plan, sampled = _sample(prepared, store, start or prepared.model.start)
+            if sampled or not _is_written(prepared, plan):
                 with prepared.grader as grader:
-                    parts = tabulate(forest, store, prepared.alike)
-                    samples.write(samples.graded(parts, forest.answers, grader, store), folder)
+                    parts = tabulate(plan, store, prepared.alike)
+                    samples.write(samples.graded(parts, plan.answers, grader, store), folder)
             answers = samples.read(folder, samples.FIGURES)
             report = document.Report.of(answers)
             files = document.write(report, folder)
@@ -70,7 +70,7 @@ def _resumable(store: Store, folder: Path) -> str:
     return f"segments stored in {folder}: {store.count():,}; the same command resumes"
 
 
-def _is_written(prepared: Prepared, forest: Forest) -> bool:
+def _is_written(prepared: Prepared, plan: SamplingPlan) -> bool:
     """Whether the table that is there has all answers, as these arguments describe them, graded by this grader."""
     try:
         table = samples.read(prepared.arguments.folder, [*prepared.alike, "graded_by", "outcome"])
@@ -78,18 +78,18 @@ def _is_written(prepared: Prepared, forest: Forest) -> bool:
         return False
     alike = {**prepared.alike, "graded_by": prepared.grader.version}
     is_alike = all((table[name] == value).all() for name, value in alike.items())
-    return len(table) == forest.answers and is_alike and not (table["outcome"] == Outcome.UNGRADED).any()
+    return len(table) == plan.answers and is_alike and not (table["outcome"] == Outcome.UNGRADED).any()
 
 
-def _sample(prepared: Prepared, store: Store, start: StartEngine) -> tuple[Forest, bool]:
+def _sample(prepared: Prepared, store: Store, start: StartEngine) -> tuple[SamplingPlan, bool]:
     """Sample what is missing; returns all that has been answered then, and whether anything was missing."""
-    forest = replace(prepared.forest, goals=_together(store.goals(), prepared.forest.goals))
-    if missing := not is_grown(forest, store):
-        grow(forest, store, start(forest.close, store.tokens()))
-    forest = replace(forest, goals=[replace(goal, commit=goal.commit or commit()) for goal in forest.goals])
+    plan = replace(prepared.plan, goals=_together(store.goals(), prepared.plan.goals))
+    if missing := not is_sampled(plan, store):
+        sample_plan(plan, store, start(plan.close, store.tokens()))
+    plan = replace(plan, goals=[replace(goal, commit=goal.commit or commit()) for goal in plan.goals])
     store.bind()
-    store.reach(forest.goals)
-    return forest, missing
+    store.reach(plan.goals)
+    return plan, missing
 
 
 def _together(reached: Sequence[Goal], wanted: Sequence[Goal]) -> list[Goal]:

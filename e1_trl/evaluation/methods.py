@@ -9,11 +9,11 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from e1_trl.budget import Budget, Close, Marker
+from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.closing import GENTLE, Closing
 from e1_trl.errors import UserError
 from e1_trl.rollout import Completion, Rollout, Segment, Stop, ThinkingEnd
-from e1_trl.tree import Coroutine, Kind, Tree
+from e1_trl.tree import Coroutine, Phase, Tree
 
 TRUNCATED_END = {Stop.MARKER: ThinkingEnd.CLOSED, Stop.EOS: ThinkingEnd.EOS, Stop.LENGTH: ThinkingEnd.TOTAL}
 S1_RELEASED_SOLUTION = 20  # tokens; what the published s1 baseline was given to answer
@@ -58,7 +58,7 @@ class Setting:
             leaves.
     """
 
-    close: Close
+    close: ThinkingClose
     s1_marker: Marker
     wait_ids: tuple[int, ...]
     s1_waits: int
@@ -66,11 +66,11 @@ class Setting:
     decode: Callable[..., str]
     response: int | None = None
 
-    def s1_close(self) -> Close:
+    def s1_close(self) -> ThinkingClose:
         """With what s1 appends."""
         return replace(self.close, marker=self.s1_marker)
 
-    def no_close(self) -> Close:
+    def no_close(self) -> ThinkingClose:
         """With nothing that is appended."""
         return replace(self.close, marker=replace(self.close.marker, forced_ids=(), close_tokens=0))
 
@@ -93,7 +93,7 @@ def separate(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutin
 
 
 def _solve(
-    tree: Tree[Cell], prompt_ids: list[int], thinking: Segment, budget: Budget, close: Close
+    tree: Tree[Cell], prompt_ids: list[int], thinking: Segment, budget: Budget, close: ThinkingClose
 ) -> Coroutine[Completion]:
     """Answer after a given thinking, which the forced close ends if its length stopped it."""
     rollout = Rollout(prompt_ids, budget, close)
@@ -106,7 +106,7 @@ def truncation(tree: Tree[Cell], question: Question, setting: Setting) -> Corout
     """Naive truncation: one budget of `t + s` tokens, cut wherever that is. Unconstrained if it is unlimited."""
     total = question.budget.completion_tokens(forced=0)
     limit = setting.close.context - len(question.prompt_ids) if total is None else total
-    thinking = yield from tree.sample(question.prompt_ids, Kind.THINKING, limit)
+    thinking = yield from tree.sample(question.prompt_ids, Phase.THINKING, limit)
     used = len(thinking.token_ids)
     if thinking.stop is not Stop.MARKER or used == limit:
         return Completion(
@@ -129,7 +129,7 @@ def s1(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Comp
     """
     prompt_ids = question.prompt_ids
     limit = question.budget.thinking_limit(len(prompt_ids), setting.close)
-    thinking = yield from tree.sample(prompt_ids, Kind.THINKING, limit)
+    thinking = yield from tree.sample(prompt_ids, Phase.THINKING, limit)
     for _ in range(setting.s1_waits):
         if thinking.stop is not Stop.MARKER:
             break
@@ -137,7 +137,7 @@ def s1(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Comp
         waited = [*unclosed, *setting.wait_ids]
         if len(waited) >= limit:
             break
-        more = yield from tree.sample([*prompt_ids, *waited], Kind.THINKING, limit - len(waited))
+        more = yield from tree.sample([*prompt_ids, *waited], Phase.THINKING, limit - len(waited))
         thinking = Segment([*waited, *more.token_ids], more.stop)
     return (yield from _solve(tree, prompt_ids, thinking, question.budget, setting.close))
 
@@ -205,7 +205,7 @@ class Method:
     answer: Answer
     keeps: Callable[[Budget], Budget | None] = _bounded
     asks: Callable[[Budget], str] = lambda budget: ""
-    close: Callable[[Setting], Close] = lambda setting: setting.close
+    close: Callable[[Setting], ThinkingClose] = lambda setting: setting.close
     bounded: bool = True
     unboxed: bool = False
 

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from e1_trl.arguments import json_object
-from e1_trl.budget import Close, Marker
+from e1_trl.budget import Marker, ThinkingClose
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.engines.engine import Engine, EngineError, SamplingSettings
 from e1_trl.errors import UserError
@@ -47,7 +47,7 @@ class Weights:
         """The engine's context in tokens: nothing bounds it but the model's configuration."""
         return None
 
-    def start(self, close: Close, stored: int) -> Engine:
+    def start(self, close: ThinkingClose, stored: int) -> Engine:
         """Start vLLM in this process, with room for the context of `close`.
 
         It is seeded by what is `stored` (a number of tokens), too: a run that is resumed, or adds samples, must not
@@ -111,7 +111,7 @@ class Served:
 
         async def ask() -> int | None:
             served = await ServedModel.connect(
-                str(self.arguments.base_url), self._name, Close(marker, context=0), self.sampling
+                str(self.arguments.base_url), self._name, ThinkingClose(marker, context=0), self.sampling
             )
             await served.client.close()
             return served.context
@@ -121,7 +121,7 @@ class Served:
         except EngineError as error:
             raise UserError(str(error)) from error
 
-    def start(self, close: Close, stored: int) -> Engine:
+    def start(self, close: ThinkingClose, stored: int) -> Engine:
         """Connect. Every request has a seed of its own, whatever is stored.
 
         Raises:

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 from e1_trl.answers.grade import Grader
 from e1_trl.answers.kinds import make_grader
 from e1_trl.arguments import json_object
-from e1_trl.budget import Budget, Close, Grace, Marker
-from e1_trl.checkpoints.budget_file import FILE, Trained
+from e1_trl.budget import Budget, Grace, Marker, ThinkingClose
+from e1_trl.checkpoints.budget_file import FILE, BudgetInfo
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.closing import Closing, ClosingArguments
 from e1_trl.engines.engine import SamplingSettings, end_ids, token_biases
 from e1_trl.errors import UserError, user_errors
 from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments
-from e1_trl.evaluation.forest import Forest, Goal, Problem
 from e1_trl.evaluation.manifest import PACKAGES, Manifest, digest
 from e1_trl.evaluation.methods import MIXED, UNCONSTRAINED, Cell, Setting, cells
 from e1_trl.evaluation.model import Served, Weights
+from e1_trl.evaluation.sampling_plan import Goal, Problem, SamplingPlan
 from e1_trl.evaluation.thinking import Thinking
 from e1_trl.problems.benchmarks import BENCHMARKS, Benchmark, load_benchmark
 from e1_trl.problems.load import load_problems
@@ -47,7 +47,7 @@ class Prepared:
         model: what is evaluated.
         manifest: what determines its samples.
         alike: what all rows of the table of answers say.
-        forest: the problems that are short enough, and the goals that the command names.
+        plan: the problems that are short enough, and the goals that the command names.
         grader: of the answers.
     """
 
@@ -55,7 +55,7 @@ class Prepared:
     model: Weights | Served
     manifest: Manifest
     alike: Mapping[str, Any]
-    forest: Forest
+    plan: SamplingPlan
     grader: Grader
 
 
@@ -106,13 +106,13 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         raise UserError(f"the first {count} prompts are all longer than max_prompt_length")
     if long := len(problems) - len(short):
         logger.warning("left out %d of %d prompts: longer than max_prompt_length", long, len(problems))
-    forest = Forest(short, goals, setting, arguments.independent, {})
-    logger.warning("%s", _most_tokens(forest))  # raises where a budget does not fit
+    plan = SamplingPlan(short, goals, setting, arguments.independent, {})
+    logger.warning("%s", _most_tokens(plan))  # raises where a budget does not fit
     name = arguments.name or arguments.model[0]
     if arguments.thinking_from is not None:
         thinking = Thinking.read(arguments.thinking_from, manifest)
         thinking.check(goals, [problem.index for problem in short])
-        forest, manifest = replace(forest, thinking=thinking.segments), replace(manifest, thinking_from=thinking.digest)
+        plan, manifest = replace(plan, thinking=thinking.segments), replace(manifest, thinking_from=thinking.digest)
         name = f"{thinking.model} → {name}"
     elif MIXED in arguments.methods:
         raise UserError("the method mixed needs thinking_from, the folder of another model's evaluation")
@@ -135,21 +135,21 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
             "seed": arguments.seed,
             "conditions": conditions.as_text(),
         },
-        forest=forest,
+        plan=plan,
         grader=make_grader(arguments, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)))),
     )
 
 
-def _most_tokens(forest: Forest) -> str:
+def _most_tokens(plan: SamplingPlan) -> str:
     """What is asked for, and how many tokens an answer by each method may take, before hours are spent on it.
 
     Raises:
         UserError: a budget does not fit the context.
     """
     most: dict[str, int] = {}
-    for goal in forest.goals:
-        most[goal.cell.method] = max(most.get(goal.cell.method, 0), forest.most_tokens(goal))
-    asked = max(goal.problems * goal.samples for goal in forest.goals)
+    for goal in plan.goals:
+        most[goal.cell.method] = max(most.get(goal.cell.method, 0), plan.most_tokens(goal))
+    asked = max(goal.problems * goal.samples for goal in plan.goals)
     said = ", ".join(f"{method} {tokens:,}" for method, tokens in most.items())
     hint = f" ({UNCONSTRAINED} has no budget; --methods can leave it out)" if UNCONSTRAINED in most else ""
     return f"{asked:,} answers by each method at each budget, of at most so many tokens: {said}{hint}"
@@ -170,7 +170,7 @@ def _check_hint(wanted: Sequence[Cell], grace: Grace) -> None:
 def _complete(arguments: EvaluationArguments) -> EvaluationArguments:
     """The arguments, with the benchmark's grader, and with the model's marker and budgets where they name none."""
     model, told = arguments.weights, dict[str, Any]()
-    trained = Trained.find(model.path, model.revision)
+    trained = BudgetInfo.find(model.path, model.revision)
     if trained is None and not arguments.budgets:
         raise UserError(f"budgets is empty, and {model} has no {FILE}; name some, as 512+1024 1024+1024")
     if trained is not None and arguments.marker is None:
@@ -232,7 +232,7 @@ def _load_tokenizer(
     if context is None:
         raise UserError(f"the configuration of {checkpoint.model} names no context; set max_model_length, in tokens")
     return tokenizer, Setting(
-        close=Close(marker, context),
+        close=ThinkingClose(marker, context),
         s1_marker=Marker.from_tokenizer(tokenizer, arguments.marker, marker.text + arguments.s1_text),
         wait_ids=tuple(tokenizer.encode(arguments.wait_text, add_special_tokens=False)),
         s1_waits=arguments.s1_waits,

@@ -23,11 +23,11 @@ from typing import Any
 from e1_trl.answers.grade import Grade, Outcome
 from e1_trl.atomic import StoreError, make_folder, write_atomically
 from e1_trl.budget import Budget
-from e1_trl.evaluation.forest import Goal
 from e1_trl.evaluation.manifest import FILE as MANIFEST
 from e1_trl.evaluation.methods import Cell
+from e1_trl.evaluation.sampling_plan import Goal
 from e1_trl.rollout import Stop
-from e1_trl.tree import Leg
+from e1_trl.tree import StoredSegment
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class Store:
         if not file.exists():
             write_atomically(file, lambda path: path.write_text(text))
 
-    def add(self, legs: Iterable[Leg]) -> None:
+    def add(self, legs: Iterable[StoredSegment]) -> None:
         """Keep legs, all of them or none: a kill loses none once this returns. One that has grown replaces itself."""
         rows = []
         for leg in legs:
@@ -106,14 +106,14 @@ class Store:
         self._database.executemany("INSERT OR REPLACE INTO legs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
         self._database.execute("COMMIT")
 
-    def legs(self, problem: int, sample: int) -> list[Leg]:
+    def legs(self, problem: int, sample: int) -> list[StoredSegment]:
         """Those of a tree in order of their start; without what is damaged, which a warning names."""
         query = "SELECT branch, start, before, stop, checksum, token_ids FROM legs WHERE problem = ? AND sample = ?"
         legs = []
         for *place, checksum, ids in self._database.execute(f"{query} ORDER BY start", (problem, sample)):
             branch, start, before, stop = place
             if _checksum((problem, sample, *place), ids) == checksum:
-                legs.append(Leg(problem, sample, branch, start, before, array("i", ids), Stop[stop]))
+                legs.append(StoredSegment(problem, sample, branch, start, before, array("i", ids), Stop[stop]))
             else:
                 logger.warning("a segment of problem %d, sample %d is damaged, and sampled again", problem, sample)
         return legs

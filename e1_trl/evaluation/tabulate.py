@@ -1,4 +1,4 @@
-"""The table of answers (`report.samples`) of a forest that has grown."""
+"""The table of answers (`report.samples`) of a plan that has grown."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from e1_trl.evaluation.forest import Forest
-from e1_trl.evaluation.grow import trees
 from e1_trl.evaluation.methods import METHODS
+from e1_trl.evaluation.sample import trees
+from e1_trl.evaluation.sampling_plan import SamplingPlan
 from e1_trl.evaluation.store import Store
 from e1_trl.problems.prompts import compose, last_question
 from e1_trl.rollout import ThinkingEnd
@@ -17,13 +17,13 @@ from e1_trl.rollout import ThinkingEnd
 PART_ANSWERS, PART_TOKENS = 1000, 2**20
 
 
-def tabulate(forest: Forest, store: Store, alike: Mapping[str, Any]) -> Iterator[pd.DataFrame]:
+def tabulate(plan: SamplingPlan, store: Store, alike: Mapping[str, Any]) -> Iterator[pd.DataFrame]:
     """All answers, not yet graded, in parts: a row each, by problem, sample and cell, with what is alike in all."""
-    decode = forest.setting.decode
+    decode = plan.setting.decode
     rows: list[dict[str, Any]] = []
     tokens = 0
-    for problem, tree in trees(forest, store):
-        for goal in forest.goals:
+    for problem, tree in trees(plan, store):
+        for goal in plan.goals:
             cell = goal.cell
             if (completion := tree.completions.get(cell)) is None:
                 continue
@@ -52,7 +52,7 @@ def tabulate(forest: Forest, store: Store, alike: Mapping[str, Any]) -> Iterator
                     "thinking_tokens": completion.thinking_tokens,
                     "forced_tokens": completion.forced_tokens,
                     "solution_tokens": completion.solution_tokens,
-                    "closes_again": forest.setting.close.marker.text in decode(completion.solution_ids),
+                    "closes_again": plan.setting.close.marker.text in decode(completion.solution_ids),
                 }
             )
         if len(rows) >= PART_ANSWERS or tokens >= PART_TOKENS:

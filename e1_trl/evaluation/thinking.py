@@ -8,9 +8,9 @@ from pathlib import Path
 
 from e1_trl.atomic import StoreError
 from e1_trl.errors import UserError
-from e1_trl.evaluation.forest import Goal, Place
 from e1_trl.evaluation.manifest import FILE, Manifest, digest
 from e1_trl.evaluation.methods import MIXED
+from e1_trl.evaluation.sampling_plan import Goal, Place
 from e1_trl.report.samples import read
 from e1_trl.rollout import Segment, Stop
 

@@ -57,12 +57,12 @@ def card(arguments: argparse.Namespace) -> None:
     """
     # Libraries of seconds: not for reading the command line.
     from e1_trl.checkpoints import hub, model_card
-    from e1_trl.checkpoints.budget_file import FILE, Trained
-    from e1_trl.checkpoints.origin import Origin
+    from e1_trl.checkpoints.budget_file import FILE, BudgetInfo
+    from e1_trl.checkpoints.origin import BaseModel
     from e1_trl.report import document, page
 
     folder, name = arguments.checkpoint, arguments.name or arguments.push or str(arguments.checkpoint)
-    trained, _ = Trained.read(folder / FILE), Origin.read(folder)  # which raise before anything is written
+    trained, _ = BudgetInfo.read(folder / FILE), BaseModel.read(folder)  # which raise before anything is written
     measured = check(folder, arguments.results, name)
     if arguments.push:
         hub.check_weights(folder, arguments.push, arguments.revision)

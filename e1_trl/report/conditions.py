@@ -93,7 +93,7 @@ def as_markdown(found: Sequence[Shared]) -> str:
     first, names = found[0].conditions, [each.name for each in fields(Conditions)]
     unlike = {name for each in found for name in first.unlike(each.conditions)}
     common = (name for name in names if name not in unlike and getattr(first, name) not in (None, {}))
-    text = f"Asked and sampled with {first.said(common)}.\n"
+    text = f"Sampled with {first.said(common)}.\n"
     if unlike:
         own = [name for name in names if name in unlike]
         text += "\n**Not alike**, which the differences below include:\n\n"

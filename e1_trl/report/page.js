@@ -2,8 +2,8 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const at = (id) => document.getElementById(id);
 const SYMBOLS = { correct: "✓", wrong: "✗", unanswered: "✂", unevaluated: "=", unparseable: "?", unboxed: "∅",
   no_program: "∅", timed_out: "T", crashed: "C", out_of_memory: "M", too_much_output: "O", not_callable: "N", ungraded: "U" };
-const symbol = (became) => SYMBOLS[became] ?? "!";
-const shade = (became) => (became === "correct" ? "right" : became === "wrong" ? "wrong" : "other");
+const symbol = (finalOutcome) => SYMBOLS[finalOutcome] ?? "!";
+const shade = (finalOutcome) => (finalOutcome === "correct" ? "right" : finalOutcome === "wrong" ? "wrong" : "other");
 const words = (name) => (name === "correct" ? "right" : name.replaceAll("_", " "));
 
 /* What a model has written is text, and only ever put into text nodes. What cannot be seen, or turns text around, is
@@ -93,7 +93,7 @@ const columns = () =>
     .sort((one, other) => (one.thinking ?? Infinity) - (other.thinking ?? Infinity) || one.solution - other.solution);
 const models = () => data.models.map((_, index) => index).filter((i) => !place.model || data.models[i] === place.model);
 const answerTo = (item, model, cell) => item.models[model].answers[cell];
-const isRight = (item, model, cell) => answerTo(item, model, cell)?.became === "correct";
+const isRight = (item, model, cell) => answerTo(item, model, cell)?.final_outcome === "correct";
 const forced = (item, model, cell) => answerTo(item, model, cell).end === "forced";
 const escapes = (answer) => answer.end === "forced" && (answer.truncated || answer.closes_again);
 
@@ -155,7 +155,7 @@ function drawGrid() {
     for (const model of models()) {
       cells.forEach((cell, i) => {
         const box = make("td", row, undefined, i ? "" : "first");
-        const found = answerTo(item, model, cell.index)?.became;
+        const found = answerTo(item, model, cell.index)?.final_outcome;
         if (!found) return;
         const button = make("button", box, symbol(found), shade(found));
         button.type = "button";
@@ -230,7 +230,7 @@ function drawAnswer(model, own) {
     make("p", panel, "No answer at this budget.", "facts");
     return;
   }
-  const found = answer.became;
+  const found = answer.final_outcome;
   make("span", heading, `${symbol(found)} ${words(found)}`, `badge ${shade(found)}`);
   const end = { closed: "closed by itself", forced: "closed by force", eos: "ended without an answer (eos)", total: "ended by the total budget" }[answer.end];
   const facts = [`${answer.thinking} tokens of thinking, ${end}`, `${answer.spent} of solution${answer.truncated ? ", truncated" : ""}`];
@@ -326,7 +326,7 @@ if (data.items.length) {
       show(true);
     });
   }
-  const given = data.items.flatMap((item) => item.models.flatMap((own) => own.answers.map((answer) => answer?.became)));
+  const given = data.items.flatMap((item) => item.models.flatMap((own) => own.answers.map((answer) => answer?.final_outcome)));
   at("legend").textContent = [...new Set(["correct", "wrong", ...given])].filter((name) => name).map((name) => `${symbol(name)} ${words(name)}`).join("  ");
   at("budget").addEventListener("input", () => {
     place.cell = columns()[at("budget").value].index;

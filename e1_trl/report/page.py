@@ -22,7 +22,7 @@ from e1_trl.atomic import write_atomically
 from e1_trl.budget import Budget
 from e1_trl.report import conditions, document, pictures, samples
 from e1_trl.report.document import Report
-from e1_trl.report.rows import REFERENCE, became
+from e1_trl.report.rows import REFERENCE, final_outcome
 from e1_trl.report.stopping import PLACE
 from e1_trl.report.training_log import TrainingLog
 
@@ -67,7 +67,7 @@ def make(
         return ""
     models = pictures.models_of(report.rows)
     shown = answers[answers["model"].isin(models[:MODELS])]
-    places = chosen(shown.assign(became=became(shown)), problems)
+    places = chosen(shown.assign(final_outcome=final_outcome(shown)), problems)
     data = _data([each for each in texts if each[0] in models[:MODELS]], places)
     data["samples"] = bool((shown["sample"] > 0).any())
     data["steps"] = [] if training is None else _steps(training)
@@ -115,7 +115,7 @@ def chosen(answers: pd.DataFrame, most: int) -> list[Place]:
     Of each kind the first, then of each the second, the rarer kinds before, until there are `most`; other problems
     before other samples of the same.
     """
-    kinds = answers.groupby([*PLACE, "model"])["became"].agg(lambda own: " ".join(sorted(set(own))))
+    kinds = answers.groupby([*PLACE, "model"])["final_outcome"].agg(lambda own: " ".join(sorted(set(own))))
     places = kinds.groupby(level=PLACE).agg("|".join).reset_index(name="kind").sort_values(["sample", "problem"])
     own = places.groupby("kind")["kind"]
     places = places.assign(rank=own.cumcount(), size=own.transform("size"))
@@ -129,7 +129,9 @@ def _data(evaluations: Sequence[tuple[str, Path]], places: Sequence[Place]) -> d
     columns = [*samples.FIGURES, *TEXTS]
     tables = [samples.read(folder, columns, where).assign(model=name) for name, folder in evaluations]
     answers = pd.concat(tables).merge(pd.DataFrame(places, columns=PLACE))
-    answers = answers.assign(became=became(answers), budget=[samples.budget_of(row) for _, row in answers.iterrows()])
+    answers = answers.assign(
+        final_outcome=final_outcome(answers), budget=[samples.budget_of(row) for _, row in answers.iterrows()]
+    )
     models = list(dict.fromkeys(name for name, _ in evaluations))
     cells = list(dict.fromkeys(zip(answers["method"], answers["budget"], strict=True)))
     groups, items, left = answers.groupby(PLACE), dict[Place, str](), TEXT_BYTES
@@ -164,7 +166,7 @@ def _answers(answers: pd.DataFrame, cells: Sequence[Cell], questions: Sequence[s
     def answer(row: Any) -> dict[str, Any]:
         whole = row.thinking.rstrip("\ufffd")  # where the cut goes through a character
         return {
-            "became": row.became,
+            "final_outcome": row.final_outcome,
             "own": None if thought.startswith(whole) else _clipped(row.thinking)[0],
             "length": _units(whole if thought.startswith(whole) else row.thinking),
             "close": row.close,

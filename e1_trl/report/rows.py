@@ -141,7 +141,7 @@ def _boxes_only(answers: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def became(answers: pd.DataFrame) -> "pd.Series[Any]":
+def final_outcome(answers: pd.DataFrame) -> "pd.Series[Any]":
     """What became of each answer: its outcome, or `UNANSWERED`."""
     none = answers["outcome"].isin([Outcome.UNBOXED, Outcome.NO_PROGRAM])
     early = answers["truncated"] | answers["thinking_end"].isin([ThinkingEnd.EOS, ThinkingEnd.TOTAL])
@@ -150,7 +150,7 @@ def became(answers: pd.DataFrame) -> "pd.Series[Any]":
 
 def _measure(answers: pd.DataFrame) -> Measured:
     answers = answers.sort_values(["problem", "sample"])
-    first, outcome, end = answers.iloc[0], became(answers), answers["thinking_end"]
+    first, outcome, end = answers.iloc[0], final_outcome(answers), answers["thinking_end"]
     kind, conditions, budget = kind_of(first["grader"]), Conditions.from_text(first["conditions"]), budget_of(first)
     right, closed, forced = outcome == Outcome.CORRECT, end == ThinkingEnd.CLOSED, end == ThinkingEnd.FORCED
     other = ~outcome.isin([Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED, UNANSWERED])

@@ -33,7 +33,7 @@ from e1_trl.errors import UserError, run_command
 from e1_trl.serving.arguments import ServeArguments
 from e1_trl.serving.generate import generate
 from e1_trl.serving.model import Model
-from e1_trl.serving.request import Asked, Ladder, RefusedError, read
+from e1_trl.serving.request import BudgetPresets, ParsedRequest, RefusedError, read
 from e1_trl.serving.response import Answer
 from e1_trl.serving.upstream import UpstreamError
 
@@ -57,7 +57,7 @@ class Server:
         self._requests = 0
         # One thread, which a long prompt occupies in place of the loop; tokenizers are not made for several.
         self._tokenizing = ThreadPoolExecutor(1)
-        self.ladder = Ladder(model.usual, arguments.pairs or model.efforts, Budget.parse(arguments.max_budget))
+        self.ladder = BudgetPresets(model.usual, arguments.pairs or model.efforts, Budget.parse(arguments.max_budget))
 
     def app(self) -> ASGIApp:
         """The routes of the API, which so many requests may be in at a time."""
@@ -116,7 +116,7 @@ class Server:
             return StreamingResponse(_after(first, events), media_type="text/event-stream")
         return Response(first, media_type="application/json")
 
-    async def _events(self, answer: Answer, asked: Asked) -> AsyncGenerator[bytes]:
+    async def _events(self, answer: Answer, asked: ParsedRequest) -> AsyncGenerator[bytes]:
         """An answer as the events of a stream, or at once; it is logged how it ended."""
         began, ended, begun = time.monotonic(), "given up", False
         try:

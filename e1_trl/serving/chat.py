@@ -31,7 +31,7 @@ from e1_trl.rollout import ThinkingEnd
 from e1_trl.serving.arguments import ModelArguments
 from e1_trl.serving.generate import Part, generate
 from e1_trl.serving.model import Model, budget_of
-from e1_trl.serving.request import Asked, RefusedError
+from e1_trl.serving.request import ParsedRequest, RefusedError
 from e1_trl.serving.response import Opening
 from e1_trl.serving.upstream import UpstreamError
 
@@ -132,7 +132,7 @@ class Chat:
 
     async def _answer(self, question: str) -> None:
         messages = [*self._messages, {"role": "user", "content": question}]
-        asked = Asked(self._budget, messages, self._model.sampling)
+        asked = ParsedRequest(self._budget, messages, self._model.sampling)
         rollout = self._model.rollout(self._model.prompt_ids(asked), self._budget)
         opening, solution = Opening(), ""
         async with aclosing(generate(self._model, rollout, asked)) as pieces:

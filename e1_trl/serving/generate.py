@@ -12,7 +12,7 @@ from e1_trl.engines.openai import RETURNED, read_choice
 from e1_trl.rollout import Request, Rollout, Segment, Stop, ThinkingEnd
 from e1_trl.seeds import seed_of
 from e1_trl.serving.model import Model
-from e1_trl.serving.request import Asked
+from e1_trl.serving.request import ParsedRequest
 from e1_trl.serving.upstream import Choice, UpstreamError
 
 BEFORE = 8  # tokens with which others are decoded, so that spaces and letters of several tokens come out whole
@@ -38,7 +38,7 @@ class Piece:
     token_ids: Sequence[int]
 
 
-async def generate(model: Model, rollout: Rollout, asked: Asked) -> AsyncGenerator[Piece]:
+async def generate(model: Model, rollout: Rollout, asked: ParsedRequest) -> AsyncGenerator[Piece]:
     """Run a rollout to its end; the tokens of all pieces are those of its completion.
 
     Each request after the first has another seed, or it would draw the same numbers.
@@ -79,7 +79,7 @@ async def generate(model: Model, rollout: Rollout, asked: Asked) -> AsyncGenerat
         seed = None if asked.seed is None else seed_of(asked.seed, seen)
 
 
-def _body(request: Request, asked: Asked, marker: Marker, seed: int | None) -> dict[str, Any]:
+def _body(request: Request, asked: ParsedRequest, marker: Marker, seed: int | None) -> dict[str, Any]:
     body = {**asked.sampling, **RETURNED, **ending(request, marker)}
     if request.grace is None:
         del body["logprobs"]

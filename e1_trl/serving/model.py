@@ -6,8 +6,8 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from e1_trl.arguments import json_object
-from e1_trl.budget import UNLIMITED, Budget, Close, Marker
-from e1_trl.checkpoints.budget_file import FILE, Trained
+from e1_trl.budget import UNLIMITED, Budget, Marker, ThinkingClose
+from e1_trl.checkpoints.budget_file import FILE, BudgetInfo
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.closing import Closing
 from e1_trl.engines.engine import end_ids
@@ -15,7 +15,7 @@ from e1_trl.errors import UserError, user_errors
 from e1_trl.problems.prompts import tokenize
 from e1_trl.rollout import Rollout
 from e1_trl.serving.arguments import ModelArguments
-from e1_trl.serving.request import Asked, RefusedError
+from e1_trl.serving.request import ParsedRequest, RefusedError
 from e1_trl.serving.upstream import Upstream, UpstreamError
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 EFFORTS = {"low": 0.25, "medium": 1.0, "high": 4.0}  # times the usual thinking budget, where nobody says others
 
 
-def budget_of(arguments: ModelArguments) -> tuple[Trained | None, Budget]:
+def budget_of(arguments: ModelArguments) -> tuple[BudgetInfo | None, Budget]:
     """Read a model's budget.json, if it has one, and the budget of requests that name none. Needs no server.
 
     Raises:
         UserError: neither the arguments nor a budget.json name both parts, or there is no such model.
     """
-    trained = Trained.find(arguments.model, arguments.revision)
+    trained = BudgetInfo.find(arguments.model, arguments.revision)
     parts = (arguments.thinking_budget, arguments.solution_budget)
     if trained is None and None in parts:
         raise UserError(f"{arguments.model} has no {FILE}; name a thinking_budget and a solution_budget")
@@ -54,7 +54,7 @@ class Model:
 
     upstream: Upstream
     tokenizer: "PreTrainedTokenizerBase"
-    close: Close
+    close: ThinkingClose
     usual: Budget
     sampling: Mapping[str, Any]
     efforts: Mapping[str, Budget]
@@ -82,7 +82,7 @@ class Model:
         assert arguments.upstream is not None
         upstream = Upstream(arguments.upstream, arguments.name)
         try:
-            close = Close(marker, await upstream.context())
+            close = ThinkingClose(marker, await upstream.context())
         except UpstreamError:
             await upstream.close()
             raise
@@ -97,7 +97,7 @@ class Model:
         sampling = {"repetition_penalty": 1.0, **json_object("sampling", arguments.sampling)}
         return cls(upstream, tokenizer, close, usual, sampling, efforts)
 
-    def prompt_ids(self, asked: Asked) -> list[int]:
+    def prompt_ids(self, asked: ParsedRequest) -> list[int]:
         """The tokens of a prompt.
 
         Raises:

@@ -43,7 +43,7 @@ class RefusedError(UserError):
 
 
 @dataclass(frozen=True)
-class Ladder:
+class BudgetPresets:
     """The budgets of a served model: the usual one, those of `reasoning_effort`, and the largest; none is unlimited."""
 
     usual: Budget
@@ -139,7 +139,7 @@ def _number(tokens: int | str) -> int | None:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ParsedRequest:
     """A request that is answered.
 
     Attributes:
@@ -167,7 +167,7 @@ class Asked:
     return_token_ids: bool = False
 
 
-def read(body: Any, chat: bool, name: str, ladder: Ladder, sampling: Mapping[str, Any]) -> Asked:
+def read(body: Any, chat: bool, name: str, ladder: BudgetPresets, sampling: Mapping[str, Any]) -> ParsedRequest:
     """A request's body.
 
     Args:
@@ -206,7 +206,7 @@ def read(body: Any, chat: bool, name: str, ladder: Ladder, sampling: Mapping[str
             raise RefusedError(f"{key} is {body[key]!r}; it must be a number")
     if not isinstance(options, dict) or any(each not in WITH_USAGE for each in options.items()):
         raise RefusedError(f"stream_options is {options!r}; it takes include_usage, true or false")
-    return Asked(
+    return ParsedRequest(
         chat=chat,
         model=body.get("model", name),
         budget=ladder.budget(suffix, body),

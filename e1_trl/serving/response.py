@@ -8,7 +8,7 @@ from uuid import uuid4
 from e1_trl.rollout import Rollout, ThinkingEnd
 from e1_trl.serving.generate import Part, Piece
 from e1_trl.serving.model import Model
-from e1_trl.serving.request import Asked
+from e1_trl.serving.request import ParsedRequest
 
 OPENING = "<think>"  # a template may leave it to the model, and no client shows it
 
@@ -43,7 +43,7 @@ class Answer:
     Of a conversation it tells thinking and solution apart; of a prompt, they are one text, with the marker between.
     """
 
-    def __init__(self, rollout: Rollout, model: Model, asked: Asked):
+    def __init__(self, rollout: Rollout, model: Model, asked: ParsedRequest):
         self._chat = asked.chat
         kind = "chat.completion" if self._chat else "text_completion"
         self.rollout = rollout

@@ -1,6 +1,6 @@
 """Which budget each rollout of a training is sampled under: numbers of tokens for all, or schedules of them.
 
-Pure: what a rollout is given follows from its `Draw`, so that all processes agree and a resumed run needs no state.
+Pure: what a rollout is given follows from its `RolloutKey`, so that all processes agree and a resumed run needs no state.
 Knows nothing about engines or trainers.
 """
 
@@ -45,7 +45,7 @@ class Generations:
 
 
 @dataclass(frozen=True)
-class Draw:
+class RolloutKey:
     """A rollout that is to have a budget: all that chance may follow from, so that a resumed run draws the same."""
 
     seed: int  # the recipe's
@@ -124,7 +124,7 @@ class Schedule:
         """No rollout has more."""
         return None if None in self.values else max(tokens for tokens in self.values if tokens is not None)
 
-    def at(self, draw: Draw) -> Tokens:
+    def at(self, draw: RolloutKey) -> Tokens:
         """What one rollout has."""
         step = draw.generation[1]
         if self.kind == "stages":
@@ -196,6 +196,6 @@ class Budgets:
     def __str__(self) -> str:
         return str(self.fixed or f"up to {self.largest}")
 
-    def at(self, draw: Draw) -> Budget:
+    def at(self, draw: RolloutKey) -> Budget:
         """The budget of one rollout."""
         return Budget(self.thinking.at(draw), self.solution.at(draw), self.total.at(draw))

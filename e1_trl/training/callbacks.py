@@ -85,7 +85,7 @@ class TokenLimit(TrainerCallback):
             control.should_save = True
 
 
-class Memory(TrainerCallback, ExportableState):
+class RewardState(TrainerCallback, ExportableState):
     """Saves what the rewards remember of past generations, and gives it back to them where a run resumes.
 
     Transformers writes it into a checkpoint's `trainer_state.json`, with which the checkpoint is whole. A run that

@@ -15,7 +15,7 @@ from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_availab
 from trl import GRPOConfig
 
 from e1_trl.arguments import check_fields, from_yaml
-from e1_trl.budget import PROMPT, Budget, Close, Marker
+from e1_trl.budget import PROMPT, Budget, Marker, ThinkingClose
 from e1_trl.engines.engine import end_ids
 from e1_trl.errors import UserError, user_errors
 from e1_trl.training.arguments import BudgetedTraining, TrlFields, secrets_in
@@ -171,11 +171,11 @@ class E1Config(BudgetedTraining, GRPOConfig):
         """`max_prompt_length`; unset: the usual one, or what the budgets leave of the context if that is less."""
         if self.max_prompt_length is not None:
             return self.max_prompt_length
-        close = Close(marker, self.vllm_max_model_length or model_context)
+        close = ThinkingClose(marker, self.vllm_max_model_length or model_context)
         left = min(budget.longest_prompt(close) for budget in (*self.budgets.extremes, *self.evaluation_budgets))
         return max(1, min(PROMPT, left))  # where none is left, a prompt of one token is refused
 
-    def fit(self, marker: Marker, model_context: int) -> tuple[Close, int]:
+    def fit(self, marker: Marker, model_context: int) -> tuple[ThinkingClose, int]:
         """The close of the thinking, and the longest completion in tokens, of a model for `model_context` tokens.
 
         With a limited budget the engine is not asked for more than prompt and budget need.
@@ -189,7 +189,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
             model_context if tokens is None else prompt + tokens
             for tokens in (budget.completion_tokens(forced) for budget in budgets)
         ]
-        close = Close(marker, self.vllm_max_model_length or min(max(needed), model_context))
+        close = ThinkingClose(marker, self.vllm_max_model_length or min(max(needed), model_context))
         for budget in budgets:
             budget.thinking_limit(prompt, close)
         longest = self.budgets.completion_tokens(forced) or close.context - prompt
@@ -206,7 +206,7 @@ class ModelFacts:
     """What a configuration comes to with one model, before its weights are loaded; `completion` is the longest one."""
 
     tokenizer: PreTrainedTokenizerBase
-    close: Close
+    close: ThinkingClose
     completion: int  # tokens
 
     @classmethod

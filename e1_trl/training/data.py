@@ -21,7 +21,7 @@ from e1_trl.problems.load import file_suffix, load_problems, make_problems, whol
 from e1_trl.problems.prompts import MEASURED
 from e1_trl.problems.selection import decontaminate, named_in
 from e1_trl.training.beforehand import check_size, checked
-from e1_trl.training.budgets import DRAWN, Draw, Schedule, key_of
+from e1_trl.training.budgets import DRAWN, RolloutKey, Schedule, key_of
 from e1_trl.training.config import E1Config
 from e1_trl.training.lengths import LengthReward
 from e1_trl.training.recipe_as_run import E1ScriptArguments
@@ -105,7 +105,7 @@ def with_targets(dataset: Dataset, target: Any, words: str | None, seed: int) ->
         )
 
     def told(row: dict[str, Any]) -> dict[str, Any]:
-        tokens, prompt = schedule.at(Draw(seed, (True, 0, 0), key_of(row), row=0)), row["prompt"]
+        tokens, prompt = schedule.at(RolloutKey(seed, (True, 0, 0), key_of(row), row=0)), row["prompt"]
         text = str(words).replace("{target}", str(tokens))
         if isinstance(prompt, str):
             return {"prompt": prompt + text, "target": tokens}

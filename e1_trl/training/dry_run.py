@@ -5,7 +5,7 @@ import reprlib
 from collections.abc import Sequence
 
 from e1_trl.answers.grade import Grade, Grader, Trial
-from e1_trl.answers.kinds import Kind, kind_of
+from e1_trl.answers.kinds import AnswerType, kind_of
 from e1_trl.errors import UserError
 from e1_trl.problems.prompts import last_question, tokenize
 from e1_trl.problems.selection import normalised
@@ -38,7 +38,7 @@ def show(args: E1Config, grader_name: str, facts: ModelFacts, problems: Problems
     check_answers(kind, problems, tried)
 
 
-def try_answers(kind: Kind, problems: Problems, grader: Grader) -> Tried:
+def try_answers(kind: AnswerType, problems: Problems, grader: Grader) -> Tried:
     """Grade what tries the accepted answers of the first problems."""
     rows = list(problems.train.select(range(min(TRIED, len(problems.train)))))
     trials = [(at, trial) for at, row in enumerate(rows) for trial in kind.trials(row)]
@@ -62,7 +62,7 @@ def check_prompts(args: E1Config, facts: ModelFacts, problems: Problems) -> None
             )
 
 
-def check_answers(kind: Kind, problems: Problems, tried: Tried) -> None:
+def check_answers(kind: AnswerType, problems: Problems, tried: Tried) -> None:
     """Check that the accepted answers are graded as they should be.
 
     Raises:
@@ -91,7 +91,7 @@ def steps_of(args: E1Config, prompts: int) -> int:
     return math.ceil(args.num_train_epochs * steps_per_epoch)
 
 
-def describe(args: E1Config, kind: Kind, facts: ModelFacts, problems: Problems, tried: Tried) -> str:
+def describe(args: E1Config, kind: AnswerType, facts: ModelFacts, problems: Problems, tried: Tried) -> str:
     """The first prompt, the marker, the budgets, how the first answers are graded, and the size of the training."""
     tokenizer, marker = facts.tokenizer, facts.close.marker
     first = problems.train[0]

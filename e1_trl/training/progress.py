@@ -129,7 +129,7 @@ def log_traces(
     trackio.log({"rollouts": traces}, step=step)
 
 
-class Once(logging.Filter):
+class DedupFilter(logging.Filter):
     """Lets every message through once."""
 
     def __init__(self) -> None:

@@ -21,18 +21,18 @@ from trl.extras.profiling import profiling_context
 
 from e1_trl.budget import Budget
 from e1_trl.engines.colocated import make_training_engine, starting
-from e1_trl.engines.engine import Finished, unwatched
+from e1_trl.engines.engine import OnCompletion, ignore_completion
 from e1_trl.errors import UserError
 from e1_trl.rollout import Completion, Rollout
 from e1_trl.training.beforehand import check_precision, check_size, checked, warn_beforehand
-from e1_trl.training.budgets import Draw, Generation, Generations, key_of
-from e1_trl.training.callbacks import DataOrder, MasterWeights, Memory, TokenLimit
+from e1_trl.training.budgets import Generation, Generations, RolloutKey, key_of
+from e1_trl.training.callbacks import DataOrder, MasterWeights, RewardState, TokenLimit
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.groups import reward_groups
 from e1_trl.training.logprob_gap import LogprobGap
 from e1_trl.training.packing import Packing
 from e1_trl.training.phases import SAMPLING, SCORING, SYNC, Phases
-from e1_trl.training.progress import Once, Progress, columns_of, log_traces, metrics_of, parts, transcripts
+from e1_trl.training.progress import DedupFilter, Progress, columns_of, log_traces, metrics_of, parts, transcripts
 from e1_trl.training.rewards import Accuracy, Reward
 from e1_trl.training.scoring import PARTS_ON_CPU, Layout, layout_of, scored
 from e1_trl.training.versions import warn_of_versions
@@ -111,12 +111,12 @@ class E1Trainer(GRPOTrainer):
         for callback in (PrinterCallback, ProgressCallback):
             self.remove_callback(callback)
         limit = TokenLimit(args.max_generated_tokens)
-        for added in (Packing(self, why), Progress(), Memory(rewards), DataOrder(), limit):
+        for added in (Packing(self, why), Progress(), RewardState(rewards), DataOrder(), limit):
             self.add_callback(added)
         if self.is_deepspeed_enabled and name:
             self.add_callback(MasterWeights(name, revision))
         for handler in logging.getLogger("vllm").handlers:  # it repeats its warnings at every weight sync
-            handler.addFilter(Once())
+            handler.addFilter(DedupFilter())
         self._generations = Generations()
         self._phases = Phases(self.accelerator.device)
         self.engine = make_training_engine(
@@ -133,7 +133,7 @@ class E1Trainer(GRPOTrainer):
             generation = trainer._generations.next(trainer.model.training, trainer.state.global_step)
             first = trainer.accelerator.process_index * len(prompts)
             budgets = [
-                trainer.budgets.at(Draw(trainer.args.seed, generation, key_of(row), first + at))
+                trainer.budgets.at(RolloutKey(trainer.args.seed, generation, key_of(row), first + at))
                 for at, row in enumerate(trainer._rows)
             ]
             completions = trainer._complete(prompt_ids, budgets, generation, trainer._begin_grading)
@@ -206,7 +206,7 @@ class E1Trainer(GRPOTrainer):
         prompt_ids: list[list[int]],
         budgets: list[Budget],
         generation: Generation,
-        finished: Finished = unwatched,
+        finished: OnCompletion = ignore_completion,
     ) -> list[Completion]:
         rollouts = [Rollout(ids, budget, self.close) for ids, budget in zip(prompt_ids, budgets, strict=True)]
         return self.engine.complete(rollouts, generation, finished)

@@ -34,7 +34,7 @@ SHOWN = 2  # answers of each close in the document
 
 
 @dataclass(frozen=True)
-class Close:
+class ThinkingClose:
     """What one close does at one budget. Tokens are means of sampled ones; `words` are those that were forced.
 
     `difference` is paired with the hard close at the same budget, `at_tokens` with it at as many tokens, on the line
@@ -57,13 +57,13 @@ class Close:
     commit: str
 
 
-def closes(experiment: str, model: str) -> list[Close]:
+def closes(experiment: str, model: str) -> list[ThinkingClose]:
     """All closes of a model."""
     report = json.loads((RUNS / experiment / "report" / "results.json").read_text())
     return measured(experiment, model, report, samples.read(RUNS / experiment / model))
 
 
-def measured(experiment: str, model: str, report: dict[str, Any], answers: pd.DataFrame) -> list[Close]:
+def measured(experiment: str, model: str, report: dict[str, Any], answers: pd.DataFrame) -> list[ThinkingClose]:
     """All closes of a model, from the report and the answers behind it."""
     pairs = {
         (pair["method"], pair["thinking_budget"], pair["alike"]): (pair["difference"], pair["ci_low"], pair["ci_high"])
@@ -79,7 +79,7 @@ def measured(experiment: str, model: str, report: dict[str, Any], answers: pd.Da
         ours = answers[(answers["method"] == sampled) & (answers["thinking_budget"] == budget)]
         forced = ours[ours["thinking_end"] == "forced"]
         found.append(
-            Close(
+            ThinkingClose(
                 experiment=experiment,
                 model=model,
                 close=method,
@@ -103,7 +103,7 @@ def points(estimate: tuple[float, float, float] | None) -> str:
     return "" if estimate is None else "{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * value for value in estimate))
 
 
-def as_table(found: list[Close]) -> str:
+def as_table(found: list[ThinkingClose]) -> str:
     """A line for each close."""
     return table(
         HEADER,
@@ -143,7 +143,7 @@ def main() -> None:
         experiment: [model for model in models if (RUNS / experiment / model / "results.json").exists()]
         for experiment, models in MODELS.items()
     }
-    kept = [Close(**row) for row in json.loads(RESULTS.read_text())] if RESULTS.exists() else []
+    kept = [ThinkingClose(**row) for row in json.loads(RESULTS.read_text())] if RESULTS.exists() else []
     found = [close for close in kept if close.model not in there[close.experiment]]
     for experiment, models in there.items():
         if not models:

@@ -13,15 +13,15 @@ from huggingface_hub import ModelCard
 
 from e1_trl.budget import Budget
 from e1_trl.checkpoints import model_card
-from e1_trl.checkpoints.budget_file import Trained
-from e1_trl.checkpoints.model_card import Details
-from e1_trl.checkpoints.origin import Origin, license_of
+from e1_trl.checkpoints.budget_file import BudgetInfo
+from e1_trl.checkpoints.model_card import CardInputs
+from e1_trl.checkpoints.origin import BaseModel, license_of
 from e1_trl.provenance import Provenance
 
-TRAINED = Trained("</think>", "</think>", 1, Budget(1024, 512))
-ORIGIN = Origin("org/base", "c" * 40, {"license": "mit"}, ("org/data",), instruction="Put it in \\boxed{}.")
+TRAINED = BudgetInfo("</think>", "</think>", 1, Budget(1024, 512))
+ORIGIN = BaseModel("org/base", "c" * 40, {"license": "mit"}, ("org/data",), instruction="Put it in \\boxed{}.")
 RECIPE = {"model_name_or_path": "org/base", "learning_rate": 1e-6}
-DETAILS = Details(TRAINED, ORIGIN, RECIPE)
+DETAILS = CardInputs(TRAINED, ORIGIN, RECIPE)
 SERVED = "python -m vllm.entrypoints.openai.api_server --model"
 BUDGETED = "pip install 'e1-trl[serve]'\ne1 serve --upstream http://localhost:8000/v1 --model"
 
@@ -57,7 +57,7 @@ def test_every_statement_of_the_card_stands_in_a_file_beside_it(folder: Path) ->
     assert linked == {"budget.json", "e1/recipe.yaml", "e1/versions.txt"}
     assert all((folder / file).is_file() for file in linked)
     assert yaml.safe_load((folder / "e1/recipe.yaml").read_text()) == RECIPE
-    assert Trained.read(folder / "budget.json") == TRAINED
+    assert BudgetInfo.read(folder / "budget.json") == TRAINED
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_commands_and_the_program_of_the_card_are_well_formed(
     tmp_path: Path, conversations: bool, forced_text: str, budget: Budget
 ) -> None:
     origin = replace(ORIGIN, conversations=conversations, chat_template_kwargs={"enable_thinking": True})
-    Details(Trained("</think>", forced_text, 3, budget), origin, RECIPE).publish(tmp_path, "me/e1")
+    CardInputs(BudgetInfo("</think>", forced_text, 3, budget), origin, RECIPE).publish(tmp_path, "me/e1")
     (program,) = code(card(tmp_path), "python")
     assert "None" not in program
     named = {node.value for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Constant)}
@@ -88,9 +88,9 @@ def test_the_commands_and_the_program_of_the_card_are_well_formed(
 def test_of_a_model_in_a_folder_nothing_is_invented(tmp_path: Path) -> None:
     base = tmp_path / "base"
     base.mkdir()
-    origin = Origin.of(str(base), None)
+    origin = BaseModel.of(str(base), None)
     assert (origin.commit, origin.hub_base, origin.license) == (None, None, {})
-    Details(TRAINED, origin).publish(tmp_path, None, "branch", str(base))
+    CardInputs(TRAINED, origin).publish(tmp_path, None, "branch", str(base))
     text = (tmp_path / "README.md").read_text()
     assert "None" not in text and f"# {tmp_path.name}\n" in text and "recipe" not in text and "branch" not in text
     assert not {"base_model", "base_model_relation", "license", "datasets"} & card(tmp_path).data.to_dict().keys()
@@ -111,7 +111,7 @@ def test_your_own_words_are_kept_between_their_lines_and_the_rest_is_written_ane
     file = folder / "README.md"
     mine = "<!-- yours -->\n## Thanks\n\nTo {{ everybody }}.\n<!-- /yours -->"
     file.write_text(file.read_text().replace("<!-- yours -->\n<!-- /yours -->", mine).replace("512", "513"))
-    Details(replace(TRAINED, budget=Budget(2048, 512)), ORIGIN).publish(folder, "me/e1")
+    CardInputs(replace(TRAINED, budget=Budget(2048, 512)), ORIGIN).publish(folder, "me/e1")
     assert mine in card(folder).text and "513" not in card(folder).text and "2,048 tokens" in card(folder).text
     once = file.read_text()
     model_card.write(folder, "me/e1")
@@ -145,4 +145,4 @@ def test_a_model_on_a_branch_is_served_from_there_and_an_adapter_with_its_base(f
 def test_a_budget_json_of_another_making_is_refused_in_one_line(tmp_path: Path, content: str) -> None:
     (tmp_path / "budget.json").write_text(content)
     with pytest.raises(ValueError, match=r"budget.json does not say a model's budgets as e1_trl writes them"):
-        Trained.find(str(tmp_path))
+        BudgetInfo.find(str(tmp_path))

@@ -14,7 +14,7 @@ from vllm.platforms import current_platform
 from vllm.v1.engine.core import EngineCore
 
 from benchmarks.barrier import barrier
-from e1_trl.budget import Budget, Close, Grace, Marker
+from e1_trl.budget import Budget, Grace, Marker, ThinkingClose
 from e1_trl.engines.engine import InFlight, SamplingSettings
 from e1_trl.engines.engine import run as stream
 from e1_trl.engines.local import LocalEngine
@@ -93,7 +93,7 @@ def run(
     concurrency: int | None = None,
     **extra: Any,
 ) -> list[Completion]:
-    rollouts = [Rollout(ids, budget, Close(marker, CONTEXT)) for ids in prompts]
+    rollouts = [Rollout(ids, budget, ThinkingClose(marker, CONTEXT)) for ids in prompts]
     scheduler(LocalEngine(llm, marker, SamplingSettings(0.0, extra=extra), concurrency), rollouts)
     return [rollout.completion for rollout in rollouts]
 
@@ -141,7 +141,7 @@ def test_a_gentle_close_shortens_what_the_hard_one_would_close(
     marker, budget = Marker.from_tokenizer(tokenizer, text), Budget(24, 16)
 
     def thoughts(grace: Grace | None) -> list[Completion]:
-        rollouts = [Rollout(ids, budget, Close(marker, CONTEXT, grace)) for ids in prompts]
+        rollouts = [Rollout(ids, budget, ThinkingClose(marker, CONTEXT, grace)) for ids in prompts]
         stream(LocalEngine(llm, marker, SamplingSettings(0.0)), rollouts)
         return [rollout.completion for rollout in rollouts]
 
@@ -200,7 +200,7 @@ def test_no_sequence_waits_for_the_slowest_thinker_and_prefixes_are_reused(
 
     def count(scheduler: Callable[[LocalEngine, list[Rollout]], None]) -> int:
         # Six sequences in eight slots, of very different lengths.
-        rollouts = [Rollout(ids, Budget(None, 16), Close(marker, CONTEXT)) for ids in prompts[:6]]
+        rollouts = [Rollout(ids, Budget(None, 16), ThinkingClose(marker, CONTEXT)) for ids in prompts[:6]]
         steps[0] = 0
         scheduler(LocalEngine(llm, marker, SamplingSettings(temperature=0.0)), rollouts)
         return steps[0]
@@ -304,7 +304,7 @@ def test_what_one_generation_leaves_in_flight_is_nothing_to_the_next(
     budget = Budget(20, 8)
     expected = run(synchronous, prompts, budget, marker)
     engine = LocalEngine(asynchronous, marker, SamplingSettings(0.0))
-    rollouts = [Rollout(ids, budget, Close(marker, CONTEXT)) for ids in prompts]
+    rollouts = [Rollout(ids, budget, ThinkingClose(marker, CONTEXT)) for ids in prompts]
     for part in (rollouts[:6], rollouts[6:]):
         stream(engine, part)
         assert len(core(asynchronous).batch_queue) == 1  # a step of requests that had ended when it was read

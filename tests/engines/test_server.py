@@ -21,7 +21,7 @@ from transformers import AutoTokenizer
 from vllm import LLM
 
 import e1_trl.engines.server
-from e1_trl.budget import Budget, Close, Grace, Marker
+from e1_trl.budget import Budget, Grace, Marker, ThinkingClose
 from e1_trl.engines import colocated
 from e1_trl.engines.colocated import ServedEngine
 from e1_trl.engines.engine import EngineError, SamplingSettings, run
@@ -43,7 +43,7 @@ MARKER = Marker("</think>", (5,), (5,), close_tokens=1)
 
 
 def engine(
-    url: str, model: str, close: Close, concurrency: int = MOST_IN_FLIGHT, seed: int | None = None
+    url: str, model: str, close: ThinkingClose, concurrency: int = MOST_IN_FLIGHT, seed: int | None = None
 ) -> ServerEngine:
     return ServerEngine(ServedModel.connect(url, model, close, GREEDY, seed), concurrency)
 
@@ -65,7 +65,7 @@ def test_server_and_process_sample_the_same_tokens_at_temperature_zero(
     for marker in (Marker.from_tokenizer(tokenizer), Marker.from_tokenizer(tokenizer, ";c=", "Wait ;c=")):
         graces = (None, None, None, Grace(0.5, pause="="), Grace(0.5, likeliest=4), Grace(0.5, hint_ids=(9, 9)))
         for budget, grace in zip((Budget(0, 8), Budget(None, 8), *[Budget(20, 8)] * 4), graces, strict=True):
-            close = Close(marker, SERVED_CONTEXT, grace)
+            close = ThinkingClose(marker, SERVED_CONTEXT, grace)
             local = [Rollout(ids, budget, close) for ids in prompt_ids]
             remote = [Rollout(ids, budget, close) for ids in prompt_ids]
             run(LocalEngine(llm, marker, GREEDY), local)
@@ -85,7 +85,7 @@ def test_a_banned_token_is_sampled_neither_in_process_nor_by_a_server(
 ) -> None:
     tokenizer = AutoTokenizer.from_pretrained(BASE)
     wait = tokenizer.convert_tokens_to_ids("Wait ")
-    close = Close(Marker.from_tokenizer(tokenizer), SERVED_CONTEXT)
+    close = ThinkingClose(Marker.from_tokenizer(tokenizer), SERVED_CONTEXT)
     llm, url = start_engine(max_model_len=SERVED_CONTEXT), str(server.base_url)
 
     def sampled(bias: dict[int, float] | None, *, served: bool) -> list[list[int]]:
@@ -108,7 +108,7 @@ def test_vllms_own_thinking_budget_gives_the_same_tokens_as_ours(
 ) -> None:
     tokenizer, ends = AutoTokenizer.from_pretrained(BASE), set()
     assert {tokenizer.decode(ids[-1]) for ids in prompt_ids} == {"<think>"}  # vLLM counts what comes after it
-    close = Close(Marker.from_tokenizer(tokenizer), SERVED_CONTEXT)
+    close = ThinkingClose(Marker.from_tokenizer(tokenizer), SERVED_CONTEXT)
     for thinking in (20, 150):
         rollouts = [Rollout(ids, Budget(thinking, 16), close) for ids in prompt_ids]
         run(engine(str(server.base_url), "nano", close), rollouts)
@@ -138,7 +138,7 @@ def test_a_server_that_lacks_something_is_refused_in_one_line(server: openai.Ope
         ("http://127.0.0.1:9/v1", "nano", SERVED_CONTEXT, "no answer from http://127.0.0.1:9/v1"),
     ):
         with pytest.raises(EngineError, match=expected) as error:
-            engine(address, model, Close(MARKER, context))
+            engine(address, model, ThinkingClose(MARKER, context))
         assert "\n" not in str(error.value)
 
 
@@ -184,7 +184,7 @@ class Stub(ThreadingHTTPServer):
         """Nothing: who gave a request up takes no answer."""
 
     def engine(self, concurrency: int = MOST_IN_FLIGHT, seed: int | None = None) -> ServerEngine:
-        return engine(self.url, "m", Close(MARKER, 100), concurrency, seed)
+        return engine(self.url, "m", ThinkingClose(MARKER, 100), concurrency, seed)
 
 
 @pytest.fixture
@@ -233,13 +233,13 @@ def test_a_server_that_is_away_for_a_while_is_asked_again() -> None:
 def test_a_program_that_gave_up_does_not_wait_for_what_is_still_in_flight(end: threading.Event) -> None:
     stub = Stub(lambda first: 400 if first == 1 else 200 if end.wait() else 0)
     program = f"""
-from e1_trl.budget import Close, Marker
+from e1_trl.budget import ThinkingClose, Marker
 from e1_trl.engines.engine import SamplingSettings
 from e1_trl.engines.openai import ServedModel
 from e1_trl.engines.server import ServerEngine
 from e1_trl.rollout import Request
 
-close = Close(Marker("</think>", (5,), (5,), 1), 100)
+close = ThinkingClose(Marker("</think>", (5,), (5,), 1), 100)
 engine = ServerEngine(ServedModel.connect({stub.url!r}, "m", close, SamplingSettings()))
 engine.serve([(first, Request([first], 1, False)) for first in (2, 1)], lambda key, segment: [])
 """
@@ -268,7 +268,7 @@ def test_every_request_of_a_training_has_a_seed_of_its_own_and_a_resumed_one_the
     def seeds(*generations: tuple[bool, int, int], seed: int = 42) -> list[int | None]:
         stub = Stub(lambda first: 200)
         for generation in generations:  # the thinking is one token, the solution another
-            rollouts = [Rollout([7], Budget(1, 1), Close(MARKER, 100)) for _ in range(8)]
+            rollouts = [Rollout([7], Budget(1, 1), ThinkingClose(MARKER, 100)) for _ in range(8)]
             ServedEngine(Accelerator(cpu=True), stub.engine(seed=seed)).complete(rollouts, generation)
         return stub.seeds
 
@@ -280,7 +280,7 @@ def test_every_request_of_a_training_has_a_seed_of_its_own_and_a_resumed_one_the
 def test_each_process_is_told_once_of_its_own_rollouts_and_the_main_one_while_others_are_sampled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rollouts = [Rollout([7], Budget(1, 1), Close(MARKER, 100)) for _ in range(2)]
+    rollouts = [Rollout([7], Budget(1, 1), ThinkingClose(MARKER, 100)) for _ in range(2)]
     told: list[tuple[int, int]] = []
     stub = Stub(lambda first: 200)
     count = lambda row, completion: told.append((row, len(stub.seeds)))  # noqa: E731

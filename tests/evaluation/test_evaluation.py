@@ -12,7 +12,7 @@ from vllm import LLM
 
 from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.atomic import StoreError
-from e1_trl.budget import Close
+from e1_trl.budget import ThinkingClose
 from e1_trl.closing import GENTLE
 from e1_trl.engines.engine import EngineError, Follow, Requests, Stepped, UnusableEngineError
 from e1_trl.engines.local import LocalEngine
@@ -41,7 +41,7 @@ def evaluate(llm: LLM, nano_data: Path) -> Evaluate:
     def run(output: Path, *more: object, sampling: bool = True, error: BaseException | None = None) -> None:
         work = prepared(nano_data, output, *more)
 
-        def start(close: Close, stored: int) -> LocalEngine:
+        def start(close: ThinkingClose, stored: int) -> LocalEngine:
             assert sampling, "an engine was started for nothing"
             engine = LocalEngine(llm, close.marker, work.model.sampling, work.arguments.concurrency)
             return engine if error is None else Ends(engine, error)  # type: ignore[return-value]

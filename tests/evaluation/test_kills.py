@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from e1_trl.budget import Budget, Close, Grace, Marker
+from e1_trl.budget import Budget, Grace, Marker, ThinkingClose
 from e1_trl.closing import Closing
 from e1_trl.engines.engine import Follow, Requests, Stepped
-from e1_trl.evaluation.forest import Forest, Goal, Problem
-from e1_trl.evaluation.grow import grow, is_grown, trees
 from e1_trl.evaluation.methods import Cell, Setting
+from e1_trl.evaluation.sample import is_sampled, sample_plan, trees
+from e1_trl.evaluation.sampling_plan import Goal, Problem, SamplingPlan
 from e1_trl.evaluation.store import Store
 from e1_trl.rollout import Request, Segment, Stop
 from e1_trl.seeds import seed_of
@@ -85,10 +85,10 @@ class Imposed:
             stepped(told)
 
 
-def forest(*budgets: Budget) -> Forest:
+def plan(*budgets: Budget) -> SamplingPlan:
     marker = Marker("\0", (MARKER,), (MARKER,), close_tokens=1)
     setting = Setting(
-        close=Close(marker, 10**6),
+        close=ThinkingClose(marker, 10**6),
         s1_marker=marker,
         wait_ids=(),
         s1_waits=0,
@@ -97,26 +97,30 @@ def forest(*budgets: Budget) -> Forest:
     )
     problems = [Problem(i, None, [], ["0"], {"": PROMPT}) for i in range(PROBLEMS)]
     cells = [Cell("separate", budget) for budget in budgets] + [Cell("unconstrained", Budget(None, None))]
-    return Forest(problems, [Goal(cell, PROBLEMS, SAMPLES) for cell in cells], setting, independent=False, thinking={})
+    return SamplingPlan(
+        problems, [Goal(cell, PROBLEMS, SAMPLES) for cell in cells], setting, independent=False, thinking={}
+    )
 
 
-def mean_thinking(asked: Forest, folder: Path, seed: int, kills: int, opaque: bool = False, apart: int = 30) -> float:
+def mean_thinking(
+    asked: SamplingPlan, folder: Path, seed: int, kills: int, opaque: bool = False, apart: int = 30
+) -> float:
     """The mean length of all thoughts without a budget, after so many kills, `apart` calls of the engine each."""
     for left in range(kills, -1, -1):
         with Store.open(folder, {}) as store:
             after = STEPS * (apart + 0.5) if left else math.inf
             engine = Imposed(seed_of(seed, store.tokens()), after, opaque)
             try:
-                grow(asked, store, engine, saving=math.inf)
+                sample_plan(asked, store, engine, saving=math.inf)
             except KilledError:
                 assert left
     with Store.open(folder, {}) as store:
-        assert is_grown(asked, store)
+        assert is_sampled(asked, store)
         free = Cell("unconstrained", Budget(None, None))
         return fmean(tree.completions[free].thinking_tokens for _, tree in trees(asked, store))
 
 
-def means(tmp_path: Path, asked: Forest, runs: int, **how: Any) -> tuple[float, float]:
+def means(tmp_path: Path, asked: SamplingPlan, runs: int, **how: Any) -> tuple[float, float]:
     """The mean over evaluations, and its standard error."""
     found = [mean_thinking(asked, tmp_path / f"{how} {seed}", seed, **how) for seed in range(runs)]
     return fmean(found), stdev(found) / math.sqrt(runs)
@@ -130,11 +134,11 @@ def means(tmp_path: Path, asked: Forest, runs: int, **how: Any) -> tuple[float, 
     ],
 )
 def test_four_kills_make_no_thought_shorter(tmp_path: Path, budgets: tuple[Budget, ...]) -> None:
-    mean, error = means(tmp_path, forest(*budgets), runs=6, kills=4)
+    mean, error = means(tmp_path, plan(*budgets), runs=6, kills=4)
     assert error < 0.035 * MEAN and mean == pytest.approx(MEAN, abs=3 * error)
 
 
 def test_a_server_without_seeds_draws_what_is_lost_again_and_shorter(tmp_path: Path) -> None:
     """Of which the documentation warns; here it shows that the test above can fail."""
-    mean, _ = means(tmp_path, forest(), runs=2, kills=4, opaque=True)
+    mean, _ = means(tmp_path, plan(), runs=2, kills=4, opaque=True)
     assert mean < 0.8 * MEAN

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from e1_trl.budget import Budget, Close, Grace, Marker
+from e1_trl.budget import Budget, Grace, Marker, ThinkingClose
 from e1_trl.closing import Closing
 from e1_trl.evaluation.methods import METHODS, MIXED, Cell, Question, Setting, cells
 from e1_trl.rollout import Segment, Stop, ThinkingEnd
@@ -12,7 +12,7 @@ from e1_trl.tree import Tree
 
 CLOSE, EOS = 0, 1
 SETTING = Setting(
-    close=Close(Marker("</think>", (CLOSE,), (CLOSE,), close_tokens=1), context=100),
+    close=ThinkingClose(Marker("</think>", (CLOSE,), (CLOSE,), close_tokens=1), context=100),
     s1_marker=Marker("</think>", (CLOSE,), (CLOSE, 8, 9), close_tokens=1),
     wait_ids=(5,),
     s1_waits=2,

@@ -16,14 +16,14 @@ from transformers import AutoTokenizer
 
 from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget
-from e1_trl.checkpoints.budget_file import Point, Trained
+from e1_trl.checkpoints.budget_file import BudgetInfo, Point
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import parse
-from e1_trl.evaluation.forest import Forest, Problem
 from e1_trl.evaluation.manifest import Manifest
 from e1_trl.evaluation.model import Weights
 from e1_trl.evaluation.prepare import Prepared, prepare
+from e1_trl.evaluation.sampling_plan import Problem, SamplingPlan
 from e1_trl.evaluation.store import Store
 from e1_trl.report.conditions import Conditions
 from e1_trl.rollout import Segment, Stop
@@ -118,20 +118,20 @@ def test_marker_forced_text_and_budgets_are_the_models_own_unless_others_are_nam
 
     measured = {"problems": 1, "samples": 1, "accuracy": 1.0, "ci_low": 0.0, "ci_high": 1.0}
     point = Point("b", "separate", 16, 8, mean_tokens=1.0, forced_ratio=0.0, **measured)
-    trained = Trained(";", "0;", 2, Budget(32, 16))
+    trained = BudgetInfo(";", "0;", 2, Budget(32, 16))
     only = ("--methods", "separate", "--model", model)
     for curve, budgets in (((), ["32+16"]), ((point, replace(point, method="truncation")), ["16+8"])):
         replace(trained, curve=curve).write(model)
         work = prepared(nano_data, tmp_path, *only)
-        assert [str(goal.cell.budget) for goal in work.forest.goals] == budgets
-        assert work.forest.setting.decode(work.forest.setting.close.marker.forced_ids) == "0;"
+        assert [str(goal.cell.budget) for goal in work.plan.goals] == budgets
+        assert work.plan.setting.decode(work.plan.setting.close.marker.forced_ids) == "0;"
         assert (conditions(work).marker, conditions(work).forced_text) == (";", "0;"), "the report says it"
     assert f"marker: ';', from budget.json of {model}" in caplog.text
 
     work = prepared(nano_data, tmp_path, *only, "--budgets", "8+8", "--marker", "</think>")
-    assert [str(goal.cell.budget) for goal in work.forest.goals] == ["8+8"]
-    marker = work.forest.setting.close.marker
-    assert marker.forced_ids == marker.ids and work.forest.setting.decode(marker.ids) == "</think>"
+    assert [str(goal.cell.budget) for goal in work.plan.goals] == ["8+8"]
+    marker = work.plan.setting.close.marker
+    assert marker.forced_ids == marker.ids and work.plan.setting.decode(marker.ids) == "</think>"
 
 
 def test_arguments_of_the_template_the_sampling_and_the_engine_reach_it(
@@ -143,7 +143,7 @@ def test_arguments_of_the_template_the_sampling_and_the_engine_reach_it(
     words += ["--trust_remote_code", "true", "--engine_args", '{"block_size": 64}']
     plain = prepared(nano_data, tmp_path, *words)
     more = prepared(nano_data, tmp_path, *words, "--chat_template_kwargs", '{"thinking": true}')
-    ids, longer = (work.forest.problems[0].prompts[""] for work in (plain, more))
+    ids, longer = (work.plan.problems[0].prompts[""] for work in (plain, more))
     assert longer == [*ids, *AutoTokenizer.from_pretrained(BASE).encode("a=1;")]
     assert plain.manifest != more.manifest
     assert (conditions(plain).top_k, conditions(plain).min_p) == (20, 0.1)
@@ -181,19 +181,19 @@ def test_a_benchmark_of_the_paper_is_asked_and_sampled_as_in_the_paper_and_says_
 
     def sampled(*more: str) -> tuple[int, float, float]:
         work = prepare(parse([*words, *more]))
-        return work.forest.goals[0].samples, conditions(work).temperature, conditions(work).top_p
+        return work.plan.goals[0].samples, conditions(work).temperature, conditions(work).top_p
 
     assert sampled() == (16, 0.6, 0.95)
     assert "sampling 16 times per problem, temperature 0.6, top_p 0.95" in caplog.text
     assert sampled("--temperature", "0") == (1, 0.0, 0.95), "they would all be the same"
     assert sampled("--samples", "2", "--temperature", "1", "--top_p", "1") == (2, 1.0, 1.0)
-    (problem,) = prepare(parse(words)).forest.problems
+    (problem,) = prepare(parse(words)).plan.problems
     assert problem.prompt[-1]["content"].endswith("output the final answer within \\boxed{}.")  # type: ignore[index]
 
 
-def endless(forest: Forest, problem: Problem) -> dict[str, int]:
+def endless(plan: SamplingPlan, problem: Problem) -> dict[str, int]:
     """How many tokens the first sample of a problem has by each method, of a "model" that never ends."""
-    tree = forest.tree(problem, 0, ())
+    tree = plan.tree(problem, 0, ())
     while requests := tree.requests():
         for (_, branch), request in requests:
             tree.receive(branch, Segment([5] * request.max_tokens, Stop.LENGTH))
@@ -207,30 +207,30 @@ def test_an_answer_without_a_budget_takes_no_more_than_the_authors_length_unless
     (model / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 131_072}))
     words = ("--model", model, *AT, "--methods", "separate", "unconstrained", "l1_max", "--max_problems", 8)
     long = prepared(nano_data, tmp_path, *words)
-    problems = long.forest.problems[:8]
+    problems = long.plan.problems[:8]
     prompts = [problem.prompts[request] for problem in problems for request in ("", "Think for maximum 16 tokens.")]
     assert len({len(ids) for ids in prompts}) > 1, "prompts of different lengths have answers as long"
     for problem in problems:
-        assert endless(long.forest, problem) == {
+        assert endless(long.plan, problem) == {
             "unconstrained unlimited": 32_768,
             "l1_max 16+16": 32_768,
             "separate 16+16": 33,
         }
-    assert long.forest.close.context == 32_768 + max(map(len, prompts))
+    assert long.plan.close.context == 32_768 + max(map(len, prompts))
     assert (conditions(long).context, conditions(long).response) == (131_072, 32_768)
 
     own = prepared(nano_data, tmp_path, *words, "--max_model_length", 65_536)
     short = prepared(nano_data, tmp_path, *AT, "--methods", "unconstrained")
     for work, context in ((own, 65_536), (short, 1024)):
-        assert (conditions(work).response, work.forest.close.context) == (None, context)
+        assert (conditions(work).response, work.plan.close.context) == (None, context)
 
 
 def test_what_is_left_out_for_its_length_is_counted(long_data: Path, tmp_path: Path) -> None:
     work = prepared(
         long_data, tmp_path, *AT, "--dataset_split", "train", "--max_prompt_length", 100, "--max_problems", 3
     )
-    assert [problem.index for problem in work.forest.problems] == [1, 3] and work.forest.goals[0].problems == 3
-    assert [problem.index for problem, _ in work.forest.places()] == [1]
+    assert [problem.index for problem in work.plan.problems] == [1, 3] and work.plan.goals[0].problems == 3
+    assert [problem.index for problem, _ in work.plan.places()] == [1]
     assert (conditions(work).problems, conditions(work).max_prompt_length) == (4, 100)
 
 
@@ -263,8 +263,8 @@ def test_the_context_of_a_server_is_that_of_the_evaluation(
 
     with serving(512) as url:
         work = asked(url)
-        assert work.forest.close.context == work.forest.setting.close.context == conditions(work).context == 512
-        longest = max(len(problem.prompts[""]) for problem in work.forest.problems)
+        assert work.plan.close.context == work.plan.setting.close.context == conditions(work).context == 512
+        longest = max(len(problem.prompts[""]) for problem in work.plan.problems)
         assert caplog.messages[-1] == (
             "1,024 answers by each method at each budget, of at most so many tokens: separate 33, truncation 32, "
             f"s1 34, no_thinking 17, unconstrained {512 - longest} (unconstrained has no budget; --methods can leave "
@@ -273,7 +273,7 @@ def test_the_context_of_a_server_is_that_of_the_evaluation(
         said = "^the method s1: a prompt of .* with budget 480.16 .* does not fit the context of 512 tokens: "
         with pytest.raises(UserError, match=said):
             asked(url, "--budgets", "480+16", "--methods", "unconstrained", "s1")
-        assert asked(url, "--max_model_length", 256).forest.close.context == 256
+        assert asked(url, "--max_model_length", 256).plan.close.context == 256
         with pytest.raises(UserError, match="serves m, not 'other'; set served_model_name"):
             asked(url, "--served_model_name", "other")
         with Store.open(tmp_path, asdict(work.manifest)) as store:
@@ -284,7 +284,7 @@ def test_the_context_of_a_server_is_that_of_the_evaluation(
         assert (
             prepared(
                 nano_data, tmp_path / "other", "--base_url", url, "--served_model_name", "m", *AT
-            ).forest.close.context
+            ).plan.close.context
             == 1024
         )
 

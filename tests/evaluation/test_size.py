@@ -54,8 +54,8 @@ def test_a_resume_of_five_thousand_answers_of_five_hundred_tokens_at_six_budgets
     work, rng = prepared(nano_data, tmp_path / "out"), random.Random(0)
     ids = AutoTokenizer.from_pretrained(BASE).encode("0123456789+-=;", add_special_tokens=False)
     with Store.open(tmp_path / "out", asdict(work.manifest)) as store:
-        for place in work.forest.places():
-            tree = work.forest.tree(*place, ())
+        for place in work.plan.places():
+            tree = work.plan.tree(*place, ())
             while requests := tree.requests():
                 for (_, branch), request in requests:  # no thinking ends by itself, and every solution is cut
                     segment = Segment(rng.choices(ids, k=request.max_tokens), Stop.LENGTH)

@@ -19,18 +19,18 @@ from conftest import ROOT, segments
 from e1_trl.answers.grade import Grade, Outcome
 from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget
-from e1_trl.evaluation.forest import Goal
 from e1_trl.evaluation.manifest import Manifest
 from e1_trl.evaluation.methods import Cell
+from e1_trl.evaluation.sampling_plan import Goal
 from e1_trl.evaluation.store import FILE, SYNC_PAGES, Store
 from e1_trl.rollout import Stop
-from e1_trl.tree import Leg
+from e1_trl.tree import StoredSegment
 
 SETTINGS = {"model": "m", "sampling": {"temperature": 0.6}, "seed": 0, "versions": {}}
 
 
-def leg(problem: int, start: int = 0, tokens: int = 3) -> Leg:
-    return Leg(problem, 0, "thinking/3/abc", start, "", list(range(tokens)), Stop.LENGTH)
+def leg(problem: int, start: int = 0, tokens: int = 3) -> StoredSegment:
+    return StoredSegment(problem, 0, "thinking/3/abc", start, "", list(range(tokens)), Stop.LENGTH)
 
 
 def stored(folder: Path) -> set[tuple[object, object]]:
@@ -89,7 +89,7 @@ def test_a_crash_of_the_node_loses_only_the_last_of_what_was_finished(tmp_path: 
 def test_a_damaged_segment_is_reported_and_only_it_is_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Store.open(tmp_path, SETTINGS) as store:
         for problem in range(3):
-            store.add([Leg(problem, 0, "thinking/3/abc", 0, "", [problem + 7] * 500, Stop.LENGTH)])
+            store.add([StoredSegment(problem, 0, "thinking/3/abc", 0, "", [problem + 7] * 500, Stop.LENGTH)])
     file = tmp_path / FILE
     content = file.read_bytes()
     ids, others = ((8).to_bytes(4, sys.byteorder) * 100, (80).to_bytes(4, sys.byteorder) * 100)
@@ -165,7 +165,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing_written(tmp_path: Path) -> No
     with Store.open(tmp_path, SETTINGS) as store:
         store.add([leg(0)])
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    large = Leg(1, 0, "thinking/3/abc", 0, "", [i * i % 100_003 for i in range(100_000)], Stop.LENGTH)
+    large = StoredSegment(1, 0, "thinking/3/abc", 0, "", [i * i % 100_003 for i in range(100_000)], Stop.LENGTH)
     try:
         with (
             pytest.raises(StoreError, match=r"cannot use .*segments\.sqlite: .*run again to resume") as error,

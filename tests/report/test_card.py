@@ -10,15 +10,15 @@ from hub_stub import faults, serving_hub
 from huggingface_hub import ModelCard
 
 from e1_trl.budget import Budget
-from e1_trl.checkpoints.budget_file import Trained
+from e1_trl.checkpoints.budget_file import BudgetInfo
 from e1_trl.checkpoints.checkpoint import Checkpoint
-from e1_trl.checkpoints.model_card import Details
-from e1_trl.checkpoints.origin import Origin
+from e1_trl.checkpoints.model_card import CardInputs
+from e1_trl.checkpoints.origin import BaseModel
 from e1_trl.errors import UserError
 from e1_trl.report import samples
 from e1_trl.report.card import main
 
-TRAINING = Details(Trained("</think>", "</think>", 1, Budget(8, 8)), Origin("base", None))
+TRAINING = CardInputs(BudgetInfo("</think>", "</think>", 1, Budget(8, 8)), BaseModel("base", None))
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_the_card_has_the_curve_until_another_is_measured_or_the_weights_are_new
     assert len(linked) > 6 and all((checkpoint / file).is_file() for file in linked)
     assert "--model me/e1" in text and theirs.exists() and not ours.exists()
 
-    trained = Trained.read(checkpoint / "budget.json")
+    trained = BudgetInfo.read(checkpoint / "budget.json")
     assert [str(budget) for budget in trained.budgets] == ["8+8", "16+8", "unlimited"]
     assert [(p.benchmark, p.method, p.accuracy) for p in trained.curve][:3] == [
         ("gsm8k", "separate", 0.6),
@@ -86,7 +86,7 @@ def test_the_card_has_the_curve_until_another_is_measured_or_the_weights_are_new
     assert {file.name.split("-")[1].split(".")[0] for file in (checkpoint / "e1").glob("results-*")} == {"sums"}
     TRAINING.publish(checkpoint)
     assert "Not evaluated yet" in card(checkpoint).text and not list((checkpoint / "e1").glob("results-*"))
-    assert Trained.read(checkpoint / "budget.json").curve == () and theirs.exists()
+    assert BudgetInfo.read(checkpoint / "budget.json").curve == () and theirs.exists()
 
 
 def test_the_card_is_uploaded_beside_its_weights_and_nowhere_else(

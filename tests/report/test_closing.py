@@ -10,7 +10,7 @@ from fabricated import cell, right
 
 from e1_trl.report.document import Report
 from e1_trl.report.markdown import around_section
-from experiments.closing.document import RESULTS, Close, as_table, measured
+from experiments.closing.document import RESULTS, ThinkingClose, as_table, measured
 from experiments.results import Results
 
 
@@ -29,7 +29,7 @@ def test_a_close_whose_answers_are_read_without_a_box_has_a_row_by_boxes_only() 
 
 def test_the_page_has_the_closes_as_the_results_have_them() -> None:
     page = ROOT / "docs" / "closing.md"
-    found = [Close(**row) for row in Results()[RESULTS.stem]]
+    found = [ThinkingClose(**row) for row in Results()[RESULTS.stem]]
     for experiment in ("first_zero", "smollm2"):
         ours = as_table([close for close in found if close.experiment == experiment])
         assert page.read_text() == ours.join(around_section(page, experiment)), experiment

@@ -94,7 +94,7 @@ def test_a_report_says_how_answers_were_asked_for_and_what_is_not_alike(tmp_path
     forced = replace(CONDITIONS, forced_text="Time is up.</think>", top_k=20).as_text()
     samples.write(samples.read(e1).assign(conditions=forced, graded_by="other"), e1)
     report, results = reported(tmp_path / "both", *evaluations)
-    (common,) = [line for line in report.splitlines() if line.startswith("Asked and sampled with ")]
+    (common,) = [line for line in report.splitlines() if line.startswith("Sampled with ")]
     said = ("temperature 0.6", "top p 0.95", "local false", 'chat template "1"', "context 512", "problems 10")
     assert all(each in common for each in said)
     assert "forced text" not in common and "Sampled at abc; graded by def (base) and other (e1).\n" in report

@@ -109,7 +109,7 @@ def test_an_evaluation_names_problems_as_the_training_does_whatever_is_added_to_
     rows: Sequence[dict[str, str]] = [{"problem": problem(n), "answer": str(n), "problem_id": "1A"} for n in range(4)]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     prepared = prepare(parse(options(data, tmp_path / "none", "--dataset_split", "train", "--budgets", "8+8")))
-    assert [each.problem_id for each in prepared.forest.problems] == [identity(problem(n)) for n in range(4)]
+    assert [each.problem_id for each in prepared.plan.problems] == [identity(problem(n)) for n in range(4)]
     excluded(tmp_path / "exclude", "8+8", stored(tmp_path / "one", answered(8, "rw", "ww", "rw", "rw")))
     dry_run(data, "--exclude", tmp_path / "exclude", "--output_dir", tmp_path / "run")
     assert "training         3 prompts" in capsys.readouterr().out

@@ -127,7 +127,7 @@ def test_a_thought_is_there_once_and_each_answer_says_where_it_was_cut(usual: Pa
     assert base["answers"][at["s1", "16+8"]]["own"] == thought(4) + "Wait " + thought(6)
     assert base["solutions"] == [["so", 2], ["\\boxed{1}", 9]]
     assert [answer["solution"] for answer in base["answers"]] == [0, 0, 1, 1, 0]
-    assert [answer["became"] for answer in base["answers"]] == ["wrong", "wrong", "correct", "correct", "wrong"]
+    assert [answer["final_outcome"] for answer in base["answers"]] == ["wrong", "wrong", "correct", "correct", "wrong"]
     assert data["items"][2]["models"][0]["answers"][at["separate", "8+8"]]["closes_again"]
 
 
@@ -145,7 +145,7 @@ def test_an_answer_says_what_it_was_asked_and_how_it_ended(tmp_path: Path) -> No
     answers = first["models"][0]["answers"]
     assert [answer["question"] for answer in answers] == [0, 0, 0, 0, 1]
     assert [answer["truncated"] for answer in answers] == [True, False, False, False, False]
-    assert [answer["became"] for answer in answers] == ["unanswered", *["correct"] * 4]
+    assert [answer["final_outcome"] for answer in answers] == ["unanswered", *["correct"] * 4]
     assert '"**Final**"' in unescape((tmp_path / "m" / "report.html").read_text())
 
 
@@ -162,7 +162,7 @@ def test_long_texts_are_cut_and_say_so(tmp_path: Path) -> None:
 
 def test_few_problems_are_chosen_from_all_patterns_of_outcomes() -> None:
     solved = [6] * 90 + [12] * 8 + [99] * 2
-    table = evaluated("m", solved).assign(became=lambda answers: answers["outcome"])
+    table = evaluated("m", solved).assign(final_outcome=lambda answers: answers["outcome"])
     assert chosen(table, 3) == [(98, 0), (90, 0), (0, 0)]
     assert chosen(table, 5) == [(98, 0), (90, 0), (0, 0), (99, 0), (91, 0)]
     assert sorted(chosen(table, 200)) == [(i, 0) for i in range(100)]
@@ -170,7 +170,7 @@ def test_few_problems_are_chosen_from_all_patterns_of_outcomes() -> None:
 
 def test_samples_of_other_problems_come_before_more_of_the_same() -> None:
     table = pd.concat([evaluated("m", [6, 12, 99]).assign(sample=i) for i in range(16)], ignore_index=True)
-    places = chosen(table.assign(became=table["outcome"]), 6)
+    places = chosen(table.assign(final_outcome=table["outcome"]), 6)
     assert sorted(places) == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
 
 
@@ -250,7 +250,7 @@ def test_of_programs_the_kind_of_the_failure_is_told_and_never_what_a_test_expec
     main([str(tmp_path / "m")])
     data = data_of(tmp_path / "m" / "report.html")
     answers = [item["models"][0]["answers"][0] for item in data["items"]]
-    assert [answer["became"] for answer in answers] == ["correct", "timed_out"]
+    assert [answer["final_outcome"] for answer in answers] == ["correct", "timed_out"]
     assert all(answer["read"] is None for answer in answers) and not any(item["accepted"] for item in data["items"])
 
 

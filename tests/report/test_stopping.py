@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from fabricated import cell
 
-from e1_trl.report.rows import became
+from e1_trl.report.rows import final_outcome
 from e1_trl.report.stopping import Stopping, stopping
 from e1_trl.rollout import ThinkingEnd
 
@@ -105,9 +105,9 @@ def test_samples_of_a_problem_are_not_problems() -> None:
 @pytest.mark.parametrize(("end", "truncated"), [("eos", False), ("total", False), ("forced", True)])
 def test_an_answer_that_never_came_is_unanswered(end: str, truncated: bool) -> None:
     table = cell([[False]], 8).assign(outcome="unboxed", thinking_end=end, truncated=truncated)
-    assert became(table).tolist() == ["unanswered"]
-    assert became(table.assign(thinking_end="closed", truncated=False)).tolist() == ["unboxed"]
-    assert became(table.assign(outcome="wrong")).tolist() == ["wrong"]
+    assert final_outcome(table).tolist() == ["unanswered"]
+    assert final_outcome(table.assign(thinking_end="closed", truncated=False)).tolist() == ["unboxed"]
+    assert final_outcome(table.assign(outcome="wrong")).tolist() == ["wrong"]
 
 
 def test_an_empty_answer_agrees_with_no_right_one() -> None:

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e1_trl.budget import Budget
-from e1_trl.serving.request import Asked, Ladder, RefusedError, read
+from e1_trl.serving.request import BudgetPresets, ParsedRequest, RefusedError, read
 
-LADDER = Ladder(Budget(100, 40), {"low": Budget(25, 40), "high": Budget(400, 80)}, most=Budget(500, 200))
+LADDER = BudgetPresets(Budget(100, 40), {"low": Budget(25, 40), "high": Budget(400, 80)}, most=Budget(500, 200))
 MESSAGES = [{"role": "user", "content": "a=1;a?"}]
 
 
-def ask(chat: bool = True, **fields: Any) -> Asked:
+def ask(chat: bool = True, **fields: Any) -> ParsedRequest:
     own: dict[str, Any] = {"messages": MESSAGES} if chat else {"prompt": "a=1;a?"}
     return read({"model": "ORG/E1", **own, **fields}, chat, "ORG/E1", LADDER, {"temperature": 0.6, "top_k": 20})
 

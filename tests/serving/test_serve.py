@@ -28,10 +28,10 @@ from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 from e1_trl import cli
-from e1_trl.budget import Budget, Close, Grace, Marker
-from e1_trl.checkpoints.budget_file import Trained
-from e1_trl.checkpoints.model_card import Details
-from e1_trl.checkpoints.origin import Origin
+from e1_trl.budget import Budget, Grace, Marker, ThinkingClose
+from e1_trl.checkpoints.budget_file import BudgetInfo
+from e1_trl.checkpoints.model_card import CardInputs
+from e1_trl.checkpoints.origin import BaseModel
 from e1_trl.engines.engine import SamplingSettings, run
 from e1_trl.engines.openai import ServedModel
 from e1_trl.engines.server import ServerEngine
@@ -87,7 +87,7 @@ def conversation(problem: str) -> list[dict[str, str]]:
 def evaluated(
     server: openai.OpenAI, problems: list[str], budget: Budget, marker: Marker, grace: Grace | None = None
 ) -> list[Completion]:
-    close = Close(marker, SERVED_CONTEXT, grace)
+    close = ThinkingClose(marker, SERVED_CONTEXT, grace)
     rollouts = [Rollout(tokenize(TOKENIZER, conversation(each), {}), budget, close) for each in problems]
     run(ServerEngine(ServedModel.connect(str(server.base_url), "nano", close, GREEDY)), rollouts)
     return [rollout.completion for rollout in rollouts]
@@ -199,7 +199,7 @@ def test_what_a_model_card_says_about_serving_works(
     model.mkdir()
     for file in BASE.iterdir():
         (model / file.name).symlink_to(file)
-    Details(Trained("</think>", "</think>", 1, Budget(8, 6)), Origin(str(BASE), None)).publish(model, "nano")
+    CardInputs(BudgetInfo("</think>", "</think>", 1, Budget(8, 6)), BaseModel(str(BASE), None)).publish(model, "nano")
     text = (model / "README.md").read_text()
     commands, native = re.findall(r"```bash\n(.*?)\n```", text, re.S)
     serve, _, budgeted = commands.splitlines()
@@ -398,7 +398,7 @@ def test_a_chat_remembers_marks_and_changes_its_budget(
     model.mkdir()
     for file in BASE.iterdir():
         (model / file.name).symlink_to(file)
-    Trained("</think>", "</think>", 1, Budget(64, 32)).write(model)
+    BudgetInfo("</think>", "</think>", 1, Budget(64, 32)).write(model)
     said = f"{problems[0]}\n/budget 8+4\n/clear\n{problems[0]}\n/budget 8\n/help\n"
     line = ["--upstream", str(server.base_url), "--model", str(model), "--served_model_name", "nano"]
     done = subprocess.run(

@@ -8,20 +8,20 @@ import pytest
 
 from e1_trl.budget import Budget
 from e1_trl.problems.prompts import identity
-from e1_trl.training.budgets import Budgets, Draw, Schedule, key_of
+from e1_trl.training.budgets import Budgets, RolloutKey, Schedule, key_of
 
-DRAW = Draw(seed=42, generation=(True, 3, 1), key="0123456789abcdef", row=7)
+DRAW = RolloutKey(seed=42, generation=(True, 3, 1), key="0123456789abcdef", row=7)
 
 
 def budgets(thinking: Any = 1024, solution: Any = 1024, total: Any = None) -> Budgets:
     return Budgets.of({"thinking_budget": thinking, "solution_budget": solution, "total_budget": total})
 
 
-def drawn(schedule: Any, draws: list[Draw]) -> list[int | None]:
+def drawn(schedule: Any, draws: list[RolloutKey]) -> list[int | None]:
     return [Schedule.parse("thinking_budget", schedule).at(draw) for draw in draws]
 
 
-def at_step(step: int) -> Draw:
+def at_step(step: int) -> RolloutKey:
     return replace(DRAW, generation=(True, step, 1))
 
 

@@ -9,14 +9,14 @@ from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOTrainer
 
-from e1_trl.budget import Budget, Close, Marker
-from e1_trl.checkpoints.budget_file import Trained
-from e1_trl.checkpoints.origin import Origin
+from e1_trl.budget import Budget, Marker, ThinkingClose
+from e1_trl.checkpoints.budget_file import BudgetInfo
+from e1_trl.checkpoints.origin import BaseModel
 from e1_trl.training.cards import write_cards
 from e1_trl.training.config import E1Config
 from e1_trl.training.trainer import E1Trainer
 
-ORIGIN = Origin("org/base", "c" * 40, datasets=("org/data",))
+ORIGIN = BaseModel("org/base", "c" * 40, datasets=("org/data",))
 SCHEDULE = {"stages": {0: 16, 10: 8}}
 
 
@@ -32,7 +32,7 @@ class WithoutEngine(E1Trainer):
         model = AutoModelForCausalLM.from_pretrained(BASE)
         rows = Dataset.from_dict({"prompt": ["1"] * 8})
         GRPOTrainer.__init__(self, model, lambda **_: [], args, rows, processing_class=tokenizer)
-        self.close, self.budgets = Close(Marker.from_tokenizer(tokenizer), 128), args.budgets
+        self.close, self.budgets = ThinkingClose(Marker.from_tokenizer(tokenizer), 128), args.budgets
         self.base = (model.name_or_path, None)
         self.write_card = None
 
@@ -43,8 +43,8 @@ def test_a_trainer_that_was_asked_for_cards_writes_them_with_every_checkpoint(tm
     trainer.save_model(str(tmp_path / "mine"))
     assert not (tmp_path / "mine" / "budget.json").exists()  # TRL asks for a card at a checkpoint and an upload alone
     trainer._save_checkpoint(trainer.model, trial=None)
-    assert Trained.read(tmp_path / "mine" / "budget.json") == Trained("</think>", "</think>", 1, Budget(16, 8))
-    assert Origin.read(tmp_path / "mine") == Origin(str(BASE), None)
+    assert BudgetInfo.read(tmp_path / "mine" / "budget.json") == BudgetInfo("</think>", "</think>", 1, Budget(16, 8))
+    assert BaseModel.read(tmp_path / "mine") == BaseModel(str(BASE), None)
     assert not (tmp_path / "mine" / "e1" / "recipe.yaml").exists()
     assert "16 tokens of thinking" in (tmp_path / "mine" / "README.md").read_text()
 
@@ -54,7 +54,7 @@ def test_an_origin_and_a_recipe_are_written_as_they_are_given(tmp_path: Path) ->
     write_cards(trainer, ORIGIN, {"learning_rate": 1e-6})
     trainer.hub_model_id = "me/e1"  # as late as an upload sets it
     trainer.create_model_card(model_name="e1", dataset_name="org/more", tags=["mine"])
-    assert Origin.read(tmp_path).datasets == ("org/data", "org/more")
+    assert BaseModel.read(tmp_path).datasets == ("org/data", "org/more")
     assert (tmp_path / "e1" / "recipe.yaml").read_text() == "learning_rate: 1.0e-06\n"
     text = (tmp_path / "README.md").read_text()
     assert "- mine\n" in text and "me/e1" in text

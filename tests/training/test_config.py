@@ -12,7 +12,7 @@ from conftest import BASE, DATA, ROOT
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from trl import DatasetMixtureConfig, ModelConfig, TrlParser
 
-from e1_trl.budget import Budget, Close, Marker
+from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.errors import UserError
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe
@@ -41,7 +41,7 @@ def test_lengths_follow_from_the_budget(
     args = config(**{"thinking_budget": 100, "solution_budget": 50, "max_prompt_length": 20, **fields})
     assert args.vllm_importance_sampling_mode == "token_truncate"
     before = (args.max_completion_length, args.vllm_max_model_length)
-    assert args.fit(marker, model_context=1000) == (Close(marker, context), completion)
+    assert args.fit(marker, model_context=1000) == (ThinkingClose(marker, context), completion)
     assert (args.max_completion_length, args.vllm_max_model_length) == before
 
 
@@ -119,7 +119,7 @@ def test_a_budget_is_a_number_or_a_schedule_in_a_recipe_and_on_the_command_line(
 def test_a_model_brings_its_tokenizer_and_its_context() -> None:
     args = config(thinking_budget=64, solution_budget=32, max_prompt_length=64)
     facts, tokenizer = ModelFacts.of(args, str(BASE)), AutoTokenizer.from_pretrained(BASE)
-    assert (facts.close, facts.completion) == (Close(Marker.from_tokenizer(tokenizer), context=161), 97)
+    assert (facts.close, facts.completion) == (ThinkingClose(Marker.from_tokenizer(tokenizer), context=161), 97)
     assert ModelFacts.of(args, str(BASE), tokenizer).tokenizer is tokenizer
 
 

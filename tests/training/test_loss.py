@@ -26,7 +26,7 @@ from e1_trl.engines.engine import EngineError
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.rollout import Completion, ThinkingEnd
-from e1_trl.training.budgets import Budgets, Draw
+from e1_trl.training.budgets import Budgets, RolloutKey
 from e1_trl.training.config import E1Config
 from e1_trl.training.groups import Group, GroupReward
 from e1_trl.training.named_rewards import format_reward, make_rewards
@@ -216,10 +216,10 @@ def test_a_reward_sees_the_forced_tokens_that_open_the_box(trainer: E1Trainer, m
 
 
 def test_each_rollout_has_the_budget_that_is_drawn_for_it(trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    draws: list[Draw] = []
+    draws: list[RolloutKey] = []
 
     class Alternating(Budgets):
-        def at(self, draw: Draw) -> Budget:
+        def at(self, draw: RolloutKey) -> Budget:
             draws.append(draw)
             return Budget(4 + draw.row % 2 * 4, 4)
 

@@ -20,7 +20,7 @@ from transformers import AutoTokenizer, TrainerControl, TrainerState
 
 from e1_trl.rollout import Completion, ThinkingEnd
 from e1_trl.training import progress
-from e1_trl.training.progress import Once, Progress, summary, transcripts
+from e1_trl.training.progress import DedupFilter, Progress, summary, transcripts
 
 STEP = {
     "loss": 0.1,
@@ -105,7 +105,7 @@ def test_thoughts_that_end_without_an_answer_are_warned_of_once(
 
 
 def test_a_repeated_warning_passes_once() -> None:
-    once = Once()
+    once = DedupFilter()
     records = [logging.LogRecord("vllm", logging.WARNING, "", 0, "step %d", (n,), None) for n in (1, 1, 2, 1)]
     assert [once.filter(record) for record in records] == [True, False, True, False]
 

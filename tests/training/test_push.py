@@ -13,7 +13,7 @@ from hub_stub import Commit, Hub, faults, serving_hub
 from huggingface_hub import ModelCard
 from safetensors.torch import load
 
-from e1_trl.checkpoints.budget_file import Trained
+from e1_trl.checkpoints.budget_file import BudgetInfo
 
 pytestmark = [pytest.mark.engine, pytest.mark.distributed]
 
@@ -140,7 +140,7 @@ def test_an_adapter_is_uploaded_with_its_base_named_after_an_upload_that_was_kil
     assert (card.data.base_model, card.data.license, card.data.library_name) == ("org/base", "mit", "peft")
     assert "--model org/base --enable-lora" in card.text and "More Information Needed" not in card.text
     assert json.loads(last["adapter_config.json"])["base_model_name_or_path"] == "org/base"
-    assert Trained.read(output / "budget.json").budget.thinking == 192
+    assert BudgetInfo.read(output / "budget.json").budget.thinking == 192
     assert f"model_revision: {hub.repositories['org/base'].at('main').id}" in last["e1/recipe.yaml"].decode()
 
 

@@ -27,7 +27,9 @@ RECIPE = {
 
 def memory(checkpoint: Path) -> dict[str, Any]:
     """What the rewards of a checkpoint remember."""
-    found: dict[str, Any] = json.loads((checkpoint / "trainer_state.json").read_text())["stateful_callbacks"]["Memory"]
+    found: dict[str, Any] = json.loads((checkpoint / "trainer_state.json").read_text())["stateful_callbacks"][
+        "RewardState"
+    ]
     return found["attributes"]
 
 

@@ -1,4 +1,4 @@
-"""Grows the trees of a forest on an engine.
+"""Grows the trees of a plan on an engine.
 
 What has been sampled is stored at one go, finished or in flight, so that a kill loses the last moments of all sequences
 alike, and the next run goes on where each one was. To keep what had finished alone would favour what is short: a long
@@ -11,32 +11,32 @@ from collections.abc import Iterator
 from tqdm import tqdm
 
 from e1_trl.engines.engine import Engine, InFlight
-from e1_trl.evaluation.forest import Forest, Problem
 from e1_trl.evaluation.methods import Cell
+from e1_trl.evaluation.sampling_plan import Problem, SamplingPlan
 from e1_trl.evaluation.store import Store
 from e1_trl.rollout import Request, Segment
-from e1_trl.tree import Branch, Leg, Tree
+from e1_trl.tree import Branch, StoredSegment, Tree
 
 SAVING = 0.01  # the share of the time that goes into storing, at most
 Grown = tuple[Tree[Cell], Branch]
 
 
-def trees(forest: Forest, store: Store) -> Iterator[tuple[Problem, Tree[Cell]]]:
+def trees(plan: SamplingPlan, store: Store) -> Iterator[tuple[Problem, Tree[Cell]]]:
     """Every tree as far as it is stored, one after the other: all at once may be more than the memory holds."""
-    for problem, sample in forest.places():
-        yield problem, forest.tree(problem, sample, store.legs(problem.index, sample))
+    for problem, sample in plan.places():
+        yield problem, plan.tree(problem, sample, store.legs(problem.index, sample))
 
 
-def is_grown(forest: Forest, store: Store) -> bool:
+def is_sampled(plan: SamplingPlan, store: Store) -> bool:
     """Whether what is stored completes every tree."""
-    return all(tree.finished for _, tree in trees(forest, store))
+    return all(tree.finished for _, tree in trees(plan, store))
 
 
-def grow(forest: Forest, store: Store, engine: Engine, saving: float = SAVING) -> None:
+def sample_plan(plan: SamplingPlan, store: Store, engine: Engine, saving: float = SAVING) -> None:
     """Sample what is missing of every tree.
 
     Args:
-        forest: the trees.
+        plan: the trees.
         store: keeps what is sampled.
         engine: samples.
         saving: the share of the time that may go into storing: a save that took `t` is followed by the next one after
@@ -47,13 +47,13 @@ def grow(forest: Forest, store: Store, engine: Engine, saving: float = SAVING) -
         StoreError: what was sampled could not be written.
     """
     store.bind()
-    progress = tqdm(total=forest.answers, unit="answer", desc="sampling")
+    progress = tqdm(total=plan.answers, unit="answer", desc="sampling")
     started, tokens = time.monotonic(), 0
-    ended: list[Leg] = []  # since the last save
+    ended: list[StoredSegment] = []  # since the last save
     saved, took = started, 0.0  # when that was, and how long
 
     def first_requests() -> Iterator[tuple[Grown, Request]]:
-        for _, tree in trees(forest, store):
+        for _, tree in trees(plan, store):
             progress.update(len(tree.completions))
             yield from tree.requests()
 

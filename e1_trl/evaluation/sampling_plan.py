@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from e1_trl.budget import Close
+from e1_trl.budget import ThinkingClose
 from e1_trl.errors import UserError
 from e1_trl.evaluation.methods import METHODS, MIXED, Cell, Question, Setting
 from e1_trl.problems.prompts import Prompt
 from e1_trl.rollout import Segment
-from e1_trl.tree import Leg, Tree
+from e1_trl.tree import StoredSegment, Tree
 
 Place = tuple[int, int]  # problem and sample
 
@@ -45,7 +45,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Forest:
+class SamplingPlan:
     """The problems, and the goals that their trees are to reach.
 
     Attributes:
@@ -67,7 +67,7 @@ class Forest:
         samples = range(max(goal.samples for goal in self.goals))
         return [(problem, sample) for problem in self.problems for sample in samples if self.cells(problem, sample)]
 
-    def tree(self, problem: Problem, sample: int, saved: Sequence[Leg]) -> Tree[Cell]:
+    def tree(self, problem: Problem, sample: int, saved: Sequence[StoredSegment]) -> Tree[Cell]:
         """A tree with its methods run as far as what is saved of it reaches."""
         setting = self.setting
         tree: Tree[Cell] = Tree(problem.index, sample, setting.close.marker, setting.decode, saved, self.independent)
@@ -85,7 +85,7 @@ class Forest:
         return sum(len(self.cells(*place)) for place in self.places())
 
     @property
-    def close(self) -> Close:
+    def close(self) -> ThinkingClose:
         """What ends the thinking, with the context that the longest sequence takes.
 
         Raises:
