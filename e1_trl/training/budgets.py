@@ -1,6 +1,7 @@
 """Which budget each rollout of a training is sampled under: numbers of tokens for all, or schedules of them.
 
-Pure: what a rollout is given follows from its `RolloutKey`, so that all processes agree and a resumed run needs no state.
+Pure: the budget of a rollout follows from its `RolloutKey`, so that all processes agree and a resumed run needs no
+state.
 Knows nothing about engines or trainers.
 """
 

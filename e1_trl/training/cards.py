@@ -20,7 +20,7 @@ def write_cards(trainer: E1Trainer, origin: BaseModel | None = None, recipe: Map
         origin: what the model is trained from, and on; unset: from the trainer's model, on nothing that is named.
         recipe: as it is run, if there is one.
     """
-    trained = BudgetInfo.of(trainer.close.marker, trainer.args.forced_text, trainer.budgets.largest)
+    trained = BudgetInfo.of(trainer.thinking_close.marker, trainer.args.forced_text, trainer.budgets.largest)
     details = CardInputs(trained, BaseModel.of(*trainer.base) if origin is None else origin, recipe)
 
     def write(**more: Any) -> None:

@@ -206,7 +206,7 @@ class ModelFacts:
     """What a configuration comes to with one model, before its weights are loaded; `completion` is the longest one."""
 
     tokenizer: PreTrainedTokenizerBase
-    close: ThinkingClose
+    thinking_close: ThinkingClose
     completion: int  # tokens
 
     @classmethod

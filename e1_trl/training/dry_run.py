@@ -93,7 +93,7 @@ def steps_of(args: E1Config, prompts: int) -> int:
 
 def describe(args: E1Config, kind: AnswerType, facts: ModelFacts, problems: Problems, tried: Tried) -> str:
     """The first prompt, the marker, the budgets, how the first answers are graded, and the size of the training."""
-    tokenizer, marker = facts.tokenizer, facts.close.marker
+    tokenizer, marker = facts.tokenizer, facts.thinking_close.marker
     first = problems.train[0]
     ids = tokenize(tokenizer, first["prompt"], args.chat_template_kwargs or {})
     rollouts = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
@@ -113,7 +113,7 @@ def describe(args: E1Config, kind: AnswerType, facts: ModelFacts, problems: Prob
             f"forced text      {tokenizer.decode(marker.forced_ids)!r} = {list(marker.forced_ids)}, "
             + (f"closed by the first {marker.close_tokens}" if marker.close_tokens else "which holds no marker"),
             f"budget           {args.budgets} tokens: completions of up to {facts.completion}",
-            f"context          {facts.close.context} tokens, of which prompts take up to {args.max_prompt_length}",
+            f"context          {facts.thinking_close.context} tokens, with prompts of up to {args.max_prompt_length}",
             kind.show(first),
             f"graded           {'; '.join(graded) or 'nothing'}",
             f"training         {len(problems.train)} prompts, {steps_of(args, len(problems.train))} steps",

@@ -80,7 +80,7 @@ class E1Trainer(GRPOTrainer):
                 eval_dataset = checked(eval_dataset, rewards, args, facts.tokenizer)
         args = copy.copy(args)
         args.max_completion_length = facts.completion
-        args.vllm_max_model_length = facts.close.context
+        args.vllm_max_model_length = facts.thinking_close.context
         revision = (args.model_init_kwargs or {}).get("revision")
         with starting(revision if args.vllm_mode == "colocate" else None, args.world_size):
             super().__init__(
@@ -97,7 +97,7 @@ class E1Trainer(GRPOTrainer):
         warn_beforehand(args, self.model, rewards, self.reward_func_names)
         causal = self._causal_model(self.model)
         self.layout, why = layout_of(causal, args.padding_free, self.aux_loss_enabled)
-        self.close, self.budgets = facts.close, args.budgets
+        self.thinking_close, self.budgets = facts.thinking_close, args.budgets
         name = model if isinstance(model, str) else model.name_or_path
         self.base: tuple[str, str | None] = (name, revision)  # of the model that is trained: name, revision
         self.write_card: Callable[..., None] | None = None
@@ -120,7 +120,7 @@ class E1Trainer(GRPOTrainer):
         self._generations = Generations()
         self._phases = Phases(self.accelerator.device)
         self.engine = make_training_engine(
-            self.vllm_generation, self.close, self.accelerator, is_peft_model(self.model), args.seed
+            self.vllm_generation, self.thinking_close, self.accelerator, is_peft_model(self.model), args.seed
         )
         self.vllm_generation.sync_weights = self._phases.measured(SYNC, self.vllm_generation.sync_weights)
 
@@ -152,7 +152,8 @@ class E1Trainer(GRPOTrainer):
             "completion_ids": [completion.token_ids.tolist() for completion in completions],
             "logprobs": [completion.logprobs for completion in completions],
             "env_mask": [
-                each.trained_mask(trainer.args.trained_close, len(trainer.close.marker.ids)) for each in completions
+                each.trained_mask(trainer.args.trained_close, len(trainer.thinking_close.marker.ids))
+                for each in completions
             ],
             "solution_text": trainer.solution_texts(completions),
             **bookkeeping,
@@ -208,7 +209,7 @@ class E1Trainer(GRPOTrainer):
         generation: Generation,
         finished: OnCompletion = ignore_completion,
     ) -> list[Completion]:
-        rollouts = [Rollout(ids, budget, self.close) for ids, budget in zip(prompt_ids, budgets, strict=True)]
+        rollouts = [Rollout(ids, budget, self.thinking_close) for ids, budget in zip(prompt_ids, budgets, strict=True)]
         return self.engine.complete(rollouts, generation, finished)
 
     def _begin_grading(self, row: int, completion: Completion) -> None:

@@ -32,7 +32,7 @@ class WithoutEngine(E1Trainer):
         model = AutoModelForCausalLM.from_pretrained(BASE)
         rows = Dataset.from_dict({"prompt": ["1"] * 8})
         GRPOTrainer.__init__(self, model, lambda **_: [], args, rows, processing_class=tokenizer)
-        self.close, self.budgets = ThinkingClose(Marker.from_tokenizer(tokenizer), 128), args.budgets
+        self.thinking_close, self.budgets = ThinkingClose(Marker.from_tokenizer(tokenizer), 128), args.budgets
         self.base = (model.name_or_path, None)
         self.write_card = None
 

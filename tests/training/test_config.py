@@ -66,7 +66,7 @@ def test_an_unset_max_prompt_length_is_what_fits_and_says_so(
     args = config(**{"thinking_budget": 100, "solution_budget": 50, **fields})
     facts = ModelFacts.of(args, str(model))
     assert args.max_prompt_length == prompt
-    assert prompt + facts.completion <= facts.close.context <= (args.vllm_max_model_length or 2048)
+    assert prompt + facts.completion <= facts.thinking_close.context <= (args.vllm_max_model_length or 2048)
     said = [f"max_prompt_length is unset: {prompt} tokens, which is what the budgets leave of the context of "]
     assert [line.rstrip("0123456789") for line in caplog.messages] == said * (prompt not in (300, 1024))
 
@@ -119,7 +119,10 @@ def test_a_budget_is_a_number_or_a_schedule_in_a_recipe_and_on_the_command_line(
 def test_a_model_brings_its_tokenizer_and_its_context() -> None:
     args = config(thinking_budget=64, solution_budget=32, max_prompt_length=64)
     facts, tokenizer = ModelFacts.of(args, str(BASE)), AutoTokenizer.from_pretrained(BASE)
-    assert (facts.close, facts.completion) == (ThinkingClose(Marker.from_tokenizer(tokenizer), context=161), 97)
+    assert (facts.thinking_close, facts.completion) == (
+        ThinkingClose(Marker.from_tokenizer(tokenizer), context=161),
+        97,
+    )
     assert ModelFacts.of(args, str(BASE), tokenizer).tokenizer is tokenizer
 
 

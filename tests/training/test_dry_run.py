@@ -43,7 +43,7 @@ def test_a_dry_run_shows_what_would_be_trained_on_and_loads_no_model(
         "marker           '</think>' = [5]",
         "forced text      '</think>a' = [5, 16], closed by the first 1",
         "budget           64+32 tokens: completions of up to 98",
-        "context          162 tokens, of which prompts take up to 64",
+        "context          162 tokens, with prompts of up to 64",
         "training         100 prompts, 60 steps",
         "a step           512 rollouts: 128 per device x 4 accumulated x 1 processes",
         "a generation     64 prompts x 8 rollouts, for 1 steps",
