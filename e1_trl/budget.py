@@ -177,45 +177,16 @@ class Marker:
 
 
 @dataclass(frozen=True)
-class Grace:
-    """What is made of the last `share` of a thinking budget, so that the close does not cut a thought in two.
-
-    Attributes:
-        share: of the thinking budget, below 1; no token is sampled beyond that.
-        pause: the text after which the thinking is closed there; "": none.
-        likeliest: it is closed before the first token that might as well have begun the marker, which is one of so many
-            most probable; 0: nowhere.
-        hint_ids: tokens put into the thinking where that share begins. They count as thinking, and are for evaluation
-            and serving: a training would learn to say them.
-    """
-
-    share: float
-    pause: str = ""
-    likeliest: int = 0
-    hint_ids: tuple[int, ...] = ()
-
-    @property
-    def closes(self) -> bool:
-        """Whether it ends a thinking, and not only hints."""
-        return bool(self.pause or self.likeliest)
-
-    def __str__(self) -> str:
-        return f"pause {self.pause!r}, {self.likeliest} likeliest"
-
-
-@dataclass(frozen=True)
 class ThinkingClose:
     """How thinking ends: at the `marker`, which is forced in time for the solution to fit the context.
 
     Attributes:
         marker: what ends the thinking, and what is appended when the budget does.
         context: the longest sequence that the engine takes, in tokens.
-        grace: what is made of the last tokens of a thinking budget; `None`: the close is hard, as in the paper.
     """
 
     marker: Marker
     context: int
-    grace: Grace | None = None
 
     @property
     def forced(self) -> int:

@@ -13,10 +13,10 @@ from then on the boundary is a position. A marker or a `<think>` inside the solu
 import math
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, StrEnum
 
-from e1_trl.budget import Budget, Grace, ThinkingClose
+from e1_trl.budget import Budget, ThinkingClose
 
 Name = tuple[int | str, ...]
 
@@ -50,7 +50,6 @@ class Stop(Enum):
     MARKER = "the end-of-thinking marker was sampled"
     EOS = "an end-of-sequence token was sampled"
     LENGTH = "all requested tokens were sampled"
-    GRACE = "the thinking may be closed here, before its budget is used up"
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,6 @@ class Request:
     max_tokens: int
     stop_at_marker: bool
     name: Name = ()
-    grace: Grace | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ class Completion:
     Attributes:
         token_ids: the `n` tokens.
         thinking_end: how the thinking ended.
-        thinking_tokens: tokens of thinking, natural close, EOS, and what was put in (s1's "Wait", a hint) included.
+        thinking_tokens: tokens of thinking, natural close, EOS, and s1's "Wait" included.
         forced_tokens: tokens appended to end the thinking.
         close_tokens: of those, the ones up to the end of the marker.
         solution_tokens: sampled tokens of the solution, EOS included.
@@ -171,15 +169,13 @@ class Rollout:
         self._budget = budget
         self._close = close
         self._thinking: list[int] = []
-        self._logprobs: list[float] | None = []
+        self._logprobs: Sequence[float] | None = []
         self.thinking_end = None
         self._solution: Segment | None = None
 
-        self._limit = first = budget.thinking_limit(len(self.prompt_ids), close)
-        if close.grace is not None and budget.thinking is not None and not budget.cuts_thinking:
-            first -= int(close.grace.share * first)
-        self.request = Request(self.prompt_ids, first, stop_at_marker=True)
-        if first == 0:
+        limit = budget.thinking_limit(len(self.prompt_ids), close)
+        self.request = Request(self.prompt_ids, limit, stop_at_marker=True)
+        if limit == 0:
             self.receive(Segment([], Stop.LENGTH, []))
 
     @property
@@ -195,7 +191,9 @@ class Rollout:
         """
         self._check(segment)
         if self.thinking_end is None:
-            self._think(segment)
+            self._thinking = list(segment.token_ids)
+            self._logprobs = segment.logprobs
+            self._end_thinking(segment.stop)
         else:
             self._solution = segment
             self.request = None
@@ -214,45 +212,11 @@ class Rollout:
             )
         if segment.stop is Stop.MARKER and not self.request.stop_at_marker:
             raise ValueError("the engine stopped at the marker inside a solution")
-        if segment.stop is Stop.GRACE and self.request.grace is None:
-            raise ValueError("the engine closed a thinking early that was not to be closed")
-
-    def _think(self, segment: Segment) -> None:
-        token_ids, stop = list(segment.token_ids), segment.stop
-        if (end := self._split_marker(token_ids)) is not None:
-            token_ids, stop = token_ids[:end], Stop.MARKER
-        self._extend(token_ids, None if segment.logprobs is None else segment.logprobs[: len(token_ids)])
-        grace = self._close.grace
-        if stop is not Stop.LENGTH or len(self._thinking) == self._limit or grace is None:
-            self._end_thinking(stop)
-            return
-        if len(self._thinking) + len(grace.hint_ids) < self._limit:
-            self._extend(grace.hint_ids, [math.nan] * len(grace.hint_ids))
-        left = self._limit - len(self._thinking)
-        last = replace(grace, hint_ids=()) if grace.closes else None
-        self.request = Request([*self.prompt_ids, *self._thinking], left, stop_at_marker=True, grace=last)
-
-    def _extend(self, token_ids: Sequence[int], logprobs: Sequence[float] | None) -> None:
-        self._thinking.extend(token_ids)
-        if logprobs is None:
-            self._logprobs = None
-        elif self._logprobs is not None:
-            self._logprobs.extend(logprobs)
-
-    def _split_marker(self, token_ids: Sequence[int]) -> int | None:
-        """Where in new tokens a marker ends that began before them, and so was seen by no engine; `None`: nowhere."""
-        marker = self._close.marker.ids
-        for before in range(1, min(len(marker), len(self._thinking) + 1)):
-            begun, rest = tuple(self._thinking[-before:]), tuple(token_ids[: len(marker) - before])
-            if begun + rest == marker:
-                return len(rest)
-        return None
 
     def _end_thinking(self, stop: Stop) -> None:
         self.thinking_end = {
             Stop.MARKER: ThinkingEnd.CLOSED,
             Stop.LENGTH: ThinkingEnd.TOTAL if self._budget.cuts_thinking else ThinkingEnd.FORCED,
-            Stop.GRACE: ThinkingEnd.FORCED,
             Stop.EOS: ThinkingEnd.EOS,
         }[stop]
         if self.thinking_end is ThinkingEnd.EOS:

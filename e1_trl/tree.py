@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from e1_trl.budget import Grace, Marker
+from e1_trl.budget import Marker
 from e1_trl.rollout import Completion, Request, Rollout, Segment, Stop
 
 Key = TypeVar("Key", bound=Hashable)
@@ -55,14 +55,12 @@ class Branch:
     Attributes:
         name: identifies the branch in its tree, in this run and in the next.
         prefix_ids: what the branch continues.
-        grace: where a thinking is closed early.
         token_ids: what has been sampled so far.
         stop: what ended the branch; `None` while it can grow.
     """
 
-    def __init__(self, name: str, prefix_ids: Sequence[int], kind: Phase, grace: Grace | None = None):
+    def __init__(self, name: str, prefix_ids: Sequence[int], kind: Phase):
         self.name = name
-        self.grace = grace
         self.prefix_ids = list(prefix_ids)
         self.kind = kind
         self.token_ids = array("i")
@@ -80,7 +78,7 @@ class Branch:
         """What to ask of the engine next for the branch to reach `length` tokens."""
         missing = min(length - len(self.token_ids), LEG_TOKENS)
         prompt_ids, thinks = [*self.prefix_ids, *self.token_ids], self.kind is Phase.THINKING
-        return Request(prompt_ids, missing, stop_at_marker=thinks, grace=self.grace)
+        return Request(prompt_ids, missing, stop_at_marker=thinks)
 
     def grow(self, token_ids: Sequence[int], stop: Stop, marker: Marker, decode: Callable[[list[int]], str]) -> None:
         start = len(self.token_ids)
@@ -151,11 +149,9 @@ class Tree(Generic[Key]):
         else:
             self._waiting.append((key, coroutine, branch, length))
 
-    def sample(
-        self, prefix_ids: Sequence[int], kind: Phase, length: int, grace: Grace | None = None
-    ) -> Coroutine[Segment]:
+    def sample(self, prefix_ids: Sequence[int], kind: Phase, length: int) -> Coroutine[Segment]:
         """What coroutines yield from: the first `length` tokens after a prefix, or fewer if something ends them."""
-        branch = self._branch(prefix_ids, kind, grace)
+        branch = self._branch(prefix_ids, kind)
         if not branch.reaches(length):
             yield branch, length
         return branch.first(length)
@@ -164,7 +160,7 @@ class Tree(Generic[Key]):
         """Separate budgeting by the state machine that training runs; what it requests is sampled here."""
         while (request := rollout.request) is not None:
             kind = Phase.THINKING if request.stop_at_marker else Phase.SOLUTION
-            rollout.receive((yield from self.sample(request.prompt_ids, kind, request.max_tokens, request.grace)))
+            rollout.receive((yield from self.sample(request.prompt_ids, kind, request.max_tokens)))
         return rollout.completion
 
     def requests(self) -> list[tuple["tuple[Tree[Key], Branch]", Request]]:
@@ -213,11 +209,10 @@ class Tree(Generic[Key]):
     def finished(self) -> bool:
         return not self._waiting
 
-    def _branch(self, prefix_ids: Sequence[int], kind: Phase, grace: Grace | None) -> Branch:
-        ends = "" if grace is None else f", {grace}"
-        name = f"{self._scope}{kind}{ends}/{len(prefix_ids)}/{_digest(prefix_ids)}"
+    def _branch(self, prefix_ids: Sequence[int], kind: Phase) -> Branch:
+        name = f"{self._scope}{kind}/{len(prefix_ids)}/{_digest(prefix_ids)}"
         if name not in self._branches:
-            branch = self._branches[name] = Branch(name, prefix_ids, kind, grace)
+            branch = self._branches[name] = Branch(name, prefix_ids, kind)
             for leg in self._saved.get(name, ()):
                 # One that does not follow is left over from before a leg was lost: that was sampled again since, or
                 # will be, and came out differently.

@@ -55,8 +55,6 @@ def test_what_serving_and_evaluation_need_is_shown_as_required() -> None:
     for name, needed in {"serve": ["--model", "--upstream"], "chat": ["--model"], "eval": ["--model"]}.items():
         (group,) = [each for each in parser_of(name)._action_groups if each.title == "required"]
         assert [each.option_strings[0] for each in group._group_actions] == needed
-    titles = [each.title for each in parser_of("eval")._action_groups if each._group_actions]
-    assert titles[-1] == "gentle closes (docs/closing.md)"
 
 
 NEEDED: dict[str, list[object]] = {
@@ -117,8 +115,6 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("eval", "max_model_length", 0, COUNT),
     ("eval", "grading_time_limit", 0, POSITIVE),
     ("eval", "max_unusable", 7, "it must be a number, from 0 to 1"),
-    ("eval", "likeliest", 0, COUNT),
-    ("eval", "grace", 1, "it must be a share below 1"),
     ("eval", "independent", "perhaps", "it must be true or false"),
     ("eval", "base_url", "localhost:8000", "it must be a text, as http://host:8000/v1"),
     ("report", "page_problems", -1, NATURAL),
@@ -127,8 +123,6 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("serve", "port", 99_999, "it must be a whole number, from 1 to 65535"),
     ("serve", "max_requests", 0, COUNT),
     ("serve", "upstream", "localhost:8000/v1", "it must be a text, as http://host:8000/v1"),
-    ("serve", "close", "kindly", "it must be one of hard, pause, nearly, message, hint"),
-    ("chat", "likeliest", "few", COUNT),
     ("chat", "budget", "8", "must read"),
     ("exclude", "budget", "eight", "must read"),
     ("card", "page_problems", "all", NATURAL),

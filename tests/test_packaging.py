@@ -32,7 +32,6 @@ ROOMS = (
         "arguments",
         "atomic",
         "budget",
-        "closing",
         "command_line",
         "errors",
         "logs",

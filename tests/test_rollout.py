@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e1_trl.budget import Budget, Grace, Marker, ThinkingClose
+from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.rollout import Completion, Request, Rollout, Segment, Stop, ThinkingEnd
 
 EOS, CLOSE, OPEN = 0, 1, 2
@@ -164,74 +164,6 @@ def test_every_completion_keeps_the_invariants(
         assert completion.token_ids[-1] == EOS and completion.solution_tokens == 0
     if completion.thinking_end is ThinkingEnd.CLOSED:
         assert completion.token_ids[completion.thinking_tokens - 1] == CLOSE
-
-
-PAUSE, HINT = 3, 11
-
-
-def gently(thinking: list[int], grace: Grace, budget: Budget, marker: Marker = MARKER) -> Completion:
-    """A rollout whose policy would think on as `thinking`, whatever it is told, and which is closed after `PAUSE`."""
-    rollout = Rollout([4], budget, ThinkingClose(marker, 1000, grace))
-    place = 0
-    while (request := rollout.request) is not None and request.stop_at_marker:
-        segment = sample(request, thinking[place:])
-        ids = list(segment.token_ids)
-        if request.grace and request.grace.pause and PAUSE in ids:
-            end = ids.index(PAUSE) + 1
-            segment = Segment(ids[:end], Stop.GRACE, [0.0] * end)
-        place += len(segment.token_ids)
-        rollout.receive(segment)
-    if rollout.request is not None:
-        rollout.receive(sample(rollout.request, [5]))
-    return rollout.completion
-
-
-@pytest.mark.parametrize(
-    ("thinking", "grace", "parts", "end"),
-    [
-        pytest.param([PAUSE] * 20, Grace(0.25, "."), ([PAUSE] * 7, [CLOSE], [5, EOS]), "forced", id="a pause"),
-        pytest.param([4] * 20, Grace(0.25, "."), ([4] * 8, [CLOSE], [5, EOS]), "forced", id="no pause comes"),
-        pytest.param([4, CLOSE], Grace(0.25, "."), ([4, CLOSE], [], [5, EOS]), "closed", id="closed before"),
-        pytest.param([4] * 6 + [CLOSE], Grace(0.25, "."), ([4] * 6 + [CLOSE], [], [5, EOS]), "closed", id="within"),
-        pytest.param(
-            [4] * 20, Grace(0.5, hint_ids=(HINT, HINT)), ([4] * 4 + [HINT] * 2 + [4] * 2, [CLOSE], [5, EOS]), "forced",
-            id="a hint",
-        ),
-        pytest.param([4] * 20, Grace(0.25, hint_ids=(HINT,) * 2), ([4] * 8, [CLOSE], [5, EOS]), "forced", id="no room"),
-    ],
-)  # fmt: skip
-def test_a_gentle_close_stays_within_the_budget(
-    thinking: list[int], grace: Grace, parts: tuple[list[int], ...], end: str
-) -> None:
-    completion = gently(thinking, grace, Budget(8, 10))
-    assert completion.parts == parts and completion.thinking_end == end
-
-
-def test_a_marker_that_two_requests_share_is_a_close_of_the_policys_own() -> None:
-    for before in (4, 5):  # of the six tokens that come before the last share of the budget
-        completion = gently([4] * before + [5, 6, 7, 4, 4], Grace(0.25, "."), Budget(8, 10), PIECES)
-        assert completion.parts == ([4] * before + [5, 6, 7], [], [5, EOS])
-        assert completion.thinking_end is ThinkingEnd.CLOSED
-    assert gently([4] * 5 + [5, 6, 4, 4, 4], Grace(0.25, "."), Budget(8, 10), PIECES).thinking_tokens == 8
-
-
-def test_without_a_budget_no_thinking_is_closed_gently() -> None:
-    rollout = Rollout([4], Budget(None, 10), ThinkingClose(MARKER, 100, Grace(0.25, ".")))
-    assert rollout.request == Request([4], 88, stop_at_marker=True)
-
-
-@given(policies, st.integers(0, 20), st.floats(0, 0.99), st.booleans(), st.lists(st.just(HINT), max_size=3))
-def test_a_gentle_close_samples_what_the_policy_thinks_and_no_more(
-    thinking: list[int], budget: int, share: float, pauses: bool, hint: list[int]
-) -> None:
-    grace = Grace(share, "." if pauses else "", hint_ids=tuple(hint))
-    completion = gently(thinking, grace, Budget(budget, 10))
-    sampled, _, _ = completion.parts
-    assert len(sampled) == completion.thinking_tokens <= budget
-    without = [token for token in sampled if token != HINT]
-    assert without == [*thinking, EOS][: len(without)]
-    assert completion.logprobs is not None
-    assert sum(map(math.isnan, completion.logprobs[: len(sampled)])) == sampled.count(HINT) in (0, len(hint))
 
 
 def test_an_answer_that_nobody_asked_for_is_refused() -> None:

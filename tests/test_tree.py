@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from e1_trl import tree
-from e1_trl.budget import Budget, Grace, Marker, ThinkingClose
-from e1_trl.closing import Closing
+from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.evaluation.methods import METHODS, MIXED, Cell, Question, Setting, cells
 from e1_trl.rollout import Completion, Request, Rollout, Segment, Stop
 from e1_trl.tree import Branch, Phase, StoredSegment, Tree
@@ -42,7 +41,6 @@ def setting(forced: tuple[int, ...] = (MARKER,), waits: int = 2) -> Setting:
         s1_marker=Marker("\0", (MARKER,), (MARKER, 9, 9), close_tokens=1),
         wait_ids=(WAIT, 3),
         s1_waits=waits,
-        closing=Closing(marker, Grace(0.25)),
         decode=lambda ids: "".join(map(chr, ids)),
     )
 

@@ -6,7 +6,7 @@ prefix cache holds all of it but the last, unfinished block. Knows no engine in 
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -137,16 +137,14 @@ def request_parameters(request: Request, marker: Marker, sampling: SamplingSetti
 
 def ending(request: Request, marker: Marker) -> dict[str, Any]:
     """The parameters that say where a request ends, and what has to be known of its tokens for that."""
-    grace = request.grace
-    parameters: dict[str, Any] = {"logprobs": grace.likeliest if grace else 0}
-    stop = [grace.pause] if grace and grace.pause else []
+    parameters: dict[str, Any] = {"logprobs": 0}
     if request.stop_at_marker and len(marker.ids) == 1:
         parameters["stop_token_ids"] = [marker.ids[0]]
     elif request.stop_at_marker:
         # A part of the marker may be a special token, which would otherwise not be looked at.
         parameters["skip_special_tokens"] = False
-        stop.append(marker.text)
-    return {**parameters, "stop": stop} if stop else parameters
+        parameters["stop"] = [marker.text]
+    return parameters
 
 
 def read_stop(finish_reason: str | None, stop_reason: int | str | None, request: Request, marker: Marker) -> Stop:
@@ -159,8 +157,6 @@ def read_stop(finish_reason: str | None, stop_reason: int | str | None, request:
         return Stop.LENGTH
     if finish_reason != "stop":
         raise EngineError(f"vLLM ended a request with finish_reason={finish_reason!r}; expected 'stop' or 'length'")
-    if request.grace and stop_reason == request.grace.pause:
-        return Stop.GRACE
     at_marker = stop_reason == (marker.ids[0] if len(marker.ids) == 1 else marker.text)
     # Every other stop token is one of the end-of-sequence tokens that the model's generation config declares.
     return Stop.MARKER if request.stop_at_marker and at_marker else Stop.EOS
@@ -180,20 +176,3 @@ def end_ids(model: str, revision: str | None, tokenizer: "PreTrainedTokenizerBas
         found = config.get_text_config().eos_token_id
     named = found if isinstance(found, list) else [found]
     return {token for token in (*named, tokenizer.eos_token_id) if token is not None}
-
-
-def closed_early(segment: Segment, likeliest: Sequence[Collection[int]], marker: Marker) -> Segment:
-    """The tokens before the first that the marker might as well have begun at, if the policy did not close before.
-
-    Args:
-        segment: of a request with a grace.
-        likeliest: for each of its tokens, those that were most probable.
-        marker: the ids of which it is looked for.
-    """
-    own_close = len(marker.ids) if segment.stop is Stop.MARKER else 0
-    nearly = (place for place, ids in enumerate(likeliest) if marker.ids[0] in ids)
-    place = next(nearly, len(segment.token_ids))
-    if place >= len(segment.token_ids) - own_close:
-        return segment
-    logprobs = None if segment.logprobs is None else segment.logprobs[:place]
-    return Segment(segment.token_ids[:place], Stop.GRACE, logprobs)

@@ -25,7 +25,6 @@ from e1_trl.engines.engine import (
     SamplingSettings,
     Stepped,
     UnusableEngineError,
-    closed_early,
     ignore_steps,
     read_stop,
     request_parameters,
@@ -60,21 +59,7 @@ def read_segment(output: CompletionOutput, request: Request, marker: Marker) -> 
     token_ids = list(output.token_ids)
     logprobs = [candidates[token].logprob for token, candidates in zip(token_ids, output.logprobs, strict=True)]
     stop = read_stop(output.finish_reason, output.stop_reason, request, marker)
-    return _up_to_close(Segment(token_ids, stop, logprobs), output, request, marker)
-
-
-def read_beginning(output: CompletionOutput, request: Request, marker: Marker) -> Segment:
-    """Read what vLLM has sampled so far for a request in flight, without log-probabilities."""
-    return _up_to_close(Segment(list(output.token_ids), Stop.LENGTH), output, request, marker)
-
-
-def _up_to_close(segment: Segment, output: CompletionOutput, request: Request, marker: Marker) -> Segment:
-    """End a segment where its request's grace closes the thinking early, if it has one and does."""
-    most = request.grace.likeliest if request.grace else 0
-    if not most or output.logprobs is None:
-        return segment
-    likeliest = [[token for token, each in some.items() if (each.rank or 0) <= most] for some in output.logprobs]
-    return closed_early(segment, likeliest, marker)
+    return Segment(token_ids, stop, logprobs)
 
 
 class LocalEngine:
@@ -149,11 +134,11 @@ class LocalEngine:
             in_flight[name] = key, request, engine.add_request(name, prompt, params, lora_request=self.adapter)
 
         def sampled() -> Iterator[tuple[Key, Segment]]:
-            for key, request, internal_id in in_flight.values():
+            for key, _, internal_id in in_flight.values():
                 state = engine.output_processor.request_states[internal_id]
                 output = state._new_completion_output([], None, None)
                 if output.token_ids:
-                    yield key, read_beginning(output, request, self.marker)
+                    yield key, Segment(list(output.token_ids), Stop.LENGTH)
 
         try:
             while True:

@@ -10,7 +10,7 @@ import httpx
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError, Timeout
 
 from e1_trl.budget import Marker, ThinkingClose
-from e1_trl.engines.engine import SamplingSettings, UnusableEngineError, closed_early, read_stop, request_parameters
+from e1_trl.engines.engine import SamplingSettings, UnusableEngineError, read_stop, request_parameters
 from e1_trl.rollout import Request, Segment
 from e1_trl.seeds import seed_of
 
@@ -117,17 +117,4 @@ def read_choice(choice: Mapping[str, Any], request: Request, marker: Marker) -> 
     values = returned.get("token_logprobs")
     logprobs = None if values is None else [float("nan") if value is None else value for value in values]
     stop_reason = choice.get("stop_reason", choice.get("matched_stop"))  # as vLLM calls it, and SGLang
-    segment = Segment(
-        choice["token_ids"], read_stop(choice.get("finish_reason"), stop_reason, request, marker), logprobs
-    )
-    most = request.grace.likeliest if request.grace else 0
-    if not most:
-        return segment
-    try:
-        likeliest = [
-            [int(name.removeprefix("token_id:")) for name in sorted(some, key=some.__getitem__)[-most:]]
-            for some in returned["top_logprobs"]
-        ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise UnusableEngineError("the server does not say which tokens are the likeliest, by their ids") from error
-    return closed_early(segment, likeliest, marker)
+    return Segment(choice["token_ids"], read_stop(choice.get("finish_reason"), stop_reason, request, marker), logprobs)

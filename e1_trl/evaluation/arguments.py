@@ -10,7 +10,6 @@ from typing import Annotated
 from e1_trl.answers.programs.livecodebench import PAPERS_WINDOW
 from e1_trl.arguments import Count, Fraction, Natural, Share, Url, Within, json_object
 from e1_trl.budget import BudgetArguments
-from e1_trl.closing import ClosingArguments
 from e1_trl.command_line import CommandParser
 from e1_trl.engines.engine import token_biases
 from e1_trl.errors import UserError
@@ -51,7 +50,7 @@ class Model:
 
 
 @dataclass(kw_only=True)
-class EvaluationArguments(ProblemArguments, BudgetArguments, ClosingArguments):
+class EvaluationArguments(ProblemArguments, BudgetArguments):
     """Arguments of `e1 eval`: what to evaluate, on what, and how.
 
     Raises:
@@ -211,7 +210,6 @@ class EvaluationArguments(ProblemArguments, BudgetArguments, ClosingArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ClosingArguments.__post_init__(self)
         if len(self.model) > 1 and (self.output is None or self.name is not None or self.revision is not None):
             raise UserError("several models need output, and no name or revision; write MODEL@REVISION")
         if len({model.folder for model in self.models}) < len(self.model):

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from e1_trl.budget import Budget, Marker, ThinkingClose
-from e1_trl.closing import GENTLE, Closing
 from e1_trl.errors import UserError
 from e1_trl.rollout import Completion, Rollout, Segment, Stop, ThinkingEnd
 from e1_trl.tree import Coroutine, Phase, Tree
@@ -52,7 +51,6 @@ class Setting:
         s1_marker: the same with what s1 appends: the close, and words that ask for the answer.
         wait_ids: what s1 puts in place of an early close ("Wait").
         s1_waits: how often it does so at most.
-        closing: the gentle closes.
         decode: token ids to text.
         response: the longest completion where a part of the budget is unlimited, in tokens; `None`: what the context
             leaves.
@@ -62,7 +60,6 @@ class Setting:
     s1_marker: Marker
     wait_ids: tuple[int, ...]
     s1_waits: int
-    closing: Closing
     decode: Callable[..., str]
     response: int | None = None
 
@@ -227,10 +224,6 @@ class Method:
         return context
 
 
-def _gentle(how: str) -> Method:
-    return Method(separate, close=lambda setting: setting.closing.apply(how, setting.close))
-
-
 MIXED = "mixed"
 UNCONSTRAINED = "unconstrained"
 METHODS = {
@@ -246,7 +239,6 @@ METHODS = {
     "no_thinking": Method(separate, keeps=_without_thinking),
     UNCONSTRAINED: Method(truncation, keeps=lambda budget: Budget(None, None), close=Setting.no_close),
     MIXED: Method(mixed, keeps=_bounded_solution),
-    **{how: _gentle(how) for how in GENTLE},
 }
 
 

@@ -3,8 +3,8 @@
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 from e1_trl.answers.grade import Grader
 from e1_trl.answers.kinds import make_grader
 from e1_trl.arguments import json_object
-from e1_trl.budget import Budget, Grace, Marker, ThinkingClose
+from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.checkpoints.budget_file import FILE, BudgetInfo
 from e1_trl.checkpoints.checkpoint import Checkpoint
-from e1_trl.closing import Closing, ClosingArguments
 from e1_trl.engines.engine import SamplingSettings, end_ids, token_biases
 from e1_trl.errors import UserError, user_errors
 from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments
 from e1_trl.evaluation.manifest import PACKAGES, Manifest, digest
-from e1_trl.evaluation.methods import MIXED, UNCONSTRAINED, Cell, Setting, cells
+from e1_trl.evaluation.methods import MIXED, UNCONSTRAINED, Setting, cells
 from e1_trl.evaluation.model import Served, Weights
 from e1_trl.evaluation.sampling_plan import Goal, Problem, SamplingPlan
 from e1_trl.evaluation.thinking import Thinking
@@ -73,9 +72,6 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     tokenizer, setting = _load_tokenizer(arguments, checkpoint, model)
     _check_logit_bias(sampling, len(tokenizer))
     benchmark, dataset, problems = _load_problems(arguments, tokenizer)
-    _check_hint(wanted, setting.closing.grace)
-    told = {each.name: (getattr(arguments, each.name), each.default) for each in fields(ClosingArguments)}
-    gentle = {name: value for name, (value, default) in told.items() if value != default}
     manifest = Manifest(
         **model.facts(),
         dataset=dataset,
@@ -97,7 +93,6 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         versions=installed_versions(PACKAGES),
         thinking_from=None,
         response=setting.response,
-        gentle=gentle or None,
     )
     count = min(arguments.max_problems or len(problems), len(problems))
     goals = [Goal(cell, count, samples) for cell in wanted]
@@ -153,18 +148,6 @@ def _most_tokens(plan: SamplingPlan) -> str:
     said = ", ".join(f"{method} {tokens:,}" for method, tokens in most.items())
     hint = f" ({UNCONSTRAINED} has no budget; --methods can leave it out)" if UNCONSTRAINED in most else ""
     return f"{asked:,} answers by each method at each budget, of at most so many tokens: {said}{hint}"
-
-
-def _check_hint(wanted: Sequence[Cell], grace: Grace) -> None:
-    """Refuse a hint that no room is left for: it would be left out, and the close be the hard one."""
-    for cell in wanted:
-        tokens = cell.budget.thinking or 0
-        last = int(grace.share * tokens)
-        if cell.method == "hint" and tokens and len(grace.hint_ids) >= last:
-            raise UserError(
-                f"the hint has {len(grace.hint_ids)} tokens, and the last {grace.share:.0%} of a budget of {tokens} "
-                f"has {last}; shorten the hint, or raise grace"
-            )
 
 
 def _complete(arguments: EvaluationArguments) -> EvaluationArguments:
@@ -236,7 +219,6 @@ def _load_tokenizer(
         s1_marker=Marker.from_tokenizer(tokenizer, arguments.marker, marker.text + arguments.s1_text),
         wait_ids=tuple(tokenizer.encode(arguments.wait_text, add_special_tokens=False)),
         s1_waits=arguments.s1_waits,
-        closing=Closing.of(arguments, tokenizer, marker),
         decode=tokenizer.decode,
         response=None if arguments.max_model_length or context <= RESPONSE else RESPONSE,
     )

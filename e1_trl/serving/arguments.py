@@ -1,18 +1,17 @@
 """Arguments of `e1 serve` and of what it shares with `e1 chat`. Imports nothing heavy, so that help stays quick."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
-from e1_trl.arguments import Count, Url, Within, json_object
+from e1_trl.arguments import Count, Url, Within, check_fields, json_object
 from e1_trl.budget import Budget
-from e1_trl.closing import GENTLE, ClosingArguments
 from e1_trl.errors import UserError
 
 OF_REQUESTS = {"stop", "stop_token_ids", "seed", "n", "logprobs", "max_tokens", "prompt", "stream", "model"}
 
 
 @dataclass(kw_only=True)
-class ModelArguments(ClosingArguments):
+class ModelArguments:
     """Arguments of `e1 serve` and `e1 chat`: the model, its server and its budget."""
 
     GROUP: ClassVar[str] = "model, server and budget"
@@ -51,10 +50,6 @@ class ModelArguments(ClosingArguments):
             "the marker."
         },
     )
-    close: Literal["hard", "pause", "nearly", "message", "hint"] = field(
-        default="hard",
-        metadata={"help": f"Close of the thinking at its budget: hard, or a gentle one: {', '.join(GENTLE)}."},
-    )
     sampling: str = field(
         default="{}",
         metadata={
@@ -65,7 +60,7 @@ class ModelArguments(ClosingArguments):
     trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with a model."})
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        check_fields(self)
         if of_requests := OF_REQUESTS & json_object("sampling", self.sampling).keys():
             raise UserError(f"sampling holds {min(of_requests)}, which each request sets for itself; remove it")
 

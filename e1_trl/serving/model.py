@@ -9,7 +9,6 @@ from e1_trl.arguments import json_object
 from e1_trl.budget import UNLIMITED, Budget, Marker, ThinkingClose
 from e1_trl.checkpoints.budget_file import FILE, BudgetInfo
 from e1_trl.checkpoints.checkpoint import Checkpoint
-from e1_trl.closing import Closing
 from e1_trl.engines.engine import end_ids
 from e1_trl.errors import UserError, user_errors
 from e1_trl.problems.prompts import tokenize
@@ -86,8 +85,6 @@ class Model:
         except UpstreamError:
             await upstream.close()
             raise
-        if arguments.close != "hard":
-            close = Closing.of(arguments, tokenizer, marker).apply(arguments.close, close)
         efforts = {} if trained is None else dict(trained.efforts)
         if not efforts and usual.thinking is not None and usual.solution is not None:
             room = close.context - usual.solution - close.forced

@@ -14,7 +14,7 @@ from vllm.platforms import current_platform
 from vllm.v1.engine.core import EngineCore
 
 from benchmarks.barrier import barrier
-from e1_trl.budget import Budget, Grace, Marker, ThinkingClose
+from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.engines.engine import InFlight, SamplingSettings
 from e1_trl.engines.engine import run as stream
 from e1_trl.engines.local import LocalEngine
@@ -135,35 +135,8 @@ def test_nothing_is_sampled_by_what_needs_cudas_compiler() -> None:
 
 
 @pytest.mark.parametrize("text", ["</think>", ";c="])
-def test_a_gentle_close_shortens_what_the_hard_one_would_close(
-    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: Prompts, text: str
-) -> None:
-    marker, budget = Marker.from_tokenizer(tokenizer, text), Budget(24, 16)
-
-    def thoughts(grace: Grace | None) -> list[Completion]:
-        rollouts = [Rollout(ids, budget, ThinkingClose(marker, CONTEXT, grace)) for ids in prompts]
-        stream(LocalEngine(llm, marker, SamplingSettings(0.0)), rollouts)
-        return [rollout.completion for rollout in rollouts]
-
-    hard, paused, nearly = thoughts(None), thoughts(Grace(0.5, pause="=")), thoughts(Grace(0.5, likeliest=5))
-    for whole, at_pause, early in zip(hard, paused, nearly, strict=True):
-        thought = whole.parts[0]
-        for completion in (at_pause, early):
-            shorter = completion.parts[0]
-            assert shorter == thought[: len(shorter)] and (len(shorter) >= 12 or shorter == thought)
-        if whole.thinking_end is ThinkingEnd.FORCED:
-            pieces = [tokenizer.decode(token) for token in thought[12:]]
-            end = next((place + 13 for place, piece in enumerate(pieces) if "=" in piece), 24)
-            assert at_pause.thinking_tokens == end
-            assert early.thinking_end is ThinkingEnd.FORCED
-        else:
-            assert at_pause.thinking_tokens <= whole.thinking_tokens
-    assert any(early.thinking_tokens < whole.thinking_tokens for whole, early in zip(hard, nearly, strict=True))
-
-
-@pytest.mark.parametrize(("text", "grace"), [("</think>", None), (";c=", None), ("</think>", Grace(0.5, likeliest=5))])
 def test_what_is_seen_of_a_request_in_flight_is_how_its_segment_begins(
-    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: Prompts, text: str, grace: Grace | None
+    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: Prompts, text: str
 ) -> None:
     marker, seen, ended = Marker.from_tokenizer(tokenizer, text), dict[int, list[Segment]](), dict[int, Segment]()
 
@@ -171,7 +144,7 @@ def test_what_is_seen_of_a_request_in_flight_is_how_its_segment_begins(
         for key, segment in in_flight():
             seen.setdefault(key, []).append(segment)
 
-    requests = [(at, Request(ids, 60, stop_at_marker=True, grace=grace)) for at, ids in enumerate(prompts)]
+    requests = [(at, Request(ids, 60, stop_at_marker=True)) for at, ids in enumerate(prompts)]
     LocalEngine(llm, marker, SamplingSettings(0.0)).serve(requests, lambda *end: ended.update([end]) or (), look)
     assert seen.keys() == ended.keys()
     for key, parts in seen.items():
@@ -179,12 +152,7 @@ def test_what_is_seen_of_a_request_in_flight_is_how_its_segment_begins(
         assert lengths[0] == 1 and lengths == sorted(lengths)
         for part in parts:
             assert list(part.token_ids) == whole[: len(part.token_ids)]
-            # A thought that is to be closed early ends there, though the engine samples on.
-            assert part.stop is Stop.LENGTH or (
-                part.stop is ended[key].stop is Stop.GRACE and len(part.token_ids) == len(whole)
-            )
-    if grace is not None:
-        assert {part.stop for parts in seen.values() for part in parts} == {Stop.LENGTH, Stop.GRACE}
+            assert part.stop is Stop.LENGTH
 
 
 def test_no_sequence_waits_for_the_slowest_thinker_and_prefixes_are_reused(

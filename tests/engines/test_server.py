@@ -21,7 +21,7 @@ from transformers import AutoTokenizer
 from vllm import LLM
 
 import e1_trl.engines.server
-from e1_trl.budget import Budget, Grace, Marker, ThinkingClose
+from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.engines import colocated
 from e1_trl.engines.colocated import ServedEngine
 from e1_trl.engines.engine import EngineError, SamplingSettings, run
@@ -63,9 +63,8 @@ def test_server_and_process_sample_the_same_tokens_at_temperature_zero(
     ends = set()
     # One marker of a single token, and one of several with a longer forced text.
     for marker in (Marker.from_tokenizer(tokenizer), Marker.from_tokenizer(tokenizer, ";c=", "Wait ;c=")):
-        graces = (None, None, None, Grace(0.5, pause="="), Grace(0.5, likeliest=4), Grace(0.5, hint_ids=(9, 9)))
-        for budget, grace in zip((Budget(0, 8), Budget(None, 8), *[Budget(20, 8)] * 4), graces, strict=True):
-            close = ThinkingClose(marker, SERVED_CONTEXT, grace)
+        close = ThinkingClose(marker, SERVED_CONTEXT)
+        for budget in (Budget(0, 8), Budget(None, 8), Budget(20, 8)):
             local = [Rollout(ids, budget, close) for ids in prompt_ids]
             remote = [Rollout(ids, budget, close) for ids in prompt_ids]
             run(LocalEngine(llm, marker, GREEDY), local)
@@ -73,11 +72,9 @@ def test_server_and_process_sample_the_same_tokens_at_temperature_zero(
             for ours, theirs in zip(local, remote, strict=True):
                 assert ours.completion.token_ids == theirs.completion.token_ids
                 assert ours.completion.thinking_end is theirs.completion.thinking_end
-                assert grace or ours.completion.logprobs == pytest.approx(
-                    theirs.completion.logprobs, abs=0.001, nan_ok=True
-                )
-                ends.add((grace is None, theirs.completion.thinking_end))
-    assert {(True, ThinkingEnd.CLOSED), (True, ThinkingEnd.FORCED), (False, ThinkingEnd.FORCED)} <= ends
+                assert ours.completion.logprobs == pytest.approx(theirs.completion.logprobs, abs=0.001, nan_ok=True)
+                ends.add(theirs.completion.thinking_end)
+    assert {ThinkingEnd.CLOSED, ThinkingEnd.FORCED} <= ends
 
 
 def test_a_banned_token_is_sampled_neither_in_process_nor_by_a_server(

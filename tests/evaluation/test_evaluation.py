@@ -13,7 +13,6 @@ from vllm import LLM
 from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.atomic import StoreError
 from e1_trl.budget import ThinkingClose
-from e1_trl.closing import GENTLE
 from e1_trl.engines.engine import EngineError, Follow, Requests, Stepped, UnusableEngineError
 from e1_trl.engines.local import LocalEngine
 from e1_trl.errors import UserError, one_line
@@ -138,29 +137,6 @@ def test_every_method_has_its_rows_and_the_report_its_pictures(evaluate: Evaluat
     assert any(d["minus_method"] == "separate" and d["method"] == "truncation" for d in report["differences"])
     assert {file.stem for file in tmp_path.glob("*.png")} == {"budget", "tokens", "allocation"}
     assert "pass@2" in (tmp_path / "report.md").read_text()
-
-
-def test_gentle_closes_share_the_thought_up_to_their_last_share(evaluate: Evaluate, tmp_path: Path) -> None:
-    closes = ["--message", "Wait ", "--hint", "Wait ", "--pause", "=", "--grace", 0.5]
-    asked = ["--budgets", "24+8", "48+8", "--methods", "separate", *GENTLE, "--max_problems", 12, *closes]
-    evaluate(tmp_path, *asked)
-    evaluate(tmp_path, *asked, "--name", "again", sampling=False)  # from what is stored
-    answers = samples.read(tmp_path).set_index(["method", "thinking_budget", "problem"]).sort_index()
-    for (_, budget, problem), hard in answers.loc[["separate"]].iterrows():
-        thoughts = {how: answers.loc[(how, budget, problem)] for how in GENTLE}
-        thought = list(hard["token_ids"][: hard["thinking_tokens"]])
-        assert all(len(thought[: budget // 2]) <= other["thinking_tokens"] <= budget for other in thoughts.values())
-        for other in thoughts.values():
-            shared = min(budget // 2, len(thought))
-            assert list(other["token_ids"][:shared]) == thought[:shared]
-        assert thoughts["message"]["thinking"] == hard["thinking"]
-        if hard["thinking_end"] == "forced":
-            assert thoughts["message"]["close"] == "Wait </think>" and "Wait " in thoughts["hint"]["thinking"]
-    report = results(tmp_path)
-    assert {pair["method"] for pair in report["differences"]} == set(GENTLE)
-    assert '"pause": "="' in (tmp_path / "report.md").read_text()
-    with pytest.raises(StoreError, match="gentle"):  # or what is there would be closed otherwise
-        evaluate(tmp_path, "--budgets", "24+8", "--methods", "s1", "--max_problems", 12, sampling=False)
 
 
 def test_one_model_thinks_and_another_answers(evaluate: Evaluate, tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from e1_trl.budget import Budget, Grace, Marker, ThinkingClose
-from e1_trl.closing import Closing
+from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.engines.engine import Follow, Requests, Stepped
 from e1_trl.evaluation.methods import Cell, Setting
 from e1_trl.evaluation.sample import is_sampled, sample_plan, trees
@@ -92,7 +91,6 @@ def plan(*budgets: Budget) -> SamplingPlan:
         s1_marker=marker,
         wait_ids=(),
         s1_waits=0,
-        closing=Closing(marker, Grace(0.25)),
         decode=lambda ids, **_: "".join(map(chr, ids)),
     )
     problems = [Problem(i, None, [], ["0"], {"": PROMPT}) for i in range(PROBLEMS)]

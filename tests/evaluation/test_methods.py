@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from e1_trl.budget import Budget, Grace, Marker, ThinkingClose
-from e1_trl.closing import Closing
+from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.evaluation.methods import METHODS, MIXED, Cell, Question, Setting, cells
 from e1_trl.rollout import Segment, Stop, ThinkingEnd
 from e1_trl.tree import Tree
@@ -16,9 +15,6 @@ SETTING = Setting(
     s1_marker=Marker("</think>", (CLOSE,), (CLOSE, 8, 9), close_tokens=1),
     wait_ids=(5,),
     s1_waits=2,
-    closing=Closing(
-        Marker("</think>", (CLOSE,), (6, 6, CLOSE), close_tokens=3), Grace(0.25, pause=".", likeliest=3, hint_ids=(2,))
-    ),
     decode=str,
 )
 

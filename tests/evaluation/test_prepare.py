@@ -65,7 +65,6 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(
     out, empty = tmp_path / "out", tmp_path / "empty.jsonl"
     empty.write_text("")
     (model / "chat_template.jinja").unlink()
-    hinted = ("--methods", "hint", "--hint", "Wait Wait Wait Wait ")
     nano, of_train = ("--dataset_name", nano_data), ("--dataset_split", "train")
     long = ("--dataset_name", long_data, *of_train)
     refused = [
@@ -79,7 +78,6 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(
         ("has no chat template", (*nano, "--model", model)),
         ("which has no revision 'v1'", (*nano, "--revision", "v1")),
         ("--max_problems is '0'; it must be a whole number, 1 or more", (*nano, "--max_problems", 0)),
-        ("the hint has 4 tokens, and the last 25% of a budget of 16 has 4", (*nano, *hinted)),
         ("needs thinking_from", (*nano, "--methods", "mixed")),
         ("engine_args sets seed, for which", (*nano, "--engine_args", '{"seed": 1}')),
         ("--seed is '-1'; it must be a whole number, 0 or more", (*nano, "--seed", -1)),

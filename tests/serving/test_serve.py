@@ -28,7 +28,7 @@ from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 from e1_trl import cli
-from e1_trl.budget import Budget, Grace, Marker, ThinkingClose
+from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.checkpoints.budget_file import BudgetInfo
 from e1_trl.checkpoints.model_card import CardInputs
 from e1_trl.checkpoints.origin import BaseModel
@@ -84,10 +84,8 @@ def conversation(problem: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": problem}]
 
 
-def evaluated(
-    server: openai.OpenAI, problems: list[str], budget: Budget, marker: Marker, grace: Grace | None = None
-) -> list[Completion]:
-    close = ThinkingClose(marker, SERVED_CONTEXT, grace)
+def evaluated(server: openai.OpenAI, problems: list[str], budget: Budget, marker: Marker) -> list[Completion]:
+    close = ThinkingClose(marker, SERVED_CONTEXT)
     rollouts = [Rollout(tokenize(TOKENIZER, conversation(each), {}), budget, close) for each in problems]
     run(ServerEngine(ServedModel.connect(str(server.base_url), "nano", close, GREEDY)), rollouts)
     return [rollout.completion for rollout in rollouts]
@@ -139,25 +137,6 @@ def test_a_served_answer_is_the_evaluated_one(
                     assert (thinking, solution) == ((thought, answer) if chat else ("", thought + text + answer))
                     ends.add(end)
     assert ends == {"forced", "closed"}
-
-
-@pytest.mark.parametrize("how", ["pause", "nearly", "message", "hint"])
-def test_a_gentle_close_is_served_as_it_is_evaluated(server: openai.OpenAI, problems: list[str], how: str) -> None:
-    marker = Marker.from_tokenizer(TOKENIZER, forced_text="Wait </think>" if how == "message" else None)
-    grace = {
-        "pause": Grace(0.5, pause="="),
-        "nearly": Grace(0.5, likeliest=4),
-        "hint": Grace(0.5, hint_ids=tuple(TOKENIZER.encode("Wait a", add_special_tokens=False))),
-    }.get(how)
-    told = {"grace": 0.5, "pause": "=", "likeliest": 4, "message": "Wait ", "hint": "Wait a"}
-    with proxy_of(server.base_url, close=how, **told) as url:
-        for problem, ours in zip(problems, evaluated(server, problems, Budget(20, 8), marker, grace), strict=True):
-            for stream in (True, False):
-                ids, end, thinking, _ = ask(url, True, stream, problem, thinking_budget=20, solution_budget=8)
-                assert (ids, end) == (ours.token_ids.tolist(), ours.thinking_end)
-                words = "Wait " if how == "message" and end == "forced" else ""
-                thought = TOKENIZER.decode(ours.parts[0]).removesuffix(TOKENIZER.eos_token)
-                assert thinking == thought.removesuffix("</think>") + words
 
 
 def test_the_openai_client_sees_both_parts_and_what_was_forced(proxy: str, problems: list[str]) -> None:
