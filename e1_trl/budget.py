@@ -1,7 +1,7 @@
-"""What a budget is, and how the thinking is closed when it is used up.
+"""Budgets of thinking and solution, and the close of the thinking when its budget runs out.
 
-Knows nothing about engines or models: a `Budget` is two numbers, a `Marker` is what one tokenizer makes of two texts,
-a `ThinkingClose` is a marker with the room that there is for it.
+A `Budget` is two numbers of tokens, a `Marker` is the close of the thinking in one tokenizer's ids, and a
+`ThinkingClose` is a marker with the context that must hold it. Nothing here knows an engine or a model.
 """
 
 from collections.abc import Collection
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 UNLIMITED = "unlimited"
 MARKER = "</think>"
-PROMPT = 1024  # tokens of a prompt, at most, where nobody says how many
+PROMPT = 1024  # default limit of a prompt, in tokens
 
 
 def _parse_tokens(text: str, budget: str) -> int | None:
@@ -29,11 +29,11 @@ def _parse_tokens(text: str, budget: str) -> int | None:
 
 @dataclass(frozen=True)
 class Budget:
-    """The pair `(t, s)` of Elastic Reasoning (arXiv 2505.05315, section 3.1), in tokens; `None` is unlimited.
+    """Budget `(t, s)` of Elastic Reasoning (arXiv 2505.05315, section 3.1), in tokens; `None` is unlimited.
 
-    Thinking is closed by force once `thinking` tokens are sampled without a natural close; the solution is cut after
-    `solution` tokens; either is cut where both together reach `total`, as under a budget without phases. Forced tokens
-    count towards none of them.
+    The thinking is closed by force after `thinking` tokens without a natural close, and the solution is truncated after
+    `solution` tokens. `total` bounds both together, as a budget without phases does, and truncates either of them.
+    Forced tokens count towards none of the three.
 
     Raises:
         UserError: `thinking` is negative, or `solution` or `total` is not positive.
@@ -70,11 +70,11 @@ class Budget:
 
     @property
     def cuts_thinking(self) -> bool:
-        """Whether thinking reaches `total` before its own budget, and so is cut and never closed by force."""
+        """Whether thinking reaches `total` first, so that it is truncated and never closed by force."""
         return self.total is not None and (self.thinking is None or self.total <= self.thinking)
 
     def completion_tokens(self, forced: int) -> int | None:
-        """The longest completion in tokens, with `forced` forced tokens; `None` if nothing bounds it."""
+        """Return the longest completion in tokens, with `forced` forced tokens; `None` if it is unbounded."""
         whole = None if self.thinking is None or self.solution is None else self.thinking + self.solution + forced
         if self.total is None:
             return whole
@@ -82,10 +82,10 @@ class Budget:
         return most if whole is None else min(most, whole)
 
     def thinking_limit(self, prompt: int, close: "ThinkingClose") -> int:
-        """The most tokens that one sequence may think, after a prompt of `prompt` tokens.
+        """Return the longest thinking after a prompt of `prompt` tokens, in tokens.
 
-        Unlimited thinking leaves room for the forced close and the solution budget (one token if that is unlimited,
-        too).
+        Unlimited thinking leaves room for the forced close and the solution budget (for one token of an unlimited
+        solution).
 
         Raises:
             UserError: prompt, budget and forced close do not fit the context.
@@ -102,40 +102,40 @@ class Budget:
         return room if most is None else most
 
     def longest_prompt(self, close: "ThinkingClose") -> int:
-        """The longest prompt that leaves room for budget and forced close, in tokens; 0 or less: none does.
+        """Return the longest prompt that leaves room for budget and forced close, in tokens; 0 or less if none does.
 
-        Where nothing bounds the completion but the context, it has half of that.
+        An unbounded completion gets half of the context.
         """
         most, room = self._most_thinking(close)
         left = room - (most or 0)
         return left if self.completion_tokens(close.forced) is not None else min(left, close.context // 2)
 
     def _most_thinking(self, close: "ThinkingClose") -> tuple[int | None, int]:
-        """The most tokens of thinking, if they are limited, and what there is for them and the prompt."""
+        """Return the limit of the thinking, if it has one, and the room for prompt and thinking, in tokens."""
         most, after = (self.total, 0) if self.cuts_thinking else (self.thinking, self._after(self.thinking or 0) or 1)
         return most, close.context - (0 if after == 0 and self.thinking is None else close.forced) - after
 
     def _after(self, thinking: int) -> int | None:
-        """The most tokens of a solution after so many of thinking; `None` if only the context bounds them."""
+        """Return the longest solution after `thinking` tokens; `None` if only the context bounds it."""
         bounds = (self.solution, None if self.total is None else self.total - thinking)
         return min((tokens for tokens in bounds if tokens is not None), default=None)
 
     def solution_limit(self, thinking: int, used: int, context: int) -> int:
-        """The most tokens of a solution after `thinking` sampled tokens, which begins after `used` of `context`."""
+        """Return the longest solution after `thinking` sampled tokens and `used` tokens of `context`."""
         after = self._after(thinking)
         return context - used if after is None else after
 
 
 @dataclass(frozen=True)
 class Marker:
-    """The end-of-thinking marker and the text forced in its place, as one tokenizer's ids.
+    """End-of-thinking marker and the text forced in its place, in one tokenizer's ids.
 
     Attributes:
-        text: the marker as text, what the engine looks for if it is not a single token.
-        ids: the marker's token ids.
-        forced_ids: the token ids appended when the thinking budget runs out.
-        close_tokens: how many of `forced_ids` come up to the end of the marker, and so still belong to the thinking;
-            0 if the forced text holds no marker.
+        text: the marker as text, which the engine matches if the marker has several tokens.
+        ids: token ids of the marker.
+        forced_ids: token ids that are appended when the thinking budget runs out.
+        close_tokens: number of `forced_ids` up to and including the end of the marker, which still belong to the
+            thinking; 0 if the forced text holds no marker.
     """
 
     text: str
@@ -163,26 +163,26 @@ class Marker:
         return cls(text=text, ids=ids, forced_ids=forced_ids, close_tokens=next(ends, 0))
 
     def check(self, ends: Collection[int]) -> None:
-        """Check that no token of the marker is one of those that end a sequence: no thinking would ever be closed.
+        """Check that the marker holds no end-of-sequence token, as no thinking would ever be closed.
 
         Raises:
-            UserError: one is.
+            UserError: it holds one of `ends`.
         """
         if found := [token for token in self.ids if token in ends]:
             raise UserError(
-                f"the marker {self.text!r} = {list(self.ids)} holds {found[0]}, and the model ends a sequence at "
-                f"{sorted(ends)} (eos_token_id of its generation_config.json, and of its tokenizer), so that no "
-                "thinking would be closed; choose another marker, or take the token out of eos_token_id"
+                f"the marker {self.text!r} = {list(self.ids)} holds {found[0]}, which ends a sequence of this model "
+                f"(eos_token_id {sorted(ends)} of generation_config.json and tokenizer), so that no thinking would be "
+                "closed; choose another marker, or remove the token from eos_token_id"
             )
 
 
 @dataclass(frozen=True)
 class ThinkingClose:
-    """How thinking ends: at the `marker`, which is forced in time for the solution to fit the context.
+    """End of the thinking: a marker, forced early enough for the solution to fit the context.
 
     Attributes:
-        marker: what ends the thinking, and what is appended when the budget does.
-        context: the longest sequence that the engine takes, in tokens.
+        marker: the end-of-thinking marker, and the text forced in its place.
+        context: longest sequence that the engine takes, in tokens.
     """
 
     marker: Marker
@@ -190,7 +190,7 @@ class ThinkingClose:
 
     @property
     def forced(self) -> int:
-        """How many tokens a forced close has."""
+        """Number of tokens of a forced close."""
         return len(self.marker.forced_ids)
 
 

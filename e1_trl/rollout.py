@@ -5,9 +5,10 @@
     prompt | thinking ... <eos>                        eos:    the policy stopped before it answered
     prompt | thinking ...                              total:  a total budget ran out before it answered
 
-A `Rollout` says what it wants sampled next (`request`) and takes what was sampled (`receive`), until it holds a
-`Completion`. It never looks at text, and never looks for the marker: the engine stops at the marker and says so, and
-from then on the boundary is a position. A marker or a `<think>` inside the solution is therefore just tokens.
+`Rollout.request` is the next request to the engine, and `Rollout.receive` takes the engine's answer, until the rollout
+holds a `Completion`. A rollout never looks at text and never searches for the marker: the engine reports that it
+stopped at the marker, and from then on the boundary is a position. A marker or a `<think>` inside the solution is just
+tokens.
 """
 
 import math
@@ -27,20 +28,20 @@ class ThinkingEnd(StrEnum):
     CLOSED = "closed"
     FORCED = "forced"
     EOS = "eos"
-    TOTAL = "total"  # naive truncation, or a total budget: nothing was made of what had been thought
+    TOTAL = "total"  # naive truncation or a total budget: the thinking was cut and not closed
 
 
-MANY_EOS = 0.2  # of all completions: more than models that know how to end their thinking have
+MANY_EOS = 0.2  # share of completions; models that know how to end their thinking stay below
 
 
 def warn_of_eos(share: float, where: str) -> str | None:
-    """Say why so many thoughts may have ended in an end-of-sequence token; `None` where few did."""
+    """Explain a large share of thoughts that ended in an end-of-sequence token; `None` for a small share."""
     if share <= MANY_EOS:
         return None
     return (
         f"{where}: {share:.0%} of the thoughts ended in an end-of-sequence token, without an answer (eos); likely the "
-        "prompt has closed the thinking already (look at chat_template_kwargs), or the marker is not the one that the "
-        "model ends its thinking with, or it holds an end-of-sequence token"
+        "prompt has already closed the thinking (look at chat_template_kwargs), the model ends its thinking with "
+        "another marker, or the marker holds an end-of-sequence token"
     )
 
 
@@ -52,11 +53,15 @@ class Stop(Enum):
     LENGTH = "all requested tokens were sampled"
 
 
+# Ends that the policy chose; a thinking that stopped by its length was closed by force, or cut.
+ENDS_BY_POLICY = {Stop.MARKER: ThinkingEnd.CLOSED, Stop.EOS: ThinkingEnd.EOS}
+
+
 @dataclass(frozen=True)
 class Request:
-    """What is wanted from the engine: at most `max_tokens` tokens after `prompt_ids`, and where it stops before.
+    """Request to the engine: at most `max_tokens` tokens after `prompt_ids`, ending at the marker if so asked.
 
-    `name` tells the sequence from all others of a run; requests for one sequence begin at different tokens.
+    `name` identifies the sequence in a run; requests for the same sequence differ in the length of their prompts.
     """
 
     prompt_ids: list[int]
@@ -67,7 +72,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Segment:
-    """Sampled tokens and what stopped them, with one log-probability per token where they are kept."""
+    """Sampled tokens, the reason why sampling stopped, and one log-probability per token if they are kept."""
 
     token_ids: Sequence[int]
     stop: Stop
@@ -83,7 +88,7 @@ class Completion:
         thinking_end: how the thinking ended.
         thinking_tokens: tokens of thinking, natural close, EOS, and s1's "Wait" included.
         forced_tokens: tokens appended to end the thinking.
-        close_tokens: of those, the ones up to the end of the marker.
+        close_tokens: forced tokens up to and including the end of the marker.
         solution_tokens: sampled tokens of the solution, EOS included.
         truncated: the solution (or with `ThinkingEnd.TOTAL` the thinking) ran out of its budget before EOS.
         logprobs: `n` log-probabilities under the policy that sampled, NaN on forced tokens; `None` if not kept.
@@ -109,17 +114,18 @@ class Completion:
 
     @property
     def loss_mask(self) -> list[int]:
-        """`n` values; 0 exactly on forced tokens, which the policy did not choose."""
+        """Mask of `n` values: 0 exactly on forced tokens, which the policy did not choose."""
         return [1] * self.thinking_tokens + [0] * self.forced_tokens + [1] * self.solution_tokens
 
     def trained_mask(self, closes: str, marker_tokens: int) -> list[int]:
-        """The loss mask where `"sampled"` closes of the thinking are trained on, `"all"`, or `"none"`.
+        """Loss mask of a training on `"sampled"` closes of the thinking, on `"all"` closes, or on `"none"`.
 
-        A sampled close is the last `marker_tokens` of a thinking that ended by it.
+        A sampled close is the last `marker_tokens` of a thinking that ended in the marker.
         """
         if closes == "all":
             return [1] * len(self.token_ids)
-        mask, end = self.loss_mask, self.thinking_tokens
+        mask = self.loss_mask
+        end = self.thinking_tokens
         if closes == "none" and self.thinking_end is ThinkingEnd.CLOSED:
             mask[max(0, end - marker_tokens) : end] = [0] * min(marker_tokens, end)
         return mask
@@ -127,20 +133,21 @@ class Completion:
     @property
     def parts(self) -> tuple[list[int], list[int], list[int]]:
         """Thinking, forced tokens and solution."""
-        ids, close = self.token_ids.tolist(), self.thinking_tokens + self.forced_tokens
-        return ids[: self.thinking_tokens], ids[self.thinking_tokens : close], ids[close:]
+        ids = self.token_ids.tolist()
+        end = self.thinking_tokens + self.forced_tokens
+        return ids[: self.thinking_tokens], ids[self.thinking_tokens : end], ids[end:]
 
     @property
     def solution_ids(self) -> list[int]:
-        """What the policy sampled after the thinking."""
+        """Tokens that the policy sampled after the thinking."""
         return self.parts[2]
 
     @property
     def graded_ids(self) -> list[int]:
-        """What is graded, in training and evaluation alike: everything after the thinking.
+        """Tokens that training and evaluation grade: everything after the thinking.
 
-        That is the forced tokens that follow the marker, since they may open the box that the solution fills (all
-        forced tokens where they hold no marker), then the solution.
+        These are the forced tokens after the marker, as they may open the box that the solution fills (all forced
+        tokens if they hold no marker), and the solution.
         """
         return self.token_ids[self.thinking_tokens + self.close_tokens :].tolist()
 
@@ -151,11 +158,11 @@ class Rollout:
     Args:
         prompt_ids: the prompt, whose chat template may or may not have opened `<think>`.
         budget: thinking and solution budget, in tokens.
-        close: what ends the thinking, and how long a sequence the engine takes.
+        close: the marker, and the engine's context.
 
     Attributes:
-        request: what to sample next; `None` once the completion is finished.
-        thinking_end: how the thinking ended; `None` while it goes on.
+        request: next request to the engine; `None` once the completion is finished.
+        thinking_end: how the thinking ended; `None` until then.
 
     Raises:
         ValueError: prompt and budget do not fit the context.
@@ -178,13 +185,8 @@ class Rollout:
         if limit == 0:
             self.receive(Segment([], Stop.LENGTH, []))
 
-    @property
-    def thinking_tokens(self) -> int:
-        """How long the thinking is so far."""
-        return len(self._thinking)
-
     def receive(self, segment: Segment) -> None:
-        """Take the engine's answer to `request` and move on.
+        """Take the engine's answer to `request`, and set the next request.
 
         Raises:
             ValueError: nothing was requested, or the segment is not an answer to the request.
@@ -204,7 +206,7 @@ class Rollout:
         if segment.logprobs is not None and len(segment.token_ids) != len(segment.logprobs):
             raise ValueError(f"{len(segment.token_ids)} tokens came with {len(segment.logprobs)} log-probabilities")
         if len(segment.token_ids) > self.request.max_tokens:
-            raise ValueError(f"{len(segment.token_ids)} tokens came where {self.request.max_tokens} were asked for")
+            raise ValueError(f"{len(segment.token_ids)} tokens came for a request of {self.request.max_tokens}")
         if segment.stop is Stop.LENGTH and len(segment.token_ids) < self.request.max_tokens:
             raise ValueError(
                 f"the engine stopped after {len(segment.token_ids)} of {self.request.max_tokens} tokens: its context "
@@ -214,11 +216,8 @@ class Rollout:
             raise ValueError("the engine stopped at the marker inside a solution")
 
     def _end_thinking(self, stop: Stop) -> None:
-        self.thinking_end = {
-            Stop.MARKER: ThinkingEnd.CLOSED,
-            Stop.LENGTH: ThinkingEnd.TOTAL if self._budget.cuts_thinking else ThinkingEnd.FORCED,
-            Stop.EOS: ThinkingEnd.EOS,
-        }[stop]
+        out_of_budget = ThinkingEnd.TOTAL if self._budget.cuts_thinking else ThinkingEnd.FORCED
+        self.thinking_end = ENDS_BY_POLICY.get(stop, out_of_budget)
         if self.thinking_end is ThinkingEnd.EOS:
             self.request = None
             return
@@ -234,14 +233,15 @@ class Rollout:
 
     @property
     def completion(self) -> Completion:
-        """The finished completion; with log-probabilities if all its segments came with them.
+        """Finished completion, with log-probabilities if all its segments have them.
 
         Raises:
-            ValueError: the rollout still has a request.
+            ValueError: the rollout is not finished.
         """
         if self.request is not None or self.thinking_end is None:
             raise ValueError("the rollout is not finished")
-        thinking, forced = self._thinking, self._forced_ids
+        thinking = self._thinking
+        forced = self._forced_ids
         solution = self._solution or Segment([], Stop.EOS, [])
         logprobs = None
         if self._logprobs is not None and solution.logprobs is not None:

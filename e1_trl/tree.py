@@ -1,14 +1,14 @@
-"""All that is sampled for one sample of one problem: a tree, in which budgets and methods share what they can.
+"""Tree of all tokens sampled for one sample of one problem, in which budgets and methods share prefixes.
 
     prompt ── thinking ──┬── thinking ──┬── thinking </think> ── solution      closed: shared by all larger budgets
                          │              └ ‖</think>‖ ── solution               forced at the second budget
                          └ ‖</think>‖ ── solution                              forced at the first
 
-A policy that does not see its budget thinks the same tokens up to any budget, so the thinking is sampled once. What
-needs samples is a coroutine: it yields the branch and the length that it needs next, and resumes once the branch has
-grown as far, or has ended. `Tree.drive` makes one of any `Rollout`. Branches are found by the tokens that they
-continue: two coroutines that arrive at the same prefix share what follows. Knows nothing about engines, files, or what
-the completions are for.
+A policy that does not see its budget thinks the same tokens up to any budget, so the thinking is sampled once. A
+method is a coroutine: it yields the branch and the length that it needs next, and resumes when the branch is that long
+or has ended. `Tree.drive` turns any `Rollout` into such a coroutine. Branches are identified by the tokens that they
+continue, so that two coroutines with the same prefix share everything sampled after it. Nothing here knows an engine, a
+file, or the purpose of the completions.
 """
 
 import hashlib
@@ -26,19 +26,19 @@ Result = TypeVar("Result")
 
 
 class Phase(StrEnum):
-    """What a branch holds, which decides what ends it."""
+    """Phase of a branch, which decides what ends the branch."""
 
     THINKING = "thinking"  # the marker, or end of sequence
     SOLUTION = "solution"  # end of sequence
 
 
-# The most tokens that one request asks for: a long thought is stored, and can be resumed, in parts.
-LEG_TOKENS = 8192
+# Tokens of one request, at most: a long thought is stored, and can be resumed, in parts.
+SEGMENT_TOKENS = 8192
 
 
 @dataclass(frozen=True)
 class StoredSegment:
-    """A segment as it is stored: where in which branch of which tree it belongs, and after which tokens of it."""
+    """Segment as stored: `token_ids` begin at `start` of a branch, after the tokens with the digest `before`."""
 
     problem: int
     sample: int
@@ -50,19 +50,19 @@ class StoredSegment:
 
 
 class Branch:
-    """Tokens sampled after one prefix. They only ever grow, a leg at a time.
+    """Tokens sampled after one prefix, extended by one segment at a time.
 
     Attributes:
-        name: identifies the branch in its tree, in this run and in the next.
-        prefix_ids: what the branch continues.
-        token_ids: what has been sampled so far.
-        stop: what ended the branch; `None` while it can grow.
+        name: identifies the branch in its tree, also in a resumed run.
+        prefix_ids: tokens that the branch continues.
+        token_ids: tokens sampled so far.
+        stop: what ended the branch; `None` while it can be extended.
     """
 
-    def __init__(self, name: str, prefix_ids: Sequence[int], kind: Phase):
+    def __init__(self, name: str, prefix_ids: Sequence[int], phase: Phase):
         self.name = name
         self.prefix_ids = list(prefix_ids)
-        self.kind = kind
+        self.phase = phase
         self.token_ids = array("i")
         self.stop: Stop | None = None
         self.in_flight = False
@@ -75,17 +75,17 @@ class Branch:
         return Segment(self.token_ids[:length].tolist(), self.stop if whole and self.stop else Stop.LENGTH)
 
     def request(self, length: int) -> Request:
-        """What to ask of the engine next for the branch to reach `length` tokens."""
-        missing = min(length - len(self.token_ids), LEG_TOKENS)
-        prompt_ids, thinks = [*self.prefix_ids, *self.token_ids], self.kind is Phase.THINKING
-        return Request(prompt_ids, missing, stop_at_marker=thinks)
+        """Next request to the engine for a branch of `length` tokens."""
+        missing = min(length - len(self.token_ids), SEGMENT_TOKENS)
+        thinks = self.phase is Phase.THINKING
+        return Request([*self.prefix_ids, *self.token_ids], missing, stop_at_marker=thinks)
 
-    def grow(self, token_ids: Sequence[int], stop: Stop, marker: Marker, decode: Callable[[list[int]], str]) -> None:
+    def extend(self, token_ids: Sequence[int], stop: Stop, marker: Marker, decode: Callable[[list[int]], str]) -> None:
         start = len(self.token_ids)
         self.token_ids.extend(token_ids)
         self.stop = None if stop is Stop.LENGTH else stop
-        # A marker of several tokens may begin in one leg and end in the next, where the engine does not see all of it.
-        if self.kind is Phase.THINKING and start and len(marker.ids) > 1:
+        # A marker of several tokens may begin in one segment and end in the next, where the engine sees a part of it.
+        if self.phase is Phase.THINKING and start and len(marker.ids) > 1:
             reach = len(marker.text.encode())  # a token is at least one byte
             lowest = max(0, start - reach)
             for end in range(start + 1, min(len(self.token_ids), start + reach) + 1):
@@ -103,18 +103,18 @@ Coroutine = Generator[tuple[Branch, int], None, Result]
 
 
 class Tree(Generic[Key]):
-    """The branches of one sample of one problem, and the coroutines that wait for them to grow.
+    """Branches of one sample of one problem, and the coroutines that wait for them.
 
     Args:
         problem: index of the problem.
         sample: index of the sample.
-        marker: what ends the thinking.
-        decode: turns token ids into text; used only to find a marker of several tokens that two legs share.
-        saved: legs of this tree from an earlier run, in order of their start.
-        independent: share nothing between coroutines; every one samples its own branches.
+        marker: the end-of-thinking marker.
+        decode: turns token ids into text, to find a marker of several tokens that two segments share.
+        saved: segments of this tree from an earlier run, in order of their start.
+        independent: every coroutine samples its own branches, and shares none.
 
     Attributes:
-        completions: what the finished coroutines returned, by the key under which they were started.
+        completions: results of finished coroutines, by the key with which they were started.
     """
 
     def __init__(
@@ -133,14 +133,14 @@ class Tree(Generic[Key]):
         self._decode = decode
         self._independent = independent
         self._saved: dict[str, list[StoredSegment]] = {}
-        for leg in saved:
-            self._saved.setdefault(leg.branch, []).append(leg)
+        for each in saved:
+            self._saved.setdefault(each.branch, []).append(each)
         self._branches: dict[str, Branch] = {}
         self._waiting: list[tuple[Key, Coroutine[Completion], Branch, int]] = []
         self._scope = ""
 
     def start(self, key: Key, coroutine: Coroutine[Completion]) -> None:
-        """Run a coroutine as far as the branches reach."""
+        """Run a coroutine as far as its branches reach."""
         self._scope = f"{key}/" if self._independent else ""
         try:
             branch, length = next(coroutine)
@@ -149,24 +149,25 @@ class Tree(Generic[Key]):
         else:
             self._waiting.append((key, coroutine, branch, length))
 
-    def sample(self, prefix_ids: Sequence[int], kind: Phase, length: int) -> Coroutine[Segment]:
-        """What coroutines yield from: the first `length` tokens after a prefix, or fewer if something ends them."""
-        branch = self._branch(prefix_ids, kind)
+    def sample(self, prefix_ids: Sequence[int], phase: Phase, length: int) -> Coroutine[Segment]:
+        """Sample the first `length` tokens after a prefix, or fewer if they end; methods `yield from` this."""
+        branch = self._branch(prefix_ids, phase)
         if not branch.reaches(length):
             yield branch, length
         return branch.first(length)
 
     def drive(self, rollout: Rollout) -> Coroutine[Completion]:
-        """Separate budgeting by the state machine that training runs; what it requests is sampled here."""
+        """Run a rollout, as training does, on the branches of this tree."""
         while (request := rollout.request) is not None:
-            kind = Phase.THINKING if request.stop_at_marker else Phase.SOLUTION
-            rollout.receive((yield from self.sample(request.prompt_ids, kind, request.max_tokens)))
+            phase = Phase.THINKING if request.stop_at_marker else Phase.SOLUTION
+            rollout.receive((yield from self.sample(request.prompt_ids, phase, request.max_tokens)))
         return rollout.completion
 
     def requests(self) -> list[tuple["tuple[Tree[Key], Branch]", Request]]:
-        """A request for every branch that is waited for and not in flight, as far as the next one who waits.
+        """Return a request for every branch that a coroutine waits for and that is not in flight.
 
-        The branches count as in flight from now on, even if the requests are submitted later.
+        It asks for as many tokens as the first waiting coroutine needs. The branches count as in flight from now on,
+        even if the requests are submitted later.
         """
         needed: dict[str, int] = {}
         for _, _, branch, length in self._waiting:
@@ -180,8 +181,8 @@ class Tree(Generic[Key]):
             requests.append(((self, branch), request))
         return requests
 
-    def leg(self, branch: Branch, segment: Segment) -> StoredSegment:
-        """What to store of a segment that continues `branch`, whether it is whole or still in flight."""
+    def stored(self, branch: Branch, segment: Segment) -> StoredSegment:
+        """Return the record to store for a segment of `branch`, which may still be in flight."""
         return StoredSegment(
             problem=self.problem,
             sample=self.sample_index,
@@ -193,30 +194,29 @@ class Tree(Generic[Key]):
         )
 
     def receive(self, branch: Branch, segment: Segment) -> StoredSegment:
-        """Take the engine's answer to a request for `branch`; returns what to store."""
-        leg = self.leg(branch, segment)
+        """Take the engine's answer to a request for `branch`, and return the record to store."""
+        record = self.stored(branch, segment)
         branch.in_flight = False
-        branch.grow(leg.token_ids, leg.stop, self._marker, self._decode)
+        branch.extend(record.token_ids, record.stop, self._marker, self._decode)
         waiting, self._waiting = self._waiting, []
         for key, coroutine, awaited, length in waiting:
             if awaited.reaches(length):
                 self.start(key, coroutine)
             else:
                 self._waiting.append((key, coroutine, awaited, length))
-        return leg
+        return record
 
     @property
     def finished(self) -> bool:
         return not self._waiting
 
-    def _branch(self, prefix_ids: Sequence[int], kind: Phase) -> Branch:
-        name = f"{self._scope}{kind}/{len(prefix_ids)}/{_digest(prefix_ids)}"
+    def _branch(self, prefix_ids: Sequence[int], phase: Phase) -> Branch:
+        name = f"{self._scope}{phase}/{len(prefix_ids)}/{_digest(prefix_ids)}"
         if name not in self._branches:
-            branch = self._branches[name] = Branch(name, prefix_ids, kind)
-            for leg in self._saved.get(name, ()):
-                # One that does not follow is left over from before a leg was lost: that was sampled again since, or
-                # will be, and came out differently.
-                follows = leg.start == len(branch.token_ids) and leg.before == _digest(branch.token_ids)
+            branch = self._branches[name] = Branch(name, prefix_ids, phase)
+            for record in self._saved.get(name, ()):
+                # Segments behind a lost one do not fit: that one is sampled again, and comes out differently.
+                follows = record.start == len(branch.token_ids) and record.before == _digest(branch.token_ids)
                 if follows and branch.stop is None:
-                    branch.grow(leg.token_ids, leg.stop, self._marker, self._decode)
+                    branch.extend(record.token_ids, record.stop, self._marker, self._decode)
         return self._branches[name]

@@ -107,9 +107,9 @@ def test_a_marker_needs_tokens() -> None:
 @pytest.mark.parametrize(
     ("eos", "marker", "held"),
     [
-        ([1, 5], None, r"= \[5\] holds 5, .* at \[1, 5\]"),
-        (3, "<|assistant|>3", r"= \[3, 9\] holds 3, .* at \[1, 3\]"),
-        (1, "3<|end|>", r"holds 1, .* at \[1\]"),
+        ([1, 5], None, r"= \[5\] holds 5, .*eos_token_id \[1, 5\]"),
+        (3, "<|assistant|>3", r"= \[3, 9\] holds 3, .*eos_token_id \[1, 3\]"),
+        (1, "3<|end|>", r"holds 1, .*eos_token_id \[1\]"),
     ],
 )
 def test_a_marker_that_holds_the_end_of_a_sequence_is_refused_everywhere(

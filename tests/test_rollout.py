@@ -170,7 +170,7 @@ def test_an_answer_that_nobody_asked_for_is_refused() -> None:
     rollout = Rollout([3], Budget(4, 4), ThinkingClose(MARKER, 100))
     with pytest.raises(ValueError, match="not finished"):
         _ = rollout.completion
-    with pytest.raises(ValueError, match="5 tokens came where 4 were asked for"):
+    with pytest.raises(ValueError, match="5 tokens came for a request of 4"):
         rollout.receive(Segment([4] * 5, Stop.LENGTH))
     with pytest.raises(ValueError, match="2 tokens came with 1 log-probabilities"):
         rollout.receive(Segment([4] * 2, Stop.EOS, [0.0]))

@@ -148,7 +148,7 @@ def test_what_is_left_of_a_lost_thought_is_not_put_behind_another() -> None:
 def test_a_long_thought_is_sampled_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = cells(METHOD_NAMES, [Budget(20, 8), Budget(None, None)])
     whole = [grow(wanted, setting(), seed)[0] for seed in range(20)]
-    monkeypatch.setattr(tree, "LEG_TOKENS", 3)
+    monkeypatch.setattr(tree, "SEGMENT_TOKENS", 3)
     parts = [grow(wanted, setting(), seed) for seed in range(20)]
     assert [results for results, _ in parts] == whole
     assert max(len(leg.token_ids) for _, legs in parts for leg in legs) == 3
@@ -159,8 +159,8 @@ def test_a_marker_of_several_tokens_is_found_where_two_legs_meet() -> None:
     marker = Marker("</think>", (3, 4, 5), (3, 4, 5), close_tokens=3)
     branch = Branch("b", PROMPT, Phase.THINKING)
     decode = lambda ids: "".join(text[i] for i in ids)  # noqa: E731
-    branch.grow([6, 6, 3], Stop.LENGTH, marker, decode)
-    branch.grow([4, 5, 6, 6], Stop.LENGTH, marker, decode)
+    branch.extend([6, 6, 3], Stop.LENGTH, marker, decode)
+    branch.extend([4, 5, 6, 6], Stop.LENGTH, marker, decode)
     assert branch.token_ids.tolist() == [6, 6, 3, 4, 5] and branch.stop is Stop.MARKER
     assert branch.first(5).stop is Stop.MARKER and branch.first(4).stop is Stop.LENGTH
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 
 from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.errors import UserError
-from e1_trl.rollout import Completion, Rollout, Segment, Stop, ThinkingEnd
+from e1_trl.rollout import ENDS_BY_POLICY, Completion, Rollout, Segment, Stop, ThinkingEnd
 from e1_trl.tree import Coroutine, Phase, Tree
 
-TRUNCATED_END = {Stop.MARKER: ThinkingEnd.CLOSED, Stop.EOS: ThinkingEnd.EOS, Stop.LENGTH: ThinkingEnd.TOTAL}
 S1_RELEASED_SOLUTION = 20  # tokens; what the published s1 baseline was given to answer
 
 
@@ -108,7 +107,7 @@ def truncation(tree: Tree[Cell], question: Question, setting: Setting) -> Corout
     if thinking.stop is not Stop.MARKER or used == limit:
         return Completion(
             token_ids=array("i", thinking.token_ids),
-            thinking_end=TRUNCATED_END[thinking.stop],
+            thinking_end=ENDS_BY_POLICY.get(thinking.stop, ThinkingEnd.TOTAL),
             thinking_tokens=used,
             forced_tokens=0,
             close_tokens=0,

@@ -72,7 +72,7 @@ def sample_plan(plan: SamplingPlan, store: Store, engine: Engine, saving: float 
         began = time.monotonic()
         if (began - saved) * saving < took:
             return
-        store.add([*ended, *(tree.leg(branch, segment) for (tree, branch), segment in in_flight())])
+        store.add([*ended, *(tree.stored(branch, segment) for (tree, branch), segment in in_flight())])
         ended.clear()
         saved = time.monotonic()
         took = saved - began

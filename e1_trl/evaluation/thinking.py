@@ -12,9 +12,9 @@ from e1_trl.evaluation.manifest import FILE, Manifest, digest
 from e1_trl.evaluation.methods import MIXED
 from e1_trl.evaluation.sampling_plan import Goal, Place
 from e1_trl.report.samples import read
-from e1_trl.rollout import Segment, Stop
+from e1_trl.rollout import ENDS_BY_POLICY, Segment, Stop
 
-STOPS = {"closed": Stop.MARKER, "eos": Stop.EOS}
+STOPS = {end: stop for stop, end in ENDS_BY_POLICY.items()}
 
 
 @dataclass(frozen=True)
