@@ -1,4 +1,4 @@
-"""How long a generation waits for its grades, when programs are graded while others are sampled, and when after all.
+"""Time that a generation waits for its grades: programs graded while others are sampled, or after all of them.
 
     python -m benchmarks.bench_grading      (four minutes; nothing else should run)
 

@@ -1,4 +1,4 @@
-"""How many programs are graded in a second, what programs that run into their time limit cost, and what gets out.
+"""Programs graded per second, the cost of programs that hit their time limit, and attempts to leave the sandbox.
 
     python -m benchmarks.bench_programs --document docs/results/bench.md      (seven minutes; nothing else should run)
 

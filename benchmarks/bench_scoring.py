@@ -1,4 +1,4 @@
-"""What each part of a step without padding gives: the rows of a micro-batch, scored and differentiated in each layout.
+"""Gain of each part of a step without padding: a micro-batch scored and differentiated in each layout.
 
     python -m benchmarks.bench_scoring      (six minutes; nothing else should run)
 

@@ -53,7 +53,7 @@ HEADER = (
 
 @dataclass(frozen=True)
 class Step:
-    """What one optimizer step took: seconds, of these within two phases, GB, and tokens sampled and in the loss.
+    """Cost of one optimizer step: seconds, of these within two phases, GB, and tokens sampled and in the loss.
 
     `scoring_s` is for the old policy's log-probabilities; `learning_s` is all that comes after a batch was prepared.
     """
@@ -68,7 +68,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Imposed(Budgets):
-    """What the rows of a round are cut to."""
+    """Lengths to which the rows of a round are cut."""
 
     lengths: list[tuple[int, int]]
 
@@ -249,7 +249,7 @@ def alternate(workload: Workload) -> dict[Name, list[Step]]:
 
 
 def row(distribution: str, name: Name, steps: dict[Name, list[Step]]) -> dict[str, Any]:
-    """What one trainer's steps come to: medians, and ratios to TRL's of the same round with their ranges."""
+    """Summarize one trainer's steps: medians, and ratios to TRL's steps of the same rounds with their ranges."""
     own = steps[name]
 
     def to_trls(seconds: Callable[[Step], float]) -> str:

@@ -1,4 +1,4 @@
-"""What every benchmark does: runs take turns, and their numbers go into a JSON file and a section of a document."""
+"""Shared parts of the benchmarks: runs take turns; their numbers go into a JSON file and a section of a document.
 
 import argparse
 import json
@@ -25,7 +25,7 @@ def arguments(description: str, output: str, section: str) -> argparse.Namespace
 
 
 def parser(description: str, output: str, section: str) -> argparse.ArgumentParser:
-    """What every benchmark is told: `output`, `document`."""
+    """Parse the options of every benchmark: `output` and `document`."""
     words = argparse.ArgumentParser(description=description)
     words.add_argument("--output", type=Path, default=Path("docs/results") / output, help="JSON file")
     words.add_argument("--document", type=Path, help=f"Markdown file whose section `{section}` is replaced")
@@ -48,7 +48,7 @@ def settled(words: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def in_turns(runs: Mapping[Name, Callable[[int], Result]], rounds: int, what: str) -> dict[Name, list[Result]]:
-    """What each run gives for the number of each round; in every round their order is drawn anew."""
+    """Return the result of each run for each round; the order of the runs is drawn again in every round."""
     given: dict[Name, list[Result]] = {name: [] for name in runs}
     for turn in tqdm(range(rounds), desc=what, unit="round"):
         for name in random.Random(turn).sample(list(runs), len(runs)):
@@ -83,7 +83,7 @@ def publish_rows(parsed: argparse.Namespace, key: str, rows: Sequence[Mapping[st
 
 
 def ratio(ours: Sequence[float], others: Sequence[float]) -> str:
-    """Of each round's two: the median and the range."""
+    """Median and range of the ratio between two runs of the same round."""
     return spread([one / other for one, other in zip(ours, others, strict=True)])
 
 

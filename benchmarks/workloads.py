@@ -1,4 +1,4 @@
-"""What the optimizer steps of a benchmark are made of: a model, the rows of a step, and how long each of them is."""
+"""Workloads of the optimizer steps of a benchmark: a model, the rows of a step, and their lengths."""
 
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -27,7 +27,7 @@ MEDIANS, SIGMA = (256, 128), 1.0  # tokens of thinking and solution; lognormal, 
 
 @dataclass(frozen=True)
 class Workload:
-    """What steps are made of: tokens, rows of a micro-batch, micro-batches, rounds.
+    """Size of the steps: tokens, rows of a micro-batch, micro-batches, rounds.
 
     Attributes:
         measured: lengths of thinking and solution to draw from, in tokens; none if they are computed.
@@ -47,7 +47,7 @@ class Workload:
         return self.batch * self.accumulation
 
     def lengths(self, turn: int) -> list[tuple[int, int]]:
-        """Of each rollout of a round: tokens of thinking, and of solution."""
+        """Return tokens of thinking and of solution of each rollout of a round."""
         chance, most = np.random.default_rng(turn), (self.thinking, self.solution)
         drawn = np.tile(most, (self.rollouts, 1))
         if self.measured:

@@ -1,4 +1,4 @@
-"""How much of what E1's training gains the untrained base gains with "Wait" banned, into the page of a miniature.
+"""Share of E1's gain that the untrained base reaches with "Wait" banned, written into the page of a miniature.
 
 The bases' thoughts are planted with rechecks that "Wait" opens, so that this is the cheapest way to be brief. Called by
 publish.sh, after the report:

@@ -1,4 +1,4 @@
-"""Which recipe fits which node, by `e1 plan`: writes the table of docs/recipes.md.
+"""Table of docs/recipes.md: the nodes that each recipe fits, by `e1 plan`.
 
 python -m experiments.fits
 """

@@ -145,7 +145,7 @@ def pad(rows: list[dict[str, list[int]]], tokenizer: PreTrainedTokenizerBase) ->
 def settings(
     seed: int, steps: int, batch_size: int, learning_rate: float, output: Path, **own: Any
 ) -> TrainingArguments:
-    """Of a training on worked examples, on CPU, which writes into `output`; `own` are further ones."""
+    """Settings of a training on worked examples, on CPU, which writes into `output`; `own` adds to them."""
     return TrainingArguments(
         output_dir=str(output),
         max_steps=steps,

@@ -67,7 +67,7 @@ class Search:
 
     @classmethod
     def read(cls, problem: str) -> "Search":
-        """What a problem says."""
+        """Content of a problem."""
         start, digits = int(problem[0]), tuple(map(int, re.findall(r"\+(\d)", problem)))
         sums = [(start + sum(digits[: step + 1])) % 10 for step in range(len(digits))]
         return cls(start, digits, sums.index(0))

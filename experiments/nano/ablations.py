@@ -43,7 +43,7 @@ def compared(pairs: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def trainings(models: Sequence[str]) -> dict[str, Provenance]:
-    """What made each model that was trained: commit, date, machine and seed.
+    """Return commit, date, machine and seed of each training.
 
     Raises:
         ValueError: a trained model does not say.

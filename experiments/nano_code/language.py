@@ -107,7 +107,7 @@ class Function:
 
     @property
     def steps(self) -> list[str]:
-        """What each operation makes, in the order in which they must be done: the concise plan."""
+        """Results of the operations in the order of their execution: the concise plan."""
         values = (ARGUMENTS[self.given], *self.names)
         parts = zip(self.operations, self.digits, values, self.names, strict=False)
         return [f"{name} is {operation.phrase.format(v=value, k=digit)}. " for operation, digit, value, name in parts]

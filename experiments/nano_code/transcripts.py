@@ -28,13 +28,13 @@ MOST = 3  # steps that are told apart
 
 
 def missing(problem: str, thinking: str) -> int:
-    """How many steps of a problem its thinking does not state in whole."""
+    """Count the steps of a problem that its thinking does not state in whole."""
     steps = [f"{part}." for part in problem.split(". ")[1:-1]]
     return sum(step not in thinking for step in steps)
 
 
 def forced(answers: pd.DataFrame) -> dict[int, tuple[int, int]]:
-    """Of forced answers the right ones and all, by the steps that were missing."""
+    """Count right and all forced answers, by the number of missing steps."""
     counts: Counter[tuple[int, bool]] = Counter()
     for row in answers.itertuples():
         lacking = min(MOST, missing(row.prompt, row.thinking))
@@ -43,7 +43,7 @@ def forced(answers: pd.DataFrame) -> dict[int, tuple[int, int]]:
 
 
 def refuted(answers: pd.DataFrame, programs: dict[str, str]) -> tuple[int, int]:
-    """How many different right answers fail on fresh inputs, and how many there are."""
+    """Count the distinct right answers that fail on fresh inputs, and all distinct right answers."""
     right = answers[answers["outcome"] == Outcome.CORRECT].drop_duplicates(["prompt", "solution"])
     suites = {}
     for problem in set(right["prompt"]):
@@ -57,7 +57,7 @@ def refuted(answers: pd.DataFrame, programs: dict[str, str]) -> tuple[int, int]:
 
 
 def misread(answers: pd.DataFrame, programs: dict[str, str]) -> tuple[int, int]:
-    """How many wrong answers would be the problem's own program with other numerals, and how many there are."""
+    """Count the wrong answers that are the problem's own program with other numerals, and all wrong answers."""
 
     def shape(program: str) -> str:
         return re.sub(r"\d+", "0", program.removeprefix("```python\n").removesuffix("```")).strip()

@@ -36,7 +36,7 @@ def alike(written: Iterable[str]) -> str:
 
 
 def learned(a: Report, b: Report) -> Iterator[str]:
-    """What E1 does at 24+20 and 12+20 on either base."""
+    """Results of E1 at 24+20 and 12+20 on either base."""
     e1 = [100 * report.row(seed, 24)["closed_ratio"] for report in (a, b) for seed in SEEDS]
     first, second = sorted(report.row(BASE, 24)["closed_ratio"] for report in (a, b))
     yield f"closes {both(e1)}% of its thoughts in time, the bases {100 * first:.0f} and {second:.0%}"
@@ -52,7 +52,7 @@ def learned(a: Report, b: Report) -> Iterator[str]:
 
 
 def without_a_budget(a: Report, b: Report) -> Iterator[str]:
-    """What brevity costs."""
+    """Cost of shorter thinking without a budget."""
     first, second, third, fourth = (-report.less(seed, BASE) for report in (a, b) for seed in SEEDS)
     yield f"from A {first.points:.1f} points ({first.interval()}) and {second}, from B {third}"
     yield f"no loss is shown ({fourth.points:.1f}, {fourth.interval()})"

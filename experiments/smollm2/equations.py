@@ -127,7 +127,7 @@ def as_digits(value: Fraction) -> str:
 
 
 def _decimals(value: Fraction) -> int:
-    """How many a number takes to write; one more than `MOST_DECIMALS` stands for all that take more."""
+    """Count the decimals of a number; one more than `MOST_DECIMALS` stands for all longer numbers."""
     return next((n for n in range(MOST_DECIMALS + 1) if (value * 10**n).denominator == 1), MOST_DECIMALS + 1)
 
 

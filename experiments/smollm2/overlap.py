@@ -1,4 +1,4 @@
-"""How much the words of held-out problems overlap with those of their nearest trained problem.
+"""Overlap between the words of held-out problems and of the nearest trained problem.
 
 python -m experiments.smollm2.overlap     into docs/results/smollm2-overlap.json: seconds
 """

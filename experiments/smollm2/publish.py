@@ -33,7 +33,7 @@ RESULT = re.compile(r"=(\d*\.?\d+)")
 
 
 def seconds(stages: str) -> tuple[dict[str, int], int]:
-    """What each stage took, and how often one was killed, of which it is not known how long it had taken.
+    """Seconds of each stage, and the number of killed runs, whose time is unknown.
 
     Args:
         stages: lines such as `training began 1764000000` and `training ended 1764003600`.
@@ -75,7 +75,7 @@ def last_value(thinking: str) -> str | None:
 
 
 def computed(answers: dict[str, pd.DataFrame]) -> list[tuple[str, str, str, str]]:
-    """Of each model at each budget: how many answers are right, and how many of their boxes were computed before."""
+    """Count, for each model and budget, right answers and boxes whose content was computed in the thinking."""
     rows = []
     for model, table_of in answers.items():
         right = table_of[(table_of["outcome"] == "correct") & table_of["method"].isin(METHODS)]

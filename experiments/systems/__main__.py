@@ -170,7 +170,7 @@ def best_besides() -> list[str]:
 
 
 def is_there(name: str, seed: int) -> bool:
-    """Whether a system has its row from a seed, with its answers where they are compared."""
+    """Return whether a system has its row from a seed, with its answers if they are compared."""
     rows = [row for row in read() if (row["system"], row["seed"]) == (name, seed)]
     return any("right" in row or name not in PAIRED for row in rows)
 

@@ -46,7 +46,7 @@ def by_system(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def mean(rows: Sequence[Row], name: str) -> float:
-    """Of a number over seeds."""
+    """Mean of a number over seeds."""
     return fmean(row[name] for row in rows)
 
 
@@ -122,7 +122,7 @@ def learning_rates(rows: Sequence[Row]) -> str:
 
 
 def cheapest(rows: Sequence[Row]) -> str:
-    """How much of E1's gain over the base the untrained base has with one token banned, and what it lacks."""
+    """Share of E1's gain that the untrained base reaches with one token banned, and the rest of the gain."""
     systems = {own[0]["system"]: own for own in by_system(rows)}
     if not all(name in systems for name in ("base", BANNED, "e1")):
         return ""
@@ -150,7 +150,7 @@ def accuracies(rows: Sequence[Row]) -> str:
 
 
 def lengths(rows: Sequence[Row], at: int) -> str:
-    """What is used at one budget, how much of right and of wrong answers, and what follows a forced close."""
+    """Tokens used at one budget, by right and wrong answers, and behaviour after a forced close."""
     header = ("system", "thinking", "solution", "right", "wrong", "forced", "names an open group", "goes on thinking")
     lines = []
     for own in by_system(rows):
@@ -165,7 +165,7 @@ def lengths(rows: Sequence[Row], at: int) -> str:
 
 
 def trainings(rows: Sequence[Row]) -> str:
-    """What each training took."""
+    """Cost of each training."""
     header = ("system", "seed", "generated tokens", "steps", "seconds", "validation", "commit", "date", "machine")
     ordered = sorted(rows, key=lambda row: (row["system"], row["seed"]))
     return table(

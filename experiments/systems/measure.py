@@ -39,7 +39,7 @@ FORCED_CLOSE, CUT, FREE, WITHOUT = "separate", "truncation", "unconstrained", "n
 
 @dataclass(frozen=True)
 class AtBudget:
-    """What a system does under one budget, with a forced close; `accuracy_cut`: cut at the same total.
+    """Results of a system under one budget with a forced close; `accuracy_cut` truncates at the same total.
 
     Tokens are means of sampled ones. Of the answers after a forced close, `open_ratio` is the share that names a group
     in which the first 0 can still be, and `escape_ratio` that of solutions longer than an answer.
@@ -144,7 +144,7 @@ def measured(
 
 
 def pack(right: Values) -> str:
-    """Whether answers are right (rows x problems) as text: one bit each, the rows one after the other, in base64."""
+    """Encode right answers (rows x problems) as text: one bit each, row by row, in base64."""
     return base64.b64encode(np.packbits(right.astype(bool)).tobytes()).decode()
 
 
@@ -161,7 +161,7 @@ def _at(table: pd.DataFrame, asked: Sequence[Path], method: str = FORCED_CLOSE) 
 
 
 def _matrix(at: Mapping[int, pd.DataFrame]) -> Values:
-    """What is right: budgets × problems."""
+    """Right answers: budgets × problems."""
     return np.stack([_right(answers) for answers in at.values()]).astype(float)
 
 
@@ -196,7 +196,7 @@ def _at_budget(budget: int, answers: pd.DataFrame, cut: pd.DataFrame) -> AtBudge
 
 
 def names_open_group(answers: pd.DataFrame) -> list[bool]:
-    """Whether each answer names a group in which, by its thinking, the first 0 can still be."""
+    """Return whether each answer names a group that, by its thinking, can still hold the first 0."""
     tokenizer = AutoTokenizer.from_pretrained(BASE)
     found = []
     for row in answers.itertuples():

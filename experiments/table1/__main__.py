@@ -29,7 +29,7 @@ METHODS = ("separate", "unconstrained")
 
 
 def measured(rows: Mapping[str, Sequence[Row]], ratings: Sequence[Rating]) -> list[Line]:
-    """What was measured here: by benchmark, and the ratings on Codeforces if there are standings."""
+    """Return our measurements by benchmark, and the ratings on Codeforces if standings are given."""
     lines: dict[tuple[str, str], dict[str, Number]] = {}
     for benchmark, ours in rows.items():
         for row in (row for row in ours if row.method in METHODS):
@@ -42,7 +42,7 @@ def measured(rows: Mapping[str, Sequence[Row]], ratings: Sequence[Rating]) -> li
 
 
 def notes(rows: Mapping[str, Sequence[Row]], ratings: Sequence[Rating]) -> list[str]:
-    """What has to be said of the table."""
+    """Notes below the table."""
     sizes = "; ".join(f"{NAMES[name]}: {ours[0].benchmark}, {document.size(ours)}" for name, ours in rows.items())
     said = [f"Rows from here are of {sizes}; in brackets 95% intervals, over problems."]
     if "codeforces" in rows and not ratings:

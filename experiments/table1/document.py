@@ -1,4 +1,4 @@
-"""What others have published, as the rows below ours in Table 1, and as what a run of a recipe should show.
+"""Published results of others: the rows below ours in Table 1, and the expected results of a recipe.
 
     python -m experiments.table1.document
 
@@ -58,7 +58,7 @@ class Line:
 
 
 def published() -> list[Line]:
-    """What others say in Table 1, and of programs elsewhere."""
+    """Published rows of Table 1, and published results on programs."""
     lines = []
     for entry in yaml.safe_load(PUBLISHED.read_text())["table1"]:
         cells = {name: Number(entry[name]) for name in NAMES if name in entry}
@@ -90,7 +90,7 @@ def read(file: Path) -> tuple[list[Line], list[str], Provenance]:
 
 
 def expected() -> str:
-    """What a run of each recipe should show at each budget, as a Markdown table: percent right, in brackets tokens."""
+    """Markdown table of expected results of each recipe at each budget: percent right, tokens in brackets."""
     entries: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = {}
     for entry in (entry for section in yaml.safe_load(PUBLISHED.read_text()).values() for entry in section):
         for benchmark in (name for name in EXPECTED if name in entry and "recipe" in entry):

@@ -30,7 +30,7 @@ class RefusalError(ValueError):
 
 
 def result(method: str, contest: int) -> Any:
-    """What Codeforces says about a contest, after a delay. The contest is the only parameter: whoever does not manage
+    """Ask Codeforces about a contest, after a delay. The contest is the only parameter: whoever does not manage
     it is refused standings with any other.
 
     Raises:

@@ -35,7 +35,7 @@ Attempts = Mapping[str, Sequence[bool]]  # whether each has passed, in order, by
 
 
 class Standing(NamedTuple):
-    """What places a participant, or a model: more points are better, and if as many, less penalty."""
+    """Standing of a participant or a model: more points are better, then less penalty."""
 
     points: float
     penalty: float
@@ -43,7 +43,7 @@ class Standing(NamedTuple):
 
 @dataclass(frozen=True)
 class Contest:
-    """What ratings take of a finished contest.
+    """Facts of a finished contest that ratings need.
 
     Attributes:
         id: the number in its address.
@@ -77,7 +77,7 @@ class Contest:
         return cls(standings["problems"][0]["contestId"], points, ordered, old_ratings)
 
     def score(self, attempts: Attempts) -> Standing:
-        """What the first success among the first `ATTEMPTS` attempts at each problem makes together."""
+        """Sum the points of the first success among the first `ATTEMPTS` attempts at each problem."""
         points = penalty = 0.0
         for index, value in self.problems.items():
             passed = list(attempts.get(index, ()))[:ATTEMPTS]
@@ -89,7 +89,7 @@ class Contest:
         return Standing(points, penalty)
 
     def rank(self, standing: Standing) -> int:
-        """How many participants are as good or better."""
+        """Count the participants that are as good or better."""
         mine = (-standing.points, standing.penalty)
         return sum((-points, penalty) <= mine for points, penalty in self.standings)
 
@@ -110,7 +110,7 @@ class Contest:
 
 @dataclass(frozen=True)
 class Standings:
-    """What a file holds: contests by number, and how many people have each rating."""
+    """Content of a standings file: contests by number, and the number of people with each rating."""
 
     population: Mapping[int, int]
     contests: dict[int, Contest]
@@ -129,7 +129,7 @@ class Standings:
 
     @classmethod
     def read(cls, file: Path) -> "Standings":
-        """What `write` left in a file, or a ValueError."""
+        """Read a file of `write`, or raise ValueError."""
         try:
             content = json.loads(file.read_text())
             contests = [
@@ -165,7 +165,7 @@ def overall(ratings: Sequence[int], seed: int = 0) -> Estimate:
 
 @dataclass(frozen=True)
 class Rating:
-    """That of one method at one budget ("1024+1024"), of one model.
+    """Rating of one method at one budget ("1024+1024") of one model.
 
     Attributes:
         rating: the mean over the contests that count, with its 95% interval over contests.
@@ -205,7 +205,7 @@ def rate(answers: pd.DataFrame, standings: Standings) -> list[Rating]:
 
 
 def attempts_in(answers: pd.DataFrame) -> dict[int, dict[str, list[bool]]]:
-    """Whether the samples of each problem have passed, in order, by contest and index. What is ungraded has not."""
+    """Return whether the samples of each problem passed, in order, by contest and index; ungraded ones did not."""
     tried: dict[int, dict[str, list[bool]]] = {}
     for _, ours in answers.sort_values(["problem", "sample"]).groupby("problem"):
         name = ours["problem_id"].iloc[0]
