@@ -1,4 +1,4 @@
-"""Shared parts of the benchmarks: runs take turns; their numbers go into a JSON file and a section of a document.
+"""Shared parts of the benchmarks: runs take turns; their numbers go into a JSON file and a section of a document."""
 
 import argparse
 import json
