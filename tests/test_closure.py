@@ -3,14 +3,23 @@
 A module that is in the core by an accident is named with the chain of imports that brought it in.
 """
 
-import ast
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
 
-TRAINER, SAMPLING = "e1_trl.training.trainer", "e1_trl.rollout"
+from tests.closure import (
+    MOST_LINES,
+    MOST_LINES_OF_SAMPLING,
+    MOST_MODULES,
+    ROOT,
+    SAMPLING,
+    TRAINER,
+    chain_of,
+    closure_of,
+    file_of,
+    lines_of,
+)
+
 # By folder, with the packages that lie above them.
 CORE = {
     "": ("", "arguments", "budget", "errors", "rollout", "seeds"),
@@ -39,62 +48,6 @@ CORE = {
     ),
 }
 MODULES = {".".join(filter(None, ("e1_trl", folder, name))) for folder, names in CORE.items() for name in names}
-MOST_MODULES, MOST_LINES = 36, 4_400
-MOST_LINES_OF_SAMPLING = 900  # of the package itself, and of the state machine that says what to sample next
-
-
-def file_of(module: str, root: Path) -> Path | None:
-    """The file of a module or package below a folder; None if there is none."""
-    place = root.joinpath(*module.split("."))
-    files = (place / "__init__.py", place.with_suffix(".py"))
-    return next((file for file in files if file.is_file()), None)
-
-
-def named_in(node: ast.AST) -> set[str]:
-    """Modules, or names in them, that a syntax tree imports, in functions too; not what annotations alone need."""
-    if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
-        return set().union(*map(named_in, node.orelse))
-    if isinstance(node, ast.Import):
-        return {alias.name for alias in node.names}
-    if isinstance(node, ast.ImportFrom):
-        assert not node.level, "a relative import, which nothing here resolves"
-        return {f"{node.module}.{alias.name}" for alias in node.names}
-    return set().union(*map(named_in, ast.iter_child_nodes(node)))
-
-
-def with_packages(name: str, root: Path) -> list[str]:
-    """A module, or the one that a name is in, and the packages above it, as far as they are files below a folder."""
-    parts = name.split(".")
-    modules = [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
-    return [module for module in modules if file_of(module, root) is not None]
-
-
-def closure_of(start: str, root: Path) -> dict[str, str]:
-    """The modules that a module imports, directly or through others, each with the one that names it first."""
-    found = dict.fromkeys(with_packages(start, root), start)
-    waiting = [*found]
-    for module in waiting:  # which grows
-        file = file_of(module, root)
-        assert file is not None
-        for name in sorted(named_in(ast.parse(file.read_text()))):
-            new = [each for each in with_packages(name, root) if each not in found]
-            found |= dict.fromkeys(new, module)
-            waiting += new
-    return found
-
-
-def chain_of(module: str, found: Mapping[str, str]) -> str:
-    """How a module came into a closure, as `it <- what imports it <- … <- the start`."""
-    chain = [module]
-    while found[chain[-1]] != chain[-1]:
-        chain.append(found[chain[-1]])
-    return " <- ".join(chain)
-
-
-def lines_of(found: Mapping[str, str], root: Path) -> dict[str, int]:
-    """The lines of each module's file."""
-    files = {module: file_of(module, root) for module in found}
-    return {module: len(file.read_text().splitlines()) for module, file in files.items() if file is not None}
 
 
 def faults(start: str, allowed: set[str] | None, most_lines: int, root: Path = ROOT) -> list[str]:
