@@ -119,8 +119,12 @@ else
 	$(KEEP_FREED) e1 train --config $(RECIPE) $(ARGS)
 endif
 
+# First line of the targets that publish after minutes or hours. Every command that writes into docs/ checks it as well.
+COMMITTED := $(PY) -m e1_trl.checkout
+
 results: install  ## publish the last run of an experiment (RECIPE=nano, nano_code, smollm2): docs/results/, its table
 	@$(IS_EXPERIMENT)
+	$(COMMITTED)
 	$(EXPERIMENT)/publish.sh
 
 base: install  ## make the base of an experiment again, into runs/
@@ -146,15 +150,19 @@ table1: install  ## the paper's Table 1 and Figure 5 (code): MODELS="a b" OUTPUT
 	$(PY) -m experiments.table1 --models $(MODELS) --output $(OUTPUT) $(ARGS)
 
 systems: install  ## every policy of budgets and lengths on one miniature, into docs/ (rows that are missing; 8 minutes each)
+	$(COMMITTED)
 	$(KEEP_FREED) $(PY) -m experiments.systems $(ARGS)
 
 sweep: install  ## every method on the miniature, and what one generation for all budgets saves, into docs/
+	$(COMMITTED)
 	experiments/nano/sweep.sh
 
 ablations: install  ## train and evaluate the ablations of the miniature, into docs/ (after `make train`; two hours)
+	$(COMMITTED)
 	experiments/nano/ablations.sh
 
 recipes: install  ## run every GPU recipe at reduced size on two CPU processes, into docs/ (those that have changed)
+	$(COMMITTED)
 	$(PY) -m tests.reduced $(ARGS)
 
 # Without a recipe the smallest of those for GPUs, not the miniature.
@@ -162,10 +170,12 @@ SMOKED = $(if $(filter file,$(origin RECIPE)),E1-Math-1.5B,$(RECIPE))
 IN_SMALL = $(REDUCED)$(filter cpu,$(DEVICE))
 PAGE = $(if $(IN_SMALL),runs/smoke-reduced/$(SMOKED)/)runs/smoke/$(SMOKED)/report
 smoke: install  ## the first hour on a node: RECIPE in short runs, one page; REDUCED=1 or no GPU: in small; PUBLISH=1: into docs/
+	$(if $(PUBLISH),$(COMMITTED))
 	$(if $(IN_SMALL),$(PY) -m tests.reduced.smoke,e1 smoke) $(SMOKED) $(ARGS)
 	$(if $(PUBLISH),cp $(PAGE).md docs/results/smoke.md && cp $(PAGE).json docs/results/smoke.json)
 
 bench: install  ## measure scheduler, step, sandbox, grading, serving into docs/ (after `make train`; an hour; nothing else running)
+	$(COMMITTED)
 	$(PY) -m experiments.nano.make_base --what data
 	$(PY) -m benchmarks.bench_rollout --document docs/results/bench.md
 	$(KEEP_FREED) $(PY) -m benchmarks.bench_training --document docs/results/bench.md

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 
 from e1_trl.atomic import write_atomically
+from e1_trl.checkout import check_committed
 from e1_trl.provenance import Provenance
 from e1_trl.report.markdown import around_section, replace_section
 
@@ -37,11 +38,12 @@ def settled(words: argparse.ArgumentParser) -> argparse.Namespace:
     """The arguments, and where what is measured now comes from.
 
     Raises:
-        ValueError: the document lacks the section.
+        UserError: the document lacks the section, or code has uncommitted changes.
     """
     # The commit is asked for now: results that are written make the checkout another than the commit's.
     words.set_defaults(provenance=Provenance.here([0]))
     parsed = words.parse_args()
+    check_committed(parsed.output)
     if parsed.document is not None:
         around_section(parsed.document, parsed.section)
     return parsed

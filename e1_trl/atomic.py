@@ -1,13 +1,11 @@
-"""A file takes its place in one step, or not at all: what a killed process, or a crashed node, leaves behind is whole.
-
-Knows nothing of what is written.
-"""
+"""Atomic writes: a file takes its place in one step, or not at all, even if a process is killed or a node crashes."""
 
 import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 
+from e1_trl.checkout import check_committed
 from e1_trl.errors import UserError
 
 
@@ -34,7 +32,9 @@ def write_atomically(file: Path, write: Callable[[Path], object]) -> None:
 
     Raises:
         StoreError: it could not be written, as on a full disk.
+        UserError: it is in docs/, and code has uncommitted changes.
     """
+    check_committed(file)
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         write(temporary)

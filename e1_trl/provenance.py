@@ -3,23 +3,18 @@
 import json
 import os
 import platform
-import shutil
-import subprocess
-import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, distribution, distributions
+from importlib.metadata import distributions
 from pathlib import Path
 
 from e1_trl.atomic import write_atomically
+from e1_trl.checkout import commit, output_of
 from e1_trl.errors import UserError
 
 FILE = "provenance.json"
-NAME = "e1-trl"
-CHANGED = ("status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/docs")
-ROOT = Path(__file__).resolve().parents[1]  # of the checkout, where there is one
 
 
 @dataclass(frozen=True)
@@ -73,42 +68,10 @@ class Provenance:
         return f"{self.commit}; {self.date}; {self.machine}{seeds}"
 
 
-def commit() -> str:
-    """The checked-out commit, with `-dirty` if tracked files differ from it; `version …` outside a checkout.
-
-    Files of docs/ may differ: what makes them writes one after the other. The repository must be this project's own: an
-    installed package often lies inside somebody else's.
-    """
-    if _is_checkout():
-        described = _output("git", "-C", str(ROOT), "describe", "--always", "--abbrev=12", "--exclude=*")
-        if described:
-            return described + "-dirty" * bool(_output("git", "-C", str(ROOT), *CHANGED))
-    return _version()
-
-
-def _is_checkout() -> bool:
-    project = ROOT / "pyproject.toml"
-    if not project.is_file() or tomllib.loads(project.read_text()).get("project", {}).get("name") != NAME:
-        return False
-    toplevel = _output("git", "-C", str(ROOT), "rev-parse", "--show-toplevel")
-    return toplevel != "" and Path(toplevel).resolve() == ROOT
-
-
-def _version() -> str:
-    try:
-        installed = distribution(NAME)
-    except PackageNotFoundError:
-        return "version unknown"
-    # What an installer notes of a package that came from a repository (PEP 610).
-    origin = json.loads(installed.read_text("direct_url.json") or "{}")
-    commit_id = origin.get("vcs_info", {}).get("commit_id", "")
-    return f"version {installed.version}" + (f", commit {commit_id[:12]}" if commit_id else "")
-
-
 def machine() -> str:
     """Architecture, system, cores, Python and GPUs with their driver: "x86_64, Linux, 2 cores, Python 3.11.7"."""
     query = "--query-gpu=name,memory.total,driver_version"
-    gpus = _output("nvidia-smi", query, "--format=csv,noheader").splitlines()
+    gpus = output_of("nvidia-smi", query, "--format=csv,noheader").splitlines()
     named = [f"{count} × {name}" for name, count in Counter(gpus).items()]
     python = f"Python {platform.python_version()}"  # verdicts on programs depend on it
     return ", ".join([platform.machine(), platform.system(), f"{os.cpu_count()} cores", python, *named])
@@ -117,11 +80,3 @@ def machine() -> str:
 def installed_versions(names: Collection[str]) -> dict[str, str]:
     """The versions of these packages, as far as they are installed; of two on the path, of the one that is imported."""
     return {each.name: each.version for each in [*distributions()][::-1] if each.name in names}  # the first is last
-
-
-def _output(*command: str) -> str:
-    """What a command prints; nothing where it fails or is not installed."""
-    if shutil.which(command[0]) is None:
-        return ""
-    result = subprocess.run(command, capture_output=True, text=True)
-    return result.stdout.strip() if result.returncode == 0 else ""

@@ -16,6 +16,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+import yaml
 from conftest import ROOT
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -32,6 +33,7 @@ ROOMS = (
         "arguments",
         "atomic",
         "budget",
+        "checkout",
         "command_line",
         "errors",
         "logs",
@@ -86,6 +88,10 @@ def test_the_lower_ends_of_the_ranges_go_together_on_the_oldest_python() -> None
     versions = resolve("--resolution=lowest-direct", "--python-version=3.11", "--extra=train")
     for name, requirement in requirements("train").items():
         assert versions[name] == lowest(requirement), f"{requirement}: another package needs more"
+
+
+def test_the_citation_is_of_the_version_that_pyproject_names() -> None:
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == PROJECT["version"]
 
 
 @pytest.mark.slow

@@ -28,12 +28,12 @@ def repository(root: Path, project: str) -> str:
 def copy_package(site: Path) -> None:
     """What `commit` needs of the package, installed into a folder."""
     (site / "e1_trl").mkdir(parents=True)
-    for file in ("__init__.py", "atomic.py", "errors.py", "provenance.py"):
+    for file in ("__init__.py", "atomic.py", "checkout.py", "errors.py", "provenance.py"):
         shutil.copy(PACKAGE / file, site / "e1_trl" / file)
 
 
 def commit_of(site: Path) -> str:
-    program = "from e1_trl.provenance import commit; print(commit())"
+    program = "from e1_trl.checkout import commit; print(commit())"
     environment = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.check_output([sys.executable, "-c", program], cwd=site, env=environment, text=True).strip()
 
@@ -58,6 +58,31 @@ def test_a_checkout_of_ours_names_its_commit_and_whether_it_was_changed(tmp_path
     assert commit_of(tmp_path) == ours[:12]
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "e1-trl"\nversion = "9"\n')
     assert commit_of(tmp_path) == f"{ours[:12]}-dirty"
+
+
+def test_nothing_is_published_from_code_that_no_commit_holds(tmp_path: Path) -> None:
+    copy_package(tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "page.md").write_text("none yet\n")
+    repository(tmp_path, "e1-trl")
+    write = (
+        "import sys; from pathlib import Path; from e1_trl.atomic import write_atomically; from e1_trl import errors\n"
+        "errors.run_command('e1 report', lambda: write_atomically(Path(sys.argv[1]), lambda p: p.write_text('new')))"
+    )
+
+    def written(name: str) -> str:
+        line = [sys.executable, "-B", "-c", write, name]
+        done = subprocess.run(
+            line, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
+        )
+        return done.stderr
+
+    assert written("docs/page.md") == written("docs/other.md") == ""  # the page itself differs by then
+    (tmp_path / "e1_trl" / "errors.py").open("a").write("# a change\n")
+    assert written("results.md") == ""
+    said = written("docs/third.md")
+    assert said.startswith(f"e1 report: nothing is published into {tmp_path / 'docs'} from code without a commit")
+    assert said.count("\n") == 1 and "(e1_trl/errors.py …)" in said and not (tmp_path / "docs" / "third.md").exists()
 
 
 @pytest.mark.parametrize(

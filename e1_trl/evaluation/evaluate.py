@@ -7,6 +7,7 @@ from pathlib import Path
 from e1_trl.answers.grade import Outcome
 from e1_trl.atomic import StoreError
 from e1_trl.budget import ThinkingClose
+from e1_trl.checkout import commit
 from e1_trl.engines.engine import Engine
 from e1_trl.errors import UserError, one_line
 from e1_trl.evaluation.prepare import Prepared
@@ -15,7 +16,6 @@ from e1_trl.evaluation.sampling_plan import Goal, SamplingPlan
 from e1_trl.evaluation.store import Store
 from e1_trl.evaluation.tabulate import tabulate
 from e1_trl.logs import write_logs
-from e1_trl.provenance import commit
 from e1_trl.report import document, page, samples
 
 StartEngine = Callable[[ThinkingClose, int], Engine]  # the close, and how many tokens are stored

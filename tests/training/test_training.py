@@ -15,9 +15,10 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from e1_trl.checkout import commit
 from e1_trl.checkpoints.merge import main as merge
 from e1_trl.errors import UserError
-from e1_trl.provenance import Provenance, commit
+from e1_trl.provenance import Provenance
 from e1_trl.report.training_log import TrainingLog
 
 pytestmark = [pytest.mark.engine, pytest.mark.distributed]
