@@ -1,8 +1,8 @@
-"""Tells what memory and time a recipe takes, before anybody waits for a node.
+"""The command `e1 plan`: estimates the memory and time of a recipe without any GPU.
 
     e1 plan E1-Math-1.5B --gpus 8 --gpu_memory 80 --price 2.50 [--FIELD VALUE …]
 
-From the model's dimensions and a few assumed constants. docs/gpu.md has what one GPU took of it.
+The estimate follows from the model's dimensions and a few assumed constants; docs/gpu.md compares it with one GPU.
 """
 
 import sys
@@ -23,26 +23,26 @@ GIB = 2**30
 
 
 def make_parser() -> CommandParser:
-    """The options of `e1 plan`; fields of the recipe follow as pairs."""
+    """Make the parser of `e1 plan`; pairs that override fields of the recipe follow its options."""
     about = "Estimate memory and time of a recipe on one node of GPUs, and say whether it fits (exit status 1 if not)."
     made = launch_parser("e1 plan", about, "E1-Math-1.5B --gpus 4 --per_device_train_batch_size 8")
     add = made.add_argument
     add("--gpus", hint=Count, help="GPUs of the node. Default: the Accelerate configuration's processes.")
-    memory = "GiB of each GPU. Default: the recipe's `gpu_memory`, else 79.2, as a card of 80 GB has."
+    memory = "GiB of each GPU. Default: the recipe's `gpu_memory`, else 79.2, as on a card of 80 GB."
     add("--gpu_memory", hint=Positive, metavar="GIB", help=memory)
-    add("--price", hint=Annotated[float, Within(0)], default=2.5, help="Price of one GPU for an hour.")
-    prompt = f"Tokens of the mean prompt. Default: {estimate.MATHEMATICS}, or {estimate.PROGRAMS} of programs."
+    add("--price", hint=Annotated[float, Within(0)], default=2.5, help="Price of one GPU per hour.")
+    prompt = f"Tokens of the mean prompt. Default: {estimate.MATHEMATICS}; {estimate.PROGRAMS} for programs."
     add("--prompt_tokens", hint=Positive, help=prompt)
     return made
 
 
 def report(taken: Memory) -> str:
-    """A table of memory with what it assumes, and the verdict."""
+    """Format the table of memory, its assumptions and the verdict."""
     setup = taken.setup
     disk = f"{gb(taken.disk)}: {setup.checkpoints} checkpoints of {gb(taken.checkpoint)} at once (save_total_limit)"
     engine = [
-        ("vLLM's share, awake", f"{gb(taken.engine)}, of it weights {gb(taken.engine_weights)}"),
-        ("vLLM's cache", f"{gb(max(0, taken.engine_cache))}; all sequences at once take {gb(taken.cache_needed)}"),
+        ("vLLM's share, awake", f"{gb(taken.engine)}, of which weights {gb(taken.engine_weights)}"),
+        ("vLLM's cache", f"{gb(max(0, taken.engine_cache))}; all sequences at once need {gb(taken.cache_needed)}"),
     ]
     rows = [
         ("weights, gradients", gb(taken.weights + taken.gradients)),
@@ -50,7 +50,7 @@ def report(taken: Memory) -> str:
         ("reference", gb(taken.reference)),
         ("activations of a micro-batch", gb(taken.activations)),
         ("CUDA, NCCL, buckets (assumed)" if setup.gpus > 1 else "CUDA (assumed)", gb(taken.overhead)),
-        *([("vLLM's share", "none: it has GPUs of its own, which are not planned for")] if setup.served else engine),
+        *([("vLLM's share", "none: vLLM has GPUs of its own, which are not planned for")] if setup.served else engine),
         ("peak of generation", gb(taken.generation)),
         ("peak of training", gb(taken.training)),
         ("card", f"{gb(taken.card)} ({taken.card / GIB:.1f} GiB)"),
@@ -60,7 +60,7 @@ def report(taken: Memory) -> str:
     kind = f"ZeRO-{setup.zero}" if setup.zero else "DistributedDataParallel"
     title = f"{setup.architecture.parameters / 1e9:.2f} B parameters{adapter}, {setup.gpus} GPUs, {kind}"
     graphs = f"{gb(estimate.ENGINE_OVERHEAD)} of vLLM's share go to activations and graphs."
-    assumed = f"Calculated: every sequence takes its whole budget; {' '.join([graphs, *setup.architecture.notes])}"
+    assumed = f"Calculated: every sequence takes its whole budget; {graphs}"
     verdict = "It fits."
     if taken.problems:
         verdict = "\n- ".join([f"It does not fit; {remedy(setup, taken.card)}:", *taken.problems])
@@ -70,10 +70,7 @@ def report(taken: Memory) -> str:
 
 
 def report_cost(taken: Memory, prompt: float | None, price: float, fields: Mapping[str, Any]) -> str:
-    """A table of what a generation costs at a price of one GPU for an hour, what it assumes, and the whole training.
-
-    `prompt` is the mean prompt's tokens, if not as in the paper's data; `fields` are the recipe's, with defaults.
-    """
+    """Format time and cost of a generation and of the whole training; for the arguments see `make_parser`."""
     setup = taken.setup
     usual, own = estimate.read_rows(setup, fields)
     prompt = prompt or usual
@@ -96,14 +93,16 @@ def report_cost(taken: Memory, prompt: float | None, price: float, fields: Mappi
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print the plan; the exit status is 1 if it does not fit or learn, or cannot be made."""
+    """Print the plan; the exit status is 1 if the training would not fit or not learn, or cannot be planned."""
     arguments, words = make_parser().parse_known_args(argv)
     launch = Launch.read(arguments.recipe, arguments.accelerate_config, arguments.gpus, words)
     if strange := sorted(launch.given.keys() - launch.recipe_fields.keys() - DEFAULTS.keys()):
         near = describe_unknown(strange[0], [*launch.recipe_fields, *DEFAULTS])
-        raise UserError(f"{near} (it is neither in the recipe nor a field that the plan reads)")
+        raise UserError(f"{near} (neither in the recipe nor read by the plan)")
     if launch.accelerate.get("use_cpu"):
-        raise UserError(f"{launch.accelerate_config} trains on CPUs, and GPUs are planned for: name another config")
+        raise UserError(
+            f"{launch.accelerate_config} trains on CPUs; a plan needs a configuration for GPUs (--accelerate_config)"
+        )
     taken = memory(launch.setup, int((arguments.gpu_memory or launch.fields["gpu_memory"]) * GIB))
     print(report(taken), end="")
     if taken.engine_cache > 0 and not taken.setup.served:

@@ -1,4 +1,4 @@
-"""Bytes on one GPU, whether they fit, and seconds of a generation. Pure arithmetic; assumptions are constants."""
+"""Bytes on one GPU, seconds of a generation. Pure arithmetic; assumptions are constants."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,19 +8,23 @@ from e1_trl.plan.setup import Setup
 from e1_trl.training.arguments import VARLEN
 
 GB = 10**9
-OVERHEAD = 2 * GB  # assumed: CUDA context, workspaces, fragments, and what a sleeping engine keeps
-COMMUNICATION = 3 * GB  # assumed, where there are several GPUs: NCCL, and ZeRO's buckets
-FRAGMENTS = 2 * GB  # assumed, where an engine wakes up beside these: what buckets and allocator keep of a training step
-ENGINE_OVERHEAD = 3 * GB  # assumed, of vLLM's share: activations of its largest batch, CUDA graphs
-MARGIN = 0.03  # of a card, left free for what nobody has thought of
-WAVES = 5  # in which sequences may have to be sampled before that is called a problem
-# Tokens of the mean prompt, as counted in DeepScaleR's problems of mathematics and DeepCoder's of programs.
-MATHEMATICS, PROGRAMS = 101, 450
-# Assumed, of an H100: bytes and operations per second that kernels reach, and seconds of a step of the engine besides.
-READ, COMPUTED, STEP = 2.0e12, 4.0e14, 0.002
-SENT = 3.0e11  # bytes per second between GPUs over NVLink, assumed; nothing of it hidden behind computing
-AROUND = 3.0  # seconds, assumed: weights sent to the engine and compared, optimizer
-USED = 0.7  # of its budget, by the mean completion, assumed; the longest takes it whole
+# Assumed bytes.
+OVERHEAD = 2 * GB  # CUDA context, workspaces, fragments, remains of a sleeping engine
+COMMUNICATION = 3 * GB  # with several GPUs: NCCL and ZeRO's buckets
+FRAGMENTS = 2 * GB  # with several GPUs and a sleeping engine: left in buckets and allocator after a training step
+ENGINE_OVERHEAD = 3 * GB  # of vLLM's share: activations of its largest batch, CUDA graphs
+MARGIN = 0.03  # share of a card that is left free for the unforeseen
+WAVES = 5  # a cache that makes vLLM sample in more waves is a problem
+# Tokens of the mean prompt, counted in DeepScaleR's problems of mathematics and DeepCoder's of programs.
+MATHEMATICS = 101
+PROGRAMS = 450
+# Assumed of an H100.
+READ = 2.0e12  # bytes per second that kernels read
+COMPUTED = 4.0e14  # operations per second
+STEP = 0.002  # seconds of an engine's step in addition
+SENT = 3.0e11  # bytes per second between GPUs over NVLink, not overlapped with computing
+AROUND = 3.0  # seconds to send the weights to the engine, compare them and step the optimizer
+USED = 0.7  # share of its budget that the mean completion takes; the longest takes all of it
 ASSUMED = (
     f"completions of {USED:.0%} of their budget; of an H100 {READ / 1e12:g} TB/s, {COMPUTED / 1e12:g} TFLOP/s, "
     f"{SENT / 1e9:g} GB/s between GPUs, {STEP * 1000:g} ms a step of the engine, {AROUND:g} s around it"
@@ -28,13 +32,13 @@ ASSUMED = (
 
 
 def gb(bytes_: float) -> str:
-    """Write bytes in GB, to a tenth."""
+    """Format bytes in GB, to a tenth."""
     return f"{bytes_ / GB:.1f} GB"
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on one GPU, but for the last three, which are of all GPUs together."""
+    """Bytes on one GPU; the last three are of all GPUs together."""
 
     setup: Setup
     card: int
@@ -45,44 +49,45 @@ class Memory:
     activations: int  # of one micro-batch
     overhead: int  # assumed, at any time
     engine: int  # vLLM's share, awake
-    engine_weights: int  # in its share
-    cache_needed: int  # for all of a generation's sequences at once
+    engine_weights: int  # in that share
+    cache_needed: int  # for all sequences of a generation at once
     host: int  # in the host's memory
-    checkpoint: int  # on disk, with its optimizer
-    model: int  # on disk, as it is saved at the end
+    checkpoint: int  # on disk, with the optimizer
+    model: int  # on disk, as saved at the end
 
     @property
     def state(self) -> int:
-        """The training state, which stays while the engine generates."""
+        """Training state, which stays while the engine generates."""
         return self.weights + self.gradients + self.optimizer + self.reference
 
     @property
     def disk(self) -> int:
-        """The most bytes that the run holds on disk."""
+        """Most bytes of the run on disk."""
         return self.setup.checkpoints * self.checkpoint + self.model
 
     @property
     def engine_cache(self) -> int:
+        """Bytes that vLLM's share leaves to its cache; negative if it is too small."""
         return self.engine - self.engine_weights - ENGINE_OVERHEAD
 
     @property
     def generation(self) -> int:
-        """The peak while the engine is awake."""
+        """Peak while the engine is awake."""
         return self.state + self.engine + self.overhead
 
     @property
     def training(self) -> int:
-        """The peak of an optimizer step."""
+        """Peak of an optimizer step."""
         return self.state + self.activations + self.overhead + (0 if self.setup.sleep else self.engine)
 
     @property
     def breaks_the_rule(self) -> bool:
-        """Training state and vLLM's share exceed the card: it ends at the engine's second wake-up, for certain."""
+        """Training state and vLLM's share exceed the card: the run is sure to fail at the engine's second wake-up."""
         return self.state + self.engine >= self.card
 
     @property
     def problems(self) -> list[str]:
-        """What does not fit, or barely; empty if all does."""
+        """Descriptions of all that does not fit, or barely."""
         room = (1 - MARGIN) * self.card
         served = self.setup.served
         peaks = {"training": self.training} if served else {"generation": self.generation, "training": self.training}
@@ -96,44 +101,47 @@ class Memory:
 
 
 def saved(setup: Setup) -> int:
-    """Bytes that a layer keeps of a micro-batch for its backward pass, with attention by `sdpa`."""
+    """Return the bytes that a layer keeps of a micro-batch for its backward pass, with `sdpa` attention."""
     model, tokens = setup.architecture, setup.batch * setup.context
-    # The norms' inputs in fp32 and results; of linear layers and attention all inputs, and the attention's output.
-    # Under autocast fp32 weights make the norms' results fp32, too, and each linear layer has a bf16 copy of its own.
+    # Inputs of the norms in fp32 and their results; all inputs of linear layers and attention, and the attention's
+    # output. Under autocast, fp32 weights make the norms' results fp32 too, and each linear layer keeps a bf16 copy.
     norms = 8 * model.normed + 10 * model.hidden if setup.dtype == 4 else 6 * model.normed + 4 * model.hidden
     attention = 8 * model.heads * model.head
-    # A layer also makes its own of the padding mask: a row of the context for each token.
+    # Each layer also has a padding mask of its own: a row of the context for each token.
     return tokens * (norms + attention + 8 * model.mlp + 4 * model.heads + 2 * setup.context)
 
 
 def activations(setup: Setup) -> int:
-    """Bytes of a micro-batch at the peak of forward and backward pass, the output head's gradient included."""
-    model, tokens, layer = setup.architecture, setup.batch * setup.context, saved(setup)
-    gradients = layer // 2  # of a layer's activations, at once: on a CPU 0.36 to 0.42 of what it keeps
+    """Return the bytes of a micro-batch at the peak of forward and backward pass, with the output head's gradient."""
+    model = setup.architecture
+    tokens = setup.batch * setup.context
+    layer = saved(setup)
+    gradients = layer // 2  # of a layer's activations, at once: on a CPU 0.36 to 0.42 of those kept
     if setup.adapter is not None:
-        gradients += 4 * tokens * model.mlp  # PEFT casts what enters an adapter to fp32
-    # In fp32, as TRL makes it in chunks; an adapter leaves the head as it is.
+        gradients += 4 * tokens * model.mlp  # PEFT casts inputs of an adapter to fp32
+    # In fp32, as TRL computes it in chunks; an adapter leaves the head frozen.
     head = 4 * model.output_head if setup.adapter is None else 0
     # Autocast's bf16 copies of fp32 weights stay until the forward pass ends.
     copies = 2 * model.layers * model.layer if setup.dtype == 4 and setup.adapter is None else 0
     if not setup.checkpointing:
         return model.layers * layer + copies + gradients + head
-    inputs = model.layers * setup.dtype * tokens * model.hidden  # from which layers are computed again
+    inputs = model.layers * setup.dtype * tokens * model.hidden  # from which layers are recomputed
     return inputs + max(layer + gradients, copies) + head
 
 
 def memory(setup: Setup, card: int) -> Memory:
-    """What a setup takes on a card of so many bytes.
+    """Return the memory of a setup on a card with `card` bytes.
 
-    A micro-batch is learned from in one pass, so that ZeRO-2 and ZeRO-3 share gradients out as they come.
+    A micro-batch is one backward pass, during which ZeRO-2 and ZeRO-3 shard its gradients.
     """
-    model, shards = setup.architecture, setup.gpus
+    model = setup.architecture
+    shards = setup.gpus
     parameters = model.parameters
-    # Without DeepSpeed, PEFT keeps adapters in fp32 beside weights of any dtype.
+    # Without DeepSpeed, PEFT keeps adapters in fp32, whatever the weights' dtype.
     trained = parameters if setup.adapter is None else setup.adapter
     dtype = setup.dtype if setup.adapter is None or setup.zero > 0 else 4
-    masters = dtype == 2 and setup.zero > 0  # DeepSpeed keeps fp32 weights beside the ones it computes with
-    per_parameter = 12 if masters else 2 * dtype  # Adam's two moments, in what the weights are in
+    masters = dtype == 2 and setup.zero > 0  # DeepSpeed keeps fp32 weights in addition
+    per_parameter = 12 if masters else 2 * dtype  # Adam's two moments have the weights' dtype
 
     def shared(total: int, from_stage: int) -> int:
         return total // shards if setup.zero >= from_stage else total
@@ -141,12 +149,12 @@ def memory(setup: Setup, card: int) -> Memory:
     optimizer = shared(per_parameter * trained, 1)
     gradients = (4 if setup.zero else dtype) * trained  # E1Config: fp32 under ZeRO
     if setup.zero == 0 and setup.gpus > 1:
-        gradients *= 2  # DistributedDataParallel's buckets hold all of them once more
+        gradients *= 2  # DistributedDataParallel's buckets hold a second copy
     overhead = OVERHEAD
     if setup.gpus > 1:
         overhead += COMMUNICATION + (FRAGMENTS if setup.sleep else 0)
     sequences = setup.rollouts // setup.gpus * setup.tensor_parallel
-    # The saved model, the optimizer, and under ZeRO-1 and ZeRO-2 DeepSpeed's own copy of the weights.
+    # In a checkpoint: the saved model, and under ZeRO-1 and ZeRO-2 DeepSpeed's own copy of the weights.
     copies = 2 if 0 < setup.zero < 3 else 1
     return Memory(
         setup=setup,
@@ -154,7 +162,7 @@ def memory(setup: Setup, card: int) -> Memory:
         weights=shared(setup.dtype * parameters + dtype * (setup.adapter or 0), 3),
         gradients=shared(gradients, 2),
         optimizer=0 if setup.offload else optimizer,
-        # The model without its adapter is its reference.
+        # With an adapter, the model without it is the reference.
         reference=shared(setup.dtype * parameters, 3) if setup.reference and setup.adapter is None else 0,
         activations=activations(setup),
         overhead=overhead,
@@ -168,36 +176,37 @@ def memory(setup: Setup, card: int) -> Memory:
 
 
 def widths(setup: Setup, prompt: float) -> dict[str, tuple[float, float]]:
-    """Positions of a row by layout: in the scoring passes, and in those that are learned from.
+    """Return the mean positions of a row by layout: in the scoring passes, and in those that learn.
 
-    Padded rows are as long as the longest of all, packed ones as themselves. Trimmed rows are as long as the longest of
-    their pass, with lengths assumed to be spread evenly; of scoring passes, whose rows are sorted, that is themselves.
+    Padded rows are as long as the longest of all, packed rows have no padding. Trimmed rows are as long as the longest
+    of their pass, if lengths are spread evenly; scoring passes sort their rows, which then hardly need padding.
     """
     longest = prompt + setup.context - setup.prompt
     packed = prompt + USED * (setup.context - setup.prompt)
-    trimmed = packed + (longest - packed) * (setup.batch - 1) / (setup.batch + 1)  # the longest of so many, on average
+    trimmed = packed + (longest - packed) * (setup.batch - 1) / (setup.batch + 1)  # mean of a pass's longest
     return {"padded": (longest, longest), "trimmed": (packed, trimmed), "packed": (packed, packed)}
 
 
 def seconds(taken: Memory, prompt: float, layout: str) -> float:
-    """Of a generation and what is learned from it, once, with so many tokens in the mean prompt."""
-    setup, model = taken.setup, taken.setup.architecture
+    """Return the seconds of a generation and one update from it; `prompt` is the mean prompt's tokens."""
+    setup = taken.setup
+    model = setup.architecture
     rows = setup.rollouts / setup.gpus
-    widest, (mean, _) = widths(setup, prompt), widths(setup, prompt)["packed"]
-    scored, learned = widest[layout]
-    cache = rows * mean * model.kv_bytes  # of all sequences at once
+    lengths = widths(setup, prompt)
+    scored, learned = lengths[layout]
+    cache = rows * lengths["packed"][0] * model.kv_bytes  # of all sequences at once
     waves = max(1.0, cache / taken.engine_cache)
-    step = STEP + (taken.engine_weights + cache / waves / 2) / READ  # half of a sequence is there, on average
+    step = STEP + (taken.engine_weights + cache / waves / 2) / READ  # on average, half of a sequence is in the cache
 
     def forward(positions: float) -> float:
         attention = 2 * model.layers * model.heads * model.head * positions**2  # causal
         return 2 * (model.layers * model.layer + model.output_head) * positions + attention
 
-    scorings = 1 + setup.reference  # of the policy that sampled, first
-    learnings = 4 if setup.checkpointing else 3  # backward is two
+    scorings = 1 + setup.reference  # by the policy that sampled, and by the reference
+    learnings = 4 if setup.checkpointing else 3  # a backward pass takes as long as two forward passes
     operations = rows * (scorings * forward(scored) + learnings * forward(learned))
     sent = 0.0
-    if setup.zero == 3:  # each pass gathers the weights of the other GPUs, and so does each backward pass
+    if setup.zero == 3:  # each forward and backward pass gathers the weights of the other GPUs
         gathers = rows / setup.batch * (scorings + 2)
         sent = gathers * setup.dtype * model.parameters * (1 - 1 / setup.gpus)
     decoding = waves * (setup.context - setup.prompt) * step
@@ -205,7 +214,7 @@ def seconds(taken: Memory, prompt: float, layout: str) -> float:
 
 
 def read_rows(setup: Setup, fields: Mapping[str, Any]) -> tuple[float, str]:
-    """Tokens of the mean prompt, as in the paper's data, and the layout of rows that a recipe's fields ask for."""
+    """Return the mean prompt's tokens, as in the paper's data, and the layout of rows, by a recipe's fields."""
     attention = fields["attn_implementation"] or ""
     layout = "packed" if attention == VARLEN or "flash" in attention else "trimmed"  # if the model allows it
     prompt = PROGRAMS if fields.get("grader") == "programs" else MATHEMATICS

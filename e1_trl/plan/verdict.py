@@ -1,4 +1,4 @@
-"""Whether a setup fits: what to change where it does not, and the verdict on a training that is about to start."""
+"""The memory verdict on a training that is about to start, and the fewest changes with which a setup fits."""
 
 import os
 import shutil
@@ -18,13 +18,13 @@ FIELDS = {
     "sleep": "vllm_enable_sleep_mode",
     "utilization": "vllm_gpu_memory_utilization",
 }
-SKIPPED = "or skip_memory_check: true trains all the same"
+SKIPPED = "or train all the same with skip_memory_check: true"
 
 
 def fitting(setup: Setup, gpus: int, card: int) -> dict[str, Any] | None:
-    """The fewest of `FIELDS` to change, with their values, so that a setup fits GPUs; None if it never does.
+    """Find the fewest of `FIELDS` to change so that a setup fits its GPUs, with their values; None if none do.
 
-    Of equally many, the largest micro-batch, then the nearest share. A step learns from as many sequences as before.
+    Prefers the largest micro-batch, then the nearest share. A step learns from as many sequences as in `setup`.
     """
     rows = setup.batch * setup.accumulation * setup.gpus // max(1, gpus)
     batches = [batch for batch in range(setup.batch, 0, -1) if rows % batch == 0]
@@ -38,43 +38,43 @@ def fitting(setup: Setup, gpus: int, card: int) -> dict[str, Any] | None:
 
 
 def remedy(setup: Setup, card: int) -> str:
-    """What to do about a setup that does not fit a card."""
+    """Say how to make a setup fit a card."""
     if (changed := fitting(setup, setup.gpus, card)) is None:
-        return "share out more (ZeRO-3, more GPUs, offload_optimizer_device: cpu)"
+        return "shard or offload more (ZeRO-3, more GPUs, offload_optimizer_device: cpu)"
     return f"it fits with {' '.join(f'--{FIELDS[name]} {str(value).lower()}' for name, value in changed.items())}"
 
 
 def free_space(folder: Path) -> tuple[int, Path]:
-    """Free bytes of the disk that a folder is on, or will be, and the nearest folder of its path that exists."""
+    """Return the free bytes of the disk of a folder, which need not exist, and its nearest parent that does."""
     nearest = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
     return shutil.disk_usage(nearest).free, nearest
 
 
 def lack_of_disk(taken: Memory, output: Path) -> str:
-    """What the run writes beyond the free space of its disk, with a remedy; empty where all of it has room."""
-    written = len([*output.glob("checkpoint-*")])  # by the run that is resumed
+    """Say how much more disk a run needs than is free, with a remedy; empty if it fits."""
+    written = len([*output.glob("checkpoint-*")])  # by a run that is resumed
     needed = max(0, taken.setup.checkpoints - written) * taken.checkpoint + taken.model
     free, _ = free_space(output)
     if needed <= free:
         return ""
     return (
         f"output_dir {output} needs {gb(needed)} more for {taken.setup.checkpoints} checkpoints of "
-        f"{gb(taken.checkpoint)} and the model, and {gb(free)} are free there: lower save_total_limit, or name an "
+        f"{gb(taken.checkpoint)} and the model, and {gb(free)} are free: lower save_total_limit, or name an "
         "output_dir on another disk"
     )
 
 
 def verdict(args: Any, model: Any, card: int | None, skip: bool) -> str:
-    """One line on whether a training fits its GPUs and its disk; empty on CPUs, unless the disk is too small.
+    """Return a line that says whether a training fits its GPUs and its disk; empty on CPUs if the disk is large enough.
 
     Args:
         args: the trainer's configuration, an `E1Config`.
         model: TRL's `ModelConfig`.
         card: bytes of the smallest GPU; None on CPUs.
-        skip: whether what is refused may start all the same.
+        skip: return the line even if the training is sure to fail.
 
     Raises:
-        UserError: it breaks the rule (`Memory.breaks_the_rule`), or the disk is too small, unless `skip`.
+        UserError: the memory breaks the rule (`Memory.breaks_the_rule`) or the disk is too small, unless `skip`.
     """
     fields = {name: getattr(each, name) for each in (args, model) for name in DEFAULTS if hasattr(each, name)}
     loaded = args.model_init_kwargs or {}
@@ -103,7 +103,7 @@ def verdict(args: Any, model: Any, card: int | None, skip: bool) -> str:
 
 
 def _accelerate(args: Any) -> Mapping[str, Any]:
-    """The Accelerate configuration that this process was launched with, as far as the plan reads it."""
+    """Return the Accelerate configuration that this process was launched with, as far as the plan reads it."""
     plugin = args.deepspeed_plugin
     if plugin is not None:
         names = ("zero_stage", "offload_optimizer_device", "offload_param_device")

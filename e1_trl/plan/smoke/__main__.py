@@ -2,8 +2,8 @@
 
     e1 smoke E1-Math-1.5B [--num_processes N] [--only PART …] [--FIELD VALUE …]
 
-docs/first-hour.md leads through it. The page is runs/smoke/RECIPE/report.md, with all numbers in report.json beside it.
-Ctrl-C ends it with the page so far.
+docs/first-hour.md is the guide. The page is runs/smoke/RECIPE/report.md; report.json beside it has all numbers. Ctrl-C
+stops the runs and keeps the page so far.
 """
 
 import json
@@ -37,7 +37,7 @@ NOTHING: Mapping[str, Any] = {"rows": [], "runs": {}}
 
 
 def record_of(hour: Hour, made: Sequence[tuple[str, Check]], kept: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
-    """Return all that is known of an hour but secrets; of `kept`, an earlier record, parts that are not `made` stay."""
+    """Return the record of an hour, without secrets; parts that were not run keep their rows of the record `kept`."""
     rows = [{"part": part, "verdict": check.verdict, **asdict(check)} for part, check in made]
     rows += [row for row in kept["rows"] if row["part"] in {*PARTS} - {part for part, _ in made}]
     given = {name: value for name, value in hour.launch.given.items() if not secrets_in({name: value})}
@@ -52,8 +52,9 @@ def record_of(hour: Hour, made: Sequence[tuple[str, Check]], kept: Mapping[str, 
 
 
 def page(record: dict[str, Any]) -> str:
-    """Return the page: every question, what was measured, expected and concluded; the seconds; vLLM's own facts."""
-    rows, runs = record["rows"], record["runs"]
+    """Format the page: questions with measured and expected values and verdicts; seconds; vLLM's own facts."""
+    rows = record["rows"]
+    runs = record["runs"]
     counts = ", ".join(f"{sum(row['verdict'] == each for row in rows)} {each}" for each in ("passed", "FAILED", "open"))
     packages = ", ".join(f"{name} {version}" for name, version in record["packages"].items())
     given = ", ".join(f"{name} {value}" for name, value in record["given"].items())
@@ -86,23 +87,23 @@ def page(record: dict[str, Any]) -> str:
 
 
 def make_parser() -> CommandParser:
-    """The options of `e1 smoke`; fields of the recipe follow as pairs."""
+    """Make the parser of `e1 smoke`; pairs that override fields of the recipe follow its options."""
     about = "Try a recipe in short runs on this node, and write one page of answers, as docs/first-hour.md explains."
     made = launch_parser("e1 smoke", about, "E1-Math-1.5B --num_processes 1 --gradient_accumulation_steps 32")
     add = made.add_argument
     processes = "Processes to start, one per GPU. Default: the Accelerate configuration's number."
     add("--num_processes", hint=Count, help=processes)
-    add("--cpu", action="store_true", help="Train without GPUs, and leave out the checks that need one.")
-    only = f"Run these parts alone, of {', '.join(PARTS)}; the others keep their rows of the page. Default: all."
+    add("--cpu", action="store_true", help="Train without GPUs, and skip the checks that need one.")
+    only = f"Parts to run, of {', '.join(PARTS)}; the others keep their rows of the page. Default: all."
     add("--only", nargs="+", hint=list[str], metavar="PART", help=only)
     gap = "Largest accepted gap between the log-probabilities of vLLM and of the trainer."
     add("--largest_gap", hint=Positive, metavar="NATS", default=GROSS, help=gap)
-    add("--limit", hint=Positive, default=900.0, metavar="SECONDS", help="Longest time of one run.")
+    add("--limit", hint=Positive, default=900.0, metavar="SECONDS", help="Longest time that one run may take.")
     return made
 
 
 def end_as_by_ctrl_c() -> None:
-    """Have a scheduler, or a lost connection, end this process with the page so far; not where nohup ignores that."""
+    """Treat the signals of a scheduler or a lost connection as Ctrl-C, except those that nohup ignores."""
     for ending in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(ending) is not signal.SIG_IGN:
             signal.signal(ending, signal.default_int_handler)
@@ -115,20 +116,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     launch = Launch.read(parsed.recipe, parsed.accelerate_config, parsed.num_processes, words)
     parts = parsed.only or PARTS
     if unknown := sorted({*parts} - {*PARTS}):
-        raise UserError(f"--only {unknown[0]}: the parts are {', '.join(PARTS)}")
+        raise UserError(f"--only {unknown[0]}: expected parts among {', '.join(PARTS)}")
     if launch.setup.rounds_away:
         raise UserError(ROUNDS_AWAY)
     cards = [] if parsed.cpu else [card for card in visible_cards() if card.bytes]
     if not cards and not parsed.cpu:
         raise UserError("nvidia-smi lists no GPU here; --cpu tries the recipe without one")
-    is_experiment = launch.recipe.stem == "recipe"  # which is named by its folder
+    is_experiment = launch.recipe.stem == "recipe"  # whose name is its folder's
     folder = RUNS.resolve() / (launch.recipe.parent.name if is_experiment else launch.recipe.stem)
     hour = Hour(launch, cards[: launch.setup.gpus], folder, parsed.limit, parsed.largest_gap)
-    hour.line("base")  # refused here if it cannot be launched on this node
+    hour.line("base")  # raises if the recipe cannot be launched on this node
     file = folder / "report.json"
     kept = json.loads(file.read_text()) if parsed.only and file.is_file() else NOTHING
     if not parsed.only and file.is_file():
-        folder.rename(f"{folder}-{file.stat().st_mtime:.0f}")  # the page of before
+        folder.rename(f"{folder}-{file.stat().st_mtime:.0f}")  # the earlier page
     folder.mkdir(parents=True, exist_ok=True)
     print(f"==> {folder.name} on {len(hour.cards) or 'no'} GPUs", flush=True)
     end_as_by_ctrl_c()
@@ -145,11 +146,11 @@ def main(argv: Sequence[str] | None = None) -> None:
             for check in hour.checks(part):
                 made.append((part, check))
                 print(f"{check.verdict:8}{check.name}: {check.measured}", flush=True)
-            keep()  # whatever ends this process
+            keep()  # in case this process is killed
         status = int(any(check.right is False for _, check in made))
     except KeyboardInterrupt:
-        status = 130  # as a shell has it
-    shutil.rmtree(folder / "output", ignore_errors=True)  # checkpoints: gigabytes
+        status = 130  # a shell's status for Ctrl-C
+    shutil.rmtree(folder / "output", ignore_errors=True)  # checkpoints take gigabytes
     print(f"\n{keep()}\nTo send it: tar czf smoke.tgz {folder}", flush=True)
     sys.exit(status)
 

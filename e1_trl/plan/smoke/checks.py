@@ -1,4 +1,4 @@
-"""Runs of the hour, and verdicts: each answers one question about them. Reads what they left, starts nothing."""
+"""Runs of the first hour, and checks that each answer one question about them. Reads logs and files, starts nothing."""
 
 import json
 import math
@@ -15,8 +15,8 @@ from e1_trl.plan.setup import Setup
 STEPS = 4
 SAVED = 2  # the step of the checkpoint
 STATE = "trainer_state.json"  # written last in a checkpoint
-TAIL = 400  # lines that are kept of the log of a failing run
-# Lines of vLLM's log that tell how it runs here.
+TAIL = 400  # last lines of a failing run's log that are kept
+# Kinds of lines in vLLM's log that say how it runs on this node.
 KINDS = (
     "Model Runner|attention backend|Available KV cache memory|Maximum concurrency|CUDA graph pool memory|init engine|"
     "Sleep mode freed|to wake up"
@@ -24,10 +24,14 @@ KINDS = (
 FACT = re.compile(rf"\] (?P<line>[^\n]*?(?P<kind>{KINDS})[^\n]*)")
 GAP = "sampling/sampling_logp_difference/mean"
 COMPARED = "weights/compared_tensors"
-ADAPTER, MODEL = "adapter_model.safetensors", "model.safetensors"
-LEAST_MEMORY, MOST_MEMORY = 0.5, 1.25  # shares of what is planned
-LEAST_TIME, MOST_TIME = 0.4, 2.0
-# Accuracy before training: the model card's, with the bounds of 30 problems x 8 answers.
+ADAPTER = "adapter_model.safetensors"
+MODEL = "model.safetensors"
+# Accepted shares of the planned memory and time.
+LEAST_MEMORY = 0.5
+MOST_MEMORY = 1.25
+LEAST_TIME = 0.4
+MOST_TIME = 2.0
+# Accuracy before training, and its bounds for 30 problems x 8 answers, by model and metric; from the model's card.
 PUBLISHED: Mapping[tuple[str, str], tuple[float, float, float]] = {
     ("agentica-org/DeepScaleR-1.5B-Preview", "eval_budget/1024+1024/accuracy"): (0.096, 0.03, 0.17)
 }
@@ -37,17 +41,17 @@ PUBLISHED: Mapping[tuple[str, str], tuple[float, float, float]] = {
 class Run:
     """A run that has ended."""
 
-    fault: str | None  # why it did not end as it should, in a line; None if it did
-    peak: int  # bytes, the most that was in use on any GPU; 0 without one
-    printed: list[str]  # the last lines, by all of its processes, of a run with a fault
-    seconds: float  # from its start to its end
-    steps: dict[int, dict[str, float]]  # metrics that a training logged at each step
-    validation: dict[str, float]  # metrics of its validation before the first step
-    facts: dict[str, str]  # lines of vLLM about itself, the first of each kind
+    fault: str | None  # one line on a run that failed; None if it did not
+    peak: int  # most bytes in use on any GPU; 0 without one
+    printed: list[str]  # last lines of all processes of a failed run
+    seconds: float  # from start to end
+    steps: dict[int, dict[str, float]]  # a training's metrics at each step
+    validation: dict[str, float]  # metrics of the validation before the first step
+    facts: dict[str, str]  # vLLM's lines about itself, the first of each kind
 
     @classmethod
     def read(cls, fault: str | None, peak: int, seconds: float, log: Path, output: Path) -> "Run":
-        """Read what a run has printed, and what a training has logged to its `output_dir`."""
+        """Read a run's log, and the metrics that a training left in its `output_dir`."""
         states = [*sorted(output.glob(f"checkpoint-*/{STATE}")), output / STATE]
         written = [file for file in states if file.is_file()]
         history = json.loads(written[-1].read_text())["log_history"] if written else []
@@ -61,7 +65,7 @@ class Run:
         return cls(fault, peak, printed, seconds, steps, before[0] if before else {}, facts)
 
     def values(self, name: str, steps: Iterable[int]) -> list[float]:
-        """Return a metric at these steps; NaN where it was not logged, or was null, as which TRL writes NaN."""
+        """Return a metric at these steps; NaN where it was not logged, or logged as null, TRL's form of NaN."""
         logged = [self.steps.get(step, {}).get(name) for step in steps]
         return [math.nan if value is None else value for value in logged]
 
@@ -71,9 +75,9 @@ class Check:
     """A row of the page."""
 
     name: str  # the question
-    right: bool | None  # None: nobody could look, or there is nothing to hold the value against
-    measured: str  # or why nobody could look
-    expected: str = ""  # the value or bound, and where that comes from
+    right: bool | None  # None: could not be checked, or there is nothing to compare with
+    measured: str  # or the reason why it could not be checked
+    expected: str = ""  # a value or bound, and its origin
 
     @property
     def verdict(self) -> str:
@@ -81,7 +85,7 @@ class Check:
 
 
 def ran(name: str, run: Run, steps: int = STEPS) -> Check:
-    """Check that a training came to its end, with every step in its log, and a number for its loss."""
+    """Check that a training ended, with every step in its log and a finite loss at each."""
     losses = run.values("loss", run.steps)
     right = run.fault is None and [*run.steps] == [*range(1, steps + 1)] and all(map(math.isfinite, losses))
     measured = f"{run.fault or 'status 0'}; losses {_numbers(losses)} at steps {_listed(run.steps)}"
@@ -89,15 +93,15 @@ def ran(name: str, run: Run, steps: int = STEPS) -> Check:
 
 
 def moved(change: float) -> Check:
-    """Check that the weights changed between the checkpoint and the end, by `change` at most."""
+    """Check that the largest change of a weight between the checkpoint and the end is not zero."""
     measured = f"by {change:.1e} from step {SAVED} to {STEPS}"
     return Check("do steps move the weights", 0 < change < math.inf, measured, "above 0")
 
 
 def gap(name: str, run: Run, steps: Sequence[int], bound: float | None = None) -> Check:
-    """Check that vLLM and the trainer agreed at these steps, to `bound` nats a token.
+    """Check that vLLM's and the trainer's log-probabilities agreed at these steps, to `bound` nats a token.
 
-    None: to twice the first gap, which lasts only if weights arrive while a high learning rate moves the policy.
+    Without a bound, to twice the first gap: the gap stays small under a high learning rate only if weights arrive.
     """
     gaps = run.values(GAP, steps)
     expected = "at most twice the first" if bound is None else f"at most {bound:g}; on GPUs 0.01 to 0.04"
@@ -106,16 +110,16 @@ def gap(name: str, run: Run, steps: Sequence[int], bound: float | None = None) -
 
 
 def weights(run: Run, setup: Setup) -> Check:
-    """Check that the trainer compared what the engine holds with what it had sent, in front of every generation."""
+    """Check that the trainer compared the engine's weights with its own in front of every generation."""
     steps = beginnings(setup)
     counts = run.values(COMPARED, steps)
     measured = f"{_numbers(counts)} tensors compared at steps {_listed(steps)}"
-    right = None if setup.served else all(count > 0 for count in counts)  # a server cannot be asked for its weights
-    return Check("do weights arrive in vLLM", right, measured, "some; the training stops at one that differs")
+    right = None if setup.served else all(count > 0 for count in counts)  # a server does not return its weights
+    return Check("do weights arrive in vLLM", right, measured, "above 0; the training stops if one differs")
 
 
 def slept(run: Run, taken: Memory) -> Check:
-    """Check that vLLM gave its share of the GPU back while it slept."""
+    """Check that a sleeping vLLM freed its share of the GPU."""
     said = re.search(r"Sleep mode freed ([\d.]+) GiB", run.facts.get("Sleep mode freed", ""))
     freed = float(said[1]) * 2**30 if said else 0.0
     expected = f"most of its share of {gb(taken.engine)}"
@@ -123,7 +127,7 @@ def slept(run: Run, taken: Memory) -> Check:
 
 
 def accuracy(run: Run, model: str) -> Check:
-    """Hold the validation before the first step against what is published of the model."""
+    """Compare the validation before the first step with the model's published accuracy."""
     name = "is the model the published one"
     found = {metric: value for metric, value in run.validation.items() if metric.endswith("/accuracy")}
     if not found:
@@ -131,35 +135,35 @@ def accuracy(run: Run, model: str) -> Check:
     metric, value = next(iter(found.items()))
     measured = f"{value:.1%} right ({metric.split('/')[1]})"
     if (model, metric) not in PUBLISHED:
-        return Check(name, None, measured, f"nothing is published of {model} there")
+        return Check(name, None, measured, f"no published accuracy of {model} at this budget")
     value_there, least, most = PUBLISHED[model, metric]
     return Check(name, least <= value <= most, measured, f"{value_there:.1%}, {least:.0%} to {most:.0%} by chance")
 
 
 def peak(run: Run, taken: Memory) -> Check:
-    """Hold the memory of the fullest GPU against the plan."""
+    """Compare the memory of the fullest GPU with the plan."""
     planned = max(taken.generation, taken.training)
     right = LEAST_MEMORY * planned <= run.peak <= MOST_MEMORY * planned
     measured = f"{run.peak / GB:.1f} of {gb(taken.card)} (nvidia-smi)" if taken.card else "on a CPU"
     bounds = f"{gb(taken.generation)} at generation, {taken.training / GB:.1f} at training"
-    expected = f"{bounds}; the larger times {LEAST_MEMORY} to {MOST_MEMORY}"
+    expected = f"{bounds}; {LEAST_MEMORY} to {MOST_MEMORY} times the larger"
     return Check("is memory as planned", right if taken.card else None, measured, expected)
 
 
 def time(run: Run, taken: Memory, planned: float, on_h100: bool) -> Check:
-    """Hold the seconds of the last generation, and of what is learned from it, against the plan, which is an H100's."""
+    """Compare the seconds of the last generation and its update with the plan, which is for an H100."""
     first = beginnings(taken.setup)[-1]
     took = sum(run.values("step_time", range(first, STEPS + 1)))
     right = LEAST_TIME * planned <= took <= MOST_TIME * planned if on_h100 else None
     measured = f"{took:.1f} s from step {first} to {STEPS}"
-    expected = f"{planned:.0f} s on an H100, times {LEAST_TIME} to {MOST_TIME}"
+    expected = f"{LEAST_TIME} to {MOST_TIME} times {planned:.0f} s on an H100"
     return Check("is time as planned", right, measured, expected)
 
 
 def resumed(name: str, killed: Run, run: Run) -> Check:
-    """Check that a run which was killed after its checkpoint went on from there to the end.
+    """Check that a run which was killed after its checkpoint resumed from there and ended.
 
-    It did if its log begins with the killed run's: a step that is made again takes another time.
+    Its log then begins with the killed run's: a step that is repeated would take another time.
     """
     began = sum(entry == run.steps.get(step) for step, entry in killed.steps.items())
     faults = [f"{which}: {each.fault}; " for which, each in (("killed", killed), ("resumed", run)) if each.fault]
@@ -169,12 +173,12 @@ def resumed(name: str, killed: Run, run: Run) -> Check:
 
 
 def largest_change(before: Path, after: Path) -> float:
-    """Return the largest difference between the weights of two folders, models or adapters, of the same names."""
+    """Return the largest difference between the weights of two folders, each of a model or an adapter."""
     name = ADAPTER if (after / ADAPTER).exists() else MODEL
     with safe_open(before / name, "pt") as old, safe_open(after / name, "pt") as new:
         names = set(old.keys()) | set(new.keys())
         changes = [(old.get_tensor(name) - new.get_tensor(name)).abs().max().item() for name in names]
-    return math.nan if any(map(math.isnan, changes)) else max(changes)  # which `max` may pass over
+    return math.nan if any(map(math.isnan, changes)) else max(changes)  # `max` may skip a NaN
 
 
 def beginnings(setup: Setup) -> range:

@@ -1,4 +1,4 @@
-"""The parts of the first hour: short runs of one recipe, and the questions that each answers."""
+"""Parts of the first hour: short runs of one recipe, and the questions that each answers."""
 
 import shutil
 import sys
@@ -23,7 +23,7 @@ from e1_trl.training.cuda import Card, visible_cards
 from e1_trl.training.launch import command
 
 PARTS = ("preflight", "base", "server", "resume", "zero3", "lora", "evaluation")
-FIELDS: Mapping[str, Any] = {  # of every training, unless it says otherwise; what else the recipe says stays
+FIELDS: Mapping[str, Any] = {  # of the recipe, overridden in every training
     "max_steps": STEPS,
     "logging_steps": 1,
     "save_strategy": "steps",
@@ -33,27 +33,27 @@ FIELDS: Mapping[str, Any] = {  # of every training, unless it says otherwise; wh
     "report_to": "none",
 }
 LORA = ("use_peft", "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "dtype", "learning_rate")
-BRIEF: dict[str, Any] = {"save_strategy": "no", "eval_samples": 1}  # runs of which nothing is kept
-# Environment of a run: all logs in its own, vLLM's facts among them.
+BRIEF: dict[str, Any] = {"save_strategy": "no", "eval_samples": 1}  # of runs whose model is not needed
+# Environment of a run: its log holds the logs of all libraries, with vLLM's facts.
 TELLING = {
     "E1_DEBUG": "1",
-    "VLLM_CONFIGURE_LOGGING": "1",  # which our own commands switch off
+    "VLLM_CONFIGURE_LOGGING": "1",  # switched off by our own commands
     "VLLM_LOGGING_LEVEL": "INFO",
     "PYTHONUNBUFFERED": "1",
 }
-OTHERS = 2  # seconds that the other processes have to write what they add to a checkpoint, once it looks whole
+OTHERS = 2  # seconds left to the other processes to finish a checkpoint that looks complete
 
 
 @dataclass(frozen=True)
 class Hour:
     """The runs of one recipe, and the questions that they answer."""
 
-    launch: Launch  # the recipe as it is trained here
-    cards: Sequence[Card]  # the GPUs; none on a CPU
+    launch: Launch  # the recipe, as trained here
+    cards: Sequence[Card]  # GPUs; none on a CPU
     folder: Path  # of outputs, logs and the page
     limit: float  # seconds that one run may take
-    largest_gap: float  # accepted between vLLM's and the trainer's log-probabilities, in nats
-    runs: dict[str, Run] = field(default_factory=dict)  # those that were made, by name
+    largest_gap: float  # nats, accepted between vLLM's and the trainer's log-probabilities
+    runs: dict[str, Run] = field(default_factory=dict)  # finished ones, by name
 
     @property
     def setup(self) -> Setup:
@@ -61,11 +61,11 @@ class Hour:
 
     @property
     def taken(self) -> Memory:
-        """The plan for the smallest of the cards; for one of no bytes on a CPU."""
+        """Plan for the smallest of the cards, or for 0 bytes on a CPU."""
         return memory(self.setup, min((card.bytes for card in self.cards), default=0))
 
     def checks(self, part: str) -> Iterator[Check]:
-        """Make the checks of a part. Where that fails it is a row, so that the other parts are still run."""
+        """Make the checks of a part. A failure is a row of its own, so that the other parts still run."""
         output = self._output(part)
         shutil.rmtree(output, ignore_errors=True)
         if why_not := self._why_not(part):
@@ -76,28 +76,28 @@ class Hour:
         except Exception as error:
             traceback.print_exc()
             yield Check(f"{part}: can it be run", False, f"{type(error).__name__}: {one_line(error)}")
-        finally:  # checkpoints are gigabytes; the base run's model is evaluated
+        finally:  # checkpoints take gigabytes; the evaluation needs the base run's model
             for folder in [*output.glob("checkpoint-*")] if part == "base" else [output]:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _why_not(self, part: str) -> str | None:
-        """Say why this recipe or node does not have a part; None if it does."""
+        """Say why a part cannot be run with this recipe or on this node; None if it can."""
         setup = self.setup
         base = self.runs.get("base")
-        if part in ("resume", "zero3", "lora") and base is not None and base.fault is not None:  # they would end as it
-            return "the base run has failed; --only runs this part alone"
+        if part in ("resume", "zero3", "lora") and base is not None and base.fault is not None:
+            return "the base run has failed; run this part alone with --only"
         if part == "server" and not setup.served:
             return "needs a recipe with vllm_mode: server, and the server that it names"
         if part == "zero3" and (setup.tensor_parallel > 1 or setup.gpus % 2 or setup.served):
             return "needs an even number of processes, and a recipe without tensor parallelism or server"
         if part == "lora" and (setup.adapter is not None or setup.served):
-            return "the recipe is of LoRA itself, or samples at a server"
+            return "the recipe trains an adapter already, or samples at a server"
         if part == "evaluation" and not self.launch.fields.get("eval_benchmark"):
             return "the recipe names no eval_benchmark"
         return None
 
     def line(self, name: str, config: str | None = None, processes: int | None = None, **fields: Any) -> list[str]:
-        """Return the command of a training that writes into the folder of this name; see `command` for its errors."""
+        """Return the command line of a training into the folder of this name; raises as `command` does."""
         words = ["--config", str(self.launch.recipe), "--accelerate_config", config or self.launch.accelerate_config]
         words += ["--num_processes", str(processes or self.setup.gpus)]
         given = {**self.launch.given, **FIELDS, "output_dir": self._output(name), **fields}
@@ -110,7 +110,7 @@ class Hour:
         return self.folder / "output" / name
 
     def run(self, name: str, line: Sequence[str], output: Path, stop: Path | None = None) -> Run:
-        """Run a command, which trains into the folder `output`; with the file `stop` it is killed with signal 9."""
+        """Run a command that trains into the folder `output`; kill it by signal 9 once the file `stop` exists."""
         used = [0]
 
         def is_enough() -> bool:
@@ -127,20 +127,20 @@ class Hour:
         began = time.monotonic()
         fault = processes.run(line, log, {**processes.alone(), **TELLING}, self.limit, is_enough=is_enough)
         if fault is None and stop is not None and not stop.is_file():
-            fault = "it ended before it could be killed"
+            fault = "it ended before its checkpoint, at which it was to be killed"
         self.runs[name] = Run.read(fault, max(used), time.monotonic() - began, log, output)
         return self.runs[name]
 
     def _variant(self, part: str, steps: int = STEPS, **how: Any) -> tuple[Run, Check | None]:
-        """Train otherwise; returns the run, and the check that it has ended where it has not as it should."""
+        """Train with other fields; return the run, and a failing check if it has failed."""
         made = self.run(part, self.line(part, **BRIEF, **how), self._output(part))
         whole = checks.ran(f"{part}: does it end", made, steps)
         return made, None if whole.right else whole
 
     def _preflight(self) -> Iterator[Check]:
-        from e1_trl.plan.smoke.preflight import preflight  # and PyTorch, which help does without
+        from e1_trl.plan.smoke.preflight import preflight  # imports PyTorch, which --help does not need
 
-        needed = 2 * (self.taken.checkpoint + self.taken.model)  # the base run's model stays
+        needed = 2 * (self.taken.checkpoint + self.taken.model)  # with the base run's model
         yield from preflight(self.setup.gpus, self.folder, needed, bool(self.cards))
 
     def _base(self) -> Iterator[Check]:
@@ -163,7 +163,8 @@ class Hour:
         yield fault or checks.gap("does a server take the weights", made, (1, 5))
 
     def _resume(self) -> Iterator[Check]:
-        name, output = "does it resume after kill -9", self._output("resume")
+        name = "does it resume after kill -9"
+        output = self._output("resume")
         whole = output / f"checkpoint-{SAVED}" / STATE
         killed = self.run("killed", self.line("resume", eval_samples=1), output, whole)
         if whole.is_file():
@@ -173,7 +174,8 @@ class Hour:
             yield Check(name, False, f"no checkpoint to resume from: {killed.fault}", f"one after step {SAVED}")
 
     def _zero3(self) -> Iterator[Check]:
-        config, sleeps = ("zero3", True) if self.cards else ("cpu_zero3", False)  # vLLM's CPU build never sleeps
+        config = "zero3" if self.cards else "cpu_zero3"
+        sleeps = bool(self.cards)  # vLLM's build for CPUs cannot sleep
         made, fault = self._variant("zero3", config=config, vllm_enable_sleep_mode=sleeps, vllm_tensor_parallel_size=2)
         name = "do ZeRO-3, sleep and tensor parallelism go together"
         yield fault or checks.gap(name, made, checks.beginnings(self.setup), self.largest_gap)
@@ -188,7 +190,8 @@ class Hour:
         fields["generation_batch_size"] = self.setup.rollouts // self.setup.gpus
         fields["gradient_accumulation_steps"] = self.setup.accumulation
         fields["vllm_tensor_parallel_size"] = 1
-        config, fields["vllm_enable_sleep_mode"] = ("one_gpu", True) if self.cards else ("cpu", False)
+        fields["vllm_enable_sleep_mode"] = bool(self.cards)
+        config = "one_gpu" if self.cards else "cpu"
         one = Setup.of({**self.launch.fields, **fields}, {"distributed_type": "NO", "num_processes": 1})
         if problems := memory(one, self.taken.card).problems if self.cards else []:
             yield Check("lora: can it be run", None, f"one card is too small: {problems[0]}")
@@ -199,7 +202,8 @@ class Hour:
             yield checks.weights(made, self.setup)
 
     def _evaluation(self) -> Iterator[Check]:
-        fields, trained = self.launch.fields, self._output("base")
+        fields = self.launch.fields
+        trained = self._output("base")
         is_there = any((trained / name).is_file() for name in ("config.json", "adapter_config.json"))
         model = trained if is_there else fields["model_name_or_path"]
         budget = Budgets.of(fields).largest
@@ -209,6 +213,6 @@ class Hour:
         words += ["--enforce_eager", not self.cards, "--output", self._output("evaluation")]
         line = [sys.executable, "-m", "e1_trl.cli", "eval", *map(str, words)]
         made = self.run("evaluation", line, self._output("evaluation"))
-        about = "the trained model" if is_there else "the recipe's model, not the trained one"
+        about = "the trained model" if is_there else "the recipe's model, untrained"
         measured = f"{made.fault or 'status 0'}: {about}, 8 problems at {' and '.join(budgets)}; {made.seconds:.0f} s"
         yield Check("does e1 eval run", made.fault is None, measured, "status 0")

@@ -23,7 +23,7 @@ SMALLEST = 60 * GB  # two checkpoints and a model of the smallest GPU recipe
 
 
 def preflight(processes: int, folder: Path, bytes_needed: int, on_gpu: bool) -> Iterator[Check]:
-    """Check this node, row by row, for processes that write into a folder."""
+    """Yield the checks of this node, for a training of `processes` that writes `bytes_needed` into a folder."""
     if on_gpu:
         yield from (driver(), pytorch(), compiler(), free_gpus(processes))
     else:
@@ -34,7 +34,7 @@ def preflight(processes: int, folder: Path, bytes_needed: int, on_gpu: bool) -> 
 
 
 def driver() -> Check:
-    """Check the driver against the CUDA of this PyTorch; an older one may be forward-compatible."""
+    """Check that the driver is new enough for PyTorch's CUDA, or made so by the package for forward compatibility."""
     found = sorted({card.driver for card in list_cards()})
     needed = oldest_driver()
     right = torch.cuda.is_available() or (found != [] and int(found[0].partition(".")[0]) >= needed)
@@ -48,7 +48,7 @@ def pytorch() -> Check:
 
 
 def compiler(include: str = sysconfig.get_paths()["include"]) -> Check:
-    """Check for the compilers and the header with which Triton compiles its first kernel."""
+    """Check for a C compiler and the header that Triton needs for its first kernel."""
     found = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
     header = Path(include, "Python.h")
     faults = ["no gcc or clang on PATH"] * (found is None) + [f"no {header}"] * (not header.is_file())
@@ -57,7 +57,7 @@ def compiler(include: str = sysconfig.get_paths()["include"]) -> Check:
 
 
 def free_gpus(processes: int) -> Check:
-    """Check that each process has a GPU, and that others hold next to nothing of it."""
+    """Check that there is a GPU for each process, and that no other program uses it."""
     found = visible_cards()
     busy = [f"GPU {at} ({gb(card.used)})" for at, card in enumerate(found[:processes]) if card.used > GB]
     measured = f"{len(found)} visible" + f"; in use: {', '.join(busy)}" * bool(busy)
@@ -65,15 +65,15 @@ def free_gpus(processes: int) -> Check:
 
 
 def space(name: str, folder: Path, needed: int, cure: str) -> Check:
-    """Check the free bytes of a folder's file system; of a folder that is yet to be made, of the first above it."""
+    """Check the free bytes of the file system of a folder, which need not exist."""
     free, there = free_space(folder)
-    if there.is_relative_to(Path.cwd()):  # the page is sent
+    if there.is_relative_to(Path.cwd()):  # the page is made to be sent to others
         there = there.relative_to(Path.cwd())
     return Check(name, free >= needed, f"{gb(free)} free in {there}", f"{gb(needed)}; else {cure}")
 
 
 def all_reduce(processes: int, on_gpu: bool, limit: float = 180) -> Check:
-    """Check that processes can sum a tensor, within seconds; see `sum_ones`."""
+    """Check that processes can sum a tensor within `limit` seconds; see `sum_ones`."""
     size = GB if on_gpu else GB // 1000
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local_addr", "127.0.0.1"]
     launch += ["--nproc_per_node", str(processes), "-m", "e1_trl.plan.smoke.preflight"]
@@ -85,13 +85,13 @@ def all_reduce(processes: int, on_gpu: bool, limit: float = 180) -> Check:
             return Check("all-reduce", False, fault, "a sum (NCCL_DEBUG=INFO says more)")
         rate = float(re.findall(r"busbw (\S+) GB/s", log.read_text())[0])
     measured = f"{size / GB:g} GB over {processes} processes, {rate:.1f} GB/s"
-    if on_gpu and processes > 1:  # over PCIe it is slow, and right
+    if on_gpu and processes > 1:  # slow over PCIe, but not wrong
         return Check("all-reduce", True if rate >= 100 else None, measured, "above 300 GB/s over NVLink, 20 over PCIe")
     return Check("all-reduce", True, measured, "a sum")
 
 
 def sum_ones(backend: str, size: int) -> None:
-    """Sum bytes of ones over all processes, twice, as one of them; the first prints the second's rate, NCCL's busbw."""
+    """Sum `size` bytes of ones twice, in each process; rank 0 prints the rate of the second sum, as NCCL's busbw."""
     dist.init_process_group(backend)
     rank = dist.get_rank()
     processes = dist.get_world_size()
@@ -110,7 +110,7 @@ def sum_ones(backend: str, size: int) -> None:
 
 
 def main() -> None:
-    """Print a line for each row, of a training on all visible GPUs; the exit status is 1 if one failed."""
+    """Print a line for each check, for a training on all visible GPUs; the exit status is 1 if one failed."""
     failed = False
     visible = len(visible_cards())
     for row in preflight(visible or 1, Path.cwd(), SMALLEST, visible > 0):
