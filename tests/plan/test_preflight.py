@@ -38,20 +38,7 @@ def test_a_driver_that_is_too_old_for_cuda_fails(
     assert preflight.driver().right
 
 
-def test_a_build_of_pytorch_without_cuda_fails_where_gpus_are_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pretend(tmp_path, monkeypatch)
-    monkeypatch.setattr(torch.version, "cuda", None)
-    row = preflight.pytorch()
-    assert row.right is False and row.measured == gpu_fault()
-    found = f"nvidia-smi lists 2 GPUs with driver 580.95.05, and PyTorch {torch.__version__} is a build without CUDA; "
-    assert row.measured.startswith(f"{found}run `make clean` and `make install DEVICE=gpu`")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert gpu_fault() is None
-
-
-def test_a_build_with_cuda_that_does_not_start_says_which_driver_it_needs(
+def test_a_build_of_pytorch_that_cannot_use_the_gpus_fails_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert gpu_fault() is None
@@ -61,6 +48,14 @@ def test_a_build_with_cuda_that_does_not_start_says_which_driver_it_needs(
     assert fault is not None and "\n" not in fault
     assert "with driver 570.124.06, and" in fault and "for CUDA 13.0 cannot use them (" in fault
     assert "needs driver 580 or newer" in fault
+    pretend(tmp_path, monkeypatch)
+    monkeypatch.setattr(torch.version, "cuda", None)
+    row = preflight.pytorch()
+    assert row.right is False and row.measured == gpu_fault()
+    found = f"nvidia-smi lists 2 GPUs with driver 580.95.05, and PyTorch {torch.__version__} is a build without CUDA; "
+    assert row.measured.startswith(f"{found}run `make clean` and `make install DEVICE=gpu`")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert gpu_fault() is None
 
 
 def test_a_missing_compiler_or_header_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

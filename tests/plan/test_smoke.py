@@ -49,13 +49,9 @@ SLEPT = replace(RECORDED, facts={FREED: f"{FREED} 23.1 GiB memory, 5.0 GiB is st
 ACCURACY = "eval_budget/1024+1024/accuracy"
 
 
-def logged(at: int, **changed: float) -> Run:
+def logged(at: int, **changed: Any) -> Run:
     """The recorded training with other values in the log of a step."""
     return replace(RECORDED, steps={**STEPS, at: {**STEPS[at], **changed}})
-
-
-def without(at: int, name: str) -> Run:
-    return replace(RECORDED, steps={**STEPS, at: {key: held for key, held in STEPS[at].items() if key != name}})
 
 
 def validated(value: float, metric: str = ACCURACY) -> Run:
@@ -73,23 +69,16 @@ def validated(value: float, metric: str = ACCURACY) -> Run:
         (checks.moved(0.0), False, "by 0.0e+00"),
         (checks.moved(math.nan), False, "by nan"),
         (checks.gap("", RECORDED, beginnings(SETUP), 0.01), True, "0.00111, 0.0011 nats at steps 1, 3"),
-        (checks.gap("", RECORDED, beginnings(replace(SETUP, steps=4.0)), 0.01), True, "0.00111 nats at steps 1"),
         (checks.gap("", RECORDED, beginnings(replace(SETUP, steps=1.0)), 0.01), False, "at steps 1, 2, 3, 4"),
         (checks.gap("", logged(3, **{GAP: 0.0101}), beginnings(SETUP), 0.01), False, "at steps 1, 3"),
-        (checks.gap("", logged(1, **{GAP: math.nan}), beginnings(SETUP), 0.01), False, "nan, "),
         (checks.gap("", logged(3, **{GAP: None}), beginnings(SETUP), 0.01), False, ", nan nats"),
-        (checks.gap("", KILLED, (1,), 0.01), True, "0.00111 nats at steps 1"),
         (checks.ran("", logged(2, loss=math.nan)), False, ", nan, "),
-        (checks.gap("", without(3, GAP), beginnings(SETUP), 0.01), False, "0.00111, nan nats"),
-        (checks.gap("", replace(RECORDED, steps={}), beginnings(SETUP), 0.01), False, "nan, nan"),
         (checks.weights(RECORDED, SETUP), True, "339, 339 tensors compared at steps 1, 3"),
-        (checks.weights(without(3, COMPARED), SETUP), False, "339, nan"),
+        (checks.weights(logged(3, **{COMPARED: None}), SETUP), False, "339, nan"),
         (checks.weights(logged(1, **{COMPARED: 0.0}), SETUP), False, "0, 339"),
         (checks.accuracy(validated(0.096), MODEL), True, "9.6% right (1024+1024)"),
         (checks.accuracy(validated(0.4), MODEL), False, "40.0% right"),
-        (checks.accuracy(validated(0.4), "another"), None, "40.0% right"),
         (checks.accuracy(RECORDED, MODEL), None, "no validation"),
-        (checks.gap("", RECORDED, (1, 3)), True, "0.00111, 0.0011 nats at steps 1, 3"),
         (checks.gap("", logged(3, **{GAP: 0.003}), (1, 3)), False, "0.00111, 0.003 nats"),
         (checks.resumed("", KILLED, RECORDED), True, "went on after step 2; steps 1, 2, 3, 4 in the log"),
         (checks.resumed("", KILLED, logged(1, step_time=15.9)), False, "went on after step 1"),
@@ -101,7 +90,6 @@ def validated(value: float, metric: str = ACCURACY) -> Run:
         (checks.slept(SLEPT, replace(TAKEN, engine=40 * 2**30)), False, "24.8 GB freed"),
         (checks.slept(RECORDED, TAKEN), False, "0.0 GB freed"),
         (checks.time(RECORDED, TAKEN, 16.0, True), True, "14.4 s from step 3 to 4"),
-        (checks.time(RECORDED, TAKEN, 40.0, True), False, "14.4 s"),
         (checks.time(RECORDED, TAKEN, 40.0, False), None, "14.4 s"),
     ],
 )
@@ -129,9 +117,8 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_gpus_are_those_that_may_be_used(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (
-        visible_cards() == [Card(81559 * 2**20, 2**30, "580.95.05")] * 8 and "-i" not in (node / "called").read_text()
-    )
+    assert visible_cards() == [Card(81559 * 2**20, 2**30, "580.95.05")] * 8
+    assert "-i" not in (node / "called").read_text()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     visible_cards()
     assert "-i 3" in (node / "called").read_text()
@@ -147,7 +134,7 @@ def test_a_node_without_gpus_or_with_too_few_starts_nothing(node: Path, monkeypa
         (node / "said").write_text(listed)
         with pytest.raises(UserError, match=r"^nvidia-smi lists no GPU here; --cpu tries the recipe without one$"):
             main(["E1-Math-1.5B"])
-    with pytest.raises(UserError, match=r"^--only speed: the parts are preflight, base, "):
+    with pytest.raises(UserError, match=r"^--only speed: expected parts among preflight, base, "):
         main(["E1-Math-1.5B", "--only", "base", "speed"])
     with pytest.raises(UserError, match="pass --num_processes 4 --gradient_accumulation_steps 8"):
         main(["E1-Math-1.5B", "--cpu", "--num_processes", "4"])
@@ -345,25 +332,6 @@ def test_the_page_is_kept_after_each_part(tmp_path: Path, monkeypatch: pytest.Mo
     assert [row["name"] for row in record["rows"]] == ["preflight?"]
 
 
-def test_rows_of_parts_that_are_no_more_are_left_out(tmp_path: Path) -> None:
-    hour = hour_of(tmp_path, None, None)
-    kept = {"rows": [{"part": part, "name": part} for part in ("flash", "resume")], "runs": {}}
-    rows = record_of(hour, [("base", Check("base?", True, "measured"))], kept)["rows"]
-    assert [row["part"] for row in rows] == ["base", "resume"]
-
-
-def test_of_two_versions_the_page_names_the_one_that_is_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hour = hour_of(tmp_path, None, None)
-    for place, number in (("first", "9.1"), ("second", "9.2")):
-        info = tmp_path / place / f"torch-{number}.dist-info"
-        info.mkdir(parents=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {number}\n")
-    monkeypatch.setattr(sys, "path", [str(tmp_path / "first"), str(tmp_path / "second"), *sys.path])
-    assert record_of(hour, [])["packages"]["torch"] == "9.1"
-
-
 def test_a_part_that_cannot_be_run_hides_none_of_the_others(tmp_path: Path) -> None:
     hour = hour_of(tmp_path, None, None)
     broken = replace(hour, launch=replace(hour.launch, recipe=Path("absent")))
@@ -378,7 +346,7 @@ def test_parts_that_would_end_as_the_base_run_did_are_not_run(tmp_path: Path) ->
     hour.runs["base"] = FAILED
     for part in ("resume", "zero3", "lora"):
         (check,) = hour.checks(part)
-        assert check.verdict == "open" and check.measured == "the base run has failed; --only runs this part alone"
+        assert check.verdict == "open" and check.measured == "the base run has failed; run this part alone with --only"
 
 
 class Full(Hour):
