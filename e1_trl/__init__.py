@@ -1,6 +1,6 @@
 """Elastic Reasoning on TRL: budget-constrained GRPO with separate thinking and solution budgets.
 
-`from e1_trl import E1Config, E1Trainer` imports TRL then, not before: what evaluates and reports works without it.
+`from e1_trl import E1Config, E1Trainer` imports TRL at that moment; evaluation and reports work without it.
 """
 
 from importlib import import_module

@@ -1,7 +1,4 @@
-"""The console script `e1`: finds the command's module, imports it, and hands it the rest of the line.
-
-Knows nothing about what a command does or needs; `e1 --help` imports none of them.
-"""
+"""Console script `e1`: imports the module of a command and calls it with the rest of the line."""
 
 import sys
 from dataclasses import dataclass
@@ -15,7 +12,7 @@ from e1_trl.logs import route_logs
 
 @dataclass(frozen=True)
 class Command:
-    """A module whose `main(argv)` runs the command, and what `e1 --help` says about it."""
+    """A module whose `main(argv)` runs the command, and the command's line in `e1 --help`."""
 
     module: str
     help: str
@@ -25,33 +22,27 @@ COMMANDS = {
     "train": Command("e1_trl.training.launch", "train a recipe: e1 train --config E1-Math-1.5B"),
     "plan": Command("e1_trl.plan.__main__", "estimate the memory and time that a recipe takes on a node"),
     "fetch": Command("e1_trl.training.fetch", "download what a recipe loads, for nodes without internet"),
-    "smoke": Command("e1_trl.plan.smoke.__main__", "try a recipe in short runs on a node: one page of answers"),
-    "validate": Command("e1_trl.training.validate", "run a dataset's own programs on its tests"),
-    "eval": Command("e1_trl.evaluation.__main__", "evaluate models at every budget, here or at a server"),
-    "report": Command("e1_trl.report.__main__", "report on finished evaluations together: tables and pictures"),
+    "smoke": Command("e1_trl.plan.smoke.__main__", "try a recipe in short runs on a node, and report on one page"),
+    "validate": Command("e1_trl.training.validate", "run a dataset's reference programs on its tests"),
+    "eval": Command("e1_trl.evaluation.__main__", "evaluate models at several budgets, in this process or at a server"),
+    "report": Command("e1_trl.report.__main__", "make a report with tables and pictures of finished evaluations"),
     "serve": Command("e1_trl.serving.app", "run an OpenAI-compatible proxy with budgets in front of vLLM"),
-    "chat": Command("e1_trl.serving.chat", "talk to a model in a terminal, with a budget"),
-    "exclude": Command("e1_trl.report.exclude", "write which training problems a model never or always solves"),
+    "chat": Command("e1_trl.serving.chat", "chat with a model in a terminal, with a budget"),
+    "exclude": Command("e1_trl.report.exclude", "list the training problems that a model never or always solves"),
     "card": Command("e1_trl.report.card", "add measured results to a model's card, and upload the card"),
     "merge": Command("e1_trl.checkpoints.merge", "merge a LoRA adapter into its base"),
 }
 
-MOVED = {
-    "compare": "e1 eval takes several models: e1 eval --model MODEL OTHER --output FOLDER …",
-    "curve": "e1 report draws it beside evaluations: e1 report FOLDER … --training RUN",
-    "elo": "in a clone: python -m experiments.table1.elo (contests), python -m experiments.table1 (ratings)",
-}
-
 
 def usage() -> str:
-    """What `e1 --help` prints."""
+    """Return the text of `e1 --help`."""
     commands = "\n".join(f"  {name:8} {command.help}" for name, command in COMMANDS.items())
     further = "`e1 COMMAND --help` lists the options of a command, `e1 --version` prints the version."
     return f"usage: e1 COMMAND [OPTIONS]\n\n{commands}\n\n{further}"
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the command that `argv` (unset: the command line) names."""
+    """Run the command that `argv` names; None: that of the command line."""
     if argv is None:
         route_logs()
     name, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
@@ -61,8 +52,6 @@ def main(argv: list[str] | None = None) -> None:
     if name == "--version":
         print(f"e1_trl {e1_trl.__version__}")
         return
-    if name in MOVED:
-        sys.exit(f"e1 {name} is no longer a command; {MOVED[name]}")
     if name not in COMMANDS:
         sys.exit(f"e1: there is no command {name!r}, only {', '.join(COMMANDS)}")
     run_command(f"e1 {name}", lambda: _load(name).main(rest))
@@ -72,16 +61,14 @@ def _load(name: str) -> Any:
     """Import a command's module.
 
     Raises:
-        UserError: a package that it needs is not installed.
+        UserError: a package that the module needs is not installed.
     """
     try:
         return import_module(COMMANDS[name].module)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == __package__:
             raise
-        raise UserError(
-            f"{error.name} is not installed; pip install 'e1-trl[train]' brings all that e1 uses"
-        ) from error
+        raise UserError(f"{error.name} is not installed; pip install 'e1-trl[train]' installs it") from error
 
 
 if __name__ == "__main__":

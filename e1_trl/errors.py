@@ -1,7 +1,7 @@
 """User errors, and the one place where they become a line. Imports nothing of the package.
 
-A `UserError` is for what its reader can mend: an option, a file, a server that is not there. Every other exception is
-a bug, or a failure that needs its traceback, and keeps it.
+A `UserError` is for mistakes that its reader can fix: in an option, a file, an address. Every other exception is a bug,
+or a failure that needs its traceback, and keeps it.
 """
 
 import os
@@ -11,38 +11,38 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-DEBUG = "E1_DEBUG"  # environment variable; any value but the empty one and 0 shows tracebacks and all logs
+DEBUG = "E1_DEBUG"  # environment variable; any value except 0 and the empty one shows tracebacks and all logs
 TROUBLESHOOTING = "docs/troubleshooting.md"
 PACKAGE = Path(__file__).parent
-OTHERS_WAIT = 30  # seconds
+OTHERS_WAIT = 30  # seconds that processes of higher rank leave the first one to report
 
 
 class UserError(ValueError):
-    """Something that the user can fix: what was expected, what was found, and where, in one line.
+    """A mistake that the user can fix: what was expected, what was found and where, in one line.
 
-    It is raised before anything expensive starts, as far as it can be known then.
+    Raised in front of anything expensive, as far as possible.
     """
 
 
 def is_debugging() -> bool:
-    """Whether the environment asks for tracebacks and the logs of all libraries (`E1_DEBUG=1`)."""
+    """Return whether the environment asks for tracebacks and the logs of all libraries (`E1_DEBUG=1`)."""
     return os.environ.get(DEBUG, "0") not in ("", "0")
 
 
 def one_line(error: BaseException) -> str:
-    """Write an error's message in one line; its type's name where it has none."""
+    """Format an error's message as one line; the name of its type if the message is empty."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 @contextmanager
 def user_errors(about: str, *kinds: type[Exception]) -> Iterator[None]:
-    """Raise a `UserError` where a library does not take what the user has named.
+    """Turn a library's error about a name or value of the user's into a `UserError`.
 
-    What was raised by this package's own lines, or by what they call in C, is a bug, and stays what it is.
+    An error raised by a line of this package, or by C code that it calls, is a bug and propagates unchanged.
 
     Args:
-        about: what was tried, as "the recipe FILE cannot be read"; the error's own message follows.
-        kinds: what the library raises for a wrong name or value.
+        about: the first part of the message, as "the recipe FILE cannot be read"; the error's own message follows.
+        kinds: the exceptions that the library raises for a wrong name or value.
     """
     try:
         yield
@@ -56,15 +56,15 @@ def user_errors(about: str, *kinds: type[Exception]) -> Iterator[None]:
 
 
 def run_command(name: str, command: Callable[[], None]) -> None:
-    """Run a command, and end with one line where it raises a `UserError`.
+    """Run a command; a `UserError` ends the process with one line.
 
     Args:
-        name: stands in front of the line, as "e1 eval".
-        command: is called without arguments.
+        name: prefix of the line, such as "e1 eval".
+        command: called without arguments.
 
     Raises:
-        SystemExit: the command raised a `UserError`; its line is the message.
-        Exception: whatever else it raised, and under `E1_DEBUG=1` the `UserError` too.
+        SystemExit: the command raised a `UserError`, whose line is the message.
+        Exception: any other exception of the command; with `E1_DEBUG=1` the `UserError` too.
     """
     try:
         command()
@@ -72,7 +72,7 @@ def run_command(name: str, command: Callable[[], None]) -> None:
         if is_debugging():
             raise
         if os.environ.get("LOCAL_RANK", "0") != "0":
-            # Usually all processes of a machine find the same, and the first one says it. The launcher ends the others
-            # as soon as it has ended, so they leave it the time to.
+            # All processes of a machine usually find the same mistake, and the first one reports it. The launcher then
+            # stops the others, which wait for that.
             time.sleep(OTHERS_WAIT)
         sys.exit(f"{name}: {one_line(error)}")

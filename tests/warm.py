@@ -1,9 +1,8 @@
-"""Programs of this project, in processes forked from one that has imported the libraries already.
+"""Programs of this project, in processes forked from one that has imported the libraries.
 
-Importing Transformers, TRL and vLLM takes a core fifteen seconds and more, so that a test which starts, kills and
-resumes a program would mostly import. All else is as from the command line: a process of its own in a group of its own,
-which can be killed, and the program's `main`. Not for a program that needs another environment when libraries are
-imported.
+Importing Transformers, TRL and vLLM takes fifteen seconds and more, so a test that starts, kills and resumes a program
+would mostly import. Otherwise a program runs as from the command line: its `main`, in a process and a process group of
+its own. Not for programs that need another environment while libraries are imported.
 """
 
 import atexit
@@ -23,7 +22,7 @@ multiprocessing.set_forkserver_preload(
 
 
 class Program(ForkServerProcess):
-    """`main(argv)` of a module, with what it prints added to a file; of `subprocess.Popen` what the tests use of it."""
+    """`main(argv)` of a module, whose output is appended to a file; has the methods of `Popen` that the tests use."""
 
     def __init__(self, module: str, argv: Sequence[str], cwd: Path, log: Path, environment: Mapping[str, str]):
         super().__init__(daemon=True)  # ends with the tests
@@ -36,14 +35,14 @@ class Program(ForkServerProcess):
         return self.exitcode
 
     def poll(self) -> int | None:
-        """The exit status if it has ended; negative: the signal that ended it."""
+        """Return the exit status, negative for a signal; None if the program still runs."""
         return self.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit status once it has ended.
+        """Wait for the program's end and return its exit status.
 
         Raises:
-            subprocess.TimeoutExpired: it has not, after so many seconds.
+            subprocess.TimeoutExpired: the program still runs after `timeout` seconds.
         """
         self.join(timeout)
         if self.exitcode is None:
@@ -51,7 +50,7 @@ class Program(ForkServerProcess):
         return self.exitcode
 
     def run(self) -> None:
-        """Be the program, in the forked process, and end as it does."""
+        """Run the program in the forked process, and end as it would."""
         os.setsid()
         os.chdir(self.cwd)
         log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -60,9 +59,9 @@ class Program(ForkServerProcess):
         os.environ.clear()
         os.environ.update(self.environment)
         sys.argv = [self.module, *self.argv]
-        # What a fork server's process has otherwise than an interpreter of its own.
+        # Undo the differences of a fork server's process from a new interpreter.
         multiprocessing.set_start_method(None, force=True)
-        self._config["daemon"] = False  # it may have processes of its own
+        self._config["daemon"] = False  # it may start processes
         try:
             importlib.import_module(self.module).main(self.argv)
         finally:
