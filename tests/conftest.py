@@ -1,4 +1,4 @@
-"""What several test files share: the small real model, its problems, and where the offline data lies."""
+"""Fixtures and helpers of several test files: the small real model, its problems, servers and launched runs."""
 
 import contextlib
 import json
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import openai
 import pytest
 import torch
@@ -28,34 +29,34 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 NANO = ROOT / "experiments" / "nano" / "recipe.yaml"
 BASE = ROOT / "experiments" / "nano" / "base"
-# Of the tests' engines. In bfloat16 a log-probability moves by 0.02 and more with what else is in the batch.
+# In bfloat16 a log-probability moves by 0.02 and more with the other sequences of its batch.
 DTYPE = "float32"
 CODE_BASE = ROOT / "experiments" / "nano_code" / "base"
-# Real data sets, tokenizers and grading cases, which are not part of the project; tests that need them skip without.
+# Real data sets, tokenizers and grading cases, which are not part of the project; tests that need them are skipped.
 DATA = Path(os.environ.get("E1_TRL_DATA", ROOT.parent / "shared" / "data"))
 
-# A background job of a script has SIGINT ignored, and so has all that it starts; a handler becomes the default there.
+# A script's background jobs, and all that they start, ignore SIGINT; with a handler, child processes get the default.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The engine runs inside the test process and holds little; set before vLLM is imported.
+# The engine runs inside the test process with a small cache; set before vLLM is imported.
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-os.environ["VLLM_LOGGING_LEVEL"] = "WARNING"  # engines/ has set another default by now
+os.environ["VLLM_LOGGING_LEVEL"] = "WARNING"  # engines/ has set another default
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 os.environ.setdefault("DO_NOT_TRACK", "1")
 if not torch.cuda.is_available():
-    # TRL has vLLM compile the model for every training, 10 to 30 seconds each; one test does.
+    # TRL lets vLLM compile the model in every training, for 10 to 30 seconds; one test does.
     os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
 
-# The same examples everywhere, however busy the machine is.
+# The same examples on every machine, busy or not.
 settings.register_profile("suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 
 
 @pytest.fixture
 def datasets_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are read for the first time."""
+    """An empty cache, in which no file has been read before."""
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
@@ -63,7 +64,7 @@ def datasets_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def sandbox() -> None:
-    """Skips the test where this machine has no sandbox for programs."""
+    """Skip the test if this machine has no sandbox for programs."""
     from e1_trl.answers.programs.sandbox.command import SandboxError
     from e1_trl.answers.programs.sandbox.isolation import choose
 
@@ -75,7 +76,7 @@ def sandbox() -> None:
 
 @pytest.fixture(scope="session")
 def nano_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The nano problems, made afresh by their own script."""
+    """Folder of the nano problems, made by their own script."""
     from experiments.nano.make_base import make_data
 
     output = tmp_path_factory.mktemp("nano")
@@ -85,7 +86,7 @@ def nano_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def start_engine() -> Callable[..., "LLM"]:
-    """Starts an engine of the nano base that lives as long as the tests: freeing one breaks others of its process."""
+    """Start an engine of the nano base that is never freed, because that would break others of its process."""
     from vllm import LLM
 
     engines: list[LLM] = []
@@ -97,23 +98,23 @@ def start_engine() -> Callable[..., "LLM"]:
     return start
 
 
-# Without English, which the nano tokenizer has no words for.
+# Texts without English, which the nano tokenizer cannot encode.
 WORDS = ["--instruction", "", "--s1_text", r"\boxed{", "--wait_text", "Wait "]
 
 
 def options(data: Path, output: Path, *more: object) -> list[str]:
-    """Arguments of an evaluation of the nano base."""
+    """Return the arguments of an evaluation of the nano base."""
     fixed = ["--model", BASE, "--enforce_eager", "true", "--dataset_name", data, *WORDS, "--output", output]
     return [str(part) for part in [*fixed, *more]]
 
 
 def evaluation(data: Path, output: Path, *more: object) -> list[str]:
-    """The command of an evaluation of the nano base."""
+    """Return the command of an evaluation of the nano base."""
     return [sys.executable, "-m", "e1_trl.evaluation", *options(data, output, *more)]
 
 
 def started(data: Path, output: Path, log: Path, *more: object) -> Program:
-    """An evaluation of the nano base that runs, in a process group of its own, and prints into the file."""
+    """Start an evaluation of the nano base in a process group of its own; its output goes into the file."""
     return Program("e1_trl.evaluation.__main__", options(data, output, *more), ROOT, log, os.environ)
 
 
@@ -124,21 +125,21 @@ def evaluated(data: Path, output: Path, *more: object) -> None:
 
 
 def results(output: Path) -> dict[str, Any]:
-    """All that an evaluation reports but when and where."""
+    """Read the results of an evaluation, without their provenance."""
     report = json.loads((output / "results.json").read_text())
     del report["provenance"]
     return report
 
 
 def segments(output: Path) -> dict[tuple[object, ...], int]:
-    """Where the stored segments belong, and the row that each stands in: one that is written again gets another."""
+    """Return the row of each stored segment by its place in the trees; a segment that is rewritten gets a new row."""
     if not (output / "segments.sqlite").exists():
         return {}
     with contextlib.closing(sqlite3.connect(output / "segments.sqlite")) as database:
         query = "SELECT rowid, problem, sample, branch, start, before FROM legs"
         try:
             return {tuple(place): row for row, *place in database.execute(query)}
-        except sqlite3.OperationalError:  # the table is not there yet
+        except sqlite3.OperationalError:  # the table does not exist yet
             return {}
 
 
@@ -149,7 +150,7 @@ SERVER_FLAGS = ("--enforce-eager", "--no-enable-chunked-prefill")
 
 
 def free_port() -> int:
-    """A port that nobody listens on, outside of those that clients are given, so that it stays free."""
+    """Return a free port that the system gives to no client."""
     for port in random.sample(range(20_000, 32_000), 100):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
@@ -157,9 +158,21 @@ def free_port() -> int:
     raise OSError("no port is free")
 
 
+def wait_for(process: "subprocess.Popen[bytes]", port: int) -> None:
+    """Wait until a server answers."""
+    deadline = time.monotonic() + STARTUP
+    while True:
+        with contextlib.suppress(httpx.TransportError):
+            httpx.get(f"http://127.0.0.1:{port}/v1/models")
+            return
+        assert process.poll() is None, f"{process.args} ended while starting"
+        assert time.monotonic() < deadline, f"{process.args} did not start within {STARTUP} s"
+        time.sleep(0.1)
+
+
 @contextlib.contextmanager
 def serving(port: int) -> "Iterator[tuple[openai.OpenAI, subprocess.Popen[bytes]]]":
-    """A real vLLM server of the nano base, named nano, in a process group of its own, up and answering."""
+    """Run a real vLLM server of the nano base, named nano, in a process group of its own."""
     options = {
         "--model": BASE,
         "--dtype": DTYPE,
@@ -179,15 +192,7 @@ def serving(port: int) -> "Iterator[tuple[openai.OpenAI, subprocess.Popen[bytes]
     )
     client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="unused")
     try:
-        deadline = time.monotonic() + STARTUP
-        while True:
-            assert process.poll() is None, "the server died while starting"
-            assert time.monotonic() < deadline, f"the server did not start within {STARTUP} s"
-            try:
-                client.with_options(max_retries=0).models.list()
-                break
-            except openai.APIConnectionError:
-                time.sleep(1)
+        wait_for(process, port)
         yield client, process
     finally:
         kill(process)
@@ -201,17 +206,13 @@ def server() -> Iterator[openai.OpenAI]:
 
 @pytest.fixture(scope="session")
 def proxy(server: openai.OpenAI) -> Iterator[str]:
-    """A real `e1 serve` of the nano model at 64+32, up and answering; its address."""
+    """Address of a real `e1 serve` of the nano model at 64+32."""
     port = free_port()
     words = ["--upstream", server.base_url, "--model", BASE, "--served_model_name", "nano", "--port", port]
     words += ["--thinking_budget", 64, "--solution_budget", 32]
     process = subprocess.Popen([sys.executable, "-m", "e1_trl.serving.app", *map(str, words)], start_new_session=True)
     try:
-        deadline = time.monotonic() + STARTUP
-        with socket.socket() as probe:
-            while probe.connect_ex(("127.0.0.1", port)):
-                assert process.poll() is None and time.monotonic() < deadline, "the proxy did not start"
-                time.sleep(0.1)
+        wait_for(process, port)
         yield f"http://127.0.0.1:{port}/v1"
     finally:
         kill(process)
@@ -222,7 +223,7 @@ Train = Callable[..., list[dict[str, Any]]]
 
 @pytest.fixture
 def train(nano_data: Path, tmp_path: Path) -> Train:
-    """Run `e1_trl.train` on the nano recipe through `accelerate launch`, and return its log, an entry per step."""
+    """Run `e1_trl.train` on the nano recipe through `accelerate launch` and return its log, one entry per step."""
 
     def run(*options: object, output: Path = tmp_path / "run", **launcher: Any) -> list[dict[str, Any]]:
         process = launch(*options, output=output, data=nano_data, **launcher)
@@ -236,7 +237,7 @@ def train(nano_data: Path, tmp_path: Path) -> Train:
     return run
 
 
-# A script under Gloo ends without Python's own end, which aborts where a thread still lets go of a gathered weight.
+# Ends a script under Gloo without Python's finalization, which aborts if a thread still frees a gathered weight.
 ENDS = """
 import os, sys
 sys.stdout.flush()
@@ -245,7 +246,7 @@ os._exit(0)
 
 
 def outside_a_group() -> dict[str, str]:
-    """The environment, without what an engine in this process has set for processes of its own group."""
+    """Return the environment without variables that an engine in this process has set for its own group."""
     group = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
     return {name: value for name, value in os.environ.items() if name not in group}
 
@@ -259,14 +260,15 @@ def launch(
     compiled: bool = False,
     launched: bool = True,
     launcher: Sequence[object] = (),
-    recipe: Path = ROOT / "experiments" / "nano" / "recipe.yaml",
+    recipe: Path = NANO,
 ) -> "subprocess.Popen[bytes] | Program":
-    """Start a recipe, the nano one, on tiny batches, in a process group of its own; `options` override it.
+    """Start a recipe on tiny batches, in a process group of its own; its output goes into a file beside `output`.
 
-    `launcher` are more options of the launcher. With `compiled`, the engine compiles the model, as it does for users.
-    Unless `launched`, it is one process that no launcher has started.
-
-    What it prints goes into a file beside `output`: nobody reads a pipe while the run is waited for.
+    Args:
+        options: override the recipe.
+        compiled: let the engine compile the model, as it does for users.
+        launched: start it by Accelerate's launcher, and not as a single process.
+        launcher: more options of the launcher.
     """
     command = [
         *(sys.executable, "-m", "accelerate.commands.launch"),
@@ -286,7 +288,7 @@ def launch(
         environment["TORCH_COMPILE_DISABLE"] = "0"
     if not launched:
         log_file = output.with_suffix(".log")
-        environment |= {"ACCELERATE_USE_CPU": "true"}  # what the launcher makes of the configuration
+        environment |= {"ACCELERATE_USE_CPU": "true"}  # as the launcher would set it
         return Program("e1_trl.train", [str(part) for part in line], ROOT, log_file, environment)
     with output.with_suffix(".log").open("a") as log:
         return subprocess.Popen(
@@ -300,18 +302,18 @@ def launch(
 
 
 def printed(output: Path) -> str:
-    """What the runs with this output folder have printed."""
+    """Read the output of the runs with this output folder."""
     return output.with_suffix(".log").read_text()
 
 
 def kill(process: "subprocess.Popen[bytes] | Program") -> None:
-    """Kill -9 a launched run with all its processes, if it still runs."""
+    """Kill a launched run with all its processes by signal 9, if it still runs."""
     kill_tree(process.pid)
     process.wait()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say how much was not tested for want of the offline data."""
+    """Say how many tests were skipped because the offline data is absent."""
     skipped = [report for report in terminalreporter.stats.get("skipped", []) if str(DATA) in str(report.longrepr)]
     where = f"{DATA} (the variable E1_TRL_DATA names it)"
     terminalreporter.write_line(f"{len(skipped)} tests were skipped for the absence of data in {where}")

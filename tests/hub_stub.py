@@ -1,7 +1,7 @@
-"""A stub of the Hub on this machine: as much of its interface as making a repository, uploading and loading take.
+"""A stub of the Hub on this machine, for creating repositories, uploading and loading.
 
-It keeps repositories as the real one does, commit by commit and branch by branch, but takes large files as it takes
-small ones. Models, datasets and kernels have one space of names. Nothing of it is kept when it ends.
+Like the Hub it keeps commits and branches; unlike the Hub it treats large files as small ones, and models, datasets and
+kernels share one namespace. It keeps everything in memory.
 """
 
 import base64
@@ -20,14 +20,15 @@ import huggingface_hub
 import pytest
 import yaml
 
-WRITER, READER = "hf_writer", "hf_reader"  # tokens
-SPACES = ("datasets", "kernels")  # what stands in front of their names
-OWNERS = ("someone", "org")  # who owns what the writer may write to
+WRITER = "hf_writer"  # tokens
+READER = "hf_reader"
+SPACES = ("datasets", "kernels")  # prefixes of their names
+OWNERS = ("someone", "org")  # of the repositories that the writer may write to
 
 
 @dataclass
 class Commit:
-    """Files by path, as they are after it."""
+    """The files after a commit, by path."""
 
     id: str
     message: str
@@ -37,7 +38,7 @@ class Commit:
 
 @dataclass
 class Repository:
-    """Commits by branch, the first of which is empty."""
+    """Commits by branch; the first one is empty."""
 
     private: bool = False
     branches: dict[str, list[Commit]] = field(default_factory=lambda: {"main": [Commit("0" * 40, "", {}, set())]})
@@ -49,10 +50,7 @@ class Repository:
 
 
 class Hub(ThreadingHTTPServer):
-    """The server; `repositories` by id.
-
-    Commits wait while it is `stalled`, as over a line that is down, and are refused while it is `full`.
-    """
+    """The server. Commits wait while it is `stalled`, as if the network were down, and fail while it is `full`."""
 
     daemon_threads = True
 
@@ -68,12 +66,12 @@ class Hub(ThreadingHTTPServer):
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of programs that are to take it for the Hub, and may write there."""
+        """Environment of programs for which it replaces the Hub, with a token that may write."""
         switches = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_TELEMETRY": "1"}
         return {"HF_ENDPOINT": self.address, "HF_TOKEN": WRITER, **switches}
 
     def stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Have this process take it for the Hub."""
+        """Replace the Hub in this process."""
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", self.address)
         template = f"{self.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
         monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
@@ -82,13 +80,13 @@ class Hub(ThreadingHTTPServer):
             monkeypatch.setenv(name, value)
 
     def add(self, name: str, files: dict[str, bytes]) -> None:
-        """Make a repository with one commit."""
+        """Create a repository, if there is none, and add a commit."""
         repository = self.repositories.setdefault(name, Repository())
         identity = hashlib.sha1("".join(sorted(files)).encode()).hexdigest()
         repository.branches["main"].append(Commit(identity, "", files, set(files)))
 
     def commits(self, name: str, branch: str = "main") -> list[Commit]:
-        """Those that were made in a repository, without the empty first one."""
+        """Return the commits of a branch, without the empty first one."""
         return self.repositories[name].branches[branch][1:]
 
 
@@ -217,7 +215,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def faults(card: str) -> list[str]:
-    """What the Hub refuses in a model card's metadata: what is no mapping, and names that are no ids on the Hub."""
+    """Describe what the Hub refuses in a model card's metadata: other types than a mapping, and invalid ids."""
     _, _, rest = card.partition("---\n")
     data = yaml.safe_load(rest.partition("\n---")[0])
     if not isinstance(data, dict):
