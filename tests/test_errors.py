@@ -1,4 +1,4 @@
-"""User errors are one line, bugs keep their traceback, in every command; one place turns the one into the other."""
+"""In every command, user errors are one line and bugs keep their traceback; one place makes that line."""
 
 import ast
 import os
@@ -21,40 +21,30 @@ from e1_trl.report import samples
 from e1_trl.rollout import Rollout
 
 PACKAGE = ROOT / "e1_trl"
-SERVER = ["--upstream", "http://localhost:1/v1"]
 EVALUATED = ["--model", str(BASE), "--dataset_name", "data.jsonl", "--budgets", "8+8"]
-# For each command: arguments that it takes, a part of it that is replaced by a bug, and a wrong argument.
+SERVED = ["--model", str(BASE), "--upstream", "http://localhost:1/v1"]
+EXCLUDED = ["evaluation", "--output", "file", "--budget"]
+CARD = "e1_trl.checkpoints.budget_file.BudgetInfo.read"
+# For each command: valid arguments, a function of it that is replaced by a bug, and invalid arguments.
 COMMANDS = {
     "train": (["--config", "nano"], "e1_trl.training.launch.resource", ["--config", "nothing"]),
     "plan": (["E1-Math-1.5B"], "e1_trl.plan.setup.Architecture.of", ["nothing"]),
     "fetch": (["--config", "nano"], "e1_trl.training.fetch.fetch", ["--config", "nothing"]),
     "smoke": (["E1-Math-1.5B", "--cpu"], "e1_trl.plan.smoke.__main__.Hour", ["nothing"]),
     "validate": (["--config", "E1-Code-14B"], "e1_trl.training.validate.validate", ["--config", "nothing"]),
-    "eval": (
-        EVALUATED,
-        "e1_trl.evaluation.prepare.load_problems",
-        [*EVALUATED, "--samples", "0"],
-    ),
+    "eval": (EVALUATED, "e1_trl.evaluation.prepare.load_problems", [*EVALUATED, "--samples", "0"]),
     "report": (["evaluation"], "e1_trl.report.document.Report.of", ["nothing"]),
-    "serve": (["--model", str(BASE), *SERVER], "e1_trl.serving.model.BudgetInfo.find", ["--model", str(BASE), *SERVER]),
-    "chat": (["--model", str(BASE), *SERVER], "e1_trl.serving.model.BudgetInfo.find", ["--model", str(BASE), *SERVER]),
-    "exclude": (
-        ["evaluation", "--budget", "8+8", "--output", "file"],
-        "e1_trl.report.exclude.rates",
-        ["evaluation", "--budget", "many", "--output", "file"],
-    ),
-    "card": (["adapter"], "e1_trl.checkpoints.budget_file.BudgetInfo.read", ["nothing"]),
-    "merge": (
-        ["adapter", "--output", "new"],
-        "e1_trl.checkpoints.budget_file.BudgetInfo.read",
-        ["nothing", "--output", "new"],
-    ),
+    "serve": (SERVED, "e1_trl.serving.model.BudgetInfo.find", SERVED),
+    "chat": (SERVED, "e1_trl.serving.model.BudgetInfo.find", SERVED),
+    "exclude": ([*EXCLUDED, "8+8"], "e1_trl.report.exclude.rates", [*EXCLUDED, "many"]),
+    "card": (["adapter"], CARD, ["nothing"]),
+    "merge": (["adapter", "--output", "new"], CARD, ["nothing", "--output", "new"]),
 }
 
 
 @pytest.fixture(autouse=True)
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A working directory with problems, an evaluation and an adapter, as far as the commands look before they fail."""
+    """A working directory with problems, an evaluation and an adapter, as far as the commands read them."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     Path("data.jsonl").write_text('{"problem": "1+1?", "answer": "2"}\n')
@@ -66,7 +56,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, place: str, bug: Exception) -> None:
-    """Replace a function or method, by its dotted path, by one that raises."""
+    """Replace a function or method, named by its dotted path, with one that raises."""
 
     def raises(*arguments: Any, **options: Any) -> NoReturn:
         raise bug
@@ -138,37 +128,26 @@ def test_a_bug_of_our_own_behind_a_librarys_call_stays_one() -> None:
     assert not isinstance(raised.value, UserError)
 
 
-def handlers(tree: ast.AST) -> Iterator[tuple[ast.ExceptHandler, set[str]]]:
-    """Every except clause, with the names of the exceptions that it takes."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ExceptHandler):
-            names = (
-                {"BaseException"}
-                if node.type is None
-                else {
-                    each.id if isinstance(each, ast.Name) else each.attr
-                    for each in ast.walk(node.type)
-                    if isinstance(each, ast.Name | ast.Attribute)
-                }
-            )
-            yield node, names
+def handlers(tree: ast.AST) -> Iterator[ast.ExceptHandler]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler))
+
+
+def names_in(tree: ast.AST) -> set[str]:
+    return {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 def test_only_one_place_turns_an_error_into_the_end_of_a_command() -> None:
     found = []
     for file in sorted(PACKAGE.rglob("*.py")):
         tree = ast.parse(file.read_text())
-        mains = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "main"]
-        # Around what a whole command does: only what is no error, or what another process has said.
-        broad = {name for main in mains for _, names in handlers(main) for name in names}
-        assert broad <= {"KeyboardInterrupt", "EOFError"}, (file, broad)
-        for handler, _ in handlers(tree):
-            exits = [
-                call
-                for call in ast.walk(handler)
-                if isinstance(call, ast.Call) and ast.unparse(call.func) in ("sys.exit", "SystemExit")
-            ]
-            said = {name.id for call in exits for name in ast.walk(call) if isinstance(name, ast.Name)}
-            if handler.name in said:
+        for main in tree.body:
+            if isinstance(main, ast.FunctionDef) and main.name == "main":
+                # Around a whole command: only exceptions that are not errors.
+                caught = [names_in(handler.type) if handler.type else {"all"} for handler in handlers(main)]
+                assert set().union(*caught) <= {"KeyboardInterrupt", "EOFError"}, (file, caught)
+        for handler in handlers(tree):
+            calls = [node for node in ast.walk(handler) if isinstance(node, ast.Call)]
+            exits = [call for call in calls if ast.unparse(call.func) in ("sys.exit", "SystemExit")]
+            if any(handler.name in names_in(call) for call in exits):
                 found.append(file.relative_to(PACKAGE).as_posix())
     assert found == ["errors.py"]
