@@ -1,10 +1,10 @@
-"""Every GPU recipe at reduced size: runs those that changed since, and publishes what came out.
+"""Every GPU recipe at reduced size: runs those that have changed and publishes the results.
 
     make recipes
     python -m tests.reduced [RECIPE …] [--tokenizer FOLDER_OR_HUB_ID]
 
-What a run is, and what it shows, stands in docs/recipes.md. A row that is there already is made again only when its
-recipe, its Accelerate configuration or a substitution has changed.
+docs/recipes.md explains the runs. A published row is made again only if its recipe, its Accelerate configuration or a
+substitution has changed.
 """
 
 import argparse
@@ -31,54 +31,45 @@ DOCUMENT = RESULTS.with_suffix(".md")
 RUNS = Path("runs/reduced")
 DATA = Path(os.environ.get("E1_TRL_DATA", ROOT.parent / "shared" / "data"))
 LOCAL_TOKENIZER = DATA / "tokenizers" / "deepseek-r1-distill-qwen"
-# That of the models, from the Hub where there is no copy of it.
+# The models' tokenizer; from the Hub if there is no copy.
 TOKENIZER = str(LOCAL_TOKENIZER) if LOCAL_TOKENIZER.is_dir() else "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
 LIBRARIES = ("accelerate", "deepspeed", "torch", "transformers", "trl", "vllm")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A case that ran to its end.
-
-    Attributes:
-        case: which recipe, under which Accelerate configuration.
-        hashes: of both files, as they were.
-        overrides: the fields of the recipe that had another value.
-        found: what came out.
-        versions: of the libraries.
-        provenance: by which commit, when and where.
-    """
+    """A case that ran to its end."""
 
     case: Case
-    hashes: dict[str, str]
-    overrides: dict[str, Any]
+    hashes: dict[str, str]  # of both files, as they were
+    overrides: dict[str, Any]  # fields of the recipe that had another value
     found: Found
-    versions: dict[str, str]
+    versions: dict[str, str]  # of the libraries
     provenance: Provenance
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "Row":
-        """The row that `asdict` made a record of."""
+        """Return the row of a record that `asdict` made."""
         made = {**record["provenance"], "seeds": tuple(record["provenance"]["seeds"])}
         parts = {"case": Case(**record["case"]), "found": Found(**record["found"]), "provenance": Provenance(**made)}
         return cls(**{**record, **parts})
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the case would be run in the same way now."""
+        """Return whether the case would be run in the same way now."""
         return self.hashes == self.case.hashes and self.overrides == self.case.overrides
 
 
 def read(results: Path) -> list[Row]:
-    """The published rows; none if there is no such file."""
+    """Read the published rows; none if the file does not exist."""
     return [Row.from_record(record) for record in json.loads(results.read_text())["rows"]] if results.exists() else []
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    """The tokenizer of a folder or of a model on the Hub.
+    """Load the tokenizer of a folder or of a model on the Hub.
 
     Raises:
-        UserError: there is none.
+        UserError: it does not exist.
     """
     try:
         return AutoTokenizer.from_pretrained(name)
@@ -88,13 +79,13 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
 
 
 def missing(rows: list[Row], wanted: list[Case]) -> list[Case]:
-    """The cases that no fresh row is of."""
+    """Return the cases without a fresh row."""
     fresh = {row.case for row in rows if row.case in wanted and row.is_fresh}
     return [case for case in wanted if case not in fresh]
 
 
 def publish(rows: list[Row]) -> None:
-    """Write the rows of the cases that there are, in their order, and the table of the document.
+    """Write the rows of existing cases, in their order, and the table of the document.
 
     Raises:
         StoreError: they cannot be written, or the document lacks the section.
@@ -107,7 +98,7 @@ def publish(rows: list[Row]) -> None:
 
 
 def outcome(rows: list[Row]) -> str:
-    """The rows as a Markdown table."""
+    """Format the rows as a Markdown table."""
     numbers = ("loss", "gradient", "gap, nats", "moved", "validated", "graded", "vLLM", "seconds")
     header = ("recipe", "Accelerate", *numbers, "made at")
     return table(header, map(_cells, rows))
@@ -132,14 +123,14 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run what is missing, and publish each row as soon as it has been made."""
+    """Run the missing cases, and publish each row as soon as it is made."""
     parser = argparse.ArgumentParser(prog="python -m tests.reduced", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("recipes", nargs="*", metavar="RECIPE", help="names of GPU recipes; unset: all")
-    parser.add_argument("--tokenizer", default=TOKENIZER, help=f"a folder, or an id on the Hub ({TOKENIZER})")
+    parser.add_argument("recipes", nargs="*", metavar="RECIPE", help="names of GPU recipes (default: all)")
+    parser.add_argument("--tokenizer", default=TOKENIZER, help=f"a folder or an id on the Hub (default: {TOKENIZER})")
     arguments = parser.parse_args(argv)
     failed = []
     distributions = packages_distributions()
-    made = Provenance.here([])  # before a row is published, which makes the checkout another than the commit's
+    made = Provenance.here([])
     around_section(DOCUMENT, "rows")
     wanted = cases(arguments.recipes)
     rows = read(RESULTS)

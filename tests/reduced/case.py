@@ -14,7 +14,7 @@ from tests.reduced import substitutions
 
 ROOT = Path(__file__).parents[2]
 
-# Other Accelerate configurations that a recipe's comments name, with what they say to pass there.
+# Other Accelerate configurations that a recipe's comments name, with the fields that they say to pass.
 ALTERNATIVES: dict[str, dict[str, dict[str, Any]]] = {
     "E1-Math-1.5B": {"ddp": {"dtype": "float32", "vllm_enable_sleep_mode": True}, "zero3": {}},
     "E1-Code-14B": {"zero3_offload": {"vllm_gpu_memory_utilization": 0.6}},
@@ -42,12 +42,12 @@ class Case:
 
     @property
     def passed(self) -> dict[str, Any]:
-        """What the recipe's comments say to pass under this Accelerate configuration."""
+        """Fields that the recipe's comments say to pass under this Accelerate configuration."""
         return ALTERNATIVES.get(self.recipe, {}).get(self.accelerate_config, {})
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The recipe's, with what is passed."""
+        """The recipe's fields, with the passed ones."""
         return {**fields_of(self.recipe_file), **self.passed}
 
     @property
@@ -57,7 +57,7 @@ class Case:
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """What has another value than in the recipe: the substitutions, and what its comments say to pass.
+        """Fields with another value than in the recipe: the substitutions and the passed ones.
 
         Raises:
             ValueError: a budget or a batch cannot be divided.
@@ -66,7 +66,7 @@ class Case:
 
     @property
     def hashes(self) -> dict[str, str]:
-        """SHA-256 of both files' fields, in hexadecimal digits: a comment may change, a value not."""
+        """SHA-256 of both files' fields, in hexadecimal digits; comments do not count."""
         return {"recipe_sha256": _hash(self.recipe_file), "accelerate_sha256": _hash(self.accelerate_file)}
 
     def reduced_accelerate(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Case:
         return {**self.accelerate, **substitutions.of_accelerate(self.accelerate)}
 
     def command(self, accelerate_file: Path, **more: Any) -> list[str]:
-        """The arguments of `e1` that train it, with `more` fields of the recipe."""
+        """Return the arguments of `e1` that train the case, with `more` fields of the recipe."""
         words = ["train", "--config", str(self.recipe_file), "--accelerate_config", str(accelerate_file)]
         for name, value in {**self.overrides, **more}.items():
             words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
@@ -87,13 +87,13 @@ def _hash(file: Path) -> str:
 
 
 def cases(recipes: list[str]) -> list[Case]:
-    """The cases of some GPU recipes (none named: of all): each with its own Accelerate configuration, then the others.
+    """Return the cases of some GPU recipes, or of all: each with its own Accelerate configuration, then the others.
 
     Raises:
-        ValueError: one is no GPU recipe.
+        UserError: one is no GPU recipe.
     """
     known = {file.stem: file for file in sorted((ROOT / "recipes").glob("E1-*.yaml"))}
     if unknown := [name for name in recipes if name not in known]:
-        raise UserError(f"{unknown[0]} is none of our GPU recipes, which are {', '.join(known)}")
+        raise UserError(f"{unknown[0]} is not a GPU recipe of ours; expected one of {', '.join(known)}")
     own = {name: fields_of(known[name])["accelerate_config"] for name in recipes or known}
     return [Case(name, config) for name in own for config in (own[name], *ALTERNATIVES.get(name, {}))]

@@ -1,4 +1,4 @@
-"""What a run at reduced size has left, and what of it is not as it should be."""
+"""Results of a run at reduced size, and their faults."""
 
 import json
 import math
@@ -19,17 +19,17 @@ LARGEST_GAP = 0.01  # nats; weights that do not reach the engine, or another pre
 
 @dataclass(frozen=True)
 class Found:
-    """What came out of a run.
+    """Results of a run.
 
     Attributes:
         loss, grad_norm: of each optimizer step.
         gap: the largest mean difference of vLLM's and the trainer's log-probabilities of a generation, in nats.
         moved: the largest change of a weight since the start, at the checkpoint of the first step and at the end.
         validated: the steps after which there was validation, 0 before the first.
-        outcomes: how many answers were graded how.
-        isolation: of the sandbox; None where no programs are run.
-        sampled: tokens a problem that vLLM sampled from the saved model, under the training's budget.
-        seconds: from the making of the model to the end of the evaluation.
+        outcomes: number of answers by grade.
+        isolation: of the sandbox; None if no programs are run.
+        sampled: tokens per problem that vLLM sampled from the saved model at the training's budget.
+        seconds: from making the model to the end of the evaluation.
     """
 
     loss: list[float]
@@ -44,7 +44,7 @@ class Found:
 
     @classmethod
     def read(cls, base: Path, output: Path, evaluation: Path, isolation: str | None, seconds: float) -> "Found":
-        """Read the folders of a run: the model that it began with, what the training wrote, and the evaluation."""
+        """Read the folders of a run: its base model, the training's output and the evaluation."""
         history = json.loads((output / "trainer_state.json").read_text())["log_history"]
         steps = [entry for entry in history if "reward" in entry]
         (row,) = json.loads((evaluation / "results.json").read_text())["rows"]
@@ -61,7 +61,7 @@ class Found:
         )
 
     def faults(self, budget: Budget, validates: bool) -> Iterator[str]:
-        """What is not as it should be after a training at this budget, with validation or without, in words."""
+        """Describe the faults of a training at this budget, with validation or without."""
         if len(self.loss) != STEPS or not all(map(math.isfinite, self.loss)):
             yield f"the losses are {self.loss}"
         if not all(math.isfinite(norm) and norm > 0 for norm in self.grad_norm):
@@ -83,7 +83,7 @@ class Found:
 
 
 def moved_since_start(base: Path, model: Path) -> float:
-    """Return the largest change of a weight since the start; of an adapter, in the matrices that are zero there."""
+    """Return the largest change of a weight since the start; of an adapter, in the matrices that start at zero."""
     if not (model / ADAPTER).exists():
         return largest_change(base, model)
     matrices = {name: matrix for name, matrix in load_file(model / ADAPTER).items() if ".lora_B." in name}
@@ -91,6 +91,6 @@ def moved_since_start(base: Path, model: Path) -> float:
 
 
 def outcomes(tables: Path) -> dict[str, int]:
-    """How often each outcome stands in the tables of completions."""
+    """Count the outcomes in the tables of completions."""
     found = pd.concat([pd.read_parquet(file, columns=["outcome"]) for file in sorted(tables.glob("*.parquet"))])
     return {str(outcome): int(count) for outcome, count in found["outcome"].value_counts().items()}

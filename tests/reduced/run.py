@@ -1,10 +1,10 @@
-"""One case, run: trained for a step, resumed for another, saved, loaded in vLLM.
+"""Run of one case: trained for a step, resumed for another, saved, loaded in vLLM.
 
     <folder>/agentica-org/…      the stand-ins, under the names that the recipe gives
     <folder>/accelerate.yaml     the Accelerate configuration, with its substitutions
-    <folder>/runs/…              what the recipe writes
+    <folder>/runs/…              output of the recipe
 
-The folder is the working directory of every command, and each is one that a user would give.
+The folder is the working directory of every command, and each is a command of users.
 """
 
 import shutil
@@ -32,25 +32,23 @@ QUIET = {"VLLM_LOGGING_LEVEL": "WARNING", "TRL_EXPERIMENTAL_SILENCE": "1", "TOKE
 
 
 class RunError(UserError):
-    """A run failed, or what it left is not what it should be; one line that says how."""
+    """A run failed or has faulty results."""
 
 
 def run(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path, log: Path) -> Found:
-    """Run a case in a folder that is made anew, with what its commands print in a file that is written anew.
+    """Run a case in a new folder, with the output of its commands in a new log.
 
     Args:
-        case: which recipe, under which Accelerate configuration.
         tokenizer: the real model's.
-        folder: of the run.
-        log: the file.
 
     Raises:
-        RunError: a command failed, or left something that is not as it should be; names the log.
-        ValueError, OSError: the recipe cannot be reduced, or the disk is full.
-        SandboxError: programs cannot be run safely here.
+        RunError: a command failed or left faulty results; names the log.
+        UserError: the recipe cannot be reduced.
+        SandboxError: programs cannot be run safely on this machine.
     """
     started = time.monotonic()
-    recipe, overrides = case.fields, case.overrides
+    recipe = case.fields
+    overrides = case.overrides
     runs_programs = recipe.get("grader") == "programs"
     isolation = str(choose()) if runs_programs else None
     prepare(case, tokenizer, folder)
@@ -77,7 +75,7 @@ def run(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path, log: Path)
 
 
 def prepare(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Make the folder of a run anew: the stand-ins, and the Accelerate configuration."""
+    """Make a new folder of a run, with the stand-ins and the Accelerate configuration."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     name = case.fields["model_name_or_path"]
@@ -98,7 +96,7 @@ def train(case: Case, folder: Path, log: Path, variables: Mapping[str, str] | No
 
 
 def e1(words: list[str], folder: Path, log: Path, variables: Mapping[str, str] | None = None) -> None:
-    """Run a command of `e1` in the folder, with more environment variables; no process of it is left.
+    """Run a command of `e1` in the folder, with more environment variables; leaves no processes.
 
     Raises:
         RunError: it failed, or took longer than `LONGEST`; names the log.
@@ -113,5 +111,5 @@ def e1(words: list[str], folder: Path, log: Path, variables: Mapping[str, str] |
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """This process's, with the substitutions, and without what belongs to a group of processes that it may be in."""
+    """Return this process's environment with the substitutions, without variables of a group that it may belong to."""
     return {**processes.alone(), **QUIET, **substitutions.environment(folder.resolve(), ROOT)}

@@ -1,9 +1,9 @@
-"""The first hour in small: a recipe at reduced size, on two CPU processes, is handed to `e1 smoke`.
+"""The first hour at reduced size: hands a reduced recipe to `e1 smoke` on two CPU processes.
 
     make smoke RECIPE=E1-Math-1.5B REDUCED=1
     python -m tests.reduced.smoke RECIPE [--accelerate_config NAME] [--tokenizer NAME] [OPTIONS of e1 smoke]
 
-What it leaves is in runs/smoke-reduced/RECIPE.
+Its results are in runs/smoke-reduced/RECIPE.
 """
 
 import argparse
@@ -26,9 +26,9 @@ RUNS = Path("runs/smoke-reduced")
 def main(argv: list[str] | None = None) -> None:
     """Make the folder of the recipe, and become `e1 smoke` in it."""
     parser = argparse.ArgumentParser(prog="python -m tests.reduced.smoke", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("recipe", metavar="RECIPE", help="a file, or the name of one of our recipes")
-    parser.add_argument("--accelerate_config", metavar="NAME", help="unset: the one that the recipe names")
-    parser.add_argument("--tokenizer", default=TOKENIZER, help=f"a folder, or an id on the Hub ({TOKENIZER})")
+    parser.add_argument("recipe", metavar="RECIPE", help="a file or the name of one of our recipes")
+    parser.add_argument("--accelerate_config", metavar="NAME", help="Accelerate configuration (default: the recipe's)")
+    parser.add_argument("--tokenizer", default=TOKENIZER, help=f"a folder or an id on the Hub (default: {TOKENIZER})")
     arguments, words = parser.parse_known_args(argv)
     launch = Launch.read(arguments.recipe, arguments.accelerate_config, None, [])
     file = launch.recipe.resolve()

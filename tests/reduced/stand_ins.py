@@ -1,7 +1,4 @@
-"""What stands where a recipe expects the Hub: folders of the same names, with a random model and a few problems.
-
-A recipe that runs among them names its model and its datasets as ever.
-"""
+"""Stand-ins for the Hub: folders named like models and datasets, with a random model and a few problems."""
 
 import json
 import math
@@ -55,7 +52,7 @@ SETS = {"primeintellect": [_DOUBLE, _SQUARE, _CUBE], "taco": [_AREA], "lcbv5": [
 
 
 def reduced(real: Mapping[str, int], kv_heads: int) -> dict[str, int]:
-    """The dimensions of two layers with so many KV heads, each shared by two heads, and else of a real model's kind."""
+    """Return a real model's dimensions reduced to two layers with `kv_heads` KV heads, each shared by two heads."""
     heads = 2 * kv_heads
     hidden = heads * HEAD
     mlp = HEAD * math.ceil(hidden * real["intermediate_size"] / real["hidden_size"] / HEAD)

@@ -1,6 +1,6 @@
-"""What a recipe is given other values for when it runs in small, on two CPU processes: every one, with its reason.
+"""Substitutions that let a recipe run at reduced size on two CPU processes, each with its reason.
 
-What is not listed here reaches the trainer as the recipe says it; a test compares.
+All other fields reach the trainer as in the recipe; a test compares.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Any
 from e1_trl.budget import Budget
 from e1_trl.errors import UserError
 
-BUDGETS = 64  # what they are divided by
+BUDGETS = 64  # divisors
 BATCHES = 32
 PROMPTS = 4
 PROCESSES = 2
@@ -22,10 +22,10 @@ Fields = Mapping[str, Any]  # of a recipe, or of an Accelerate configuration
 
 
 def of_recipe(recipe: Fields, accelerate: Fields) -> dict[str, Any]:
-    """The fields of a recipe that get another value under an Accelerate configuration, with that value.
+    """Return the fields of a recipe that get another value under an Accelerate configuration.
 
     Raises:
-        ValueError: a budget or a batch cannot be divided.
+        UserError: a budget or a batch cannot be divided.
     """
 
     def divided(name: str, divisor: int) -> int:
@@ -68,7 +68,7 @@ def of_recipe(recipe: Fields, accelerate: Fields) -> dict[str, Any]:
 
 
 def of_accelerate(accelerate: Fields) -> dict[str, Any]:
-    """The fields of the Accelerate configuration that get another value, with that value.
+    """Return the fields of the Accelerate configuration that get another value.
 
     `distributed_type` stays: under MULTI_GPU `accelerate launch` starts the processes, which it does not for MULTI_CPU
     without MPI, and `use_cpu` has them use their CPUs.
@@ -77,7 +77,7 @@ def of_accelerate(accelerate: Fields) -> dict[str, Any]:
 
 
 def environment(folder: Path, clone: Path) -> dict[str, str]:
-    """The variables of the environment of a run in a folder, with their values."""
+    """Return the environment variables of a run in a folder."""
     return {
         "CUDA_VISIBLE_DEVICES": "",  # no GPU, even where there is one
         "DS_ACCELERATOR": "cpu",
@@ -94,7 +94,7 @@ def environment(folder: Path, clone: Path) -> dict[str, str]:
 
 
 def _budget(text: str) -> str:
-    """A budget such as `1024+1024`, divided."""
+    """Divide a budget such as `1024+1024`."""
     budget = Budget.parse(text)
     parts = (_quotient("a budget of eval_budgets", part, BUDGETS) for part in (budget.thinking, budget.solution))
     return str(Budget(*parts))
