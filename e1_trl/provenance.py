@@ -1,4 +1,4 @@
-"""Where published numbers come from: which version of this project, when, on what machine, from which seeds."""
+"""Provenance of published numbers: version of this project, date, machine and seeds."""
 
 import json
 import os
@@ -45,10 +45,10 @@ class Provenance:
 
     @classmethod
     def read(cls, folder: Path) -> "Provenance":
-        """What `write` left in a folder.
+        """Read the record that `write` left in a folder.
 
         Raises:
-            UserError: it left nothing there.
+            UserError: the folder has no record.
         """
         file = folder / FILE
         if not file.exists():

@@ -75,7 +75,8 @@ def report_cost(taken: Memory, prompt: float | None, price: float, fields: Mappi
     usual, own = estimate.read_rows(setup, fields)
     prompt = prompt or usual
     took = estimate.seconds(taken, prompt, own)
-    hours, learned = took * setup.gpus / 3600, estimate.widths(setup, prompt)[own][1]
+    hours = took * setup.gpus / 3600
+    _, learned = estimate.widths(setup, prompt)[own]
     row = (own, f"{learned:,.0f}", f"{took:.0f} s", f"{hours:.3f}", f"{hours * price:.2f}")
     header = ("a generation", "positions a row", "time", "GPU-hours", f"at {price:.2f} an hour")
     training = ""

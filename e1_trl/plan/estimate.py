@@ -102,7 +102,8 @@ class Memory:
 
 def saved(setup: Setup) -> int:
     """Return the bytes that a layer keeps of a micro-batch for its backward pass, with `sdpa` attention."""
-    model, tokens = setup.architecture, setup.batch * setup.context
+    model = setup.architecture
+    tokens = setup.batch * setup.context
     # Inputs of the norms in fp32 and their results; all inputs of linear layers and attention, and the attention's
     # output. Under autocast, fp32 weights make the norms' results fp32 too, and each linear layer keeps a bf16 copy.
     norms = 8 * model.normed + 10 * model.hidden if setup.dtype == 4 else 6 * model.normed + 4 * model.hidden
