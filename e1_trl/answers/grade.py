@@ -1,7 +1,4 @@
-"""What grading says about a solution: the outcome, and the answer that was read.
-
-Knows no mathematics and no programs: a grader for one kind of problem stands in a file of its own.
-"""
+"""The result of grading a solution, and the interface of graders; each type of answer has its own grader."""
 
 import enum
 import hashlib
@@ -15,24 +12,24 @@ from typing import ClassVar, Protocol, Self
 
 
 class Outcome(enum.StrEnum):
-    """How the grading of one solution ended."""
+    """The result of grading one solution."""
 
     CORRECT = "correct"
     WRONG = "wrong"
-    UNEVALUATED = "unevaluated"  # equal to an accepted answer, but left to be computed
-    UNPARSEABLE = "unparseable"  # there is an answer, but nobody can read it, nor is it literally an accepted one
-    UNBOXED = "unboxed"  # no answer: no box, or the last one never closes
+    UNEVALUATED = "unevaluated"  # equal to an accepted answer, but not computed: 10.2 + 8.6 for 18.8
+    UNPARSEABLE = "unparseable"  # the answer cannot be read, and is no literal copy of an accepted one
+    UNBOXED = "unboxed"  # no box, or the last one never closes
     TIMED_OUT = "timed_out"
     CRASHED = "crashed"  # the worker died, or ran out of memory or stack; a program ended with an error
-    # Of programs only.
+    # For programs only:
     OUT_OF_MEMORY = "out_of_memory"
     TOO_MUCH_OUTPUT = "too_much_output"
-    NO_PROGRAM = "no_program"  # no block of Python, or the last one never closes
-    NOT_CALLABLE = "not_callable"  # the function that was asked for is not there
+    NO_PROGRAM = "no_program"  # no Python block, or the last one never closes
+    NOT_CALLABLE = "not_callable"  # the requested function is not defined
     UNGRADED = "ungraded"  # the grader failed, not the program: neither right nor wrong
 
 
-# How the grading of a program ends, besides right and wrong.
+# Outcomes of programs other than correct and wrong.
 PROGRAM_FAULTS = (
     Outcome.CRASHED,
     Outcome.TIMED_OUT,
@@ -49,9 +46,9 @@ class Grade:
     """The verdict on one solution."""
 
     outcome: Outcome
-    answer: str | None  # as text, what was read; None if there was nothing to read
-    unboxed: bool = False  # the answer was read outside of a box
-    value: str | None = field(default=None, compare=False)  # the answer's, however it is spelled; None: its text
+    answer: str | None  # the answer as text; None if the solution has none
+    unboxed: bool = False  # the answer was read outside a box
+    value: str | None = field(default=None, compare=False)  # equal for equal answers in any spelling; None: the text
 
     @property
     def correct(self) -> bool:
@@ -60,17 +57,11 @@ class Grade:
 
 @dataclass(frozen=True)
 class Trial:
-    """A solution that is graded to try a problem's accepted answers.
-
-    Attributes:
-        name: what a dry run calls it.
-        solution: as a model would write it.
-        right: whether it must be graded correct, or must not.
-    """
+    """A solution that a dry run grades to check a problem's accepted answers."""
 
     name: str
     solution: str
-    right: bool
+    right: bool  # whether it must be graded correct, or must not
 
 
 LIBRARIES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-runtime", "numpy", "sortedcontainers")
@@ -78,7 +69,7 @@ LIBRARIES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-ru
 
 @cache
 def grader_version(name: str, *settings: Hashable) -> str:
-    """A text that changes with whatever may change a grade: settings, the code in this folder, Python, libraries."""
+    """Return a text that changes with anything that may change a grade: settings, this folder, Python, libraries."""
     installed = sorted((item.name, item.version) for item in distributions() if item.name in LIBRARIES)
     hashed = hashlib.sha256(repr((name, settings, sys.version, installed)).encode())
     for file in sorted(Path(__file__).parent.rglob("*.py")):
@@ -89,14 +80,14 @@ def grader_version(name: str, *settings: Hashable) -> str:
 class Grader(Protocol):
     """Grades solutions. Used in a `with` block, or closed.
 
-    `faults` are the outcomes, besides right and wrong, that it tells apart, and that a training logs.
+    `faults` are the outcomes besides correct and wrong that the grader distinguishes and a training run logs.
     """
 
     faults: ClassVar[tuple[Outcome, ...]] = ()
 
     @property
     def version(self) -> str:
-        """Where it is equal, equal solutions get equal grades."""
+        """Text that is equal only for graders that give equal solutions equal grades."""
         ...
 
     def grade(
@@ -105,23 +96,23 @@ class Grader(Protocol):
         references: Sequence[Sequence[str]],
         free_text: Sequence[str | None] | None = None,
     ) -> list[Grade]:
-        """Grade each solution against its references, of which any one is enough.
+        """Grade each solution against its references; matching one of them is enough.
 
-        `free_text[i]` is a text in which an answer may be read if solution i has none that is marked as its answer.
+        `free_text[i]` is a text in which to look for an answer if solution i marks none as its answer.
         """
         ...
 
     def begin(self, solution: str, references: Sequence[str]) -> None:
-        """Grade a solution beside the caller, who goes on: a later `grade` of it without free text finds it graded."""
-        return None  # what grades in the caller's thread inherits this
+        """Start grading a solution in the background, so that a later `grade` of it without free text is quick."""
+        return None  # the default for graders that work in the caller's thread
 
     def works_out(self, answer: str, references: Sequence[str]) -> bool:
-        """Whether an answer holds work that none of its references does: a training pays for no scratch paper."""
-        return False  # what asks for no computed answer inherits this
+        """Return whether an answer shows work that no reference shows: training does not reward scratch work."""
+        return False  # the default for graders that require no computed answer
 
     def close(self) -> None:
-        """Free what the grader holds, such as processes. A later `grade` takes it anew."""
-        return None  # what holds nothing inherits this
+        """Free resources such as processes. A later `grade` acquires them again."""
+        return None  # the default for graders that hold none
 
     def __enter__(self) -> Self:
         return self

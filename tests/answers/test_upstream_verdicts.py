@@ -11,9 +11,9 @@ from conftest import ROOT
 from upstream.answers import fenced, texts
 from upstream.problems import PROBLEMS, Kind
 
-from e1_trl.answers.programs.formats import read_suite
+from e1_trl.answers.programs.rows import read_suite
 from e1_trl.answers.programs.sandbox.process import Limits
-from e1_trl.answers.programs.suite import Rule
+from e1_trl.answers.programs.suites import Rule
 
 DOCUMENT = ROOT / "docs" / "results" / "upstream.md"
 RECORDED = json.loads((ROOT / "tests" / "answers" / "upstream" / "verdicts.json").read_text())

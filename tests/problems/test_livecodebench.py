@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from e1_trl.answers.programs import livecodebench
-from e1_trl.answers.programs.formats import read_suite
 from e1_trl.answers.programs.livecodebench import tests_of as read
-from e1_trl.answers.programs.rows import read_answer
-from e1_trl.answers.programs.suite import Rule
+from e1_trl.answers.programs.rows import read_answer, read_suite
+from e1_trl.answers.programs.suites import Rule
 
 PUBLIC = [{"input": "1\n", "output": "2\n", "testtype": "stdin"}]
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
@@ -98,7 +97,7 @@ def test_what_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         (packed(json.dumps(PRIVATE))[:-8], "cut off"),
         ("[" * 10**5, "no JSON"),
         ("[1]", "no list of tests"),
-        (3, "a text is wanted, not int"),
+        (3, "expected a text, found int"),
         (packed("not JSON"), "no JSON"),
         (packed(3), "a pickle of something else"),
         (packed(b"[]", 4), "a pickle of something else"),

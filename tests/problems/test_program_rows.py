@@ -8,8 +8,7 @@ import pytest
 from datasets import Dataset
 
 from e1_trl.answers.programs.rows import in_block, references
-from e1_trl.answers.programs.suite import Rule, Suite
-from e1_trl.answers.programs.suites import Suites
+from e1_trl.answers.programs.suites import Rule, Suite, Suites
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems, make_problems
 from e1_trl.problems.prompts import identity
@@ -104,7 +103,7 @@ def test_both_ways_of_asking_are_those_of_their_sources() -> None:
     [
         ("no JSON", "no JSON"),
         ('{"inputs": [], "outputs": []}', "there are no tests"),
-        (json.dumps({"inputs": [{"a": "x" * 10**6}], "outputs": ["1"]}), "is no text"),
+        (json.dumps({"inputs": [{"a": "x" * 10**6}], "outputs": ["1"]}), "expected a text"),
         (json.dumps([{"type": "x" * 10**6, "input": "", "output": ""}]), "unknown kind"),
         ("[" * 100_000, "no JSON"),
     ],

@@ -1,10 +1,10 @@
-r"""What an answer leaves to be computed: tells `6\pi` from `\frac{60}{360} \cdot \pi \cdot 6^2`.
+r"""Finds arithmetic that an answer does not carry out: tells `6\pi` from `\frac{60}{360} \cdot \pi \cdot 6^2`.
 
-math-verify reads an expression as a tree and computes next to nothing of it, so what was left is seen: a sum, product,
-quotient or power of rational numbers, terms that were not added up, a function of numbers whose value is written
-without one (`\cos\frac{\pi}{3}`). A fraction, a power of ten with or without a factor, and a root that is no rational
-number are numbers. Each part of an answer may leave what the same part of the accepted one leaves. Algebra is free:
-`2(x+1)` is `2x+2`.
+math-verify parses an expression into a tree and evaluates almost none of it, so missing steps are visible: a sum,
+product, quotient or power of rational numbers, like terms that were not added up, a function of numbers whose value
+needs no function (`\cos\frac{\pi}{3}`). A fraction, a power of ten with or without a factor, and an irrational root are
+numbers. Each part of an answer may omit what the same part of the accepted one omits. Algebra is free: `2(x+1)` is
+`2x+2`.
 """
 
 import re
@@ -16,21 +16,28 @@ import sympy
 from math_verify.grader import is_relation
 from sympy.core.function import Application, AppliedUndef
 
-from e1_trl.answers.mathematics.equality import PERCENT, TO_COMPUTE, are_equal, is_unsolved, list_parts, take_last_side
-from e1_trl.answers.mathematics.reading import Form
+from e1_trl.answers.mathematics.equality import (
+    PERCENT,
+    TO_COMPUTE,
+    Form,
+    are_equal,
+    is_unsolved,
+    list_parts,
+    take_last_side,
+)
 
 Kinds: TypeAlias = frozenset[str]
 NONE: Kinds = frozenset()
 
 OF_SETS = (sympy.Intersection, sympy.Complement)
-LONG = 50  # bits of a number that nobody writes out: where such a one is accepted, any way to write it is right
+LONG = 50  # bits; an accepted number longer than that may be written in any way, since nobody writes it out
 
-# What math-verify computes as it reads. Of matrices:
+# Operations that math-verify carries out while parsing. On matrices:
 MATRIX = re.compile(r"\\begin\s*\{\w*(?:matrix|array)\}")
 OF_MATRICES = re.compile(
     r"\\begin\s*\{[vV]matrix\}|\\(?:det|xrightarrow|operatorname\*?\s*\{(?:det|trace|tr|rref|norm|rank)\})|\|\s*\\begin"
 )
-# Of numbers: the first where the accepted answer is a number, the second where it has variables.
+# On numbers: the first pattern if the accepted answer is a number, the second if it has variables.
 OF_NUMBERS = re.compile(
     r"\\(?:[dt]?binom|choose|Gamma|gcd|operatorname\s*\{(?:gcd|lcm)\})(?![a-zA-Z])|e\s*\^\s*\{?\s*\\ln|\|\s*_"
 )
@@ -40,7 +47,7 @@ OF_DIGITS = re.compile(
 
 
 def leaves_to_compute(gold: Form, answer: Form) -> bool:
-    """Whether an answer that equals the accepted one is yet to be solved, integrated and so on, where that is not."""
+    """Return whether an answer equal to the accepted one, unlike that, is still to be solved, integrated and so on."""
     if isinstance(answer, str) or isinstance(gold, str) or gold == answer:
         return False
     answer = take_last_side(gold, answer)
@@ -54,7 +61,7 @@ def leaves_to_compute(gold: Form, answer: Form) -> bool:
 
 
 def leaves_arithmetic(gold: Form, answer: Form) -> bool:
-    """Whether a part of an answer that equals the accepted one leaves arithmetic that its own part does not."""
+    """Return whether a part of an answer equal to the accepted one omits arithmetic that the accepted part does not."""
     if isinstance(answer, str) or isinstance(gold, str) or gold == answer:
         return False
     answer = take_last_side(gold, answer)
@@ -69,11 +76,11 @@ def leaves_arithmetic(gold: Form, answer: Form) -> bool:
 
 
 def leaves_by_name(text: str, reference: str, gold: Form) -> bool:
-    """Whether an answer names something that math-verify computes as it reads, where the accepted one does not."""
+    """Return whether an answer, unlike the accepted one, has an operation that math-verify carries out on parsing."""
     of_numbers = OF_NUMBERS if isinstance(gold, str) or not gold.free_symbols else OF_DIGITS
     if any(pattern.search(text) and not pattern.search(reference) for pattern in (OF_MATRICES, of_numbers)):
         return True
-    return len(MATRIX.findall(text)) > len(MATRIX.findall(reference))  # a product, or a number made of them
+    return len(MATRIX.findall(text)) > len(MATRIX.findall(reference))  # a product of matrices, or their determinant
 
 
 def _leaves_a_set(gold: sympy.Basic, answer: sympy.Basic) -> bool:
@@ -82,7 +89,7 @@ def _leaves_a_set(gold: sympy.Basic, answer: sympy.Basic) -> bool:
         if not isinstance(united, sympy.Union) or len(united.args) < len(union.args):
             return True
     left = [found for kind in OF_SETS if not gold.has(kind) for found in answer.atoms(kind)]
-    return any(found.args[0].args for found in left)  # but not of all numbers
+    return any(found.args[0].args for found in left)  # unless it is the set of all numbers
 
 
 def _may_leave(kinds: Kinds, accepted: Kinds, value: sympy.Basic) -> bool:
@@ -92,7 +99,7 @@ def _may_leave(kinds: Kinds, accepted: Kinds, value: sympy.Basic) -> bool:
 
 
 def _evaluate(node: sympy.Basic) -> tuple[sympy.Basic, Kinds]:
-    """The value of an expression, and the kinds of arithmetic that it leaves."""
+    """Return the value of an expression and the kinds of arithmetic that it omits."""
     if not node.args or node == PERCENT or isinstance(node, (*TO_COMPUTE, sympy.MatrixExpr)):
         return node, NONE
     if node.is_Mul or (node.is_Pow and node.exp == -1):
@@ -104,7 +111,7 @@ def _evaluate(node: sympy.Basic) -> tuple[sympy.Basic, Kinds]:
     elif node.is_Pow and value.is_number and not value.has(sympy.Pow, sympy.exp) and not _is_power_of_ten(node):
         kinds |= {"power"}
     elif isinstance(node, sympy.UnevaluatedExpr):
-        kinds |= {"divisor"}  # the greatest common one, or the least common multiple
+        kinds |= {"divisor"}  # the greatest common divisor, or the least common multiple
     elif isinstance(node, Application) and not isinstance(node, AppliedUndef):
         is_left = all(each.is_number for each in values) and not value.has(Application)
         kinds |= {node.func.__name__} if is_left else NONE
@@ -119,13 +126,17 @@ def _evaluate_all(nodes: Iterable[sympy.Basic]) -> tuple[list[sympy.Basic], Kind
 def _evaluate_product(node: sympy.Basic) -> tuple[sympy.Basic, Kinds]:
     factors = [(factor, below) for factor, below in _factors(node) if factor not in (sympy.S.One, PERCENT)]
     values, kinds = _evaluate_all(factor for factor, _ in factors)
-    numbers, others = defaultdict[str, list[sympy.Basic]](list), list[sympy.Basic]()
+    numbers = defaultdict[str, list[sympy.Basic]](list)
+    others = list[sympy.Basic]()
     for value, (factor, below) in zip(values, factors, strict=True):
-        if _is_rational(value):
-            place = "below" if below else "sign" if value == -1 else "power" if _is_power_of_ten(factor) else "above"
-            numbers[place].append(value)
-        else:
+        if not _is_rational(value):
             others.append(1 / value if below else value)
+        elif below:
+            numbers["below"].append(value)
+        elif value == -1:
+            numbers["sign"].append(value)
+        else:
+            numbers["power" if _is_power_of_ten(factor) else "above"].append(value)
     if numbers["below"]:
         numbers["above"] += numbers.pop("power", [])
     if any(len(several) > 1 for several in numbers.values()) or _multiplies_out(others):
@@ -137,7 +148,7 @@ def _evaluate_product(node: sympy.Basic) -> tuple[sympy.Basic, Kinds]:
 
 
 def _factors(node: sympy.Basic, below: bool = False) -> Iterator[tuple[sympy.Basic, bool]]:
-    """The factors of a product of products and quotients, each with whether it stands below the line."""
+    """Yield the factors of nested products and quotients, each with whether it is in the denominator."""
     if node.is_Mul:
         for factor in node.args:
             yield from _factors(factor, below)
@@ -148,20 +159,20 @@ def _factors(node: sympy.Basic, below: bool = False) -> Iterator[tuple[sympy.Bas
 
 
 def _adds_up(values: Sequence[sympy.Basic]) -> bool:
-    """Whether there are two numbers among terms, or two multiples of the same."""
+    """Return whether the terms include two numbers, or two multiples of the same expression."""
     like = [sympy.S.One if _is_rational(value) else value.as_coeff_Mul()[1] for value in values]
     return len(set(like)) < len(like)
 
 
 def _multiplies_out(factors: Sequence[sympy.Basic]) -> bool:
-    r"""Whether irrational numbers have a factor together that none has alone, as `\sqrt{2} \cdot \sqrt{8}` has 4."""
+    r"""Return whether irrational factors have a rational factor only together, as `\sqrt{2} \cdot \sqrt{8}` has 4."""
     numbers = [factor for factor in factors if factor.is_number]
     alone = sympy.Mul(*(number.as_coeff_Mul()[0] for number in numbers))
     return len(numbers) > 1 and sympy.expand_mul(sympy.Mul(*numbers)).as_coeff_Mul()[0] != alone
 
 
 def _is_fraction(above: sympy.Basic, below: sympy.Basic) -> bool:
-    """Whether a quotient is a fraction of integers that is no integer."""
+    """Return whether a quotient is a fraction of integers but no integer."""
     return bool(above.is_Integer and below.is_Integer and above % below != 0)
 
 

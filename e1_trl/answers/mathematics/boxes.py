@@ -1,19 +1,19 @@
-r"""Where a solution has its answer: the last `\boxed{}`. Knows nothing of what is in it."""
+r"""Finds the answer in a solution: the content of the last `\boxed{}`."""
 
 import re
 
 BOX_OPENING = re.compile(r"\\(?:boxed|fbox)\s*\{")
-BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # `\\.` swallows `\{` and `\}`, which group nothing
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # `\\.` skips `\{` and `\}`, which group nothing
 BETWEEN_BOXES = re.compile(r"(?:\s|[$,;{}]|\\[()\[\],;: ]|\\q?quad|\\text|and|or)*")
 LONGEST_BETWEEN_BOXES = 70  # characters, as in math-verify
 
 
 def boxed_answer(text: str) -> str | None:
-    r"""Content of the last `\boxed{}` or `\fbox{}` in the text, or None if there is none or it never closes.
+    r"""Return the content of the last `\boxed{}` or `\fbox{}`, or None if there is none or it never closes.
 
-    Boxes in a row with nothing but commas, "and", "or" and markup between them are one answer, as they are in
-    math-verify: `\boxed{2}` and `\boxed{3}` gives `2,3`. An empty box is skipped where there is another: it is only
-    written about. Takes time linear in the text, so it is safe in the parent.
+    Boxes with only commas, "and", "or" and markup between them are one answer, as in math-verify: `\boxed{2}` and
+    `\boxed{3}` gives `2,3`. An empty box is skipped if there is another, since the text only talks about boxes there.
+    Takes linear time, so the parent process can call it.
     """
     contents: list[str] = []
     next_start = len(text)
@@ -32,7 +32,7 @@ def boxed_answer(text: str) -> str | None:
 
 
 def _closing_brace(text: str, start: int, stop: int) -> int | None:
-    """Position in [start, stop) of the brace that closes the group open at `start`."""
+    """Return the position in [start, stop) of the brace that closes the group that is open at `start`."""
     depth = 1
     for brace in BRACE.finditer(text, start, stop):
         if brace[0] == "{":

@@ -1,39 +1,88 @@
-r"""Whether two answers are equal: as math-verify finds, and then exactly.
+r"""Parses and compares answers: by math-verify, and then exactly.
 
-math-verify takes a difference below 1e-15 for none where a root, a power or a variable stands beside it, so that it
-finds `1 - 2^{-100}` equal to `1 - 2^{-101}`. Numbers without a decimal point are compared here until they differ.
+math-verify ignores differences below 1e-15 in expressions with roots, powers or variables, and so finds `1 - 2^{-100}`
+equal to `1 - 2^{-101}`. Here numbers without a decimal point are computed to as many digits as it takes to tell.
 """
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import sympy
-from math_verify import verify
+from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 from math_verify.grader import is_equation, take_last_relation
+from math_verify.parser import NormalizationConfig, normalize_latex
 from sympy.core.evalf import PrecisionExhausted
 from sympy.core.function import AppliedUndef
 from sympy.logic.boolalg import Boolean
 
-from e1_trl.answers.mathematics.reading import Form, Forms
+from e1_trl.answers.mathematics.spellings import readable, write_both_signs
 
+Form: TypeAlias = sympy.Basic | sympy.MatrixBase | str
+Forms: TypeAlias = list[Form]  # from math-verify: the expression if it could parse one, then the text
+
+# Keeps units and words, so that a second number among them is noticed.
+AS_WRITTEN = NormalizationConfig(units=False, malformed_operators=True, nits=False, boxed="none")
 VARIABLE = (sympy.Symbol, AppliedUndef)
-DIGITS = 1000  # to which the difference of two numbers is computed, if need be
-TINY = 1e-3  # decimals below it are compared by their ratio, too
+DIGITS = 1000  # most digits to which the difference of two numbers is computed
+TINY = 1e-3  # below it, decimals are also compared by their ratio
 TINY_TOLERANCE = 1e-2
-PERCENT = sympy.UnevaluatedExpr(sympy.Rational(1, 100))  # as math-verify reads it
-IMAGINARY = sympy.Symbol("i", real=False)  # the same
+PERCENT = sympy.UnevaluatedExpr(sympy.Rational(1, 100))  # as math-verify parses it
+IMAGINARY = sympy.Symbol("i", real=False)  # as math-verify parses it
 TO_COMPUTE = (sympy.Sum, sympy.Product, sympy.Integral, sympy.Derivative, sympy.Limit)
 
 
-def are_equal(gold: Forms, answer: Forms) -> bool:
-    r"""Whether an answer equals the accepted one, in whichever of two notations either is.
+def as_written(text: str) -> str:
+    """Normalize an answer to LaTeX without dropping what math-verify drops."""
+    return normalize_latex(readable(text), AS_WRITTEN)
 
-    An inequality is the interval that it describes, several are the union of theirs, and `e^{i\pi/3}` is a number.
+
+def read(boxed: str) -> Forms:
+    """Parse the content of a box."""
+    latex = readable(boxed)
+    forms = _read(latex)
+    if not is_read(forms) and (signed := write_both_signs(latex)) != latex:
+        return _read(signed)
+    return forms
+
+
+def is_read(forms: Forms) -> bool:
+    """Return whether math-verify parsed an expression, not only a text."""
+    return any(isinstance(form, (sympy.Basic, sympy.MatrixBase)) for form in forms)
+
+
+def read_unboxed(text: str) -> Forms:
+    """Parse the text directly after "Final Answer:"; empty if math-verify finds nothing there."""
+    paragraph = text.strip().partition("\n\n")[0].replace("**", " ")  # Markdown's bold
+    return parse(
+        f"Final Answer: {paragraph}",
+        [
+            LatexExtractionConfig(boxed_match_priority=-1, try_extract_without_anchor=False),
+            ExprExtractionConfig(try_extract_without_anchor=False),
+        ],
+        parsing_timeout=None,
+    )
+
+
+def _read(latex: str) -> Forms:
+    # "first_match": if the box as a whole cannot be parsed, do not search it for a part that can.
+    return parse(
+        rf"\boxed{{{latex}}}",
+        [LatexExtractionConfig(boxed_match_priority=0)],
+        extraction_mode="first_match",
+        parsing_timeout=None,
+    )
+
+
+def are_equal(gold: Forms, answer: Forms) -> bool:
+    r"""Return whether an answer equals the accepted one, also where their notations differ.
+
+    An inequality equals its interval, several inequalities the union of theirs, and `e^{i\pi/3}` is a number.
     """
     if _verify(gold, answer):
         return True
     if not (gold and answer) or isinstance(gold[0], str) or isinstance(answer[0], str):
         return False
-    asked, given = _united(gold[0], answer[0]), _united(answer[0], gold[0])
+    asked = _united(gold[0], answer[0])
+    given = _united(answer[0], gold[0])
     if asked.has(sympy.exp) or given.has(sympy.exp):
         asked, given = (form.xreplace({IMAGINARY: sympy.I}) for form in (asked, given))
     return (asked, given) != (gold[0], answer[0]) and _verify([asked], [given])
@@ -44,7 +93,7 @@ def _verify(gold: Forms, answer: Forms) -> bool:
 
 
 def _united(form: sympy.Basic, other: sympy.Basic) -> sympy.Basic:
-    r"""The union that inequalities describe, as `x < 1 \text{ or } x > 2` does, where the other form is a set."""
+    r"""Return the union described by inequalities, such as `x < 1 \text{ or } x > 2`, if the other form is a set."""
     if not isinstance(form, sympy.FiniteSet) or isinstance(other, sympy.FiniteSet) or not isinstance(other, sympy.Set):
         return form
     if len(form.free_symbols) != 1 or not all(isinstance(each, Boolean) for each in form.args):
@@ -54,7 +103,7 @@ def _united(form: sympy.Basic, other: sympy.Basic) -> sympy.Basic:
 
 
 def list_parts(form: Form) -> list[sympy.Expr]:
-    """The expressions that an answer is made of: elements, entries, ends of intervals, sides of relations."""
+    """Return the expressions in an answer: elements, entries, ends of intervals, sides of relations."""
     if isinstance(form, sympy.MatrixBase):
         return list(form.flat())
     if isinstance(form, sympy.Expr):
@@ -63,7 +112,7 @@ def list_parts(form: Form) -> list[sympy.Expr]:
 
 
 def take_last_side(gold: Form, answer: sympy.Basic) -> sympy.Basic:
-    r"""The last side of an equation that has all of the answer there, as in `A = \frac{4}{2} = 2`; else the answer."""
+    r"""Return an equation's last side if it is the whole answer, as in `A = \frac{4}{2} = 2`; else the equation."""
     if not is_equation(answer):
         return answer
     last = take_last_relation(answer).rhs
@@ -71,14 +120,14 @@ def take_last_side(gold: Form, answer: sympy.Basic) -> sympy.Basic:
 
 
 def is_unsolved(form: Form, known: frozenset[sympy.Basic] = frozenset(), signed: bool = False) -> bool:
-    """Whether there is a relation in an answer of something else than a variable, `signed` or not, as `x^2 < 4` is."""
+    """Return whether a relation in an answer is about an expression instead of a (`signed`) variable: `x^2 < 4`."""
     relations = set() if isinstance(form, (str, sympy.MatrixBase)) else form.atoms(sympy.Rel)
     sides = {side for relation in relations for side in relation.args if side.free_symbols - known}
     return any(not isinstance(side, VARIABLE) and not (signed and isinstance(-side, VARIABLE)) for side in sides)
 
 
 def is_exact(gold: Form, answer: Form) -> bool:
-    """Whether each number in an answer that equals the accepted one is a number of that, to the last digit."""
+    """Return whether each number in an answer equal to the accepted one is exactly one of the accepted numbers."""
     if gold == answer or isinstance(gold, str) or isinstance(answer, str):
         return True
     if _have_no_solution(gold, answer):
@@ -91,12 +140,13 @@ def is_exact(gold: Form, answer: Form) -> bool:
 
 
 def _have_no_solution(gold: Form, answer: Form) -> bool:
-    """Whether two equations are equal only in that they have no solution, as `f(1) = 0` and `1 = 0` have none."""
+    """Return whether two equations are equal only because neither has a solution, as `f(1) = 0` and `1 = 0`."""
     if not (isinstance(gold, sympy.Eq) and isinstance(answer, sympy.Eq)):
         return False
     if not all(isinstance(side, sympy.Expr) for side in (*gold.args, *answer.args)):
         return False
-    asked, given = gold.lhs - gold.rhs, answer.lhs - answer.rhs
+    asked = gold.lhs - gold.rhs
+    given = answer.lhs - answer.rhs
     return not (are_equal([asked], [given]) or are_equal([asked], [-given]) or sympy.solve(gold, gold.free_symbols))
 
 
@@ -107,10 +157,10 @@ def _is_compared(part: sympy.Expr) -> bool:
 
 
 def _differ(gold: sympy.Expr, answer: sympy.Expr) -> bool:
-    """Whether two expressions that math-verify finds equal differ."""
+    """Return whether two expressions that math-verify finds equal differ."""
     if gold == answer:
         return False
-    without_percent: list[dict[Any, Any]] = [{}, {PERCENT: sympy.S.One}]  # 12 is right for 12%, and back
+    without_percent: list[dict[Any, Any]] = [{}, {PERCENT: sympy.S.One}]  # 12 is right for 12%, and vice versa
     return all(
         _differ_in_value(gold.xreplace(own), answer.xreplace(other))
         for own in without_percent
@@ -125,10 +175,11 @@ def _differ_in_value(gold: sympy.Expr, answer: sympy.Expr) -> bool:
     if gold.has(sympy.Float) or answer.has(sympy.Float):
         if not all(value.is_number and value.is_real for value in (gold, answer)):
             return False
-        expected, given = gold.evalf(), answer.evalf()
+        expected = gold.evalf()
+        given = answer.evalf()
         return bool(0 < abs(expected) < TINY and abs(given - expected) > TINY_TOLERANCE * abs(expected))
     difference = gold - answer
-    # Somewhere: two expressions that are equal are so everywhere.
+    # At one point: equal expressions are equal everywhere.
     somewhere = {symbol: sympy.Rational(2 * i + 7, i + 2) for i, symbol in enumerate(_ordered(difference))}
     try:
         value = difference.subs(somewhere).evalf(3, maxn=DIGITS, strict=True)

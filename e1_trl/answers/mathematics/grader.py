@@ -1,10 +1,9 @@
-r"""Grades mathematics: the last box of a solution, read and compared by math-verify.
+r"""Grades mathematics: the last box of a solution, parsed and compared by math-verify.
 
-What a policy writes is hostile input: `\boxed{9^{9^{9^{9}}}}` costs a computer algebra system hours, or all memory. It
-is read in processes that can be killed. And a box must hold an answer, not a question. Where the accepted answer is
-made of numbers, `\boxed{10.2 + 8.6}` is unevaluated, not correct; where it is an expression, algebra is free, and
-arithmetic, an integral, a determinant and the like are not, unless the accepted answer has them. Knows nothing about
-rewards, tokens or `</think>`: the caller hands over the solution segment only.
+A policy's output is hostile input: `\boxed{9^{9^{9^{9}}}}` costs a computer algebra system hours, or all memory. So it
+is parsed in processes that can be killed. And a box must hold an answer, not a question: if the accepted answer is made
+of numbers, `\boxed{10.2 + 8.6}` is unevaluated, not correct; if it is an expression, algebra is free, but arithmetic,
+integrals, determinants and the like must be carried out unless the accepted answer contains them.
 """
 
 import contextlib
@@ -21,9 +20,9 @@ from math_verify.grader import is_equation, take_last_relation
 from e1_trl.answers.grade import Grade, Grader, Outcome, grader_version
 from e1_trl.answers.mathematics.arithmetic import leaves_arithmetic, leaves_by_name, leaves_to_compute
 from e1_trl.answers.mathematics.boxes import boxed_answer
-from e1_trl.answers.mathematics.equality import are_equal, is_exact
+from e1_trl.answers.mathematics.equality import Forms, are_equal, as_written, is_exact, is_read, read, read_unboxed
+from e1_trl.answers.mathematics.golds import answer_of
 from e1_trl.answers.mathematics.numerals import has_quotient, only_numbers, terms, works_out
-from e1_trl.answers.mathematics.reading import Forms, as_written, is_read, read, read_unboxed
 from e1_trl.answers.mathematics.spellings import E_NOTATION, find_domain, find_modulus, read_letter, split_choice, words
 from e1_trl.answers.mathematics.workers import Workers
 
@@ -34,10 +33,10 @@ DECIMAL = re.compile(r"[0-9]+\.[0-9]+(?:e[-+]?[0-9]{1,3}(?![0-9]))?")  # as symp
 
 
 class MathematicsGrader(Grader):
-    r"""Grades solutions in `workers` processes, each solution within `time_limit` seconds.
+    """Grades solutions in `workers` processes, each solution within `time_limit` seconds.
 
-    The processes start at the first call of `grade`; `close` ends them, and so do the end of a `with` block and the
-    end of the program. Pickling copies the two settings, not the processes.
+    The processes start at the first `grade`; `close`, the end of a `with` block and the end of the program end them.
+    Pickling copies the settings, not the processes.
     """
 
     faults: ClassVar[tuple[Outcome, ...]] = (
@@ -66,7 +65,7 @@ class MathematicsGrader(Grader):
             self.processes.begin((box, True, tuple(references)))
 
     def works_out(self, answer: str, references: Sequence[str]) -> bool:
-        """See `Grader`: arithmetic in front of an equals sign, as `6*8=48`."""
+        """See `Grader`; work is arithmetic in front of an equals sign, as in `6*8=48`."""
         return works_out(answer) and not any(map(works_out, references))
 
     def grade(
@@ -75,12 +74,14 @@ class MathematicsGrader(Grader):
         references: Sequence[Sequence[str]],
         free_text: Sequence[str | None] | None = None,
     ) -> list[Grade]:
-        """Grade the last box of each solution against its accepted answers; it is right when it equals any of them.
+        """Grade the last box of each solution, which is right if it equals any of the accepted answers.
 
-        `free_text[i]` is what follows "Final Answer:" where an answer may be read without a box; it is read only if
-        solution i has no box. What is read there is the first formula or number, in its first paragraph.
+        If solution i has no box, its answer is the first formula or number in the first paragraph of `free_text[i]`,
+        the text after "Final Answer:".
 
-        Raises ValueError when the sequences differ in length, and RuntimeError when workers can not be started.
+        Raises:
+            ValueError: the sequences differ in length.
+            WorkersError: the processes cannot be started.
         """
         free_text = [None] * len(solutions) if free_text is None else free_text
         boxes = [boxed_answer(solution) for solution in solutions]
@@ -97,11 +98,11 @@ class MathematicsGrader(Grader):
 
 def _warm_up() -> None:
     logging.disable()  # math-verify warns that its own time limit is off, in every worker
-    _grade(r"\frac{1}{2}", True, ("0.5",))  # sympy and the LaTeX grammar build tables at first use
+    _grade(r"\frac{1}{2}", True, ("0.5",))  # sympy and the LaTeX grammar build tables at their first use
 
 
 def _grade(text: str, boxed: bool, accepted: tuple[str, ...]) -> Grade:
-    """Grade the content of a box, or what follows "Final Answer:". Runs in a worker."""
+    """Grade the content of a box, or the text after "Final Answer:". Runs in a worker."""
     if boxed:
         forms = read(text)
         return Grade(_outcome(forms, text, accepted), text, value=_value(forms))
@@ -113,27 +114,27 @@ def _grade(text: str, boxed: bool, accepted: tuple[str, ...]) -> Grade:
 
 
 def _value(forms: Forms) -> str | None:
-    r"""A text by which answers vote, the same for `\frac{1}{2}` and `0.5`. Nothing is computed for it."""
+    r"""Return a text by which answers vote, equal for `\frac{1}{2}` and `0.5`; nothing is computed for it."""
     if not forms:
         return None
     form = forms[0]
     if is_equation(form):
         form = take_last_relation(form).rhs
-    # An integer of more digits than Python writes, of `\binom{20000}{10000}`, or whatever else sympy stumbles over.
+    # Python refuses to print integers of too many digits, such as `\binom{20000}{10000}`; sympy has other failures.
     with contextlib.suppress(Exception):
         return DECIMAL.sub(lambda decimal: str(Fraction(decimal[0])), str(form))
     return None
 
 
 def _outcome(forms: Forms, text: str, accepted: tuple[str, ...]) -> Outcome:
-    references = [boxed_answer(answer) or answer for answer in accepted]
+    references = [answer_of(answer) for answer in accepted]
     if text in references:
-        return Outcome.CORRECT  # a copy, whether anybody can read it or not
+        return Outcome.CORRECT  # a copy, even if it cannot be parsed
     outcomes = set()
     for reference in references:
         try:
             outcomes.add(_compare(forms, text, reference))
-        except Exception:  # sympy raises many kinds for what a policy may write, which must not end a training
+        except Exception:  # sympy raises many types; none may end a training run
             outcomes.add(Outcome.CRASHED)
     for outcome in (Outcome.CORRECT, Outcome.UNEVALUATED, Outcome.CRASHED):
         if outcome in outcomes:
@@ -142,7 +143,7 @@ def _outcome(forms: Forms, text: str, accepted: tuple[str, ...]) -> Outcome:
 
 
 def _compare(forms: Forms, text: str, reference: str) -> Outcome:
-    """Whether an answer equals an accepted one, and was computed as far as that is."""
+    """Compare an answer with an accepted one, which says how far it must be computed."""
     if EULERS_NUMBER.search(E_NOTATION.sub("", reference)) and E_NOTATION.search(text):
         return _compare(read(spaced := E_NOTATION.sub(r" e \1", text)), spaced, reference)
     gold = read(reference)
@@ -157,7 +158,7 @@ def _compare(forms: Forms, text: str, reference: str) -> Outcome:
     if gold_numbers is None or not are_equal(gold, read(gold_numbers)) or isinstance(forms[0], sympy.Complement):
         is_left = has_quotient(as_written(last)) and not has_quotient(as_written(reference))
         return Outcome.UNEVALUATED if is_left or leaves_arithmetic(gold[0], forms[0]) else Outcome.CORRECT
-    # `\frac{2}{3}` can be given as `\frac{4}{6}`; a decimal or an integer is not given as `\frac{84}{12}`.
+    # `\frac{4}{6}` is right for `\frac{2}{3}`, but `\frac{84}{12}` is not for an integer.
     numbers = only_numbers(as_written(text), terms(gold_numbers))
     if numbers is None or not are_equal(gold, answer := read(numbers)):
         return Outcome.UNEVALUATED
@@ -165,8 +166,9 @@ def _compare(forms: Forms, text: str, reference: str) -> Outcome:
 
 
 def _compare_otherwise(text: str, reference: str) -> Outcome:
-    """Whether an answer that is not equal to an accepted one is the same choice, the same words or percentage."""
-    given, accepted = split_choice(text), split_choice(reference)
+    """Compare an answer that math-verify finds unequal: it may be the same choice, the same words or percentage."""
+    given = split_choice(text)
+    accepted = split_choice(reference)
     if given and not accepted:
         if asked := read_letter(reference):
             return Outcome.CORRECT if asked == given[0] else Outcome.WRONG
@@ -175,12 +177,13 @@ def _compare_otherwise(text: str, reference: str) -> Outcome:
         return Outcome.CORRECT if read_letter(text) == accepted[0] else _compare(read(text), text, accepted[1])
     if asked := words(reference):
         return Outcome.CORRECT if asked == words(text) else Outcome.WRONG
-    number, asked = PERCENT.sub("", text), PERCENT.sub("", reference)  # 12.5 is right for 12.5%, and back
+    number = PERCENT.sub("", text)  # 12.5 is right for 12.5%, and vice versa
+    asked = PERCENT.sub("", reference)
     return Outcome.WRONG if (number, asked) == (text, reference) else _compare(read(number), number, asked)
 
 
 def _is_of_another_range(text: str, reference: str) -> bool:
-    """Whether a base, a modulus or a domain is another one, which math-verify drops."""
+    """Return whether a base, a modulus or a domain differs; math-verify ignores them."""
     if (asked := find_modulus(reference)) and asked != find_modulus(text):
         return True
     beside = [(each(reference), each(text)) for each in (BASE.findall, find_domain)]

@@ -1,11 +1,9 @@
-r"""What of an answer is numbers: tells `18.8` from `10.2 + 8.6`.
+r"""Extracts the numbers of an answer: tells `18.8` from `10.2 + 8.6`.
 
-A computer algebra system does not ask who did the computing: `\boxed{10.2 + 8.6}` equals 18.8, and a policy that is
-rewarded for it stops computing. Instead of a list of operations that are forbidden, there is one of what a number looks
-like, and a test that has no gaps: take everything away but the numbers, and ask whether what is left is still the
-answer. Of `10.2 + 8.6`, `\sqrt{16}` or `5!` it is not; of `x = 18.8\text{ cm}` it is.
-
-Knows nothing about boxes, and no mathematics: whether two answers are equal is for the caller to find out.
+For a computer algebra system `\boxed{10.2 + 8.6}` equals 18.8, and a policy that is rewarded for it stops computing. A
+list of forbidden operations would have gaps. Instead, this module describes numbers: remove everything else, and let
+the caller check whether the rest still equals the answer. For `10.2 + 8.6`, `\sqrt{16}` or `5!` it does not; for
+`x = 18.8\text{ cm}` it does.
 """
 
 import enum
@@ -13,7 +11,7 @@ import math
 import re
 from dataclasses import dataclass, field
 
-# Fractions of longer numbers are no numbers: nobody writes them, and to read them takes time.
+# Fractions of longer numbers do not count as numbers: nobody writes them, and parsing them takes time.
 TERM = r"(?: [0-9]{1,40} (?: \. [0-9]{1,40} )? | \. [0-9]{1,40} )"
 FRACTION = rf"""
     (?: (?: (?P<whole>[0-9]++) \s* )?
@@ -29,7 +27,7 @@ NUMBER = rf"""
       | \\infty
     )
     (?: \s* \\? % )?"""
-# These only arrange numbers; of a vmatrix the determinant is computed.
+# Environments that only arrange numbers, unlike a vmatrix, whose determinant is computed.
 ENVIRONMENT = "(?: [pbB]? matrix | smallmatrix | array | tabular | cases | aligned | gathered )"
 TOKEN = re.compile(
     rf"""
@@ -39,7 +37,7 @@ TOKEN = re.compile(
   | (?P<relation> = | \\(?:in|equiv) (?![a-zA-Z]) )
   | (?P<approximation> ≈ | \\(?:approx|simeq|doteq) (?![a-zA-Z]) )
   | (?P<separator> (?: [,;&] | \\\\ | \\cup (?![a-zA-Z]) ) \s* )
-  | (?P<script> [\^_] \s* (?: [0-9]+ | \{{ \s* -? [0-9]+ \s* \}} ) )  # of a unit, of a name, of a number's base
+  | (?P<script> [\^_] \s* (?: [0-9]+ | \{{ \s* -? [0-9]+ \s* \}} ) )  # of a unit or a name, or the base of a number
   | (?P<opening> \\begin\{{{ENVIRONMENT}\}} | \\?\{{ | [(\[] )
   | (?P<closing> \\end\{{{ENVIRONMENT}\}} | \\?\}} | [)\]] )
   | (?P<other> \\[a-zA-Z]+ | \\. | . )
@@ -48,7 +46,7 @@ TOKEN = re.compile(
 )
 
 
-# Of an expression as n for a number, o for an operator, x for a letter or a command, and first characters for the rest.
+# An expression as text: n for a number, o for an operator, x for a letter or a command, else the first character.
 SHAPES = {"number": "n", "other": "x", "approximation": "=", "!": "!"}
 SHAPES |= dict.fromkeys(["+", "-", "*", "/", ":", "×", "÷", "·", r"\cdot", r"\times", r"\div"], "o")
 ARITHMETIC = re.compile(r"n\)*o?(?:n(?![x^{(\\])|\(n\))|n[\^!]")
@@ -58,24 +56,24 @@ DECORATION = re.compile(
 
 
 class Terms(enum.Enum):
-    """In which terms a fraction is a number; in any others it is a division that was not carried out."""
+    """Terms in which a fraction counts as a number; in any other terms it is an unfinished division."""
 
     ANY = enum.auto()
-    INTEGERS = enum.auto()  # the fraction being none
-    LOWEST = enum.auto()  # of these, those that have no divisor in common
+    INTEGERS = enum.auto()  # whose quotient is no integer
+    LOWEST = enum.auto()  # also without a common divisor
 
 
 @dataclass
 class _Group:
-    """What stands between two brackets: elements, each with its separator."""
+    """The elements between two brackets, each with its separator."""
 
-    latex: str  # all of it
+    latex: str  # the whole answer
     opening: str
     start: int  # of the current side, in `latex`
     elements: list[str] = field(default_factory=list)
-    sides: list[str] = field(default_factory=list)  # of the current element, each with the comparison after it
-    numbers: list[str | None] = field(default_factory=list)  # in the current side; None: a group that is not numbers
-    approximated: bool = False  # what follows in this element is a second, rougher reading of it
+    sides: list[str] = field(default_factory=list)  # of the current element, each with the following comparison
+    numbers: list[str | None] = field(default_factory=list)  # in the current side; None for a group that is no number
+    approximated: bool = False  # the rest of this element repeats it with less precision
     numbered: bool = False  # a side of the current element is a number
     only_numbers: bool = True
 
@@ -84,13 +82,13 @@ class _Group:
             self.numbers.append(number)
 
     def start_side(self, start: int) -> None:
-        """After an equals sign: the answer is what comes last."""
+        """Start again after an equals sign, since the last side is the answer."""
         self.start = start
         self.numbers = []
         self.approximated = False
 
     def compare(self, sign: re.Match[str]) -> None:
-        """After an inequality sign: what stands before it is a part of the answer, whether it is a number or not."""
+        """Keep the side in front of an inequality sign, whether it is a number or not."""
         self.sides.append(f"{self._side(sign.start())}{sign[0]}")
         self.start_side(sign.end())
 
@@ -103,14 +101,14 @@ class _Group:
         self.start_side(start)
 
     def close(self, closing: str, stop: int) -> str | None:
-        """The text of the group, "" if there is no number in it, None if it is not made of numbers only."""
+        """Return the text of the group, "" if it has no number, or None if it has more than numbers."""
         self.end_element("", stop, stop)
         if not self.only_numbers:
             return None
         return f"{self.opening}{''.join(self.elements)}{closing}" if self.elements else ""
 
     def _side(self, stop: int) -> str:
-        """The number of the current side, or all of it if there is none in it."""
+        """Return the number in the current side, or the whole side without one."""
         if len(self.numbers) > 1 or None in self.numbers:
             self.only_numbers = False
         if not self.numbers:
@@ -120,17 +118,15 @@ class _Group:
 
 
 def only_numbers(latex: str, terms: Terms = Terms.ANY) -> str | None:
-    r"""The numbers of an answer, with the brackets and separators between them, without all else.
+    r"""Return the numbers of an answer with their brackets and separators, but without anything else.
 
-    `x = 18.8\text{ cm}` gives `18.8`, and `(x, y) = (1, \frac{1}{2})` gives `(1,\frac{1}{2})`. Of a chain of equations
-    the last side counts; of an inequality all do, and one without a number stays as it is, `x > 3\text{ cm}` gives
-    `x >3`. Numbers are integers, decimals, fractions of them, mixed numbers and powers of ten with or without a factor,
-    each with a sign and a percent sign; and infinity.
+    `x = 18.8\text{ cm}` gives `18.8`, and `(x, y) = (1, \frac{1}{2})` gives `(1,\frac{1}{2})`. In a chain of equations
+    the last side counts; in an inequality all sides do, and one without a number stays unchanged: `x > 3\text{ cm}`
+    gives `x >3`. Numbers are integers, decimals, fractions of them, mixed numbers, powers of ten with or without a
+    factor, all with optional sign and percent sign, and infinity.
 
-    None if there is no number, or where more than one number stands where one should: `10.2 + 8.6`, `3 (4)`. A fraction
-    in other terms than `terms` is no number either.
-
-    `latex` is as math-verify normalizes it. Takes time linear in its length.
+    None if there is no number, or several in place of one: `10.2 + 8.6`, `3 (4)`. A fraction in other terms than
+    `terms` does not count as a number. `latex` is normalized by math-verify. Takes linear time.
     """
     groups = [_Group(latex, "", 0)]
     for token in TOKEN.finditer(latex):
@@ -157,10 +153,10 @@ def only_numbers(latex: str, terms: Terms = Terms.ANY) -> str | None:
 
 
 def terms(latex: str) -> Terms:
-    r"""The terms in which an answer may give its fractions, where `latex` is an accepted one.
+    r"""Return the terms in which an answer may write its fractions if `latex` is the accepted one.
 
-    As loosely as the accepted one does: any if there is a fraction of decimals in it (`\frac{1.5}{2}`) or one that is
-    an integer, integers if there is another (`\frac{1}{2}`, `1/2`, `1:2`), and the lowest if there is none.
+    Any if that has a fraction of decimals (`\frac{1.5}{2}`) or one that equals an integer, integers if it has only
+    other fractions (`\frac{1}{2}`, `1/2`, `1:2`), and lowest terms if it has none.
     """
     fractions = list(re.finditer(FRACTION, latex, re.VERBOSE))
     if not fractions:
@@ -170,16 +166,17 @@ def terms(latex: str) -> Terms:
 
 
 def has_quotient(latex: str) -> bool:
-    r"""Whether a fraction stands in an expression that no terms but `Terms.ANY` allow: `\frac{84}{12} \pi`."""
+    r"""Return whether an expression has a fraction that only `Terms.ANY` allows: `\frac{84}{12} \pi`."""
     found = [token for token in TOKEN.finditer(latex) if token.lastgroup == "number"]
     return any(not _is_in(Terms.INTEGERS, token) and latex[token.end() : token.end() + 1] != "^" for token in found)
 
 
 def works_out(latex: str) -> bool:
-    r"""Whether arithmetic between numbers stands in front of the last equals sign: `6*8=48`, but not `f(2)=48`.
+    r"""Return whether there is arithmetic in front of the last equals sign: in `6*8=48`, but not in `f(2)=48`.
 
-    Numbers with an operator or nothing between them, a number with an exponent or a factorial, or a quotient that is an
-    integer (`80/4=20`). A number before a letter is a coefficient. Takes time linear in the text, as a parent needs it.
+    Arithmetic is numbers with an operator or nothing between them, a number with an exponent or a factorial, or a
+    quotient that is an integer (`80/4=20`). A number in front of a letter is a coefficient. Takes linear time, so the
+    parent process can call it.
     """
     shapes = []
     for token in TOKEN.finditer(DECORATION.sub("", latex.rpartition("=")[0]).replace("dfrac", "frac")):
@@ -191,10 +188,10 @@ def works_out(latex: str) -> bool:
 
 
 def _is_in(terms: Terms, number: re.Match[str]) -> bool:
-    r"""Whether a number is no fraction, or one in these terms.
+    r"""Return whether a number is no fraction, or a fraction in these terms.
 
-    The fraction of a mixed number is one of natural numbers and less than one in any terms, or `12\frac{23}{3}` adds
-    up. A number by itself, `\frac{3}{3}`, is let through: so Math-Verify's own cases have it.
+    The fraction of a mixed number is below one in any terms; `12\frac{23}{3}` would be a sum. A number divided by
+    itself, `\frac{3}{3}`, passes, as in Math-Verify's own cases.
     """
     above, below = _terms_of(number)
     if not below:
@@ -211,10 +208,10 @@ def _is_in(terms: Terms, number: re.Match[str]) -> bool:
 
 
 def _terms_of(number: re.Match[str]) -> tuple[str, str]:
-    """Numerator and denominator of a number, "" where it is no fraction."""
+    """Return a number's numerator and denominator, "" if it is no fraction."""
     return number["numerator"] or number["dividend"] or "", number["denominator"] or number["divisor"] or ""
 
 
 def _is_whole(above: str, below: str) -> bool:
-    """Whether a fraction of integers is an integer."""
+    """Return whether a fraction of integers is an integer."""
     return int(below) != 0 and int(above) % int(below) == 0

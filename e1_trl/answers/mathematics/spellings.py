@@ -1,7 +1,4 @@
-"""How answers are spelled: what math-verify would read wrongly or not at all, written so that it can.
-
-Knows nothing about what is equal, nor about what was computed. Runs where it can be killed.
-"""
+"""Rewrites answers that math-verify would parse wrongly or not at all. Runs in a process that can be killed."""
 
 import itertools
 import re
@@ -17,11 +14,11 @@ CHARACTERS = str.maketrans("０１２３４５６７８９．－＋％–−", "
 RAISED = re.compile("[⁰¹²³⁴-⁹⁻ⁿ]+")
 VULGAR_FRACTION = re.compile("[¼-¾⅐-⅞]")
 REPEATING = re.compile(r"([0-9]{0,15})\.([0-9]{0,15})\\(?:overline|bar|dot)\s*\{\s*([0-9]{1,15})\s*\}")
-# In this order.
+# Applied in this order.
 SPELLINGS = [
     (re.compile(pattern), written)
     for pattern, written in (
-        # Names without a backslash; in a word, and in what is text, they are none.
+        # Names without a backslash, except inside words and text.
         (
             r"(?<![a-zA-Z\\])(?<!\\text\{)(?<!\\mathrm\{)(?<!name\{)(pi|exp|sin|cos|tan|ln|log)(?![a-zA-Z])",
             r"\\\1 ",
@@ -30,8 +27,8 @@ SPELLINGS = [
         (r"√\s*(?:\(([^()]*)\)|([0-9.]+|[a-zA-Z]))", r"\\sqrt{\1\2}"),
         (r"\\backslash(?![a-zA-Z])", r"\\setminus "),
         (r"(?<!\\)~(?!=)", " "),
-        (r"[ \t\r\n]+", " "),  # in a row they cost math-verify quadratic time
-        (r"(?<!\\)\\[\[\]()]", " "),  # a box is in mathematics already: `\[ 98 \]`
+        (r"[ \t\r\n]+", " "),  # runs of spaces cost math-verify quadratic time
+        (r"(?<!\\)\\[\[\]()]", " "),  # a box is in math mode already: `\[ 98 \]`
         (r"\\begin\s*\{array\}\s*(?:\[[a-z]\]\s*)?\{[^{}]*\}", r"\\begin{matrix}"),
         (r"\\end\s*\{array\}", r"\\end{matrix}"),
         (r"(?<=[0-9])(?:\\[,!;: ]|[\u2009\u202f])(?=[0-9]{3}(?![0-9]))", ""),  # between thousands
@@ -45,7 +42,7 @@ SPELLINGS = [
         (r"\\text\s*\{\s*((?:\\?\$)?\s*[0-9][0-9.,]*)\s*((?:\\?%)?[^{}0-9+*/^\\=-]*)\}", r" \1 \\text{ \2}"),
         (r"\^\s*\{\s*(?:°|\\degree(?![a-zA-Z]))\s*\}|(?:\^\s*)?(?:°|\\degree(?![a-zA-Z]))", r"^{\\circ}"),
         (r"\\text\s*\{\s*\\?\$\s*\}", ""),
-        (r"\\text\s*\{\s*\}", r" \\quad "),  # `2\text{ }3` is no 23
+        (r"\\text\s*\{\s*\}", r" \\quad "),  # `2\text{ }3` is not 23
         (r"^\s*\\text\s*\{\s*(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?: is)?:?\s*\}(?=\s*\S)", ""),
         (r"^\s*(?:\\approx(?![a-zA-Z])|≈)", ""),
         (r"(?<![0-9./}])([0-9]+)\s+([0-9]+)\s*/\s*([0-9]+)(?![0-9.])", r"\1\\frac{\2}{\3}"),
@@ -55,7 +52,7 @@ SPELLINGS = [
             r"(?<=[0-9}])\s+((?!percent|infinity)[a-zA-Z]{4,}|(?:[ckm]m|ft|in)(?=\s*\^))(\s*\^\s*\{?[23]\}?)?\s*$",
             r"\\text{ \1}\2",
         ),
-        (r"^(?:[^=]*=)?[\s$]*([0-9]+)\s*:\s*([0-9]+)\s*:\s*([0-9]+)[\s$]*$", r"(\1, \2, \3)"),  # not divided twice
+        (r"^(?:[^=]*=)?[\s$]*([0-9]+)\s*:\s*([0-9]+)\s*:\s*([0-9]+)[\s$]*$", r"(\1, \2, \3)"),  # a ratio
         (
             r"^\s*(?:\\left)?\\\{\s*[a-zA-Z]\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\\mid|[|:])(.*?)(?:\\right)?\\\}\s*$",
             r"\1",
@@ -64,7 +61,7 @@ SPELLINGS = [
 ]
 
 
-# What is written after an answer: `2 \pmod{5}`, `n = 3k, k \in \mathbb{Z}`.
+# Additions after an answer: `2 \pmod{5}`, `n = 3k, k \in \mathbb{Z}`.
 MODULUS = re.compile(
     r"\\pmod\s*\{?\s*([^{}]+?)\s*\}?\s*$|\(\s*(?:\\[bp]?mod|mod)(?![a-z])\s*\{?\s*([^{}()]+?)\s*\}?\s*\)\s*$"
 )
@@ -81,7 +78,7 @@ MOST_SIGNS = 3
 
 
 def readable(text: str) -> str:
-    """What math-verify would read wrongly or not at all, written so that it can."""
+    """Rewrite an answer so that math-verify can parse it."""
     text = DOMAIN.sub("", _respelled(text))
     if len(RELATION.findall(text)) < 2:
         text = RELATION.sub("=", MODULUS.sub("", text))
@@ -98,30 +95,30 @@ def _respelled(text: str) -> str:
 
 
 def find_modulus(text: str) -> list[str]:
-    r"""The modulus that is written after an answer, `2 \pmod{5}`; an empty list if there is none."""
+    r"""Return the modulus after an answer, as in `2 \pmod{5}`; an empty list if there is none."""
     return ["".join(found) for found in MODULUS.findall(_respelled(text))]
 
 
 def find_domain(text: str) -> list[str]:
-    r"""What a variable runs through that is written after an answer, `n = 3k, k \in \mathbb{Z}`."""
+    r"""Return the domain of a variable after an answer, as in `n = 3k, k \in \mathbb{Z}`."""
     return ["".join(found.split()) for found in DOMAIN.findall(_respelled(text))]
 
 
 def split_choice(text: str) -> tuple[str, str] | None:
-    r"""The letter of a choice and the text after it, `\textbf{(B) } 7`; None where an answer does not start so."""
+    r"""Split `\textbf{(B) } 7` into the letter of a choice and its text; None if an answer starts otherwise."""
     if found := CHOICE.search(text):
         return found[1] or found[2], found[3]
     return None
 
 
 def read_letter(text: str) -> str | None:
-    """The letter of a choice that is all of an answer."""
+    """Return the letter if the answer is nothing but the letter of a choice."""
     found = LETTER.search(text)
     return found[1] if found else None
 
 
 def write_both_signs(latex: str) -> str:
-    r"""What `\frac{1 \pm \sqrt{5}}{2}` stands for, in a list: with each of the two signs, wherever both stand."""
+    r"""Replace an answer with `\pm` by the list of answers with either sign."""
     pieces = PLUS_MINUS.split(latex)
     if not 1 < len(pieces) <= MOST_SIGNS + 1:
         return latex
@@ -142,8 +139,7 @@ def _repeating_fraction(decimal: re.Match[str]) -> str:
 
 
 def words(text: str) -> str | None:
-    r"""The words of an answer that is nothing but words and dates, `\text{June 20}`, in one way of writing them."""
-    plain = (
-        re.sub(r"\\(?:text[a-z]*|mathrm|mbox)\s*\{([^{}\\]*)\}", r"\1", text).replace("$", "").strip(" .").casefold()
-    )
+    r"""Return a normal form of an answer of words and dates only, such as `\text{June 20}`; else None."""
+    plain = re.sub(r"\\(?:text[a-z]*|mathrm|mbox)\s*\{([^{}\\]*)\}", r"\1", text)
+    plain = plain.replace("$", "").strip(" .").casefold()
     return " ".join(plain.split()) if re.fullmatch(r"(?=.*[a-z]{2})[a-z0-9 ,'’-]*", plain) else None

@@ -1,8 +1,7 @@
-"""Runs a function in processes that can be killed: each call within a limit on its time and on its memory.
+"""Runs a function in processes that can be killed, each call within limits on time and memory.
 
-What is covered: a call that never ends, or that eats all memory or the stack, costs its own result and nothing else;
-its process is killed and replaced. What is not covered: this is no sandbox. The function may open files and sockets
-like its parent. Knows nothing about what the function computes.
+A call that never ends, or that takes all memory or the whole stack, costs only its own result: its process is killed
+and replaced. This is no sandbox: the function may open files and sockets like its parent.
 """
 
 import contextlib
@@ -27,25 +26,23 @@ if TYPE_CHECKING:
     from multiprocessing.popen_forkserver import Popen
 
 LOOKED_AFTER_EVERY = 1.0  # seconds
-ENDED = "worker processes cannot be started, or end by themselves; is memory used up?"
-MEMORY_LIMIT = 2**30  # bytes a worker may take on top of what it took at its start
+ENDED = "worker processes cannot be started, or die while idle; is memory used up?"
+MEMORY_LIMIT = 2**30  # bytes that a worker may take beyond what it holds at its start
 
 Task = tuple[Hashable, ...]
 Result = TypeVar("Result")
 
 
 class WorkersError(UserError, RuntimeError):
-    """Processes that grade do not start, or are ended from outside, as where memory runs out."""
+    """Grading processes do not start, or are killed from outside, for example when memory runs out."""
 
 
 class Workers(Generic[Result]):
     """Calls `function` in `workers` processes, each call within `time_limit` seconds.
 
-    `function` and `initializer` are module-level functions. The initializer runs once in each process, before the
-    clock of its first call: what it imports and builds counts neither as time nor as memory.
-
-    The processes start at the first `run`; `close` ends them, and so does the end of the program. Pickling copies the
-    settings, not the processes.
+    `function` and `initializer` are module-level functions. The initializer runs once in each process; its time and
+    memory count for no call. The processes start at the first `run`; `close` and the end of the program end them.
+    Pickling copies the settings, not the processes.
     """
 
     def __init__(
@@ -70,7 +67,7 @@ class Workers(Generic[Result]):
         self._begun = {}
 
     def begin(self, task: Task) -> None:
-        """Have a task run; the next `run` takes its result, and sees to it that there is one."""
+        """Start a task, whose result the next `run` takes; that one also retries it if it could not be started."""
         with contextlib.suppress(WorkersError):
             self._begin(task)
 
@@ -81,25 +78,26 @@ class Workers(Generic[Result]):
             self._pool = ProcessPool(self.workers, initializer=_start, initargs=[self.initializer], context=context)
         if task not in self._begun:
             try:
-                # Pebble counts a task's timeout from the moment a worker takes it, not from here.
+                # Pebble counts the timeout from the moment a worker takes the task.
                 self._begun[task] = self._pool.schedule(_call, args=(self.function, *task), timeout=self.time_limit)
             except RuntimeError as error:  # the pool is broken
                 raise WorkersError(ENDED) from error
 
     def run(self, tasks: Sequence[Task]) -> list[Result | Outcome]:
-        """The result of `function(*task)` for each task, or why there is none: it timed out or crashed.
+        """Return the result of `function(*task)` for each task, or the outcome that it timed out or crashed.
 
-        Equal tasks are run once per call of `run`, so one that is repeated costs its time limit once. What has begun
-        since the last call is not run again.
+        Equal tasks run once, so a repeated one costs its time limit once. Tasks begun since the last call do not run
+        again. Exceptions of the function propagate.
 
-        Raises WorkersError when processes cannot be started, and what the function raises.
+        Raises:
+            WorkersError: processes cannot be started.
         """
         unique = dict.fromkeys(tasks)
         try:
             results = self._run_once(unique)
         except WorkersError:
-            # Pebble gives the pool up when a worker dies outside of a task, for example when the kernel kills an idle
-            # one for memory. A second time in a row is no accident.
+            # Pebble gives up the pool when a worker dies outside a task, for example when the kernel kills an idle one
+            # for memory. A second time in a row is no accident.
             self.close()
             results = self._run_once(unique)
         return [results[task] for task in tasks]
@@ -107,11 +105,12 @@ class Workers(Generic[Result]):
     def _run_once(self, tasks: Collection[Task]) -> dict[Task, Result | Outcome]:
         for task in tasks:
             self._begin(task)
-        begun, self._begun = self._begun, {}
+        begun = self._begun
+        self._begun = {}
         results: dict[Task, Result | Outcome] = {}
         for task in tasks:
             future = begun[task]
-            # Pebble forgets what is handed over while a pool breaks.
+            # Pebble forgets tasks that are scheduled while a pool breaks.
             while not wait([future], LOOKED_AFTER_EVERY).done:
                 if self._pool is None or not self._pool.active:
                     raise WorkersError(ENDED)
@@ -127,7 +126,7 @@ class Workers(Generic[Result]):
 
 
 def _start(initializer: Callable[[], None]) -> None:
-    # Pebble's own handler waits for the interpreter, which a power of huge integers never lets through.
+    # Pebble's handler waits for the interpreter, which a power of huge integers never yields.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     initializer()
     with open("/proc/self/statm") as statm:
@@ -143,10 +142,9 @@ def _call(function: Callable[..., Result], *task: Hashable) -> Result | Outcome:
 
 
 class _Process(ForkServerProcess):
-    """A process that does not run the parent's main module again.
+    """A process that does not import the parent's main module, as multiprocessing has every new process do.
 
-    multiprocessing has every new process import the parent's main module. Ours imports torch and TRL, which would cost
-    every worker, and every replacement of a killed one, many seconds and hundreds of megabytes.
+    Ours imports torch and TRL, which would cost every worker many seconds and hundreds of megabytes.
     """
 
     @staticmethod
@@ -160,6 +158,6 @@ class _Process(ForkServerProcess):
 
 
 class _Context(ForkServerContext):
-    """Neither forks the parent, with its torch and its CUDA state, nor starts each worker from nothing."""
+    """Starts workers without forking the parent, with its CUDA state, or importing everything in each of them."""
 
     Process = _Process

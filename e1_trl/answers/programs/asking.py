@@ -1,14 +1,14 @@
-"""How a program is asked for: the prompts of the paper's base models and of LiveCodeBench."""
+"""Prompts that ask for a program: those of the paper's base models and of LiveCodeBench."""
 
-STARTER = "starter_code"  # LiveCodeBench's column; where it is empty, the program reads stdin
+STARTER = "starter_code"  # LiveCodeBench's column; empty where the program reads stdin
 
-# The card of nvidia/AceReason-Nemotron-14B.
+# From the card of nvidia/AceReason-Nemotron-14B.
 ACEREASON = (
     "\n\n{task}Please place the solution code in the following format:\n```python\n# Your solution code here\n```"
 )
 HEADER = "Solve the problem starting with the provided function header.\n\nFunction header:\n```\n{starter}\n```\n\n"
 
-# LiveCodeBench's template, as the authors' data preparation has it, which runs the problem and "###" together.
+# LiveCodeBench's template, as in the authors' data preparation, which puts no space between the problem and "###".
 DEEPCODER = (
     "You are an expert Python programmer. You will be given a question (problem specification) and will generate a "
     "correct Python program that matches the specification and passes all tests.\n\n{problem}### Format: {form}\n"
@@ -26,12 +26,12 @@ STDIN = (
 
 
 def ask_program(problem: str, starter: str | None, style: str) -> str:
-    """The text that asks for a program.
+    """Return the prompt for a program.
 
     Args:
         problem: the task.
-        starter: the header of the function to write, "" for a program on stdin, or None where that is not said.
-        style: `acereason`, or `deepcoder`, which gives the problem alone where `starter` is None.
+        starter: the header of the function to write, "" for a program on stdin, or None if unknown.
+        style: `acereason` or `deepcoder`; the latter returns the problem unchanged if `starter` is None.
     """
     if style == "deepcoder":
         if starter is None:

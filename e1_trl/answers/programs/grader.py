@@ -1,7 +1,6 @@
 """Grades programs by running them on tests, in boxes that they cannot leave.
 
-A program is the last Python block of a solution. Its inputs go into the box, and bytes come out; what is expected is
-compared here.
+A program is the last Python block of a solution. Only its inputs enter the box; outputs are compared out here.
 """
 
 import logging
@@ -11,7 +10,7 @@ import re
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import ClassVar
 
@@ -20,50 +19,69 @@ from e1_trl.answers.programs.sandbox.box import TOGETHER, Box
 from e1_trl.answers.programs.sandbox.command import Isolation, SandboxError
 from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.answers.programs.sandbox.process import End, Limits
-from e1_trl.answers.programs.suite import Case, Suite
-from e1_trl.answers.programs.suites import Suites
+from e1_trl.answers.programs.suites import Case, Suite, Suites
 
 logger = logging.getLogger(__name__)
 
 PYTHON = ("python", "python3", "py", "py3")
-LANGUAGE = re.compile(r"[\s{.]*([^\s{}.,:]*).*")  # the first word of what follows a fence
+LANGUAGE = re.compile(r"[\s{.]*([^\s{}.,:]*).*")  # the first word after a fence
 QUOTE = re.compile(r"^ {0,3}> ?")
 TAB = 4  # columns, in Markdown
-SUITES = 16  # held at least: the rollouts of a GPU of E1-Code-14B are of as many problems, and end in any order
-ALL, EACH = 5, 1 / 3  # of the CPU time of one test: for all tests together, or for each if those are many
-# Of the wall time of one test, likewise: for all that is no CPU time. Sleepers hold no step for longer than that.
-WAITING, WAITING_EACH = 1, 1 / 60
-LIMITED = (Outcome.TIMED_OUT, Outcome.TOO_MUCH_OUTPUT)  # final; memory is not, of which earlier tests may hold some
-DRAW = random.SystemRandom()  # which no program can foresee, and no seed of a training steers
+SUITES = 16  # cached at least: one GPU of E1-Code-14B rolls out as many problems, which end in any order
+# CPU time for all tests together, in multiples of one test's limit: the larger of a constant and a share per test.
+ALL = 5
+EACH = 1 / 3
+# Wall time beyond CPU time for all tests together, likewise: sleeping programs delay no step for longer.
+WAITING = 1
+WAITING_EACH = 1 / 60
+LIMITED = (Outcome.TIMED_OUT, Outcome.TOO_MUCH_OUTPUT)  # final; memory is not, since earlier tests may hold some of it
+DRAW = random.SystemRandom()  # neither a program nor a training seed can predict it
+
+
+@dataclass
+class _Block:
+    """A fenced block of Markdown that is open."""
+
+    ticks: int
+    language: str
+    quoted: bool
+    columns: int  # of the fence's indentation
+    lines: list[str] = field(default_factory=list)
 
 
 def program(solution: str) -> str | None:
-    """The last fenced block that calls itself Python, or if there is none, the last of no language.
+    """Return the last fenced block marked as Python or, without one, the last block without a language.
 
-    None if there is neither, or a later one was begun and never closed: one of no language voids no other.
+    None if there is neither, or a later one never closes; an unclosed block without a language does not void a Python
+    block.
     """
-    named, unnamed = None, None
-    opened, language, quoted, columns, lines = "", "", False, 0, list[str]()
+    named: str | None = None
+    unnamed: str | None = None
+    block: _Block | None = None
     for whole in re.split(r"\r\n|\r|\n", solution):
-        line = QUOTE.sub("", whole) if quoted or not opened else whole
+        line = QUOTE.sub("", whole) if block is None or block.quoted else whole
         text = line.strip()
         ticks = len(text) - len(text.lstrip("`"))
-        if not opened and ticks >= 3 and "`" not in text[ticks:]:
-            opened, language, quoted, lines = "`" * ticks, LANGUAGE.sub(r"\1", text[ticks:].lower()), line != whole, []
-            columns = len(line.expandtabs(TAB)) - len(line.expandtabs(TAB).lstrip())
-        elif opened and ticks >= len(opened) and not text.strip("`"):
-            named = "\n".join(lines) if language in PYTHON else named
-            unnamed = "\n".join(lines) if not language else unnamed
-            opened, quoted = "", False
-        elif opened:
-            lines.append(_outdented(line, columns))
-    if opened and (language in PYTHON or (named is None and not language)):
+        if block is None:
+            if ticks >= 3 and "`" not in text[ticks:]:
+                expanded = line.expandtabs(TAB)
+                columns = len(expanded) - len(expanded.lstrip())
+                block = _Block(ticks, LANGUAGE.sub(r"\1", text[ticks:].lower()), line != whole, columns)
+        elif ticks >= block.ticks and not text.strip("`"):
+            if block.language in PYTHON:
+                named = "\n".join(block.lines)
+            elif not block.language:
+                unnamed = "\n".join(block.lines)
+            block = None
+        else:
+            block.lines.append(_outdented(line, block.columns))
+    if block and (block.language in PYTHON or (named is None and not block.language)):
         return None
     return unnamed if named is None else named
 
 
 def _outdented(line: str, columns: int) -> str:
-    """The line without as much of its indentation as its fence has, which is what Markdown takes."""
+    """Remove up to this many columns of indentation, as Markdown does inside an indented fence."""
     taken = 0
     for position, character in enumerate(line):
         if taken >= columns or character not in " \t":
@@ -73,11 +91,11 @@ def _outdented(line: str, columns: int) -> str:
 
 
 class ProgramGrader(Grader):
-    """Grades programs in `workers` boxes at a time, each test within `limits`.
+    """Grades programs in up to `workers` boxes in parallel, each test within `limits`.
 
-    The boxes are opened at the first call of `grade`, after an isolation has been chosen if none is given; `close` ends
-    them, and so do the end of a `with` block and the end of the program. Pickling copies the settings, not the boxes.
-    References are names of `suites` (unset: those of this machine), of which some are held.
+    Boxes open at the first `grade`, in the strongest isolation if none is given; `close`, the end of a `with` block and
+    the end of the program close them. Pickling copies the settings, not the boxes. References are names in `suites`
+    (default: this machine's).
     """
 
     faults: ClassVar[tuple[Outcome, ...]] = PROGRAM_FAULTS
@@ -122,20 +140,21 @@ class ProgramGrader(Grader):
         references: Sequence[Sequence[str]],
         free_text: Sequence[str | None] | None = None,
     ) -> list[Grade]:
-        """Grade the program of each solution by its suite, of which there is one, named.
+        """Grade each solution's program by its suite, the only reference.
 
-        A program is right when it passes all tests, which are run in their order. For 15 of them together it may take
-        five times the CPU time of one test, and wait for as long as for one. Equal programs of one suite are run once.
-        `free_text` is not read: a program stands in a block, or nowhere.
+        A program is right if it passes all tests, run in order. 15 tests together may take five times the CPU time of
+        one, and wait as long as one. Equal programs for one suite run once. `free_text` is ignored: a program must be
+        in a block.
 
         Raises:
-            ValueError: a reference names no suite, or there is not one for each solution.
+            ValueError: a reference names no suite, or the number of references differs from that of solutions.
             SandboxError: no isolation holds on this machine.
         """
         tasks = [(program(solution), name) for solution, (name,) in zip(solutions, references, strict=True)]
         for source, name in sorted(dict.fromkeys(tasks), key=lambda task: task[1]):
             self._begin(source, name)
-        begun, self._begun = self._begun, {}
+        begun = self._begun
+        self._begun = {}
         return [
             Grade(Outcome.NO_PROGRAM, None) if source is None else begun[source, name].result()
             for source, name in tasks
@@ -146,40 +165,38 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-class _Own(threading.local):
-    box: Box | None = None
-
-
 class _Boxes:
-    """Threads that grade, with a box for each, opened when it first does."""
+    """A pool of grading threads, each with a box that opens at its first program."""
 
     def __init__(self, isolation: Isolation, suites: Suites, workers: int):
         self.isolation = isolation
         self.pool = ThreadPoolExecutor(workers)
         self._suite = lru_cache(max(workers, SUITES))(suites.__getitem__)
         self._reading = threading.Lock()
-        self._own = _Own()
+        self._own = threading.local()
         self._all: list[Box] = []
         self.closed = False
 
     def close(self) -> None:
-        """End all, after the tests that run at this moment."""
+        """Close all boxes after the tests that are running."""
         self.closed = True
         self.pool.shutdown(cancel_futures=True)
         for box in self._all:
             box.close()
 
     def grade(self, source: str, name: str, limits: Limits) -> Grade:
-        """Run the tests of a suite until one fails, or the time for all of them is over.
+        """Run the tests of a suite until one fails or the time for all of them is over.
 
-        A process runs many, but what it says of a test that others ran before counts only where one of its own agrees:
-        for the one that failed, or for one drawn at random where none did. If it does not agree that a test failed,
-        each is run in one of its own. A limit on time or output is final: it is as large for every test.
+        One process runs many tests, so earlier ones may influence later ones. The verdict on a test that ran after
+        others counts only if a process of its own confirms it: for the test that failed or, if none did, for one drawn
+        at random. If it does not confirm a failure, every test runs in its own process. Exceeding a limit on time or
+        output is final, since every test has the full limit.
 
-        All inputs are there at once, yet a test begins only when the one before has passed: else a wrong program would
-        cost all of them. To a program this tells nothing that it would not learn from being run again alone.
+        The process holds all inputs from the start, but a test begins only after the previous one passed, so that a
+        wrong program does not cost the time of all tests. A program learns nothing more from this than from being run
+        again alone.
         """
-        with self._reading:  # by one of those who wait for it
+        with self._reading:  # so that one of several waiting threads reads the suite
             suite = self._suite(name)
         program = _bytes(source)
         outcome, doubtful = self._tested(program, suite, suite.cases, limits, TOGETHER)
@@ -193,40 +210,52 @@ class _Boxes:
     def _tested(
         self, program: bytes, suite: Suite, cases: Sequence[Case], limits: Limits, together: int
     ) -> tuple[Outcome, list[Case]]:
-        """How the tests end, at most so many in a process, and of which other tests in it may have had a part in that:
-        of the one that failed, or of those that passed if none did."""
+        """Run tests with at most `together` of them per process.
+
+        Returns the outcome, and the tests that earlier ones in their process may have influenced: the one that failed
+        or, if none did, those that passed.
+        """
         cpu = max(ALL, EACH * len(cases)) * limits.cpu  # seconds left
         waiting = max(WAITING, WAITING_EACH * len(cases)) * limits.wall
-        passed, broken, shared = 0, 0, list[Case]()
+        shared = list[Case]()
+        passed = 0
+        broken = 0  # boxes in a row
         while passed < len(cases):
             group = cases[passed : passed + together]
             try:
                 with self._box().start(program, [_bytes(case.input) for case in group], limits, suite.call) as process:
                     for place, case in enumerate(group):
-                        if process.ended:  # it cannot be made fresh again: the rest alone
+                        if process.ended:  # it could not be reset: the rest run alone
                             together = 1
                             break
-                        if self.closed:  # by Ctrl-C, say: nobody asks for this grade any more
+                        if self.closed:  # by Ctrl-C, for example: nobody waits for this grade
                             return Outcome.UNGRADED, []
                         if cpu < 0 or waiting < 0:
                             return Outcome.TIMED_OUT, []
+                        after_others = [case] if place else []
                         run = process.run(replace(limits, wall=min(limits.wall, limits.cpu + waiting)))
-                        if run.end is not End.EXITED or not suite.accepts(case, run.stdout, run.answer):
-                            outcome = Outcome.WRONG if run.end is End.EXITED else Outcome(run.end.value)
-                            return outcome, [case] * bool(place)
+                        if run.end is not End.EXITED:
+                            return Outcome(run.end.value), after_others
+                        if not suite.accepts(case, run.stdout, run.answer):
+                            return Outcome.WRONG, after_others
                         cpu -= run.cpu
                         waiting -= run.wall - run.cpu
-                        passed, broken, shared = passed + 1, 0, shared + [case] * bool(place)
+                        shared += after_others
+                        passed += 1
+                        broken = 0
             except SandboxError as error:
-                logger.warning("%s; another one is opened", error)
+                logger.warning("%s; opening another one", error)
                 self._own.box = None
-                together, broken = 1, broken + 1
-                if broken == 2:  # in a row, which no program should bring about
+                together = 1
+                broken += 1
+                if broken == 2:  # which no program should be able to cause
                     return Outcome.UNGRADED, []
         return Outcome.CORRECT, shared
 
     def _box(self) -> Box:
-        if self._own.box is None:
-            self._own.box = Box(self.isolation)
-            self._all.append(self._own.box)
-        return self._own.box
+        box: Box | None = getattr(self._own, "box", None)
+        if box is None:
+            box = Box(self.isolation)
+            self._own.box = box
+            self._all.append(box)
+        return box

@@ -1,7 +1,7 @@
-"""LiveCodeBench: which of its problems, and the tests of its rows, as its files `test*.jsonl` have them.
+"""LiveCodeBench: a window of its problems, and the tests in the rows of its files `test*.jsonl`.
 
-The hidden tests stand there as a pickle, and unpickling what somebody published runs what he pleases. So nothing is
-unpickled: the instructions of the pickle are read, and only those that make one text are known.
+The hidden tests are pickled, and unpickling runs whatever code the file's author put there. So nothing is unpickled:
+the instructions of the pickle are read, and only those that build a single text are accepted.
 """
 
 import base64
@@ -18,18 +18,18 @@ from e1_trl.errors import UserError
 TESTS = ("public_test_cases", "private_test_cases")  # columns
 RELEASES = tuple(f"v{number}" for number in range(1, 7))
 PAPERS_WINDOW = ("v5", "2024-08-01", "2025-02-01")  # release, first day, and the day after the last
-LARGEST = 2**30  # bytes of the unpacked tests of one problem; a file of hundreds of problems is about as large, packed
+LARGEST = 2**30  # bytes of one problem's unpacked tests; a packed file of hundreds of problems is about as large
 TEXTS = {"UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"}
-# What stands around a text: the version, the frame, the place where the text is remembered, and the end.
+# Instructions around a text: the version, the frame, storing the text in the memo, and the end.
 AROUND = {"PROTO", "FRAME", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE", "STOP"}
 
 
 @dataclass(frozen=True)
 class Window:
-    """Which of LiveCodeBench's problems: a release, and the days of the contests, without the last. Here the paper's.
+    """LiveCodeBench problems by release and contest date, `until` excluded. The default is the paper's window.
 
     Raises:
-        UserError: there is no such release, a day is not written as 2024-08-01, or there is none between them.
+        UserError: the release is unknown, a day is not written as 2024-08-01, or the window is empty.
     """
 
     release: str = PAPERS_WINDOW[0]
@@ -41,26 +41,26 @@ class Window:
             raise UserError(f"LiveCodeBench has no release {self.release!r}; it has {', '.join(RELEASES)}")
         for day in (self.since, self.until):
             if date.fromisoformat(day).isoformat() != day:
-                raise UserError(f"{day!r} is no day as 2024-08-01 is")
+                raise UserError(f"expected a day such as 2024-08-01, found {day!r}")
         if self.since >= self.until:
-            raise UserError(f"LiveCodeBench's problems from {self.since} to before {self.until} are none")
+            raise UserError(f"LiveCodeBench has no problems from {self.since} to before {self.until}")
 
     @property
     def files(self) -> list[str]:
-        """Those on the Hub that the release consists of."""
+        """The release's files on the Hub."""
         last = RELEASES.index(self.release) + 1
         return ["test.jsonl", *(f"test{number}.jsonl" for number in range(2, last + 1))]
 
     def __str__(self) -> str:
-        """What a report adds to the benchmark's name: nothing for the paper's window."""
+        """Return the suffix to the benchmark's name in a report: empty for the paper's window."""
         return "" if self == Window() else f"-{self.release}-{self.since}-{self.until}"
 
 
 def tests_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The tests of a row, public ones first, as `read_suite` wants them.
+    """Return the tests of a row, public ones first, as `read_suite` takes them.
 
     Raises:
-        UserError: one line about what is wrong with the row.
+        UserError: the row is malformed.
     """
     tests: list[dict[str, Any]] = []
     for column in TESTS:
@@ -75,7 +75,7 @@ def tests_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _listed(text: Any) -> list[dict[str, Any]]:
     if not isinstance(text, str):
-        raise UserError(f"a text is wanted, not {type(text).__name__}")
+        raise UserError(f"expected a text, found {type(text).__name__}")
     if not text.lstrip().startswith("["):
         text = _unpickled(_unpacked(text))
     try:
@@ -88,7 +88,7 @@ def _listed(text: Any) -> list[dict[str, Any]]:
 
 
 def _unpacked(text: str) -> bytes:
-    """What was compressed and written in base64."""
+    """Decode base64 and decompress."""
     inflater = zlib.decompressobj()
     try:
         pickled = inflater.decompress(base64.b64decode(text, validate=True), LARGEST + 1)
@@ -102,7 +102,7 @@ def _unpacked(text: str) -> bytes:
 
 
 def _unpickled(pickled: bytes) -> str:
-    """The one text that a pickle makes, which is read and never run."""
+    """Return the one text that a pickle builds, without running the pickle."""
     texts: list[str] = []
     try:
         for instruction, argument, _ in pickletools.genops(pickled):

@@ -17,12 +17,12 @@ from hostile import ignoring
 
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.programs import grader as graders
-from e1_trl.answers.programs.formats import read_suite
 from e1_trl.answers.programs.grader import ProgramGrader
+from e1_trl.answers.programs.rows import read_suite
 from e1_trl.answers.programs.sandbox.box import TOGETHER, Box
 from e1_trl.answers.programs.sandbox.command import Isolation
 from e1_trl.answers.programs.sandbox.process import End, Limits
-from e1_trl.answers.programs.suite import Case, Rule
+from e1_trl.answers.programs.suites import Case, Rule
 
 TESTS = 6
 NUMBERS = [7 * i + 3 for i in range(TESTS)]

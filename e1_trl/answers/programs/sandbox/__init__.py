@@ -1,1 +1,1 @@
-"""Runs programs that nobody trusts, and says how each ended."""
+"""Runs untrusted programs and reports how each ended."""

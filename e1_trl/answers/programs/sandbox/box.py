@@ -1,14 +1,13 @@
 """A box: a process that nothing gets out of, in which programs run one after the other.
 
-What is covered: a program reads the interpreter, the packages it may import, all of /usr, and nothing else of the
-machine: no other file, no environment, no network, no memory of other processes; it cannot write anywhere, nor start a
-process or signal one. Its time, memory, threads and output are limited. With namespaces (bubblewrap) it also shares no
-path with the machine; without them (Landlock) it can tell whether a path exists, its size, times and owner. What is not
-covered: faults of the kernel itself, and bits that programs leave each other (docs/programs.md). A box knows nothing of
-what is expected of a program.
+A program can read the interpreter, the packages it may import and all of /usr, and nothing else of the machine: no
+other file, no environment, no network, no memory of other processes. It cannot write anywhere, nor start or signal a
+process. Its time, memory, threads and output are limited. With namespaces (bubblewrap) it shares no path with the
+machine; with Landlock it can tell whether a path exists, its size, times and owner. Not covered: faults of the kernel,
+and bits that programs leave for each other (docs/programs.md). A box does not know what a program should print.
 
-What a program reads as stdin is a file, as where a judge runs `program < input`: its size is known, one read gets all
-of it, and it can be mapped and sought in. It has no name, and cannot be changed.
+A program's stdin is a file, as if a judge ran `program < input`: its size is known, one read returns all of it, and it
+can be mapped and sought in. The file has no name and cannot be changed.
 """
 
 import contextlib
@@ -25,28 +24,27 @@ from typing import Any, Self
 
 from e1_trl.answers.programs.sandbox.command import ENVIRONMENT, Isolation, SandboxError, StartError, command
 from e1_trl.answers.programs.sandbox.inside import protocol
-from e1_trl.answers.programs.sandbox.process import End, Limits, Process, Run, last_line
-from e1_trl.answers.programs.sandbox.sealed import readable
+from e1_trl.answers.programs.sandbox.process import End, Limits, Process, Run, last_line, readable
 
 STARTED = 60.0  # seconds until a box must be up
-TASKS = 64  # processes and threads that a box may have, or a program beside all others of its user
-COUNTED_BY_NAMESPACE = (5, 14)  # the Linux since when a user's in a namespace are counted by themselves
-TOGETHER = 16  # tests in one process: their inputs take a sixth of the descriptors that it may have
+TASKS = 64  # processes and threads of a box, or of a program in addition to all others of its user
+COUNTED_BY_NAMESPACE = (5, 14)  # first Linux that counts a user's tasks per namespace
+TOGETHER = 16  # tests per process: their inputs take a sixth of its descriptors
 NOBODY: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []}
 
 
 class Box:
-    """One box. Used by one thread at a time, and in a `with` block, or closed.
+    """One box. Used by one thread at a time, in a `with` block, or closed.
 
-    With namespaces, the box dies with the thread that started it. Root's belongs to the user `nobody` where that one
-    can have it: then the kernel limits threads, and keeps programs from files that only root may read.
+    With namespaces, the box dies with the thread that started it. Under root it belongs to the user `nobody` where
+    possible: then the kernel limits its threads and protects files that only root may read.
 
     Args:
-        isolation: its kind.
-        as_nobody: whether it belongs to that user; None for wherever it can.
+        isolation: the kind of isolation.
+        as_nobody: whether the box belongs to `nobody`; None for wherever possible.
 
     Raises:
-        StartError: it does not start.
+        StartError: the box does not start.
     """
 
     def __init__(self, isolation: Isolation, as_nobody: bool | None = None):
@@ -68,7 +66,7 @@ class Box:
                 self._process = subprocess.Popen(
                     command(isolation, descriptors),
                     stdin=subprocess.DEVNULL,
-                    # Pipes, as programs have: Python asks at its start, and once, whether it can seek in them.
+                    # Pipes, as programs have: Python asks once, at its start, whether it can seek in its streams.
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     env=ENVIRONMENT,
@@ -81,7 +79,7 @@ class Box:
                 for control in self._controls:
                     control.close()
                 raise StartError(f"a box with {isolation} does not start: {error}") from error
-        if not all(map(_ready, self._controls)):
+        if not all(map(_is_ready, self._controls)):
             said = self._said()
             self.close()
             raise StartError(f"a box with {isolation} does not start: {said or 'no answer'}")
@@ -93,7 +91,7 @@ class Box:
         self.close()
 
     def close(self) -> None:
-        """Kill whatever runs in the box, and the box."""
+        """Kill the box and everything that runs in it."""
         for control in self._controls:
             control.close()
         if self._process.poll() is None:
@@ -105,7 +103,7 @@ class Box:
                 pipe.close()
 
     def _said(self) -> str:
-        """The last line that the box itself has written to stderr."""
+        """Return the last line that the box itself wrote to stderr."""
         pipe = self._process.stderr
         if pipe is None or pipe.closed:
             return ""
@@ -113,10 +111,10 @@ class Box:
         return last_line(pipe.read() or b"")
 
     def run(self, program: bytes, stdin: bytes, limits: Limits, call: str | None = None) -> Run:
-        """Run a program once, by itself or to call one of its functions on `stdin`, which then is JSON.
+        """Run a program once, as it is or to call one of its functions on `stdin`, which then is JSON.
 
         Raises:
-            SandboxError: the box broke; it is of no use any more.
+            SandboxError: the box broke and is useless from now on.
         """
         with self.start(program, [stdin], limits, call) as process:
             return process.run(limits)
@@ -125,13 +123,13 @@ class Box:
     def start(
         self, program: bytes, inputs: Sequence[bytes], limits: Limits, call: str | None = None
     ) -> Iterator[Process]:
-        """One process that runs a program on at most `TOGETHER` inputs, one after the other; killed in the end.
+        """Start a process that runs a program on up to `TOGETHER` inputs in turn; killed at the end of the block.
 
-        All are handed over at once, but for the first they wait in descriptors of their own, unread. Of the limits, the
-        memory is that of the whole process.
+        The process receives all inputs at once; those of later tests wait unread in descriptors of their own.
+        `limits.memory` holds for the whole process.
 
         Raises:
-            SandboxError: as `run`.
+            SandboxError: the box broke and is useless from now on.
         """
         control = self._controls[protocol.NUMERIC in program]
         request = {
@@ -155,14 +153,14 @@ class Box:
             said = self._said()
             self.close()
             raise SandboxError(f"a box has died: {said or error}") from error
-        except BaseException:  # its next reply would be taken for that of another program
+        except BaseException:  # the box's next reply would be taken for that of another program
             self.close()
             raise
 
 
 @functools.cache
 def refused_to_nobody(isolation: Isolation) -> str | None:
-    """Why such a box of root's cannot belong to the user `nobody`, in one line; None where it can."""
+    """Return the reason why root's boxes of this kind cannot belong to `nobody`, in one line; None if they can."""
     try:
         with Box(isolation, as_nobody=True) as box:
             run = box.run(b"import numpy", b"", Limits(cpu=10.0, wall=STARTED, memory=2**28, output=0))
@@ -172,7 +170,7 @@ def refused_to_nobody(isolation: Isolation) -> str | None:
 
 
 def _tasks() -> int:
-    """How many processes and threads this machine has: at least those of a user, whom the kernel counts."""
+    """Count this machine's processes and threads: an upper bound for those of one user, which the kernel limits."""
     return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
 
 
@@ -180,8 +178,7 @@ def _kernel() -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])
 
 
-def _ready(control: socket.socket) -> bool:
-    """Whether a zygote says so."""
+def _is_ready(control: socket.socket) -> bool:
     control.settimeout(STARTED)
     try:
         return control.recv(len(protocol.READY)) == protocol.READY

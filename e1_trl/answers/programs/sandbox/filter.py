@@ -1,8 +1,8 @@
-"""The filters of system calls that every program runs under: what no program that computes an answer needs.
+"""Filters of system calls: they deny every program the calls that computing an answer does not need.
 
-Lists of what is denied, as isolate has it: a list of what is allowed breaks with every release of numpy. There are two,
-since a filter takes time to install: what a box needs as little as its programs is denied to the box, once, and goes on
-to them; the rest to each program.
+They list denied calls, as isolate does: a list of allowed calls breaks with every release of numpy. There are two
+filters, since installing one takes time: calls that the box does not need either are denied to the box, once, and its
+programs inherit that; the rest are denied to each program.
 """
 
 import errno
@@ -15,16 +15,16 @@ from typing import Any
 from e1_trl.answers.programs.sandbox.inside.restrictions import PID, PR_SET_PDEATHSIG
 
 CLONE_THREAD = 0x10000
-LOW = 0xFFFFFFFF  # the half of an argument that the kernel looks at
-# What makes the kernel signal others, by F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE and F_NOTIFY; and locks, which
-# others see: F_GETLK, F_SETLK, F_SETLKW and their F_OFD_ variants.
+LOW = 0xFFFFFFFF  # the half of an argument that the kernel reads
+# Commands by which the kernel signals other processes (F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY), and
+# locks, which others see (F_GETLK, F_SETLK, F_SETLKW and their F_OFD_ variants).
 FILE_COMMANDS = (8, 10, 15, 1024, 1026, 5, 6, 7, 36, 37, 38)
-# What tells of any process of the machine, by its id.
+# Calls that tell about any process of the machine by its id.
 ABOUT_PROCESSES = ("prlimit64", "getsid", "getpgid", "sched_getaffinity", "sched_getscheduler", "sched_getparam")
-OF_PROCESS = 1 << 31  # in the number of a clock: that of a process's or a thread's time
-MADV_COLD = 20  # the first of the advices that reach into the cache of files
-OTHER_KINDS = (2, 4, 8)  # bits that a kind of socket has unless it is SOCK_STREAM
-# Calls younger than this list (cachestat is 451 on every architecture): as if the kernel had none of them.
+OF_PROCESS = 1 << 31  # set in the number of a clock of a process's or thread's time
+MADV_COLD = 20  # the first kind of advice that affects the cache of files
+OTHER_KINDS = (2, 4, 8)  # bits of every socket type but SOCK_STREAM
+# Newer calls than these lists know (cachestat is 451 on every architecture) fail as if the kernel lacked them.
 NEWEST = 450
 UNKNOWN = b"".join(
     struct.pack("=HBBI", *instruction)
@@ -36,10 +36,10 @@ UNKNOWN = b"".join(
 )
 
 DENIED_TO_PROGRAMS = ("fork", "vfork", "pidfd_open", "recvmsg")
-# By what they reach.
+# By what the calls reach.
 DENIED = {
     "another program in this process": "execve execveat",
-    "other processes: to see, stop, read or write them": (
+    "other processes: seeing, stopping, reading or writing them": (
         "ptrace process_vm_readv process_vm_writev process_madvise process_mrelease kcmp tkill pidfd_getfd "
         "pidfd_send_signal rt_sigqueueinfo rt_tgsigqueueinfo setpgid setpriority sched_setscheduler sched_setattr "
         "sched_setaffinity ioprio_set sched_setparam sync syncfs"
@@ -48,7 +48,7 @@ DENIED = {
         "unshare setns mount umount2 pivot_root chroot open_tree move_mount fsopen fsconfig fsmount fspick "
         "mount_setattr swapon swapoff quotactl quotactl_fd"
     ),
-    "the network, and every socket but a pair, which asyncio needs": (
+    "the network, and every socket but the pair that asyncio needs": (
         "socket bind connect listen accept accept4 sendmsg sendmmsg recvmmsg setsockopt"
     ),
     "memory and messages that outlive a process or are shared with others": (
@@ -61,14 +61,14 @@ DENIED = {
         "fchmodat chown fchown lchown fchownat link linkat symlink symlinkat name_to_handle_at open_by_handle_at "
         "fanotify_init inotify_init inotify_init1"
     ),
-    "the cache of files, of which bits can be set and read": (
+    "the cache of files, in which a program can leave and read bits": (
         "mincore fadvise64 readahead preadv2 pwritev2 fsync fdatasync sync_file_range"
     ),
-    "what is rarely used and often broken in the kernel": (
+    "rarely used calls with a history of faults in the kernel": (
         "bpf keyctl add_key request_key io_uring_setup io_uring_enter io_uring_register userfaultfd splice tee "
         "vmsplice copy_file_range sendfile"
     ),
-    "what the machine has few of, or is asked for once and for all": (
+    "scarce resources, and settings of the whole machine": (
         "io_setup io_submit io_destroy io_getevents io_cancel timer_create membarrier seccomp landlock_create_ruleset "
         "landlock_add_rule landlock_restrict_self set_mempolicy mbind migrate_pages move_pages perf_event_open "
         "personality kexec_load kexec_file_load init_module finit_module delete_module acct syslog iopl ioperm "
@@ -80,30 +80,29 @@ DENIED = {
 
 @dataclass(frozen=True)
 class Filters:
-    """Two BPF programs, of which the box installs one and each program the other.
-
-    In that of programs `PID` stands for the id of the process that installs it.
-    """
+    """Two BPF programs: one is installed by the box, the other by each program in place of `PID` with its own id."""
 
     box: bytes
     program: bytes
 
 
 def compiled() -> Filters:
-    """Both filters.
+    """Compile both filters.
 
     Raises:
         OSError: libseccomp is not installed.
     """
     import pyseccomp as seccomp
 
-    denied, missing = seccomp.ERRNO(errno.EPERM), seccomp.ERRNO(errno.ENOSYS)
-    box, program = seccomp.SyscallFilter(seccomp.ALLOW), seccomp.SyscallFilter(seccomp.ALLOW)
+    denied = seccomp.ERRNO(errno.EPERM)
+    missing = seccomp.ERRNO(errno.ENOSYS)
+    box = seccomp.SyscallFilter(seccomp.ALLOW)
+    program = seccomp.SyscallFilter(seccomp.ALLOW)
     for filter, names in ((box, " ".join(DENIED.values()).split()), (program, DENIED_TO_PROGRAMS)):
         for name in names:
-            if seccomp.resolve_syscall(seccomp.Arch.NATIVE, name) > 0:  # else this architecture does not have it
+            if seccomp.resolve_syscall(seccomp.Arch.NATIVE, name) > 0:  # otherwise this architecture lacks it
                 filter.add_rule(denied, name)
-    # Programs set the size of their stack; glibc calls the process that asks 0.
+    # Programs may set the size of their stack; glibc passes 0 for the calling process.
     for name in ABOUT_PROCESSES:
         box.add_rule(denied, name, seccomp.Arg(0, seccomp.NE, 0))
     for name in ("getpriority", "ioprio_get"):
@@ -112,17 +111,17 @@ def compiled() -> Filters:
     for command in FILE_COMMANDS:
         box.add_rule(denied, "fcntl", seccomp.Arg(1, seccomp.MASKED_EQ, LOW, command))
     box.add_rule(denied, "madvise", seccomp.Arg(2, seccomp.GE, MADV_COLD))
-    # A pair of streams reaches nobody; of another kind it may be sent from to any name. A flag asks for what is rarely
-    # used, and had faults in the kernel.
+    # A pair of streams reaches nobody; other kinds can send to any name. Flags ask for rarely used features, which had
+    # faults in the kernel.
     box.add_rule(denied, "socketpair", seccomp.Arg(0, seccomp.NE, socket.AF_UNIX))
     for other in OTHER_KINDS:
         box.add_rule(denied, "socketpair", seccomp.Arg(1, seccomp.MASKED_EQ, other, other))
     for name in ("sendto", "recvfrom"):
         box.add_rule(denied, name, seccomp.Arg(3, seccomp.NE, 0))
-    # Of the commands for devices and files only the terminal's stay, which Python asks every open file.
+    # Only the terminal's commands for devices and files stay: Python sends one to every file it opens.
     box.add_rule(denied, "ioctl", seccomp.Arg(1, seccomp.GT, 0x54FF))
     box.add_rule(denied, "ioctl", seccomp.Arg(1, seccomp.LT, 0x5400))
-    # A fork is a clone without this flag; glibc takes clone where there is no clone3, whose flags no filter can see.
+    # A fork is a clone without this flag; without clone3, whose flags no filter can see, glibc uses clone.
     box.add_rule(missing, "clone3")
     program.add_rule(denied, "clone", seccomp.Arg(0, seccomp.MASKED_EQ, CLONE_THREAD, 0))
     program.add_rule(denied, "prctl", seccomp.Arg(0, seccomp.MASKED_EQ, LOW, PR_SET_PDEATHSIG))

@@ -1,6 +1,6 @@
-"""Which isolation this machine gives: tried, with programs that attack it, before any other program runs.
+"""Chooses the isolation of boxes on this machine, after attacking it with programs of its own.
 
-python -m e1_trl.answers.programs.sandbox.isolation      says of each whether it holds here, and if not, what it needs
+python -m e1_trl.answers.programs.sandbox.isolation      says for each kind whether it holds here, or what it needs
 """
 
 import contextlib
@@ -22,7 +22,7 @@ ANSWER = b"42\n"
 
 WORKS = ("print(int(input()) + 1)", "import numpy; print(numpy.int64(input()) + 1)")
 
-# Each prints what it got hold of, and nothing where it is kept in.
+# Each prints what it gained, and nothing if it is contained.
 ATTACKS = {
     "reads a file of ours": "print(open({file!r}).read())",
     "reads the environment of ours": "print(open('/proc/{pid}/environ').read())",
@@ -45,10 +45,10 @@ ADVICE = {
 
 
 def choose() -> Isolation:
-    """The strongest isolation that holds here.
+    """Return the strongest isolation that holds on this machine.
 
     Raises:
-        SandboxError: none does; the message names what each lacks.
+        SandboxError: none holds; the message says what each lacks.
     """
     reasons = list[str]()
     for isolation in Isolation:
@@ -57,14 +57,14 @@ def choose() -> Isolation:
             if reasons:
                 logger.warning("programs run with %s, since %s", isolation, *reasons)
             if os.geteuid() == 0 and (refused := refused_to_nobody(isolation)):
-                logger.warning("programs run as root, whose threads are not limited, and not as nobody: %s", refused)
+                logger.warning("programs run as root instead of nobody, without a limit on threads: %s", refused)
             return isolation
         reasons.append(lacking)
     raise SandboxError("programs cannot be run safely here. " + " | ".join(reasons))
 
 
 def what_is_lacking(isolation: Isolation) -> str | None:
-    """Why this isolation does not hold on this machine, in one line; None where it does."""
+    """Return the reason why this isolation does not hold here, in one line; None if it holds."""
     try:
         attack(isolation)
     except StartError as error:
@@ -75,10 +75,10 @@ def what_is_lacking(isolation: Isolation) -> str | None:
 
 
 def attack(isolation: Isolation) -> None:
-    """Run the attacks in a box of this kind.
+    """Run the attacks and two harmless programs in a box of this kind.
 
     Raises:
-        SandboxError: it cannot be had, a harmless program fails in it, or an attack succeeds.
+        SandboxError: the box does not start, an attack succeeds, or a harmless program fails.
     """
     with (
         _planted_in_environment(),
@@ -110,7 +110,7 @@ def _planted_in_environment() -> Iterator[None]:
 
 
 def main() -> None:
-    """Say of each isolation whether it holds on this machine."""
+    """Print for each isolation whether it holds on this machine."""
     for isolation in Isolation:
         print(f"{isolation}: {what_is_lacking(isolation) or 'holds'}")
 

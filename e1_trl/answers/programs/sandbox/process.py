@@ -1,13 +1,14 @@
-"""A process in a box, as seen from outside: followed through one test after the other, and killed at a limit.
+"""A process in a box, seen from outside: run through one test after the other, and killed at a limit.
 
-Where a test ends is decided here. The process says so by a byte, and then waits until its next test is called, so that
-what came out of it until then is this test's, and can no more be changed. It can lie about the moment, and about
-nothing else: its CPU time is read from the kernel, which also says who it is, and what came out is judged outside. A
-process that cannot make itself fresh again ends with its test instead, and so does one that any test has failed in.
+The end of a test is decided here. The process signals it by a byte, then waits until its next test is called, so that
+its output up to then belongs to this test and cannot change any more. It can lie only about that moment: its CPU time
+and its id come from the kernel, and its output is judged outside. A process that cannot reset itself, or in which a
+test failed, ends with its test.
 """
 
 import contextlib
 import enum
+import fcntl
 import io
 import os
 import select
@@ -17,17 +18,23 @@ import time
 from dataclasses import dataclass
 
 from e1_trl.answers.programs.sandbox.inside import protocol
+from e1_trl.answers.programs.sandbox.inside.restrictions import demand, libc
 
 GRACE = 5.0  # seconds until a killed program must be gone
-STDERR = 4096  # bytes kept of what a program writes there
-CHUNK, MOST = 1 << 16, 1 << 20  # bytes that are read at a time, and that a pipe holds
-CPU_CLOCK = 2  # with the id of a process, the number of the clock of its CPU time
-SENDER = struct.Struct("3i")  # process, user and group, as the kernel tells them
+STDERR = 4096  # bytes kept of a program's stderr
+CHUNK = 1 << 16  # bytes per read
+MOST = 1 << 20  # bytes that a pipe holds
+CPU_CLOCK = 2  # together with a process id, the number of the clock of its CPU time
+SENDER = struct.Struct("3i")  # process, user and group, from the kernel
+MFD_CLOEXEC = 1
+MFD_ALLOW_SEALING = 2
+F_ADD_SEALS = 1033
+UNCHANGEABLE = 0b10111  # seals against further seals, resizing and future writes; sealing all writes waits for a tick
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one test of a program may take: CPU and wall time in seconds, memory and output in bytes."""
+    """Limits for one test of a program: CPU and wall time in seconds, memory and output in bytes."""
 
     cpu: float
     wall: float
@@ -36,20 +43,19 @@ class Limits:
 
 
 class End(enum.StrEnum):
-    """How a test ended; but for the first, these are outcomes of a grade as well."""
+    """The end of a test; all but the first are also outcomes of a grade."""
 
     EXITED = "exited"  # with status 0
     CRASHED = "crashed"
     TIMED_OUT = "timed_out"
     OUT_OF_MEMORY = "out_of_memory"
     TOO_MUCH_OUTPUT = "too_much_output"
-    NOT_CALLABLE = "not_callable"  # the function that was to be called is not there
+    NOT_CALLABLE = "not_callable"  # the function to call is not defined
 
 
 @dataclass(frozen=True)
 class Run:
-    """What came out of one test: bytes, and CPU and wall time in seconds. `answer` is what a called function returned,
-    as JSON."""
+    """The result of one test; `answer` is a called function's return value as JSON, times are in seconds."""
 
     end: End
     stdout: bytes
@@ -68,12 +74,24 @@ def last_line(written: bytes) -> str:
     return ["", *written.decode(errors="replace").strip().splitlines()][-1]
 
 
+def readable(data: bytes) -> io.FileIO:
+    """Return an unnamed file with this content that is open for reading only and that nobody can change any more."""
+    # Through the C library: the modules os and fcntl support this only where Python was built with a recent one.
+    written = libc.memfd_create(b"", MFD_CLOEXEC | MFD_ALLOW_SEALING)
+    demand(written)
+    with open(written, "wb") as file:
+        file.write(data)
+        file.flush()
+        fcntl.fcntl(written, F_ADD_SEALS, UNCHANGEABLE)  # since under Landlock a program can reopen it by number
+        return io.FileIO(f"/proc/self/fd/{written}", "r")
+
+
 class Process:
-    """One process: its pipes for stdout, stderr and the answer, and those by which it and this one take turns.
+    """One process with its pipes: for stdout, stderr and the answer, and two for taking turns.
 
     Args:
-        control: the socket of the zygote that forks it, which receives the kernel's word on who sends.
-        user: who it belongs to, and so may open its streams by name (`/dev/stdout`); -1 for who runs this one.
+        control: the socket of the zygote that forks it; the kernel attests who sends.
+        user: the process's owner, who may open its streams by name (`/dev/stdout`); -1 for the caller's user.
     """
 
     def __init__(self, control: socket.socket, user: int):
@@ -84,14 +102,15 @@ class Process:
         self.theirs = [io.FileIO(writing, "w") for _, writing in pipes[:-1]] + [io.FileIO(pipes[-1][0], "r")]
         self._ours = [io.FileIO(reading, "r") for reading, _ in pipes[:-1]] + [io.FileIO(pipes[-1][1], "w")]
         *self._outputs, self._done, self._next = self._ours
-        self.ended = self._waits = False
-        self._clock: int | None = None  # the number of that of its CPU time, once it has started
-        self._cpu = 0.0  # seconds that it had taken when its last test ended
+        self.ended = False
+        self._waits = False  # for its next turn
+        self._clock: int | None = None  # the number of its CPU clock, once it has started
+        self._cpu = 0.0  # CPU seconds at the end of its last test
         self._reading = {file.fileno(): file for file in self._ours[:-1]}
         self._poll = select.poll()
         for descriptor in (control.fileno(), *self._reading):
             self._poll.register(descriptor, select.POLLIN)
-        for file in self._ours:  # where the program can open its end by name, it can empty or fill it
+        for file in self._ours:  # a program that can open its end by name can drain or fill it
             os.set_blocking(file.fileno(), False)
 
     def close(self) -> None:
@@ -99,61 +118,75 @@ class Process:
             file.close()
 
     def stop(self) -> None:
-        """Kill it, unless it has ended."""
+        """Kill the process unless it has ended."""
         if not self.ended:
             self._waits = False
             self.run(Limits(cpu=0.0, wall=0.0, memory=0, output=0))
 
     def run(self, limits: Limits) -> Run:
-        """Follow it through its next test, to the end of that or its own; kill it at a limit."""
+        """Run the next test until it or the process ends, or a limit is exceeded, which kills the process."""
         if self._waits:
-            with contextlib.suppress(BrokenPipeError):  # it is gone, as its reply will say
+            with contextlib.suppress(BrokenPipeError):  # it is gone, and the reply will say so
                 self._next.write(protocol.TURN)
-        self._limits, self._killed_for = limits, None
+        self._limits = limits
+        self._killed_for: End | None = None
         self._received = {file: bytearray() for file in (*self._outputs, self._done)}
         began = time.monotonic()
-        deadline, reply = began + limits.wall, b""
-        while not reply and (self._killed_for or not self._received[self._done]):
-            left = deadline - time.monotonic()
-            if self._killed_for and left <= 0:
-                raise ConnectionError("it does not answer")
-            if not self._killed_for:
-                left = min(left, limits.cpu - self._used())
-                if left <= 0 or self._overflows():
-                    self._killed_for = End.TIMED_OUT if left <= 0 else End.TOO_MUCH_OUTPUT
-                    deadline, left = time.monotonic() + GRACE, GRACE
-                    self.control.send(b"stop")
-            for descriptor, _ in self._poll.poll(1000 * left + 1):
-                if descriptor == self.control.fileno():
-                    reply, about, _, _ = self.control.recvmsg(64, socket.CMSG_SPACE(SENDER.size))
-                    if not reply:
-                        raise ConnectionError("it is gone")
-                    if reply == protocol.STARTED:
-                        self._clock, reply = ~SENDER.unpack(about[0][2])[0] << 3 | CPU_CLOCK, b""
-                elif self._read(self._reading[descriptor]) == b"":
-                    self._poll.unregister(descriptor)
-        for file in self._outputs:  # the pipes hold its last words; a thread of it could go on for ever
+        reply = self._follow(began + limits.wall)
+        for file in self._outputs:  # the rest of its output; bounded, since a thread of it could write forever
             for _ in range(0, MOST, CHUNK):
                 if not self._read(file):
                     break
-        self.ended, self._waits = bool(reply), not reply
+        self.ended = bool(reply)
+        self._waits = not reply
         status, microseconds = protocol.REPLY.unpack(reply) if reply else (0, 0)
         cpu = microseconds / 1e6 - self._cpu if reply else self._used()
         self._cpu += cpu
         stdout, stderr, answer = (bytes(self._received[file]) for file in self._outputs)
         return Run(self._end(status, cpu), stdout, stderr[:STDERR], answer, cpu, time.monotonic() - began)
 
+    def _follow(self, deadline: float) -> bytes:
+        """Wait until the test or the process ends, killing it at a limit; returns the zygote's reply, if any."""
+        reply = b""
+        while not reply and (self._killed_for or not self._received[self._done]):
+            left = deadline - time.monotonic()
+            if self._killed_for and left <= 0:
+                raise ConnectionError("it does not answer")
+            if not self._killed_for:
+                left = min(left, self._limits.cpu - self._used())
+                if left <= 0 or self._overflows():
+                    self._killed_for = End.TIMED_OUT if left <= 0 else End.TOO_MUCH_OUTPUT
+                    left = GRACE
+                    deadline = time.monotonic() + GRACE
+                    self.control.send(b"stop")
+            for descriptor, _ in self._poll.poll(1000 * left + 1):
+                if descriptor == self.control.fileno():
+                    reply = self._hear()
+                elif self._read(self._reading[descriptor]) == b"":
+                    self._poll.unregister(descriptor)
+        return reply
+
+    def _hear(self) -> bytes:
+        """Return the zygote's reply, or b"" for the message that the process has started."""
+        reply, about, _, _ = self.control.recvmsg(64, socket.CMSG_SPACE(SENDER.size))
+        if not reply:
+            raise ConnectionError("it is gone")
+        if reply != protocol.STARTED:
+            return reply
+        self._clock = ~SENDER.unpack(about[0][2])[0] << 3 | CPU_CLOCK
+        return b""
+
     def _used(self) -> float:
-        """CPU seconds since the last test ended."""
+        """Return the CPU seconds since the last test ended."""
         if self._clock is None:
             return 0.0
         try:
             return time.clock_gettime(self._clock) - self._cpu
-        except OSError:  # it is gone, as its reply will say
+        except OSError:  # it is gone, and the reply will say so
             return 0.0
 
     def _read(self, file: io.FileIO) -> bytes | None:
-        """Take what there is, of which what is over the limit is dropped: b"" at the end, None if nothing is there."""
+        """Read a chunk, of which the part over the limit is dropped; b"" at the end, None if nothing is available."""
         chunk: bytes | None = file.read(1 if file is self._done else CHUNK)
         if chunk:
             cap = STDERR if file is self._outputs[1] else self._limits.output

@@ -1,1 +1,1 @@
-"""What runs inside a box, and nothing else of this project does."""
+"""The part of the project that runs inside a box."""

@@ -1,14 +1,18 @@
-"""What a box and what runs inside it agree on."""
+"""Constants that both sides of a box share."""
 
 import struct
 
 READY = b"ready"
-NUMERIC = b"numpy"  # a program that has this word in it goes to the second zygote
+NUMERIC = b"numpy"  # a program that contains this word is forked from the second zygote
 STARTED = b"started"
-# The descriptors, in a program's process: it says that it is through with a test, and reads that the next one may
-# begin, each by a byte. Beyond them are the inputs of its later tests.
-ANSWER, DONE, NEXT = 3, 4, 5
+# Descriptors in a program's process. By a byte each, it says on DONE that a test is over, and is told on NEXT that the
+# next may begin. The descriptors after them are the inputs of later tests.
+ANSWER = 3
+DONE = 4
+NEXT = 5
 TURN = b"\n"
 REPLY = struct.Struct("<iq")
-# Exit statuses. A program may end with them, too, and so lie about why it failed, not about whether it did.
-CRASHED, OUT_OF_MEMORY, NOT_CALLABLE = 1, 113, 114
+# Exit statuses. A program may use them too, and so lie about why it failed, but not about whether it did.
+CRASHED = 1
+OUT_OF_MEMORY = 113
+NOT_CALLABLE = 114

@@ -1,4 +1,4 @@
-"""What a process gives up for good before it becomes a program: limits, system calls, and files (Landlock)."""
+"""Restrictions that a process accepts for good before it becomes a program: limits, system calls, files (Landlock)."""
 
 import ctypes
 import math
@@ -10,14 +10,17 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-PID = 0x5EC0DE5E  # stands in the filter for the id of the process that it is installed in
+PID = 0x5EC0DE5E  # placeholder in the filter for the id of the process that installs it
 PID_BYTES = PID.to_bytes(4, sys.byteorder)
-DESCRIPTORS = 96  # that a process may have: a program 60, whatever those of its later tests take
-STACK = 2**26  # bytes of the main thread's: recursion through C takes more than the usual 8 MiB
-PATIENCE = 2  # times the CPU time: the kernel's limit is for what the grader, which measures it, does not get to kill
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
+DESCRIPTORS = 96  # limit per process: 60 for a program, plus those of its later tests
+STACK = 2**26  # bytes for the main thread: recursion through C takes more than the usual 8 MiB
+PATIENCE = 2  # times the CPU limit: the kernel kills only programs that the grader, which measures it, could not
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_SET_SECCOMP = 22
+PR_SET_NO_NEW_PRIVS = 38
 SECCOMP_MODE_FILTER = 2
-PIDFD_OPEN = 434  # on every architecture; the module os has it only where Python was built with a young C library
+PIDFD_OPEN = 434  # on every architecture; the module os has it only if Python was built with a recent C library
 CAPABILITIES = 0x20080522  # the version of capset's header
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -25,24 +28,21 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Restrictions:
-    """What every program of a box gives up.
+    """Restrictions of every program in a box."""
 
-    Attributes:
-        filter: of system calls, a compiled BPF program.
-        address_space: what the process that programs are forked from holds, in bytes.
-    """
-
-    filter: bytes
-    address_space: int
+    filter: bytes  # for system calls, a compiled BPF program
+    address_space: int  # bytes held by the process from which programs are forked
 
     def impose(self, cpu: float, memory: int, tasks: int) -> None:
-        """Take away, for good, all that a program does not need.
+        """Restrict this process for good to what a program needs.
 
-        CPU time is in seconds, memory in bytes; `tasks` are the processes and threads of its user, by which root is not
-        held.
+        Args:
+            cpu: seconds.
+            memory: bytes.
+            tasks: most processes and threads of its user; no limit for root.
 
         Raises:
-            OSError: something cannot be taken away.
+            OSError: a restriction failed.
         """
         limit(
             [
@@ -55,30 +55,33 @@ class Restrictions:
 
 
 def limit(most: Iterable[tuple[int, int]]) -> None:
-    """Set limits of resources for good, each as low as it is already or as given."""
+    """Set resource limits for good, each to the given value or the current hard limit, whichever is lower."""
     for name, value in most:
-        hard = resource.getrlimit(name)[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(name, (value, value))
+        lower = _at_most(value, resource.getrlimit(name)[1])
+        resource.setrlimit(name, (lower, lower))
+
+
+def _at_most(value: int, hard: int) -> int:
+    return value if hard == resource.RLIM_INFINITY else min(value, hard)
 
 
 def limit_box() -> None:
-    """Set the limits that are the same for every program, and that a zygote can live with."""
+    """Set the limits that all programs share and a zygote can live with."""
     none = (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE)
     few = [(resource.RLIMIT_NOFILE, DESCRIPTORS), (resource.RLIMIT_SIGPENDING, 64)]
     limit([*few, *((name, 0) for name in none)])
     hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
-    stack = STACK if hard == resource.RLIM_INFINITY else min(STACK, hard)
-    resource.setrlimit(resource.RLIMIT_STACK, (stack, hard))
+    resource.setrlimit(resource.RLIMIT_STACK, (_at_most(STACK, hard), hard))
 
 
 def address_space() -> int:
-    """Bytes of address space that this process holds, up to 1 MiB more: the least limit that leaves room for a page.
+    """Return the bytes of address space that this process holds, rounded up to MiB.
 
-    Found by trying: in a box there is no /proc to read it from, and the one outside may not show other processes.
+    This is the least limit that leaves room for another page, found by trying: a box has no /proc to read it from.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    low, high = 0, (1 << 44 if hard == resource.RLIM_INFINITY else hard) >> 20  # MiB
+    low = 0  # MiB
+    high = _at_most(1 << 44, hard) >> 20
     while high - low > 1:
         middle = (low + high) // 2
         resource.setrlimit(resource.RLIMIT_AS, (middle << 20, hard))
@@ -93,7 +96,7 @@ def address_space() -> int:
 
 
 class Program(ctypes.Structure):
-    """A BPF program, as prctl takes it: the number of its instructions, of 8 bytes each, and where they are."""
+    """A BPF program as prctl takes it: the number of its 8-byte instructions, and a pointer to them."""
 
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
@@ -106,29 +109,36 @@ def install(filter: bytes) -> None:
 
 
 def demand(result: int) -> None:
-    """Raise what a failed call of the C library left behind: no program starts less restricted than it should."""
+    """Raise the error of a failed call of the C library: no program may start less restricted than intended."""
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-# Rights over files that a version of Landlock can take away, as the number of bits.
+# Number of file rights (bits) that each version of Landlock can take away.
 FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
-WRITE_FILE, READ_FILE, READ_FOLDER = 1 << 1, 1 << 2, 1 << 3
-CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # on every architecture
+WRITE_FILE = 1 << 1
+READ_FILE = 1 << 2
+READ_FOLDER = 1 << 3
+# System calls, on every architecture.
+CREATE_RULESET = 444
+ADD_RULE = 445
+RESTRICT_SELF = 446
 
 
 def confine(readable: list[str]) -> None:
-    """Take away, from this process and all that it forks, every file but those under the readable paths (Landlock).
+    """Deny this process and its children all files except those under the readable paths (Landlock).
 
     Raises:
-        OSError: the kernel has no Landlock, or does not let this process use it.
+        OSError: the kernel has no Landlock, or forbids it to this process.
     """
     version = libc.syscall(CREATE_RULESET, None, 0, 1)
     demand(version)
     files = (1 << FILE_RIGHTS[min(version, 5)]) - 1
-    network = 0b11 if version >= 4 else 0
-    scoped = 0b11 if version >= 6 else 0
-    attributes = struct.pack("=QQQ", files, network, scoped)[: 8 if version < 4 else 16 if version < 6 else 24]
+    attributes = struct.pack("=Q", files)
+    if version >= 4:
+        attributes += struct.pack("=Q", 0b11)  # network
+    if version >= 6:
+        attributes += struct.pack("=Q", 0b11)  # abstract sockets and signals
     ruleset = libc.syscall(CREATE_RULESET, attributes, len(attributes), 0)
     demand(ruleset)
     for path in readable:

@@ -1,13 +1,14 @@
-"""Values of functions as JSON: what a call is given, and what it returns. Also used outside of the box."""
+"""Arguments and return values of functions as JSON. Also used outside the box."""
 
 from collections.abc import Callable
 from typing import Any
 
 
 def plain(value: Any, tuples: bool = False) -> Any:
-    """The value in exact types, as JSON can have them; a tuple is a list, unless `tuples` are told apart.
+    """Convert a value to JSON's types; a tuple becomes a list, unless `tuples` are kept apart.
 
-    A subclass, and what numpy made, is what it holds, whatever it says of itself; any other class is a TypeError.
+    Subclasses and numpy's values are converted by their content, whatever they claim to be; any other class is a
+    TypeError.
     """
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
@@ -20,7 +21,7 @@ def plain(value: Any, tuples: bool = False) -> Any:
         return {"dict": [[plain(key, tuples), plain(item, tuples)] for key, item in value.items()]}
     if kind.__module__ == "numpy" and hasattr(value, "tolist"):
         return plain(value.tolist(), tuples)
-    for base, items in VIEWS.items():  # a Counter is a dictionary; what it says of itself is not asked
+    for base, items in VIEWS.items():  # a Counter is a dictionary; its own methods are not called
         if issubclass(kind, base):
             return plain(items(value), tuples)
     raise TypeError(f"{kind.__name__} is no plain type")
@@ -37,7 +38,7 @@ VIEWS: dict[type, Callable[[Any], Any]] = {
 
 
 def rebuilt(value: Any) -> Any:
-    """What `plain` was made of, tuples told apart."""
+    """Return the value that `plain` with `tuples` was given."""
     if isinstance(value, list):
         return [rebuilt(item) for item in value]
     if isinstance(value, dict):

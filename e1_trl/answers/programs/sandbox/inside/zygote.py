@@ -1,31 +1,33 @@
-"""What runs inside a box: preloads the usual modules, then forks once for every program.
+"""The main program of a box: preloads the usual modules, then forks once for every program.
 
-Started without the module site, so it knows the standard library and, of this project, the folder it lies in. It is
-trusted, but it lives beside programs that are not, so it holds nothing worth reading: a program arrives through a
-descriptor that only its own process opens, and what is expected of it never comes here.
+It starts without the module site, so it knows only the standard library and, of this project, its own folder. It is
+trusted, but runs next to programs that are not, so it holds nothing worth reading: a program's text comes through a
+descriptor that only its own process reads, and expected outputs never come here.
 
-There are two zygotes, one of which has imported numpy: forking it takes a quarter longer. Arguments: the descriptors of
-their control sockets, the filters of system calls of the box and of programs (hexadecimal), the folders
-of the packages that programs may import, and, for Landlock, the paths that may be read. Over each socket comes one
-request at a time, as JSON with descriptors:
+A box has two zygotes, one with numpy imported, since that makes a fork a quarter slower. Arguments: the descriptors of
+their control sockets, the filters of system calls of the box and of programs (hexadecimal), the folders of the packages
+that programs may import and, for Landlock, the readable paths. Over each socket comes one request at a time, as JSON
+with descriptors:
 
     request  {"size": of the program, in bytes, "cpu": seconds, "memory": bytes, "tasks": number,
-             "call": name or null}, and the
-             descriptors of the program, stdin, stdout, stderr, the answer, the pipes for turns, and
-             later inputs
+             "call": name or null}, and the descriptors of the program, stdin, stdout, stderr, the
+             answer, the pipes for turns, and later inputs
     stop     anything else, or the end of the socket: the program is killed
-    started  from the process of the program, so that the kernel tells its id to whom it may concern
+    started  from the program's process, so that the kernel attests its id
     reply    wait status and CPU time (microseconds), once for every request
 
-A program is one process: its filter of system calls denies it another one, and signals to any but itself. So its end
-is the end of all that it started.
+A program is one process: its filter of system calls denies it any other, and signals to any but itself. So nothing
+outlives it.
 """
 
 import _sitebuiltins
 import builtins
+import contextlib
 import ctypes
 import fcntl
 import gc
+import importlib
+import io
 import json
 import os
 import random
@@ -34,10 +36,10 @@ import signal
 import socket
 import struct
 import sys
+from typing import Any
 
-# Relative, since in a box this folder is all that there is of the project.
-from .modules import PRELOADED, name_streams, preload, star
-from .program import become
+# Relative, since a box contains only this folder of the project.
+from .program import State, become
 from .protocol import ANSWER, CRASHED, READY, REPLY, STARTED
 from .restrictions import (
     CAPABILITIES,
@@ -53,31 +55,41 @@ from .restrictions import (
     libc,
     limit_box,
 )
-from .state import State
 
 RECURSION_LIMIT = 50_000  # LiveCodeBench's
-# The C library's. That of the module os has every program mend the locks of threads that there are not, and seed the
-# module random: a sixth of the memory pages that it touches, each of which is copied for it.
+PRELOADED = (
+    *("bisect", "calendar", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions"),
+    *("functools", "heapq", "io", "itertools", "json", "math", "operator", "queue", "random", "re", "statistics"),
+    *("string", "struct", "textwrap", "time", "traceback", "typing", "sortedcontainers"),
+)
+# Modules whose names need no import, as in LiveCodeBench's grader, on which its prompts and data rely.
+STARRED = (
+    *("string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics"),
+    *("itertools", "functools", "operator", "io", "sys", "json", "typing"),
+)
+# From the C library: os.fork has every child repair thread locks and seed the module random, which touches, and so
+# copies, a sixth of a program's memory pages.
 FORK = ctypes.PyDLL(None).fork
 
 
 def main() -> None:
-    """Start the zygotes of a box, and wait for their ends. See the module for the arguments."""
-    del sys.path[0]  # this folder was imported from there
+    """Start the zygotes of a box and wait for them to end. The module documents the arguments."""
+    del sys.path[0]  # from where this folder was imported
     given = [int(descriptor) for descriptor in sys.argv[1:3]]
     controls = [socket.socket(fileno=fcntl.fcntl(number, fcntl.F_DUPFD, ANSWER + 1)) for number in given]
     for number in given:
         os.close(number)
-    os.dup2(2, ANSWER)  # no other file gets this number
+    os.dup2(2, ANSWER)  # so that no other file gets this number
     ours, theirs, packages, *readable = sys.argv[3:]
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as a launcher may leave it, no program could be waited for
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a launcher may ignore it, and then no program could be waited for
     folders = packages.split(os.pathsep)
     sys.path += folders
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-    # Without the module site, which brings them.
+    # The module site would define these.
     builtins.exit, builtins.quit = (_sitebuiltins.Quitter(name, "") for name in ("exit", "quit"))
     preload(PRELOADED)
-    star()
+    # Builtins: in the module of every program, these names would copy the memory pages of all that they refer to.
+    vars(builtins).update(starred_names())
     if not os.path.exists("/dev/stdin"):
         name_streams()
     sys.setrecursionlimit(RECURSION_LIMIT)
@@ -99,11 +111,44 @@ def main() -> None:
         os.wait()
 
 
+def preload(modules: tuple[str, ...]) -> None:
+    """Import those of the modules that are installed."""
+    for name in modules:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+def starred_names() -> dict[str, Any]:
+    """Return the starred modules and their public names, without those that would hide a builtin."""
+    modules = {name: importlib.import_module(name) for name in STARRED}
+    found: dict[str, Any] = {}
+    for module in modules.values():
+        public = getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
+        found.update((name, getattr(module, name)) for name in public)
+    return {name: value for name, value in (found | modules).items() if not hasattr(builtins, name)}
+
+
+def name_streams() -> None:
+    """Make `open` accept the standard streams by name, which without /proc are no files."""
+    opened = builtins.open
+    numbers = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
+
+    def open_named(file: Any, *rest: Any, **named: Any) -> Any:
+        if isinstance(file, str | os.PathLike) and os.fspath(file) in numbers:
+            file = os.dup(numbers[os.fspath(file)])
+        return opened(file, *rest, **named)
+
+    builtins.open = io.open = open_named
+
+
 def settle(ours: bytes, theirs: bytes, folders: list[str], readable: list[str]) -> Restrictions:
-    """Give up what this process does not need any more; what programs will have to. The filters are of either."""
+    """Give up what this process no longer needs; returns the restrictions of programs.
+
+    `ours` and `theirs` are the filters of system calls of the box and of programs.
+    """
     if readable:
         confine(readable)
-        # What is preloaded is all that there is: these are the folders of all packages, not only of those for programs.
+        # Programs import only what is preloaded: these folders hold all packages, not only those for programs.
         del sys.path[-len(folders) :]
         sys.path_importer_cache.clear()
     gc.collect()
@@ -114,7 +159,7 @@ def settle(ours: bytes, theirs: bytes, folders: list[str], readable: list[str]) 
 
 
 def die_with(parent: int) -> None:
-    """Have this process killed when its parent ends."""
+    """Have the kernel kill this process when its parent ends."""
     demand(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
     if os.getppid() != parent:
         os._exit(CRASHED)
@@ -123,7 +168,8 @@ def die_with(parent: int) -> None:
 def serve(control: socket.socket, restrictions: Restrictions) -> None:
     """Serve requests until the socket ends."""
     state = State()
-    nothing, errors = os.open(os.devnull, os.O_RDONLY), os.dup(2)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    errors = os.dup(2)
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 1 << 16, DESCRIPTORS)
         if not message:
@@ -150,7 +196,7 @@ def serve(control: socket.socket, restrictions: Restrictions) -> None:
 
 
 def wait(control: socket.socket, pid: int) -> None:
-    """Reply when the program has ended, or has been killed since something came over the socket."""
+    """Wait for the program to end, killing it when anything comes over the socket, and reply."""
     watched = libc.syscall(PIDFD_OPEN, pid, 0)
     demand(watched)
     poll = select.poll()
