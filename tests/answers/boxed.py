@@ -18,7 +18,7 @@ LIMITS = Limits(cpu=5.0, wall=60.0, memory=2**29, output=2**20)
 
 
 def isolation() -> Isolation:
-    """The isolation that this machine gives."""
+    """Return the isolation that this machine allows, or skip the test."""
     try:
         return choose()
     except SandboxError as error:
@@ -29,26 +29,26 @@ def isolation() -> Isolation:
 
 @contextlib.contextmanager
 def boxed(limits: Limits = LIMITS) -> Iterator[ProgramGrader]:
-    """A grader of programs."""
+    """Open a grader of programs."""
     isolation()
     with ProgramGrader(limits, workers=2) as grader:
         yield grader
 
 
 def fenced(source: str) -> str:
-    """A solution whose program this is."""
+    """Return a solution with this program."""
     return f"So the program is\n```python\n{source}\n```\n"
 
 
 def named(suite: Suite) -> list[str]:
-    """The reference of a grader of programs."""
+    """Store a suite; returns the references for a grader of programs."""
     return [Suites().add(suite)]
 
 
 def looking_for(text: str) -> str:
-    """A program that has as `found` where it sees the text: in frames, objects and descriptors.
+    """Return a program whose variable `found` lists where it sees the text: in frames, objects and descriptors.
 
-    It has the text backwards, so that it does not find its own words.
+    It holds the text backwards, so that it does not find itself.
     """
     return f"""
 import gc, os, sys
@@ -69,6 +69,6 @@ found = [text[-99:] for text in texts if backwards in text[::-1]]
 def outcome(
     grader: ProgramGrader, source: str, tests: Any, rule: Rule = Rule.EXACT, call: str | None = None
 ) -> Outcome:
-    """How the grading of one program by tests in a shape of `read_suite` ends."""
+    """Grade one program by tests in a shape of `read_suite`."""
     (grade,) = grader.grade([fenced(source)], [named(read_suite(tests, rule, call))])
     return grade.outcome

@@ -1,24 +1,20 @@
-r"""A box pays for an answer that was computed, in whatever other way it may be made to equal one."""
+r"""A box is right only if its answer is computed, whatever else makes it equal to the accepted one."""
 
 from collections.abc import Iterator
 
 import pytest
-from graded import disagreeing, outcomes
+from graded import C, U, W, disagreeing, outcomes, patient
 
 from e1_trl.answers.grade import Grader, Outcome
-from e1_trl.answers.mathematics.grader import MathematicsGrader
-
-C, W, U = Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED
 
 
 @pytest.fixture(scope="module")
 def grader() -> Iterator[Grader]:
-    with MathematicsGrader(time_limit=60, workers=2) as patient:
-        yield patient
+    yield from patient()
 
 
 SHEAR = r"\begin{pmatrix} 1 & x + y \\ 0 & 1 \end{pmatrix}"
-# By the verdict, what is boxed → the accepted answer. The names say what a policy could hope to be paid for.
+# By verdict, what is boxed → the accepted answer. The names say what a policy could try instead of computing.
 TRICKS = {
     "arithmetic": {
         U: r"""

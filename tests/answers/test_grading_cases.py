@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 from conftest import DATA
+from graded import patient
 
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.answers.mathematics.boxes import boxed_answer
-from e1_trl.answers.mathematics.grader import MathematicsGrader
 
 
 @pytest.fixture(scope="module")
 def grader() -> Iterator[Grader]:
-    with MathematicsGrader(time_limit=60, workers=2) as patient:
-        yield patient
+    yield from patient()
 
 
 def read(file: str) -> list[dict[str, Any]]:

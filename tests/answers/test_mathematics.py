@@ -1,35 +1,29 @@
-r"""What the policy writes may be anything; what comes back is always a grade, and only for an answer."""
+r"""Any output of a policy gets a grade, and only an answer is right."""
 
 import pickle
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
+from graded import C, U, W, outcomes, patient
 
 from e1_trl.answers.grade import Grade, Grader, Outcome
 from e1_trl.answers.mathematics.boxes import boxed_answer
 from e1_trl.answers.mathematics.grader import MathematicsGrader
 
 HUGE_POWER = "9^{9^{9^{9}}}"
-C, W, U = Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED
 
 
 @pytest.fixture(scope="module")
-def grader() -> Iterator[Grader]:
-    """For answers that must be graded, however busy the machine is."""
-    with MathematicsGrader(time_limit=60, workers=2) as patient:
-        yield patient
+def grader() -> Iterator[MathematicsGrader]:
+    yield from patient()
 
 
 @pytest.fixture
 def strict_grader() -> Iterator[MathematicsGrader]:
-    """For answers that must not."""
+    """Yield a grader for answers that must run into its limit."""
     with MathematicsGrader(time_limit=1, workers=1) as strict:
         yield strict
-
-
-def outcomes(grader: Grader, *graded: tuple[str, Sequence[str]]) -> list[Outcome]:
-    return [grade.outcome for grade in grader.grade([text for text, _ in graded], [answers for _, answers in graded])]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +167,8 @@ def test_hostile_answers_are_killed_and_the_next_ones_graded(strict_grader: Math
 def test_a_hostile_answer_that_a_group_repeats_is_run_once(
     strict_grader: MathematicsGrader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, begin = list[object](), strict_grader.processes._begin
+    begun = list[object]()
+    begin = strict_grader.processes._begin
     monkeypatch.setattr(strict_grader.processes, "_begin", lambda task: begun.append(task) or begin(task))
     group = [(rf"In my {attempt}th try I found \boxed{{{HUGE_POWER}}}", ["1"]) for attempt in range(16)]
     assert outcomes(strict_grader, *group) == [Outcome.TIMED_OUT] * 16

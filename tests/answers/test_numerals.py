@@ -1,4 +1,4 @@
-r"""What is left of an answer when everything but its numbers is taken away."""
+r"""The numbers of an answer, and the arithmetic in front of an equals sign."""
 
 import re
 import time
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from e1_trl.answers.mathematics.numerals import Terms, only_numbers, works_out
 
-# What is left of each: itself, nothing that is a number, or what stands after the arrow.
+# What is left of each: all of it, no number, or the text after the arrow.
 KEPT = r"""
     18.8 | .5 | - 5 | \pm 5 | 1,000,000.5 | -\frac{1}{2} | 15/4 | 3:4 | 1.5/2 | \frac{.5}{2.25} | 2\frac{1}{2} |
     8.7 \times 10^{-8} | 10^5 | 28 \%

@@ -136,14 +136,11 @@ def test_dictionaries_with_integers_for_keys_are_given_and_taken(grader: Program
 
 def test_a_program_in_the_thinking_or_the_free_text_is_none(grader: ProgramGrader) -> None:
     suite = named(read_suite(INCREMENT, Rule.EXACT))
-    right, cut = fenced("print(int(input()) + 1)"), "```python\nprint(int(input())"
+    right = fenced("print(int(input()) + 1)")
+    cut = "```python\nprint(int(input())"
     grades = grader.grade(["", "just words", right, right + cut], [suite] * 4, [right] * 4)
-    assert [grade.outcome for grade in grades] == [
-        Outcome.NO_PROGRAM,
-        Outcome.NO_PROGRAM,
-        Outcome.CORRECT,
-        Outcome.NO_PROGRAM,
-    ]
+    none = Outcome.NO_PROGRAM
+    assert [grade.outcome for grade in grades] == [none, none, Outcome.CORRECT, none]
     assert grades[2].answer == "print(int(input()) + 1)"
 
 
@@ -179,7 +176,10 @@ def test_a_grader_that_is_closed_runs_no_more_tests_of_what_has_begun(
 ) -> None:
     suite = named(read_suite(INCREMENT, Rule.EXACT))
     grader.grade([fenced("pass")], [suite])  # with the first one, an isolation is chosen, by running programs
-    run, runs, running, go_on = Process.run, list[Limits](), threading.Event(), threading.Event()
+    run = Process.run
+    runs = list[Limits]()
+    running = threading.Event()
+    go_on = threading.Event()
 
     def waiting(process: Process, limits: Limits) -> Any:
         runs.append(limits)
@@ -203,7 +203,8 @@ def test_a_grader_that_is_closed_runs_no_more_tests_of_what_has_begun(
 def test_a_box_that_breaks_is_no_fault_of_the_program(grader: ProgramGrader, monkeypatch: pytest.MonkeyPatch) -> None:
     suite = named(read_suite(INCREMENT, Rule.EXACT))
     right = [fenced("print(int(input()) + 1)")]
-    run, broken = Process.run, [1]
+    run = Process.run
+    broken = [1]
 
     def breaking(process: Process, limits: Limits) -> Any:
         if broken and broken.pop() == 1:

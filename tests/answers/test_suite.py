@@ -1,4 +1,4 @@
-"""When an output is right: the rules, and what other graders let pass."""
+"""The rules by which an output is right, and faults of other graders."""
 
 import json
 import math
@@ -9,7 +9,8 @@ import pytest
 from e1_trl.answers.programs.sandbox.inside.values import plain
 from e1_trl.answers.programs.suites import Case, Rule, Suite, same_text, same_value
 
-E, T = Rule.EXACT, Rule.TOLERANT
+E = Rule.EXACT
+T = Rule.TOLERANT
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,8 @@ def test_a_text_is_right_under_these_rules(written: str, expected: str, rules: s
     ],
 )
 def test_a_value_is_right_under_these_rules(returned: Any, expected: Any, rules: set[Rule]) -> None:
-    ours, theirs = json.loads(json.dumps(plain(returned))), json.loads(json.dumps(plain(expected)))
+    ours = json.loads(json.dumps(plain(returned)))
+    theirs = json.loads(json.dumps(plain(expected)))
     assert {rule for rule in (E, T) if same_value(ours, theirs, rule)} == rules
 
 

@@ -1,6 +1,6 @@
-"""What the graders of the paper's code and of the benchmarks get wrong, and this one does not.
+"""Faults of the graders of the paper's code and of the benchmarks that ours does not share.
 
-Here are programs that get hold of a verdict, and what functions may return; faults of comparing and of reading are in
+Here are programs that forge a verdict, and values that functions may return; faults of comparing and reading are in
 `test_suite.py` and `tests/problems/test_suites.py`, those of running in `test_programs.py` and `sandbox/`.
 """
 

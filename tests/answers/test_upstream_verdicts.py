@@ -1,6 +1,6 @@
-"""Our verdicts beside those of the graders of LiveCodeBench and EvalPlus, as `upstream/record.py` has recorded them.
+"""Our verdicts compared with those of the graders of LiveCodeBench and EvalPlus, recorded by `upstream/record.py`.
 
-docs/results/upstream.md lists every difference with its reason; where there is none any more, a test fails.
+docs/results/upstream.md lists every difference with its reason; a test fails where a listed one is gone.
 """
 
 import json
@@ -96,14 +96,15 @@ STRICTER = {
 
 
 def listed(differences: dict[str, dict[str, str]]) -> dict[str, list[str]]:
-    """The names under which verdicts are filed, by their reason."""
+    """Return the names of verdicts by reason."""
     return {
         reason: [f"{problem}: {title}" for problem in titles for title in titles[problem].split(" | ")]
         for reason, titles in differences.items()
     }
 
 
-LENIENT_NAMES, STRICT_NAMES = listed(MORE_LENIENT), listed(STRICTER)
+LENIENT_NAMES = listed(MORE_LENIENT)
+STRICT_NAMES = listed(STRICTER)
 THEIRS = RECORDED["LiveCodeBench"]["verdicts"] | RECORDED["EvalPlus"]["verdicts"]
 
 
@@ -113,7 +114,8 @@ def test_every_program_has_a_verdict_of_theirs() -> None:
 
 @pytest.mark.slow
 def test_our_verdicts_are_theirs_but_for_what_is_listed() -> None:
-    solutions, suites = [], []
+    solutions = []
+    suites = []
     for text in texts().values():
         problem = PROBLEMS[text.problem]
         rule = Rule.TOLERANT if problem.kind is Kind.HUMANEVAL else Rule.EXACT

@@ -31,7 +31,7 @@ GONE = 5.0  # seconds within which the processes of a closed box are gone
 
 @dataclass(frozen=True)
 class Containment:
-    """How it went."""
+    """The result of running every hostile program."""
 
     user: int
     isolations: list[Isolation]
@@ -41,12 +41,12 @@ class Containment:
 
 
 def running() -> int:
-    """How many processes this one has started and they have, which come to it when their parents end."""
+    """Count the descendants of this process, its orphans included."""
     return sum(map(runs, psutil.Process().children(recursive=True)))
 
 
 def runs(process: psutil.Process) -> bool:
-    """Whether a process that was there a moment ago still runs."""
+    """Return whether a process still runs."""
     try:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -54,7 +54,7 @@ def runs(process: psutil.Process) -> bool:
 
 
 def surviving(expected: int) -> int:
-    """How many more than expected still run after a while."""
+    """Return how many processes beyond the expected number still run after a while."""
     deadline = time.monotonic() + GONE
     while running() > expected and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -62,10 +62,10 @@ def surviving(expected: int) -> int:
 
 
 def refused(kind: Isolation) -> str | None:
-    """Why this machine cannot have such a box, if it cannot.
+    """Return the reason why this machine cannot start such a box, or None.
 
     Raises:
-        SandboxError: it can, and the box leaks or does not work, which is no reason to do without it.
+        SandboxError: the box starts, but leaks or does not work, which is no reason to skip it.
     """
     try:
         isolation.attack(kind)
@@ -77,7 +77,7 @@ def refused(kind: Isolation) -> str | None:
 
 
 def contain(boxes: int) -> Containment:
-    """Run them all, in this many boxes of each isolation at a time.
+    """Run them all, with this many boxes of each isolation in parallel.
 
     Raises:
         SandboxError: a box leaks, or broke.

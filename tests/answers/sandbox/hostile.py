@@ -1,4 +1,4 @@
-"""What a hostile program is, and whether a box contains one."""
+"""Hostile programs, and a check that a box contains one."""
 
 import contextlib
 import os
@@ -14,8 +14,11 @@ SECRET = "e1-trl-planted-secret"
 LIMITS = Limits(cpu=20.0, wall=60.0, memory=2**28, output=2**20)
 STRICT = Limits(cpu=1.0, wall=3.0, memory=2**28, output=2**20)
 
-CRASHED, EXITED, TIMED_OUT = End.CRASHED, End.EXITED, End.TIMED_OUT
-MEMORY, OUTPUT = End.OUT_OF_MEMORY, End.TOO_MUCH_OUTPUT
+CRASHED = End.CRASHED
+EXITED = End.EXITED
+TIMED_OUT = End.TIMED_OUT
+MEMORY = End.OUT_OF_MEMORY
+OUTPUT = End.TOO_MUCH_OUTPUT
 ANYTHING = None
 
 
@@ -61,8 +64,10 @@ def planted(folder: Path) -> Iterator[Path]:
 
 
 def faults(box: Box, hostile: Hostile, secret: Path) -> list[str]:
-    """Run a hostile program, and if it ends by itself, twice more in one process, then a harmless one, and name what
-    went wrong: nothing where it is contained."""
+    """Run a hostile program, twice more in one process if it ends without being killed, and then a harmless one.
+
+    Returns what went wrong: nothing if the program is contained.
+    """
     source = hostile.source
     for name, value in (("planted", secret), ("parent", os.getpid()), ("cwd", os.getcwd())):
         source = source.replace("{" + name + "}", str(value))

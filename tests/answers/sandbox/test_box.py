@@ -1,4 +1,4 @@
-"""Programs in boxes: what they may, what they may not, and that nothing of them is left."""
+"""Programs in boxes: they do what they may, no more, and leave nothing behind."""
 
 import contextlib
 import functools
@@ -44,7 +44,7 @@ def run(box: Box, source: str, stdin: bytes = b"", limits: Limits = LIMITS) -> R
 
 @functools.cache
 def plainly(source: str) -> tuple[bool, bytes]:
-    """Whether plain Python ends right with such a program, and what it writes: `python a.py < in | cat`."""
+    """Run a program in plain Python, `python a.py < in | cat`; returns whether it succeeds, and its output."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "a.py").write_text(source)
         Path(folder, "in").write_bytes(STDIN)
@@ -153,7 +153,8 @@ def test_nothing_is_left_of_programs_or_boxes(box: Box) -> None:
         return [process for process in psutil.Process().children(recursive=True) if runs(process)]
 
     mounts = Path("/proc/mounts").read_text()
-    before, open_before = len(of_boxes()), descriptors()
+    before = len(of_boxes())
+    open_before = descriptors()
     with Box(box.isolation) as other:
         inside = len(of_boxes())
         for hostile in PROGRAMS:
@@ -291,7 +292,7 @@ def test_the_self_test_finds_every_attack_where_nothing_stops_it(attack: str, mo
 
 
 def test_a_box_tells_its_size_without_proc(box: Box) -> None:
-    """Memory is limited to what was asked for beyond what the box itself holds, within 1 MiB."""
+    """Memory is limited to the requested amount beyond what the box itself holds, within 1 MiB."""
     limits = Limits(cpu=20.0, wall=60.0, memory=2**26, output=2**16)
     take = "import mmap; held = mmap.mmap(-1, {} << 20); print(len(held) >> 20)"
     assert run(box, take.format(56), limits=limits).stdout == b"56\n"

@@ -23,7 +23,7 @@ BECOME = (
 
 
 def printed(*arguments: object, before: Sequence[str] = ()) -> Any:
-    """What Python with these arguments prints, which is JSON."""
+    """Run Python with these arguments; returns the JSON that it prints."""
     whole = [*before, sys.executable, "-B", *map(str, arguments)]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": "/"}
     ran = subprocess.run(whole, capture_output=True, text=True, cwd="/", env=environment)

@@ -41,8 +41,12 @@ ONE = NUMBERS[3]
 ON_ONE = f"n = int(input())\nif n == {ONE}: {{}}\nprint(n + 1)"
 EACH = "for n in (0, *range(6, 11)): os.write(1, b'%d\\n' % (int(os.read(n, 9)) + 1)); "
 HIDDEN = "import _thread\nif later: _thread._count = lambda: 0; threading.Thread(target=write, daemon=True).start()"
-CORRECT, WRONG, CRASHED, TIMED_OUT = Outcome.CORRECT, Outcome.WRONG, Outcome.CRASHED, Outcome.TIMED_OUT
-MEMORY, OUTPUT = Outcome.OUT_OF_MEMORY, Outcome.TOO_MUCH_OUTPUT
+CORRECT = Outcome.CORRECT
+WRONG = Outcome.WRONG
+CRASHED = Outcome.CRASHED
+TIMED_OUT = Outcome.TIMED_OUT
+MEMORY = Outcome.OUT_OF_MEMORY
+OUTPUT = Outcome.TOO_MUCH_OUTPUT
 # Right alone, whatever it spoils for its own tests in company; a next one of these runs alone, then.
 SPOILING = {
     "is wrong in company": f"if begun: print(0)\nelse: {ANSWER}",
@@ -146,7 +150,7 @@ def grader(request: pytest.FixtureRequest) -> Iterator[ProgramGrader]:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many tests each process had, that ran meanwhile."""
+    """Return a list that collects the number of tests of each process."""
     counts: list[int] = []
     start = Box.start
 

@@ -1,4 +1,4 @@
-"""Answers to the problems beside, of which a program is still to be taken; and all that is graded, by names."""
+"""Answers to the problems from which a program is to be extracted; and everything that is graded, by name."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ MEAN = "def middle(xs):\n    n = len(xs)\n    return sum(xs) / n"
 CACHED = "from functools import cache\n@cache\ndef up(n):\n    return n * (n + 1) // 2\ndef sums(n):\n    return up(n)"
 TABLE = "table = {}\nfor n in range(5001):\n    table[n] = n * (n + 1) // 2\ndef sums(n): return table[n]"
 
-# Of each problem, answers of which a program is still to be taken.
+# By problem, answers from which a program is to be extracted.
 ANSWERS: dict[str, dict[str, str]] = {
     "total": {
         "one block": f"So:\n{fenced(TOTAL)}It adds.",
@@ -48,7 +48,7 @@ ANSWERS: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class Text:
-    """What is graded: a program, or an answer of which one is still to be taken, for a problem by its name."""
+    """A program, or an answer from which one is to be extracted, for a problem by name."""
 
     problem: str
     text: str
@@ -56,7 +56,7 @@ class Text:
 
 
 def texts() -> dict[str, Text]:
-    """All of them by names, as verdicts are filed."""
+    """Return all of them by the names of their verdicts."""
     programs = {
         f"{name}: {title}": Text(name, text, False) for name in PROGRAMS for title, text in PROGRAMS[name].items()
     }

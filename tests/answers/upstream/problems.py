@@ -1,4 +1,4 @@
-"""Small problems of our own, on which graders are put side by side, in the form in which each of them takes one."""
+"""Small problems of our own for comparing graders, in the form that each grader takes."""
 
 import enum
 import json
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Kind(enum.StrEnum):
-    """In which form a problem is, and by that whose grader it belongs to."""
+    """Forms of problems, each for one grader."""
 
     STDIN = "stdin"  # LiveCodeBench's: text in, text out
     FUNCTIONAL = "functional"  # LiveCodeBench's: one argument a line, as JSON, and what is returned, as JSON
@@ -16,14 +16,14 @@ class Kind(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Problem:
-    """What a program is tested with: pairs of an input and what is expected, and the function that is called."""
+    """The tests of a program: pairs of input and expected output, and the function to call."""
 
     kind: Kind
     cases: tuple[tuple[str, str], ...]
     call: str | None = None
 
     def tests(self) -> Any:
-        """In a shape that `read_suite` reads."""
+        """Return the tests in a shape that `read_suite` reads."""
         if self.kind is Kind.HUMANEVAL:
             inputs, results = self._lists()
             return {
@@ -36,12 +36,12 @@ class Problem:
         return [{**named, "input": given, "output": expected} for given, expected in self.cases]
 
     def sample(self) -> dict[str, str]:
-        """As LiveCodeBench's grader takes it."""
+        """Return the problem as LiveCodeBench's grader takes it."""
         inputs, outputs = zip(*self.cases, strict=True)
         return {"input_output": json.dumps({"inputs": inputs, "outputs": outputs, "fn_name": self.call})}
 
     def literals(self) -> dict[str, Any]:
-        """As `under_evalplus.py` takes it."""
+        """Return the problem as `under_evalplus.py` takes it."""
         inputs, expected = self._lists()
         return {"call": self.call, "inputs": inputs, "expected": expected}
 

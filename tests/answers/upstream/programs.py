@@ -5,7 +5,8 @@ Nothing here says which verdict is right: `verdicts.json` holds what the graders
 graders run them unprotected.
 """
 
-N, XS = "n = int(input())\n", "xs = list(map(int, input().split()))\n"
+N = "n = int(input())\n"
+XS = "xs = list(map(int, input().split()))\n"
 READ = N + XS
 TOTAL = f"{READ}print(sum(xs))\n"
 MAIN = f"def main():\n    {N}    {XS}    print(sum(xs))\n"
@@ -13,7 +14,7 @@ SHIFT = "return [x + 1 for x in nums]"
 METHOD = "class Solution:\n    def shifted(self, nums: List[int]) -> List[int]:\n        "
 MIDDLE = "def middle(xs): return sum(xs) / len(xs)"
 
-# Of each problem, programs by what there is about them.
+# By problem, programs by what is special about them.
 PROGRAMS: dict[str, dict[str, str]] = {
     "total": {
         "input": TOTAL,

@@ -1,4 +1,4 @@
-"""Records what the graders of LiveCodeBench and EvalPlus say of our programs.
+"""Records the verdicts of the graders of LiveCodeBench and EvalPlus on our programs.
 
     PYTHONPATH=tests/answers python -m upstream.record --livecodebench FOLDER --evalplus-python FILE
 
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def livecodebench(folder: Path) -> dict[str, Any]:
-    """Which commit it is, and its verdicts."""
+    """Return the commit and the verdicts of LiveCodeBench's grader."""
     sys.path.append(str(folder))
     from lcb_runner.evaluation.compute_code_generation_metrics import evaluate_generations_by_problem
     from lcb_runner.lm_styles import LMStyle
@@ -58,7 +58,7 @@ def livecodebench(folder: Path) -> dict[str, Any]:
 
 
 def evalplus(python: Path) -> dict[str, Any]:
-    """Which version it is, and its verdicts."""
+    """Return the version and the verdicts of EvalPlus's grader."""
     graded = {name: text for name, text in texts().items() if PROBLEMS[text.problem].kind is Kind.HUMANEVAL}
     lines = [
         {**PROBLEMS[text.problem].literals(), "text": text.text, "is_answer": text.is_answer}

@@ -1,4 +1,4 @@
-"""What EvalPlus's grader says of programs. Runs in its interpreter, and knows nothing of this project.
+"""Prints the verdicts of EvalPlus's grader on programs. Runs in that grader's interpreter, without this project.
 
 Reads from stdin, a line of JSON each, programs and answers with their problems. Writes a line about the versions, then
 "pass", "fail" or "timeout" for each. They run unprotected.
@@ -20,7 +20,8 @@ def main() -> None:
     about = {"version": installed.version, "commit": commit, "python": platform.python_version()}
     print(json.dumps(about), flush=True)
     for given in map(json.loads, sys.stdin.read().splitlines()):  # all of it, before a program could
-        inputs, expected = ast.literal_eval(given["inputs"]), ast.literal_eval(given["expected"])
+        inputs = ast.literal_eval(given["inputs"])
+        expected = ast.literal_eval(given["expected"])
         problem = {"inputs": inputs, "entry_point": given["call"], "expected": expected, "atol": 0}
         code = sanitize(given["text"], given["call"]) if given["is_answer"] else given["text"]
         said, _ = untrusted_check("humaneval", code, ref_time=[0.0] * len(inputs), fast_check=True, **problem)
