@@ -26,7 +26,7 @@ export DS_ACCELERATOR := cpu
 KEEP_FREED := MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184
 endif
 
-.PHONY: help install usable train results base recipes smoke test test-all check house format eval compare table1 systems sweep ablations bench lock clean
+.PHONY: help install usable train results base recipes smoke test test-all check docs house format eval compare table1 systems sweep ablations bench lock clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -204,11 +204,15 @@ test-all: install  ## all other tests, the slow ones: about twenty minutes
 	$(ENGINES) and slow"
 	$(PY) -m pytest -m alone
 
-check: install  ## format, lint, types and the tests that start neither an engine nor processes
+docs: install  ## build the documentation as a site, into runs/site; a broken link or heading is an error
+	NO_MKDOCS_2_WARNING=1 mkdocs build -q
+
+check: install  ## format, lint, types, the site, and the tests that start neither an engine nor processes
 	ruff format --check .
 	ruff check .
 	$(PY) -m tests.house
 	mypy
+	NO_MKDOCS_2_WARNING=1 mkdocs build -q
 	$(PY) -m pytest -q -n auto -m "$(LIGHT) and not slow"
 
 house: install  ## print the figures of the code base beside their limits, and check its prose and layout
