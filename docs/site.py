@@ -100,14 +100,14 @@ def parser_of(module: str) -> argparse.ArgumentParser:
     """The parser that prints a command's help."""
     found = []
 
-    class Printed(Exception):
-        pass
+    class HelpReached(Exception):  # noqa: N818
+        """Ends the command in place of its help."""
 
     def keep(parser: argparse.ArgumentParser, *_: Any) -> None:
         found.append(parser)
-        raise Printed
+        raise HelpReached
 
-    with patch.object(argparse.ArgumentParser, "print_help", keep), suppress(Printed):
+    with patch.object(argparse.ArgumentParser, "print_help", keep), suppress(HelpReached):
         import_module(module).main(["--help"])
     return found[0]
 
@@ -122,9 +122,9 @@ def option_row(action: argparse.Action) -> str:
 def configuration() -> str:
     """The page of a recipe's fields that TRL does not have, with types and defaults."""
     head = (
-        "# Configuration fields\n\nFields of a recipe, and options of `e1 train`, that TRL does not have. All fields of "
-        "TRL's [`GRPOConfig`](https://huggingface.co/docs/trl/grpo_trainer#trl.GRPOConfig) work as well, unless they "
-        "contradict budgeted rollouts; `e1 train --help_all` lists them.\n"
+        "# Configuration fields\n\nFields of a recipe, and options of `e1 train`, that TRL does not have. All "
+        "fields of TRL's [`GRPOConfig`](https://huggingface.co/docs/trl/grpo_trainer#trl.GRPOConfig) work as well, "
+        "unless they contradict budgeted rollouts; `e1 train --help_all` lists them.\n"
     )
     return "\n".join([head, *section(BudgetedTraining, "E1Config"), *section(RecipeArguments, "The recipe")])
 

@@ -145,7 +145,7 @@ def segments(output: Path) -> dict[tuple[object, ...], int]:
 
 SERVED_CONTEXT = 256  # tokens
 STARTUP = 300  # seconds
-# A seeded request whose prefill is split ends vLLM's CPU engine (docs/upstream.md).
+# A seeded request whose prefill is split ends vLLM's CPU engine (docs/internals.md).
 SERVER_FLAGS = ("--enforce-eager", "--no-enable-chunked-prefill")
 
 

@@ -1,7 +1,7 @@
 """vLLM in this process. Importing this module imports vLLM.
 
 Nothing depends on time or on the order of a set: two engines that get the same requests and sample the same tokens take
-the same steps, which tensor-parallel groups rely on. docs/engines.md lists what is assumed of vLLM on CUDA, where what
+the same steps, which tensor-parallel groups rely on. docs/internals.md lists what is assumed of vLLM on CUDA, where what
 a step samples comes a step late.
 """
 

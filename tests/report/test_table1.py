@@ -101,7 +101,7 @@ def test_the_page_on_the_paper_has_the_published_numbers() -> None:
     base = "DeepScaleR-1.5B-Preview"
     models = (base, f"{base}, in the paper", "E1-Math-1.5B", "E1-Math-1.5B, second round")
     card, paper, e1, second = ([right[model, budget] for budget in document.BUDGETS[:4]] for model in models)
-    said = " ".join((ROOT / "docs" / "paper.md").read_text().split())
+    said = " ".join((ROOT / "docs" / "recipes.md").read_text().split())
     assert f"{paper[0]} and {card[0]}% at 512+1024, {paper[3]} and {card[3]}% at 3072+1024" in said
     assert f"is {e1[1] - paper[1]:.1f} points by the one and {e1[1] - card[1]:.1f} by the other" in said
     lost = [one - two for one, two in zip(e1, second, strict=True)]

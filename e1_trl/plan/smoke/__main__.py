@@ -2,7 +2,7 @@
 
     e1 smoke E1-Math-1.5B [--num_processes N] [--only PART …] [--FIELD VALUE …]
 
-docs/first-hour.md is the guide. The page is runs/smoke/RECIPE/report.md; report.json beside it has all numbers. Ctrl-C
+docs/recipes.md is the guide. The page is runs/smoke/RECIPE/report.md; report.json beside it has all numbers. Ctrl-C
 stops the runs and keeps the page so far.
 """
 
@@ -88,7 +88,7 @@ def page(record: dict[str, Any]) -> str:
 
 def make_parser() -> CommandParser:
     """Make the parser of `e1 smoke`; pairs that override fields of the recipe follow its options."""
-    about = "Try a recipe in short runs on this node, and write one page of answers, as docs/first-hour.md explains."
+    about = "Try a recipe in short runs on this node, and write one page of answers, as docs/recipes.md explains."
     made = launch_parser("e1 smoke", about, "E1-Math-1.5B --num_processes 1 --gradient_accumulation_steps 32")
     add = made.add_argument
     processes = "Processes to start, one per GPU. Default: the Accelerate configuration's number."
