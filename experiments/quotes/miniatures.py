@@ -144,6 +144,6 @@ def methods(report: Report) -> Iterator[str]:
     used = [less("base", "s1_no_wait", thinking, "tokens used").points for thinking in (64, 128, 192)]
     yield "at equal tokens used by {:.1f}, {:.1f} and {:.1f} from 64 on".format(*used)
     boxes = less("base", "s1_no_wait, boxes only", 64, "tokens used")
-    yield f"by boxes alone, without its laxer rule, by {boxes.points:.1f} at 64"
+    yield f"by boxes alone, without its more lenient rule, by {boxes.points:.1f} at 64"
     behind = [-less(*each).points for each in (("base", "s1", 128), ("e1", "s1", 32), ("e1", "s1", 64))]
     yield "is behind by {:.1f} at 128+32, and on E1 by {:.1f} at 32+32 and {:.1f} at 64+32".format(*behind)
