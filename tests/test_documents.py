@@ -1,5 +1,6 @@
-"""README, CONTRIBUTING and docs/: links lead somewhere, and commands that are named exist."""
+"""README, CONTRIBUTING and docs/: links lead somewhere, commands and metrics that are named exist."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from e1_trl.cli import COMMANDS
 
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("experiments/**/*.md"))]
 HISTORY = {"LOG.md", "CHANGELOG.md"}  # names there what is gone
+METRIC = re.compile(r"(thinking|solution|reward|grading|seconds|memory|weights|eval_budget)/(\w+)")
 
 
 def without_code(text: str) -> str:
@@ -17,7 +19,7 @@ def without_code(text: str) -> str:
 
 
 def anchors(document: Path) -> set[str]:
-    """Those that GitHub gives the headings of a document."""
+    """The anchors that GitHub gives the headings of a document."""
     headings = re.findall(r"^#+ (.*)$", without_code(document.read_text()), re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -44,3 +46,15 @@ def test_every_command_that_a_document_names_exists() -> None:
 
 def test_the_readme_is_under_900_words() -> None:
     assert len((ROOT / "README.md").read_text().split()) < 900
+
+
+def test_every_metric_that_the_training_logs_is_explained() -> None:
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    for file in (ROOT / "e1_trl" / "training").glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and (named := METRIC.fullmatch(node.value))
+            ):
+                assert re.search(rf"`({named[1]}/(<budget>/)?)?{named[2]}`", page), node.value
