@@ -43,7 +43,7 @@ def steps(results: Results) -> Iterator[str]:
         ("train_step_lognormal", f"256 wide | {lognormal['real_positions']:.2f}"),
     ):
         ours, theirs = step(results, lengths), step(results, lengths, "grpo")
-        memory = f"{ours['peak_gb']:.1f} beside {theirs['peak_gb']:.1f} GB"
+        memory = f"{ours['peak_gb']:.1f} GB, TRL's {theirs['peak_gb']:.1f} GB"
         yield f"{words} | {ours['scoring_and_learning_ratio']} | {ours['step_ratio']} | {memory} |"
     for layout, words, digits in (
         ("from the first real token, no mask", "needs no mask", 2),
