@@ -3,6 +3,7 @@
 import ast
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import ROOT
@@ -58,3 +59,24 @@ def test_every_metric_that_the_training_logs_is_explained() -> None:
                 and (named := METRIC.fullmatch(node.value))
             ):
                 assert re.search(rf"`({named[1]}/(<budget>/)?)?{named[2]}`", page), node.value
+
+
+EXAMPLES = dict(re.findall(r"<!-- (\w+)\.py -->\n```python\n(.*?)```", (ROOT / "docs" / "extend.md").read_text(), re.S))
+
+
+def example(name: str) -> dict[str, Any]:
+    """Run one of the modules of docs/extend.md, and return its names."""
+    names: dict[str, Any] = {}
+    exec(EXAMPLES[name], names)
+    return names
+
+
+def test_the_reward_of_the_page_on_extending_rewards_short_thinking_that_closed() -> None:
+    brevity = example("my_rewards")["brevity"]
+    assert brevity([100, 600, 100], ["closed", "closed", "forced"], solution_text=[""] * 3) == [1, 0, 0]
+
+
+def test_the_kind_of_answer_of_the_page_on_extending_grades_letters() -> None:
+    grader = example("letters")["KIND"].grader(None, 1)
+    grades = grader.grade(["It is B.", "Not A, but C.", "?"], [["B"], ["A"], ["A"]])
+    assert [str(grade.outcome) for grade in grades] == ["correct", "wrong", "unparseable"]
