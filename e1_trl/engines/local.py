@@ -1,8 +1,8 @@
 """vLLM in this process. Importing this module imports vLLM.
 
 Nothing depends on time or on the order of a set: two engines that get the same requests and sample the same tokens take
-the same steps, which tensor-parallel groups rely on. docs/internals.md lists what is assumed of vLLM on CUDA, where what
-a step samples comes a step late.
+the same steps, which tensor-parallel groups rely on. docs/internals.md lists what is assumed of vLLM on CUDA, where a
+step's samples come a step late.
 """
 
 import os
