@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from fabricated import cell, right
+from fabricated import cell, right, stored
 from hub_stub import faults, serving_hub
 from huggingface_hub import ModelCard
 
@@ -14,7 +14,6 @@ from e1_trl.checkpoints.budget_file import BudgetInfo
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.checkpoints.model_card import BaseModel, CardInputs
 from e1_trl.errors import UserError
-from e1_trl.report import samples
 from e1_trl.report.card import main
 
 TRAINING = CardInputs(BudgetInfo("</think>", "</think>", 1, Budget(8, 8)), BaseModel("base", None))
@@ -31,10 +30,9 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def evaluation(folder: Path, weights: str, benchmark: str = "gsm8k", **more: object) -> Path:
-    folder.mkdir()
     cells = [cell(right(3, 5), 8), cell(right(4, 5), 16), cell(right(5, 5), None, None, method="unconstrained")]
-    table = samples.join([*cells, cell(right(1, 5), 8, method="truncation")])
-    samples.write(table.assign(benchmark=benchmark), folder)
+    cells.append(cell(right(1, 5), 8, method="truncation"))
+    stored(folder, *(each.assign(benchmark=benchmark) for each in cells))
     (folder / "run.json").write_text(json.dumps({"model": weights, "thinking_from": None, **more}))
     return folder
 

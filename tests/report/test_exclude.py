@@ -7,14 +7,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from conftest import BASE, NANO, options
-from fabricated import cell
+from fabricated import cell, stored
 
 from e1_trl.answers.grade import Outcome
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import parse
 from e1_trl.evaluation.prepare import prepare
 from e1_trl.problems.prompts import identity
-from e1_trl.report import exclude, samples
+from e1_trl.report import exclude
 from e1_trl.train import main as train
 
 
@@ -31,12 +31,6 @@ def answered(budget: int, *outcomes: str) -> pd.DataFrame:
         prompt=[f"{problem(number)} Think." for number in table["problem"]],
         outcome=table["outcome"].mask(pd.Series(ungraded), Outcome.UNGRADED.value),
     )
-
-
-def stored(folder: Path, *tables: pd.DataFrame) -> Path:
-    folder.mkdir()
-    samples.write(pd.concat(tables, ignore_index=True), folder)
-    return folder
 
 
 def excluded(output: Path, budget: str, *folders: Path, least: int = 2) -> list[tuple[str, float]]:
