@@ -31,17 +31,15 @@ PICTURES = {
     "allocation": "Tokens of thinking and solution per budget",
 }
 INTRODUCTION = (
-    "Accuracy is the mean over all of them (avg@k); intervals are 95% and over problems. Budgets are "
-    'thinking+solution, tokens are means of what was sampled (with the "Wait" that s1 puts in); those forced after the '
-    "thinking are counted apart. Shares of all answers: forced, where the thinking budget ran out and the close was "
+    "Accuracy is the mean over all samples (avg@k); intervals are 95% and over problems. Budgets are "
+    'thinking+solution; tokens are means of what was sampled, with the "Wait" that s1 inserts, and do not count those '
+    "forced after the thinking. Shares of all answers: forced, where the thinking budget ran out and the close was "
     "forced; eos, where the model stopped before it answered; truncated, where a budget ran out before the end.\n"
 )
-LEFT_OUT = (
-    "**Problems were left out**, because their prompts are longer than max_prompt_length: no accuracy counts them."
-)
+LEFT_OUT = "**Problems were left out**: their prompts are longer than max_prompt_length, and no accuracy counts them."
 NOT_COMPARED = (
-    "**Not compared**, since only as many answers to the same problems are paired (with as many --samples and "
-    "--max_problems, the same commands add what is missing)"
+    "**Not compared**, since differences need equally many answers to the same problems (the same commands with equal "
+    "--samples and --max_problems add what is missing)"
 )
 AT_THE_SAME_BUDGET = (
     "Paired differences of accuracy, in points. The same budget is not the same number of tokens: both are given."
@@ -50,8 +48,8 @@ MODELS = "Models against each other"
 PAIRED = {
     "Methods against separate budgeting, at the same budget": AT_THE_SAME_BUDGET,
     "Methods against separate budgeting, at the same tokens used": (
-        "Paired differences of accuracy, in points, to separate budgeting where it would use as many tokens: on the "
-        "line through its rows, over the logarithm of the tokens. Rows beyond that line are left out."
+        "Paired differences of accuracy, in points, to separate budgeting with as many tokens: interpolated between "
+        "its rows, over the logarithm of the tokens. Rows beyond the ends of that line are left out."
     ),
     MODELS: AT_THE_SAME_BUDGET,
 }

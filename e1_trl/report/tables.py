@@ -9,37 +9,35 @@ from e1_trl.report.markdown import table
 from e1_trl.report.rows import Line, Row
 from e1_trl.report.stopping import Stopping
 
-UNANSWERED = (
-    "Unanswered: no answer stands there, for the thinking ended without one (eos), or a budget ran out before it. "
-)
+UNANSWERED = "Unanswered: the thinking ended without an answer (eos), or a budget ran out before it. "
 OF_MATHEMATICS = (
-    "Unevaluated: arithmetic is left to be done. Unparseable: no answer that can be read. "
+    "Unevaluated: arithmetic is left to do. Unparseable: no answer can be read. "
     + UNANSWERED
     + "Unboxed: read without a box, after the text that s1 forces; rows of boxes only do not count these as right. "
     "Worked in the box: arithmetic in front of an equals sign (`6*8=48`), which may be right."
 )
 OF_PROGRAMS = (
-    "A program is right that passes all tests; of others, the first test that fails decides. "
+    "A program is right if it passes all tests; otherwise the first test that fails decides. "
     + UNANSWERED
-    + "No program: none stands there all the same. Ungraded: the grader failed, which counts as not right."
+    + "No program: a finished answer without one. Ungraded: the grader failed, which counts as not right."
 )
-NO_MAJORITY = "There is no majority of programs: two that are right need not be the same."
+NO_MAJORITY = "Programs have no majority: two that are right need not be the same text."
 OVER_ALL_BUDGETS = (
     "Area: the mean accuracy over the logarithm of the budget. Per doubling: points of accuracy gained with each "
-    "doubling of the tokens used, by least squares, where three budgets or more used different numbers, from one to "
-    "its double at least."
+    "doubling of the tokens used, by least squares, if three or more budgets used different numbers of tokens, the "
+    "largest at least twice the smallest."
 )
 STOPPING = (
-    "Of the thoughts that were answered at all of these separate budgets: how many are right at a budget and at no "
-    "smaller one (first right), and what those go on to think at the largest one (tokens beyond); how many are wrong "
-    "after they were right at the budget before (wrong again; part of that is chance); how many forced solutions are "
-    "truncated or close the thinking again, less the share of the solutions after a natural close that do (escape). "
-    "The solution at each budget is another sample: first right, and the oracle below, are the best of several, and "
-    "grow with the number of budgets as pass@k does with samples, though nothing were thought in between."
+    "Shares are of the thoughts that were answered at all of these separate budgets. First right: right at this budget "
+    "and at no smaller one; tokens beyond: how much longer those thoughts get at the largest budget. Wrong again: "
+    "wrong after being right at the budget before, which is partly chance. Escape: forced solutions that are truncated "
+    "or close the thinking again, less the share of such solutions after a natural close. The solution at each budget "
+    "is another sample: first right, and the oracle below, are the best of several, and grow with the number of "
+    "budgets as pass@k does with samples, even without any thinking in between."
 )
 RULES = (
-    "What a rule reaches that stops each thought by itself: an oracle where it is first right; agreement of k where "
-    "the model closes the thinking, or an answer equals the k before it. All solutions that a rule looks at count. "
+    "Rules that stop each thought individually: an oracle where it is first right; agreement of k where the model "
+    "closes the thinking, or an answer equals the k before it. The tokens of all solutions that a rule looks at count. "
     "Differences are to the largest budget, paired, in points."
 )
 

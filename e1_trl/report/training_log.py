@@ -97,14 +97,9 @@ class TrainingLog:
         return [results, picture]
 
     def rollouts(self, steps: int, each: int) -> list[tuple[int, list[dict[str, str]]]]:
-        """Read rollouts that a run with `log_completions` kept.
+        """Read the rollouts that a run with `log_completions` kept, as texts by name, with the number of each step.
 
-        Args:
-            steps: number of steps, from the first to the last.
-            each: most rollouts of a step.
-
-        Returns:
-            For each step its number and its rollouts, as texts by name.
+        At most `steps` steps are read, the first and the last among them, and at most `each` rollouts of a step.
 
         Raises:
             UserError: TRL or another version of e1_trl logged the rollouts.

@@ -45,7 +45,7 @@ def test_a_report_is_tables_numbers_and_pictures(
     assert list(results["provenance"]) == ["commit", "date", "machine", "seeds"]
     assert [Row(**row).accuracy for row in results["rows"]] == [0.2, 0.3, 0.4, 0.5, 0.3, 0.4, 0.5, 0.5]
     assert "# base, e1 on sums" in report and "10 problems, 2 samples each" in report
-    assert 'with the "Wait" that s1 puts in' in report
+    assert 'with the "Wait" that s1 inserts' in report
     assert "| e1 | separate | 256+8 | 50.0% |" in report
     assert re.findall("## (.*)", report) == [
         "Outcomes",
@@ -185,7 +185,7 @@ def test_a_report_on_programs_has_their_outcomes_and_says_that_they_have_no_majo
     report, results = reported(tmp_path, str(tmp_path))
     assert "# m on codeforces-sample-tests\n" in report
     assert "| timed out |" in report and "unevaluated" not in report.lower()
-    assert "There is no majority of programs" in report and "maj@k" not in report
+    assert "Programs have no majority" in report and "maj@k" not in report
     assert results["rows"][0]["faults"]["timed_out"] == 0.7
     # As an older version has stored it.
     older = table.assign(solution="```python\n1\n```", answers=[["sha256:0123456789abcdef"]] * len(table))

@@ -48,7 +48,7 @@ def hostile(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def several(folder: Path) -> Path:
-    """With two more problems, which are right at one budget only: at 16, where one is forced, and one closed."""
+    """The page with two more problems, right only at budget 16, where one answer is forced and one is not."""
     own = folder / "several"
     folders = []
     for model, solved in SOLVED.items():
@@ -62,7 +62,7 @@ def several(folder: Path) -> Path:
 
 @pytest.fixture
 def opened(browser: "playwright.Browser") -> Iterator[Open]:
-    """Opens a page, which must say nothing on its console and ask for nothing."""
+    """Open a page, which must write nothing to its console and request nothing."""
     contexts, said = [], []
 
     def open_page(file: Path, address: str = "", **options: object) -> "playwright.Page":
@@ -83,13 +83,13 @@ def opened(browser: "playwright.Browser") -> Iterator[Open]:
 
 
 def settled(page: "playwright.Page") -> None:
-    """What was asked for is drawn."""
+    """Wait until the page is drawn."""
     page.wait_for_selector("#models section")
     page.wait_for_timeout(50)
 
 
 def until(page: "playwright.Page", holds: str) -> None:
-    """Wait for what a script says; the page's policy forbids playwright's own way."""
+    """Wait until an expression holds; the page's policy forbids playwright's own way."""
     for _ in range(100):
         if page.evaluate(holds):
             return
@@ -131,7 +131,7 @@ def test_the_cut_moves_through_one_thought_and_the_solution_changes_with_it(usua
     assert shown(page, "#models .badge") == ["✗ wrong", "✓ right"]
     press(page, "ArrowRight", "ArrowRight")
     assert shown(page, "#models .beyond") == [] and shown(page, "#models .close") == []
-    assert shown(page, ".facts")[0] == "38 tokens of thinking, closed by itself · 4 of solution · read: right"
+    assert shown(page, ".facts")[0] == "38 tokens of thinking, closed naturally · 4 of solution · read: right"
 
 
 def test_one_look_at_the_grid_tells_who_needs_which_budget(usual: Path, opened: Open) -> None:
