@@ -1,4 +1,4 @@
-"""Atomic writes: a file takes its place in one step, or not at all, even if a process is killed or a node crashes."""
+"""Files that take their place in one step or not at all: what a killed process or a crashed node leaves is whole."""
 
 import contextlib
 import os
@@ -14,11 +14,7 @@ class StoreError(UserError):
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, where they are not there.
-
-    Raises:
-        StoreError: it cannot be made.
-    """
+    """Make a folder and its parents, unless they exist; raise a `StoreError` if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -28,11 +24,11 @@ def make_folder(folder: Path) -> None:
 def write_atomically(file: Path, write: Callable[[Path], object]) -> None:
     """Let `write(temporary_path)` write a file that then takes its place in one step, or not at all.
 
-    It is on disk before it takes its place, and its place is before this returns.
+    The content is on disk before the file takes its place, and its place is on disk before this returns.
 
     Raises:
-        StoreError: it could not be written, as on a full disk.
-        UserError: it is in docs/, and code has uncommitted changes.
+        StoreError: the file could not be written, as on a full disk.
+        UserError: the file is in docs/, and code has uncommitted changes.
     """
     check_committed(file)
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
@@ -40,7 +36,7 @@ def write_atomically(file: Path, write: Callable[[Path], object]) -> None:
         write(temporary)
         _sync(temporary)
         temporary.replace(file)
-        with contextlib.suppress(OSError):  # some file systems sync no folders
+        with contextlib.suppress(OSError):  # some file systems cannot sync a folder
             _sync(file.parent)
     except OSError as error:
         raise StoreError(

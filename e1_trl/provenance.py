@@ -1,4 +1,4 @@
-"""Provenance of published numbers: version of this project, date, machine and seeds."""
+"""Where published numbers come from: the version of this project, the day, the machine and the seeds."""
 
 import json
 import os
@@ -19,12 +19,12 @@ FILE = "provenance.json"
 
 @dataclass(frozen=True)
 class Provenance:
-    """One record in every published file.
+    """Record in every published file.
 
     Attributes:
-        commit: of this project (see `commit`) as the file was made; what sampled answers is named in their rows.
-        date: as year-month-day, UTC.
-        machine: architecture, system, cores, Python and GPUs of the machine that made the file.
+        commit: of this project when the file was made (see `commit`); rows name the commit that sampled their answers.
+        date: YYYY-MM-DD, UTC.
+        machine: that made the file (see `machine`).
         seeds: of the sampling or the training, sorted.
     """
 
@@ -35,31 +35,24 @@ class Provenance:
 
     @classmethod
     def here(cls, seeds: Iterable[int]) -> "Provenance":
-        """Made at this moment on this machine."""
-        return cls(
-            commit=commit(),
-            date=datetime.now(UTC).date().isoformat(),
-            machine=machine(),
-            seeds=tuple(sorted(set(seeds))),
-        )
+        """Describe this moment on this machine."""
+        return cls(commit(), datetime.now(UTC).date().isoformat(), machine(), tuple(sorted(set(seeds))))
 
     @classmethod
     def read(cls, folder: Path) -> "Provenance":
-        """Read the record that `write` left in a folder.
+        """Read what `write` left in a folder.
 
         Raises:
-            UserError: the folder has no record.
+            UserError: the folder has no such file.
         """
         file = folder / FILE
         if not file.exists():
             raise UserError(f"there is no {file}, which a training writes: what made {folder} is not known")
         record = json.loads(file.read_text())
-        return cls(
-            commit=record["commit"], date=record["date"], machine=record["machine"], seeds=tuple(record["seeds"])
-        )
+        return cls(**{**record, "seeds": tuple(record["seeds"])})
 
     def write(self, folder: Path) -> None:
-        """Leave the record beside what it is about, so that whoever publishes that can name its origin."""
+        """Write the record into the folder that it describes."""
         text = json.dumps(asdict(self), indent=1) + "\n"
         write_atomically(folder / FILE, lambda path: path.write_text(text))
 
@@ -69,14 +62,14 @@ class Provenance:
 
 
 def machine() -> str:
-    """Architecture, system, cores, Python and GPUs with their driver: "x86_64, Linux, 2 cores, Python 3.11.7"."""
+    """Describe architecture, system, cores, Python and GPUs with driver: "x86_64, Linux, 2 cores, Python 3.11.7"."""
     query = "--query-gpu=name,memory.total,driver_version"
-    gpus = output_of("nvidia-smi", query, "--format=csv,noheader").splitlines()
-    named = [f"{count} × {name}" for name, count in Counter(gpus).items()]
+    gpus = Counter(output_of("nvidia-smi", query, "--format=csv,noheader").splitlines())
     python = f"Python {platform.python_version()}"  # verdicts on programs depend on it
-    return ", ".join([platform.machine(), platform.system(), f"{os.cpu_count()} cores", python, *named])
+    parts = [platform.machine(), platform.system(), f"{os.cpu_count()} cores", python]
+    return ", ".join([*parts, *(f"{count} × {name}" for name, count in gpus.items())])
 
 
 def installed_versions(names: Collection[str]) -> dict[str, str]:
-    """The versions of these packages, as far as they are installed; of two on the path, of the one that is imported."""
-    return {each.name: each.version for each in [*distributions()][::-1] if each.name in names}  # the first is last
+    """Return the versions of these packages, where installed; of two copies on the path that of the first."""
+    return {each.name: each.version for each in [*distributions()][::-1] if each.name in names}

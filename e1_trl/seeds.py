@@ -1,4 +1,4 @@
-"""Seeds that follow from what is drawn with them, the same in every process and in every run. Knows no engine."""
+"""Seeds that follow from what is drawn with them: the same in every process and every run."""
 
 import hashlib
 import json
@@ -7,5 +7,5 @@ NUMPY = 2**32  # numpy's global generator takes seeds below this
 
 
 def seed_of(*what: int | str) -> int:
-    """A number below 2^63, as servers take it: the same for the same words and numbers, another for others."""
+    """Hash words and numbers to a seed below 2^63, as servers take it."""
     return int.from_bytes(hashlib.sha256(json.dumps(what).encode()).digest()[:8], "big") >> 1

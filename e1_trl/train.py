@@ -29,7 +29,7 @@ from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantiza
 from e1_trl.answers.grade import Grader
 from e1_trl.answers.kinds import INSTRUCTION, make_grader
 from e1_trl.checkpoints import hub
-from e1_trl.checkpoints.origin import BaseModel
+from e1_trl.checkpoints.model_card import BaseModel
 from e1_trl.errors import UserError, run_command
 from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import last_question

@@ -149,8 +149,8 @@ def test_a_value_that_is_wrong_is_one_line(
 
 def test_a_folder_that_is_not_what_a_command_needs_is_named(tmp_path: Path) -> None:
     nowhere = tmp_path / "nosuch"
-    said = "name the output folder of a training with use_peft"
-    assert ended("merge", nowhere, "--output", tmp_path / "new") == f"e1 merge: there is no folder {nowhere}; {said}"
+    said = f"e1 merge: {nowhere} holds no adapter_config.json; name the output folder of a training with use_peft"
+    assert ended("merge", nowhere, "--output", tmp_path / "new") == said
     assert ended("report", nowhere).startswith(f"e1 report: there is no folder {nowhere}; name the ")
     line = ended("exclude", tmp_path, "--budget", "8+8", "--output", tmp_path / "new")
     assert line.startswith(f"e1 exclude: {tmp_path} is no evaluation")

@@ -1,4 +1,4 @@
-"""The file `budget.json` beside a trained model's weights, from which whoever samples takes budgets and texts."""
+"""The file `budget.json` beside a trained model's weights: budgets and texts to sample the model with."""
 
 import json
 from collections.abc import Mapping
@@ -13,15 +13,13 @@ from e1_trl.budget import Budget, Marker
 from e1_trl.errors import UserError, user_errors
 
 FILE = "budget.json"
-FORMAT = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Point:
-    """What was measured of one method at one budget on one benchmark. Budgets and `mean_tokens` in tokens.
+    """Measured accuracy of one method at one budget on one benchmark, with its 95% interval.
 
-    `thinking_budget` and `solution_budget` are `None` where they are unlimited, and `ci_low` and `ci_high` bound the
-    95% interval of the accuracy.
+    Budgets (`None`: unlimited) and `mean_tokens` are in tokens.
     """
 
     benchmark: str
@@ -35,7 +33,7 @@ class Point:
     ci_high: float
     mean_tokens: float
     forced_ratio: float
-    eos_ratio: float | None = None  # unknown of what earlier versions measured
+    eos_ratio: float
 
     @property
     def budget(self) -> Budget:
@@ -44,15 +42,15 @@ class Point:
 
 @dataclass(frozen=True)
 class BudgetInfo:
-    """How a model was trained to be sampled from, and what it does then.
+    """Trained budget of a model, and its accuracy at every budget that it was evaluated at.
 
     Attributes:
-        marker: the text that ends the thinking.
-        forced_text: what is appended when the thinking budget runs out.
-        forced_tokens: how many tokens that is.
+        marker: text that ends the thinking.
+        forced_text: text that is appended when the thinking budget runs out.
+        forced_tokens: length of the forced text in tokens.
         budget: of the training.
-        curve: what was measured, if it was.
-        efforts: the budgets that `reasoning_effort` names when it is served; in the file as "low": "256+1024".
+        curve: measurements; empty before the first evaluation.
+        efforts: budgets that `reasoning_effort` names in serving; in the file as "low": "256+1024".
     """
 
     marker: str
@@ -64,50 +62,46 @@ class BudgetInfo:
 
     @classmethod
     def of(cls, marker: Marker, forced_text: str | None, budget: Budget) -> "BudgetInfo":
-        """A model that was trained at this budget and is not evaluated; without a forced text that is the marker."""
+        """Describe a model trained at `budget` and not evaluated yet; the marker is the default forced text."""
         return cls(marker.text, marker.text if forced_text is None else forced_text, len(marker.forced_ids), budget)
 
     @property
     def budgets(self) -> list[Budget]:
-        """The budgets to evaluate at: those of the curve, or that of the training without its total."""
+        """Default budgets of an evaluation: those of the curve, else that of the training without its total."""
         return list(dict.fromkeys(point.budget for point in self.curve)) or [replace(self.budget, total=None)]
 
     def write(self, folder: Path) -> None:
-        content = {"format": FORMAT, **asdict(self)}
-        if self.budget.total is None:  # which earlier versions do not know
-            del content["budget"]["total"]
-        content["efforts"] = {name: str(budget) for name, budget in self.efforts.items()}
-        if not self.efforts:
-            del content["efforts"]
+        content = {**asdict(self), "efforts": {name: str(budget) for name, budget in self.efforts.items()}}
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         write_atomically(folder / FILE, lambda path: path.write_text(text))
 
     @classmethod
     def read(cls, file: Path) -> "BudgetInfo":
-        """What `write` left; a ValueError where there is no such file."""
+        """Read a file that `write` left, whose efforts may be added by hand.
+
+        Raises:
+            UserError: there is no such file, or it says something else.
+        """
         try:
             content = json.loads(file.read_text())
+            texts = (content["marker"], content["forced_text"], content["forced_tokens"])
+            if [type(value) for value in texts] != [str, str, int]:
+                raise UserError("marker and forced_text must be texts, and forced_tokens a number")
             curve = tuple(Point(**point) for point in content["curve"])
-            budget = Budget(**content["budget"])
             efforts = {name: Budget.parse(text) for name, text in content.get("efforts", {}).items()}
-            found = cls(content["marker"], content["forced_text"], content["forced_tokens"], budget, curve, efforts)
-            kinds = [type(value) for value in (found.marker, found.forced_text, found.forced_tokens)]
-            if content["format"] != FORMAT or kinds != [str, str, int]:
-                raise UserError(f"format {content['format']!r}, not {FORMAT}, or no texts and number of tokens")
-            _ = found.budgets  # raises where one of them is none
+            return cls(*texts, Budget(**content["budget"]), curve, efforts)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{file} does not say a model's budgets as e1_trl writes them: {error!r}") from error
-        return found
 
     @classmethod
     def find(cls, model: str, revision: str | None = None) -> "BudgetInfo | None":
-        """What the model of a folder or Hub id says of itself, if anything; raises what `read` and `find_file` do."""
+        """Read the file of a model in a folder or on the Hub, if it has one; raise as `read` and `find_file` do."""
         file = find_file(model, FILE, revision)
         return None if file is None else cls.read(file)
 
 
 def find_file(model: str, name: str, revision: str | None) -> Path | None:
-    """A file of a model in a folder or on the Hub, if it has one.
+    """Return the path of a file of a model in a folder or on the Hub; None if it has no such file.
 
     Raises:
         UserError: the Hub has no such model or revision, or cannot be reached.
@@ -117,5 +111,5 @@ def find_file(model: str, name: str, revision: str | None) -> Path | None:
     with user_errors(f"{model} is no folder, and its {name} cannot be read from the Hub", OSError, HFValidationError):
         try:
             return Path(hf_hub_download(model, name, revision=revision))
-        except EntryNotFoundError:  # also where there is no Hub, and it is not in the cache
+        except EntryNotFoundError:  # also without a connection, if the file is not in the cache
             return None

@@ -1,4 +1,4 @@
-"""Which model is evaluated: a checkpoint, or a LoRA adapter with its base; a folder or on the Hub."""
+"""Checkpoint that an engine loads: a model, or a LoRA adapter with its base, in a folder or on the Hub."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from e1_trl.errors import UserError, user_errors
 
-# What an adapter's configuration must say, or leave out, for vLLM to serve it as it was trained.
+# Values that vLLM needs in an adapter's configuration, where they are set, to serve it as it was trained.
 PLAIN_LORA = {
     "peft_type": "LORA",
     "bias": "none",
@@ -25,12 +25,13 @@ VLLM_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What an engine loads.
+    """Weights to load.
 
     Attributes:
         model: folder or Hub id of the weights; of an adapter, those of its base.
-        revision: branch, tag or commit on the Hub of what was named: the model or the adapter.
-        adapter, rank: folder or Hub id of the adapter, and its rank.
+        revision: branch, tag or commit on the Hub, of the adapter if there is one, else of the model.
+        adapter: folder or Hub id of the adapter.
+        rank: of the adapter.
     """
 
     model: str
@@ -40,11 +41,11 @@ class Checkpoint:
 
     @classmethod
     def find(cls, name: str, revision: str | None) -> "Checkpoint":
-        """The checkpoint of a folder or Hub id.
+        """Find the checkpoint of a folder or Hub id.
 
         Raises:
-            UserError: a revision of a folder, an adapter that vLLM cannot serve, or the Hub has no such model or
-                revision, or cannot be reached.
+            UserError: a folder has a revision, vLLM cannot serve the adapter, the Hub has no such model or revision, or
+                it cannot be reached.
         """
         if Path(name).is_dir() and revision is not None:
             raise UserError(f"{name} is a folder, which has no revision {revision!r}; leave it unset")
@@ -61,32 +62,30 @@ class Checkpoint:
 
     @property
     def tokenizer(self) -> dict[str, str | None]:
-        """Where the tokenizer lies, as arguments of `from_pretrained`: with an adapter, or else with its base."""
+        """Place of the tokenizer, as arguments of `from_pretrained`: the adapter if it has one, else the model."""
         if self.adapter is not None and has_file(self.adapter, "tokenizer_config.json", revision=self.revision):
             return {"pretrained_model_name_or_path": self.adapter, "revision": self.revision}
         return {"pretrained_model_name_or_path": self.model, "revision": self.model_revision}
 
     @property
     def adapter_folder(self) -> str | None:
-        """The adapter's files on this machine; vLLM would take the newest of the Hub."""
+        """Folder of the adapter on this machine, at its revision; vLLM would download the newest."""
         if self.adapter is None or Path(self.adapter).is_dir():
             return self.adapter
         return snapshot_download(self.adapter, revision=self.revision)
 
     @property
     def max_rank(self) -> int:
-        """The rank that vLLM is to make room for."""
+        """Rank that vLLM must reserve."""
         return served_rank(self.rank)
 
     @property
     def model_revision(self) -> str | None:
-        """The revision of the weights; those of an adapter's base are its newest."""
+        """Revision of the weights; None, the newest, for the base of an adapter."""
         return self.revision if self.adapter is None else None
 
     def fingerprint(self) -> str:
-        """What identifies the weights: a hash of a folder's files, the commit of what is on the Hub.
-
-        Of a served model, whose weights are out of sight, it identifies the model that it was said to be.
+        """Identify the weights: by a hash of a folder's files, or by the commit on the Hub.
 
         Raises:
             UserError: the Hub has no such model or revision, or cannot be reached.
@@ -98,20 +97,21 @@ class Checkpoint:
 
 
 def served_rank(rank: int) -> int:
-    """The smallest of the ranks of adapters that vLLM makes room for, which is enough for this one."""
+    """Return the smallest rank that vLLM can reserve and that is at least `rank`."""
     return next(each for each in VLLM_LORA_RANKS if each >= rank)
 
 
 def _fingerprint(name: str, revision: str | None, config: str) -> str:
-    if not Path(name).is_dir():
+    folder = Path(name)
+    if not folder.is_dir():
         with user_errors(f"the model {name}", OSError, ValueError):
             file = cached_file(name, config, revision=revision)
         return str(extract_commit_hash(file, None))
-    total = hashlib.sha256()
-    weights = {file for pattern in ("*.safetensors", "*.bin") for file in Path(name).glob(pattern)}
-    weights.discard(Path(name) / "training_args.bin")  # no weights, and another after each resumption
+    weights = {*folder.glob("*.safetensors"), *folder.glob("*.bin")}
+    weights.discard(folder / "training_args.bin")  # no weights, and different after each resumption
     # vLLM takes from the generation config which tokens end a sequence.
-    settings = [file for file in (Path(name) / config, Path(name) / "generation_config.json") if file.exists()]
+    settings = [file for file in (folder / config, folder / "generation_config.json") if file.exists()]
+    total = hashlib.sha256()
     for file in sorted([*weights, *settings]):
         with file.open("rb") as content:
             total.update(hashlib.file_digest(content, "sha256").digest())

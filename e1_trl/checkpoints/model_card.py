@@ -1,15 +1,15 @@
-"""The model card: the README.md of a trained model, every statement of which comes from a file beside it.
+"""Model card: the README.md of a trained model, every statement of which comes from a file beside it.
 
     budget.json            the budget of the training, marker and forced text; once it was evaluated, the curve
-    e1/origin.json         what it was trained from, and on
-    e1/recipe.yaml         how, with what the command line overrode; never a token
-    e1/versions.txt        with which packages
-    e1/results-*           what was measured: tables, numbers and pictures
-    provenance.json        by which commit of this project, when and where
-    trainer_state.json     for how many steps
+    e1/origin.json         base model and datasets
+    e1/recipe.yaml         the recipe, with what the command line overrode; never a token
+    e1/versions.txt        the installed packages
+    e1/results-*           tables, numbers and pictures of evaluations
+    provenance.json        this project's commit, date and machine
+    trainer_state.json     the number of steps
     adapter_config.json    of a LoRA adapter
 
-The template is `card.jinja`. All of the card is written anew each time, but for what stands between the lines
+`card.jinja` is the template. The card is written again each time, except for what stands between the lines
 `<!-- yours -->` and `<!-- /yours -->`.
 """
 
@@ -18,28 +18,31 @@ import logging
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
 from e1_trl.atomic import write_atomically
 from e1_trl.checkpoints.budget_file import FILE as BUDGET
-from e1_trl.checkpoints.budget_file import BudgetInfo
-from e1_trl.checkpoints.checkpoint import served_rank
-from e1_trl.checkpoints.origin import BaseModel
+from e1_trl.checkpoints.budget_file import BudgetInfo, find_file
+from e1_trl.checkpoints.checkpoint import Checkpoint, served_rank
+from e1_trl.errors import UserError
 from e1_trl.provenance import FILE as PROVENANCE
 from e1_trl.provenance import Provenance
 
-README, DETAILS = "README.md", "e1"
-OTHERS = f"_{README}"  # what starts with _ no training uploads
-RESULTS = f"{DETAILS}/results-"  # what the paths of what was measured begin with,
-MEASURED = (RESULTS, ".eval_results/e1-")  # also in folders of earlier versions
-RECIPE, VERSIONS = f"{DETAILS}/recipe.yaml", f"{DETAILS}/versions.txt"
+README = "README.md"
+OTHERS = f"_{README}"  # no training uploads what begins with _
+DETAILS = "e1"  # folder of the files that the card links to
+RESULTS = f"{DETAILS}/results-"  # beginning of the paths of results
+ORIGIN = f"{DETAILS}/origin.json"
+RECIPE = f"{DETAILS}/recipe.yaml"
+VERSIONS = f"{DETAILS}/versions.txt"
+LICENSE = ("license", "license_name", "license_link")
 TEMPLATE = Path(__file__).with_name("card.jinja")
 YOURS = re.compile(r"<!-- yours -->\n(.*?)<!-- /yours -->", re.DOTALL)
 TAGS = ("generated_from_trainer", "trl", "grpo", "elastic-reasoning", "thinking-budget", "reasoning")
@@ -49,8 +52,67 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
+class BaseModel:
+    """Base model and data of a training.
+
+    Attributes:
+        base: Hub id, folder, or the name of a model made in memory.
+        commit: of the base on the Hub; None if it is not there.
+        license: fields of the base's own card about its license.
+        datasets: Hub ids of the datasets that are on the Hub.
+        conversations: whether prompts were conversations, for the tokenizer's chat template, or texts.
+        instruction: text that followed every problem, after a space.
+        chat_template_kwargs: arguments of the chat template.
+    """
+
+    base: str
+    commit: str | None
+    license: Mapping[str, Any] = field(default_factory=dict)
+    datasets: tuple[str, ...] = ()
+    conversations: bool = True
+    instruction: str = ""
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, base: str, revision: str | None) -> Self:
+        """Describe a base in a folder, on the Hub, or in memory under any name."""
+        try:
+            commit = None if Path(base).is_dir() else Checkpoint(base, revision).fingerprint()
+            return cls(base, commit, license_of(base, revision))
+        except UserError:  # neither a folder nor on the Hub
+            return cls(base, None)
+
+    @property
+    def hub_base(self) -> str | None:
+        return self.base if self.commit is not None else None
+
+    def write(self, folder: Path) -> None:
+        text = json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+        write_atomically(folder / ORIGIN, lambda path: path.write_text(text))
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read what `write` left in the folder of a model; raise a `UserError` if it left nothing."""
+        if not (folder / ORIGIN).exists():
+            raise UserError(f"there is no {folder / ORIGIN}, which a training with e1_trl writes")
+        content = json.loads((folder / ORIGIN).read_text())
+        return cls(**{**content, "datasets": tuple(content["datasets"])})
+
+
+def license_of(model: str, revision: str | None) -> dict[str, str]:
+    """Read the license from the card of a model; nothing if it has no card, or one without readable metadata."""
+    if (file := find_file(model, README, revision)) is None:
+        return {}
+    try:
+        data = ModelCard.load(file).data
+    except (ValueError, yaml.YAMLError):
+        return {}
+    return {key: str(value) for key in LICENSE if (value := data.get(key))}
+
+
+@dataclass(frozen=True)
 class CardInputs:
-    """What a training knows of its model; `recipe` as it was run, if there is one."""
+    """Facts about a training that its card needs; `recipe` as it was run, if there is one."""
 
     trained: BudgetInfo
     origin: BaseModel
@@ -64,11 +126,15 @@ class CardInputs:
         dataset_name: str | None = None,
         tags: str | Sequence[str] | None = None,
     ) -> None:
-        """Write the card, of a model that lies at `hub_id` if it does, and the files that it speaks of.
+        """Write the card of the model in a folder and the files that it links to; remove results of earlier weights.
 
-        What was measured of earlier weights goes. Dataset and tags are TRL's: they are added to our own.
+        Args:
+            folder: of the model.
+            hub_id: of the model on the Hub, if it is uploaded.
+            revision: its branch there; None: main.
+            dataset_name, tags: TRL's, which are added to our own.
         """
-        remove_measured(folder)
+        remove_results(folder)
         (folder / DETAILS).mkdir(parents=True, exist_ok=True)
         self.trained.write(folder)
         named = () if dataset_name is None or Path(dataset_name).exists() else (dataset_name,)
@@ -82,28 +148,28 @@ class CardInputs:
         write(folder, hub_id or str(folder), revision if hub_id else None, more)
 
 
-def remove_measured(folder: Path) -> None:
-    """Remove what was measured of the model in a folder."""
-    for start in MEASURED:
-        for file in folder.glob(f"{start}*"):
-            file.unlink()
+def remove_results(folder: Path) -> None:
+    """Remove the results of evaluations from the folder of a model."""
+    for file in folder.glob(f"{RESULTS}*"):
+        file.unlink()
 
 
 def write(folder: Path, name: str, revision: str | None = None, tags: Sequence[str] = ()) -> None:
-    """Write the card of the model in a folder, under its Hub id, or what it is called on this machine.
+    """Write the card of the model in a folder.
 
-    `revision` is its branch on the Hub (None: main). A README.md without the lines for your own words is kept as
-    _README.md.
+    Args:
+        folder: of the model.
+        name: its Hub id, or its name on this machine.
+        revision: its branch on the Hub; None: main.
+        tags: to add to our own.
 
     Raises:
-        ValueError: the folder has not what a training with e1_trl leaves.
-        StoreError: it cannot be written.
+        UserError: the folder lacks what a training with e1_trl leaves.
+        StoreError: the card cannot be written.
     """
-    trained, origin = BudgetInfo.read(folder / BUDGET), BaseModel.read(folder)
-    adapter, state = (
-        json.loads((folder / file).read_text()) if (folder / file).exists() else {}
-        for file in ("adapter_config.json", "trainer_state.json")
-    )
+    trained = BudgetInfo.read(folder / BUDGET)
+    origin = BaseModel.read(folder)
+    adapter = _read_json(folder / "adapter_config.json")
     data = ModelCardData(
         base_model=origin.hub_base,
         base_model_relation=("adapter" if adapter else "finetune") if origin.hub_base else None,
@@ -123,11 +189,11 @@ def write(folder: Path, name: str, revision: str | None = None, tags: Sequence[s
         trained=trained,
         origin=origin,
         adapter=adapter,
-        state=state,
+        state=_read_json(folder / "trainer_state.json"),
         provenance=Provenance.read(folder) if (folder / PROVENANCE).exists() else None,
         versions=", ".join(f"{package} {version}" for package, version in packages if package in SHOWN),
         recipe=(folder / RECIPE).exists(),
-        pages=[file.stem.removeprefix(Path(RESULTS).name) for file in (folder / DETAILS).glob("results-*.html")],
+        pages=[file.stem.removeprefix(Path(RESULTS).name) for file in folder.glob(f"{RESULTS}*.html")],
         rank=served_rank,
         shell=shlex.quote,
         quote=partial(json.dumps, ensure_ascii=False),
@@ -136,8 +202,12 @@ def write(folder: Path, name: str, revision: str | None = None, tags: Sequence[s
     write_atomically(folder / README, lambda path: path.write_text(str(card)))
 
 
+def _read_json(file: Path) -> Any:
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
 def _yours(folder: Path) -> str:
-    """What somebody has written into the card; a README.md that is no card of ours is moved out of the way."""
+    """Return the text that somebody wrote into the card; move a README.md that is no card of ours to _README.md."""
     file = folder / README
     if not file.exists():
         return ""

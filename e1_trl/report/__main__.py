@@ -1,9 +1,9 @@
-"""Reports on finished evaluations, together if there are several: table, report.md, results.json and pictures.
+"""`e1 report`: report on finished evaluations together, as tables, results.json, pictures and a page.
 
     python -m e1_trl.report runs/evaluations/base runs/evaluations/e1 --output runs/compare
 
-Everything is computed from the table of answers in each folder; `--regrade` grades the answers anew first, and samples
-nothing. To publish, name the report, and the rows that a document shows:
+Everything is computed from the table of answers in each folder; nothing is sampled. To publish, name the report, and
+the rows that a document shows:
 
     python -m e1_trl.report runs/nano/evaluation/{base,e1} --output docs/results --name nano \
         --document docs/nano.md --section nano --rows "base separate 64+32" "e1 separate 64+32"
@@ -20,7 +20,7 @@ from e1_trl.errors import UserError, run_command
 
 
 def make_parser() -> CommandParser:
-    """The options of `e1 report`."""
+    """Make the parser of `e1 report`."""
     made = CommandParser(
         "e1 report",
         "FOLDER [FOLDER …] [OPTIONS]",
@@ -31,7 +31,7 @@ def make_parser() -> CommandParser:
     add = made.add_argument
     add("folders", metavar="FOLDER", hint=list[Path], nargs="+", help="Folders of finished evaluations.")
     add("--output", hint=Path, help="Folder for the report. Default: the first of the folders.")
-    add("--training", hint=Path, help="Output folder of a training, whose curve is shown and written as well.")
+    add("--training", hint=Path, help="Output folder of a training, to show and write its curve as well.")
     add("--page_problems", hint=Natural, default=200, help="Most problems shown on the page; 0 makes no page.")
     group = "grading"
     add("--regrade", action="store_true", group=group, help="Grade all answers again, without sampling anything.")
@@ -46,23 +46,9 @@ def make_parser() -> CommandParser:
     return made
 
 
-def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    """Read the command line, `sys.argv` if `argv` is None."""
-    arguments = make_parser().parse_args(argv)
-    if (arguments.document is None) != (arguments.section is None):
-        raise UserError("--document and --section go together")
-    return arguments
-
-
 def report(arguments: argparse.Namespace, command: str) -> None:
-    """Read, grade if asked to, and write; `command` is what was called.
-
-    Raises:
-        UserError: one line about what is wrong.
-    """
-    # Libraries of seconds: not for reading the command line.
-    from e1_trl.answers.arguments import GradingArguments
-    from e1_trl.answers.kinds import make_grader
+    """Grade the answers again under `regrade`, and write the report; the page shows `command`."""
+    # These take seconds to import, which `--help` should not wait for.
     from e1_trl.report import document, page, samples
     from e1_trl.report.markdown import around_section, replace_section
     from e1_trl.report.tables import accuracies
@@ -70,15 +56,12 @@ def report(arguments: argparse.Namespace, command: str) -> None:
 
     if arguments.document is not None:
         around_section(arguments.document, arguments.section)  # raises before anything is written
-    for folder in arguments.folders if arguments.regrade else ():
-        kind = str(samples.read(folder, ["grader"])["grader"].iloc[0])
-        grading = GradingArguments(grader=kind, grading_time_limit=arguments.grading_time_limit)
-        with make_grader(grading, arguments.grading_workers) as grader:
-            samples.regrade(folder, grader)
+    if arguments.regrade:
+        regrade(arguments)
     tables = [samples.read(folder, samples.FIGURES) for folder in arguments.folders]
     answers = samples.join(tables)
     made = document.Report.of(answers)
-    shown = document.chosen(made.rows, arguments.rows) if arguments.rows else made.rows
+    shown = document.choose(made.rows, arguments.rows) if arguments.rows else made.rows
     output = arguments.output or arguments.folders[0]
     texts = [(str(own["model"].iloc[0]), folder) for own, folder in zip(tables, arguments.folders, strict=True)]
     log = None if arguments.training is None else TrainingLog.read(arguments.training)
@@ -93,8 +76,24 @@ def report(arguments: argparse.Namespace, command: str) -> None:
     print(f"wrote {', '.join(file.name for file in files)} to {output}")
 
 
+def regrade(arguments: argparse.Namespace) -> None:
+    """Grade the answers in all folders again."""
+    from e1_trl.answers.arguments import GradingArguments
+    from e1_trl.answers.kinds import make_grader
+    from e1_trl.report import samples
+
+    for folder in arguments.folders:
+        kind = str(samples.read(folder, ["grader"])["grader"].iloc[0])
+        grading = GradingArguments(grader=kind, grading_time_limit=arguments.grading_time_limit)
+        with make_grader(grading, arguments.grading_workers) as grader:
+            samples.regrade(folder, grader)
+
+
 def main(argv: list[str] | None = None) -> None:
-    arguments = parse(argv)
+    """Run `e1 report` with the words of `argv`, by default those of the command line."""
+    arguments = make_parser().parse_args(argv)
+    if (arguments.document is None) != (arguments.section is None):
+        raise UserError("--document and --section go together")
     report(arguments, shlex.join(["e1", "report", *(sys.argv[1:] if argv is None else argv)]))
 
 

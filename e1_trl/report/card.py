@@ -1,9 +1,9 @@
-"""Puts what was measured of a trained model into its card, and uploads that.
+"""`e1 card`: put measured results into the card of a trained model, and upload the card.
 
     e1 card runs/E1-Math-1.5B --results runs/evaluations/*E1-Math-1.5B* --push ORG/E1-Math-1.5B
 
-The card gets the accuracy at every budget, as a table and a picture for each evaluation, and `budget.json` the same for
-programs. Numbers of other weights than those in the folder are refused, and so is a repository that holds others.
+The card gets the accuracy at every budget, as a table and a picture for each evaluation; `budget.json` gets the same
+for programs. Results of other weights than the folder's are refused, and so is a repository with other weights.
 """
 
 import argparse
@@ -20,12 +20,9 @@ from e1_trl.errors import UserError, run_command
 if TYPE_CHECKING:
     import pandas as pd
 
-    from e1_trl.checkpoints.budget_file import Point
-    from e1_trl.report.document import Report
-
 
 def make_parser() -> CommandParser:
-    """The options of `e1 card`."""
+    """Make the parser of `e1 card`."""
     made = CommandParser(
         "e1 card",
         "CHECKPOINT [OPTIONS]",
@@ -39,47 +36,44 @@ def make_parser() -> CommandParser:
     add("--name", help="Name of the model in the card. Default: the repository, else the folder.")
     add("--push", metavar="REPOSITORY", help="Upload the card to this repository of the model on the Hub.")
     add("--revision", help="Branch of that repository. Default: main.")
-    problems = "Most problems shown on the page, with answers. Default: 200, and none where they are local files."
+    problems = "Most problems shown on the page, with answers. Default: 200, or none if they are local files."
     add("--page_problems", hint=Natural, help=problems)
     return made
 
 
-def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    """Read the command line, `sys.argv` if `argv` is None."""
-    return make_parser().parse_args(argv)
-
-
 def card(arguments: argparse.Namespace) -> None:
-    """Check, write, and upload if asked to.
-
-    Raises:
-        UserError: one line about what is wrong.
-    """
-    # Libraries of seconds: not for reading the command line.
+    """Check the results, write the card, and upload it if `push` names a repository."""
+    # These take seconds to import, which `--help` should not wait for.
     from e1_trl.checkpoints import hub, model_card
-    from e1_trl.checkpoints.budget_file import FILE, BudgetInfo
-    from e1_trl.checkpoints.origin import BaseModel
+    from e1_trl.checkpoints.budget_file import FILE, BudgetInfo, Point
     from e1_trl.report import document, page
+    from e1_trl.report.rows import REFERENCE
 
-    folder, name = arguments.checkpoint, arguments.name or arguments.push or str(arguments.checkpoint)
-    trained, _ = BudgetInfo.read(folder / FILE), BaseModel.read(folder)  # which raise before anything is written
+    folder = arguments.checkpoint
+    name = arguments.name or arguments.push or str(folder)
+    trained = BudgetInfo.read(folder / FILE)
+    model_card.BaseModel.read(folder)  # both raise before anything is written
     measured = check(folder, arguments.results, name)
     if arguments.push:
         hub.check_weights(folder, arguments.push, arguments.revision)
+    curve: list[Point] = []
+    written = []
+    for benchmark, (result, answers) in measured.items():
+        report = document.Report.of(answers)
+        most = arguments.page_problems
+        if most is None:
+            most = 0 if report.conditions[0].conditions.local else page.PROBLEMS
+        written.append((benchmark, report, page.make(report, answers, [(name, result)], most)))
+        # The budgets as in the training, and none; all rows where an evaluation has neither.
+        rows = [row for row in report.rows if row.method in (REFERENCE, "unconstrained")] or report.rows
+        curve += [Point(**{each.name: getattr(row, each.name) for each in fields(Point)}) for row in rows]
     if measured:
-        reports = {benchmark: document.Report.of(answers) for benchmark, (_, answers) in measured.items()}
-        curve = tuple(point for report in reports.values() for point in points(report))
-        pages = {}
-        for benchmark, (result, answers) in measured.items():
-            local = reports[benchmark].conditions[0].conditions.local
-            most = arguments.page_problems if arguments.page_problems is not None else 0 if local else page.PROBLEMS
-            pages[benchmark] = page.make(reports[benchmark], answers, [(name, result)], most)
-        replace(trained, curve=curve).write(folder)
-        model_card.remove_measured(folder)
-        for benchmark, html in pages.items():
-            file = folder / f"{model_card.RESULTS}{benchmark}.html"
-            document.write(reports[benchmark], file.parent, file.stem)
-            page.write(html, file)
+        replace(trained, curve=tuple(curve)).write(folder)
+        model_card.remove_results(folder)
+    for benchmark, report, html in written:
+        file = folder / f"{model_card.RESULTS}{benchmark}.html"
+        document.write(report, file.parent, file.stem)
+        page.write(html, file)
     model_card.write(folder, name, arguments.revision)
     print(f"wrote {folder / model_card.README}")
     if arguments.push:
@@ -87,11 +81,11 @@ def card(arguments: argparse.Namespace) -> None:
 
 
 def check(folder: Path, results: Sequence[Path], name: str) -> "dict[str, tuple[Path, pd.DataFrame]]":
-    """Each evaluation and its answers, by benchmark, of the model called so.
+    """Read evaluations of the model in a folder; return each folder with its answers, by benchmark, under a name.
 
     Raises:
         UserError: an evaluation is of other weights, or two are on one benchmark.
-        StoreError: one is not finished.
+        StoreError: an evaluation is not finished.
     """
     from e1_trl.checkpoints.checkpoint import Checkpoint
     from e1_trl.report import samples
@@ -113,18 +107,9 @@ def check(folder: Path, results: Sequence[Path], name: str) -> "dict[str, tuple[
     return found
 
 
-def points(report: "Report") -> "list[Point]":
-    """What is in the card: separate budgets, as the model was trained, and no budget; all there is where neither is."""
-    from e1_trl.checkpoints.budget_file import Point
-    from e1_trl.report.rows import REFERENCE
-
-    rows = [row for row in report.rows if row.method in (REFERENCE, "unconstrained")] or report.rows
-    return [Point(**{each.name: getattr(row, each.name) for each in fields(Point)}) for row in rows]
-
-
 def main(argv: list[str] | None = None) -> None:
-    """Make the card, and upload it if asked to."""
-    card(parse(argv))
+    """Run `e1 card` with the words of `argv`, by default those of the command line."""
+    card(make_parser().parse_args(argv))
 
 
 if __name__ == "__main__":

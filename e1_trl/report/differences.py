@@ -11,19 +11,18 @@ from e1_trl.report.rows import MIXED, REFERENCE, Measured
 
 
 class Alike(StrEnum):
-    """What the two sides of a difference have in common."""
+    """Quantity that is equal on both sides of a difference."""
 
     BUDGET = "budget"
-    TOKENS = "tokens used"  # the other side lies on the line through its points, over the logarithm of the tokens
+    TOKENS = "tokens used"  # the other side is interpolated between its points, over the logarithm of the tokens
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Accuracy of a row minus that of another, paired over the same problems and samples, with its interval.
+    """Accuracy of a row minus that of another, paired over the same problems and samples, with its 95% interval.
 
-    Budgets and `mean_tokens` are the row's; `minus_mean_tokens` are those of the other. `unlike` names the conditions
-    under which the two were asked and sampled otherwise (fields of `Conditions`), and `commit` and `graded_by` where
-    another version of this project sampled them, or another grader graded them.
+    Budgets and `mean_tokens` are the row's, `minus_mean_tokens` those of the other. `unlike` names what differs: fields
+    of `Conditions`, and `commit` and `graded_by` of the rows.
     """
 
     model: str
@@ -47,7 +46,7 @@ class Difference:
 
     @classmethod
     def of(cls, one: Measured, minus: Measured, at_tokens: statistics.Values | None = None) -> "Difference":
-        """At the same budget; or at the same tokens, with what is left of each of the one's answers there."""
+        """Compare two rows at the same budget; or one row with a line, by its differences `at_tokens` per answer."""
         row = one.row
         values = one.scores.correct - minus.scores.correct if at_tokens is None else at_tokens
         estimate = statistics.difference(values)
@@ -70,7 +69,7 @@ class Difference:
 
 
 def _pairs(measured: Sequence[Measured], model: str, minus_model: str) -> list[tuple[Measured, Measured]]:
-    """One model and another, by the same method at the same budget; mixed models and separate budgeting."""
+    """Pair rows of two models by method and budget; a mixed model's with separate budgeting."""
     others = {(other.row.method, other.row.budget): other for other in measured if other.row.model == minus_model}
     own = [each for each in measured if each.row.model == model]
     cells = [(REFERENCE if one.row.method == MIXED else one.row.method, one.row.budget) for one in own]
@@ -78,16 +77,13 @@ def _pairs(measured: Sequence[Measured], model: str, minus_model: str) -> list[t
 
 
 def between(measured: Sequence[Measured], model: str, minus_model: str) -> list[Difference]:
-    """One model against another, by the same method at the same budget; mixed models against separate budgeting.
-
-    Only what answers the same problems as often is compared, here and below.
-    """
+    """Compare two models by method and budget, where both answered the same problems equally often."""
     pairs = _pairs(measured, model, minus_model)
     return [Difference.of(one, other) for one, other in pairs if one.asked == other.asked]
 
 
 def _over_reference(measured: Sequence[Measured], one: Measured) -> list[Difference]:
-    """A row against separate budgeting of its model, at the same budget and at as many tokens used."""
+    """Compare a row with separate budgeting of its model, at the same budget and at the same tokens."""
     separate = [each for each in measured if (each.row.model, each.row.method) == (one.row.model, REFERENCE)]
     line = [other for other in separate if other.asked == one.asked]
     found = [Difference.of(one, other) for other in line if other.row.budget == one.row.budget]
@@ -96,7 +92,7 @@ def _over_reference(measured: Sequence[Measured], one: Measured) -> list[Differe
 
 
 def differences(measured: Sequence[Measured]) -> list[Difference]:
-    """Every method against separate budgeting of the same model, and every model against those before it."""
+    """Compare every method with separate budgeting of its model, and every model with those in front of it."""
     models = list(dict.fromkeys(each.row.model for each in measured))
     methods = [each for model in models for each in measured if each.row.model == model]
     return [
@@ -106,13 +102,13 @@ def differences(measured: Sequence[Measured]) -> list[Difference]:
 
 
 def not_compared(measured: Sequence[Measured]) -> list[str]:
-    """Say of which models there are no differences at a budget that both have, and why."""
+    """Describe pairs of models that share methods and budgets, but not problems and samples, and how they differ."""
     models = list(dict.fromkeys(each.row.model for each in measured))
     found: dict[str, list[str]] = {}
     for minus, model in combinations(models, 2):
         for one, other in _pairs(measured, model, minus):
             if one.asked != other.asked:
-                sizes = [f"{row.problems:,} problems, {row.samples} each" for row in (one.row, other.row)]
-                why = f"{sizes[0]}, against {sizes[1]}" if sizes[0] != sizes[1] else "not the same problems or samples"
+                own, others = (f"{each.row.problems:,} problems, {each.row.samples} each" for each in (one, other))
+                why = f"{own}, against {others}" if own != others else "not the same problems or samples"
                 found.setdefault(f"{model} and {minus} ({why})", []).append(f"{one.row.method} {one.row.budget}")
     return [f"{names}: {', '.join(cells)}" for names, cells in found.items()]

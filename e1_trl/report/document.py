@@ -1,7 +1,4 @@
-"""A report as files and on the terminal: tables, `report.md`, `results.json` and pictures.
-
-Says what `rows` computed, and computes nothing.
-"""
+"""A report as files and on the terminal: tables, `report.md`, `results.json` and pictures; computes no numbers."""
 
 import json
 import sys
@@ -21,44 +18,46 @@ from e1_trl.errors import UserError
 from e1_trl.provenance import Provenance
 from e1_trl.report import conditions, pictures, tables
 from e1_trl.report.conditions import Shared
-from e1_trl.report.differences import Alike, Difference, differences, not_compared
+from e1_trl.report.differences import Difference, differences, not_compared
 from e1_trl.report.rows import MADE_BY, REFERENCE, Line, Row, lines, summarize
 from e1_trl.report.stopping import Stopping, stopping
 from e1_trl.report.tables import Table
 from e1_trl.rollout import warn_of_eos
 
-WIDTH = 140  # of the table where it goes into a file
+WIDTH = 140  # characters, of a table that goes into a file
 PICTURES = {
     "budget": "Accuracy over the thinking budget",
     "tokens": "Accuracy over the mean tokens used, per method",
     "allocation": "Tokens of thinking and solution per budget",
 }
 INTRODUCTION = (
-    "Accuracy is the mean over all of them (avg@k); intervals are 95% and over problems. Budgets are "
-    'thinking+solution, tokens are means of what was sampled (with the "Wait" that s1 puts in); those forced after the '
-    "thinking are counted apart. Shares of all answers: forced, where the thinking budget ran out and the close was "
+    "Accuracy is the mean over all samples (avg@k); intervals are 95% and over problems. Budgets are "
+    'thinking+solution; tokens are means of what was sampled, with the "Wait" that s1 inserts, and do not count those '
+    "forced after the thinking. Shares of all answers: forced, where the thinking budget ran out and the close was "
     "forced; eos, where the model stopped before it answered; truncated, where a budget ran out before the end.\n"
 )
-LEFT_OUT = (
-    "**Problems were left out**, because their prompts are longer than max_prompt_length: no accuracy counts them."
-)
+LEFT_OUT = "**Problems were left out**: their prompts are longer than max_prompt_length, and no accuracy counts them."
 NOT_COMPARED = (
-    "**Not compared**, since only as many answers to the same problems are paired (with as many --samples and "
-    "--max_problems, the same commands add what is missing)"
+    "**Not compared**, since differences need equally many answers to the same problems (the same commands with equal "
+    "--samples and --max_problems add what is missing)"
 )
-NO_MAJORITY = "There is no majority of programs: two that are right need not be the same."
 AT_THE_SAME_BUDGET = (
     "Paired differences of accuracy, in points. The same budget is not the same number of tokens: both are given."
 )
-AT_THE_SAME_TOKENS = (
-    "Paired differences of accuracy, in points, to separate budgeting where it would use as many tokens: on the line "
-    "through its rows, over the logarithm of the tokens. Rows beyond that line are left out."
-)
+MODELS = "Models against each other"
+PAIRED = {
+    "Methods against separate budgeting, at the same budget": AT_THE_SAME_BUDGET,
+    "Methods against separate budgeting, at the same tokens used": (
+        "Paired differences of accuracy, in points, to separate budgeting with as many tokens: interpolated between "
+        "its rows, over the logarithm of the tokens. Rows beyond the ends of that line are left out."
+    ),
+    MODELS: AT_THE_SAME_BUDGET,
+}
 
 
 @dataclass(frozen=True)
 class Report:
-    """All that is said of some evaluations on one benchmark; `results.json` is this record."""
+    """All numbers about some evaluations on one benchmark; `results.json` is this record."""
 
     provenance: Provenance
     conditions: list[Shared]
@@ -70,7 +69,7 @@ class Report:
 
     @classmethod
     def of(cls, answers: pd.DataFrame) -> "Report":
-        """The report on a table of graded answers."""
+        """Compute the report on a table of graded answers."""
         measured = summarize(answers)
         return cls(
             provenance=Provenance.here(each.row.seed for each in measured),
@@ -84,11 +83,13 @@ class Report:
 
 
 def write(report: Report, folder: Path, name: str | None = None) -> list[Path]:
-    """Write a report into a folder and return its files: report.md, results.json, budget.png, tokens.png and
-    allocation.png; with a name NAME.md, NAME.json, NAME-budget.png and so on.
+    """Write a report into a folder: report.md, results.json and pictures; with a name NAME.md, NAME.json and so on.
+
+    Returns:
+        The paths of the files.
 
     Raises:
-        StoreError: they cannot be written, as on a full disk.
+        StoreError: a file cannot be written, as on a full disk.
     """
     make_folder(folder)
     figures = curves(report)
@@ -105,34 +106,32 @@ def write(report: Report, folder: Path, name: str | None = None) -> list[Path]:
 
 
 def curves(report: Report) -> dict[str, Figure]:
-    """The pictures of a report, by the names of `PICTURES`."""
-    figures = {"tokens": pictures.over_tokens(report.rows)}
-    if any(row.method == REFERENCE for row in report.rows):
-        budget, allocation = pictures.over_budget({"": report.rows}), pictures.allocation(report.rows)
-        figures = {"budget": budget, **figures, "allocation": allocation}
-    return figures
+    """Draw the pictures of a report, by the names of `PICTURES`."""
+    if all(row.method != REFERENCE for row in report.rows):
+        return {"tokens": pictures.over_tokens(report.rows)}
+    return {
+        "budget": pictures.over_budget({"": report.rows}),
+        "tokens": pictures.over_tokens(report.rows),
+        "allocation": pictures.allocation(report.rows),
+    }
 
 
 def show(report: Report) -> None:
-    """Print the table of rows, at full width where it goes into a file, and what is to be minded."""
+    """Print the table of accuracies and the notes, at a fixed width if the output goes into a file."""
     rows = report.rows
     text = f"**{rows[0].benchmark}**: {size(rows)}\n\n{tables.accuracies(rows).markdown}\n" + "\n\n".join(notes(report))
     Console(width=None if sys.stdout.isatty() else WIDTH).print(Markdown(text))
 
 
 def size(rows: Sequence[Row]) -> str:
-    """How many problems and samples the rows are of."""
-    problems, samples = sorted({row.problems for row in rows}), sorted({row.samples for row in rows})
-    plural = "" if samples == [1] else "s"
-    return f"{' or '.join(map(str, problems))} problems, {' or '.join(map(str, samples))} sample{plural} each"
+    """Say how many problems and samples the rows have."""
+    problems = " or ".join(map(str, sorted({row.problems for row in rows})))
+    samples = " or ".join(map(str, sorted({row.samples for row in rows})))
+    return f"{problems} problems, {samples} sample{'' if samples == '1' else 's'} each"
 
 
-def chosen(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
-    """The rows that are named, each as "MODEL METHOD BUDGET", in the order of the names.
-
-    Raises:
-        UserError: a row does not exist.
-    """
+def choose(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
+    """Return the named rows, each as "MODEL METHOD BUDGET"; raise a `UserError` if a row does not exist."""
     by_name = {f"{row.model} {row.method} {row.budget}": row for row in rows}
     try:
         return [by_name[name] for name in names]
@@ -141,7 +140,7 @@ def chosen(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
 
 
 def as_markdown(report: Report, images: dict[str, str]) -> str:
-    """The report: all tables, and the pictures by the names of their files."""
+    """Write the report as Markdown, with all tables, and the pictures by the names of their files."""
     rows = report.rows
     first, *others = tables_of(report)
     parts = [
@@ -159,21 +158,16 @@ def as_markdown(report: Report, images: dict[str, str]) -> str:
 
 
 def tables_of(report: Report) -> list[Table]:
-    """All tables of a report, the accuracies first."""
-    rows, programs = report.rows, bool(report.rows[0].faults)
-    methods = [each for each in report.differences if each.model == each.minus_model]
-    at_budget, at_tokens = ([each for each in methods if each.alike is alike] for alike in Alike)
-    models = [each for each in report.differences if each.model != each.minus_model]
+    """Make all tables of a report, the accuracies first."""
+    rows = report.rows
     found = [tables.accuracies(rows), tables.outcomes(rows)]
     if any(row.samples > 1 for row in rows):
-        found.append(tables.several_samples(rows, NO_MAJORITY if programs else ""))
-    for title, text, pairs in (
-        ("Methods against separate budgeting, at the same budget", AT_THE_SAME_BUDGET, at_budget),
-        ("Methods against separate budgeting, at the same tokens used", AT_THE_SAME_TOKENS, at_tokens),
-        ("Models against each other", AT_THE_SAME_BUDGET, models),
-    ):
-        if pairs:
-            found.append(tables.paired(pairs, title, text))
+        found.append(tables.several_samples(rows))
+    groups: dict[str, list[Difference]] = {heading: [] for heading in PAIRED}
+    for each in report.differences:
+        own = each.model == each.minus_model
+        groups[f"Methods against separate budgeting, at the same {each.alike}" if own else MODELS].append(each)
+    found += [tables.paired(pairs, heading, PAIRED[heading]) for heading, pairs in groups.items() if pairs]
     if report.lines:
         found.append(tables.areas(report.lines))
     if report.stopping:
@@ -182,12 +176,12 @@ def tables_of(report: Report) -> list[Table]:
 
 
 def title(rows: Sequence[Row]) -> str:
-    """Which models, and on what."""
+    """Name the models and the benchmark."""
     return f"{', '.join(pictures.models_of(rows))} on {rows[0].benchmark}"
 
 
 def notes(report: Report) -> list[str]:
-    """What a reader should know before the numbers, if anything, each as a line of Markdown."""
+    """Write warnings for readers of the numbers, each as a line of Markdown."""
     found = [LEFT_OUT] if any(row.left_out for row in report.rows) else []
     worst = max(report.rows, key=lambda row: row.eos_ratio)
     if warning := warn_of_eos(worst.eos_ratio, f"{worst.model}, {worst.method} {worst.budget}"):
@@ -198,7 +192,7 @@ def notes(report: Report) -> list[str]:
 
 
 def made(report: Report) -> str:
-    """By what it was made, sampled and graded; where that differs, which models were."""
+    """Say which versions made, sampled and graded; if models differ, which models by which."""
     said = []
     for name in MADE_BY:
         models: dict[str, dict[str, None]] = {}

@@ -1,13 +1,12 @@
-"""`e1 exclude`: which problems a model never or always solves, as a file that a recipe's `exclude` leaves out.
+"""`e1 exclude`: write the problems that a model never or always solves to a file, for a recipe's field `exclude`.
 
     e1 exclude runs/DeepScaleR/rates --budget 1024+1024 --output runs/DeepScaleR/exclude.jsonl
 
-In GRPO an advantage is a reward less the mean of its group: where none or all of a group are right there is none, and
-the group costs as much as any other. A rate of a few answers is a guess: what was never solved in eight may be solved
-once in ten. Each line of the file is JSON: `id`, `problem`, `rate`.
+In GRPO an advantage is a reward minus the mean of its group: a group that is all right or all wrong has none, and costs
+as much as any other. Rates of few answers are guesses: a problem never solved in eight may be solved once in ten. Each
+line of the file is JSON: `id`, `problem`, `rate`.
 """
 
-import argparse
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,16 +22,16 @@ if TYPE_CHECKING:
 
 COLUMNS = ["model", "conditions", "method", "thinking_budget", "solution_budget"]
 COLUMNS += ["problem", "problem_id", "prompt", "outcome"]
-ANSWERS = 8  # graded, to a problem, before it may be left out
-SELDOM = 0.1  # how often a problem is solved of which the chance of being left out is told
-KEY = "[0-9a-f]{16}"  # of `problems.prompts.identity`
-# What a training should share with the evaluation.
+ANSWERS = 8  # default of the graded answers that a problem needs to be left out
+SELDOM = 0.1  # share of right answers, for which the chance of never being right is printed
+KEY = "[0-9a-f]{16}"  # form of `problems.prompts.identity`
+# Conditions that the training should share with the evaluation.
 SAMPLED = ["instruction", "chat_template_kwargs", "temperature", "top_p", "top_k", "min_p", "logit_bias", "marker"]
 SAMPLED += ["forced_text"]
 
 
 def make_parser() -> CommandParser:
-    """The options of `e1 exclude`."""
+    """Make the parser of `e1 exclude`."""
     made = CommandParser(
         "e1 exclude",
         "FOLDER [FOLDER …] --budget THINKING+SOLUTION --output FILE",
@@ -49,19 +48,15 @@ def make_parser() -> CommandParser:
     return made
 
 
-def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    """Read the command line, `sys.argv` if `argv` is None."""
-    return make_parser().parse_args(argv)
-
-
 def rates(answers: "pd.DataFrame", budget: Budget) -> "pd.DataFrame":
-    """How often each problem was solved with separate budgets: its `prompt`, its `rate`, from 0 to 1, by its key.
+    """Compute the share of right answers of each problem under separate budgets.
 
-    A rate is the share of right answers among those that were graded, whose number is in `answers`; a problem without
-    any has none.
+    Returns:
+        By the problem's key: `prompt`, `rate` from 0 to 1, and the number of graded `answers`. Problems without graded
+        answers are left out.
 
     Raises:
-        UserError: one line about why the answers, with `COLUMNS`, tell no rates.
+        UserError: the answers (with `COLUMNS`) are of several models, of other budgets, or of unnamed problems.
     """
     from e1_trl.answers.grade import Outcome
     from e1_trl.report import samples
@@ -69,30 +64,29 @@ def rates(answers: "pd.DataFrame", budget: Budget) -> "pd.DataFrame":
 
     if len(models := answers["model"].unique()) > 1:
         raise UserError(
-            f"the answers are of several models ({', '.join(models)}), whose rates are not one model's; name the "
-            "evaluations of one, under one --name"
+            f"the answers are of several models ({', '.join(models)}), and rates must be of one; name the evaluations "
+            "of one model, under one --name"
         )
     separate = answers[answers["method"] == REFERENCE]
     by_budget = separate.groupby(["thinking_budget", "solution_budget"], sort=False, dropna=False)
     own = {str(samples.budget_of(found.iloc[0])): found for _, found in by_budget}
     if str(budget) not in own:
         raise UserError(
-            f"there are no answers of {REFERENCE} {budget}, only under {', '.join(own) or 'other methods'}; the "
-            f"`e1 eval` that sampled them adds some with --methods {REFERENCE} --budgets {budget}"
+            f"there are no answers of {REFERENCE} {budget}, only under {', '.join(own) or 'other methods'}; run the "
+            f"`e1 eval` that sampled them with --methods {REFERENCE} --budgets {budget}"
         )
     graded = own[str(budget)][lambda found: found["outcome"] != Outcome.UNGRADED]
     if not graded["problem_id"].fillna("").str.fullmatch(KEY).all():
         raise UserError(
-            "the answers do not say which problems they are to; the `e1 eval` of a dataset_name that sampled them, run "
-            "again, makes a table that does, and samples nothing"
+            "the answers do not say to which problems they belong; run the `e1 eval` of a dataset_name that sampled "
+            "them again: it writes a table that does, and samples nothing"
         )
-    correct = graded["outcome"] == Outcome.CORRECT
-    solved = graded.assign(rate=correct, answers=1).groupby("problem_id", sort=False)
+    solved = graded.assign(rate=graded["outcome"] == Outcome.CORRECT, answers=1).groupby("problem_id", sort=False)
     return solved.agg({"prompt": "first", "rate": "mean", "answers": "sum"})
 
 
 def exclude(folders: list[Path], budget: Budget, output: Path, least: int) -> None:
-    """Read the evaluations, say how they were sampled, and write the file.
+    """Write the file, and print how the answers were sampled and how many problems are left out.
 
     Args:
         folders: of the evaluations.
@@ -101,7 +95,7 @@ def exclude(folders: list[Path], budget: Budget, output: Path, least: int) -> No
         least: graded answers that a problem needs to be left out.
 
     Raises:
-        UserError: one line about what is wrong.
+        UserError: the evaluations give no rates, or leave no problem to train on.
     """
     import pandas as pd
 
@@ -123,11 +117,10 @@ def exclude(folders: list[Path], budget: Budget, output: Path, least: int) -> No
         counts += f"; {few:,} with fewer than {least} graded answers stay"
     if len(idle) == len(solved):
         raise UserError(f"{counts}, so none is left to train on; evaluate with more --samples, or on other problems")
-    lines = [
-        json.dumps({"id": id, "problem": row.prompt.strip()[:80], "rate": row.rate}) for id, row in idle.iterrows()
-    ]
+    records = ({"id": key, "problem": row.prompt.strip()[:80], "rate": row.rate} for key, row in idle.iterrows())
+    text = "".join(json.dumps(record) + "\n" for record in records)
     make_folder(output.parent)
-    write_atomically(output, lambda file: file.write_text("\n".join([*lines, ""])))
+    write_atomically(output, lambda file: file.write_text(text))
     for each in shared(answers):
         print(f"{', '.join(each.models)}: {each.conditions.said(SAMPLED)}")
     print(f"{counts}; wrote {output}")
@@ -138,7 +131,8 @@ def exclude(folders: list[Path], budget: Budget, output: Path, least: int) -> No
 
 
 def main(argv: list[str] | None = None) -> None:
-    arguments = parse(argv)
+    """Run `e1 exclude` with the words of `argv`, by default those of the command line."""
+    arguments = make_parser().parse_args(argv)
     exclude(arguments.folders, Budget.parse(arguments.budget), arguments.output, arguments.min_answers)
 
 

@@ -1,4 +1,4 @@
-"""Markdown: a table, and its place in a document."""
+"""Markdown tables, and the sections of documents that hold them."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,16 +8,16 @@ from e1_trl.errors import UserError, user_errors
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table, with a line break at its end."""
+    """Write a Markdown table, with a line break at its end."""
     lines = [header, ["---"] * len(header), *rows]
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
 def around_section(document: Path, name: str) -> tuple[str, str]:
-    """The text of a document up to the end of the line `<!-- name -->`, and from the line `<!-- /name -->` on.
+    """Return the text of a document up to and with the line `<!-- name -->`, and from the line `<!-- /name -->` on.
 
     Raises:
-        UserError: the document has no such lines in that order.
+        UserError: the document cannot be read, or has no such lines in that order.
     """
     with user_errors(f"{document} cannot be read", OSError):
         text = document.read_text()
@@ -33,7 +33,7 @@ def replace_section(document: Path, name: str, text: str) -> None:
 
     Raises:
         UserError: the document has no such lines in that order.
-        StoreError: it cannot be written.
+        StoreError: the document cannot be written.
     """
     before, after = around_section(document, name)
     write_atomically(document, lambda path: path.write_text(f"{before}{text}{after}"))

@@ -2,12 +2,12 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const at = (id) => document.getElementById(id);
 const SYMBOLS = { correct: "✓", wrong: "✗", unanswered: "✂", unevaluated: "=", unparseable: "?", unboxed: "∅",
   no_program: "∅", timed_out: "T", crashed: "C", out_of_memory: "M", too_much_output: "O", not_callable: "N", ungraded: "U" };
+const ENDS = { closed: "closed naturally", forced: "closed by force", eos: "ended without an answer (eos)", total: "ended by the total budget" };
 const symbol = (finalOutcome) => SYMBOLS[finalOutcome] ?? "!";
 const shade = (finalOutcome) => (finalOutcome === "correct" ? "right" : finalOutcome === "wrong" ? "wrong" : "other");
 const words = (name) => (name === "correct" ? "right" : name.replaceAll("_", " "));
 
-/* What a model has written is text, and only ever put into text nodes. What cannot be seen, or turns text around, is
-   named. */
+/* Texts of models go into text nodes only. Invisible characters, and those that turn text around, are shown by name. */
 const STRANGE =
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\ud800-\udfff\u{e0000}-\u{e007f}]/gu;
 function write(element, text, kind) {
@@ -44,7 +44,7 @@ async function inflate(base64) {
   return JSON.parse(await new Response(stream).text());
 }
 
-/* Tables: a click on a column's name sorts by it. */
+/* Tables: a click on the name of a column sorts by it. */
 function value(row, column) {
   const text = row.cells[column].textContent;
   const number = parseFloat(text);
@@ -71,11 +71,11 @@ at("copy")?.addEventListener("click", async () => {
     await navigator.clipboard.writeText(at("copy").dataset.command);
     at("copied").textContent = "copied";
   } catch {
-    at("copied").textContent = at("copy").dataset.command; // no clipboard here: to be selected
+    at("copied").textContent = at("copy").dataset.command; // without a clipboard, to be selected
   }
 });
 
-/* Problems. `place` is all that a person has chosen, and is the page's address. */
+/* Problems. `place` is everything that a reader has chosen, and the page's address. */
 try {
   for (const part of ["items", "steps"]) data[part] = await Promise.all(data[part].map(inflate));
 } catch (error) {
@@ -99,7 +99,7 @@ const escapes = (answer) => answer.end === "forced" && (answer.truncated || answ
 
 const comparable = (one, other) => data.cells[one].solution === data.cells[other].solution || !data.cells[other].solution;
 
-/* Of one model's answers to an item, in the order of their budgets. */
+/* Each filter looks at one model's answers to an item, in the order of their budgets. */
 const FILTERS = {
   all: ["all problems", () => true],
   forced: ["right only when forced", (item, m, cells) => cells.some((c) => isRight(item, m, c) && forced(item, m, c)) &&
@@ -125,10 +125,12 @@ function title(item) {
 function drawGrid() {
   const cells = columns();
   const several = new Set(cells.filter((cell) => cell.method !== NO_METHOD).map((cell) => cell.solution)).size > 1;
-  const [head, body] = [at("grid").tHead, at("grid").tBodies[0]];
+  const head = at("grid").tHead;
+  const body = at("grid").tBodies[0];
   head.replaceChildren();
   body.replaceChildren();
-  const [top, under] = [make("tr", head), make("tr", head)];
+  const top = make("tr", head);
+  const under = make("tr", head);
   make("td", top);
   make("td", under);
   for (const model of models()) {
@@ -182,7 +184,7 @@ function mark() {
   if (row) reveal(row);
 }
 
-/* Scrolls the grid alone: `scrollIntoView` would move the page, and where a Tab goes on from. */
+/* Scroll only the grid: `scrollIntoView` would move the page, and the place from which Tab goes on. */
 function reveal(row) {
   const box = at("grid-box");
   const above = row.offsetTop - at("grid").tHead.offsetHeight;
@@ -232,7 +234,7 @@ function drawAnswer(model, own) {
   }
   const found = answer.final_outcome;
   make("span", heading, `${symbol(found)} ${words(found)}`, `badge ${shade(found)}`);
-  const end = { closed: "closed by itself", forced: "closed by force", eos: "ended without an answer (eos)", total: "ended by the total budget" }[answer.end];
+  const end = ENDS[answer.end];
   const facts = [`${answer.thinking} tokens of thinking, ${end}`, `${answer.spent} of solution${answer.truncated ? ", truncated" : ""}`];
   if (answer.read !== null) facts.push(`read: ${answer.read}`);
   make("p", panel, facts.join(" · "), "facts");
@@ -342,7 +344,7 @@ if (data.items.length) {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("select")) return;
     if (!Object.hasOwn(moves, event.key)) return;
-    if (event.key.startsWith("Arrow") && event.target.matches("input, pre, .wide")) return; // which they move
+    if (event.key.startsWith("Arrow") && event.target.matches("input, pre, .wide")) return; // arrows move these
     const inGrid = event.target.matches("#grid button");
     event.preventDefault();
     moves[event.key]();
@@ -356,7 +358,7 @@ if (data.items.length) {
   show(true);
 }
 
-/* The training's rollouts, a step at a time. */
+/* Rollouts of the training, one step at a time. */
 function drawStep() {
   const { step, rollouts } = data.steps[at("step").value];
   at("step-name").textContent = step;

@@ -1,7 +1,7 @@
-"""The page of a report: one HTML file with curves, tables and the answers behind them, which needs no network.
+"""Page of a report: one HTML file with curves, tables and the answers behind them, which needs no network.
 
-`page.jinja` is its text, `page.css` its style and `page.js` what moves. What a model has written is only ever data: it
-is compressed, a problem at a time, and put into text nodes.
+`page.jinja` is its text, `page.css` its style and `page.js` its script. Texts of models are only data: compressed, one
+problem at a time, and put into text nodes.
 """
 
 import json
@@ -23,20 +23,22 @@ from e1_trl.budget import Budget
 from e1_trl.report import conditions, document, pictures, samples
 from e1_trl.report.document import Report
 from e1_trl.report.rows import REFERENCE, final_outcome
-from e1_trl.report.stopping import PLACE
+from e1_trl.report.samples import PLACE
 from e1_trl.report.training_log import TrainingLog
 
 PROBLEMS = 200
 MODELS = 2  # side by side
 CHARACTERS = 16_000  # of one text, some 4,000 tokens
-ANSWER_CHARACTERS = 200  # of what was read of one
-TEXT_BYTES, ROLLOUT_BYTES = 2_000_000, 400_000  # of all texts, as they are packed
-STEPS, ROLLOUTS = 20, 16  # of a training, and of each of its steps
-SHARED = (REFERENCE, "unconstrained", "truncation")  # methods of whose thoughts the longest is shown
+ANSWER_CHARACTERS = 200  # of the answer that was read
+TEXT_BYTES = 2_000_000  # of all answers, compressed
+ROLLOUT_BYTES = 400_000  # of all rollouts of the training, compressed
+STEPS = 20  # of the training
+ROLLOUTS = 16  # of each step
+SHARED = (REFERENCE, "unconstrained", "truncation")  # methods that cut one thought at their budgets
 TEXTS = ["prompt", "thinking", "close", "solution"]
 TEMPLATES = Path(__file__).parent
 MADE = re.compile('<span id="made">.*?</span>')  # commit, date and machine
-BOLD = re.compile(r"^\*\*(.+?)\*\*")  # what a line begins with
+BOLD = re.compile(r"^\*\*(.+?)\*\*")  # at the beginning of a line of Markdown
 Place = tuple[int, int]  # problem and sample
 Cell = tuple[str, Budget]  # a method at a budget
 
@@ -49,25 +51,25 @@ def make(
     command: str = "",
     training: TrainingLog | None = None,
 ) -> str:
-    """The page of a report; "" if it is to show no problems.
+    """Make the page of a report; "" if it is to show no problems.
 
     Args:
-        report: what is said on it.
-        answers: the figures that the report is of (`samples.FIGURES`).
-        texts: the models' names, and the folders of their evaluations, which hold the texts.
-        problems: how many answers to problems to show whole, at most; fewer if they would not fit.
-        command: what makes the page, for whoever wants to make it again.
-        training: of the run that made a model, whose curve and rollouts are shown.
+        report: all numbers on the page.
+        answers: figures that the report was computed from (`samples.FIGURES`).
+        texts: names of the models, with the folders of their evaluations.
+        problems: most problems shown with answers; fewer if they do not fit.
+        command: that makes the page, for its button.
+        training: of the run that made a model, for its curve and rollouts.
 
     Raises:
         StoreError: an evaluation cannot be read.
-        ValueError: another version logged the run's rollouts.
+        UserError: the run's rollouts cannot be read.
     """
     if problems == 0:
         return ""
     models = pictures.models_of(report.rows)
     shown = answers[answers["model"].isin(models[:MODELS])]
-    places = chosen(shown.assign(final_outcome=final_outcome(shown)), problems)
+    places = choose_places(shown.assign(final_outcome=final_outcome(shown)), problems)
     data = _data([each for each in texts if each[0] in models[:MODELS]], places)
     data["samples"] = bool((shown["sample"] > 0).any())
     data["steps"] = [] if training is None else _steps(training)
@@ -94,12 +96,12 @@ def make(
 
 
 def write(page: str, file: Path) -> list[Path]:
-    """Write a page and return its file; where there is none, remove what an earlier report has left.
+    """Write a page and return its file; without a page, remove what an earlier report left.
 
-    One that differs in where it was made alone stays as it is: pages are published, and large.
+    A file that differs only in commit, date and machine stays: pages are published, and large.
 
     Raises:
-        StoreError: it cannot be written.
+        StoreError: the page cannot be written.
     """
     if not page:
         file.unlink(missing_ok=True)
@@ -109,11 +111,11 @@ def write(page: str, file: Path) -> list[Path]:
     return [file]
 
 
-def chosen(answers: pd.DataFrame, most: int) -> list[Place]:
-    """Problems and samples to show, of each kind as many as there are: what became of the answers of each model.
+def choose_places(answers: pd.DataFrame, most: int) -> list[Place]:
+    """Choose problems and samples to show, from each combination of the models' final outcomes equally many.
 
-    Of each kind the first, then of each the second, the rarer kinds before, until there are `most`; other problems
-    before other samples of the same.
+    The first of each combination comes first, then the second of each, rare combinations in front; problems come in
+    front of further samples of the same problem.
     """
     kinds = answers.groupby([*PLACE, "model"])["final_outcome"].agg(lambda own: " ".join(sorted(set(own))))
     places = kinds.groupby(level=PLACE).agg("|".join).reset_index(name="kind").sort_values(["sample", "problem"])
@@ -124,7 +126,7 @@ def chosen(answers: pd.DataFrame, most: int) -> list[Place]:
 
 
 def _data(evaluations: Sequence[tuple[str, Path]], places: Sequence[Place]) -> dict[str, Any]:
-    """What the page's script reads: the answers to as many of the places as fit, those of each as a packed text."""
+    """Collect the data of the page's script: answers at as many places as fit, each place as a compressed text."""
     where = [(name, "in", sorted({place[at] for place in places})) for at, name in enumerate(PLACE)]
     columns = [*samples.FIGURES, *TEXTS]
     tables = [samples.read(folder, columns, where).assign(model=name) for name, folder in evaluations]
@@ -134,9 +136,11 @@ def _data(evaluations: Sequence[tuple[str, Path]], places: Sequence[Place]) -> d
     )
     models = list(dict.fromkeys(name for name, _ in evaluations))
     cells = list(dict.fromkeys(zip(answers["method"], answers["budget"], strict=True)))
-    groups, items, left = answers.groupby(PLACE), dict[Place, str](), TEXT_BYTES
+    groups = answers.groupby(PLACE)
+    items: dict[Place, str] = {}
+    left = TEXT_BYTES
     for place in places:
-        text = _packed(_item(groups.get_group(place), models, cells))
+        text = _compress(_item(groups.get_group(place), models, cells))
         if len(text) <= left:
             left -= len(text)
             items[place] = text
@@ -145,30 +149,32 @@ def _data(evaluations: Sequence[tuple[str, Path]], places: Sequence[Place]) -> d
 
 
 def _item(answers: pd.DataFrame, models: Sequence[str], cells: Sequence[Cell]) -> dict[str, Any]:
-    """All answers to a problem, with their texts."""
-    first, questions = answers.iloc[0], list(dict.fromkeys(answers["prompt"]))
+    """Collect all answers to a problem, with their texts."""
+    first = answers.iloc[0]
+    questions = list(dict.fromkeys(answers["prompt"]))
     votes = kind_of(first["grader"]).votes
     return {
         **{name: int(first[name]) for name in PLACE},
         "id": None if pd.isna(first["problem_id"]) else first["problem_id"],
-        "questions": [_clipped(text) for text in questions],
+        "questions": [_clip(text) for text in questions],
         "accepted": [str(each)[:ANSWER_CHARACTERS] for each in first["answers"]] if votes else [],
         "models": [_answers(answers[answers["model"] == model], cells, questions, votes) for model in models],
     }
 
 
 def _answers(answers: pd.DataFrame, cells: Sequence[Cell], questions: Sequence[str], votes: bool) -> dict[str, Any]:
-    """One model's answers to a problem: its longest thought once, and of each answer where that was cut."""
+    """Collect one model's answers to a problem: its longest thought once, and for each answer where that was cut."""
     rows = {(row.method, row.budget): row for row in answers.itertuples()}
     thought = max((row.thinking for row in rows.values() if row.method in SHARED), key=len, default="")
     solutions = list(dict.fromkeys(row.solution for row in rows.values()))
 
     def answer(row: Any) -> dict[str, Any]:
         whole = row.thinking.rstrip("\ufffd")  # where the cut goes through a character
+        is_part = thought.startswith(whole)
         return {
             "final_outcome": row.final_outcome,
-            "own": None if thought.startswith(whole) else _clipped(row.thinking)[0],
-            "length": _units(whole if thought.startswith(whole) else row.thinking),
+            "own": None if is_part else _clip(row.thinking)[0],
+            "length": _units(whole if is_part else row.thinking),
             "close": row.close,
             "question": questions.index(row.prompt),
             "solution": solutions.index(row.solution),
@@ -181,42 +187,44 @@ def _answers(answers: pd.DataFrame, cells: Sequence[Cell], questions: Sequence[s
         }
 
     return {
-        "thought": _clipped(thought),
-        "solutions": [_clipped(text) for text in solutions],
+        "thought": _clip(thought),
+        "solutions": [_clip(text) for text in solutions],
         "answers": [answer(rows[cell]) if cell in rows else None for cell in cells],
     }
 
 
 def _units(text: str) -> int:
-    """The length of a text as JavaScript counts it."""
+    """Return the length of a text as JavaScript counts it."""
     return len(text.encode("utf-16-le")) // 2
 
 
-def _clipped(text: str) -> list[Any]:
-    """What is shown of a text, and the length of all of it."""
+def _clip(text: str) -> list[Any]:
+    """Return the part of a text that is shown, and the length of all of it."""
     return [text[:CHARACTERS], _units(text)]
 
 
-def _packed(content: Any) -> str:
-    """JSON, compressed (raw deflate) and as base64."""
+def _compress(content: Any) -> str:
+    """Compress a value as JSON (raw deflate, base64)."""
     packer = zlib.compressobj(9, wbits=-15)
     return b64encode(packer.compress(json.dumps(content).encode()) + packer.flush()).decode()
 
 
 def _steps(training: TrainingLog) -> list[str]:
-    """Rollouts of a training: of each step as many as fit, and no step of which none does."""
-    found, packed = training.rollouts(STEPS, ROLLOUTS), []
+    """Compress rollouts of a training: of each step as many as fit, and no step of which none fits."""
+    found = training.rollouts(STEPS, ROLLOUTS)
     most = ROLLOUT_BYTES // max(1, len(found))
+    packed = []
     for step, kept in found:
         shown = [{name: each[:CHARACTERS] for name, each in rollout.items()} for rollout in kept]
-        while len(text := _packed({"step": step, "rollouts": shown})) > most:
+        while len(text := _compress({"step": step, "rollouts": shown})) > most:
             shown = shown[: len(shown) * most // len(text)]
-        packed += [text] if shown else []
+        if shown:
+            packed.append(text)
     return packed
 
 
 def _selection(used: int, answers: pd.DataFrame, models: Sequence[str]) -> str:
-    """Which answers are on the page."""
+    """Say which answers are on the page."""
     every = len(answers[PLACE].drop_duplicates())
     what = "thoughts" if (answers["sample"] > 0).any() else "problems"
     text = f"All {every:,} {what}."

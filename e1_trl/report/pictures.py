@@ -1,6 +1,6 @@
 """Pictures of rows: accuracy over the thinking budget and over tokens used, and where the tokens go.
 
-Each function returns a figure; `save` writes one. Shaded bands and bars are 95% intervals.
+Shaded bands and bars are 95% intervals.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,16 +23,12 @@ MARKERS = "os^Dv"
 
 
 def save(figure: Figure, file: Path) -> None:
-    """Write a figure as PNG.
-
-    Raises:
-        StoreError: it cannot be written.
-    """
+    """Write a figure as PNG; raise a `StoreError` if that fails."""
     write_atomically(file, lambda path: figure.savefig(path, dpi=150, format="png"))
 
 
 def as_svg(figure: Figure) -> str:
-    """A figure as SVG for the inside of a page, its text as text; the same bytes for the same figure."""
+    """Draw a figure as SVG for the inside of a page, its text as text; equal figures have equal bytes."""
     file = StringIO()
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "e1", "font.family": "sans-serif"}):
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
@@ -44,9 +40,9 @@ def models_of(rows: Sequence[Row]) -> list[str]:
 
 
 def over_budget(panels: Mapping[str, Sequence[Row]]) -> Figure:
-    """Accuracy of separate budgeting over the thinking budget: a panel a group of rows by its title, a line per model.
+    """Draw accuracy of separate budgeting over the thinking budget; dotted: unconstrained.
 
-    Dotted: unconstrained.
+    Each group of rows has a panel under its title, and each model a line.
     """
     size = ALONE if len(panels) == 1 else (PANEL[0] * len(panels), PANEL[1])
     figure = Figure(figsize=size, layout="constrained")
@@ -55,12 +51,12 @@ def over_budget(panels: Mapping[str, Sequence[Row]]) -> Figure:
         _draw_over_budget(axis, rows)
         axis.set_title(title)
     axes[0].set_ylabel("accuracy")
-    axes[0].set_ylim(bottom=0)  # of all, and only when all is drawn: it keeps the upper end as that is
+    axes[0].set_ylim(bottom=0)  # of all panels; last, since it fixes the upper end as well
     return figure
 
 
 def _draw_over_budget(axis: Axes, rows: Sequence[Row]) -> None:
-    """A line per model and solution budget. A budget of 0 has no place on the axis, nor has an unlimited one."""
+    """Draw a line per model and solution budget; budgets of 0 and unlimited ones have no place on the axis."""
     bounded = [(row.thinking_budget, row) for row in rows if row.thinking_budget and row.method in (REFERENCE, MIXED)]
     several = len({row.solution_budget for _, row in bounded}) > 1
     for i, model in enumerate(models_of(rows)):
@@ -82,9 +78,9 @@ def _draw_over_budget(axis: Axes, rows: Sequence[Row]) -> None:
 
 
 def over_tokens(rows: Sequence[Row]) -> Figure:
-    """Accuracy over the mean tokens used, a panel per method and a color per model; pale: separate budgeting.
+    """Draw accuracy over mean tokens used, a panel per method, a color per model (paper: figures 1 and 4).
 
-    (Paper: figures 1 and 4.)
+    Pale: separate budgeting.
     """
     methods = sorted(dict.fromkeys(row.method for row in rows), key=lambda method: method != REFERENCE)
     columns = min(PANELS_A_LINE, len(methods))
@@ -111,16 +107,18 @@ def over_tokens(rows: Sequence[Row]) -> Figure:
 
 
 def _draw(axis: Axes, points: Sequence[tuple[float, Row]], model: int, label: str | None) -> None:
-    """Points by increasing x, joined, with their intervals, in the color of a model; pale and alone without a label."""
+    """Draw a line through points in the color of a model, with intervals; without a label pale and without them."""
     if not points:
         return
     x, rows = zip(*sorted(points, key=lambda point: point[0]), strict=True)
-    color, accuracies = f"C{model}", [row.accuracy for row in rows]
+    color = f"C{model}"
+    accuracies = [row.accuracy for row in rows]
     if label is None:
         axis.plot(x, accuracies, "-", color=color, alpha=0.25, zorder=1)
         return
     axis.plot(x, accuracies, f"{MARKERS[model % len(MARKERS)]}-", color=color, label=label, markersize=4)
-    low, high = [row.ci_low for row in rows], [row.ci_high for row in rows]
+    low = [row.ci_low for row in rows]
+    high = [row.ci_high for row in rows]
     if len(rows) == 1:
         axis.vlines(x, low, high, color=color, alpha=0.4)
     else:
@@ -128,7 +126,7 @@ def _draw(axis: Axes, points: Sequence[tuple[float, Row]], model: int, label: st
 
 
 def allocation(rows: Sequence[Row]) -> Figure:
-    """How separate budgeting spends its tokens on thinking and solution, per budget (paper: figure 7)."""
+    """Draw the tokens of separate budgeting for thinking and solution, per budget (paper: figure 7)."""
     models = models_of(rows)
     figure = Figure(figsize=(PANEL[0] * len(models), PANEL[1]), layout="constrained")
     axes = figure.subplots(1, len(models), sharey=True, squeeze=False)[0]

@@ -1,6 +1,6 @@
 """The numbers of a report, computed from the table of answers: rows, and lines over budgets.
 
-Every number that is printed or drawn anywhere has its one definition here.
+Every number that is printed or drawn has its one definition here.
 """
 
 from collections.abc import Sequence
@@ -13,52 +13,41 @@ import pandas as pd
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.kinds import kind_of
 from e1_trl.answers.mathematics.numerals import works_out
-from e1_trl.budget import Budget
+from e1_trl.checkpoints.budget_file import Point
 from e1_trl.report import statistics
 from e1_trl.report.conditions import Conditions
-from e1_trl.report.samples import ROW, budget_of, texts
+from e1_trl.report.samples import PLACE, ROW, budget_of, texts
 from e1_trl.rollout import ThinkingEnd
 
 REFERENCE = "separate"  # the method that others are compared with
 MIXED = "mixed"  # separate budgeting whose thinking is another model's
-BOXES_ONLY = "boxes only"  # after the name of a method: its answers that were read without a box are none
-MADE_BY = ("commit", "graded_by")  # of a row: what sampled it and what graded it
-UNANSWERED = "unanswered"  # no answer stands there, since thinking ended in EOS or a budget ran out
+BOXES_ONLY = "boxes only"  # after the name of a method: answers that were read without a box do not count
+MADE_BY = ("commit", "graded_by")  # fields of a row: what sampled it and what graded it
+UNANSWERED = "unanswered"  # there is no answer, since the thinking ended in EOS or a budget ran out
 
 
-@dataclass(frozen=True)
-class Row:
-    """One method at one budget, of one model on one benchmark, with everything that is known of it.
+@dataclass(frozen=True, kw_only=True)
+class Row(Point):
+    """One method at one budget, of one model on one benchmark, with every number that a report has of it.
 
-    `accuracy` is avg@k, between the ends of its 95% interval; `maj_at_k` is at k = `samples`, and `pass_at_k` holds
-    k = 1, 2, 4, … and `samples`. Budgets (`None`: unlimited) and means are in tokens: those sampled and, as thinking,
-    the "Wait" that s1 puts in; those forced after the thinking, close and words, are `mean_forced_tokens`. `left_out`
-    problems were asked for and are too long for `max_prompt_length`; `response_limit` is the longest completion where
-    the budget is unlimited, `None` where that is what the context leaves. Ratios and shares are of all answers:
+    `accuracy` is avg@k, with its 95% interval; `maj_at_k` is at k = `samples`, and `pass_at_k` holds k = 1, 2, 4, … and
+    `samples`. Budgets (`None`: unlimited) and means are in tokens. Means count sampled tokens, and as thinking the
+    "Wait" that s1 inserts; `mean_forced_tokens` counts those forced after the thinking. `left_out` problems were
+    requested and are too long for `max_prompt_length`; `response_limit` is the longest completion under an unlimited
+    budget, `None` where the context is the limit. Ratios and shares are of all answers:
 
     - `closed_ratio`, `forced_ratio`, `eos_ratio` and `total_ratio`, how the thinking ended, add up to 1;
     - `truncated_ratio`: a budget ran out before the end, in the solution or, with a total one, in the thinking;
     - `accuracy`, `wrong`, `unevaluated`, `unparseable`, `unanswered` and, of programs, `faults` add up to 1;
     - `unboxed`: the answer was read without a box, which s1 allows after its forced text (`BOXES_ONLY` does not);
-    - `worked_in_box`: arithmetic stands in the box in front of an equals sign (`works_out`).
+    - `worked_in_box`: the box has arithmetic in front of an equals sign (`works_out`).
 
-    Programs have no `maj_at_k`, since no two need be the same text, and `faults` is the share of every outcome but
-    right and wrong (`ungraded` is the grader's own); of mathematics these are all `unparseable`.
+    Programs have no `maj_at_k`, since equal programs need not be equal texts, and `faults` holds the share of every
+    outcome but right and wrong (`ungraded`: the grader failed); of mathematics these are all `unparseable`.
 
-    `seed` is that of the sampling, `commit` the one that finished it, `graded_by` what graded it.
+    `seed` is that of the sampling, `commit` finished the sampling, and `graded_by` is the grader's version.
     """
 
-    benchmark: str
-    method: str
-    thinking_budget: int | None
-    solution_budget: int | None
-    problems: int
-    samples: int
-    accuracy: float
-    ci_low: float
-    ci_high: float
-    mean_tokens: float
-    forced_ratio: float
     model: str
     pass_at_k: dict[str, float]
     maj_at_k: float | None
@@ -68,7 +57,6 @@ class Row:
     response_limit: int | None
     left_out: int
     closed_ratio: float
-    eos_ratio: float
     total_ratio: float
     truncated_ratio: float
     accuracy_forced: float | None
@@ -83,10 +71,6 @@ class Row:
     graded_by: str
     faults: dict[str, float] = field(default_factory=dict)
     worked_in_box: float = 0.0
-
-    @property
-    def budget(self) -> Budget:
-        return Budget(self.thinking_budget, self.solution_budget)
 
 
 @dataclass(frozen=True)
@@ -104,10 +88,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Measured:
-    """A row, and what of the answers behind it is compared, in the order of problems and samples.
-
-    `asked` names these, and the accepted answers.
-    """
+    """A row with its answers, in the order of problems and samples; `asked` holds these and the accepted answers."""
 
     row: Row
     scores: statistics.Scores
@@ -115,13 +96,13 @@ class Measured:
     conditions: Conditions
 
     def unlike(self, other: "Measured") -> tuple[str, ...]:
-        """The names of what the two were asked, sampled or graded otherwise by."""
+        """Name the conditions, and the fields of `MADE_BY`, that differ."""
         own = [name for name in MADE_BY if getattr(self.row, name) != getattr(other.row, name)]
         return (*self.conditions.unlike(other.conditions), *own)
 
 
 def summarize(table: pd.DataFrame) -> list[Measured]:
-    """The rows of a table of graded answers, in the order in which they were asked for; strictly read ones beside."""
+    """Compute the rows of a table of graded answers, in its order; a method with unboxed answers has a second row."""
     found = []
     for _, answers in table.groupby(ROW, sort=False, dropna=False):
         found.append(_measure(answers))
@@ -131,7 +112,7 @@ def summarize(table: pd.DataFrame) -> list[Measured]:
 
 
 def _boxes_only(answers: pd.DataFrame) -> pd.DataFrame:
-    """The same answers under another method's name, without what was read of them outside of a box."""
+    """Rename the method, and make answers that were read without a box wrong."""
     unboxed = answers["unboxed"]
     return answers.assign(
         method=f"{answers['method'].iloc[0]}, {BOXES_ONLY}",
@@ -142,27 +123,37 @@ def _boxes_only(answers: pd.DataFrame) -> pd.DataFrame:
 
 
 def final_outcome(answers: pd.DataFrame) -> "pd.Series[Any]":
-    """What became of each answer: its outcome, or `UNANSWERED`."""
+    """Return the outcome of each answer, or `UNANSWERED`."""
     none = answers["outcome"].isin([Outcome.UNBOXED, Outcome.NO_PROGRAM])
     early = answers["truncated"] | answers["thinking_end"].isin([ThinkingEnd.EOS, ThinkingEnd.TOTAL])
     return answers["outcome"].mask(none & early, UNANSWERED)
 
 
 def _measure(answers: pd.DataFrame) -> Measured:
-    answers = answers.sort_values(["problem", "sample"])
-    first, outcome, end = answers.iloc[0], final_outcome(answers), answers["thinking_end"]
-    kind, conditions, budget = kind_of(first["grader"]), Conditions.from_text(first["conditions"]), budget_of(first)
-    right, closed, forced = outcome == Outcome.CORRECT, end == ThinkingEnd.CLOSED, end == ThinkingEnd.FORCED
-    other = ~outcome.isin([Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED, UNANSWERED])
+    answers = answers.sort_values(PLACE)
+    right = answers["outcome"] == Outcome.CORRECT
     tokens = answers["thinking_tokens"] + answers["solution_tokens"]
-    problems = answers["problem"].nunique()
-    samples = len(answers) // problems
-    shape = (problems, samples)
+    shape = (answers["problem"].nunique(), -1)
     scores = statistics.Scores(*(np.asarray(column, dtype=float).reshape(shape) for column in (right, tokens)))
+    asked = [(*place, *accepted) for *place, accepted in answers[[*PLACE, "answers"]].itertuples(index=False)]
+    return Measured(_row(answers, scores), scores, asked, Conditions.from_text(answers["conditions"].iloc[0]))
+
+
+def _row(answers: pd.DataFrame, scores: statistics.Scores) -> Row:
+    first = answers.iloc[0]
+    kind = kind_of(first["grader"])
+    budget = budget_of(first)
+    outcome = final_outcome(answers)
+    right = outcome == Outcome.CORRECT
+    other = ~outcome.isin([Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED, UNANSWERED])
+    closed = answers["thinking_end"] == ThinkingEnd.CLOSED
+    forced = answers["thinking_end"] == ThinkingEnd.FORCED
+    problems, samples = scores.correct.shape
     accuracy = statistics.accuracy(scores.correct)
-    values = np.array(texts(answers["value"]), dtype=object).reshape(shape).tolist()
+    values = np.array(texts(answers["value"]), dtype=object).reshape(problems, samples).tolist()
     ks = [*(2**i for i in range((samples - 1).bit_length())), samples]
-    row = Row(
+    unlimited = None in (budget.thinking, budget.solution)
+    return Row(
         benchmark=first["benchmark"],
         method=first["method"],
         thinking_budget=budget.thinking,
@@ -172,7 +163,7 @@ def _measure(answers: pd.DataFrame) -> Measured:
         accuracy=accuracy.mean,
         ci_low=accuracy.low,
         ci_high=accuracy.high,
-        mean_tokens=_mean(tokens),
+        mean_tokens=_mean(answers["thinking_tokens"] + answers["solution_tokens"]),
         forced_ratio=_mean(forced),
         model=first["model"],
         pass_at_k={str(k): statistics.pass_at_k(scores.correct, k) for k in ks},
@@ -180,11 +171,11 @@ def _measure(answers: pd.DataFrame) -> Measured:
         mean_thinking_tokens=_mean(answers["thinking_tokens"]),
         mean_solution_tokens=_mean(answers["solution_tokens"]),
         mean_forced_tokens=_mean(answers["forced_tokens"]),
-        response_limit=conditions.response if None in (budget.thinking, budget.solution) else None,
+        response_limit=Conditions.from_text(first["conditions"]).response if unlimited else None,
         left_out=int(first["asked_problems"]) - problems,
         closed_ratio=_mean(closed),
-        eos_ratio=_mean(end == ThinkingEnd.EOS),
-        total_ratio=_mean(end == ThinkingEnd.TOTAL),
+        eos_ratio=_mean(answers["thinking_end"] == ThinkingEnd.EOS),
+        total_ratio=_mean(answers["thinking_end"] == ThinkingEnd.TOTAL),
         truncated_ratio=_mean(answers["truncated"]),
         accuracy_forced=_mean(right[forced]) if forced.any() else None,
         accuracy_closed=_mean(right[closed]) if closed.any() else None,
@@ -199,10 +190,6 @@ def _measure(answers: pd.DataFrame) -> Measured:
         faults={str(fault): _mean(outcome == fault) for fault in kind.faults},
         worked_in_box=_mean(answers["answer"].fillna("").map(works_out)) if kind.boxed else 0.0,
     )
-    asked = [
-        (*place, *accepted) for *place, accepted in answers[["problem", "sample", "answers"]].itertuples(index=False)
-    ]
-    return Measured(row, scores, asked, conditions)
 
 
 def _mean(column: "pd.Series[Any]") -> float:
@@ -210,7 +197,7 @@ def _mean(column: "pd.Series[Any]") -> float:
 
 
 def lines(measured: Sequence[Measured]) -> list[Line]:
-    """Every method of every model that has three limited budgets or more."""
+    """Compute the line of every method of every model that has three limited budgets or more."""
     by_method: dict[tuple[str, str, str], list[tuple[int, Measured]]] = {}
     for each in measured:
         if (total := each.row.budget.completion_tokens(0)) is not None:

@@ -1,4 +1,4 @@
-"""The tables of a report: what `rows` and its neighbours computed, as text in cells. Others draw the lines."""
+"""Tables of a report: numbers of `rows`, `differences` and `stopping` as text in cells."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,43 +9,42 @@ from e1_trl.report.markdown import table
 from e1_trl.report.rows import Line, Row
 from e1_trl.report.stopping import Stopping
 
-UNANSWERED = (
-    "Unanswered: no answer stands there, for the thinking ended without one (eos), or a budget ran out before it. "
-)
+UNANSWERED = "Unanswered: the thinking ended without an answer (eos), or a budget ran out before it. "
 OF_MATHEMATICS = (
-    "Unevaluated: arithmetic is left to be done. Unparseable: no answer that can be read. "
+    "Unevaluated: arithmetic is left to do. Unparseable: no answer can be read. "
     + UNANSWERED
     + "Unboxed: read without a box, after the text that s1 forces; rows of boxes only do not count these as right. "
     "Worked in the box: arithmetic in front of an equals sign (`6*8=48`), which may be right."
 )
 OF_PROGRAMS = (
-    "A program is right that passes all tests; of others, the first test that fails decides. "
+    "A program is right if it passes all tests; otherwise the first test that fails decides. "
     + UNANSWERED
-    + "No program: none stands there all the same. Ungraded: the grader failed, which counts as not right."
+    + "No program: a finished answer without one. Ungraded: the grader failed, which counts as not right."
 )
+NO_MAJORITY = "Programs have no majority: two that are right need not be the same text."
 OVER_ALL_BUDGETS = (
     "Area: the mean accuracy over the logarithm of the budget. Per doubling: points of accuracy gained with each "
-    "doubling of the tokens used, by least squares, where three budgets or more used different numbers, from one to "
-    "its double at least."
+    "doubling of the tokens used, by least squares, if three or more budgets used different numbers of tokens, the "
+    "largest at least twice the smallest."
 )
 STOPPING = (
-    "Of the thoughts that were answered at all of these separate budgets: how many are right at a budget and at no "
-    "smaller one (first right), and what those go on to think at the largest one (tokens beyond); how many are wrong "
-    "after they were right at the budget before (wrong again; part of that is chance); how many forced solutions are "
-    "truncated or close the thinking again, less the share of the solutions after a natural close that do (escape). "
-    "The solution at each budget is another sample: first right, and the oracle below, are the best of several, and "
-    "grow with the number of budgets as pass@k does with samples, though nothing were thought in between."
+    "Shares are of the thoughts that were answered at all of these separate budgets. First right: right at this budget "
+    "and at no smaller one; tokens beyond: how much longer those thoughts get at the largest budget. Wrong again: "
+    "wrong after being right at the budget before, which is partly chance. Escape: forced solutions that are truncated "
+    "or close the thinking again, less the share of such solutions after a natural close. The solution at each budget "
+    "is another sample: first right, and the oracle below, are the best of several, and grow with the number of "
+    "budgets as pass@k does with samples, even without any thinking in between."
 )
 RULES = (
-    "What a rule reaches that stops each thought by itself: an oracle where it is first right; agreement of k where "
-    "the model closes the thinking, or an answer equals the k before it. All solutions that a rule looks at count. "
+    "Rules that stop each thought individually: an oracle where it is first right; agreement of k where the model "
+    "closes the thinking, or an answer equals the k before it. The tokens of all solutions that a rule looks at count. "
     "Differences are to the largest budget, paired, in points."
 )
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table under its title, after a text that says what stands in it."""
+    """A table under its title, with a text that explains its columns."""
 
     title: str
     text: str
@@ -54,11 +53,11 @@ class Table:
 
     @property
     def markdown(self) -> str:
-        """The table alone."""
+        """The table without title and text."""
         return table(self.header, self.rows)
 
 
-Column = tuple[str, Callable[[Any], str]]  # its header, and what it says of a row, a difference or a line
+Column = tuple[str, Callable[[Any], str]]  # header, and the cell of a record
 NAMED: list[Column] = [
     ("model", lambda row: row.model),
     ("method", lambda row: row.method),
@@ -67,7 +66,7 @@ NAMED: list[Column] = [
 
 
 def _table(title: str, text: str, records: Sequence[Any], columns: Sequence[Column]) -> Table:
-    return Table(title, text, [name for name, _ in columns], [[said(each) for _, said in columns] for each in records])
+    return Table(title, text, [name for name, _ in columns], [[cell(each) for _, cell in columns] for each in records])
 
 
 def _share(value: float | None) -> str:
@@ -87,7 +86,7 @@ def _interval(of: Any, text: Callable[[float], str] = _share) -> str:
 
 
 def accuracies(rows: Sequence[Row]) -> Table:
-    """The rows."""
+    """Tabulate accuracy and tokens."""
     columns: list[Column] = [
         *NAMED[:2],
         ("budget", lambda row: f"{row.budget}{f', {row.response_limit} at most' if row.response_limit else ''}"),
@@ -107,7 +106,7 @@ def accuracies(rows: Sequence[Row]) -> Table:
 
 
 def outcomes(rows: Sequence[Row]) -> Table:
-    """What became of the answers."""
+    """Tabulate the shares of all outcomes."""
 
     def shares(row: Row) -> dict[str, float | None]:
         own = {"unevaluated": row.unevaluated, "unparseable": row.unparseable}
@@ -125,18 +124,18 @@ def outcomes(rows: Sequence[Row]) -> Table:
     return _table("Outcomes", OF_PROGRAMS if rows[0].faults else OF_MATHEMATICS, rows, [*NAMED, *columns])
 
 
-def several_samples(rows: Sequence[Row], text: str) -> Table:
-    """pass@k and maj@k; of programs there is no maj@k."""
+def several_samples(rows: Sequence[Row]) -> Table:
+    """Tabulate pass@k and maj@k; of programs there is no maj@k."""
     ks = sorted({k for row in rows for k in row.pass_at_k if k != "1"}, key=int)
     pass_at = [(f"pass@{k}", lambda row, k=k: _share(row.pass_at_k.get(k))) for k in ks]
     columns = [*NAMED, ("k", lambda row: str(row.samples)), *pass_at]
     if all(row.maj_at_k is not None for row in rows):
         columns.append(("maj@k", lambda row: _share(row.maj_at_k)))
-    return _table("Several samples", text, rows, columns)
+    return _table("Several samples", NO_MAJORITY if rows[0].faults else "", rows, columns)
 
 
 def paired(found: Sequence[Difference], title: str = "", text: str = "") -> Table:
-    """Differences of accuracy, with what else is not alike where anything is."""
+    """Tabulate differences of accuracy, with the conditions that differ if any do."""
     columns: list[Column] = [
         ("of", lambda each: f"{each.model}, {each.method}"),
         ("minus", lambda each: f"{each.minus_model}, {each.minus_method}"),
@@ -152,7 +151,7 @@ def paired(found: Sequence[Difference], title: str = "", text: str = "") -> Tabl
 
 
 def areas(found: Sequence[Line]) -> Table:
-    """Areas and fits."""
+    """Tabulate areas and fits."""
     columns: list[Column] = [
         *NAMED[:2],
         ("area", lambda line: _share(line.area)),
@@ -165,20 +164,22 @@ def areas(found: Sequence[Line]) -> Table:
 
 
 def needs(found: Sequence[Stopping]) -> Table:
-    """How much thinking answers needed, a row a budget."""
-    rows = [
-        [each.model, str(each.thoughts), budget, _share(first), _tokens(beyond), _share(again), _share(escape)]
-        for each in found
-        for budget, first, beyond, again, escape in zip(
-            each.budgets, each.first_right, each.tokens_beyond, each.wrong_again, each.escape_ratio, strict=True
-        )
+    """Tabulate how much thinking answers needed, one row per budget."""
+    columns: list[Column] = [
+        ("model", lambda pair: pair[0].model),
+        ("thoughts", lambda pair: str(pair[0].thoughts)),
+        ("budget", lambda pair: pair[0].budgets[pair[1]]),
+        ("first right", lambda pair: _share(pair[0].first_right[pair[1]])),
+        ("tokens beyond", lambda pair: _tokens(pair[0].tokens_beyond[pair[1]])),
+        ("wrong again", lambda pair: _share(pair[0].wrong_again[pair[1]])),
+        ("escape", lambda pair: _share(pair[0].escape_ratio[pair[1]])),
     ]
-    header = ["model", "thoughts", "budget", "first right", "tokens beyond", "wrong again", "escape"]
-    return Table("When a thought could have stopped", STOPPING, header, rows)
+    pairs = [(each, at) for each in found for at in range(len(each.budgets))]
+    return _table("When a thought could have stopped", STOPPING, pairs, columns)
 
 
 def rules(found: Sequence[Stopping]) -> Table:
-    """What rules that stop each thought by itself would reach."""
+    """Tabulate rules that stop each thought."""
     columns: list[Column] = [
         ("model", lambda pair: pair[0].model),
         ("budgets", lambda pair: f"{pair[0].budgets[0]} to {pair[0].budgets[-1]}"),
@@ -190,6 +191,5 @@ def rules(found: Sequence[Stopping]) -> Table:
         ("tokens", lambda pair: _tokens(pair[1].mean_tokens)),
         ("thinking", lambda pair: _tokens(pair[1].mean_thinking_tokens)),
     ]
-    return _table(
-        "Rules that stop each thought", RULES, [(each, rule) for each in found for rule in each.rules], columns
-    )
+    pairs = [(each, rule) for each in found for rule in each.rules]
+    return _table("Rules that stop each thought", RULES, pairs, columns)

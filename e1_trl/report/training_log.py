@@ -1,7 +1,4 @@
-"""How a training went, from the log that it left: reward, tokens, and how thinking ended, per step; its rollouts.
-
-Knows nothing of the training but the names of its metrics.
-"""
+"""Log of a training: reward, tokens and ends of the thinking per step, and its rollouts."""
 
 import json
 from collections.abc import Sequence
@@ -15,9 +12,8 @@ from e1_trl.atomic import write_atomically
 from e1_trl.errors import UserError
 from e1_trl.provenance import Provenance
 from e1_trl.report import pictures
-from e1_trl.report.samples import BEFORE
 
-Entry = dict[str, float | None]  # by the name of the metric; None: not logged at that step
+Entry = dict[str, float | None]  # value of each metric; None: not logged at that step
 
 PANELS = {
     "reward": ("reward", "reward/closed", "reward/forced"),
@@ -38,7 +34,7 @@ PANEL = (4.0, 3.2)  # inches
 
 @dataclass(frozen=True)
 class TrainingLog:
-    """The logged steps of a run, and its validations at several budgets, if it made any."""
+    """Logged steps of a run, and its validations at several budgets."""
 
     run: Path
     provenance: Provenance  # of the training
@@ -47,25 +43,28 @@ class TrainingLog:
 
     @classmethod
     def read(cls, run: Path) -> "TrainingLog":
-        """The log of a finished run.
+        """Read the log of a finished run.
 
         Raises:
-            UserError: the run has no `trainer_state.json` or no provenance, or no step was logged in it.
+            UserError: the run has no `trainer_state.json`, no provenance, or no logged step.
         """
         file = run / "trainer_state.json"
         if not file.exists():
             raise UserError(f"there is no {file}: it is written when the training ends")
         history = json.loads(file.read_text())["log_history"]
-        # Only a step has a loss: metrics of steps that were not logged are left in the summary of the run, too.
+        # Only a step has a loss: the summary of the run holds metrics of steps that were not logged, too.
         steps = [{name: entry.get(name) for name in NAMES} for entry in history if "loss" in entry]
         if not steps:
             raise UserError(f"{file} logs no step; train with logging_steps: 1")
-        chosen = [{name: entry[name] for name in entry if name.startswith(VALIDATION)} for entry in history]
-        validation = [{"step": entry["step"], **own} for entry, own in zip(history, chosen, strict=True) if own]
+        validation = [
+            {name: entry[name] for name in entry if name == "step" or name.startswith(VALIDATION)}
+            for entry in history
+            if any(name.startswith(VALIDATION) for name in entry)
+        ]
         return cls(run, Provenance.read(run), steps, validation)
 
     def draw(self) -> Figure:
-        """One panel per group of metrics, over the steps; a last one for validation at several budgets, if any."""
+        """Draw one panel per group of metrics, over the steps, and one for validation at several budgets, if any."""
         panels: list[tuple[str, Sequence[str], list[Entry]]] = [(*panel, self.steps) for panel in PANELS.items()]
         if self.validation:
             accuracies = [name for name in self.validation[0] if name.endswith("/accuracy")]
@@ -84,23 +83,26 @@ class TrainingLog:
         return figure
 
     def write(self, folder: Path, name: str) -> list[Path]:
-        """Write NAME.json (what trained it, one entry per logged step, one per validation) and NAME.png.
+        """Write NAME.json (provenance, steps and validations) and NAME.png; return their paths.
 
         Raises:
-            StoreError: they cannot be written, as on a full disk.
+            StoreError: a file cannot be written, as on a full disk.
         """
         content = asdict(self)
         del content["run"]
-        results, picture = (folder / f"{name}{suffix}" for suffix in (".json", ".png"))
+        results = folder / f"{name}.json"
+        picture = folder / f"{name}.png"
         write_atomically(results, lambda path: path.write_text(json.dumps(content, indent=1) + "\n"))
         pictures.save(self.draw(), picture)
         return [results, picture]
 
     def rollouts(self, steps: int, each: int) -> list[tuple[int, list[dict[str, str]]]]:
-        """The rollouts that a run with `log_completions` has kept: of so many of its steps, the first and last of them.
+        """Read the rollouts that a run with `log_completions` kept, as texts by name, with the number of each step.
+
+        At most `steps` steps are read, the first and the last among them, and at most `each` rollouts of a step.
 
         Raises:
-            UserError: another version logged them.
+            UserError: TRL or another version of e1_trl logged the rollouts.
         """
         files = sorted((self.run / "completions").glob("completions_*.parquet"))
         shown = dict.fromkeys(round(i * (len(files) - 1) / max(1, steps - 1)) for i in range(steps)) if files else ()
@@ -108,14 +110,14 @@ class TrainingLog:
 
 
 def _rollouts(file: Path, count: int) -> tuple[int, list[dict[str, str]]]:
-    table = pd.read_parquet(file).replace(BEFORE)
+    table = pd.read_parquet(file)
     if "parts" not in table:
         raise UserError(f"{file} has no column parts: another version of e1_trl logged it")
     found = [
         {
             "prompt": row.prompt if isinstance(row.prompt, str) else "\n".join(turn["content"] for turn in row.prompt),
             "facts": f"thinking {row.thinking_end} after {row.thinking_tokens} tokens, solution of "
-            f"{row.solution_tokens}{', truncated' * row.solution_truncated}, advantage {row.advantage:+.2f}",
+            f"{row.solution_tokens}{', truncated' if row.solution_truncated else ''}, advantage {row.advantage:+.2f}",
             **dict(zip(("thinking", "close", "solution"), row.parts, strict=True)),
         }
         for row in table.head(count).itertuples()

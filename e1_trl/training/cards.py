@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from e1_trl.checkpoints.budget_file import BudgetInfo
-from e1_trl.checkpoints.model_card import CardInputs
-from e1_trl.checkpoints.origin import BaseModel
+from e1_trl.checkpoints.model_card import BaseModel, CardInputs
 from e1_trl.training.trainer import E1Trainer
 
 

@@ -14,8 +14,7 @@ from huggingface_hub import ModelCard
 from e1_trl.budget import Budget
 from e1_trl.checkpoints import model_card
 from e1_trl.checkpoints.budget_file import BudgetInfo
-from e1_trl.checkpoints.model_card import CardInputs
-from e1_trl.checkpoints.origin import BaseModel, license_of
+from e1_trl.checkpoints.model_card import BaseModel, CardInputs, license_of
 from e1_trl.provenance import Provenance
 
 TRAINED = BudgetInfo("</think>", "</think>", 1, Budget(1024, 512))

@@ -115,7 +115,8 @@ def test_marker_forced_text_and_budgets_are_the_models_own_unless_others_are_nam
         prepared(nano_data, tmp_path, "--model", model)
 
     measured = {"problems": 1, "samples": 1, "accuracy": 1.0, "ci_low": 0.0, "ci_high": 1.0}
-    point = Point("b", "separate", 16, 8, mean_tokens=1.0, forced_ratio=0.0, **measured)
+    measured |= {"mean_tokens": 1.0, "forced_ratio": 0.0, "eos_ratio": 0.0}
+    point = Point(benchmark="b", method="separate", thinking_budget=16, solution_budget=8, **measured)
     trained = BudgetInfo(";", "0;", 2, Budget(32, 16))
     only = ("--methods", "separate", "--model", model)
     for curve, budgets in (((), ["32+16"]), ((point, replace(point, method="truncation")), ["16+8"])):

@@ -1,12 +1,13 @@
 """Tables of answers made up for the tests of the report."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pandas as pd
 
 from e1_trl.answers.grade import Outcome
 from e1_trl.report.conditions import Conditions
-from e1_trl.report.samples import SCHEMA
+from e1_trl.report.samples import SCHEMA, write
 from e1_trl.rollout import ThinkingEnd
 
 CONDITIONS = Conditions(
@@ -87,6 +88,13 @@ def cell(
     ]
     table = pd.DataFrame(rows, columns=SCHEMA.names)
     return table.astype({"thinking_budget": "Int64", "solution_budget": "Int64"})
+
+
+def stored(folder: Path, *tables: pd.DataFrame) -> Path:
+    """Write answers as a finished evaluation into a folder, and return it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write(pd.concat(tables, ignore_index=True), folder)
+    return folder
 
 
 def right(count: int, of: int, samples: int = 1) -> list[list[bool]]:

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-from fabricated import cell
+from fabricated import cell, stored
 
-from e1_trl.report import samples
 from e1_trl.report.__main__ import main
 from e1_trl.rollout import ThinkingEnd
 
@@ -57,8 +56,6 @@ def evaluated(model: str, solved: Sequence[int], texts: Sequence[str] = ()) -> p
 
 def report(folder: Path, *options: str, texts: Sequence[str] = (), **models: Sequence[int]) -> Path:
     """The page of these models."""
-    for model, solved in (models or SOLVED).items():
-        (folder / model).mkdir(parents=True)
-        samples.write(evaluated(model, solved, texts), folder / model)
-    main([*(str(folder / model) for model in models or SOLVED), "--output", str(folder), *options])
+    found = [stored(folder / model, evaluated(model, solved, texts)) for model, solved in (models or SOLVED).items()]
+    main([*map(str, found), "--output", str(folder), *options])
     return folder / "report.html"

@@ -5,15 +5,13 @@ import os
 import subprocess
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import yaml
 from conftest import NANO, ROOT
-from fabricated import cell, right
+from fabricated import cell, right, stored
 
 from e1_trl.evaluation.arguments import parse
 from e1_trl.provenance import Provenance
-from e1_trl.report import samples
 from experiments.nano import ablations
 
 THINKING_OF_ANOTHER = [("base", "e1"), ("e1", "base")]
@@ -70,9 +68,7 @@ def evaluate(name: str, good: int) -> None:
     parts = [cell(right(good, 20), budget, 32, model=name, method=method) for budget in (32, 64)]
     if method == "separate":
         parts.append(cell(right(good, 20), None, None, model=name, method="unconstrained"))
-    folder = ablations.RUNS / "evaluations" / name
-    folder.mkdir(parents=True)
-    samples.write(pd.concat(parts, ignore_index=True), folder)
+    stored(ablations.RUNS / "evaluations" / name, *parts)
 
 
 def train(model: Path, commit: str, seed: int) -> None:

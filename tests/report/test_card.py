@@ -5,17 +5,15 @@ import re
 from pathlib import Path
 
 import pytest
-from fabricated import cell, right
+from fabricated import cell, right, stored
 from hub_stub import faults, serving_hub
 from huggingface_hub import ModelCard
 
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import BudgetInfo
 from e1_trl.checkpoints.checkpoint import Checkpoint
-from e1_trl.checkpoints.model_card import CardInputs
-from e1_trl.checkpoints.origin import BaseModel
+from e1_trl.checkpoints.model_card import BaseModel, CardInputs
 from e1_trl.errors import UserError
-from e1_trl.report import samples
 from e1_trl.report.card import main
 
 TRAINING = CardInputs(BudgetInfo("</think>", "</think>", 1, Budget(8, 8)), BaseModel("base", None))
@@ -32,10 +30,9 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def evaluation(folder: Path, weights: str, benchmark: str = "gsm8k", **more: object) -> Path:
-    folder.mkdir()
     cells = [cell(right(3, 5), 8), cell(right(4, 5), 16), cell(right(5, 5), None, None, method="unconstrained")]
-    table = samples.join([*cells, cell(right(1, 5), 8, method="truncation")])
-    samples.write(table.assign(benchmark=benchmark), folder)
+    cells.append(cell(right(1, 5), 8, method="truncation"))
+    stored(folder, *(each.assign(benchmark=benchmark) for each in cells))
     (folder / "run.json").write_text(json.dumps({"model": weights, "thinking_from": None, **more}))
     return folder
 
@@ -56,10 +53,6 @@ def contents(folder: Path) -> dict[Path, bytes]:
 def test_the_card_has_the_curve_until_another_is_measured_or_the_weights_are_new(
     checkpoint: Path, tmp_path: Path
 ) -> None:
-    theirs, ours = checkpoint / ".eval_results" / "mmlu.yaml", checkpoint / ".eval_results" / "e1-gsm8k.yaml"
-    theirs.parent.mkdir()
-    for file in (theirs, ours):  # ours as an earlier version wrote it
-        file.write_text("[]\n")
     results = [evaluation(tmp_path / name, weights(checkpoint), name) for name in ("gsm8k", "sums")]
     main([str(checkpoint), "--results", *map(str, results), "--name", "me/e1"])
     text = card(checkpoint).text
@@ -68,7 +61,7 @@ def test_the_card_has_the_curve_until_another_is_measured_or_the_weights_are_new
     assert re.search(r"\| unconstrained \| unlimited \| 100\.0% \|", text)
     linked = re.findall(r"\]\((?!http)([^)]+)\)", text)
     assert len(linked) > 6 and all((checkpoint / file).is_file() for file in linked)
-    assert "--model me/e1" in text and theirs.exists() and not ours.exists()
+    assert "--model me/e1" in text
 
     trained = BudgetInfo.read(checkpoint / "budget.json")
     assert [str(budget) for budget in trained.budgets] == ["8+8", "16+8", "unlimited"]
@@ -86,7 +79,7 @@ def test_the_card_has_the_curve_until_another_is_measured_or_the_weights_are_new
     assert {file.name.split("-")[1].split(".")[0] for file in (checkpoint / "e1").glob("results-*")} == {"sums"}
     TRAINING.publish(checkpoint)
     assert "Not evaluated yet" in card(checkpoint).text and not list((checkpoint / "e1").glob("results-*"))
-    assert BudgetInfo.read(checkpoint / "budget.json").curve == () and theirs.exists()
+    assert BudgetInfo.read(checkpoint / "budget.json").curve == ()
 
 
 def test_the_card_is_uploaded_beside_its_weights_and_nowhere_else(

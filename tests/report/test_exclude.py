@@ -7,14 +7,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from conftest import BASE, NANO, options
-from fabricated import cell
+from fabricated import cell, stored
 
 from e1_trl.answers.grade import Outcome
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import parse
 from e1_trl.evaluation.prepare import prepare
 from e1_trl.problems.prompts import identity
-from e1_trl.report import exclude, samples
+from e1_trl.report import exclude
 from e1_trl.train import main as train
 
 
@@ -31,12 +31,6 @@ def answered(budget: int, *outcomes: str) -> pd.DataFrame:
         prompt=[f"{problem(number)} Think." for number in table["problem"]],
         outcome=table["outcome"].mask(pd.Series(ungraded), Outcome.UNGRADED.value),
     )
-
-
-def stored(folder: Path, *tables: pd.DataFrame) -> Path:
-    folder.mkdir()
-    samples.write(pd.concat(tables, ignore_index=True), folder)
-    return folder
 
 
 def excluded(output: Path, budget: str, *folders: Path, least: int = 2) -> list[tuple[str, float]]:
@@ -65,11 +59,20 @@ def test_what_is_never_or_always_solved_under_the_budget_is_named_wherever_it_wa
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (answered(16, "rw", "rr"), r"no answers of separate 8\+8, only under 16\+8; the `e1 eval` .*--budgets 8\+8$"),
-        (answered(8, "rw").assign(problem_id=None), "do not say which problems they are to; .* and samples nothing$"),
-        (answered(8, "rw").assign(problem_id="1971A"), "do not say which problems"),
+        (
+            answered(16, "rw", "rr"),
+            r"no answers of separate 8\+8, only under 16\+8; run the `e1 eval` .*--budgets 8\+8$",
+        ),
+        (
+            answered(8, "rw").assign(problem_id=None),
+            "do not say to which problems they belong; .* and samples nothing$",
+        ),
+        (answered(8, "rw").assign(problem_id="1971A"), "do not say to which problems"),
         (answered(8, "r?", "?w", "??"), "no problem has 2 graded answers, the most have 1; .* --samples 2, or lower"),
-        (pd.concat([answered(8, "rr"), answered(8, "ww").assign(model="n")]), r"are of several models \(m, n\), whose"),
+        (
+            pd.concat([answered(8, "rr"), answered(8, "ww").assign(model="n")]),
+            r"are of several models \(m, n\), and rates must be of one",
+        ),
         (answered(8, "rr", "ww"), "of 2 problems 1 were never solved and 1 always, so none is left to train on"),
     ],
 )

@@ -14,13 +14,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from fabricated import CONDITIONS, cell
+from fabricated import CONDITIONS, cell, stored
 from pages import HOSTILE, SOLVED, evaluated, report, thought
 
 from e1_trl.errors import UserError
 from e1_trl.report import page, samples
 from e1_trl.report.__main__ import main
-from e1_trl.report.page import chosen
+from e1_trl.report.page import choose_places
 from e1_trl.report.rows import Row
 from e1_trl.report.tables import accuracies
 
@@ -85,6 +85,12 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return report(folder, "--training", str(trained(folder / "run")))
 
 
+def reported(folder: Path, table: pd.DataFrame) -> Path:
+    """The page on one evaluation."""
+    main([str(stored(folder, table))])
+    return folder / "report.html"
+
+
 def data_of(file: Path) -> dict[str, Any]:
     """What the page's script reads, unpacked."""
     data = json.loads(Read(file.read_text()).scripts[0])
@@ -132,21 +138,19 @@ def test_a_thought_is_there_once_and_each_answer_says_where_it_was_cut(usual: Pa
 
 
 def test_an_answer_says_what_it_was_asked_and_how_it_ended(tmp_path: Path) -> None:
-    (tmp_path / "m").mkdir()
     table = evaluated("m", (6, 12)).assign(problem_id=["AIME 1", None] * 5)
     waited, cut = table["method"] == "s1", table["thinking_budget"].eq(8).fillna(False)
     table = table.assign(prompt=table["prompt"].mask(waited, "Wait: which?"), truncated=cut)
     table = table.assign(conditions=replace(CONDITIONS, forced_text="**Final**").as_text())
-    samples.write(table.assign(outcome=table["outcome"].mask(cut, "unboxed")), tmp_path / "m")
-    main([str(tmp_path / "m")])
-    first, second = data_of(tmp_path / "m" / "report.html")["items"]
+    file = reported(tmp_path, table.assign(outcome=table["outcome"].mask(cut, "unboxed")))
+    first, second = data_of(file)["items"]
     assert (first["id"], first["accepted"], second["id"]) == ("AIME 1", ["0"], None)
     assert first["questions"] == [["Which is 0?", 11], ["Wait: which?", 12]]
     answers = first["models"][0]["answers"]
     assert [answer["question"] for answer in answers] == [0, 0, 0, 0, 1]
     assert [answer["truncated"] for answer in answers] == [True, False, False, False, False]
     assert [answer["final_outcome"] for answer in answers] == ["unanswered", *["correct"] * 4]
-    assert '"**Final**"' in unescape((tmp_path / "m" / "report.html").read_text())
+    assert '"**Final**"' in unescape(file.read_text())
 
 
 @pytest.mark.slow
@@ -163,14 +167,14 @@ def test_long_texts_are_cut_and_say_so(tmp_path: Path) -> None:
 def test_few_problems_are_chosen_from_all_patterns_of_outcomes() -> None:
     solved = [6] * 90 + [12] * 8 + [99] * 2
     table = evaluated("m", solved).assign(final_outcome=lambda answers: answers["outcome"])
-    assert chosen(table, 3) == [(98, 0), (90, 0), (0, 0)]
-    assert chosen(table, 5) == [(98, 0), (90, 0), (0, 0), (99, 0), (91, 0)]
-    assert sorted(chosen(table, 200)) == [(i, 0) for i in range(100)]
+    assert choose_places(table, 3) == [(98, 0), (90, 0), (0, 0)]
+    assert choose_places(table, 5) == [(98, 0), (90, 0), (0, 0), (99, 0), (91, 0)]
+    assert sorted(choose_places(table, 200)) == [(i, 0) for i in range(100)]
 
 
 def test_samples_of_other_problems_come_before_more_of_the_same() -> None:
     table = pd.concat([evaluated("m", [6, 12, 99]).assign(sample=i) for i in range(16)], ignore_index=True)
-    places = chosen(table.assign(final_outcome=table["outcome"]), 6)
+    places = choose_places(table.assign(final_outcome=table["outcome"]), 6)
     assert sorted(places) == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
 
 
@@ -225,41 +229,31 @@ def test_two_models_are_side_by_side_and_of_others_there_are_numbers(tmp_path: P
 
 def test_a_model_in_two_folders_is_one_model(tmp_path: Path) -> None:
     table = evaluated("m", (6, 12))
-    for name in ("separate", "s1"):
-        (tmp_path / name).mkdir()
-        samples.write(table[table["method"] == name], tmp_path / name)
-    main([str(tmp_path / "separate"), str(tmp_path / "s1"), "--output", str(tmp_path), "--name", "both"])
+    folders = [stored(tmp_path / name, table[table["method"] == name]) for name in ("separate", "s1")]
+    main([*map(str, folders), "--output", str(tmp_path), "--name", "both"])
     data = data_of(tmp_path / "both.html")
     assert data["models"] == ["m"] and [len(item["models"]) for item in data["items"]] == [1, 1]
     assert all(None not in item["models"][0]["answers"] for item in data["items"])
 
 
 def test_each_sample_is_a_thought_of_its_own(tmp_path: Path) -> None:
-    (tmp_path / "m").mkdir()
-    samples.write(cell([[True, False], [False, False]], 8), tmp_path / "m")
-    main([str(tmp_path / "m")])
-    data = data_of(tmp_path / "m" / "report.html")
-    assert [(item["problem"], item["sample"]) for item in data["items"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert "All 4 thoughts." in (tmp_path / "m" / "report.html").read_text()
+    file = reported(tmp_path, cell([[True, False], [False, False]], 8))
+    items = data_of(file)["items"]
+    assert [(item["problem"], item["sample"]) for item in items] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert "All 4 thoughts." in file.read_text()
 
 
 def test_of_programs_the_kind_of_the_failure_is_told_and_never_what_a_test_expects(tmp_path: Path) -> None:
-    (tmp_path / "m").mkdir()
     table = cell([[True], [False]], 8).assign(grader="programs", answers=[["suite 1"], ["suite 2"]], answer="secret")
-    samples.write(table.assign(outcome=["correct", "timed_out"]), tmp_path / "m")
-    main([str(tmp_path / "m")])
-    data = data_of(tmp_path / "m" / "report.html")
-    answers = [item["models"][0]["answers"][0] for item in data["items"]]
+    items = data_of(reported(tmp_path, table.assign(outcome=["correct", "timed_out"])))["items"]
+    answers = [item["models"][0]["answers"][0] for item in items]
     assert [answer["final_outcome"] for answer in answers] == ["correct", "timed_out"]
-    assert all(answer["read"] is None for answer in answers) and not any(item["accepted"] for item in data["items"])
+    assert all(answer["read"] is None for answer in answers) and not any(item["accepted"] for item in items)
 
 
 def test_names_are_text(tmp_path: Path) -> None:
-    (tmp_path / "m").mkdir()
     table = cell([[True]], 8, model="<script>alert(1)</script>").assign(benchmark="</title><b>")
-    samples.write(table, tmp_path / "m")
-    main([str(tmp_path / "m")])
-    read = Read((tmp_path / "m" / "report.html").read_text())
+    read = Read(reported(tmp_path, table).read_text())
     assert len(read.scripts) == 2 and read.tables[-1]
 
 

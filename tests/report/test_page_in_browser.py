@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from fabricated import stored
 from pages import HOSTILE, SOLVED, STEPS, evaluated, report, thought
 from test_page import trained
 
-from e1_trl.report import samples
 from e1_trl.report.__main__ import main
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
@@ -48,21 +48,21 @@ def hostile(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def several(folder: Path) -> Path:
-    """With two more problems, which are right at one budget only: at 16, where one is forced, and one closed."""
+    """The page with two more problems, right only at budget 16, where one answer is forced and one is not."""
     own = folder / "several"
+    folders = []
     for model, solved in SOLVED.items():
         table = evaluated(model, (*solved, 4, 99))
         right = table["thinking_budget"].eq(16).fillna(False) & table["problem"].isin([4, 5])
         outcome = table["outcome"].mask(table["problem"].isin([4, 5]), "wrong").mask(right, "correct")
-        (own / model).mkdir(parents=True)
-        samples.write(table.assign(outcome=outcome), own / model)
-    main([*(str(own / model) for model in SOLVED), "--output", str(own)])
+        folders.append(str(stored(own / model, table.assign(outcome=outcome))))
+    main([*folders, "--output", str(own)])
     return own / "report.html"
 
 
 @pytest.fixture
 def opened(browser: "playwright.Browser") -> Iterator[Open]:
-    """Opens a page, which must say nothing on its console and ask for nothing."""
+    """Open a page, which must write nothing to its console and request nothing."""
     contexts, said = [], []
 
     def open_page(file: Path, address: str = "", **options: object) -> "playwright.Page":
@@ -83,13 +83,13 @@ def opened(browser: "playwright.Browser") -> Iterator[Open]:
 
 
 def settled(page: "playwright.Page") -> None:
-    """What was asked for is drawn."""
+    """Wait until the page is drawn."""
     page.wait_for_selector("#models section")
     page.wait_for_timeout(50)
 
 
 def until(page: "playwright.Page", holds: str) -> None:
-    """Wait for what a script says; the page's policy forbids playwright's own way."""
+    """Wait until an expression holds; the page's policy forbids playwright's own way."""
     for _ in range(100):
         if page.evaluate(holds):
             return
@@ -131,7 +131,7 @@ def test_the_cut_moves_through_one_thought_and_the_solution_changes_with_it(usua
     assert shown(page, "#models .badge") == ["✗ wrong", "✓ right"]
     press(page, "ArrowRight", "ArrowRight")
     assert shown(page, "#models .beyond") == [] and shown(page, "#models .close") == []
-    assert shown(page, ".facts")[0] == "38 tokens of thinking, closed by itself · 4 of solution · read: right"
+    assert shown(page, ".facts")[0] == "38 tokens of thinking, closed naturally · 4 of solution · read: right"
 
 
 def test_one_look_at_the_grid_tells_who_needs_which_budget(usual: Path, opened: Open) -> None:
@@ -263,16 +263,13 @@ def test_two_thoughts_scroll_together(folder: Path, opened: Open) -> None:
 
 
 def test_many_budgets_and_long_names_leave_room_for_the_problem(folder: Path, opened: Open) -> None:
-    own, names = (
-        folder / "wide",
-        ("base of a very long name " * 4, "e1, whose name is longer than anybody would think " * 2),
-    )
+    own = folder / "wide"
+    names = ("base of a very long name " * 4, "e1, whose name is longer than anybody would think " * 2)
     for i, name in enumerate(names):
         tables = [
             evaluated(name, (6, 12)).assign(solution_budget=pd.array([s] * 10, dtype="Int64")) for s in range(8, 14)
         ]
-        (own / str(i)).mkdir(parents=True)
-        samples.write(pd.concat(tables, ignore_index=True), own / str(i))
+        stored(own / str(i), *tables)
     main([str(own / "0"), str(own / "1"), "--output", str(own)])
     for width in (400, 1280):
         page = opened(own / "report.html", "#p=0&b=16+9", viewport={"width": width, "height": 900})

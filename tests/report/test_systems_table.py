@@ -9,11 +9,10 @@ import pandas as pd
 import pytest
 import yaml
 from conftest import ROOT
-from fabricated import cell
+from fabricated import cell, stored
 from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig
 
-from e1_trl.report import samples
 from e1_trl.report.markdown import around_section
 from e1_trl.training.callbacks import rollouts_of_a_step
 from e1_trl.training.config import E1Config
@@ -60,10 +59,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
     ]
     cut = [answers("truncation", budget, 0) for budget in THINKING]
     others = [answers("no_thinking", 0, 1, 0), answers("unconstrained", None, 4, 14)]
-    for name, tables in {"test": [*forced, *cut, *others], "validation": forced[::-1]}.items():
-        (tmp_path / name).mkdir()
-        samples.write(pd.concat(tables, ignore_index=True), tmp_path / name)
-    return tmp_path / "test", tmp_path / "validation"
+    return stored(tmp_path / "test", *forced, *cut, *others), stored(tmp_path / "validation", *forced[::-1])
 
 
 def row(folders: tuple[Path, Path]) -> System:
@@ -88,12 +84,10 @@ def test_a_row_has_the_means_of_its_answers(folders: tuple[Path, Path]) -> None:
 
 
 def test_what_is_asked_in_the_prompt_counts_for_its_budget(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    asked = []
-    for budget in THINKING:
-        (tmp_path / str(budget)).mkdir()
-        both = pd.concat([answers("separate", budget, 4), answers("truncation", budget, 2)], ignore_index=True)
-        samples.write(both, tmp_path / str(budget))
-        asked.append(tmp_path / str(budget))
+    asked = [
+        stored(tmp_path / str(budget), answers("separate", budget, 4), answers("truncation", budget, 2))
+        for budget in THINKING
+    ]
     found = measured("base", 42, ROOT / BASE, *folders, asked, asked)
     assert found.mean_accuracy == found.validation_mean_accuracy == 1 and found.budgets[0].accuracy_cut == 0.5
 

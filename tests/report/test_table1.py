@@ -8,10 +8,9 @@ import pytest
 import yaml
 from conftest import ROOT
 from contests import FIRST, NEVER, WITH_POINTS
-from fabricated import cell, right
+from fabricated import cell, right, stored
 
 from e1_trl.errors import UserError
-from e1_trl.report import samples
 from e1_trl.report.markdown import around_section
 from experiments.table1 import __main__ as table1
 from experiments.table1 import document
@@ -29,12 +28,10 @@ def evaluated(tmp_path: Path) -> Path:
             "aime2024": [cell(right(1 + gain, 10), 1024, 1024), cell(right(4, 10), None, None)],
         }
         for benchmark, cells in parts.items():
-            folder = tmp_path / benchmark / model
-            folder.mkdir(parents=True)
             table = pd.concat(cells, ignore_index=True)
             table.loc[table["thinking_budget"].isna(), "method"] = "unconstrained"
             title = "codeforces-sample-tests" if benchmark == "codeforces" else benchmark
-            samples.write(table.assign(model=model, benchmark=title), folder)
+            stored(tmp_path / benchmark / model, table.assign(model=model, benchmark=title))
     return tmp_path
 
 

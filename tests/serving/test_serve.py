@@ -30,8 +30,7 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 from e1_trl import cli
 from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.checkpoints.budget_file import BudgetInfo
-from e1_trl.checkpoints.model_card import CardInputs
-from e1_trl.checkpoints.origin import BaseModel
+from e1_trl.checkpoints.model_card import BaseModel, CardInputs
 from e1_trl.engines.engine import SamplingSettings, run
 from e1_trl.engines.openai import ServedModel
 from e1_trl.engines.server import ServerEngine

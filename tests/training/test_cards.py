@@ -11,7 +11,7 @@ from trl import GRPOTrainer
 
 from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.checkpoints.budget_file import BudgetInfo
-from e1_trl.checkpoints.origin import BaseModel
+from e1_trl.checkpoints.model_card import BaseModel
 from e1_trl.training.cards import write_cards
 from e1_trl.training.config import E1Config
 from e1_trl.training.trainer import E1Trainer
