@@ -32,8 +32,8 @@ def check_environment(fp16: bool, bf16: bool | None, ddp_backend: str | None, us
     if launchers not in ("no", recipes):
         precision = f"fp16: {fp16}, bf16: {recipes == 'bf16'}".lower()
         raise UserError(
-            f"mixed precision is {recipes} in the recipe ({precision}) and {launchers} in the Accelerate configuration (mixed_precision); make them equal, or set mixed_precision "
-            "to 'no', which leaves it to the recipe"
+            f"mixed precision is {recipes} in the recipe ({precision}) and {launchers} in the Accelerate configuration "
+            "(mixed_precision); make them equal, or set mixed_precision to 'no', which leaves it to the recipe"
         )
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if processes > 1 and _is_set("ACCELERATE_USE_DEEPSPEED") and ddp_backend is None and not torch.cuda.is_available():
