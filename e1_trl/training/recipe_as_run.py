@@ -46,30 +46,30 @@ class E1ScriptArguments(RecipeArguments, ScriptArguments):
             raise UserError("ignore_bias_buffers is true; it has no effect on GRPO, remove it")
 
 
-def parse_recipe(records: Sequence[type], argv: Sequence[str], whole: bool = True) -> tuple[Any, ...]:
+def parse_recipe(
+    records: Sequence[type], argv: Sequence[str], whole: bool = True, prog: str = "e1 train"
+) -> tuple[Any, ...]:
     """Read a recipe, its base and its command line into records, with all types checked.
 
     Args:
         records: dataclasses that hold the recipe's fields.
         argv: the command line.
         whole: whether a field of the file that no record has is an error.
+        prog: name of the command in errors.
 
     Raises:
         UserError: one line about what is wrong with a field, or with the base.
     """
-    words = list(argv)
-    if any(word.partition("=")[0] == "--base" for word in words):
+    if any(word.partition("=")[0] == "--base" for word in argv):
         raise UserError("base stands in a recipe's file; on the command line name the recipe itself as --config")
-    parser = CommandParser("e1 train", "", "")
+    parser = CommandParser(prog, "", "")
+    parser.add_argument("--config", help="Recipe.", hint=Path)
     for record in records:
         parser.add_record(record)
-    given: dict[str, Any] = {}
-    if "--config" in words[:-1]:
-        at = words.index("--config")
-        given = _read_file(Path(words[at + 1]), records, whole)
-        del words[at : at + 2]
+    given = vars(parser.parse_args(argv))
+    if (file := given.pop("config")) is not None:
+        given = {**_read_file(file, records, whole), **given}
     try:
-        given |= vars(parser.parse_args(words))
         with user_errors("the recipe", ValueError):  # of TRL's and Transformers' own fields
             return tuple(
                 record(**{each.name: given[each.name] for each in fields(record) if each.name in given})

@@ -149,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         at = words.index("--config") + 1
         words[at] = str(resource("recipes", words[at]))
     # `whole`: fields about model and training are ignored.
-    script_args, mixture, arguments = parse_recipe(records, words, whole=False)
+    script_args, mixture, arguments = parse_recipe(records, words, whole=False, prog="e1 validate")
     validate(script_args, mixture, arguments)
 
 
