@@ -7,7 +7,7 @@ class's `GROUP` their heading. Imports nothing heavy: help is quick.
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from types import NoneType
@@ -124,7 +124,8 @@ class CommandParser(argparse.ArgumentParser):
         """
         given = vars(self.parse_args(argv))
         if (file := given.pop("config", None)) is not None:
-            given = {**read_yaml(file, record), **given}
+            entries = {name: value for name, value in read_mapping(file).items() if value is not None}
+            given = {**read_entries(file, entries, hints_of(record)), **given}
         if missing := [f"--{name}" for name in required_fields(record) if name not in given]:
             self.error(f"{' and '.join(missing)} must be given")
         return record(**given)
@@ -135,23 +136,31 @@ def required_fields(record: type) -> list[str]:
     return [each.name for each in fields(record) if each.default is MISSING and each.default_factory is MISSING]
 
 
-def read_yaml(file: Path, record: type) -> dict[str, Any]:
-    """Read fields of a record from a YAML mapping; null fields are left out.
+def hints_of(*records: type) -> dict[str, Any]:
+    """Return the annotations of the fields of dataclasses."""
+    hints: dict[str, Any] = {}
+    for record in records:
+        annotated = get_type_hints(record, include_extras=True)
+        hints |= {each.name: annotated[each.name] for each in fields(record) if each.init}
+    return hints
+
+
+def read_entries(
+    file: Path, entries: Mapping[str, Any], hints: Mapping[str, Any], whole: bool = True
+) -> dict[str, Any]:
+    """Read fields from a file's mapping; unless it must be `whole`, unknown ones are ignored.
 
     Raises:
-        UserError: the file cannot be read, is no mapping, or has an entry that is unknown or of another type.
+        UserError: an entry is unknown or of another type.
     """
-    entries = read_mapping(file)
-    hints = get_type_hints(record, include_extras=True)
-    for name in entries:
-        if name not in hints:
-            raise UserError(f"{file}: {describe_unknown(str(name), hints)}")
-    given = {}
-    for name, value in entries.items():
-        if value is not None:
-            text = json.dumps(value) if isinstance(value, dict) and hints[name] is str else value
-            given[name] = read_value(f"{file}: {name}", text, hints[name])
-    return given
+    if whole and (strange := entries.keys() - hints.keys()):
+        raise UserError(f"{file}: {describe_unknown(min(map(str, strange)), hints)}")
+    read = {}
+    for name in (each for each in entries if each in hints):
+        value = entries[name]
+        text = json.dumps(value) if isinstance(value, dict) and hints[name] is str else value
+        read[name] = read_value(f"{file}: {name}", text, hints[name])
+    return read
 
 
 def _plain_type(hint: Any) -> Any:

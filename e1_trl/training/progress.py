@@ -24,12 +24,12 @@ BUDGET = "eval_budget/"  # prefix of a validation's metrics
 def summary(logs: Mapping[str, float], prefix: str = "") -> list[str]:
     """Summarize a logged step in a few numbers; `prefix` is `eval_` in an evaluation."""
     log = {name.removeprefix(prefix): value for name, value in logs.items() if name.startswith(prefix)}
-    accuracy = [f"accuracy {log[name]:.1%}" for name in ACCURACIES if log.get(name) is not None]
+    accuracies = (f"accuracy {log[name]:.1%}" for name in ACCURACIES if log.get(name) is not None)
+    ends = " ".join(f"{end} {log[f'thinking/{end}_ratio']:.0%}" for end in ("closed", "forced", "eos"))
     return [
         "reward none" if log["reward"] is None else f"reward {log['reward']:.3f}",
-        *accuracy[:1],
-        " ".join(f"{end} {log[f'thinking/{end}_ratio']:.0%}" for end in ("closed", "forced", "eos"))
-        + f" truncated {log['solution/truncated_ratio']:.0%}",
+        *[*accuracies][:1],
+        f"{ends} truncated {log['solution/truncated_ratio']:.0%}",
         f"tokens {log['thinking/mean_tokens']:.0f} + {log['solution/mean_tokens']:.0f}",
     ]
 
@@ -37,12 +37,11 @@ def summary(logs: Mapping[str, float], prefix: str = "") -> list[str]:
 def budget_summary(logs: Mapping[str, float], budget: str) -> list[str]:
     """Summarize a validation at one budget; the accuracy is missing if the grader failed on everything."""
     start = f"{BUDGET}{budget}/"
-    log = {name.removeprefix(start): value for name, value in logs.items() if name.startswith(start)}
     return [
         f"budget {budget}",
-        *([f"accuracy {log['accuracy']:.1%}"] if "accuracy" in log else []),
-        f"forced {log['forced_ratio']:.0%} eos {log['eos_ratio']:.0%}",
-        f"tokens {log['thinking_tokens']:.0f} + {log['solution_tokens']:.0f}",
+        *(f"accuracy {value:.1%}" for name, value in logs.items() if name == f"{start}accuracy"),
+        f"forced {logs[f'{start}forced_ratio']:.0%} eos {logs[f'{start}eos_ratio']:.0%}",
+        f"tokens {logs[f'{start}thinking_tokens']:.0f} + {logs[f'{start}solution_tokens']:.0f}",
     ]
 
 

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from trl import ScriptArguments
 
 from e1_trl.answers.kinds import kind_of
-from e1_trl.arguments import describe_unknown, read_value
-from e1_trl.command_line import CommandParser
+from e1_trl.arguments import read_value
+from e1_trl.command_line import CommandParser, hints_of, read_entries
 from e1_trl.errors import UserError, user_errors
 from e1_trl.recipes import base_of, fields_of
 from e1_trl.training.arguments import SECRETS
@@ -86,13 +86,7 @@ def _read_file(file: Path, records: Sequence[type], whole: bool) -> dict[str, An
     for environment in (base_of(file).get("env"), given.pop("env", None)):
         variables = read_value(f"{file}: env", environment or {}, dict)
         os.environ.update({name: str(value) for name, value in variables.items()})
-    hints: dict[str, Any] = {}
-    for record in records:
-        annotated = get_type_hints(record, include_extras=True)
-        hints |= {each.name: annotated[each.name] for each in fields(record)}
-    if whole and (strange := given.keys() - hints.keys()):
-        raise UserError(f"{file}: {describe_unknown(min(map(str, strange)), hints)}")
-    return {name: read_value(f"{file}: {name}", value, hints[name]) for name, value in given.items() if name in hints}
+    return read_entries(file, given, hints_of(*records), whole)
 
 
 def resolved(argv: Sequence[str], parsed: Iterable[Any]) -> dict[str, Any]:

@@ -139,7 +139,7 @@ class E1Trainer(GRPOTrainer):
             ]
             completions = trainer._complete(prompt_ids, budgets, generation, trainer._begin_grading)
         trainer._rollouts = list(zip(prompt_ids, completions, strict=True))
-
+        closes = (trainer.args.trained_close, len(trainer.thinking_close.marker.ids))
         bookkeeping = columns_of(completions)
         shown = {"parts": parts(trainer.processing_class, completions)} if trainer.args.log_completions else {}
         for column, values in {**bookkeeping, **shown}.items():
@@ -152,10 +152,7 @@ class E1Trainer(GRPOTrainer):
             "prompt_ids": prompt_ids,
             "completion_ids": [completion.token_ids.tolist() for completion in completions],
             "logprobs": [completion.logprobs for completion in completions],
-            "env_mask": [
-                each.trained_mask(trainer.args.trained_close, len(trainer.thinking_close.marker.ids))
-                for each in completions
-            ],
+            "env_mask": [each.trained_mask(*closes) for each in completions],
             "solution_text": trainer.solution_texts(completions),
             **bookkeeping,
         }
@@ -283,7 +280,8 @@ class E1Trainer(GRPOTrainer):
             if self.layout is Layout.PADDED:
                 return super()._get_per_token_logps_and_entropies(model, *batch, batch_size=batch_size, **more)
             ids, mask, kept = batch
-            backbone, packed = self._causal_model(model).base_model, self.layout is Layout.PACKED
+            backbone = self._causal_model(model).base_model
+            packed = self.layout is Layout.PACKED
             alone = self.accelerator.num_processes == 1 and ids.device.type == "cpu"
             # Without a gradient a whole generation is sorted, so the rows of a pass have about one length.
             cut_into = PARTS_ON_CPU if alone and torch.is_grad_enabled() and not packed else 1
