@@ -82,7 +82,8 @@ def read_value(name: str, value: Any, hint: Any) -> Any:
 
 
 def _convert(value: Any, hint: Any) -> Any:
-    kind, parts = get_origin(hint) or hint, get_args(hint)
+    kind = get_origin(hint) or hint
+    parts = get_args(hint)
     if kind is Annotated:
         read = _convert(value, parts[0])
         if all(read in limit for limit in parts[1:]):
@@ -115,7 +116,8 @@ def _convert(value: Any, hint: Any) -> Any:
 
 
 def _describe_type(hint: Any) -> str:
-    kind, parts = get_origin(hint) or hint, get_args(hint)
+    kind = get_origin(hint) or hint
+    parts = get_args(hint)
     if kind is Annotated:
         return ", ".join([_describe_type(parts[0]), *map(str, parts[1:])])
     if kind in (Union, UnionType):

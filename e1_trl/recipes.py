@@ -53,8 +53,8 @@ def base_of(file: Path) -> dict[str, Any]:
     """
     if (base := read_mapping(file).get("base")) is None:
         return {}
-    beside = file.parent / str(base)
-    fields = read_mapping(beside if beside.is_file() else resource("recipes", str(base)))
+    neighbour = file.parent / str(base)
+    fields = read_mapping(neighbour if neighbour.is_file() else resource("recipes", str(base)))
     if further := fields.get("base"):
         raise UserError(f"{file}: its base {base} has a base itself, {further}; a recipe has one base at most")
     return fields

@@ -181,7 +181,9 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
     Raises:
         UserError: the upload failed; says where the model is.
     """
-    args, problems, evaluation = recipe.args, recipe.problems.train, recipe.problems.evaluation
+    args = recipe.args
+    problems = recipe.problems.train
+    evaluation = recipe.problems.evaluation
     output = Path(args.output_dir)
     write_logs(output)
     if args.push_to_hub and args.log_completions and args.process_index == 0:

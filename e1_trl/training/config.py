@@ -99,11 +99,6 @@ class E1Config(BudgetedTraining, GRPOConfig):
         self._check_rollouts()
         if self.push_to_hub:
             self._check_upload()
-        if self.restore_callback_states_from_checkpoint:
-            raise UserError(
-                "restore_callback_states_from_checkpoint is true, which would replace our callbacks; remove it: the "
-                "memory of rewards is restored in any case"
-            )
         installed = get_available_reporting_integrations()
         if absent := [name for name in self.report_to if name not in installed]:
             raise UserError(

@@ -43,7 +43,8 @@ def packing_gap(trainer: "E1Trainer") -> float:
     The larger one of both rows. The rows are equal, so a row that sees the other copies it, and the difference is as
     large as can be. A collective operation with one result in all processes.
     """
-    model, layout = trainer.model, trainer.layout
+    model = trainer.model
+    layout = trainer.layout
     vocabulary = model.config.get_text_config().vocab_size
     row = torch.randint(vocabulary, (1, TOKENS), generator=torch.Generator().manual_seed(0))
     ids = row.repeat(2, 1).to(trainer.accelerator.device)

@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
-SYNC, SAMPLING, SCORING = "sync", "sampling", "scoring"
+SYNC = "sync"
+SAMPLING = "sampling"
+SCORING = "scoring"
 GB = 10**9
 
 

@@ -25,7 +25,7 @@ class RecipeArguments(ProblemArguments):
         default=None,
         metadata={
             "help": "Number of tokens that each training prompt asks for, drawn once per problem, as {uniform: [100, "
-            "4000]}. Default: none is asked for."
+            "4000]}. Default: prompts ask for no length."
         },
     )
     target_prompt: str | None = field(

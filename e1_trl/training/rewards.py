@@ -53,9 +53,9 @@ class Accuracy:
         log_extra: Callable[[str, list[str]], None],
         **_: Any,
     ) -> list[float | None]:
-        asked = time.monotonic()
+        began = time.monotonic()
         grades = self.grader.grade(solution_text, answers)
-        log_metric("seconds/waiting_for_grades", time.monotonic() - asked)
+        log_metric("seconds/waiting_for_grades", time.monotonic() - began)
         outcomes = [grade.outcome for grade in grades]
         if Outcome.UNEVALUATED in self.grader.faults and hasattr(self.grader, "works_out"):
             for i, (grade, accepted) in enumerate(zip(grades, answers, strict=True)):

@@ -135,7 +135,8 @@ def scored(
     Returns:
         Both (rows, kept), 0 at padding; no entropy if the model's head computes none.
     """
-    prompts, lengths = mask[:, :-kept].sum(1, keepdim=True), mask.sum(1, keepdim=True)
+    prompts = mask[:, :-kept].sum(1, keepdim=True)
+    lengths = mask.sum(1, keepdim=True)
     begins = mask.shape[1] - kept - prompts
     order = lengths[:, 0].argsort(stable=True)
     found: list[list[torch.Tensor]] = []
@@ -143,15 +144,15 @@ def scored(
         places = torch.arange(int(lengths[part].max()), device=ids.device)
         tokens = ids[part].gather(1, (begins[part] + places).clamp(max=ids.shape[1] - 1))
         real = places < lengths[part]
-        asked = real & (places >= prompts[part])
-        before = asked.roll(-1, dims=1)  # the position before a token has its distribution
+        wanted = real & (places >= prompts[part])
+        before = wanted.roll(-1, dims=1)  # the position before a token has its distribution
         inputs: dict[str, Any] = {"input_ids": tokens}
         if packed:
             before = before[real][None]
             inputs = {"input_ids": tokens[real][None], "position_ids": places.expand_as(tokens)[real][None]}
             inputs |= _bounds(lengths[part, 0], len(places))
         with _outputs_only_at(backbone, before):
-            outputs = model(**inputs, shift_labels=tokens[asked][None], fused_lm_head=True)
+            outputs = model(**inputs, shift_labels=tokens[wanted][None], fused_lm_head=True)
         completion = mask[part, -kept:].bool()
         values = [each for each in (outputs.log_probs, outputs.entropy) if each is not None]
         # Scattered, the values stay connected to the model even where there are none.

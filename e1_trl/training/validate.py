@@ -107,7 +107,8 @@ def validate(script_args: "E1ScriptArguments", mixture: "DatasetMixtureConfig", 
     """
     from e1_trl.training.data import read_split
 
-    output, column = arguments.output or script_args.exclude, arguments.solution_column
+    output = arguments.output or script_args.exclude
+    column = arguments.solution_column
     if kind_of(script_args.grader) is not PROGRAMS:
         raise UserError(f"the recipe's grader is {script_args.grader!r}; only programs bring solutions that can be run")
     if not output:

@@ -63,10 +63,10 @@ class Validation(TrainerCallback):
         Returns:
             The logged metrics, and NaN for each accuracy of which nothing could be graded: no checkpoint is best then.
         """
-        trainer, accelerator = self.trainer, self.trainer.accelerator
+        trainer = self.trainer
         answers = list(range(len(self.prompts) * self.samples))
         # Equal numbers for all processes, since tensor-parallel groups run together.
-        with accelerator.split_between_processes(answers, apply_padding=True) as own:
+        with trainer.accelerator.split_between_processes(answers, apply_padding=True) as own:
             prompts = self.prompts.select([index // self.samples for index in own])
         logs: dict[str, float] = {}
         completed = trainer.complete(list(prompts["prompt"]), self.budgets)

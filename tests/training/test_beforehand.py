@@ -1,4 +1,4 @@
-"""What is refused or warned of before a training begins."""
+"""Refusals and warnings in front of a training."""
 
 from pathlib import Path
 from typing import Any

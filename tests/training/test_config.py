@@ -1,4 +1,4 @@
-"""What a recipe may say, and what follows from it with one model."""
+"""Configurations of a training, and what follows from them with one model."""
 
 import json
 import shutil
@@ -139,7 +139,6 @@ def test_a_model_brings_its_tokenizer_and_its_context() -> None:
         ({"solution_budget": 0}, "solution budget is 0 tokens"),
         ({"use_vllm": False}, "use_vllm is false"),
         ({"trained_close": "forced"}, "trained_close is 'forced'; it must be one of sampled, all, none"),
-        ({"restore_callback_states_from_checkpoint": True}, "restore_callback_states_from_checkpoint is true"),
         (
             {"cache_implementation": "static", "vllm_structured_outputs_regex": "a+"},
             "cache_implementation, vllm_structured_outputs_regex: no effect",

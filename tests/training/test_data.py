@@ -1,4 +1,4 @@
-"""What is trained on, and what is refused of a dataset before a model loads."""
+"""Problems of a training, and datasets that are refused before a model loads."""
 
 import json
 from functools import partial

@@ -247,7 +247,7 @@ def test_the_schedule_of_the_documents_example_is_trained_under_by_its_dotted_pa
     schedule = ("--thinking_budget", "{my_schedules.staircase: [32, 64], every: 5}")
     dry_run("--dataset_name", nano_data, "--output_dir", tmp_path / "run", *schedule)
     assert "budget           up to 64+32 tokens: completions of up to 97" in capsys.readouterr().out
-    with pytest.raises(UserError, match="the schedule 'my_schedules.stairs' cannot be imported: ") as error:
+    with pytest.raises(UserError, match=r"the schedule 'my_schedules\.stairs' cannot be imported: ") as error:
         dry_run(
             "--dataset_name", nano_data, "--output_dir", tmp_path / "run", *schedule[:1], "{my_schedules.stairs: [8]}"
         )

@@ -1,4 +1,4 @@
-"""Which models are padded, trimmed or packed, and attention that is not installed."""
+"""Models that are padded, trimmed or packed, and attention that is not installed."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What rewards remember is in a checkpoint, and is not taken for what was seen of other problems."""
+"""Memory of rewards: kept in checkpoints, and refused for other problems."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Whether packed rows see each other, from what a model hands to its attention."""
+"""Packed rows that see each other, by the arguments that a model passes to its attention."""
 
 import subprocess
 import sys

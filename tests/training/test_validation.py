@@ -1,4 +1,4 @@
-"""When a run that resumes validates again."""
+"""Validation of a run that resumes."""
 
 from types import SimpleNamespace
 from typing import Any
