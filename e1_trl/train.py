@@ -144,11 +144,7 @@ def find_checkpoint(args: E1Config) -> str | None:
 
 
 def check_processes(checkpoint: Path, processes: int) -> None:
-    """Check that as many processes resume as share a checkpoint's optimizer, as DeepSpeed needs it.
-
-    Raises:
-        UserError: names both numbers.
-    """
+    """Raise a `UserError` if another number of processes shares a checkpoint's DeepSpeed optimizer."""
     shares = len([*checkpoint.glob("global_step*/*_optim_states.pt")])
     if shares and shares != processes:
         raise UserError(
@@ -158,11 +154,7 @@ def check_processes(checkpoint: Path, processes: int) -> None:
 
 
 def check_output(output: Path, dry_run: bool = False) -> None:
-    """Check that a new training does not mix with another one in its folder; a dry run only warns.
-
-    Raises:
-        UserError: the folder holds the state of a training, or of one of its checkpoints.
-    """
+    """Raise a `UserError` if the folder holds the state of a training or checkpoint; warn in a dry run."""
     states = [output / TRAINER_STATE_NAME, *sorted(output.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}"))]
     if (found := next((state for state in states if state.exists()), None)) is None:
         return

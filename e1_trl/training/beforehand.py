@@ -127,14 +127,7 @@ def _trained_dtypes(args: E1Config, model: str | PreTrainedModel) -> set[torch.d
 
 
 def warn_beforehand(args: E1Config, model: PreTrainedModel, rewards: Sequence[Reward], names: Sequence[str]) -> None:
-    """Warn of settings with which a training learns less, or something else, than its recipe says.
-
-    Args:
-        args: of the training.
-        model: as it is trained, with its adapter if any.
-        rewards: of the training.
-        names: of the rewards.
-    """
+    """Warn of settings with which a training learns less, or something else, than its recipe says."""
     warn_of_thinking(names, rewards)
     if args.top_p < 1:
         logger.warning(

@@ -111,11 +111,7 @@ class RewardState(TrainerCallback, ExportableState):
         state.stateful_callbacks[type(self).__name__] = self.state()
 
     def check(self, checkpoint: str, keys: Collection[str]) -> None:
-        """Refuse to resume with the memory of other problems.
-
-        Raises:
-            UserError: a reward remembers problems, none of which has one of these keys.
-        """
+        """Raise a `UserError` if a reward remembers problems, none of which has one of these keys."""
         saved = self._saved(TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME)))
         for name, memory in saved.items():
             problems = memory.get("problems")

@@ -20,18 +20,7 @@ Tried = Sequence[tuple[int, Trial, Grade]]  # number of a problem, trial, and it
 
 
 def show(args: E1Config, grader_name: str, facts: ModelFacts, problems: Problems, grader: Grader) -> None:
-    """Print what would be trained on, then check the first prompts and answers.
-
-    Args:
-        args: of the training.
-        grader_name: names the kind of answer.
-        facts: of the model.
-        problems: of the recipe.
-        grader: grades as the accuracy reward does.
-
-    Raises:
-        UserError: as `check_prompts` and `check_answers` raise it.
-    """
+    """Print what would be trained on, then check the first prompts and accepted answers as the functions below do."""
     kind = kind_of(grader_name)
     tried = try_answers(kind, problems, grader)
     print(describe(args, kind, facts, problems, tried), flush=True)
@@ -48,11 +37,7 @@ def try_answers(kind: AnswerType, problems: Problems, grader: Grader) -> Tried:
 
 
 def check_prompts(args: E1Config, facts: ModelFacts, problems: Problems) -> None:
-    """Check that the first prompts still hold their questions when they are decoded from token ids.
-
-    Raises:
-        UserError: the chat template leaves a question out, or the tokenizer lacks its letters.
-    """
+    """Raise a `UserError` if a first prompt, decoded from its token ids, no longer holds its question."""
     for at in range(min(TRIED, len(problems.train))):
         prompt = problems.train[at]["prompt"]
         read = facts.tokenizer.decode(tokenize(facts.tokenizer, prompt, args.chat_template_kwargs or {}))
@@ -64,11 +49,7 @@ def check_prompts(args: E1Config, facts: ModelFacts, problems: Problems) -> None
 
 
 def check_answers(kind: AnswerType, problems: Problems, tried: Tried) -> None:
-    """Check that accepted answers are graded right, and spoiled ones wrong.
-
-    Raises:
-        UserError: the first accepted answer is not right for itself, or most trials have the wrong grade.
-    """
+    """Raise a `UserError` if the first accepted answer is not right for itself, or most trials are graded wrongly."""
     faults = {
         at: f"{trial.name} is {grade.outcome} for {SHORT.repr(problems.train[at]['answers'])}"
         for at, trial, grade in tried

@@ -33,11 +33,7 @@ def make_parser() -> CommandParser:
 
 
 def fetch(words: Sequence[str]) -> None:
-    """Download what `e1 train` loads with these arguments, the cheap parts first.
-
-    Raises:
-        UserError: one line about what is wrong with the recipe, or cannot be downloaded.
-    """
+    """Download what `e1 train` loads with these arguments, the cheap parts first."""
     from trl import DatasetMixtureConfig, ModelConfig
 
     from e1_trl.training.config import E1Config, ModelFacts

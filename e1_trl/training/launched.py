@@ -17,11 +17,7 @@ from e1_trl.training.cuda import gpu_fault
 
 
 def check_environment(fp16: bool, bf16: bool | None, ddp_backend: str | None, use_cpu: bool) -> None:
-    """Refuse fields that contradict each other or the launcher's environment, before processes connect.
-
-    Raises:
-        UserError: names both values, or the reason why PyTorch cannot use this machine's GPUs.
-    """
+    """Raise a `UserError` if fields contradict each other or the launcher, or if PyTorch cannot use the GPUs."""
     on_cpu = use_cpu or _is_set("ACCELERATE_USE_CPU")
     if not on_cpu and (fault := gpu_fault()) is not None:
         raise UserError(fault)
@@ -49,11 +45,7 @@ def is_alone() -> bool:
 
 
 def check_launcher(args: TrainingArguments) -> None:
-    """Refuse fields that contradict DeepSpeed's configuration or this machine.
-
-    Raises:
-        UserError: names both values.
-    """
+    """Raise a `UserError` that names both values if DeepSpeed's configuration or this machine contradicts a field."""
     if args.fp16 and args.device.type == "cpu":
         why = "use_cpu is true" if args.use_cpu else "this machine shows no GPU"
         raise UserError(f"fp16 is true and {why}: only GPUs compute in fp16; set fp16 to false, and bf16 as well")

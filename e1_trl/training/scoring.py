@@ -67,11 +67,7 @@ def layout_of(model: PreTrainedModel, padding_free: bool, aux_loss: bool) -> tup
 
 
 def check_attention(name: str | None) -> None:
-    """Refuse an `attn_implementation` that this machine lacks.
-
-    Raises:
-        UserError: says what to install or to choose.
-    """
+    """Raise a `UserError` if this machine lacks an `attn_implementation`."""
     if name is None:
         return
     known = ["eager", *(each for each in AttentionInterface().valid_keys() if "|" not in each)]

@@ -100,11 +100,7 @@ def outcomes_of(problems: "Dataset", solution_column: str, tried: int, grader: G
 
 
 def validate(script_args: "E1ScriptArguments", mixture: "DatasetMixtureConfig", arguments: ValidateArguments) -> None:
-    """Try every problem, write those that fail, and print the number of each outcome.
-
-    Raises:
-        UserError: one line about what is wrong with the recipe, its dataset or this machine.
-    """
+    """Try every problem, write those that fail, and print the number of each outcome."""
     from e1_trl.training.data import read_split
 
     output = arguments.output or script_args.exclude
