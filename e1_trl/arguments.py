@@ -156,7 +156,7 @@ def find_object(path: str, what: str) -> Any:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        return pkgutil.resolve_name(path)
+        return pkgutil.resolve_name(":".join(path.rsplit(".", 1)))  # with a colon, a module's own errors are kept
     except Exception as error:  # whatever the module raises
         raise UserError(f"the {what} {path!r} cannot be imported: {one_line(error)}") from error
 
