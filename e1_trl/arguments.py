@@ -1,4 +1,4 @@
-"""Types and limits of arguments, and how a text or what YAML holds is read as them.
+"""Types and limits of arguments, and values read from a command line or YAML.
 
 An annotation is the type, and `Annotated[int, Within(1)]` adds limits. Imports nothing heavy.
 """
@@ -6,8 +6,11 @@ An annotation is the type, and `Annotated[int, Within(1)]` adds limits. Imports 
 import json
 import math
 import numbers
+import os
+import pkgutil
 import re
 import reprlib
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -19,7 +22,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import yaml
 
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, one_line
 
 TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 WORDS = {bool: "true or false", int: "a whole number", float: "a number", dict: "a mapping", Path: "a path"}
@@ -28,7 +31,7 @@ WORDS |= {str: "a text", NoneType: "null"}
 
 @dataclass(frozen=True)
 class Within:
-    """Limits of a number, which it may reach; with `above`, it must be larger than the lower one."""
+    """Limits of a number, both inclusive; with `above`, the lower one is exclusive."""
 
     low: float
     high: float = math.inf
@@ -44,7 +47,7 @@ class Within:
 
 
 class Address:
-    """The limit of a text that is the address of a server."""
+    """Limit of a text: a server's address."""
 
     def __contains__(self, text: str) -> bool:
         return re.fullmatch(r"https?://[^\s/]+.*", text) is not None
@@ -53,7 +56,6 @@ class Address:
         return "as http://host:8000/v1"
 
 
-Limits = Within | Address
 Count = Annotated[int, Within(1)]
 Natural = Annotated[int, Within(0)]
 Positive = Annotated[float, Within(0, above=True)]
@@ -63,15 +65,15 @@ Url = Annotated[str, Address()]
 
 
 def read_value(name: str, value: Any, hint: Any) -> Any:
-    """Read a value as an annotation has it: a text as it stands on a command line, anything else as YAML has it.
+    """Read a value as the type that an annotation names.
 
     Args:
-        name: what an error calls it, as "FILE: samples".
-        value: as it was written, or of the right type already.
-        hint: an annotation; what it says beside builtin types, paths and choices is not checked.
+        name: of the value in errors, as "FILE: samples".
+        value: text of a command line, or a value of YAML or of the right type.
+        hint: an annotation; types other than builtin ones, paths and choices are not checked.
 
     Raises:
-        UserError: the value is of another type, or beyond a limit.
+        UserError: the value has another type, or is beyond a limit.
     """
     try:
         return _convert(value, hint)
@@ -80,11 +82,11 @@ def read_value(name: str, value: Any, hint: Any) -> Any:
 
 
 def _convert(value: Any, hint: Any) -> Any:
-    kind, parts = get_origin(hint) or hint, get_args(hint)
+    kind = get_origin(hint) or hint
+    parts = get_args(hint)
     if kind is Annotated:
-        limits = [each for each in parts[1:] if isinstance(each, Limits)]
-        read = _convert(value, Union[(parts[0], *(each for each in parts[1:] if each not in limits))])
-        if all(read in each for each in limits):
+        read = _convert(value, parts[0])
+        if all(read in limit for limit in parts[1:]):
             return read
     elif kind in (Union, UnionType):
         for part in sorted(parts, key=lambda part: part is not type(value)):
@@ -114,9 +116,10 @@ def _convert(value: Any, hint: Any) -> Any:
 
 
 def _describe_type(hint: Any) -> str:
-    kind, parts = get_origin(hint) or hint, get_args(hint)
+    kind = get_origin(hint) or hint
+    parts = get_args(hint)
     if kind is Annotated:
-        return ", ".join([_describe_type(parts[0]), *(str(each) for each in parts[1:] if isinstance(each, Limits))])
+        return ", ".join([_describe_type(parts[0]), *map(str, parts[1:])])
     if kind in (Union, UnionType):
         return " or ".join(dict.fromkeys(_describe_type(each) for each in parts if each is not NoneType))
     if kind is list:
@@ -127,7 +130,7 @@ def _describe_type(hint: Any) -> str:
 
 
 def check_fields(record: Any, *kinds: type) -> None:
-    """Read the fields of a dataclass as they are annotated there, or in other `kinds` that share some with it.
+    """Read the fields of a dataclass as its class annotates them, or as other `kinds` that share fields with it.
 
     Raises:
         UserError: as `read_value` does.
@@ -139,13 +142,27 @@ def check_fields(record: Any, *kinds: type) -> None:
 
 
 def describe_unknown(name: str, known: Iterable[str]) -> str:
-    """Say that there is no such name, and which one is nearest."""
+    """Say that a name is unknown, and which known one is nearest."""
     nearest = get_close_matches(name, known, 1)
     return f"{name} is unknown" + "".join(f"; did you mean {each}?" for each in nearest)
 
 
+def find_object(path: str, what: str) -> Any:
+    """Import the object at a dotted path; modules of the working directory are found, too.
+
+    Raises:
+        UserError: the object cannot be imported; `what` names its role.
+    """
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return pkgutil.resolve_name(":".join(path.rsplit(".", 1)))  # with a colon, a module's own errors are kept
+    except Exception as error:  # whatever the module raises
+        raise UserError(f"the {what} {path!r} cannot be imported: {one_line(error)}") from error
+
+
 def from_yaml(name: str, value: Any) -> Any:
-    """Read a text of a command line as YAML; a value that is no text has been read already.
+    """Read text of a command line as YAML, and leave other values as they are.
 
     Raises:
         UserError: the text is not YAML.
@@ -157,10 +174,10 @@ def from_yaml(name: str, value: Any) -> Any:
 
 
 def json_object(name: str, text: str) -> dict[str, Any]:
-    """The object that an argument holds as JSON.
+    """Read a JSON object from the text of an argument.
 
     Raises:
-        UserError: it holds none.
+        UserError: the text is no JSON object.
     """
     try:
         value = json.loads(text)

@@ -1,13 +1,13 @@
-"""The command line of one command: its options in groups, the help that lists them, and the record that they make.
+"""Command lines: options in groups, their help, and the records that hold their values.
 
-A dataclass describes options: its annotations are their types (`e1_trl.arguments`), its metadata their help, and the
-`GROUP` of each class that it inherits from the heading that they stand under. Imports nothing heavy: help is quick.
+The fields of a dataclass are options: annotations give their types (`e1_trl.arguments`), metadata their help, and each
+class's `GROUP` their heading. Imports nothing heavy: help is quick.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from types import NoneType
@@ -22,10 +22,15 @@ PLACEHOLDERS = {int: "N", float: "X", bool: "true|false", Path: "PATH"}
 
 
 class CommandParser(argparse.ArgumentParser):
-    """The options of one command, in groups, required ones first; what is wrong with them is a `UserError`."""
+    """Options of one command in groups, required ones first; errors are `UserError`s.
+
+    Args:
+        prog: the command's name.
+        arguments: usage after the command's name.
+        description: printed without wrapping.
+    """
 
     def __init__(self, prog: str, arguments: str, description: str):
-        """`arguments` is the usage after the command's name; `description` is printed as it stands."""
         form = argparse.RawDescriptionHelpFormatter
         usage = f"{prog} {arguments}"
         super().__init__(prog, usage, description, formatter_class=form, add_help=False, allow_abbrev=False)
@@ -37,7 +42,7 @@ class CommandParser(argparse.ArgumentParser):
     def add_argument(  # type: ignore[override]
         self, *names: str, help: str, hint: Any = str, group: str = "options", shown: Any = None, **settings: Any
     ) -> argparse.Action:
-        """Add an option or a positional argument of the type `hint`; its default, or what is `shown`, ends its help."""
+        """Add an option or positional argument of the type `hint`; its default, or `shown`, ends its help."""
         group = "required" if names[0][0] != "-" or settings.get("required") else group
         if group not in self._titled:
             self._titled[group] = self.add_argument_group(group)
@@ -54,11 +59,11 @@ class CommandParser(argparse.ArgumentParser):
     def add_record(self, record: type) -> None:
         """Add the fields of a dataclass: its own, then those of each class that it inherits from.
 
-        A field's metadata may name the group that begins with it; the others stand under the `GROUP` of their class. A
-        name that was added before is left out.
+        A field's metadata may name the group that begins with it; the others stand under the `GROUP` of their class.
+        Names that were added earlier are left out.
         """
         hints = get_type_hints(record, include_extras=True)
-        own = {each.name: each for each in fields(record) if f"--{each.name}" not in self.names}
+        own = {each.name: each for each in fields(record) if each.init and f"--{each.name}" not in self.names}
         for name in (each for each in required_fields(record) if each in own):
             self._add_field(own.pop(name), hints[name], "required")
         for owner in record.__mro__:
@@ -84,7 +89,7 @@ class CommandParser(argparse.ArgumentParser):
         raise UserError(f"{message}; `{self.prog} --help` lists the options")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Read the options that are known, `--two-words` as `--two_words`, and leave the rest."""
+        """Read known options, `--two-words` as `--two_words`, and return the rest."""
         words = [self._normalize(word) for word in (sys.argv[1:] if args is None else args)]
         read, rest = super().parse_known_args(words, namespace)
         for name, value in vars(read).items():
@@ -95,7 +100,7 @@ class CommandParser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
-        """Read a whole line; an option that is unknown is named before one that is missing."""
+        """Read a whole line; errors name an unknown option rather than a missing one."""
         words = list(sys.argv[1:] if args is None else args)
         for word in map(self._normalize, words):
             name = word.partition("=")[0]
@@ -112,45 +117,54 @@ class CommandParser(argparse.ArgumentParser):
         return f"{plain}{equals}{value}" if plain in self.names else word
 
     def read(self, record: type[Record], argv: Sequence[str] | None) -> Record:
-        """Make a record of a line, and of the YAML file that its option `--config` names, if there is such an option.
+        """Read a record from a command line, and from the YAML file that its option `--config` names, if any.
 
         Raises:
             UserError: a field is missing, unknown or wrong.
         """
         given = vars(self.parse_args(argv))
         if (file := given.pop("config", None)) is not None:
-            given = {**read_yaml(file, record), **given}
+            entries = {name: value for name, value in read_mapping(file).items() if value is not None}
+            given = {**read_entries(file, entries, hints_of(record)), **given}
         if missing := [f"--{name}" for name in required_fields(record) if name not in given]:
             self.error(f"{' and '.join(missing)} must be given")
         return record(**given)
 
 
 def required_fields(record: type) -> list[str]:
-    """The fields of a dataclass that have no default."""
+    """Return the names of a dataclass's fields without default."""
     return [each.name for each in fields(record) if each.default is MISSING and each.default_factory is MISSING]
 
 
-def read_yaml(file: Path, record: type) -> dict[str, Any]:
-    """Read fields of a record from a YAML mapping; a field that is null is left out.
+def hints_of(*records: type) -> dict[str, Any]:
+    """Return the annotations of the fields of dataclasses."""
+    hints: dict[str, Any] = {}
+    for record in records:
+        annotated = get_type_hints(record, include_extras=True)
+        hints |= {each.name: annotated[each.name] for each in fields(record) if each.init}
+    return hints
+
+
+def read_entries(
+    file: Path, entries: Mapping[str, Any], hints: Mapping[str, Any], whole: bool = True
+) -> dict[str, Any]:
+    """Read fields from a file's mapping; unless it must be `whole`, unknown ones are ignored.
 
     Raises:
-        UserError: it cannot be read, is no mapping, or an entry is unknown or of another type.
+        UserError: an entry is unknown or of another type.
     """
-    entries = read_mapping(file)
-    hints = get_type_hints(record, include_extras=True)
-    for name in entries:
-        if name not in hints:
-            raise UserError(f"{file}: {describe_unknown(str(name), hints)}")
-    given = {}
-    for name, value in entries.items():
-        if value is not None:
-            text = json.dumps(value) if isinstance(value, dict) and hints[name] is str else value
-            given[name] = read_value(f"{file}: {name}", text, hints[name])
-    return given
+    if whole and (strange := entries.keys() - hints.keys()):
+        raise UserError(f"{file}: {describe_unknown(min(map(str, strange)), hints)}")
+    read = {}
+    for name in (each for each in entries if each in hints):
+        value = entries[name]
+        text = json.dumps(value) if isinstance(value, dict) and hints[name] is str else value
+        read[name] = read_value(f"{file}: {name}", text, hints[name])
+    return read
 
 
 def _plain_type(hint: Any) -> Any:
-    """The type that a placeholder stands for: of an entry, and without limits or null."""
+    """Return the type behind an annotation: of a list's entry, without limits or null."""
     while parts := [part for part in get_args(hint) if part is not NoneType]:
         hint = parts[0]
     return hint

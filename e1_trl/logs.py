@@ -1,7 +1,7 @@
-"""Where log records go: ours and errors to the terminal, the rest to a file beside the run. Imports no library.
+"""Routes of log records: ours and errors to the terminal, those of libraries to a file in the run's folder.
 
-vLLM, PyTorch, Accelerate and Transformers log dozens of lines in every run that say nothing about it. They are shown
-where a command fails, and all the time under `E1_DEBUG=1`.
+Libraries log dozens of lines in every run that say nothing about it. The last ones are shown if a command fails, and
+all of them under `E1_DEBUG=1`. Imports no library.
 """
 
 import logging
@@ -14,15 +14,15 @@ from typing import TextIO
 
 from e1_trl.errors import TROUBLESHOOTING, is_debugging
 
-FILE = "_libraries.log"  # of a run's folder; an upload to the Hub leaves out what begins with _
-TAIL = 20  # records that are shown where a command fails
-OURS = ("e1_trl", "e1 ")  # how the names of our loggers begin
-# Read by libraries when they are imported: records instead of lines on the terminal, where they can be told to.
+FILE = "_libraries.log"  # in a run's folder; an upload to the Hub leaves out files that begin with _
+TAIL = 20  # records that are shown if a command fails
+OURS = ("e1_trl", "e1 ")  # beginnings of our loggers' names
+# Variables that libraries read when they are imported, to log records rather than print lines.
 QUIET = {"VLLM_CONFIGURE_LOGGING": "0", "TORCH_CPP_LOG_LEVEL": "ERROR", "TRL_EXPERIMENTAL_SILENCE": "1"}
 
 
 class LibraryLog(logging.Handler):
-    """Keeps each different record of libraries once: in memory, and in a file as soon as there is a folder for it."""
+    """Keeps every distinct record of libraries once: in memory, and in a file once there is a folder."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -43,7 +43,7 @@ class LibraryLog(logging.Handler):
             print(self.lines[-1], file=self._file, flush=True)
 
     def write_to(self, folder: Path) -> None:
-        """Append to the log of a folder from now on, what was kept so far first; processes of a run share the file."""
+        """Append past and future records to a folder's log, which the processes of a run share."""
         if self._file is None:
             folder.mkdir(parents=True, exist_ok=True)
             self.path = folder / FILE
@@ -55,7 +55,7 @@ _log = LibraryLog()
 
 
 def route_logs() -> None:
-    """Keep records of libraries off the terminal until the process ends. Call it before they are imported."""
+    """Keep records of libraries off the terminal; call this in front of their imports."""
     if is_debugging() or _log in logging.root.handlers:
         return
     os.environ.update({name: os.environ.get(name, value) for name, value in QUIET.items()})
@@ -68,13 +68,13 @@ def route_logs() -> None:
 
 
 def write_logs(folder: Path) -> None:
-    """Write what libraries log into the folder of a run, which is made if it is not there."""
+    """Write records of libraries into the folder of a run, which is created if needed."""
     if _log not in logging.root.handlers:
         return
     for name in logging.root.manager.loggerDict:
         logger = logging.getLogger(name)
         for handler in [] if name.startswith(OURS) else [*logger.handlers]:
-            if type(handler) is logging.StreamHandler:  # which libraries give themselves when they are imported
+            if type(handler) is logging.StreamHandler:  # libraries add them when they are imported
                 logger.removeHandler(handler)
                 logger.propagate = True
     _log.write_to(folder)

@@ -1,4 +1,4 @@
-"""Processes that are started beside this one: their environment, their stacks, and their end."""
+"""Child processes: their environment, time limit, stacks, and end."""
 
 import contextlib
 import os
@@ -12,15 +12,15 @@ from pathlib import Path
 
 import psutil
 
-# A line that names an error, and what it says; the launcher's own says nothing.
+# A line that names an error, and its message; the launcher's own error has none.
 ERROR = re.compile(r"(?:\b(?!CalledProcess)\w+Error|e1_trl\.train): \S.{0,199}")
-OFTEN = 0.5  # seconds between two looks at a process
-STACKS = 3  # seconds that processes have to print their stacks
-LONGEST_END = 60.0  # seconds that the kernel may take to end a process
+OFTEN = 0.5  # seconds between two polls of a process
+STACKS = 3  # seconds for a process to print its stacks
+LONGEST_END = 60.0  # seconds for the kernel to end a process
 
 
 def alone() -> dict[str, str]:
-    """Return this process's environment without what belongs to a group of processes that it may be in."""
+    """Return this process's environment without the variables of its group of processes."""
     group = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
     return {name: value for name, value in os.environ.items() if name not in group}
 
@@ -33,21 +33,20 @@ def run(
     folder: Path | None = None,
     is_enough: Callable[[], bool] = lambda: False,
 ) -> str | None:
-    """Run a command in a session of its own, which Ctrl-C does not reach; none of its processes is left at the end.
+    """Run a command in a session of its own, which Ctrl-C does not reach, and leave none of its processes.
 
     Args:
         line: the command.
-        log: a file, to the end of which all of its processes print.
-        environment: of its processes.
-        limit: seconds that it may take; then its Python processes print the stacks of their threads.
-        folder: that it works in; None: this process's.
-        is_enough: asked twice a second, whether to kill the command with signal 9.
+        log: file to which all processes of the command append their output.
+        environment: of the processes.
+        limit: most seconds; after them the Python processes print the stacks of their threads.
+        folder: working directory; None: this process's.
+        is_enough: called twice a second; if it returns True, the command is killed with signal 9.
 
     Returns:
-        What is wrong with how it ended, in a line with the last error of the log; None if its status was 0, or it was
-        killed because that is enough.
+        One line about a failure, with the last error of the log; None if the status was 0 or `is_enough` returned True.
     """
-    # Neither this process nor those that it aborts leave a core dump, which has tens of GB.
+    # Neither this process nor those that it aborts leave core dumps of tens of GB.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     with log.open("a") as printed:
         process = psutil.Popen(
@@ -81,11 +80,11 @@ def _watch(process: psutil.Popen, limit: float, is_enough: Callable[[], bool]) -
 
 
 def print_stacks(leader: psutil.Process) -> None:
-    """Have a process and its descendants print their stacks, where PYTHONFAULTHANDLER is set, by aborting them."""
+    """Abort a process and its descendants; those with PYTHONFAULTHANDLER print their stacks."""
     family = [leader]
     with contextlib.suppress(psutil.NoSuchProcess):
         family += leader.children(recursive=True)
-    # The others are stopped meanwhile: they would go on, or end, as one of them ends, and print into its lines.
+    # The others are stopped meanwhile: they would react to the end of one of them, and print into its lines.
     for process in family:
         _send(process, signal.SIGSTOP)
     for process in reversed(family):
@@ -97,7 +96,7 @@ def print_stacks(leader: psutil.Process) -> None:
 
 
 def _has_ended(process: psutil.Process) -> bool:
-    """Return whether a process has ended, which a parent that is stopped cannot learn."""
+    """Return whether a process has ended, even if its parent is stopped and has not noticed."""
     try:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -105,17 +104,16 @@ def _has_ended(process: psutil.Process) -> bool:
 
 
 def _send(process: psutil.Process, sent: signal.Signals) -> None:
-    """Send a signal to a process that may have ended."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process.send_signal(sent)
 
 
 def kill_tree(leader: int) -> None:
-    """Kill -9 a session's first process, its group and its descendants, as far as they still run.
+    """Kill a session's first process, its group and its descendants with signal 9.
 
-    Descendants need not be of its group: `accelerate launch` puts the processes of a training into sessions of their
-    own. Those whose parents ended before are found by the group alone. Descendants have ended when this returns; the
-    first process is for its parent to wait for.
+    Descendants may be outside of the group, as `accelerate launch` puts the processes of a training into sessions of
+    their own; those whose parents have ended are found by the group alone. All descendants have ended when this
+    returns; the caller waits for the first process.
     """
     family: list[psutil.Process] = []
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -129,9 +127,9 @@ def kill_tree(leader: int) -> None:
 
 
 def forget_killed() -> None:
-    """Remove what killed runs have left in shared memory.
+    """Remove the shared memory of killed runs.
 
-    vLLM's CPU build gives every externally launched group the same name there, so that would stop the next.
+    vLLM's CPU build gives it one name for every externally launched group, so it would stop the next run.
     """
     for left_over in Path("/dev/shm").glob("-tp:0-*-cpushm_*"):
         left_over.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The recipes and Accelerate configurations that are shipped, by name."""
+"""Recipes and Accelerate configurations by name or file."""
 
 import reprlib
 from pathlib import Path
@@ -12,7 +12,7 @@ ResourceKind = Literal["recipes", "accelerate_configs"]
 
 
 def shipped(kind: ResourceKind) -> dict[str, Path]:
-    """The files of a kind by name: inside the installed package, or beside it in a clone, with the experiments'."""
+    """List shipped files by name: those of the installed package, or of a clone, with the recipes of experiments."""
     package = Path(__file__).parent
     folder = package / kind if (package / kind).is_dir() else package.parent / kind
     files = {file.stem: file for file in sorted(folder.glob("*.yaml"))}
@@ -22,10 +22,10 @@ def shipped(kind: ResourceKind) -> dict[str, Path]:
 
 
 def resource(kind: ResourceKind, name: str) -> Path:
-    """The YAML file that `name` means: a file's path, or the name of one that is shipped.
+    """Return the YAML file at the path `name`, or the shipped one of this name.
 
     Raises:
-        UserError: it is neither.
+        UserError: neither exists.
     """
     if Path(name).is_file():
         return Path(name)
@@ -36,25 +36,25 @@ def resource(kind: ResourceKind, name: str) -> Path:
 
 
 def fields_of(file: Path) -> dict[str, Any]:
-    """The fields of a recipe: its own, over those of the recipe that it names as its `base`.
+    """Read the fields of a recipe: its own, over those of its `base`.
 
     Raises:
-        UserError: it is no recipe, or as `base_of` raises it.
+        UserError: the file is no recipe, or as `base_of` raises it.
     """
     own = {name: value for name, value in read_mapping(file).items() if name != "base"}
     return {**base_of(file), **own}
 
 
 def base_of(file: Path) -> dict[str, Any]:
-    """The fields of a recipe's `base`, a file that is named from the recipe's folder on, or a recipe that is shipped.
+    """Read the fields of a recipe's `base`: a file, relative to the recipe's folder, or a shipped recipe.
 
     Raises:
-        UserError: there is no such recipe, or it has a base itself.
+        UserError: the base does not exist, or has a base itself.
     """
     if (base := read_mapping(file).get("base")) is None:
         return {}
-    beside = file.parent / str(base)
-    fields = read_mapping(beside if beside.is_file() else resource("recipes", str(base)))
+    neighbour = file.parent / str(base)
+    fields = read_mapping(neighbour if neighbour.is_file() else resource("recipes", str(base)))
     if further := fields.get("base"):
         raise UserError(f"{file}: its base {base} has a base itself, {further}; a recipe has one base at most")
     return fields
@@ -64,7 +64,7 @@ def read_mapping(file: Path) -> dict[str, Any]:
     """Read a YAML file of lines `field: value`.
 
     Raises:
-        UserError: it cannot be read, or holds something else.
+        UserError: the file cannot be read, or holds something else.
     """
     with user_errors(f"{file} cannot be read", OSError, UnicodeDecodeError, yaml.YAMLError):
         fields = yaml.safe_load(file.read_text())

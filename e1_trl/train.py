@@ -1,16 +1,15 @@
-"""The entry point: a recipe in, a checkpoint out.
+"""Entry point of a training process: a recipe in, a checkpoint out.
 
     accelerate launch --config_file accelerate_configs/zero2.yaml -m e1_trl.train --config recipes/E1-Math-1.5B.yaml
 
 Every field of the recipe can be overridden on the command line (`--learning_rate 5e-7`), and `--dry_run true` only
-shows what would be trained on. Recipe, budget, data, rewards and context length are checked before a model is loaded;
-what is wrong is said in one line.
+shows what would be trained on. Recipe, budget, data, rewards and context length are checked before a model is loaded.
 """
 
 from e1_trl.logs import route_logs, write_logs
 
 if __name__ == "__main__":
-    route_logs()  # before libraries are imported, which log while they are
+    route_logs()  # in front of imports, during which libraries log
 
 import contextlib
 import logging
@@ -48,14 +47,14 @@ from e1_trl.training.rewards import Accuracy, Reward
 from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import Validation
 
-logger = logging.getLogger("e1_trl.train")  # by its name also where it runs as a program
+logger = logging.getLogger("e1_trl.train")  # not `__name__`, which is `__main__` in a program
 
 MAX_GRADING_WORKERS = 8
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe with everything that can be known of it before the model is loaded."""
+    """A checked recipe, with everything that is made of it before the model is loaded."""
 
     args: E1Config
     model: ModelConfig
@@ -70,7 +69,7 @@ class Recipe:
 def prepare(
     script_args: E1ScriptArguments, args: E1Config, model: ModelConfig, mixture: DatasetMixtureConfig
 ) -> Recipe:
-    """Check a recipe, and read all of it but the model.
+    """Check a recipe, and load everything but the model.
 
     Raises:
         UserError: one line about what is wrong, where, and what would be right.
@@ -99,12 +98,13 @@ def prepare(
         hub.reserve(args.hub_model_id or Path(args.output_dir).resolve().name, args.hub_private_repo, args.hub_revision)
     on_gpu = args.device.type == "cuda"
     card = torch.cuda.get_device_properties(args.device).total_memory if on_gpu else None
-    # On CPUs a dry run often stands for a training on another machine.
+    # A dry run on CPUs often stands for a training on another machine.
     skip = script_args.skip_memory_check or (script_args.dry_run and card is None)
     said = verdict(args, model, card, skip)
     if said and args.process_index == 0:
         print(said, flush=True)
-    named, first = [script_args.dataset_name, *(each.path for each in mixture.datasets)], problems.train[0]["prompt"]
+    named = [script_args.dataset_name, *(each.path for each in mixture.datasets)]
+    first = problems.train[0]["prompt"]
     origin = replace(
         BaseModel.of(model.model_name_or_path, args.model_init_kwargs["revision"]),
         datasets=tuple(name for name in named if name and not Path(name).exists()),  # the Hub refuses others
@@ -116,12 +116,12 @@ def prepare(
 
 
 def find_checkpoint(args: E1Config) -> str | None:
-    """The folder to resume from, if the recipe asks for that: one named, or the last of `output_dir`, that is whole.
+    """Find the whole checkpoint to resume from, named or the last of `output_dir`; `None` if the recipe names none.
 
     Raises:
-        UserError: there is none, or other processes have written it.
+        UserError: there is no whole checkpoint, or another number of processes wrote it.
     """
-    named = str(args.resume_from_checkpoint)  # the parser knows only texts
+    named = str(args.resume_from_checkpoint)  # text where it comes from a command line
     if named.lower() in ("none", "false"):
         return None
     folders = [Path(named)]
@@ -130,7 +130,7 @@ def find_checkpoint(args: E1Config) -> str | None:
         steps = {folder: folder.name.rpartition("-")[2] for folder in numbered}
         folders = sorted((folder for folder in steps if steps[folder].isdecimal()), key=lambda each: int(steps[each]))
     for folder in reversed(folders):
-        # The trainer's state is the last that a run writes, and may be another version's.
+        # A run writes the trainer's state last; that of another version cannot be read.
         with contextlib.suppress(OSError, ValueError, TypeError):
             TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))
             break
@@ -144,11 +144,7 @@ def find_checkpoint(args: E1Config) -> str | None:
 
 
 def check_processes(checkpoint: Path, processes: int) -> None:
-    """Check that as many processes resume as have shared a checkpoint's optimizer out, as DeepSpeed wants it.
-
-    Raises:
-        UserError: says how many have.
-    """
+    """Raise a `UserError` if another number of processes shares a checkpoint's DeepSpeed optimizer."""
     shares = len([*checkpoint.glob("global_step*/*_optim_states.pt")])
     if shares and shares != processes:
         raise UserError(
@@ -158,11 +154,7 @@ def check_processes(checkpoint: Path, processes: int) -> None:
 
 
 def check_output(output: Path, dry_run: bool = False) -> None:
-    """Check that a training which begins does not mix with one that is in its folder already; a dry run only warns.
-
-    Raises:
-        UserError: the folder holds the state of a training, or of one of its checkpoints.
-    """
+    """Raise a `UserError` if the folder holds the state of a training or checkpoint; warn in a dry run."""
     states = [output / TRAINER_STATE_NAME, *sorted(output.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}"))]
     if (found := next((state for state in states if state.exists()), None)) is None:
         return
@@ -172,22 +164,24 @@ def check_output(output: Path, dry_run: bool = False) -> None:
     )
     if not dry_run:
         raise UserError(said)
-    logger.warning("%s; without that, no training would begin here", said)
+    logger.warning("%s; otherwise no training begins here", said)
 
 
 def train(recipe: Recipe, written: dict[str, Any]) -> None:
-    """Train, save, and upload once if the recipe says so, with a card that has the recipe as `written`.
+    """Train, save, and upload once if the recipe says so, with the recipe as `written` on the card.
 
     Raises:
         UserError: the upload failed; says where the model is.
     """
-    args, problems, evaluation = recipe.args, recipe.problems.train, recipe.problems.evaluation
+    args = recipe.args
+    problems = recipe.problems.train
+    evaluation = recipe.problems.evaluation
     output = Path(args.output_dir)
     write_logs(output)
     if args.push_to_hub and args.log_completions and args.process_index == 0:
         hub.keep_from_the_hub(output)
     if all(isinstance(reward, Accuracy) for reward in recipe.rewards):
-        # Every process would read columns that no reward looks at, at every step.
+        # Saves every process from reading columns that no reward needs at every step.
         problems = problems.select_columns(["prompt", "answers", "key", "prompt_tokens"])
     with recipe.grader:
         trainer = E1Trainer(
@@ -201,17 +195,18 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
             peft_config=get_peft_config(recipe.model),
         )
         if args.eval_budgets and evaluation is not None:
-            budgets, samples = args.evaluation_budgets, args.eval_samples
-            trainer.add_callback(Validation(trainer, evaluation, budgets, recipe.grader, samples))
+            trainer.add_callback(
+                Validation(trainer, evaluation, args.evaluation_budgets, recipe.grader, args.eval_samples)
+            )
         pinned = {} if recipe.origin.commit is None else {"model_revision": recipe.origin.commit}
         write_cards(trainer, recipe.origin, {**written, **pinned})
-        trainer.create_model_card()  # before PEFT saves one of its own
+        trainer.create_model_card()  # else PEFT saves one of its own
         resumed = recipe.checkpoint is not None and (output / PROVENANCE).exists()
-        if trainer.is_world_process_zero() and not resumed:  # which may train nothing, and only upload
+        if trainer.is_world_process_zero() and not resumed:  # a resumed run may only upload
             Provenance.here([args.seed]).write(output)
         trainer.train(resume_from_checkpoint=recipe.checkpoint)
     trainer.save_state()
-    trainer.save_model(_internal_call=True)  # which leaves the upload to us
+    trainer.save_model(_internal_call=True)  # without TRL's upload
     trainer.create_model_card()
     if args.push_to_hub and trainer.is_world_process_zero():
         try:
@@ -224,7 +219,7 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Train the recipe that the arguments (unset: the command line's) name."""
+    """Train the recipe that `argv` (default: the command line) names."""
     argv = sys.argv[1:] if argv is None else argv
     records = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)
     script_args, args, model, mixture = parse_recipe(records, argv)

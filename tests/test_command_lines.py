@@ -26,7 +26,7 @@ def parser_of(name: str) -> CommandParser:
 
 
 def ended(name: str, *arguments: object) -> str:
-    """What a command says as it ends with an error."""
+    """Return the message with which a command ends."""
     module = import_module(COMMANDS[name].module)
     with pytest.raises(SystemExit) as error:
         run_command(f"e1 {name}", lambda: module.main(list(map(str, arguments))))

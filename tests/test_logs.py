@@ -1,4 +1,4 @@
-"""What libraries log stays off the terminal, is written beside the run, and is shown where a command fails."""
+"""Records of libraries: off the terminal, in a file of the run, and shown if a command fails."""
 
 import os
 import re

@@ -11,7 +11,7 @@ from conftest import ROOT
 from hub_stub import Hub, serving_hub
 from safetensors.torch import load, load_file, save_file
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
-from trl import DatasetMixtureConfig, ModelConfig, TrlParser
+from trl import DatasetMixtureConfig, ModelConfig
 
 from e1_trl.budget import Budget
 from e1_trl.errors import UserError
@@ -20,7 +20,7 @@ from e1_trl.plan.smoke.checks import largest_change
 from e1_trl.report.markdown import around_section
 from e1_trl.training.config import E1Config
 from e1_trl.training.launch import command
-from e1_trl.training.recipe_as_run import E1ScriptArguments
+from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe
 from tests.reduced import smoke, substitutions
 from tests.reduced.__main__ import DOCUMENT, LOCAL_TOKENIZER, RESULTS, main, missing, outcome, read
 from tests.reduced.case import Case, cases
@@ -50,8 +50,8 @@ def parsed(words: list[str]) -> dict[str, Any]:
         if f"--{name}" in words:
             at = words.index(f"--{name}")
             words = [*words[:at], *words[at + 2 :]]
-    parser = TrlParser((E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig))
-    found = parser.parse_args_and_config([*words, "--bf16", "false"])
+    records = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)
+    found = parse_recipe(records, [*words, "--bf16", "false"])
     return {field.name: getattr(each, field.name) for each in found for field in fields(each)}
 
 

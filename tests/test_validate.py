@@ -9,7 +9,7 @@ import datasets
 import pytest
 import yaml
 from conftest import NANO, ROOT
-from trl import DatasetMixtureConfig, TrlParser
+from trl import DatasetMixtureConfig
 
 from e1_trl import cli
 from e1_trl.answers.grade import Grade, Outcome
@@ -97,10 +97,8 @@ def test_sets_with_different_columns_are_mixed_as_the_recipes_mix_deepcoders(
     assert "2 of 8 problems fail" in capsys.readouterr().out
 
     code = yaml.safe_load((ROOT / "recipes" / "E1-Code-14B.yaml").read_text())
-    asked = {name: code[name] for name in ("grader", "problem_column", "answer_column", "program_prompt", "datasets")}
-    parser = TrlParser((E1ScriptArguments, DatasetMixtureConfig))
-    script_args, mixture = parser.parse_dict({**asked, "datasets": files})
-    problems = read_split(script_args, mixture, 0, True, "train")
+    asked = {name: code[name] for name in ("grader", "problem_column", "answer_column", "program_prompt")}
+    problems = read_split(E1ScriptArguments(**asked), DatasetMixtureConfig(datasets=files), 0, True, "train")
     prompts = [message["content"] for (message,) in problems["prompt"]]
     assert prompts[:6] == [row["problem"] for row in ROWS]
     for prompt, starter in zip(prompts[6:], ("def f(x):", "# YOUR CODE HERE"), strict=True):

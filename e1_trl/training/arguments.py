@@ -1,4 +1,4 @@
-"""Fields of `E1Config` next to TRL's. Imports nothing heavy, so that `e1 train --help` stays quick."""
+"""Fields of `E1Config` next to TRL's. Imports nothing heavy: `e1 train --help` is quick."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
@@ -11,14 +11,14 @@ ROUNDS_AWAY = (
     "weights of 16 bits without DeepSpeed have no fp32 masters, and small steps round away in them; set dtype to "
     "float32 (with bf16: true it still computes in bfloat16), or launch with DeepSpeed (accelerate_config: zero2)"
 )
-VARLEN = "varlen"  # an `attn_implementation`: attention of packed rows, by PyTorch's own kernel
+VARLEN = "varlen"  # an `attn_implementation`: attention of packed rows by PyTorch's own kernel
 
 
 @dataclass
 class TrlFields:
-    """Fields of TRL's and their defaults, with the limits that they must keep.
+    """Fields of TRL with their defaults and limits; TRL divides by some of them before it checks them.
 
-    TRL itself divides by some of them before it looks at them. `e1 plan` reads these without TRL.
+    `e1 plan` reads these without TRL.
     """
 
     attn_implementation: str | None = None
@@ -60,7 +60,7 @@ class BudgetedTraining(BudgetArguments):
         default=1024,
         metadata={
             "help": "Tokens of thinking after which the close is forced; null: as the context allows. Or a schedule, "
-            "as {log_uniform: [256, 4096]} or {stages: {0: 4000, 200: 3000}}."
+            "as {log_uniform: [256, 4096]} or {my_schedules.staircase: [256, 1024]}."
         },
     )
     solution_budget: dict[str, Any] | str | int | None = field(
@@ -74,12 +74,12 @@ class BudgetedTraining(BudgetArguments):
         default=None,
         metadata={
             "help": "Tokens of thinking and solution together after which a completion is truncated, also within its "
-            "thinking; null: no such limit. Or a schedule."
+            "thinking; null: no limit. Or a schedule."
         },
     )
     max_generated_tokens: Count | None = field(
         default=None,
-        metadata={"help": "Stop after this many generated tokens, at the next logged step. Default: no such limit."},
+        metadata={"help": "Stop after this many generated tokens, at the next logged step. Default: no limit."},
     )
     eval_budgets: list[str] = field(
         default_factory=list, metadata={"help": "Budgets to validate at, every `eval_steps` steps, as 512+1024."}
@@ -93,22 +93,22 @@ class BudgetedTraining(BudgetArguments):
     padding_free: bool = field(
         default=True,
         metadata={
-            "help": "Compute log-probabilities of real tokens only: with attn_implementation varlen or flash attention "
-            "rows are packed, without they are trimmed to the longest of a pass; models that allow neither are padded "
+            "help": "Compute log-probabilities without padding: rows are packed with attn_implementation varlen or "
+            "flash attention, and trimmed to the longest of a pass with others; models that allow neither are padded "
             "as in TRL. False always pads."
         },
     )
     trained_close: str = field(
         default="sampled",
         metadata={
-            "help": "Closes of the thinking that are trained on: sampled (those that the model sampled), all (forced "
-            "closes as well), or none."
+            "help": "Closes of the thinking that are trained on: sampled (by the model), all (forced closes as well), "
+            "or none."
         },
     )
 
 
 def secrets_in(value: Any) -> list[str]:
-    """The names of fields, at any depth, that hold a secret."""
+    """Return the names of fields, at any depth, that hold a secret."""
     if isinstance(value, dict):
         own = [str(name) for name, held in value.items() if name in SECRETS and isinstance(held, str)]
         return own + secrets_in(list(value.values()))

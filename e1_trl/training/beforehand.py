@@ -1,4 +1,4 @@
-"""What a training would not show while it runs, and is therefore refused or warned of before it begins.
+"""Refusals and warnings in front of a training, of what would go wrong silently while it runs.
 
 A dataset is refused before the model is loaded.
 """
@@ -25,23 +25,48 @@ from e1_trl.training.rewards import Accuracy, Reward, warn_of_thinking
 
 logger = logging.getLogger(__name__)
 
-# What rewards receive of every completion, beside the dataset's columns.
+# Columns that rewards receive of every completion, next to the dataset's.
 ROLLOUT_COLUMNS = frozenset(
     ["solution_text", "thinking_end", "thinking_tokens", "solution_tokens", "solution_truncated"]
 )
 TRLS_REWARD_ARGUMENTS = frozenset(
     ["prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric"]
 )
-MEANS_OVER_ROWS = {"grpo", "sapo", "dr_grpo", "luspo"}  # losses in which a row without a token counts all the same
+MEANS_OVER_ROWS = {"grpo", "sapo", "dr_grpo", "luspo"}  # losses in which a row counts even if it has no token
 
 
-def checked(dataset: Dataset, rewards: Sequence[Reward], args: E1Config, tokenizer: PreTrainedTokenizerBase) -> Dataset:
-    """The rows whose prompt is short enough, of a dataset in which rewards find what they take.
+def check_datasets(
+    train: Dataset,
+    evaluation: Dataset | None,
+    rewards: Sequence[Reward],
+    args: E1Config,
+    tokenizer: PreTrainedTokenizerBase,
+) -> tuple[Dataset, Dataset | None]:
+    """Check that rewards find their columns, and drop rows whose prompts are too long.
 
     Raises:
-        UserError: it is not loaded, a column has the name of one of the rollout's, needs more than text, or is missing
-            for a reward; or as `drop_long` raises it.
+        UserError: a dataset is not loaded, a column clashes with one of the rollout's, is no text, or is missing for a
+            reward; fewer prompts are left than one generation takes, where TRL would end before the first step; or as
+            `drop_long` raises it.
     """
+
+    def check(dataset: Dataset) -> Dataset:
+        _check_columns(dataset, rewards, args)
+        if MEASURED in dataset.column_names:  # by `e1_trl.training.data.load`
+            return dataset
+        return drop_long(dataset, tokenizer, args.max_prompt_length or PROMPT, args.chat_template_kwargs or {})
+
+    train = check(train)
+    needed = args.generation_batch_size // args.num_generations
+    if len(train) < needed:
+        raise UserError(
+            f"{len(train)} prompts are too few to train on: one generation takes {needed} (generation_batch_size = "
+            f"{args.generation_batch_size} rollouts, {args.num_generations} of each)"
+        )
+    return train, None if evaluation is None else check(evaluation)
+
+
+def _check_columns(dataset: Dataset, rewards: Sequence[Reward], args: E1Config) -> None:
     if not isinstance(dataset, Dataset):
         raise UserError(f"prompts are checked before training; give a loaded Dataset, not {type(dataset).__name__}")
     columns = set(dataset.column_names)
@@ -54,7 +79,8 @@ def checked(dataset: Dataset, rewards: Sequence[Reward], args: E1Config, tokeniz
     for reward in rewards:
         if isinstance(reward, GroupReward) and reward.needs_accuracy and not graded:
             raise UserError(
-                f"the reward {get_callable_name(reward)} must know what is right; add accuracy to reward_funcs"
+                f"the reward {get_callable_name(reward)} must know which answers are right; add accuracy to "
+                "reward_funcs"
             )
         if isinstance(reward, str | torch.nn.Module):  # a reward model, which takes text
             continue
@@ -65,33 +91,15 @@ def checked(dataset: Dataset, rewards: Sequence[Reward], args: E1Config, tokeniz
                     f"the reward {get_callable_name(reward)} takes {name!r}, which is no column of the dataset "
                     f"({', '.join(sorted(columns))}); add it, or choose another reward"
                 )
-    if MEASURED in columns:  # by `e1_trl.training.data.load`
-        return dataset
-    return drop_long(dataset, tokenizer, args.max_prompt_length or PROMPT, args.chat_template_kwargs or {})
-
-
-def check_size(dataset: Dataset, args: E1Config) -> Dataset:
-    """The dataset, which has prompts for one generation: TRL would end before the first step.
-
-    Raises:
-        UserError: there are fewer.
-    """
-    needed = args.generation_batch_size // args.num_generations
-    if len(dataset) < needed:
-        raise UserError(
-            f"{len(dataset)} prompts are too few to train on: one generation takes {needed} (generation_batch_size = "
-            f"{args.generation_batch_size} rollouts, {args.num_generations} of each)"
-        )
-    return dataset
 
 
 def check_precision(args: E1Config, model: str | PreTrainedModel, adapter: bool = False) -> None:
-    """Refuse to train weights of 16 bits that have no fp32 masters, which are DeepSpeed's and FSDP's.
+    """Refuse to train weights of 16 bits without fp32 masters, which only DeepSpeed and FSDP keep.
 
     Args:
-        args: say how the model will be loaded, and know of DeepSpeed.
+        args: of the training.
         model: a name, or a model as it will be trained.
-        adapter: whether an adapter, in fp32, will be added to the model and trained instead of it.
+        adapter: whether an adapter, in fp32, will be trained instead of the model.
 
     Raises:
         UserError: names the dtype and what would be right.
@@ -110,7 +118,7 @@ def _trained_dtypes(args: E1Config, model: str | PreTrainedModel) -> set[torch.d
         if getattr(model, "is_loaded_in_4bit", False) or getattr(model, "is_loaded_in_8bit", False):
             return set()  # TRL keeps adapters of a quantized model in bfloat16, as QLoRA's authors do
         return {each.dtype for each in model.parameters() if each.requires_grad}
-    given = (args.model_init_kwargs or {}).get("dtype", "float32")  # as TRL has it
+    given = (args.model_init_kwargs or {}).get("dtype", "float32")  # TRL's default
     if given in ("auto", None):
         revision = (args.model_init_kwargs or {}).get("revision")
         given = AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=args.trust_remote_code).dtype
@@ -119,14 +127,7 @@ def _trained_dtypes(args: E1Config, model: str | PreTrainedModel) -> set[torch.d
 
 
 def warn_beforehand(args: E1Config, model: PreTrainedModel, rewards: Sequence[Reward], names: Sequence[str]) -> None:
-    """Warn of what makes a training learn less, or something else, than its recipe says.
-
-    Args:
-        args: of the training.
-        model: as it is trained, with its adapter if any.
-        rewards: what completions are paid for.
-        names: of these.
-    """
+    """Warn of settings with which a training learns less, or something else, than its recipe says."""
     warn_of_thinking(names, rewards)
     if args.top_p < 1:
         logger.warning(
@@ -134,29 +135,25 @@ def warn_beforehand(args: E1Config, model: PreTrainedModel, rewards: Sequence[Re
         )
     if is_peft_model(model) and any(each.itemsize == 2 and not each.requires_grad for each in model.parameters()):
         logger.warning(
-            "vLLM gets the adapter merged into weights of 16 bits, where nearly all that it has learnt rounds away as "
-            "long as that is little; set dtype to float32"
+            "vLLM gets the adapter merged into weights of 16 bits, where small changes round away; set dtype to float32"
         )
     if args.mask_truncated_completions and args.loss_type in MEANS_OVER_ROWS:
         logger.warning(
             "mask_truncated_completions with loss_type %s: masked completions count in the loss's mean over rows, "
-            "so the gradient shrinks by their share; loss_type dapo divides by the tokens that are left",
+            "so the gradient shrinks by their share; loss_type dapo divides by the remaining tokens",
             args.loss_type,
         )
     if args.eval_strategy != "no" and not args.eval_budgets and args.budgets.fixed is None:
         logger.warning(
-            "evaluations sample at the budgets that the schedule has for their step (%s), so that their curve shows "
-            "policy and budget together; eval_budgets evaluates at fixed ones",
+            "evaluations sample at the scheduled budgets of their step (%s), so their curve mixes policy and budget; "
+            "eval_budgets evaluates at fixed ones",
             args.budgets,
         )
     warn_of_scaling(rewards, args.scale_rewards, args.multi_objective_aggregation)
 
 
 def warn_of_scaling(rewards: Sequence[Any], scale_rewards: str, aggregation: str) -> None:
-    """Warn where TRL divides by the spread of a group: a length reward's weight is lost in it.
-
-    The other arguments are TRL's `scale_rewards` and `multi_objective_aggregation`.
-    """
+    """Warn if TRL divides by the spread of a group, which cancels the weight of a length reward."""
     if not any(isinstance(reward, GroupReward) and reward.weighs_length for reward in rewards):
         return
     if aggregation == "normalize_then_sum":  # which does not read scale_rewards

@@ -1,36 +1,24 @@
-"""Which budget each rollout of a training is sampled under: numbers of tokens for all, or schedules of them.
+"""Budgets of a training's rollouts: numbers of tokens for all of them, or schedules.
 
-Pure: the budget of a rollout follows from its `RolloutKey`, so that all processes agree and a resumed run needs no
-state.
+Pure: the budget of a rollout follows from its `RolloutKey`, so all processes agree and a resumed run needs no state.
 Knows nothing about engines or trainers.
 """
 
 import math
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from e1_trl.arguments import from_yaml
+from e1_trl.arguments import find_object, from_yaml
 from e1_trl.budget import Budget
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, one_line
 from e1_trl.problems.prompts import identity, last_question
 
-Generation = tuple[bool, int, int]  # whether it is trained on, the optimizer's step, its number within that
+Generation = tuple[bool, int, int]  # whether it is trained on, the optimizer step, its number within that step
 Tokens = int | None  # `None` is unlimited
 FIELDS = ("thinking_budget", "solution_budget", "total_budget")
-
-# What a schedule may be, as a recipe says it, and the other entries of each.
-FORMS = {
-    "stages": "{stages: {0: 4000, 200: 3000}}, each from an optimizer step on",
-    "cosine": "{cosine: [8192, 4096], period: 640}, between both, in optimizer steps",
-    "stair_cosine": "{stair_cosine: [8192, 4096], period: 640}, the same with a quarter of a period at either",
-    "uniform": "{uniform: [256, 4096], per: problem}, drawn anew in each generation, or per: row",
-    "log_uniform": "{log_uniform: [256, 4096], per: problem}",
-    "choice": "{choice: [0, 512, 1024], per: problem}",
-}
-CYCLES, DRAWN = {"cosine", "stair_cosine"}, {"uniform", "log_uniform", "choice"}
 
 
 class Generations:
@@ -40,163 +28,200 @@ class Generations:
         self._counted: dict[tuple[bool, int], int] = {}
 
     def next(self, training: bool, step: int) -> Generation:
-        """Name the next generation of a step, those of evaluations apart."""
+        """Name the next generation of a step; generations of evaluations count separately."""
         self._counted[training, step] = self._counted.get((training, step), 0) + 1
         return (training, step, self._counted[training, step])
 
 
 @dataclass(frozen=True)
 class RolloutKey:
-    """A rollout that is to have a budget: all that chance may follow from, so that a resumed run draws the same."""
+    """Everything that a schedule may depend on.
 
-    seed: int  # the recipe's
+    Attributes:
+        seed: the recipe's.
+        generation: the one that the rollout belongs to.
+        key: names the problem.
+        row: place among the rollouts of all processes in the generation.
+        field: the recipe's field that holds the schedule, so that two fields draw independently.
+    """
+
+    seed: int
     generation: Generation
-    key: str  # of its problem
-    row: int  # its place among the rollouts of all processes in the generation
+    key: str
+    row: int
+    field: str = ""
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps before this generation."""
+        return self.generation[1]
+
+    def random(self, per: str = "problem") -> random.Random:
+        """Return random numbers for a problem in a generation, or for one `"row"`: the same in all processes."""
+        row = {"problem": None, "row": self.row}[per]
+        return random.Random(" ".join(map(str, (self.seed, self.field, self.generation, self.key, row))))
 
 
 def key_of(row: Mapping[str, Any]) -> str:
-    """What names the problem of a row: its column `key`, which `make_problems` gives it, or else its prompt."""
+    """Return the name of a row's problem: its column `key`, which `make_problems` writes, else from its prompt."""
     key: str = row.get("key") or identity(last_question(row["prompt"]))
     return key
 
 
-def chance(kind: str, values: Sequence[Any], *of: object) -> Any:
-    """A number of tokens as `kind` draws it from `values`: the same wherever `of` is."""
-    drawn = random.Random(" ".join(map(str, of)))
-    if kind == "choice":
-        return drawn.choice(values)
+def fixed(key: RolloutKey, tokens: Tokens) -> Tokens:
+    return tokens
+
+
+def stages(key: RolloutKey, values: Mapping[int, Tokens]) -> Tokens:
+    return values[max(start for start in values.keys() if start <= key.step)]  # noqa: SIM118  a list has none
+
+
+def stair_cosine(key: RolloutKey, values: Sequence[int], period: int) -> Tokens:
+    """Return a point of SIRI's cosine (arXiv 2509.25176), which rests for a quarter of its period at either end."""
+    first, last = values
+    phase = math.tau * (key.step % period) / period
+    phase = 2 * min(max(min(phase, math.tau - phase) - math.pi / 4, 0), math.pi / 2)
+    return round((first + last) / 2 + (first - last) / 2 * math.cos(phase))
+
+
+def uniform(key: RolloutKey, values: Sequence[int], per: str = "problem") -> Tokens:
     least, most = values
-    return drawn.randint(least, most) if kind == "uniform" else round(least * (most / least) ** drawn.random())
+    return key.random(per).randint(least, most)
+
+
+def log_uniform(key: RolloutKey, values: Sequence[int], per: str = "problem") -> Tokens:
+    least, most = values
+    return round(least * (most / least) ** key.random(per).random())
+
+
+def choice(key: RolloutKey, values: Sequence[Tokens], per: str = "problem") -> Tokens:
+    return key.random(per).choice(values)
+
+
+# The schedules that a recipe names without a dotted path, and how it writes them.
+FORMS: dict[Callable[..., Tokens], str] = {
+    stages: "{stages: {0: 4000, 200: 3000}}, each from an optimizer step on",
+    stair_cosine: "{stair_cosine: [8192, 4096], period: 640}, between both and back, in optimizer steps",
+    uniform: "{uniform: [256, 4096], per: problem}, drawn in each generation; per: row draws for every rollout",
+    log_uniform: "{log_uniform: [256, 4096], per: problem}",
+    choice: "{choice: [0, 512, 1024], per: problem}",
+}
+SCHEDULES = {function.__name__: function for function in FORMS}
+OWN = "{my_schedules.staircase: [256, 1024]}, a function of your own"
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A number of tokens for each rollout.
+    """Number of tokens for each rollout.
 
-    Attributes:
-        name: of the recipe's field; each draws on its own.
-        kind: one of `FORMS`, or `"number"`: the same for all.
-        values: in tokens.
-        starts: of stages, the optimizer step at which each begins.
-        period: of cycles, in optimizer steps.
-        per: `"problem"`, or `"row"`: every rollout of a problem draws anew.
+    A recipe writes `{uniform: [256, 4096], per: row}`, and a rollout gets `uniform(key, [256, 4096], per="row")`. The
+    function is one of `SCHEDULES`, or the user's at a dotted path. It must follow from its arguments alone, and return
+    no more than the largest number in `argument`, which is a list, or a mapping whose values count.
     """
 
-    name: str
-    kind: str
-    values: tuple[Tokens, ...]
-    starts: tuple[int, ...] = ()
-    period: int = 0
-    per: str = "problem"
+    field: str
+    function: Callable[..., Tokens]
+    argument: Any
+    options: Mapping[str, Any]
 
     @classmethod
-    def parse(cls, name: str, given: Any) -> "Schedule":
-        """What a recipe, or as YAML a command line, says in the field of this name.
+    def parse(cls, field: str, given: Any) -> "Schedule":
+        """Read a recipe's field, which is YAML text if it comes from a command line.
 
         Raises:
-            UserError: it is neither a number nor a schedule.
+            UserError: it is neither a number nor a schedule, or the schedule does not take its arguments.
         """
-        said = from_yaml(name, given)
+        said = from_yaml(field, given)
         if said is None or type(said) is int:
-            return cls(name, "number", (said,))
-        kinds = [each for each in FORMS if isinstance(said, Mapping) and each in said]
-        if not kinds:
-            forms = "; ".join(FORMS.values())
-            raise UserError(f"{name} is {given!r}; it must be a number of tokens, null, or a schedule: {forms}")
-        kind, of = kinds[0], said[kinds[0]]
-        more = {option: value for option, value in said.items() if option != kind}
-        match kind:
-            case "stages" if isinstance(of, Mapping) and _tokens(of.values()) and not more:
-                if 0 in of and all(type(start) is int and start >= 0 for start in of):
-                    starts = sorted(of)
-                    return cls(name, kind, tuple(of[start] for start in starts), tuple(starts))
-            case _ if isinstance(of, list) and kind in CYCLES and more.keys() == {"period"} and len(of) == 2:
-                if _tokens(of, unlimited=False) and isinstance(more["period"], int) and more["period"] > 1:
-                    return cls(name, kind, tuple(of), period=more["period"])
-            case _ if isinstance(of, list) and kind in DRAWN and more.get("per", "problem") in ("problem", "row"):
-                is_range = kind == "choice" or (_tokens(of, unlimited=False) and len(of) == 2 and of[0] <= of[1])
-                if is_range and of and _tokens(of) and more.keys() <= {"per"} and (kind != "log_uniform" or of[0] > 0):
-                    return cls(name, kind, tuple(of), **more)
-        raise UserError(f"{name} is {given!r}; it must read as {FORMS[kind]}")
+            return cls(field, fixed, said, {})
+        entries = said if isinstance(said, Mapping) else {}
+        name = next((str(each) for each in entries if each in SCHEDULES or "." in str(each)), None)
+        if name is None:
+            forms = "; ".join([*FORMS.values(), OWN])
+            raise UserError(f"{field} is {given!r}; it must be a number of tokens, null, or a schedule: {forms}")
+        function = SCHEDULES.get(name) or find_object(name, "schedule")
+        options = {option: value for option, value in entries.items() if option != name}
+        schedule = cls(field, function, entries[name], options)
+        try:
+            if not all(each is None or (type(each) is int and each >= 0) for each in schedule.values):
+                raise ValueError("its argument must hold numbers of tokens")
+            schedule.at(RolloutKey(0, (True, 0, 1), "", 0))
+        except Exception as error:  # whatever a function of the user's raises
+            reads = f"must read as {FORMS[function]}" if name in SCHEDULES else f"fails: {one_line(error)}"
+            raise UserError(f"{field} is {given!r}; it {reads}") from error
+        return schedule
+
+    @property
+    def values(self) -> list[Tokens]:
+        """Numbers of tokens that bound what rollouts get: the largest, the smallest, and others."""
+        if isinstance(self.argument, Mapping):
+            return [*self.argument.values()]
+        return self.argument if isinstance(self.argument, list) else [self.argument]
 
     @property
     def largest(self) -> Tokens:
-        """No rollout has more."""
+        """Most tokens of any rollout."""
         return None if None in self.values else max(tokens for tokens in self.values if tokens is not None)
 
-    def at(self, draw: RolloutKey) -> Tokens:
-        """What one rollout has."""
-        step = draw.generation[1]
-        if self.kind == "stages":
-            return self.values[sum(start <= step for start in self.starts) - 1]
-        if self.kind in DRAWN:
-            row = draw.row if self.per == "row" else None
-            tokens: Tokens = chance(self.kind, self.values, draw.seed, self.name, draw.generation, draw.key, row)
-            return tokens
-        if self.kind in CYCLES:
-            first, last = (tokens or 0 for tokens in self.values)
-            phase = math.tau * (step % self.period) / self.period
-            if self.kind == "stair_cosine":  # SIRI, arXiv 2509.25176: held for a quarter, then twice as steep
-                phase = 2 * min(max(min(phase, math.tau - phase) - math.pi / 4, 0), math.pi / 2)
-            return round((first + last) / 2 + (first - last) / 2 * math.cos(phase))
-        return self.values[0]
+    def at(self, key: RolloutKey) -> Tokens:
+        """Return the tokens of one rollout.
 
-
-def _tokens(values: Any, unlimited: bool = True) -> bool:
-    """Whether all are numbers of tokens."""
-    return all((each is None and unlimited) or (type(each) is int and each >= 0) for each in values)
+        Raises:
+            UserError: a function of the user's returns something else, or more than the largest value.
+        """
+        tokens = self.function(replace(key, field=self.field), self.argument, **self.options)
+        most = self.largest
+        if most is not None and not (type(tokens) is int and 0 <= tokens <= most):
+            raise UserError(f"{self.field} is {tokens!r} at step {key.step}; it must be 0 to {most} tokens")
+        return tokens
 
 
 @dataclass(frozen=True)
 class Budgets:
-    """What rollouts are sampled under; by the paper one budget for all (arXiv 2505.05315, section 3.2).
-
-    Raises:
-        UserError: a value of a schedule makes no budget.
-    """
+    """Budgets of all rollouts; in the paper there is one for all of them (arXiv 2505.05315, section 3.2)."""
 
     thinking: Schedule
     solution: Schedule
     total: Schedule
 
-    def __post_init__(self) -> None:
-        _ = self.extremes
-
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> "Budgets":
-        """What the three fields of a recipe say.
+        """Read the three fields of a recipe.
 
         Raises:
-            UserError: one of them says neither a number nor a schedule, or makes no budget.
+            UserError: a field is neither a number nor a schedule, or makes no budget.
         """
-        return cls(*(Schedule.parse(name, fields[name]) for name in FIELDS))
+        budgets = cls(*(Schedule.parse(name, fields[name]) for name in FIELDS))
+        budgets.extremes()
+        return budgets
 
-    @property
     def extremes(self) -> list[Budget]:
-        """What each part can be at least and at most, with each of the others: what must fit the context."""
+        """Combine all values of the three parts; each of these budgets must fit the context.
+
+        Raises:
+            UserError: a value makes no budget.
+        """
         return [Budget(*parts) for parts in product(self.thinking.values, self.solution.values, self.total.values)]
 
     @property
     def largest(self) -> Budget:
-        """No rollout has a larger part than its."""
+        """Budget that has the largest of each part."""
         return Budget(self.thinking.largest, self.solution.largest, self.total.largest)
 
     def completion_tokens(self, forced: int) -> int | None:
-        """The longest completion in tokens, with `forced` forced tokens; `None` if nothing bounds some of them."""
-        longest = [budget.completion_tokens(forced) for budget in self.extremes]
+        """Longest completion in tokens, with `forced` forced tokens; `None` if nothing bounds some of them."""
+        longest = [budget.completion_tokens(forced) for budget in self.extremes()]
         return None if None in longest else max(tokens for tokens in longest if tokens is not None)
 
     @property
     def fixed(self) -> Budget | None:
-        """The budget of all rollouts; `None` where they differ."""
-        return (
-            self.largest if {part.kind for part in (self.thinking, self.solution, self.total)} == {"number"} else None
-        )
+        """Budget of all rollouts; `None` where they differ."""
+        parts = (self.thinking, self.solution, self.total)
+        return self.largest if all(part.function is fixed for part in parts) else None
 
     def __str__(self) -> str:
         return str(self.fixed or f"up to {self.largest}")
 
-    def at(self, draw: RolloutKey) -> Budget:
-        """The budget of one rollout."""
-        return Budget(self.thinking.at(draw), self.solution.at(draw), self.total.at(draw))
+    def at(self, key: RolloutKey) -> Budget:
+        """Return the budget of one rollout."""
+        return Budget(self.thinking.at(key), self.solution.at(key), self.total.at(key))

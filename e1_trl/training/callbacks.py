@@ -1,4 +1,4 @@
-"""Callbacks of the trainer: the order of problems, a limit of tokens, the memory of rewards, DeepSpeed's masters."""
+"""Callbacks of the trainer: order of problems, limit of tokens, memory of rewards, DeepSpeed's master weights."""
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,34 +23,35 @@ from e1_trl.training.rewards import Reward
 
 logger = logging.getLogger(__name__)
 
-PARTS = ("thinking/mean_tokens", "solution/mean_tokens")  # of what is logged: sampled tokens
+PARTS = ("thinking/mean_tokens", "solution/mean_tokens")  # logged metrics: sampled tokens
 
 
 class DataOrder(TrainerCallback):
-    """Has a training that resumes go on with the order that it would have had.
+    """Gives a resumed training the order of problems that it would have had.
 
-    TRL's sampler draws each epoch's order from a generator that no checkpoint keeps, and Transformers skips batches of
-    the epoch that it resumes in alone. Without this, that epoch has the order of the first.
+    TRL's sampler draws each epoch's order from a generator that no checkpoint keeps, and Transformers only skips
+    batches of the current epoch, so that without this callback a resumed epoch would have the order of the first.
     """
 
     def on_train_begin(
         self, args: Any, state: TrainerState, control: Any, train_dataloader: Any = None, **_: Any
     ) -> None:
         batches = train_dataloader.batch_sampler
-        sampler = getattr(batches, "batch_sampler", batches).sampler  # of all processes, where each has a part
+        sampler = getattr(batches, "batch_sampler", batches).sampler  # of all processes, if each has a part
         if isinstance(sampler, RepeatSampler):
             for _epoch in range(int(state.epoch or 0)):
                 next(iter(sampler), None)  # draws the order of a whole epoch
 
 
 def generated_tokens(history: Sequence[Mapping[str, Any]], rollouts: float) -> int:
-    """Tokens that a training has sampled, of all its rollouts, by what it has logged; forced ones are none.
+    """Count the tokens that a training has sampled, from its logs; forced tokens do not count.
 
     Args:
         history: the `log_history` of its state.
         rollouts: of an optimizer step.
     """
-    total, last = 0.0, 0
+    total = 0.0
+    last = 0
     for entry in history:
         if PARTS[0] in entry:
             total += (entry["step"] - last) * rollouts * sum(entry[part] for part in PARTS)
@@ -59,17 +60,16 @@ def generated_tokens(history: Sequence[Mapping[str, Any]], rollouts: float) -> i
 
 
 def rollouts_of_a_step(args: GRPOConfig) -> float:
-    """New rollouts of an optimizer step, of all processes: fewer where steps repeat a generation."""
+    """Return the new rollouts of an optimizer step in all processes: fewer if steps repeat a generation."""
     rows = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
     return rows / args.num_iterations
 
 
 class TokenLimit(TrainerCallback):
-    """Ends the training with the first logged step that reaches `tokens` generated ones; never if that is `None`.
+    """Ends a training at the first logged step by which `tokens` were generated; `None` is no limit.
 
-    Trainings are compared by tokens, since budgets change what a step costs.
-
-    As at `max_steps`, an evaluation and a checkpoint follow where their strategy is `steps`; by epochs they do anyway.
+    Budgets change the cost of a step, so trainings are compared by tokens. As at `max_steps`, an evaluation and a
+    checkpoint follow if their strategy is `steps`; by epochs they follow anyway.
     """
 
     def __init__(self, tokens: int | None):
@@ -86,63 +86,61 @@ class TokenLimit(TrainerCallback):
 
 
 class RewardState(TrainerCallback, ExportableState):
-    """Saves what the rewards remember of past generations, and gives it back to them where a run resumes.
+    """Saves the memory of rewards in checkpoints, and restores it when a run resumes.
 
-    Transformers writes it into a checkpoint's `trainer_state.json`, with which the checkpoint is whole. A run that
-    resumes within a generation samples it anew, as TRL does, and remembers it anew.
+    Transformers writes it into `trainer_state.json`, the last file of a checkpoint. A run that resumes within a
+    generation samples and remembers it again, as TRL does.
     """
 
     def __init__(self, rewards: Sequence[Reward]):
-        groups = {at: each for at, each in enumerate(rewards) if isinstance(each, GroupReward)}
-        self.rewards = {f"{at} {get_callable_name(reward)}": reward for at, reward in groups.items()}
+        self.rewards = {
+            f"{at} {get_callable_name(reward)}": reward
+            for at, reward in enumerate(rewards)
+            if isinstance(reward, GroupReward)
+        }
 
     def state(self) -> dict[str, Any]:
-        """What Transformers saves, as it is now."""
+        """Return the present state, which Transformers saves."""
         return {"args": {}, "attributes": {name: deepcopy(reward.memory) for name, reward in self.rewards.items()}}
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
         for name, memory in self._saved(state).items():
             self.rewards[name].memory.clear()
             self.rewards[name].memory.update(memory)
-        # Transformers looks it up at every save, and an older checkpoint has none.
+        # Transformers looks it up at every save, and a resumed checkpoint may have none.
         state.stateful_callbacks[type(self).__name__] = self.state()
 
     def check(self, checkpoint: str, keys: Collection[str]) -> None:
-        """Refuse to resume with what was remembered of other problems.
-
-        Raises:
-            UserError: a reward remembers problems, none of which has one of these keys.
-        """
+        """Raise a `UserError` if a reward remembers problems, none of which has one of these keys."""
         saved = self._saved(TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME)))
         for name, memory in saved.items():
             problems = memory.get("problems")
             if isinstance(problems, dict) and problems and problems.keys().isdisjoint(keys):
                 raise UserError(
                     f"{checkpoint}: its reward {name.partition(' ')[2]} remembers {len(problems)} problems, none of "
-                    "which is in the dataset; resume with the dataset that it was trained on, or start anew"
+                    "which is in the dataset; resume with the dataset that it was trained on, or start again"
                 )
 
     def _saved(self, state: TrainerState) -> dict[str, dict[str, Any]]:
-        """What rewards of the same name and place remembered when a trainer's state was saved."""
+        """Return the saved memory of rewards with equal name and place."""
         saved = state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {})
         return {name: memory for name, memory in saved.items() if name in self.rewards}
 
 
 class MasterWeights(TrainerCallback):
-    """Begins DeepSpeed's fp32 master weights at the checkpoint's own numbers; a training that resumes has its own.
+    """Sets DeepSpeed's fp32 master weights to the checkpoint's own numbers as a training begins.
 
-    DeepSpeed casts a model to bfloat16 before it copies the masters from it, so that they begin on bfloat16's grid.
-    There a step of 1e-6 is less than half of the distance to the next number almost everywhere: dozens of steps reach
-    neither the rollouts nor what is saved. From where the checkpoint is, the share of a weight's steps that arrives is
-    the whole of them, in expectation.
+    DeepSpeed casts a model to bfloat16 before it copies the masters from it, so they begin on bfloat16's grid. There a
+    step of 1e-6 is less than half of the distance to the next number almost everywhere, and dozens of steps reach
+    neither the rollouts nor the saved weights. From the checkpoint's own numbers, all of a weight's steps arrive in
+    expectation.
 
-    Under ZeRO-1, 2 and 3, every process sets its own part of them. A checkpoint in 16 bits has no more to say than the
-    masters know, and an adapter has none. A weight that is not the checkpoint's, rounded, is left as it is, with a
-    warning.
+    Under ZeRO-1, 2 and 3, every process sets its own part. Nothing is set if the training resumes, if an adapter is
+    trained, or if the checkpoint is in 16 bits. A weight that is not the checkpoint's, rounded, is left with a warning.
 
     Args:
-        checkpoint: Hub id or folder of what the model was loaded from, or what a model in memory takes for that.
-        revision: of it, on the Hub.
+        checkpoint: Hub id or folder that the model was loaded from.
+        revision: of the checkpoint on the Hub.
     """
 
     def __init__(self, checkpoint: str, revision: str | None = None):
@@ -167,14 +165,14 @@ class MasterWeights(TrainerCallback):
                 left.discard(name)
         if left and state.is_world_process_zero:
             logger.warning(
-                "the master weights of %d of %d tensors, %s first, begin rounded to bfloat16: in the safetensors of %s "
-                "there is no such tensor, or another one",
+                "the master weights of %d of %d tensors, %s first, begin rounded to bfloat16: the safetensors of %s "
+                "hold no such tensor, or another one",
                 *(len(left), len(rounded), min(left), self._checkpoint),
             )
 
 
 def tensors(checkpoint: str, revision: str | None) -> Iterator[tuple[str, torch.Tensor]]:
-    """The weights of a checkpoint, one after the other, by name, as they are stored; none of one that is not there."""
+    """Iterate over the stored weights of a checkpoint by name; a missing checkpoint has none."""
     try:
         folder = Path(str(cached_file(checkpoint, "config.json", revision=revision))).parent
     except OSError:  # a model in memory may come from a folder that is gone
@@ -186,12 +184,12 @@ def tensors(checkpoint: str, revision: str | None) -> Iterator[tuple[str, torch.
 
 
 def begin(parameter: torch.nn.Parameter, value: torch.Tensor) -> bool:
-    """Set this process's part of a parameter's master to that of `value`, of the parameter's shape, in fp32.
+    """Set this process's part of a parameter's master to `value`, of the parameter's shape, in fp32.
 
     Returns:
-        Whether the master was `value`, rounded, before.
+        Whether the master was `value`, rounded; if not, it is left as it is.
     """
-    # Takes seconds, and initializes DeepSpeed's accelerator: not where nothing is trained with it.
+    # Imported late: it takes seconds, and initializes DeepSpeed's accelerator.
     from deepspeed.utils import safe_get_local_fp32_param, safe_set_full_fp32_param, safe_set_local_fp32_param
 
     if not hasattr(parameter, "ds_id"):  # ZeRO-1 and 2, where every process has the whole weight
@@ -199,7 +197,7 @@ def begin(parameter: torch.nn.Parameter, value: torch.Tensor) -> bool:
         if same:
             safe_set_full_fp32_param(parameter, value)
         return same
-    # DeepSpeed's own way to set a whole one of ZeRO-3 fails in the last process, whose part is padded.
+    # DeepSpeed's own setter of a whole parameter of ZeRO-3 fails in the last process, whose part is padded.
     part = safe_get_local_fp32_param(parameter).detach().clone()
     start = torch.distributed.get_rank(parameter.ds_process_group) * part.numel()
     own = value.flatten()[start : start + part.numel()].to(part)

@@ -1,4 +1,4 @@
-"""The card of a model that is trained, with `budget.json` and the other files beside it."""
+"""Model card of a training, with `budget.json` and the other files next to it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,20 +10,18 @@ from e1_trl.training.trainer import E1Trainer
 
 
 def write_cards(trainer: E1Trainer, origin: BaseModel | None = None, recipe: Mapping[str, Any] | None = None) -> None:
-    """Have a trainer write the card of its model, and the files that it speaks of, before every save and upload.
-
-    They lie in the trainer's `output_dir`.
+    """Have a trainer write its model's card and files into `output_dir` before every save and upload.
 
     Args:
-        trainer: of whose marker, budgets and model they tell.
-        origin: what the model is trained from, and on; unset: from the trainer's model, on nothing that is named.
-        recipe: as it is run, if there is one.
+        trainer: its marker, budgets and model are described.
+        origin: base model and datasets; unset: the trainer's model, without datasets.
+        recipe: as it is run, if any.
     """
     trained = BudgetInfo.of(trainer.thinking_close.marker, trainer.args.forced_text, trainer.budgets.largest)
     details = CardInputs(trained, BaseModel.of(*trainer.base) if origin is None else origin, recipe)
 
     def write(**more: Any) -> None:
-        # An upload that no configuration speaks of gives the trainer a Hub id as late as that.
+        # Read late: an upload without configuration sets the Hub id only then.
         details.publish(Path(trainer.args.output_dir), trainer.hub_model_id, trainer.args.hub_revision, **more)
 
     trainer.write_card = write

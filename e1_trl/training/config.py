@@ -1,6 +1,6 @@
-"""The configuration of a training: `E1Config`, GRPO's plus the budget.
+"""Configuration of a training: `E1Config`, GRPO's plus the budget, and what follows from it and one model.
 
-`ModelFacts` are what a configuration comes to with one model. Knows nothing about data, rewards or a loaded model.
+Knows nothing about data, rewards or a loaded model.
 """
 
 import logging
@@ -25,13 +25,13 @@ from e1_trl.training.scoring import check_attention
 
 logger = logging.getLogger(__name__)
 
-# Sampling parameters that follow from the budget; a seed, of which every request has its own, from the recipe's; and
-# what counts tokens, and would begin anew in the solution, which is a request of its own.
+# Sampling parameters that follow from the budget; the seed, which every request derives from the recipe's; and
+# penalties that count tokens, which would count from zero in the solution, a request of its own.
 OWN_SAMPLING_PARAMETERS = {
     *("n", "max_tokens", "min_tokens", "stop", "stop_token_ids", "logprobs", "detokenize", "output_kind", "seed"),
     *("frequency_penalty", "presence_penalty"),
 }
-# Fields of TRL's that are about other rollouts than ours, and about an engine in the training processes.
+# Fields of TRL that concern other rollouts than ours, and (`COLOCATED`) an engine in the training processes.
 UNUSED = (
     *("cache_implementation", "ds3_gather_for_generation", "max_tool_calling_iterations"),
     *("transformers_continuous_batching_config", "use_transformers_continuous_batching"),
@@ -45,11 +45,11 @@ COLOCATED = ("vllm_enable_sleep_mode", "vllm_gpu_memory_utilization", "vllm_mode
 class E1Config(BudgetedTraining, GRPOConfig):
     """GRPO's configuration plus the training budget `(t*, s*)` (arXiv 2505.05315, section 3.2).
 
-    The fields of `BudgetArguments` and `BudgetedTraining` say themselves what they are. More of some, and of TRL's:
+    The help of each field of `BudgetArguments` and `BudgetedTraining` describes it. Further notes:
 
     Parameters:
         num_completions_to_print (`int`, *optional*):
-            At each table of completions: rollouts printed as text, in the place of TRL's table; two if unset.
+            Rollouts printed as text with each table of completions, in place of TRL's table; two if unset.
         vllm_importance_sampling_mode (`str`, defaults to `"token_truncate"`):
             TRL's default weighs a completion by the product of its tokens' ratios and drops it beyond a bound. Over
             thousands of tokens that product is mostly rounding, so here each token has its own.
@@ -83,7 +83,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
         check_environment(self.fp16, self.bf16, self.ddp_backend, self.use_cpu)
         self._check_bf16()
         if is_alone():
-            self.ddp_backend: str | None = None  # Transformers would ask a group for its size that it has not made
+            self.ddp_backend: str | None = None  # Transformers would ask for the size of a group that does not exist
         super().__post_init__()
         check_launcher(self)
         if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage >= 1:
@@ -92,46 +92,13 @@ class E1Config(BudgetedTraining, GRPOConfig):
             settings.setdefault("data_types", {}).setdefault("grad_accum_dtype", "fp32")
         for name in FIELDS:
             setattr(self, name, from_yaml(name, getattr(self, name)))
-        _ = self.budgets, self.evaluation_budgets  # raise what is wrong with them
-        if self.trained_close not in CLOSES:
-            raise UserError(f"trained_close is {self.trained_close!r}; it must be one of {', '.join(CLOSES)}")
         if self.eval_budgets and self.eval_strategy == IntervalStrategy.NO:
             self.eval_strategy: IntervalStrategy | str = IntervalStrategy.STEPS
             self.eval_steps: float | None = self.eval_steps or 10
-        best = f"eval_{(self.metric_for_best_model or '').removeprefix('eval_')}"
-        metrics = [f"eval_budget/{budget}/accuracy" for budget in self.evaluation_budgets]
-        if metrics and self.metric_for_best_model is not None and best not in metrics:
-            raise UserError(
-                f"metric_for_best_model is {self.metric_for_best_model!r}, and what eval_budgets measure is "
-                f"{', '.join(metrics)}"
-            )
-        if not self.use_vllm:
-            raise UserError("use_vllm is false; budgeted rollouts need vLLM (vllm_mode 'colocate' or 'server')")
-        if self.push_to_hub and (secret := secrets_in(vars(self))):
-            raise UserError(
-                f"{secret[0]} is set, and would be uploaded inside training_args.bin; set the variable HF_TOKEN "
-                "instead, or log in with `hf auth login`"
-            )
-        tables = Path(self.output_dir) / "completions"
-        if self.push_to_hub and tables.is_dir() and not tables.is_symlink():
-            raise UserError(
-                f"{tables} holds a run's completions, which push_to_hub would upload with the model; move it away"
-            )
-        if self.restore_callback_states_from_checkpoint:
-            raise UserError(
-                "restore_callback_states_from_checkpoint is true, which makes callbacks anew; remove it, what "
-                "rewards remember comes back"
-            )
-        by, unused = ("a vLLM server", UNUSED + COLOCATED) if self.vllm_mode == "server" else ("vLLM", UNUSED)
-        defaults = {each.name: each.default for each in fields(self)}
-        if named := [name for name in unused if getattr(self, name) != defaults[name]]:
-            raise UserError(f"{', '.join(named)}: no effect on rollouts that {by} samples in two parts; remove it")
-        if isinstance(self.generation_kwargs, dict) and (
-            own := OWN_SAMPLING_PARAMETERS & self.generation_kwargs.keys()
-        ):
-            raise UserError(
-                f"generation_kwargs sets {sorted(own)}, which cannot hold over a rollout's two requests; remove it"
-            )
+        self._check_budgets()
+        self._check_rollouts()
+        if self.push_to_hub:
+            self._check_upload()
         installed = get_available_reporting_integrations()
         if absent := [name for name in self.report_to if name not in installed]:
             raise UserError(
@@ -140,51 +107,83 @@ class E1Config(BudgetedTraining, GRPOConfig):
             )
 
     def _check_bf16(self) -> None:
-        """Check that this machine computes in bf16, if it is to.
-
-        Raises:
-            UserError: it does not.
-        """
-        asked = "true" if self.bf16 else "unset, which is true in TRL," if self.bf16 is None and not self.fp16 else None
-        if asked and not (self.use_cpu or is_torch_bf16_gpu_available() or is_torch_xla_available()):
+        said = "true" if self.bf16 else "unset, which is true in TRL," if self.bf16 is None and not self.fp16 else None
+        if said and not (self.use_cpu or is_torch_bf16_gpu_available() or is_torch_xla_available()):
             raise UserError(
-                f"bf16 is {asked} and no GPU here computes in it; on a CPU train with accelerate_config: cpu and bf16: "
+                f"bf16 is {said} and no GPU here computes in it; on a CPU train with accelerate_config: cpu and bf16: "
                 "false (or use_cpu: true, for bf16 on the CPU)"
+            )
+
+    def _check_budgets(self) -> None:
+        self.budgets.extremes()
+        if self.trained_close not in CLOSES:
+            raise UserError(f"trained_close is {self.trained_close!r}; it must be one of {', '.join(CLOSES)}")
+        best = f"eval_{(self.metric_for_best_model or '').removeprefix('eval_')}"
+        metrics = [f"eval_budget/{budget}/accuracy" for budget in self.evaluation_budgets]
+        if metrics and self.metric_for_best_model is not None and best not in metrics:
+            raise UserError(
+                f"metric_for_best_model is {self.metric_for_best_model!r}, and eval_budgets measure "
+                f"{', '.join(metrics)}"
+            )
+
+    def _check_rollouts(self) -> None:
+        if not self.use_vllm:
+            raise UserError("use_vllm is false; budgeted rollouts need vLLM (vllm_mode 'colocate' or 'server')")
+        sampler = "a vLLM server" if self.vllm_mode == "server" else "vLLM"
+        unused = UNUSED + COLOCATED if self.vllm_mode == "server" else UNUSED
+        defaults = {each.name: each.default for each in fields(self)}
+        if named := [name for name in unused if getattr(self, name) != defaults[name]]:
+            raise UserError(f"{', '.join(named)}: no effect on rollouts that {sampler} samples in two parts; remove it")
+        given = self.generation_kwargs if isinstance(self.generation_kwargs, dict) else {}
+        if own := sorted(OWN_SAMPLING_PARAMETERS & given.keys()):
+            raise UserError(f"generation_kwargs sets {own}, which cannot hold over a rollout's two requests; remove it")
+
+    def _check_upload(self) -> None:
+        if secret := secrets_in(vars(self)):
+            raise UserError(
+                f"{secret[0]} is set, and would be uploaded inside training_args.bin; set the variable HF_TOKEN "
+                "instead, or log in with `hf auth login`"
+            )
+        tables = Path(self.output_dir) / "completions"
+        if tables.is_dir() and not tables.is_symlink():
+            raise UserError(
+                f"{tables} holds a run's completions, which push_to_hub would upload with the model; move it away"
             )
 
     @property
     def n_gpu(self) -> int:
-        """GPUs of this process: the first that it sees. Transformers would copy the model to all, which TRL refuses."""
+        """At most one GPU: Transformers would copy the model to all that it sees, which TRL refuses."""
         return min(super().n_gpu, 1)
 
     @property
     def budgets(self) -> Budgets:
-        """What rollouts are sampled under."""
+        """Budgets of the training's rollouts."""
         return Budgets.of(vars(self))
 
     @property
     def evaluation_budgets(self) -> list[Budget]:
-        """The budgets of `eval_budgets`."""
+        """Budgets of validations."""
         return [Budget.parse(text) for text in self.eval_budgets]
 
     def longest_prompt(self, marker: Marker, model_context: int) -> int:
-        """`max_prompt_length`; unset: the usual one, or what the budgets leave of the context if that is less."""
+        """Return `max_prompt_length`; if unset, the default, or less if the budgets leave less of the context."""
         if self.max_prompt_length is not None:
             return self.max_prompt_length
         close = ThinkingClose(marker, self.vllm_max_model_length or model_context)
-        left = min(budget.longest_prompt(close) for budget in (*self.budgets.extremes, *self.evaluation_budgets))
+        left = min(budget.longest_prompt(close) for budget in (*self.budgets.extremes(), *self.evaluation_budgets))
         return max(1, min(PROMPT, left))  # where none is left, a prompt of one token is refused
 
     def fit(self, marker: Marker, model_context: int) -> tuple[ThinkingClose, int]:
-        """The close of the thinking, and the longest completion in tokens, of a model for `model_context` tokens.
+        """Return the close of the thinking and the longest completion in tokens for a model of `model_context` tokens.
 
-        With a limited budget the engine is not asked for more than prompt and budget need.
+        With a limited budget the engine's context is no longer than prompt and budget need.
 
         Raises:
             UserError: the budget exceeds `max_completion_length`, or does not fit the context.
         """
-        forced, prompt = len(marker.forced_ids), self.longest_prompt(marker, model_context)
-        budgets = (*self.budgets.extremes, *self.evaluation_budgets)
+        forced = len(marker.forced_ids)
+        prompt = self.longest_prompt(marker, model_context)
+        budgets = (*self.budgets.extremes(), *self.evaluation_budgets)
         needed = [
             model_context if tokens is None else prompt + tokens
             for tokens in (budget.completion_tokens(forced) for budget in budgets)
@@ -203,7 +202,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What a configuration comes to with one model, before its weights are loaded; `completion` is the longest one."""
+    """Tokenizer, close of the thinking, and longest completion of a training, before the model's weights are loaded."""
 
     tokenizer: PreTrainedTokenizerBase
     thinking_close: ThinkingClose
@@ -211,13 +210,11 @@ class ModelFacts:
 
     @classmethod
     def of(cls, args: E1Config, model: str | PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None) -> Self:
-        """Read a model's configuration, and its tokenizer if none is given, and fit the budget into them.
-
-        An unset `max_prompt_length` of `args` is set.
+        """Fit the budget into a model's context, and set `max_prompt_length` of `args` if it is unset.
 
         Raises:
-            UserError: marker, budget and model do not fit together, the attention is not installed, or there is no such
-                model.
+            UserError: marker, budget and model do not fit together, the attention is not installed, or the model does
+                not exist.
         """
         check_attention((args.model_init_kwargs or {}).get("attn_implementation"))
         name = model if isinstance(model, str) else model.name_or_path

@@ -1,4 +1,4 @@
-"""GPUs that NVIDIA's driver lists, and what PyTorch makes of them. PyTorch is imported only where it is asked."""
+"""GPUs that NVIDIA's driver lists, and whether PyTorch can use them. PyTorch is imported where it is needed."""
 
 import os
 import subprocess
@@ -13,15 +13,15 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Card:
-    """A GPU of this node: its bytes, and how many of them are in use, by whomever; 0 where the driver does not say."""
+    """A GPU of this node: its bytes of memory, and those in use; 0 where the driver does not say."""
 
     bytes: int
     used: int
-    driver: str  # its version
+    driver: str  # version
 
 
 def list_cards(*options: str) -> list[Card]:
-    """The GPUs that `nvidia-smi` lists, called with these options; none without NVIDIA's driver."""
+    """List the GPUs that `nvidia-smi` shows with these options; none without NVIDIA's driver."""
     query = "--query-gpu=memory.total,memory.used,driver_version"
     words = ["nvidia-smi", query, "--format=csv,noheader,nounits", *options]
     try:  # after a fault of a GPU it may not answer
@@ -33,24 +33,24 @@ def list_cards(*options: str) -> list[Card]:
 
 
 def _bytes(mib: str) -> int:
-    return int(mib) * MIB if mib.isdecimal() else 0  # "[N/A]", as of a part of a GPU
+    return int(mib) * MIB if mib.isdecimal() else 0  # "[N/A]" for a part of a GPU
 
 
 def visible_cards() -> list[Card]:
-    """The GPUs that `CUDA_VISIBLE_DEVICES` leaves of those that are listed."""
+    """List the GPUs that `CUDA_VISIBLE_DEVICES` shows."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return list_cards(*([] if visible is None else ["-i", visible]))
 
 
 def oldest_driver() -> int:
-    """The oldest driver that this PyTorch runs on; of a build without CUDA, that of the build to install instead."""
+    """Return the oldest driver for this PyTorch, or for the build to install instead of one without CUDA."""
     import torch
 
     return OLDEST_DRIVER[min(13, int((torch.version.cuda or "13").partition(".")[0]))]
 
 
 def gpu_fault() -> str | None:
-    """Say why PyTorch uses none of this machine's GPUs; None where it does, and where none is there or to be used."""
+    """Say why PyTorch cannot use this machine's GPUs; None if it can, and if there is none or none to use."""
     import torch
 
     listed = list_cards() if os.environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1") else []

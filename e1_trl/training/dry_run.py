@@ -1,4 +1,4 @@
-"""What a recipe would train on, as text, for a person to read before hours are spent. Loads no model."""
+"""Dry run of a recipe: prints what it would train on, for a person to read before hours are spent. Loads no model."""
 
 import math
 import reprlib
@@ -16,21 +16,11 @@ SHORT = reprlib.Repr()
 SHORT.maxstring = 200
 TRIED = 16  # problems whose prompts and accepted answers are tried
 
-Tried = Sequence[tuple[int, Trial, Grade]]  # the number of a problem, what was graded, and how
+Tried = Sequence[tuple[int, Trial, Grade]]  # number of a problem, trial, and its grade
 
 
 def show(args: E1Config, grader_name: str, facts: ModelFacts, problems: Problems, grader: Grader) -> None:
-    """Print what would be trained on, then check what can be checked of it.
-
-    Args:
-        args: of the training.
-        grader_name: names the kind of answer.
-        facts, problems: what the recipe comes to.
-        grader: grades as the accuracy reward does.
-
-    Raises:
-        UserError: as `check_prompts` and `check_answers` raise it.
-    """
+    """Print what would be trained on, then check the first prompts and accepted answers as the functions below do."""
     kind = kind_of(grader_name)
     tried = try_answers(kind, problems, grader)
     print(describe(args, kind, facts, problems, tried), flush=True)
@@ -39,7 +29,7 @@ def show(args: E1Config, grader_name: str, facts: ModelFacts, problems: Problems
 
 
 def try_answers(kind: AnswerType, problems: Problems, grader: Grader) -> Tried:
-    """Grade what tries the accepted answers of the first problems."""
+    """Grade trials of the accepted answers of the first problems."""
     rows = list(problems.train.select(range(min(TRIED, len(problems.train)))))
     trials = [(at, trial) for at, row in enumerate(rows) for trial in kind.trials(row)]
     grades = grader.grade([trial.solution for _, trial in trials], [rows[at]["answers"] for at, _ in trials])
@@ -47,11 +37,7 @@ def try_answers(kind: AnswerType, problems: Problems, grader: Grader) -> Tried:
 
 
 def check_prompts(args: E1Config, facts: ModelFacts, problems: Problems) -> None:
-    """Check that the first prompts still hold their questions, as the model reads them.
-
-    Raises:
-        UserError: the chat template leaves one out, or the tokenizer does not know its letters.
-    """
+    """Raise a `UserError` if a first prompt, decoded from its token ids, no longer holds its question."""
     for at in range(min(TRIED, len(problems.train))):
         prompt = problems.train[at]["prompt"]
         read = facts.tokenizer.decode(tokenize(facts.tokenizer, prompt, args.chat_template_kwargs or {}))
@@ -63,11 +49,7 @@ def check_prompts(args: E1Config, facts: ModelFacts, problems: Problems) -> None
 
 
 def check_answers(kind: AnswerType, problems: Problems, tried: Tried) -> None:
-    """Check that the accepted answers are graded as they should be.
-
-    Raises:
-        UserError: the first one is not right for itself, or most of them are graded otherwise than they should be.
-    """
+    """Raise a `UserError` if the first accepted answer is not right for itself, or most trials are graded wrongly."""
     faults = {
         at: f"{trial.name} is {grade.outcome} for {SHORT.repr(problems.train[at]['answers'])}"
         for at, trial, grade in tried
@@ -82,7 +64,7 @@ def check_answers(kind: AnswerType, problems: Problems, tried: Tried) -> None:
 
 
 def steps_of(args: E1Config, prompts: int) -> int:
-    """Optimizer steps of a training on so many prompts; TRL leaves out a last generation that is not full."""
+    """Return the optimizer steps of a training on this number of prompts; TRL drops a last partial generation."""
     if args.max_steps > 0:
         return args.max_steps
     generations = prompts // (args.generation_batch_size // args.num_generations)
@@ -92,8 +74,9 @@ def steps_of(args: E1Config, prompts: int) -> int:
 
 
 def describe(args: E1Config, kind: AnswerType, facts: ModelFacts, problems: Problems, tried: Tried) -> str:
-    """The first prompt, the marker, the budgets, how the first answers are graded, and the size of the training."""
-    tokenizer, marker = facts.tokenizer, facts.thinking_close.marker
+    """Describe the first prompt, marker, budgets, grades of the first trials, and the size of the training."""
+    tokenizer = facts.tokenizer
+    marker = facts.thinking_close.marker
     first = problems.train[0]
     ids = tokenize(tokenizer, first["prompt"], args.chat_template_kwargs or {})
     rollouts = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size

@@ -12,19 +12,19 @@ from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError, run_command, user_errors
 from e1_trl.recipes import resource, shipped
 
-FORMATS = ("*.pt", "*.pth", "*.gguf", "*.onnx*", "*.h5", "*.msgpack", "*.ot")  # of weights, which nobody here loads
+FORMATS = ("*.pt", "*.pth", "*.gguf", "*.onnx*", "*.h5", "*.msgpack", "*.ot")  # weights that a training does not load
 PICKLED = "*.bin"
-# What a recipe says of its GPUs, and of uploading, does not matter here.
+# The machine that fetches needs no GPU, and uploads nothing.
 OVERRIDES = ("--use_cpu", "true", "--bf16", "false", "--fp16", "false", "--push_to_hub", "false")
 
 
 def make_parser() -> CommandParser:
-    """The options of `e1 fetch`; fields of the recipe follow."""
+    """Make the options of `e1 fetch`, which fields of the recipe follow."""
     made = CommandParser(
         "e1 fetch",
         "--config RECIPE [--FIELD VALUE …]",
-        "Download what `e1 train` loads from the Hub with the same recipe and fields: weights, data sets and\n"
-        "benchmarks. On a node without internet, which shares the cache, set HF_HUB_OFFLINE=1 then.\n\n"
+        "Download the weights, data sets and benchmarks that `e1 train` loads from the Hub with this recipe and these\n"
+        "fields. Then set HF_HUB_OFFLINE=1 on a node without internet that shares the cache.\n\n"
         "  e1 fetch --config E1-Math-1.5B",
     )
     recipe = f"Recipe: a file, or one of {', '.join(shipped('recipes'))}."
@@ -33,11 +33,7 @@ def make_parser() -> CommandParser:
 
 
 def fetch(words: Sequence[str]) -> None:
-    """Download what the recipe of these arguments of `e1 train` loads, the cheap parts first.
-
-    Raises:
-        UserError: one line about what is wrong with the recipe, or what cannot be downloaded.
-    """
+    """Download what `e1 train` loads with these arguments, the cheap parts first."""
     from trl import DatasetMixtureConfig, ModelConfig
 
     from e1_trl.training.config import E1Config, ModelFacts
@@ -48,7 +44,7 @@ def fetch(words: Sequence[str]) -> None:
     script_args, args, model, mixture = parse_recipe(records, [*words, *OVERRIDES])
     if not model.model_name_or_path:
         raise UserError("the recipe must name a model (model_name_or_path)")
-    script_args.exclude = None  # a file that may be yet to be written
+    script_args.exclude = None  # the file may not be written yet
     args.model_init_kwargs = {"revision": model.model_revision}
     facts = ModelFacts.of(args, model.model_name_or_path)
     load(script_args, mixture, args, facts.tokenizer, rewards=[])
@@ -56,7 +52,7 @@ def fetch(words: Sequence[str]) -> None:
 
 
 def fetch_model(name: str, revision: str | None) -> None:
-    """Download a model: its safetensors where it has them, else its pickled weights.
+    """Download a model: its safetensors if it has any, else its pickled weights.
 
     Raises:
         UserError: the Hub has no such model or revision, or cannot be reached.
@@ -72,7 +68,7 @@ def fetch_model(name: str, revision: str | None) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Fetch for the recipe that the arguments (unset: the command line's) name."""
+    """Fetch for the recipe that `argv` (default: the command line) names."""
     parsed, words = make_parser().parse_known_args(argv)
     fetch(["--config", str(resource("recipes", parsed.config)), *words])
     from huggingface_hub.constants import HF_HOME

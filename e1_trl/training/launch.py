@@ -1,7 +1,6 @@
 """`e1 train`: resolves the names of a recipe and of an Accelerate configuration, and runs `accelerate launch`.
 
-Knows nothing about training: of a recipe it reads `accelerate_config` and the size of its batch, the rest is for
-`e1_trl.train`.
+Knows nothing about training: it reads a recipe's `accelerate_config`, precision and batch; `e1_trl.train` reads it all.
 """
 
 import logging
@@ -21,11 +20,9 @@ from e1_trl.training.arguments import BudgetedTraining, TrlFields
 from e1_trl.training.recipe_arguments import RecipeArguments
 from e1_trl.training.versions import warn_of_versions
 
-PRECISION = ("bf16", "fp16", "use_cpu")  # fields that say in what a recipe computes
+PRECISION = ("bf16", "fp16", "use_cpu")  # fields that set a recipe's precision
 BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")  # times processes: rollouts of an optimizer step
 LAUNCHER = (sys.executable, "-m", "accelerate.commands.launch")
-
-
 USUAL = {
     "model_name_or_path": ("MODEL", "Model to train: checkpoint folder or Hub id."),
     "dataset_name": ("DATA", "Problems to train on: Hub id, file or folder."),
@@ -36,7 +33,7 @@ USUAL = {
 
 
 def _launcher() -> CommandParser:
-    """The options that choose what is launched, and how."""
+    """Make the options of the launch itself."""
     made = CommandParser(
         "e1 train",
         "[--config RECIPE] [--accelerate_config NAME] [--num_processes N] [--FIELD VALUE …]",
@@ -47,89 +44,86 @@ def _launcher() -> CommandParser:
     recipes = f"Recipe: a file, or one of {', '.join(shipped('recipes'))}."
     configurations = (
         f"Accelerate configuration: a file, or one of {', '.join(shipped('accelerate_configs'))}. Default: the "
-        "recipe's `accelerate_config`, else what `accelerate config` has set up on this machine, or cpu without a GPU."
+        "recipe's `accelerate_config`, else the one that `accelerate config` has set up on this machine, or cpu "
+        "without a GPU."
     )
     made.add_argument("--config", metavar="RECIPE", group="launch", help=recipes)
     made.add_argument("--accelerate_config", metavar="NAME", group="launch", help=configurations)
     processes = "Processes to start, one per GPU. Default: the Accelerate configuration's number."
     made.add_argument("--num_processes", hint=Count, group="launch", help=processes)
-    every = "List all fields, those of TRL and Transformers included, and stop."
+    every = "List all fields, including those of TRL and Transformers, and stop."
     made.add_argument("--help_all", action="store_true", group="launch", help=every)
     return made
 
 
-def make_parser() -> CommandParser:
-    """The options of `e1 train`: those of the launcher, the usual fields of TRL, and our own fields."""
+def make_parser(with_all_fields: bool = False) -> CommandParser:
+    """Make the options of `e1 train`: of the launch, the usual fields of TRL, and our fields; or all fields."""
     made = _launcher()
     for name, (placeholder, help) in USUAL.items():
         made.add_argument(f"--{name}", metavar=placeholder, group="usual fields of a recipe (TRL's)", help=help)
     made.add_record(BudgetedTraining)
     made.add_record(RecipeArguments)
-    made.epilog = "Further fields are TRL's and Transformers': `e1 train --help_all` lists them."
+    if with_all_fields:
+        from trl import DatasetMixtureConfig, ModelConfig
+
+        from e1_trl.training.config import E1Config
+        from e1_trl.training.recipe_as_run import E1ScriptArguments
+
+        for record in (E1ScriptArguments, DatasetMixtureConfig, ModelConfig, E1Config):
+            made.add_record(record)
+    else:
+        made.epilog = "Further fields are TRL's and Transformers': `e1 train --help_all` lists them."
     return made
 
 
-def print_all_fields() -> None:
-    """Print the help with all fields of a recipe, TRL's and Transformers' included."""
-    from trl import DatasetMixtureConfig, ModelConfig
-
-    from e1_trl.training.config import E1Config
-    from e1_trl.training.recipe_as_run import E1ScriptArguments
-
-    made = make_parser()
-    for record in (E1ScriptArguments, DatasetMixtureConfig, ModelConfig, E1Config):
-        made.add_record(record)
-    made.epilog = None
-    made.print_help()
-
-
 def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
-    """The command line that trains: Python, `accelerate launch` with its options, `e1_trl.train` with its own.
+    """Return the command line that trains: Python, `accelerate launch` with its options, `e1_trl.train` with its own.
 
-    Without a GPU, what neither recipe nor command line says of launcher and precision is what a CPU can do.
+    Without a GPU, launcher and precision default to those of a CPU if neither recipe nor command line sets them.
 
     Args:
         argv: of `e1 train`.
-        gpus: how many are visible; unset: as PyTorch counts them.
+        gpus: number of visible GPUs; unset: as PyTorch counts them.
 
     Raises:
-        UserError: a recipe or Accelerate configuration does not exist, cannot be read, or starts a number of processes
-            that this machine or the recipe's batch does not fit.
+        UserError: a recipe or Accelerate configuration does not exist or cannot be read, or its number of processes
+            does not fit this machine or the recipe's batch.
     """
     options, overrides = _launcher().parse_known_args(argv)
     gpus = _count_gpus() if gpus is None else gpus
-    accelerate_config, recipe, fields = options.accelerate_config, [], {}
+    fields: dict[str, Any] = {}
+    train = []
     if options.config is not None:
         file = resource("recipes", options.config)
         fields = fields_of(file)
-        accelerate_config = accelerate_config or fields.get("accelerate_config")
-        recipe = ["--config", str(file)]
+        train = ["--config", str(file)]
+    accelerate_config = options.accelerate_config or fields.get("accelerate_config")
     given = {word.removeprefix("--").partition("=")[0] for word in overrides if word.startswith("--")}
-    said = given | {name for name, value in fields.items() if value is not None}
-    needs_launcher = not accelerate_config and not _is_configured()
-    needs_precision = said.isdisjoint(PRECISION)
-    if (needs_launcher or needs_precision) and not gpus:
-        if needs_launcher:
+    if not gpus:
+        chosen = []
+        if not accelerate_config and not _is_configured():
             accelerate_config = "cpu"
-        if needs_precision:
+            chosen.append("accelerate_config cpu")
+        if all(name not in given and fields.get(name) is None for name in PRECISION):
             overrides += ["--bf16", "false"]
-        chosen = ["accelerate_config cpu"] * needs_launcher + ["bf16 false"] * needs_precision
-        print(f"e1 train: no GPU here, and none of these is named: {', '.join(chosen)}", flush=True)
+            chosen.append("bf16 false")
+        if chosen:
+            print(f"e1 train: no GPU here, and none of these is named: {', '.join(chosen)}", flush=True)
     launch = [*LAUNCHER]
     if accelerate_config:
         file = resource("accelerate_configs", accelerate_config)
         launch += ["--config_file", str(file)]
-        recipe += ["--accelerate_config", accelerate_config]  # which errors name
+        train += ["--accelerate_config", accelerate_config]  # for errors
         accelerate = read_mapping(file)
         processes = options.num_processes or accelerate.get("num_processes", 1)
         check_processes(accelerate_config, accelerate, processes, gpus, fields, given)
         if accelerate.get("deepspeed_config", {}).get("offload_optimizer_device") == "cpu":
-            # Accelerate gives each process one, on which DeepSpeed's Adam for CPUs takes seconds a step.
+            # Accelerate's default is one thread a process, with which DeepSpeed's Adam for CPUs takes seconds a step.
             threads = max(1, len(os.sched_getaffinity(0)) * accelerate.get("num_machines", 1) // processes)
             launch += ["--num_cpu_threads_per_process", str(threads)]
     if options.num_processes is not None:
         launch += ["--num_processes", str(options.num_processes)]
-    return [*launch, "-m", "e1_trl.train", *recipe, *overrides]
+    return [*launch, "-m", "e1_trl.train", *train, *overrides]
 
 
 def check_processes(
@@ -140,14 +134,14 @@ def check_processes(
     recipe: Mapping[str, Any],
     given: Collection[str],
 ) -> None:
-    """Refuse more processes than there are GPUs, and a number that changes the recipe's batch without a word.
+    """Refuse more processes than GPUs, and a number that would silently change the recipe's batch.
 
     Args:
         name: of the Accelerate configuration.
-        accelerate: its fields.
-        processes: to start, on all machines together.
-        gpus: that are visible on this machine; 0: processes share its CPUs.
-        recipe: its fields.
+        accelerate: fields of the Accelerate configuration.
+        processes: to start on all machines together.
+        gpus: visible on this machine; with 0, processes share its CPUs.
+        recipe: fields of the recipe.
         given: names of the fields on the command line.
 
     Raises:
@@ -162,11 +156,9 @@ def check_processes(
 
     def remedy(number: int) -> str:
         steps, rest = divmod(accumulation * meant, number)
-        return (
-            f"set {' and '.join(BATCH)} so that their product is {batch}/{number}"
-            if rest
-            else f"pass --num_processes {number} --gradient_accumulation_steps {steps}"
-        )
+        if rest:
+            return f"set {' and '.join(BATCH)} so that their product is {batch}/{number}"
+        return f"pass --num_processes {number} --gradient_accumulation_steps {steps}"
 
     here = processes // accelerate.get("num_machines", 1)
     if 0 < gpus < here and not accelerate.get("use_cpu"):
@@ -182,7 +174,7 @@ def check_processes(
 
 
 def _is_configured() -> bool:
-    """Whether `accelerate config` has set up this machine."""
+    """Return whether `accelerate config` has set up this machine."""
     from accelerate.commands.config import default_config_file
 
     return os.path.isfile(default_config_file)
@@ -195,10 +187,10 @@ def _count_gpus() -> int:
 
 
 def _launch(words: Sequence[str]) -> None:
-    """Run `accelerate launch`, without its tracebacks: a process that ends with an error has said which.
+    """Run `accelerate launch` without its tracebacks: a process that fails has printed its error.
 
     Raises:
-        SystemExit: a process ended with an error, or was killed, which is said in one line.
+        SystemExit: a process failed, or was killed, which one line says.
     """
     from accelerate.commands.launch import launch_command, launch_command_parser
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -208,7 +200,8 @@ def _launch(words: Sequence[str]) -> None:
         launch_command(launch_command_parser().parse_args(words))
         return
     except subprocess.CalledProcessError as error:
-        rank, status = 0, error.returncode
+        rank = 0
+        status = error.returncode
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         status = failure.exitcode
@@ -229,7 +222,7 @@ def main(argv: list[str] | None = None) -> None:
     if find_spec("trl") is None or find_spec("accelerate") is None:
         sys.exit("e1 train: TRL is not installed; pip install 'e1-trl[train]' brings it, 'e1-trl[gpu]' also vLLM")
     if "--help_all" in arguments:
-        print_all_fields()
+        make_parser(with_all_fields=True).print_help()
         return
     warn_of_versions()
     _launch(command(arguments)[len(LAUNCHER) :])

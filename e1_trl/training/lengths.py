@@ -1,9 +1,9 @@
-"""Rewards for length: what systems of budget control add to the reward for being right, each a formula of a group.
+"""Length rewards of other systems of budget control, each a formula of a group, and prompts that ask for a length.
 
-A recipe names one beside `accuracy`: `reward_funcs: [accuracy, {name: laser, target: 4096, wrong: -0.5}]`. Where a
-paper's formula stands in the place of the reward for being right, ours is the difference, so that the sum is that
-formula. Lengths are sampled tokens of the whole response, as in all of the papers, or with `of: thinking` of the
-thinking; forced tokens never count. docs/systems.md says which paper has which.
+A recipe names a length reward next to `accuracy`: `reward_funcs: [accuracy, {name: laser, target: 4096, wrong: -0.5}]`.
+Where a paper's formula replaces the reward for a right answer, ours is the difference, so that both add up to the
+formula. Lengths are sampled tokens of the whole response, as in all of the papers; forced tokens do not count.
+docs/systems.md lists the papers.
 """
 
 import math
@@ -13,150 +13,136 @@ from functools import partial
 from statistics import fmean, pstdev
 from typing import Any
 
+from datasets import Dataset
+
 from e1_trl.errors import UserError
+from e1_trl.training.budgets import RolloutKey, Schedule, key_of
 from e1_trl.training.groups import Group, GroupReward
 
-Lengths = Sequence[int]
 
-
-def l1_exact(group: Group, tokens: Lengths, alpha: float = 0.0003) -> list[float]:
+def l1_exact(group: Group, alpha: float = 0.0003) -> list[float]:
     """L1-Exact (arXiv 2503.04697): `-alpha |target - n|`, right or wrong."""
-    return [-alpha * abs(_target(group) - n) for n in tokens]
+    return [-alpha * abs(_target(group) - n) for n in group.tokens]
 
 
-def l1_max(group: Group, tokens: Lengths, alpha: float = 0.0003, delta: float = 0.5) -> list[float]:
+def l1_max(group: Group, alpha: float = 0.0003, delta: float = 0.5) -> list[float]:
     """L1-Max: `clip(alpha (target - n) + delta, 0, 1)` in the place of 1 for a right answer."""
-    kept = [min(max(alpha * (_target(group) - n) + delta, 0.0), 1.0) for n in tokens]
+    kept = [min(max(alpha * (_target(group) - n) + delta, 0.0), 1.0) for n in group.tokens]
     return [each - 1 if correct else 0.0 for each, correct in zip(kept, group.correct, strict=True)]
 
 
 def _target(group: Group) -> int:
     if group.target is None:
-        raise UserError(f"the problem {group.key} has no target; the recipe must set target and target_prompt")
+        raise UserError(f"problem {group.key} has no target; set target and target_prompt in the recipe")
     return group.target
 
 
-def laser(group: Group, tokens: Lengths, target: int, bonus: float = 0.5, wrong: float = 0.0) -> list[float]:
+def laser(group: Group, target: int, bonus: float = 0.5, wrong: float = 0.0) -> list[float]:
     """LASER (arXiv 2505.15612): `bonus` for a right answer within `target` tokens; `wrong` for a wrong one."""
-    return [bonus * (n <= target) if correct else wrong for n, correct in zip(tokens, group.correct, strict=True)]
+    return [bonus * (n <= target) if correct else wrong for n, correct in group.graded()]
 
 
-def kimi(group: Group, tokens: Lengths, weight: float = 1.0) -> list[float]:
+def kimi(group: Group, weight: float = 1.0) -> list[float]:
     """Kimi k1.5 (arXiv 2501.12599): 1/2 for the shortest to -1/2 for the longest of a group; at most 0 if wrong.
 
-    The paper begins with some steps without it.
+    The paper's first steps do without it.
     """
-    least, most = min(tokens), max(tokens)
-    terms = [0.5 - (n - least) / (most - least) if most > least else 0.0 for n in tokens]
+    least = min(group.tokens)
+    most = max(group.tokens)
+    terms = [0.5 - (n - least) / (most - least) if most > least else 0.0 for n in group.tokens]
     return [weight * (term if correct else min(0.0, term)) for term, correct in zip(terms, group.correct, strict=True)]
 
 
-def arora(group: Group, tokens: Lengths, alpha: float = 0.1) -> list[float]:
-    """Arora and Zanette (arXiv 2502.04463): `1 - alpha sigmoid(z)` for a right one, z among the right ones' lengths."""
-    right = [n for n, correct in zip(tokens, group.correct, strict=True) if correct]
-    mean, spread = (fmean(right), pstdev(right)) if right else (0.0, 0.0)
-    shares = [1 / (1 + math.exp(-(n - mean) / (spread + 1e-7))) if n in right else 0.0 for n in tokens]
-    return [-alpha * share if correct else 0.0 for share, correct in zip(shares, group.correct, strict=True)]
+def arora(group: Group, alpha: float = 0.1) -> list[float]:
+    """Arora and Zanette (arXiv 2502.04463): `1 - alpha sigmoid(z)` for a right answer, z among the right lengths."""
+    right = [n for n, correct in group.graded() if correct]
+    if not right:
+        return [0.0] * len(group.tokens)
+    mean = fmean(right)
+    spread = pstdev(right) + 1e-7
+    return [-alpha * (1 / (1 + math.exp(-(n - mean) / spread))) if correct else 0.0 for n, correct in group.graded()]
 
 
-def alp(group: Group, tokens: Lengths, beta: float = 1e-7) -> list[float]:
+def alp(group: Group, beta: float = 1e-7) -> list[float]:
     """ALP (arXiv 2506.05256): `-beta n` times the share of the group that is right, at least one rollout's."""
-    return [-beta * n * max(group.solved, 1 / len(tokens)) for n in tokens]
+    return [-beta * n * max(group.solved, 1 / len(group.tokens)) for n in group.tokens]
 
 
-def solve_rate(group: Group, tokens: Lengths, weight: float = 0.25) -> list[float]:
+def solve_rate(group: Group, weight: float = 0.25) -> list[float]:
     """ALP as prime-rl has it: `-weight n / longest` times the share of the group that is right."""
-    return [-weight * group.solved * n / max(max(tokens), 1) for n in tokens]
+    return [-weight * group.solved * n / max(max(group.tokens), 1) for n in group.tokens]
 
 
 def cosine(
     group: Group,
-    tokens: Lengths,
     longest: int,
     correct: tuple[float, float] = (1.0, 0.5),
     wrong: tuple[float, float] = (-1.0, -0.5),
 ) -> list[float]:
-    """The cosine reward (arXiv 2502.03373) in the place of 1 or 0: from a length of 0 to `longest` and beyond."""
-    given = []
-    for n, is_right in zip(tokens, group.correct, strict=True):
+    """Cosine reward (arXiv 2502.03373) in the place of 1 or 0, from a length of 0 to `longest`, then constant."""
+    rewards = []
+    for n, is_right in group.graded():
         first, last = correct if is_right else wrong
         value = last + (first - last) * (1 + math.cos(math.pi * min(n / longest, 1))) / 2
-        given.append(value - bool(is_right))
-    return given
+        rewards.append(value - bool(is_right))
+    return rewards
 
 
-def overlong(group: Group, tokens: Lengths, longest: int, margin: int) -> list[float]:
-    """DAPO's (arXiv 2503.14476): 0 up to `margin` tokens before the longest, then falling to -1."""
-    return [-min(max((n - longest + margin) / margin, 0.0), 1.0) for n in tokens]
+def overlong(group: Group, longest: int, margin: int) -> list[float]:
+    """DAPO (arXiv 2503.14476): 0 up to `margin` tokens less than `longest`, then falling to -1."""
+    return [-min(max((n - longest + margin) / margin, 0.0), 1.0) for n in group.tokens]
 
 
 FORMULAS = {each.__name__: each for each in (l1_exact, l1_max, laser, kimi, arora, alp, solve_rate, cosine, overlong)}
 
 
 class LengthReward(GroupReward):
-    """What a formula gives.
+    """Reward that a formula gives.
 
-    Args:
-        formula: one of `FORMULAS`.
-        of: `"response"`, or `"thinking"` alone.
-        arguments: of the formula.
+    Attributes:
+        needs_target: whether prompts must ask for a length.
 
     Raises:
-        TypeError, ValueError, ArithmeticError: it takes others, or other values; `of` is neither.
+        TypeError, ValueError, ArithmeticError: the formula does not take these arguments.
     """
 
     weighs_length = True
 
-    def __init__(self, formula: Callable[..., list[float]], of: str = "response", **arguments: Any):
-        if of not in ("response", "thinking"):
-            raise UserError(f"of is {of!r}; it must be response or thinking")
-        self.formula, self.part, self.arguments = formula, of, arguments
-        self.__name__ = formula.__name__  # what TRL logs it under
+    def __init__(self, formula: Callable[..., list[float]], **arguments: Any):
+        self.formula = formula
+        self.arguments = arguments
+        self.needs_accuracy = formula not in (l1_exact, overlong)
+        self.needs_target = formula in (l1_exact, l1_max)
+        self.__name__ = formula.__name__  # TRL logs the reward under it
         flags = [True, False]
-        self.of(Group("", [*flags], [1, 2], [2, 3], flags, flags, target=2))  # wrong arguments are found now
-
-    @property
-    def needs_target(self) -> bool:
-        """Whether prompts must ask for a length."""
-        return self.formula in (l1_exact, l1_max)
-
-    @property
-    def needs_accuracy(self) -> bool:
-        """Whether it must be known which rollouts are right."""
-        return self.formula not in (l1_exact, overlong)
-
-    def lengths(self, group: Group) -> list[int]:
-        """What counts of each rollout, in tokens."""
-        return group.thinking if self.part == "thinking" else group.tokens
+        self.of(Group("", [*flags], [1, 2], [2, 3], flags, flags, target=2))  # raises what is wrong with the arguments
 
     def of(self, group: Group) -> list[float]:
-        """See `GroupReward.of`."""
-        return self.formula(group, self.lengths(group), **self.arguments)
+        return self.formula(group, **self.arguments)
 
 
 class Hapo(LengthReward):
-    """HAPO (AAAI 2026): the cosine of a length to the problem's shortest right response so far, which is remembered."""
+    """HAPO (AAAI 2026): cosine of a length relative to the problem's shortest right response so far."""
 
-    def __init__(self, weight: float = 1.0, floor: float = -0.7, of: str = "response"):
+    def __init__(self, weight: float = 1.0, floor: float = -0.7):
         self.memory["problems"] = {}
-        super().__init__(self.hapo, of, weight=weight, floor=floor)
+        super().__init__(self.hapo, weight=weight, floor=floor)
 
-    def hapo(self, group: Group, tokens: Lengths, weight: float, floor: float) -> list[float]:
+    def hapo(self, group: Group, weight: float, floor: float) -> list[float]:
         """From `weight` for a length of 0 to `-weight`, at least `floor` where it is right, at most 0 where not."""
         shortest = self.memory["problems"].get(group.key)
         if shortest is None:
-            return [0.0] * len(tokens)
-        terms = [math.cos(math.pi / 2 * min(n / shortest, 2)) for n in tokens]
-        return [
-            weight * (max(floor, term) if correct else min(0.0, term))
-            for term, correct in zip(terms, group.correct, strict=True)
-        ]
+            return [0.0] * len(group.tokens)
+        rewards = []
+        for n, correct in group.graded():
+            term = math.cos(math.pi / 2 * min(n / shortest, 2))
+            rewards.append(weight * (max(floor, term) if correct else min(0.0, term)))
+        return rewards
 
     def remember(self, groups: Sequence[Group]) -> None:
-        """See `GroupReward.remember`."""
         shortest = self.memory["problems"]
         for group in groups:
-            for n, correct in zip(self.lengths(group), group.correct, strict=True):
+            for n, correct in group.graded():
                 if correct:
                     shortest[group.key] = max(min(n, shortest.get(group.key, n)), 1)
 
@@ -164,9 +150,9 @@ class Hapo(LengthReward):
 class LaserD(LengthReward):
     """LASER-D and, with `longer_wrong`, LASER-DE (arXiv 2505.15612): a target for each of three difficulties.
 
-    That of a problem is the share of its group that is right: from 2/3 on, from 1/3 on, or less. Its target is the
-    first of `range(lowest, highest, step)` within which a right response of so many is expected as a group of that
-    difficulty has at least. The paper monitors 500 problems every 20 steps; here the last `window` generations that
+    The difficulty of a problem is the share of its group that is right: from 2/3 on, from 1/3 on, or less. Its target
+    is the first of `range(lowest, highest, step)` within which a right response is expected from a group of the
+    difficulty's least share. The paper monitors 500 problems every 20 steps; here the last `window` generations that
     were trained on count.
     """
 
@@ -179,34 +165,30 @@ class LaserD(LengthReward):
         wrong: float = 0.0,
         longer_wrong: bool = False,
         window: int = 20,
-        of: str = "response",
     ):
         if window < 1:
             raise UserError(f"window is {window} generations; it must be 1 or more")
-        self.candidates, self.window = [*range(lowest, highest, step), highest], window
+        self.candidates = [*range(lowest, highest, step), highest]
+        self.window = window
         self.sees_repeats = longer_wrong
         self.memory.update(targets=[highest] * 3, generations=[])
-        super().__init__(self.laser_d, of, bonus=bonus, wrong=wrong, longer_wrong=longer_wrong)
+        super().__init__(self.laser_d, bonus=bonus, wrong=wrong, longer_wrong=longer_wrong)
 
-    def laser_d(self, group: Group, tokens: Lengths, bonus: float, wrong: float, longer_wrong: bool) -> list[float]:
+    def laser_d(self, group: Group, bonus: float, wrong: float, longer_wrong: bool) -> list[float]:
         """`bonus` within the target if right; `wrong` if not, with the bonus for a finished attempt beyond it."""
         target = self.memory["targets"][difficulty(group)]
-        tried = [
-            longer_wrong and n > target and finished and not repeats
-            for n, finished, repeats in zip(tokens, group.finished, group.repeats, strict=True)
-        ]
-        return [
-            bonus * (n <= target) if correct else wrong + bonus * attempt
-            for n, correct, attempt in zip(tokens, group.correct, tried, strict=True)
-        ]
+        rewards = []
+        for (n, correct), finished, repeats in zip(group.graded(), group.finished, group.repeats, strict=True):
+            is_attempt = longer_wrong and n > target and finished and not repeats
+            rewards.append(bonus * (n <= target) if correct else wrong + bonus * is_attempt)
+        return rewards
 
     def remember(self, groups: Sequence[Group]) -> None:
-        """See `GroupReward.remember`."""
         seen: list[dict[str, Any]] = [{"responses": 0, "right": []} for _ in range(3)]
         for group in groups:
             of = seen[difficulty(group)]
             of["responses"] += len(group.tokens)
-            of["right"] += [n for n, correct in zip(self.lengths(group), group.correct, strict=True) if correct]
+            of["right"] += [n for n, correct in group.graded() if correct]
         generations = self.memory["generations"] = [*self.memory["generations"], seen][-self.window :]
         size = len(groups[0].tokens)
         for at, expected in enumerate((1, size // 3, 2 * size // 3)):
@@ -226,3 +208,47 @@ LENGTH_REWARDS: dict[str, Callable[..., LengthReward]] = {
     "hapo": Hapo,
     "laser_d": LaserD,
 }
+
+
+class ProblemKey(RolloutKey):
+    """Key of all rollouts of a problem, in all steps."""
+
+    @property
+    def step(self) -> int:
+        raise UserError("it depends on the step")
+
+
+def with_targets(dataset: Dataset, target: Any, words: str | None, seed: int) -> Dataset:
+    """Have each prompt ask for a length, which the column `target` holds; without target and words, change nothing.
+
+    Raises:
+        UserError: target or words are missing, or the target is not a number of tokens for each problem.
+    """
+    if target is None and words is None:
+        return dataset
+    if target is None or "{target}" not in (words or ""):
+        raise UserError(
+            f"target is {target!r} and target_prompt {words!r}; set both, the second with {{target}} in it, or neither"
+        )
+    if "target" in dataset.column_names:
+        raise UserError("the dataset has a column 'target'; rename it, or remove the recipe's target")
+    schedule = Schedule.parse("target", target)
+    try:
+        schedule.at(ProblemKey(seed, (True, 0, 0), "", row=0))
+        is_wrong = schedule.options.get("per") == "row" or min(tokens or 0 for tokens in schedule.values) < 1
+    except UserError:
+        is_wrong = True
+    if is_wrong:
+        raise UserError(f"target is {target!r}; it must be a number of tokens, or one drawn for each problem")
+
+    def ask(row: dict[str, Any]) -> dict[str, Any]:
+        prompt = row["prompt"]
+        tokens = schedule.at(ProblemKey(seed, (True, 0, 0), key_of(row), row=0))
+        text = str(words).replace("{target}", str(tokens))
+        if isinstance(prompt, str):
+            return {"prompt": prompt + text, "target": tokens}
+        last = max(at for at, message in enumerate(prompt) if message["role"] == "user")
+        asking = {**prompt[last], "content": prompt[last]["content"] + text}
+        return {"prompt": [*prompt[:last], asking, *prompt[last + 1 :]], "target": tokens}
+
+    return dataset.map(ask, desc="asking for lengths")

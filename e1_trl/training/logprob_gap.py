@@ -1,4 +1,4 @@
-"""How far the policy that vLLM samples from is from the trainer's, as it is measured while training."""
+"""Warnings about the gap between vLLM's and the trainer's log-probabilities."""
 
 import logging
 
@@ -6,13 +6,13 @@ from e1_trl.errors import TROUBLESHOOTING
 
 logger = logging.getLogger(__name__)
 
-FIRST = 5  # generations that say what is usual in this run
+FIRST = 5  # generations that set the usual gap of a run
 RISE = 3.0  # times the largest of these
-GROSS = 0.1  # nats; rounding in bfloat16 is well below, other weights or another distribution are not
+GROSS = 0.1  # nats; rounding in bfloat16 stays well below, other weights or another distribution do not
 
 
 class LogprobGap:
-    """Warns when the gap grows out of what the run began with, or is gross from the start.
+    """Warns if the gap outgrows that of the run's first generations, or is gross from the start.
 
     The gap is the mean absolute difference of the two log-probabilities of each token, in nats; TRL leaves NaN out.
     """
@@ -22,7 +22,7 @@ class LogprobGap:
         self._bound = GROSS
 
     def see(self, gap: float, step: int) -> None:
-        """Take note of the gap of the generation at this step."""
+        """Record the gap of the generation at a step."""
         if gap > self._bound:
             usual = f"; in this run's first generations it was at most {max(self._first):.3g}" if self._first else ""
             logger.warning(
@@ -31,7 +31,7 @@ class LogprobGap:
                 "than the trainer computes; %s",
                 *(step, gap, usual, TROUBLESHOOTING),
             )
-            self._bound = 2 * gap  # warn again only of worse
+            self._bound = 2 * gap  # the next warning
         if len(self._first) < FIRST:
             self._first.append(gap)
             if len(self._first) == FIRST:

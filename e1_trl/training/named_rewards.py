@@ -1,9 +1,6 @@
-"""Rewards that a recipe names: ours, TRL's, or those at a dotted path, made with the recipe's arguments."""
+"""Rewards by name: ours, TRL's, and the user's at a dotted path, made with a recipe's arguments."""
 
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 from trl.rewards import (
@@ -17,7 +14,8 @@ from trl.rewards import (
 
 from e1_trl.answers.grade import Grader
 from e1_trl.answers.mathematics.boxes import BOX_OPENING, boxed_answer
-from e1_trl.errors import UserError
+from e1_trl.arguments import find_object
+from e1_trl.errors import UserError, one_line
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.lengths import LENGTH_REWARDS
 from e1_trl.training.rewards import Accuracy, Reward
@@ -26,7 +24,7 @@ from e1_trl.training.rewards import Accuracy, Reward
 def format_reward(
     *, solution_text: Sequence[str], thinking_end: Sequence[str], solution_truncated: Sequence[bool], **_: Any
 ) -> list[float]:
-    r"""1.0 for a solution that ended by itself and holds one box, which is closed and not empty, else 0.0."""
+    r"""1.0 for a finished solution with exactly one box, which is closed and not empty, else 0.0."""
     return [
         float(
             end != ThinkingEnd.EOS
@@ -38,16 +36,15 @@ def format_reward(
     ]
 
 
-format_reward.__name__ = "format"  # what TRL logs it under
+format_reward.__name__ = "format"  # TRL logs it under this name
 
-# The names in TRL's own training script, trl/scripts/grpo.py, with its numbers.
+# Names and numbers of TRL's own training script, trl/scripts/grpo.py.
 TRLS_REWARDS: dict[str, Reward] = {
     "accuracy_reward": accuracy_reward,
     "reasoning_accuracy_reward": reasoning_accuracy_reward,
     "think_format_reward": think_format_reward,
     "get_soft_overlong_punishment": get_soft_overlong_punishment(max_completion_len=1280, soft_punish_cache=256),
 }
-# TRL's that take arguments; what makes one has its own name.
 TRLS_FACTORIES: dict[str, Callable[..., Reward]] = {
     factory.__name__: factory
     for factory in (get_cosine_scaled_reward, get_repetition_penalty_reward, get_soft_overlong_punishment)
@@ -57,65 +54,46 @@ TRLS_FACTORIES: dict[str, Callable[..., Reward]] = {
 def make_rewards(
     specs: Sequence[str | Mapping[str, Any]], weights: Sequence[float] | None, grader: Grader
 ) -> list[Reward]:
-    """The rewards of a recipe, in its order.
+    """Make the rewards of a recipe, in its order.
 
     Args:
-        specs: each a name, which may be a dotted path to import from, the working directory included; or a mapping of
-            `name` and arguments, with which what is named is called, to return the reward, as our length rewards
-            (`{name: laser, target: 4096}`) and TRL's factories (`{name: get_cosine_scaled_reward, max_len: 1280}`) do.
+        specs: names or dotted paths, or mappings of `name` and arguments. With arguments, the named object is called to
+            return the reward, as our length rewards (`{name: laser, target: 4096}`) and TRL's factories
+            (`{name: get_cosine_scaled_reward, max_len: 1280}`) are. Classes are called in any case.
         weights: one for each, or None.
-        grader: of the reward `accuracy`.
+        grader: grades for the reward `accuracy`.
 
     Raises:
-        UserError: a reward is unknown, cannot be imported or made, or there are not as many weights.
+        UserError: a reward is unknown, cannot be imported or made, or the number of weights differs.
     """
     if weights is not None and len(weights) != len(specs):
         raise UserError(
             f"reward_weights has {len(weights)} values for the {len(specs)} rewards {', '.join(map(str, specs))}"
         )
-    known: dict[str, Reward] = {"accuracy": Accuracy(grader), "format": format_reward, **TRLS_REWARDS}
+    ready: dict[str, Reward] = {"accuracy": Accuracy(grader), "format": format_reward, **TRLS_REWARDS}
     factories = {**LENGTH_REWARDS, **TRLS_FACTORIES}
     rewards = []
     for spec in specs:
-        is_named = isinstance(spec, str) and spec not in LENGTH_REWARDS
-        found = find(str(spec), {**known, **LENGTH_REWARDS}, "reward") if is_named else type
-        # A class, as a `GroupReward` is, is made, with or without arguments.
-        rewards.append(make(spec, factories, "reward") if isinstance(found, type) else found)
+        if isinstance(spec, str) and spec not in LENGTH_REWARDS:
+            found = _find(spec, {**ready, **LENGTH_REWARDS})
+            rewards.append(_make(spec, found, {}) if isinstance(found, type) else found)
+        else:
+            arguments = {"name": spec} if isinstance(spec, str) else dict(spec)
+            name = str(arguments.pop("name", None))
+            rewards.append(_make(name, _find(name, factories), arguments))
     return rewards
 
 
-def find(name: str, known: Mapping[str, Any], what: str) -> Any:
-    """What is known by a name, or lies at a dotted path, the working directory included.
-
-    Raises:
-        UserError: there is none; `what` says of what.
-    """
+def _find(name: str, known: Mapping[str, Any]) -> Any:
     if name in known:
         return known[name]
-    module, _, function = name.rpartition(".")
-    if not module:
-        available = ", ".join([*known, "a dotted path to your own"])
-        raise UserError(f"unknown {what} {name!r}; available are {available}")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        return getattr(import_module(module), function)
-    except Exception as error:  # whatever that module does
-        raise UserError(f"the {what} {name!r} cannot be imported: {error}") from error
+    if "." not in name:
+        raise UserError(f"unknown reward {name!r}; available are {', '.join(known)}, a dotted path to your own")
+    return find_object(name, "reward")
 
 
-def make(spec: str | Mapping[str, Any], known: Mapping[str, Any], what: str) -> Any:
-    """Call what a name, or the `name` of a mapping, stands for, with the mapping's other entries.
-
-    Raises:
-        UserError: there is none, or it cannot be made so; it is neither text nor a mapping.
-    """
-    if not isinstance(spec, str | Mapping):
-        raise UserError(f"{what} is {spec!r}; it must be a name, or a mapping of name and arguments")
-    arguments = {} if isinstance(spec, str) else {field: value for field, value in spec.items() if field != "name"}
-    name = spec if isinstance(spec, str) else str(spec.get("name"))
-    factory = find(name, known, what)
+def _make(name: str, factory: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     try:
         return factory(**arguments)
-    except Exception as error:  # whatever that does
-        raise UserError(f"the {what} {name} cannot be made with {arguments}: {error}") from error
+    except Exception as error:  # whatever a factory of the user's raises
+        raise UserError(f"the reward {name} cannot be made with {arguments}: {one_line(error)}") from error

@@ -1,4 +1,4 @@
-"""Whether the model that is trained tells packed rows apart: only its attention knows, so it is tried out."""
+"""Test on two short rows that a model's attention keeps packed rows apart."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,10 @@ TOKENS = 32  # of each of the two rows that are compared
 
 
 class Packing(TrainerCallback):
-    """Prints the layout of rows as a training begins, and has them trimmed where packed ones see each other.
+    """Prints the layout of rows as a training begins, and trims rows in place of packing if packed ones mix.
 
     Args:
-        trainer: whose `layout` is what the model's configuration promises.
+        trainer: its `layout` follows from the model's configuration.
         why: the reason for that layout.
     """
 
@@ -38,12 +38,13 @@ class Packing(TrainerCallback):
 
 
 def packing_gap(trainer: "E1Trainer") -> float:
-    """Return the mean difference of log-probabilities, of two short rows packed and each alone, in nats.
+    """Return the mean difference, in nats, of the log-probabilities of two short rows packed and alone.
 
-    It is the larger one of both rows. They are the same, so that a row which sees the other copies it: no difference is
-    larger. A collective operation, with the same result in all processes.
+    The larger one of both rows. The rows are equal, so a row that sees the other copies it, and the difference is as
+    large as can be. A collective operation with one result in all processes.
     """
-    model, layout = trainer.model, trainer.layout
+    model = trainer.model
+    layout = trainer.layout
     vocabulary = model.config.get_text_config().vocab_size
     row = torch.randint(vocabulary, (1, TOKENS), generator=torch.Generator().manual_seed(0))
     ids = row.repeat(2, 1).to(trainer.accelerator.device)

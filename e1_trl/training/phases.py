@@ -1,4 +1,4 @@
-"""The time that each phase of a generation takes, and the memory that PyTorch reserves at its two peaks."""
+"""Seconds of each phase of a generation, and the memory that PyTorch reserves at its two peaks."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -7,16 +7,18 @@ from typing import Any
 
 import torch
 
-SYNC, SAMPLING, SCORING = "sync", "sampling", "scoring"
+SYNC = "sync"
+SAMPLING = "sampling"
+SCORING = "scoring"
 GB = 10**9
 
 
 class Phases:
-    """Adds up the seconds of phases until they are taken. A phase inside another counts once, as the inner one.
+    """Adds up the seconds of phases until `take`. A phase inside another counts as the inner one only.
 
     Args:
-        device: of the trainer. On a GPU the clock waits for what it still computes, and memory is looked at as sampling
-            begins and ends.
+        device: of the trainer. On a GPU the clock waits for pending kernels, and memory is read as sampling begins and
+            ends.
     """
 
     def __init__(self, device: torch.device):
@@ -26,10 +28,11 @@ class Phases:
 
     @contextmanager
     def measure(self, phase: str) -> Iterator[None]:
-        """Add the time until the end of this context to a phase."""
+        """Add the duration of this context to a phase."""
         if phase == SAMPLING:
             self._look_at_memory("training")
-        began, inside = self._now(), sum(self._seconds.values())
+        began = self._now()
+        inside = sum(self._seconds.values())
         try:
             yield
         finally:
@@ -39,7 +42,7 @@ class Phases:
                 self._look_at_memory("generation")
 
     def measured(self, phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a function so that its calls add to a phase."""
+        """Wrap a function so that its calls count as a phase."""
 
         def call(*arguments: Any, **options: Any) -> Any:
             with self.measure(phase):
@@ -48,16 +51,15 @@ class Phases:
         return call
 
     def forget(self) -> None:
-        """Drop the seconds so far, as those of a validation."""
+        """Drop the seconds so far, for example those of a validation."""
         self._seconds.clear()
 
     def take(self) -> dict[str, float]:
-        """Return `seconds/<phase>`, and on a GPU `memory/generation` and `memory/training` in GB, and begin again.
+        """Return and reset `seconds/<phase>`, and on a GPU `memory/generation` and `memory/training` in GB.
 
-        `memory/training` is the peak since the generation before.
+        `memory/training` is the peak since the previous generation.
         """
-        metrics = {f"seconds/{phase}": seconds for phase, seconds in self._seconds.items()}
-        metrics |= self._memory
+        metrics = {f"seconds/{phase}": seconds for phase, seconds in self._seconds.items()} | self._memory
         self._seconds.clear()
         self._memory.clear()
         return metrics

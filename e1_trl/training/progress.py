@@ -1,6 +1,6 @@
-"""What a person sees while a training runs: a line for each logged step, some rollouts as text, every warning once.
+"""Output for a person who watches a training: a line for each logged step, some rollouts as text, warnings once.
 
-Everything that is logged goes to `report_to` and `trainer_state.json` as well; this only prints, in the main process.
+Only the main process prints; `report_to` and `trainer_state.json` get all metrics.
 """
 
 import logging
@@ -16,33 +16,32 @@ from e1_trl.rollout import Completion, ThinkingEnd, warn_of_eos
 logger = logging.getLogger(__name__)
 
 SHOWN = 600  # characters of a prompt, a thinking or a solution
-ENDS = (ThinkingEnd.FORCED, ThinkingEnd.CLOSED, ThinkingEnd.EOS, ThinkingEnd.TOTAL)  # in which order they are shown
+ENDS = (ThinkingEnd.FORCED, ThinkingEnd.CLOSED, ThinkingEnd.EOS, ThinkingEnd.TOTAL)  # in the order of transcripts
 ACCURACIES = ("rewards/accuracy/mean", "rewards/accuracy_reward/mean")
-BUDGET = "eval_budget/"  # of what a validation logs
+BUDGET = "eval_budget/"  # prefix of a validation's metrics
 
 
 def summary(logs: Mapping[str, float], prefix: str = "") -> list[str]:
-    """The few numbers of a logged step that tell how it goes; `prefix` is `eval_` in an evaluation."""
+    """Summarize a logged step in a few numbers; `prefix` is `eval_` in an evaluation."""
     log = {name.removeprefix(prefix): value for name, value in logs.items() if name.startswith(prefix)}
-    accuracy = [f"accuracy {log[name]:.1%}" for name in ACCURACIES if log.get(name) is not None]
+    accuracies = (f"accuracy {log[name]:.1%}" for name in ACCURACIES if log.get(name) is not None)
+    ends = " ".join(f"{end} {log[f'thinking/{end}_ratio']:.0%}" for end in ("closed", "forced", "eos"))
     return [
         "reward none" if log["reward"] is None else f"reward {log['reward']:.3f}",
-        *accuracy[:1],
-        " ".join(f"{end} {log[f'thinking/{end}_ratio']:.0%}" for end in ("closed", "forced", "eos"))
-        + f" truncated {log['solution/truncated_ratio']:.0%}",
+        *[*accuracies][:1],
+        f"{ends} truncated {log['solution/truncated_ratio']:.0%}",
         f"tokens {log['thinking/mean_tokens']:.0f} + {log['solution/mean_tokens']:.0f}",
     ]
 
 
 def budget_summary(logs: Mapping[str, float], budget: str) -> list[str]:
-    """The same of a validation at a budget; there is no accuracy where the grader failed on everything."""
+    """Summarize a validation at one budget; the accuracy is missing if the grader failed on everything."""
     start = f"{BUDGET}{budget}/"
-    log = {name.removeprefix(start): value for name, value in logs.items() if name.startswith(start)}
     return [
         f"budget {budget}",
-        *([f"accuracy {log['accuracy']:.1%}"] if "accuracy" in log else []),
-        f"forced {log['forced_ratio']:.0%} eos {log['eos_ratio']:.0%}",
-        f"tokens {log['thinking_tokens']:.0f} + {log['solution_tokens']:.0f}",
+        *(f"accuracy {value:.1%}" for name, value in logs.items() if name == f"{start}accuracy"),
+        f"forced {logs[f'{start}forced_ratio']:.0%} eos {logs[f'{start}eos_ratio']:.0%}",
+        f"tokens {logs[f'{start}thinking_tokens']:.0f} + {logs[f'{start}solution_tokens']:.0f}",
     ]
 
 
@@ -52,13 +51,13 @@ def transcripts(
     rewards: Sequence[float],
     count: int | None,
 ) -> str:
-    """Some rollouts as text, `‖` around what was forced: of each way to end the thinking one, then more.
+    """Write some rollouts as text, with `‖` around forced tokens: one for each end of the thinking, then more.
 
     Args:
-        tokenizer: reads their tokens.
-        rollouts: the token ids of each prompt, and what followed.
-        rewards: of each.
-        count: how many to show; two if unset.
+        tokenizer: decodes the tokens.
+        rollouts: prompt ids and completion of each.
+        rewards: of the rollouts.
+        count: number of rollouts; two if unset.
     """
 
     def text(ids: list[int]) -> str:
@@ -81,7 +80,7 @@ def transcripts(
 
 
 def columns_of(completions: Sequence[Completion]) -> dict[str, list[Any]]:
-    """What rewards are told of each completion, and the table of completions shows."""
+    """Return the columns of completions that rewards receive and the table of completions shows."""
     return {
         "thinking_end": [completion.thinking_end.value for completion in completions],
         "thinking_tokens": [completion.thinking_tokens for completion in completions],
@@ -91,7 +90,7 @@ def columns_of(completions: Sequence[Completion]) -> dict[str, list[Any]]:
 
 
 def metrics_of(completion: Completion) -> dict[str, float]:
-    """What is logged of a completion, as a mean over all of them."""
+    """Return the metrics of one completion, which are logged as means over all."""
     ends = {f"thinking/{end}_ratio": float(completion.thinking_end is end) for end in ThinkingEnd}
     return {
         "thinking/mean_tokens": completion.thinking_tokens,
@@ -102,7 +101,7 @@ def metrics_of(completion: Completion) -> dict[str, float]:
 
 
 def parts(tokenizer: PreTrainedTokenizerBase, completions: Sequence[Completion]) -> list[list[str]]:
-    """Thinking, forced text and solution of each completion, as text."""
+    """Decode thinking, forced text and solution of each completion."""
     return [[tokenizer.decode(part) for part in completion.parts] for completion in completions]
 
 
@@ -112,7 +111,7 @@ def log_traces(
     rewards: Sequence[float],
     step: int,
 ) -> None:
-    """Give trackio, whose run has begun, all rollouts as traces, `‖` around what was forced."""
+    """Log all rollouts to trackio's present run as traces, with `‖` around forced tokens."""
     import trackio
 
     shown = parts(tokenizer, [completion for _, completion in rollouts])
@@ -143,15 +142,15 @@ class DedupFilter(logging.Filter):
 
 
 class Progress(TrainerCallback):
-    """Prints a line for every logged step, in the place of Transformers' progress bar and raw metrics.
+    """Prints a line for every logged step, in place of Transformers' progress bar and raw metrics.
 
-    Seconds a step and the time left are those of steps alone, without evaluations and checkpoints.
+    Seconds a step and the time left exclude evaluations and checkpoints.
     """
 
     def __init__(self) -> None:
-        self._began = 0.0  # the step that runs
-        self._steps: list[float] = []  # seconds of every step of this process
-        self._shown = 0  # how many of them the last line was about
+        self._began = 0.0  # when the present step began
+        self._steps: list[float] = []  # seconds of each step
+        self._shown = 0  # steps that lines have covered
         self._warned = False  # of thoughts that end without an answer
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
@@ -170,7 +169,7 @@ class Progress(TrainerCallback):
         if not self._warned and (warning := warn_of_eos(max(shares, default=0.0), step)):
             self._warned = True
             logger.warning(warning)
-        if "train_runtime" in logs:  # which may hold the metrics of steps that no line was about, too
+        if "train_runtime" in logs:  # it may hold metrics of steps that no line covered, too
             print(f"trained {len(self._steps)} steps in {_duration(logs['train_runtime'])}", flush=True)
         elif "loss" in logs:
             recent = self._steps[self._shown :]
@@ -186,5 +185,4 @@ class Progress(TrainerCallback):
 
 
 def _duration(seconds: float) -> str:
-    """Hours, minutes and seconds, as `3:05:00`."""
-    return str(timedelta(seconds=round(seconds)))
+    return str(timedelta(seconds=round(seconds)))  # 3:05:00

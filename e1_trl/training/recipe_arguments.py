@@ -1,7 +1,7 @@
-"""Fields of a recipe besides `E1Config` and TRL's. Imports nothing heavy, so that `e1 train --help` stays quick."""
+"""Fields of a recipe that neither `E1Config` nor TRL has. Imports nothing heavy: `e1 train --help` is quick."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 from e1_trl.arguments import Positive
 from e1_trl.problems.arguments import ProblemArguments
@@ -13,7 +13,7 @@ class RecipeArguments(ProblemArguments):
 
     GROUP: ClassVar[str] = "rewards, validation data and start"
 
-    reward_funcs: Annotated[list[str], list[str | dict[str, Any]]] = field(
+    reward_funcs: list[str | dict[str, Any]] = field(
         default_factory=lambda: ["accuracy"],
         metadata={
             "help": "Rewards, weighted by `reward_weights`: accuracy, format, the rewards of TRL's training script "
@@ -25,7 +25,7 @@ class RecipeArguments(ProblemArguments):
         default=None,
         metadata={
             "help": "Number of tokens that each training prompt asks for, drawn once per problem, as {uniform: [100, "
-            "4000]}. Default: none is asked for."
+            "4000]}. Default: prompts ask for no length."
         },
     )
     target_prompt: str | None = field(
@@ -43,10 +43,6 @@ class RecipeArguments(ProblemArguments):
             "are always dropped."
         },
     )
-    solve_rates: list[str] = field(
-        default_factory=list,
-        metadata={"help": "No longer accepted: name the file that `e1 exclude` writes as `exclude`."},
-    )
     base: str | None = field(
         default=None,
         metadata={
@@ -58,19 +54,19 @@ class RecipeArguments(ProblemArguments):
         default=None,
         metadata={
             "help": "Accelerate configuration that `e1 train` launches the recipe with, by file or by the name of a "
-            "shipped one. Has no effect under `accelerate launch` itself."
+            "shipped one. No effect under `accelerate launch`."
         },
     )
     gpu_memory: Positive = field(
         default=79.2,
         metadata={
             "help": "GiB of each GPU that the recipe is made for, which `e1 plan` assumes; a card of 80 GB has 79.2. "
-            "Has no effect on training."
+            "No effect on training."
         },
     )
     skip_memory_check: bool = field(
         default=False,
-        metadata={"help": "Train even if by `e1 plan` GPUs or the disk cannot hold what the training needs."},
+        metadata={"help": "Train even if `e1 plan` finds too little GPU memory or disk space."},
     )
     dry_run: bool = field(
         default=False,

@@ -1,8 +1,8 @@
-"""The reward for a right answer, and what is known of any reward.
+"""The reward for a right answer, and warnings about rewards that judge the thinking.
 
-TRL calls a reward with the columns of the dataset and those our rollout adds, one value per completion. Ours look at
-`solution_text` (what follows the close of the thinking, "" if there is none), how the thinking ended, and whether the
-solution was truncated; never at the whole completion, so a box inside the thinking earns nothing.
+TRL calls a reward with the columns of the dataset and those of the rollout, one value per completion. Ours look at
+`solution_text` (the text after the close of the thinking, "" if there is none), the end of the thinking, and whether
+the solution was truncated; never at the whole completion, so a box inside the thinking earns nothing.
 """
 
 import logging
@@ -23,16 +23,15 @@ Reward = Callable[..., Any] | str
 
 
 class Accuracy:
-    """1.0 for a solution that its grader finds right, else 0.0; None where the grader itself has failed.
+    """1.0 for a right solution, else 0.0; None if the grader itself failed.
 
-    A hostile answer, which times out or crashes its worker, is a wrong one, and so is one that leaves the computing to
-    the grader. So is a right one that was worked out in its box, `6*8=48`, unless an accepted answer has such work: a
-    policy that is paid for it takes the box for scratch paper. An evaluation counts it as right.
+    Answers that time out, crash their worker, or leave the computing to the grader are wrong. So is a right answer that
+    was worked out in its box, `6*8=48`, unless an accepted answer has such work: a policy that is paid for it would use
+    the box as scratch paper. Evaluations count it as right.
 
-    Logs which part of the completions went wrong other than by being wrong, as `grading/timed_out` and so on (ratios),
-    one for each of the grader's `faults`; of mathematics, what part worked in the box, right or wrong, as
-    `grading/worked_in_box`; for how long it waited for the grades of a generation, in seconds; and every completion's
-    outcome.
+    Logs ratios of completions: `grading/<fault>` for each of the grader's `faults`, as `grading/timed_out`, and for
+    mathematics `grading/worked_in_box`, right or wrong; the seconds spent waiting for the grades of a generation; and
+    every completion's outcome.
     """
 
     __name__ = "accuracy"
@@ -41,7 +40,7 @@ class Accuracy:
         self.grader = grader
 
     def begin(self, solution: str, answers: Sequence[str]) -> None:
-        """Hand a solution to the grader before it is asked for its grade; one's own grader may have `grade` alone."""
+        """Have the grader begin with a solution early; a user's grader may have `grade` alone."""
         if hasattr(self.grader, "begin"):
             self.grader.begin(solution, answers)
 
@@ -54,9 +53,9 @@ class Accuracy:
         log_extra: Callable[[str, list[str]], None],
         **_: Any,
     ) -> list[float | None]:
-        asked = time.monotonic()
+        began = time.monotonic()
         grades = self.grader.grade(solution_text, answers)
-        log_metric("seconds/waiting_for_grades", time.monotonic() - asked)
+        log_metric("seconds/waiting_for_grades", time.monotonic() - began)
         outcomes = [grade.outcome for grade in grades]
         if Outcome.UNEVALUATED in self.grader.faults and hasattr(self.grader, "works_out"):
             for i, (grade, accepted) in enumerate(zip(grades, answers, strict=True)):
@@ -65,29 +64,29 @@ class Accuracy:
                 if worked and grade.correct:
                     outcomes[i] = Outcome.UNEVALUATED
         for fault in self.grader.faults:
-            for outcome in outcomes:  # once per completion: TRL averages what it is given over ranks and steps
+            for outcome in outcomes:  # once per completion: TRL averages over ranks and steps
                 log_metric(f"grading/{fault}", float(outcome is fault))
         log_extra("outcome", [outcome.value for outcome in outcomes])
         return [None if outcome is Outcome.UNGRADED else float(outcome is Outcome.CORRECT) for outcome in outcomes]
 
 
 def warn_of_thinking(names: Sequence[str], rewards: Sequence[Reward]) -> None:
-    """Warn of rewards that judge the thinking, too, and of the one that looks for what stands in the prompt."""
+    """Warn of rewards that judge the thinking too, and of the one that looks for `<think>`, which the prompt holds."""
     if not (whole := [name for name, reward in zip(names, rewards, strict=True) if sees_all(reward)]):
         return
     logger.warning(
-        "the rewards %s see the whole completion, thinking included; `solution_text` is only what is graded",
+        "the rewards %s see the whole completion, thinking included; `solution_text` holds the graded part",
         ", ".join(whole),
     )
     if think_format_reward.__name__ in whole:
         logger.warning(
-            "think_format_reward is 0 for every completion where the chat template opens <think>: it looks for that in "
-            "the completion, and it stands in the prompt; the reward format judges the solution"
+            "think_format_reward is 0 for every completion if the chat template opens <think>: it looks for <think> in "
+            "the completion, not in the prompt; the reward format judges the solution"
         )
 
 
 def sees_all(reward: Reward) -> bool:
-    """Whether a reward judges the whole completion, thinking included: TRL's, which know no other, and models."""
+    """Return whether a reward judges the whole completion, thinking included, as TRL's rewards and models do."""
     while isinstance(reward, partial):
         reward = reward.func
     return isinstance(reward, str | nn.Module) or reward.__module__.partition(".")[0] == "trl"

@@ -1,7 +1,7 @@
-"""Log-probabilities of rollouts that cost what their tokens cost: how rows are laid out for the model, and the pass.
+"""Log-probabilities of rollouts without padding: the layout of rows for the model, and the forward pass.
 
 TRL pads prompts on the left and completions on the right, to the longest of a process. Here each row begins at its
-first real token, so that a causal model needs no mask. Knows nothing about budgets, losses or engines.
+first real token, so a causal model needs no mask. Knows nothing about budgets, losses or engines.
 """
 
 import inspect
@@ -20,24 +20,24 @@ from e1_trl.errors import UserError
 from e1_trl.training import varlen  # noqa: F401  registers its attention
 from e1_trl.training.arguments import VARLEN
 
-PARTS_ON_CPU = 4  # by length, that a micro-batch is cut into where one process trains on a CPU
-ATTENTIONS = {"full_attention", "sliding_attention", "attention"}  # layers that keep nothing from one token to the next
-LONGEST_DECIDES = {"dynamic", "longrope"}  # rotary frequencies, of all rows: a row's pass must be as wide each time
+PARTS_ON_CPU = 4  # parts by length of a micro-batch, if one process trains on a CPU
+ATTENTIONS = {"full_attention", "sliding_attention", "attention"}  # layers without state from token to token
+LONGEST_DECIDES = {"dynamic", "longrope"}  # rotary frequencies depend on the longest row, so all passes must be as wide
 
 
 class Layout(StrEnum):
-    """How rows stand in what the model is given."""
+    """Layout of rows in a model's input."""
 
-    PADDED = "padded"  # as TRL has them
+    PADDED = "padded"  # as in TRL
     TRIMMED = "trimmed"  # each from its first real token to the longest one's last
-    PACKED = "packed"  # all rows in one, which attention tells apart
+    PACKED = "packed"  # all in one row, which attention keeps apart
 
 
 def layout_of(model: PreTrainedModel, padding_free: bool, aux_loss: bool) -> tuple[Layout, str]:
-    """Return the layout that a model's attention supports, and why it is this one.
+    """Return the layout that a model's attention supports, and the reason.
 
     Raises:
-        UserError: the attention is ours, and cannot compute what the model needs.
+        UserError: `varlen` cannot compute the model's attention.
     """
     text = model.config.get_text_config()
     drops = bool(getattr(text, "attention_dropout", 0))
@@ -46,12 +46,12 @@ def layout_of(model: PreTrainedModel, padding_free: bool, aux_loss: bool) -> tup
         raise UserError(f"attn_implementation {VARLEN} has no {lacks}, for {type(model).__name__}; set it to sdpa")
     layers = getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None) or ()
     others = sorted(set(layers) - ATTENTIONS)
-    rotary = getattr(text, "rope_parameters", None) or {}  # or some for each type of layers
+    rotary = getattr(text, "rope_parameters", None) or {}  # or one mapping for each type of layers
     ropes = {each.get("rope_type") for each in (rotary, *rotary.values()) if isinstance(each, dict)}
     reasons = {
         "padding_free is false": not padding_free,
         "the model reads more than text": text is not model.config,
-        "the load-balancing loss is one of whole batches": aux_loss,
+        "the load-balancing loss needs whole batches": aux_loss,
         f"the model has layers of {', '.join(others)}": bool(others),
         "the model's positions are not rotary": not rotary,
         "the model's positions depend on the longest row of a pass": bool(ropes & LONGEST_DECIDES),
@@ -61,17 +61,13 @@ def layout_of(model: PreTrainedModel, padding_free: bool, aux_loss: bool) -> tup
     if text._attn_implementation == VARLEN or is_flash_attention_requested(text):
         takes = inspect.signature(model.base_model.forward).parameters.values()
         if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in takes):
-            return Layout.TRIMMED, "the model does not hand the bounds of packed rows to its attention"
-        return Layout.PACKED, "flash attention is told where rows end"
+            return Layout.TRIMMED, "the model does not pass the bounds of packed rows to its attention"
+        return Layout.PACKED, "flash attention gets the bounds of rows"
     return Layout.TRIMMED, "without flash attention, packed rows would need a mask"
 
 
 def check_attention(name: str | None) -> None:
-    """Refuse an `attn_implementation` that this machine does not have.
-
-    Raises:
-        UserError: says what to install, or what there is.
-    """
+    """Raise a `UserError` if this machine lacks an `attn_implementation`."""
     if name is None:
         return
     known = ["eager", *(each for each in AttentionInterface().valid_keys() if "|" not in each)]
@@ -87,7 +83,7 @@ def check_attention(name: str | None) -> None:
 
 @contextmanager
 def _outputs_only_at(backbone: torch.nn.Module, chosen: torch.Tensor) -> Iterator[None]:
-    """Hand the hidden states of these positions on to the output head, as one row, and no others."""
+    """Pass only the hidden states of these positions to the output head, as one row."""
 
     def choose(_module: torch.nn.Module, _inputs: Any, outputs: Any) -> Any:
         outputs.last_hidden_state = outputs.last_hidden_state[chosen][None]
@@ -101,7 +97,7 @@ def _outputs_only_at(backbone: torch.nn.Module, chosen: torch.Tensor) -> Iterato
 
 
 def _bounds(lengths: torch.Tensor, longest: int) -> dict[str, Any]:
-    """Where each of the packed rows ends, in the words of flash attention, which not every model hands positions."""
+    """Return the bounds of packed rows as flash attention takes them; not every model passes positions to it."""
     ends = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
     return {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends, "max_length_q": longest, "max_length_k": longest}
 
@@ -116,26 +112,27 @@ def scored(
     packed: bool,
     parts: int = 1,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The log-probability of each token of the completions, and the entropy where it was drawn, in nats.
+    """Compute the log-probability of each completion token, and the entropy of its distribution, in nats.
 
-    As many passes for as many rows, whatever their lengths are: under ZeRO-3 processes need equal numbers.
+    The number of passes depends on the number of rows alone, since under ZeRO-3 it must be equal in all processes.
 
     Args:
         model: with TRL's fused head, wrapped as it is trained.
-        backbone: the part of it that ends in hidden states.
+        backbone: the part of the model that ends in hidden states.
         ids: (rows, tokens), prompts padded on the left and completions on the right.
-        mask: alike, 1 at real tokens.
-        kept: tokens of the completions, the last ones of each row.
-        batch_size: rows that memory allows for at a time.
-        packed: whether attention tells the sequences of a row apart.
-        parts: that so many rows are cut into by length, a pass each. More than one are for a process that trains alone:
-            autograd delivers a weight's gradient when it has been through all passes, so that until then each process
-            would hold all gradients, unshared; and ZeRO-3 would gather the weights for each pass, without prefetching.
+        mask: (rows, tokens), 1 at real tokens.
+        kept: completion tokens, the last ones of each row.
+        batch_size: rows that fit into memory at a time.
+        packed: whether attention keeps the sequences of a row apart.
+        parts: passes by length for `batch_size` rows. More than one is for a process that trains alone: autograd
+            delivers a weight's gradient after all passes, so each of several processes would hold all gradients
+            unshared, and ZeRO-3 would gather the weights for each pass, without prefetching.
 
     Returns:
         Both (rows, kept), 0 at padding; no entropy if the model's head computes none.
     """
-    prompts, lengths = mask[:, :-kept].sum(1, keepdim=True), mask.sum(1, keepdim=True)
+    prompts = mask[:, :-kept].sum(1, keepdim=True)
+    lengths = mask.sum(1, keepdim=True)
     begins = mask.shape[1] - kept - prompts
     order = lengths[:, 0].argsort(stable=True)
     found: list[list[torch.Tensor]] = []
@@ -143,15 +140,15 @@ def scored(
         places = torch.arange(int(lengths[part].max()), device=ids.device)
         tokens = ids[part].gather(1, (begins[part] + places).clamp(max=ids.shape[1] - 1))
         real = places < lengths[part]
-        asked = real & (places >= prompts[part])
-        before = asked.roll(-1, dims=1)  # the position before a token has its distribution
+        wanted = real & (places >= prompts[part])
+        before = wanted.roll(-1, dims=1)  # the position before a token has its distribution
         inputs: dict[str, Any] = {"input_ids": tokens}
         if packed:
             before = before[real][None]
             inputs = {"input_ids": tokens[real][None], "position_ids": places.expand_as(tokens)[real][None]}
             inputs |= _bounds(lengths[part, 0], len(places))
         with _outputs_only_at(backbone, before):
-            outputs = model(**inputs, shift_labels=tokens[asked][None], fused_lm_head=True)
+            outputs = model(**inputs, shift_labels=tokens[wanted][None], fused_lm_head=True)
         completion = mask[part, -kept:].bool()
         values = [each for each in (outputs.log_probs, outputs.entropy) if each is not None]
         # Scattered, the values stay connected to the model even where there are none.

@@ -1,10 +1,10 @@
-"""`e1 validate`: which problems of a recipe have no solution of their own that passes their tests under our grader.
+"""`e1 validate`: finds the problems of a recipe whose known solutions all fail their tests under our grader.
 
     e1 validate --config E1-Code-14B
 
-Writes them to the file that the recipe's `exclude` names, one a line as JSON: `id`, `outcome`, `problem`. A published
-set of programs was filtered by somebody else's comparison; where that lets wrong outputs pass, a problem may be left
-that nobody can be rewarded for. Needs no GPU and no model.
+Writes them to the file that the recipe's `exclude` names, one a line as JSON: `id`, `outcome`, `problem`. Published
+sets of programs were filtered with other comparisons, so some of their problems cannot be solved under ours. Needs no
+GPU and no model.
 """
 
 import json
@@ -37,7 +37,7 @@ BATCH = 64  # problems
 
 @dataclass
 class ValidateArguments:
-    """Arguments of the command that are no fields of the recipe."""
+    """Arguments of the command that are not fields of the recipe."""
 
     GROUP: ClassVar[str] = "known solutions"
 
@@ -45,7 +45,7 @@ class ValidateArguments:
         default=SOLUTIONS, metadata={"help": "Column that holds known solutions, as a text or a list."}
     )
     tried: Count = field(
-        default=3, metadata={"help": "Most solutions of a problem that are run before it counts as failing."}
+        default=3, metadata={"help": "Largest number of solutions that are run before a problem counts as failing."}
     )
     output: str | None = field(
         default=None, metadata={"help": "File to write, as JSON lines. Default: the file that the recipe excludes."}
@@ -56,7 +56,7 @@ class ValidateArguments:
 
 
 def make_parser() -> CommandParser:
-    """The options of `e1 validate`."""
+    """Make the options of `e1 validate`."""
     made = CommandParser(
         "e1 validate",
         "--config RECIPE [OPTIONS]",
@@ -76,10 +76,9 @@ def make_parser() -> CommandParser:
 
 
 def outcomes_of(problems: "Dataset", solution_column: str, tried: int, grader: Grader) -> list[Outcome | None]:
-    """How the first `tried` solutions of each problem ended; None where there is none.
+    """Return the outcome of the first `tried` solutions of each problem, `None` without any solution.
 
-    That is: correct if one is, ungraded if the grader failed on one, which is no reason to leave a problem out, and
-    else how the last one ended.
+    Correct if one is; else ungraded if the grader failed on one, so that the problem stays; else that of the last one.
     """
     from tqdm import tqdm
 
@@ -101,14 +100,11 @@ def outcomes_of(problems: "Dataset", solution_column: str, tried: int, grader: G
 
 
 def validate(script_args: "E1ScriptArguments", mixture: "DatasetMixtureConfig", arguments: ValidateArguments) -> None:
-    """Try every problem, write those that fail, and print how many ended how.
-
-    Raises:
-        UserError: one line about what is wrong with the recipe, its dataset or this machine.
-    """
+    """Try every problem, write those that fail, and print the number of each outcome."""
     from e1_trl.training.data import read_split
 
-    output, column = arguments.output or script_args.exclude, arguments.solution_column
+    output = arguments.output or script_args.exclude
+    column = arguments.solution_column
     if kind_of(script_args.grader) is not PROGRAMS:
         raise UserError(f"the recipe's grader is {script_args.grader!r}; only programs bring solutions that can be run")
     if not output:
@@ -135,12 +131,12 @@ def validate(script_args: "E1ScriptArguments", mixture: "DatasetMixtureConfig", 
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Validate the recipe that the arguments (unset: the command line's) name."""
+    """Validate the recipe that `argv` (default: the command line) names."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or {"-h", "--help"} & set(words):
         make_parser().print_help()
         return
-    # Libraries of seconds: not for help.
+    # Imported late: they take seconds.
     from trl import DatasetMixtureConfig
 
     from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe
@@ -149,8 +145,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if "--config" in words[:-1]:
         at = words.index("--config") + 1
         words[at] = str(resource("recipes", words[at]))
-    # The rest of the recipe, about model and training, is not looked at.
-    script_args, mixture, arguments = parse_recipe(records, words, whole=False)
+    # `whole`: fields about model and training are ignored.
+    script_args, mixture, arguments = parse_recipe(records, words, whole=False, prog="e1 validate")
     validate(script_args, mixture, arguments)
 
 

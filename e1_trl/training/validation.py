@@ -17,22 +17,22 @@ from e1_trl.training.trainer import E1Trainer
 
 logger = logging.getLogger(__name__)
 
-PREFIX = "eval_budget/"  # of what is logged
+PREFIX = "eval_budget/"  # of the logged metrics
 
 
 @dataclass(eq=False)
 class Validation(TrainerCallback):
-    """What the trainer evaluates once `trainer.add_callback(Validation(trainer, ...))` is called.
+    """Replaces the trainer's evaluation, as a callback: `trainer.add_callback(Validation(trainer, ...))`.
 
     Answers all prompts at every budget, with the training's temperature and top_p, and logs
     `eval_budget/<budget>/accuracy`, which `metric_for_best_model` may name, `thinking_tokens` and `solution_tokens`
-    (means, in tokens), `forced_ratio` and `eos_ratio`. What the grader itself failed on is in no accuracy. Evaluates
-    when `eval_strategy` says, before the first step and after the last, but not again at the step of the checkpoint
-    that a run resumes from.
+    (means, in tokens), `forced_ratio` and `eos_ratio`. Answers on which the grader failed count in no accuracy. Runs
+    when `eval_strategy` says, before the first step and after the last, but not at the step that a run resumes from if
+    its log has the results.
 
     Attributes:
-        trainer: whose engine and weights are used.
-        prompts: the columns `prompt` and `answers`, as `e1_trl.training.data.load` makes them.
+        trainer: has the engine and the weights.
+        prompts: with the columns `prompt` and `answers` of `e1_trl.training.data.load`.
         budgets: budgets that fit the engine's context.
         grader: grades the solutions.
         samples: answers to each prompt at each budget, whose accuracies are averaged.
@@ -46,7 +46,7 @@ class Validation(TrainerCallback):
 
     def __post_init__(self) -> None:
         self.trainer.validation = self.evaluate
-        self.trainer.args.eval_on_start = False  # it evaluates then by itself
+        self.trainer.args.eval_on_start = False  # `on_train_begin` does that
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         at_this_step = (entry for entry in state.log_history if entry["step"] == state.global_step)
@@ -58,15 +58,15 @@ class Validation(TrainerCallback):
             control.should_evaluate = True
 
     def evaluate(self) -> dict[str, float]:
-        """Answer and grade at the weights of now. Every process takes its part of the prompts, some of them twice.
+        """Answer and grade with the present weights. Every process takes its part of the prompts, some of them twice.
 
         Returns:
-            What is logged, and NaN for an accuracy that is not, since nothing could be graded: no checkpoint is best.
+            The logged metrics, and NaN for each accuracy of which nothing could be graded: no checkpoint is best then.
         """
-        trainer, accelerator = self.trainer, self.trainer.accelerator
+        trainer = self.trainer
         answers = list(range(len(self.prompts) * self.samples))
-        # All take equally many, since tensor-parallel groups run together.
-        with accelerator.split_between_processes(answers, apply_padding=True) as own:
+        # Equal numbers for all processes, since tensor-parallel groups run together.
+        with trainer.accelerator.split_between_processes(answers, apply_padding=True) as own:
             prompts = self.prompts.select([index // self.samples for index in own])
         logs: dict[str, float] = {}
         completed = trainer.complete(list(prompts["prompt"]), self.budgets)
@@ -95,4 +95,4 @@ class Validation(TrainerCallback):
         unknown = {name for budget in self.budgets if (name := f"{PREFIX}{budget}/accuracy") not in logs}
         if unknown:
             logger.warning("nothing could be graded, so there is no %s", ", ".join(sorted(unknown)))
-        return {**logs, **dict.fromkeys(unknown, math.nan)}  # which is better than no other, and worse than none
+        return {**logs, **dict.fromkeys(unknown, math.nan)}  # NaN compares as neither better nor worse

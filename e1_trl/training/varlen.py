@@ -1,6 +1,6 @@
 """Attention of packed rows without another package, as `attn_implementation: varlen`.
 
-In 16 bits on a GPU by the flash kernel that PyTorch brings along, else row by row.
+In 16 bits on a GPU it is PyTorch's own flash kernel, else it goes row by row.
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from transformers.modeling_flash_attention_utils import prepare_fa_kwargs_from_p
 
 from e1_trl.training.arguments import VARLEN
 
-OTHERS = ("softcap", "s_aux", "position_bias", "indices", "block_indices")  # what some models' attention is given
-WIDEST = 256  # dimensions of a head, of the kernel
+OTHERS = ("softcap", "s_aux", "position_bias", "indices", "block_indices")  # arguments of some models' attention
+WIDEST = 256  # dimensions of a head in the kernel
 
 
 def attend(
@@ -36,30 +36,32 @@ def attend(
         module: the layer; `query`, `key` and `value` are (rows, heads, tokens, width).
         attention_mask: (rows, tokens), 1 at real tokens, where rows are padded.
         sliding_window: tokens that each one sees, itself included.
-        cu_seq_lens_q: where each row ends, where all stand packed in the first; then `max_length_q` is the longest.
+        cu_seq_lens_q: ends of the rows that are packed into the first; the longest has `max_length_q` tokens.
 
     Returns:
         (rows, tokens, heads, width), and no weights of attention.
 
     Raises:
-        ValueError: the model asks for attention that the kernel does not have.
+        ValueError: the model needs attention that the kernel does not have.
     """
     rows, _, tokens, _ = query.shape
     if more := _beyond(module, query, key, value, attention_mask, others):
-        raise ValueError(f"attn_implementation {VARLEN} cannot compute attention with {more}; sdpa may")
+        raise ValueError(f"attn_implementation {VARLEN} cannot compute attention with {more}; try sdpa")
     # Rotary positions, norms in fp32 and adapters leave 32 bits, which the kernel does not take.
     dtype = get_target_dtype(query, module) or query.dtype
     query, key, value = (each.transpose(1, 2).flatten(0, 1).to(dtype) for each in (query, key, value))
     lengths = torch.full((rows,), tokens, device=query.device)
     positions = others.get("position_ids")
     if cu_seq_lens_q is None and attention_mask is None and positions is not None and rows == len(positions) == 1:
-        # Of a model that hands on positions and no bounds, as Transformers' flash attention finds them.
+        # The model passes positions and no bounds: find them as Transformers' flash attention does.
         (cu_seq_lens_q, _), (max_length_q, _) = prepare_fa_kwargs_from_position_ids(positions)
     if attention_mask is not None:
-        real, lengths = attention_mask.flatten().nonzero()[:, 0], attention_mask.sum(1)
+        real = attention_mask.flatten().nonzero()[:, 0]
+        lengths = attention_mask.sum(1)
         query, key, value = (each[real] for each in (query, key, value))
     if cu_seq_lens_q is None:
-        cu_seq_lens_q, max_length_q = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int(), tokens
+        cu_seq_lens_q = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
+        max_length_q = tokens
     if query.is_cuda and dtype.itemsize == 2:
         from torch.nn.attention.varlen import varlen_attn  # of PyTorch 2.13, which vLLM pins
 
@@ -81,9 +83,9 @@ def _beyond(
     attention_mask: torch.Tensor | None,
     others: Mapping[str, Any],
 ) -> str:
-    """Name what a model asks for that the kernel would pass over in silence; empty if there is nothing."""
+    """Name what a model needs that the kernel would silently ignore, or return an empty text."""
     causal = others.get("is_causal")
-    asked = {
+    needs = {
         "a cache of keys": key.shape[2] != query.shape[2],
         "tokens that see later ones": not (getattr(module, "is_causal", True) if causal is None else causal),
         "a mask of its own": attention_mask is not None and attention_mask.ndim != 2,
@@ -92,7 +94,7 @@ def _beyond(
         "dropout": bool(others.get("dropout")),
         **{name: others.get(name) is not None for name in OTHERS},
     }
-    return ", ".join(name for name, holds in asked.items() if holds)
+    return ", ".join(name for name, holds in needs.items() if holds)
 
 
 def _row_by_row(
@@ -109,11 +111,8 @@ def _row_by_row(
         heads = [each.transpose(0, 1)[None] for each in row]
         seen = None
         if sliding_window is not None:
-            seen = (
-                torch.ones(len(row[0]), len(row[0]), dtype=torch.bool, device=query.device)
-                .tril()
-                .triu(1 - sliding_window)
-            )
+            square = torch.ones(len(row[0]), len(row[0]), dtype=torch.bool, device=query.device)
+            seen = square.tril().triu(1 - sliding_window)
         how: dict[str, Any] = {"attn_mask": seen, "is_causal": seen is None, "scale": scaling, "enable_gqa": True}
         found.append(torch.nn.functional.scaled_dot_product_attention(*heads, **how)[0].transpose(0, 1))
     return torch.cat(found)

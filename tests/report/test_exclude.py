@@ -117,9 +117,3 @@ def test_an_evaluation_names_problems_as_the_training_does_whatever_is_added_to_
     dry_run(data, "--exclude", tmp_path / "exclude", "--output_dir", tmp_path / "run")
     assert "training         3 prompts" in capsys.readouterr().out
     assert f"left out 1 of 4 problems: they are named in {tmp_path / 'exclude'}" in caplog.text
-
-
-def test_a_recipe_of_before_is_refused_with_the_command_to_run(tmp_path: Path) -> None:
-    message = r"solve_rates is runs/a runs/b; remove it, run `e1 exclude runs/a runs/b --budget "
-    with pytest.raises(UserError, match=message):
-        dry_run(tmp_path / "none.jsonl", "--solve_rates", "runs/a", "runs/b")

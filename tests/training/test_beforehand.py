@@ -1,4 +1,4 @@
-"""What is refused or warned of before a training begins."""
+"""Refusals and warnings in front of a training."""
 
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ def test_what_a_training_would_not_show_is_warned_of(caplog: pytest.LogCaptureFi
     said = "top_p is 0.95: vLLM samples from another distribution than the trainer computes"
     assert said in warned(caplog, top_p=0.95)
     assert not warned(caplog, adapted(small()))
-    assert "nearly all that it has learnt rounds away" in warned(caplog, adapted(small()).bfloat16())
+    assert "where small changes round away" in warned(caplog, adapted(small()).bfloat16())
     warn_beforehand(config(), small(), [TRLS_REWARDS["think_format_reward"]], ["think"])
     assert "the rewards think see the whole completion" in caplog.text
 
@@ -111,7 +111,7 @@ def test_masked_completions_that_shrink_the_gradient_are_warned_of(caplog: pytes
 def test_an_evaluation_under_a_schedule_of_budgets_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     schedule = {"thinking_budget": {"stages": {0: 64, 10: 32}}, "solution_budget": 8}
     evaluates = {"eval_strategy": "steps", "eval_steps": 5}
-    said = "so that their curve shows policy and budget together"
+    said = "so their curve mixes policy and budget"
     assert said in warned(caplog, **schedule, **evaluates)
     assert not warned(caplog, **schedule)
     assert not warned(caplog, **schedule, **evaluates, eval_budgets=["64+8"])

@@ -1,12 +1,15 @@
 """A budget is a number or a schedule; what a rollout is given follows from the rollout alone."""
 
+import sys
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from e1_trl.budget import Budget
+from e1_trl.errors import UserError
 from e1_trl.problems.prompts import identity
 from e1_trl.training.budgets import Budgets, RolloutKey, Schedule, key_of
 
@@ -42,14 +45,14 @@ def test_numbers_are_the_budget_of_every_rollout() -> None:
 
 
 def test_the_largest_budget_has_the_largest_of_each_part() -> None:
-    varied = budgets({"choice": [8, 64, 16]}, {"stages": {0: 8, 5: 32}}, {"cosine": [90, 40], "period": 8})
+    varied = budgets({"choice": [8, 64, 16]}, {"stages": {0: 8, 5: 32}}, {"stair_cosine": [90, 40], "period": 8})
     assert varied.largest == Budget(64, 32, 90) and varied.fixed is None and str(varied) == "up to 64+32/90"
     assert budgets({"choice": [8, None]}).largest == Budget(None, 1024)
 
 
 def test_every_extreme_must_fit_not_only_the_largest() -> None:
     varied = budgets({"choice": [None, 100]}, None, 5000)
-    assert varied.extremes == [Budget(None, None, 5000), Budget(100, None, 5000)]
+    assert varied.extremes() == [Budget(None, None, 5000), Budget(100, None, 5000)]
     assert varied.completion_tokens(forced=2) == 5002  # the budget that closes by force, though the other is larger
     assert budgets({"choice": [None, 100]}, 8).completion_tokens(forced=2) is None
 
@@ -60,11 +63,8 @@ def test_stages_hold_from_their_step_on() -> None:
     assert drawn(stages, [at_step(step) for step in steps]) == [4000, 4000, 3000, 3000, None, None]
 
 
-def test_cycles_go_from_one_end_to_the_other_and_back() -> None:
+def test_a_cycle_goes_from_one_end_to_the_other_and_back() -> None:
     steps = [at_step(step) for step in range(0, 641, 80)]
-    assert drawn({"cosine": [16384, 8192], "period": 640}, steps) == [
-        *(16384, 15184, 12288, 9392, 8192, 9392, 12288, 15184, 16384),
-    ]
     # SIRI: the longest for a quarter of a period in all, down in a quarter, the shortest for a quarter, and up again
     assert drawn({"stair_cosine": [16384, 8192], "period": 640}, steps) == [
         *(16384, 16384, 12288, 8192, 8192, 8192, 12288, 16384, 16384),
@@ -111,9 +111,11 @@ def test_draws_have_the_distribution_that_is_named() -> None:
         ({"stages": {"0": 10}}, "must read as {stages"),
         ({"stages": [10]}, "must read as {stages"),
         ({"stages": {0: 10, "later": 5}}, "must read as {stages"),
-        ({"cosine": [8, 4]}, "must read as {cosine"),
-        ({"cosine": [8, 4], "period": 1}, "must read as {cosine"),
-        ({"stairs": [8, 4], "period": 10}, "it must be a number of tokens, null, or a schedule"),
+        ({"stair_cosine": [8, 4]}, "must read as {stair_cosine"),
+        ({"stair_cosine": [8, None], "period": 5}, "must read as {stair_cosine"),
+        ({"stair_cosine": [8, 4], "period": 0}, "must read as {stair_cosine"),
+        ({"cosine": [8, 4], "period": 10}, "it must be a number of tokens, null, or a schedule"),
+        ({"no.such": [8, 4]}, "the schedule 'no.such' cannot be imported: No module named 'no'"),
     ],
 )
 def test_what_is_neither_a_number_nor_a_schedule_is_refused_in_one_line(given: Any, message: str) -> None:
@@ -127,3 +129,59 @@ def test_a_schedule_with_a_value_that_is_no_budget_is_refused() -> None:
         budgets(solution={"choice": [0, 8]})
     with pytest.raises(ValueError, match="total budget is 0 tokens"):
         budgets(total={"stages": {0: 8, 3: 0}})
+
+
+STAIRCASE = """
+def staircase(key, values, every=100):
+    return values[min(key.step // every, len(values) - 1)]
+
+def drawn(key, values, per="problem"):
+    return key.random(per).choice(values)
+
+def beyond(key, values):
+    return values[0] + key.step
+"""
+
+
+@pytest.fixture
+def own_schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of a user's in the working directory."""
+    (tmp_path / "my_schedules.py").write_text(STAIRCASE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "my_schedules", raising=False)
+
+
+@pytest.mark.usefixtures("own_schedules")
+def test_a_function_of_the_users_is_a_schedule_by_its_dotted_path() -> None:
+    staircase = {"my_schedules.staircase": [256, 1024, 512], "every": 50}
+    assert drawn(staircase, [at_step(step) for step in (0, 49, 50, 100, 999)]) == [256, 256, 1024, 512, 512]
+    named = budgets(str(staircase))  # as on a command line
+    assert named.largest.thinking == 1024 and named.fixed is None
+    assert {each.thinking for each in named.extremes()} == {256, 512, 1024}
+    own = drawn({"my_schedules.drawn": [8, 32, 64]}, PROBLEMS)
+    assert own == drawn({"choice": [8, 32, 64]}, PROBLEMS)
+
+
+@pytest.mark.usefixtures("own_schedules")
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"my_schedules.stairs": [8]}, "the schedule 'my_schedules.stairs' cannot be imported: .*'stairs'"),
+        ({"my_schedules.staircase": [8], "steps": 5}, "it fails: staircase.. got an unexpected keyword"),
+        ({"my_schedules.staircase": ["8"]}, "it fails: its argument must hold numbers of tokens"),
+        ({"my_schedules.staircase": []}, "thinking_budget is .* it fails: "),
+    ],
+)
+def test_a_schedule_of_the_users_that_fails_is_one_line(given: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        budgets(given)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.usefixtures("own_schedules")
+def test_a_schedule_of_the_users_that_exceeds_its_largest_value_is_refused() -> None:
+    beyond = budgets({"my_schedules.beyond": [8, 9]})
+    assert beyond.at(at_step(1)).thinking == 9
+    with pytest.raises(UserError, match="thinking_budget is 10 at step 2; it must be 0 to 9 tokens"):
+        beyond.at(at_step(2))

@@ -1,4 +1,4 @@
-"""What a recipe may say, and what follows from it with one model."""
+"""Configurations of a training, and what follows from them with one model."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ import yaml
 from accelerate.state import AcceleratorState
 from conftest import BASE, DATA, ROOT
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
-from trl import DatasetMixtureConfig, ModelConfig, TrlParser
+from trl import DatasetMixtureConfig, ModelConfig
 
 from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.errors import UserError
@@ -96,7 +96,7 @@ def test_a_budget_is_a_number_or_a_schedule_in_a_recipe_and_on_the_command_line(
     monkeypatch.chdir(tmp_path)
     recipe = "{output_dir: run, report_to: none, use_cpu: true, bf16: false, solution_budget: 32, "
     Path("recipe.yaml").write_text(recipe + "thinking_budget: {choice: [8, 64], per: row}}")
-    (args,) = TrlParser((E1Config,)).parse_args_and_config(["--config", "recipe.yaml"])
+    (args,) = parse_recipe((E1Config,), ["--config", "recipe.yaml"])
     assert args.budgets.largest == Budget(64, 32) and args.budgets.fixed is None
     assert args.fit(ONE, model_context=10_000)[1] == 64 + 1 + 32
     for given, largest in (
@@ -106,14 +106,14 @@ def test_a_budget_is_a_number_or_a_schedule_in_a_recipe_and_on_the_command_line(
         ("7", Budget(7, 32)),
     ):
         line = ["--config", "recipe.yaml", "--thinking_budget", given]
-        (args,) = TrlParser((E1Config,)).parse_args_and_config(line)
+        (args,) = parse_recipe((E1Config,), line)
         assert args.budgets.largest == largest and args.thinking_budget == yaml.safe_load(given)
-    (args,) = TrlParser((E1Config,)).parse_args_and_config([*line, "--total_budget", "20"])
+    (args,) = parse_recipe((E1Config,), [*line, "--total_budget", "20"])
     assert args.budgets.fixed == Budget(7, 32, 20) and args.fit(ONE, model_context=10_000)[1] == 21
     with pytest.raises(
         ValueError, match=r"thinking_budget is 'even'; it must be a number of tokens, null, or a schedule"
     ):
-        TrlParser((E1Config,)).parse_args_and_config(["--config", "recipe.yaml", "--thinking_budget", "even"])
+        parse_recipe((E1Config,), ["--config", "recipe.yaml", "--thinking_budget", "even"])
 
 
 def test_a_model_brings_its_tokenizer_and_its_context() -> None:
@@ -139,7 +139,6 @@ def test_a_model_brings_its_tokenizer_and_its_context() -> None:
         ({"solution_budget": 0}, "solution budget is 0 tokens"),
         ({"use_vllm": False}, "use_vllm is false"),
         ({"trained_close": "forced"}, "trained_close is 'forced'; it must be one of sampled, all, none"),
-        ({"restore_callback_states_from_checkpoint": True}, "restore_callback_states_from_checkpoint is true"),
         (
             {"cache_implementation": "static", "vllm_structured_outputs_regex": "a+"},
             "cache_implementation, vllm_structured_outputs_regex: no effect",
@@ -147,7 +146,7 @@ def test_a_model_brings_its_tokenizer_and_its_context() -> None:
         ({"eval_samples": 0}, "eval_samples is 0"),
         (
             {"eval_budgets": ["8+8"], "metric_for_best_model": "eval_budget/16+8/accuracy"},
-            r"is 'eval_budget/16\+8/accuracy', and what eval_budgets measure is eval_budget/8\+8/accuracy$",
+            r"is 'eval_budget/16\+8/accuracy', and eval_budgets measure eval_budget/8\+8/accuracy$",
         ),
         ({"eval_budgets": ["8+8"], "load_best_model_at_end": True, "eval_strategy": "steps"}, "is 'loss', and"),
         ({"report_to": "wandb"}, "report_to names 'wandb', which is not installed; pip install wandb"),
@@ -250,7 +249,7 @@ COUNT = "it must be a whole number, 1 or more"
         ("env: [A]", "env is ['A']; it must be a mapping"),
         ("thinking_budgt: 5", "thinking_budgt is unknown; did you mean thinking_budget?"),
         ("--gradient_accumulation_steps 0", f"gradient_accumulation_steps is 0; {COUNT}"),
-        ("--max_steps many", "--max-steps: invalid int value: 'many'"),
+        ("--max_steps many", "--max_steps is 'many'; it must be a whole number"),
         ("--thinking_budget {a", "thinking_budget is '{a', which is not YAML"),
         ("--thinking_budgt 5", "--thinking_budgt is unknown; did you mean --thinking_budget?"),
     ],

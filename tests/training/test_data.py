@@ -1,4 +1,4 @@
-"""What is trained on, and what is refused of a dataset before a model loads."""
+"""Problems of a training, and datasets that are refused before a model loads."""
 
 import json
 from functools import partial
@@ -14,9 +14,10 @@ from trl.rewards import accuracy_reward
 from trl.scripts.utils import DatasetConfig
 
 from e1_trl.answers.mathematics.grader import MathematicsGrader
-from e1_trl.training.beforehand import checked
+from e1_trl.training.beforehand import check_datasets
 from e1_trl.training.config import E1Config
-from e1_trl.training.data import Problems, load, with_targets
+from e1_trl.training.data import Problems, load
+from e1_trl.training.lengths import with_targets
 from e1_trl.training.named_rewards import format_reward, make_rewards
 from e1_trl.training.recipe_as_run import E1ScriptArguments
 from e1_trl.training.rewards import Accuracy
@@ -75,7 +76,7 @@ def test_columns_that_rewards_cannot_work_with_are_refused(
     for column in columns:
         dataset = dataset.add_column(column, ["x"])
     with pytest.raises(ValueError, match=message):
-        checked(dataset, rewards, config(**fields), tokenizer)
+        check_datasets(dataset, None, rewards, config(**fields), tokenizer)
 
 
 def test_a_trainer_refuses_a_dataset_before_its_model_loads() -> None:
@@ -91,9 +92,9 @@ def test_a_trainer_refuses_a_dataset_before_its_model_loads() -> None:
 
 def test_long_prompts_are_dropped_and_what_is_measured_stays(tokenizer: PreTrainedTokenizerBase) -> None:
     messages = sums("a=3;a?", "a=3;b=a+4;c=b-5;c?")
-    kept = checked(messages, [ACCURACY, format_reward], config(max_prompt_length=12), tokenizer)
+    kept, _ = check_datasets(messages, None, [ACCURACY, format_reward], config(max_prompt_length=12), tokenizer)
     assert kept["prompt"][:] == messages["prompt"][:1]
-    assert checked(kept, [], config(max_prompt_length=1), tokenizer) is kept
+    assert check_datasets(kept, kept, [], config(max_prompt_length=1), tokenizer) == (kept, kept)
 
 
 def test_what_is_evaluated_on_while_training_is_not_trained_on(
@@ -185,7 +186,7 @@ def test_a_reward_that_needs_no_answer_is_trained_on_problems_without(
         (
             {"problem": "a", "tests": "[]"},
             {"grader": "programs", "eval_benchmark": "math500"},
-            "eval_benchmark math500 asks for mathematics",
+            "eval_benchmark math500 needs the grader mathematics",
         ),
     ],
 )
@@ -224,10 +225,14 @@ def test_each_prompt_asks_for_a_length_of_its_own_in_the_recipes_words(tokenizer
         (100, None, "target is 100 and target_prompt None; set both"),
         (None, "{target}", "target is None and target_prompt"),
         (100, "briefly", "the second with {target} in it"),
-        ({"stages": {0: 100}}, "{target}", "it must be a number of tokens, or one drawn"),
-        ({"choice": [100, None]}, "{target}", "it must be a number of tokens, or one drawn"),
-        ({"uniform": [100, 200], "per": "row"}, "{target}", "it must be a number of tokens, or one drawn"),
-        (-5, "{target}", "it must be a number of tokens, or one drawn"),
+        ({"stages": {0: 100}}, "{target}", "it must be a number of tokens, or one drawn for each"),
+        ({"choice": [100, None]}, "{target}", "it must be a number of tokens, or one drawn for each"),
+        (
+            {"uniform": [100, 200], "per": "row"},
+            "{target}",
+            "it must be a number of tokens, or one drawn for each",
+        ),
+        (-5, "{target}", "it must be a number of tokens, or one drawn for each"),
         ("many", "{target}", "target is 'many'; it must be a number of tokens, null, or a schedule"),
     ],
 )
@@ -240,9 +245,10 @@ def test_a_reward_for_length_is_refused_without_what_it_needs(
     tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     exact, laser = make_rewards(["l1_exact", {"name": "laser", "target": 8}], None, ACCURACY.grader)
-    with pytest.raises(ValueError, match="the reward laser must know what is right; add accuracy to reward_funcs"):
-        checked(sums("a=3;a?"), [laser], config(), tokenizer)
-    assert len(checked(sums("a=3;a?"), [laser, ACCURACY], config(), tokenizer)) == 1
+    with pytest.raises(ValueError, match="the reward laser must know which answers are right; add acc"):
+        check_datasets(sums("a=3;a?"), None, [laser], config(), tokenizer)
+    kept, _ = check_datasets(sums("a=3;a?"), None, [laser, ACCURACY], config(), tokenizer)
+    assert len(kept) == 1
     name = write(tmp_path / "train.jsonl", *({"problem": f"a={n};a?", "answer": str(n)} for n in range(9)))
     recipe, args = {"dataset_name": name, "instruction": ""}, config(num_generations=8)
 
@@ -250,7 +256,7 @@ def test_a_reward_for_length_is_refused_without_what_it_needs(
         script_args = E1ScriptArguments(**recipe, **fields)
         return load(script_args, DatasetMixtureConfig(), args, tokenizer, [exact])
 
-    with pytest.raises(ValueError, match="the reward l1_exact needs a length that prompts ask for; set target"):
+    with pytest.raises(ValueError, match="the reward l1_exact needs prompts that ask for a length; set target"):
         load_with()
     told = load_with(target="{uniform: [5, 9]}", target_prompt="<={target}").train
     assert all(row["prompt"][0]["content"].endswith(f"<={row['target']}") and row["target"] <= 9 for row in told)

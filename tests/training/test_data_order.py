@@ -1,4 +1,4 @@
-"""In which order a training that is resumed sees its problems."""
+"""Order of problems in a training that is resumed."""
 
 import json
 import subprocess
@@ -48,7 +48,7 @@ runs = [seen(int(step)) for step in sys.argv[2:]]
 
 
 def orders(folder: Path, processes: int, *resumed: int) -> list[list[list[list[object]]]]:
-    """Of each process: the steps and problems of each run, which is resumed at this step."""
+    """Return, for each process, the steps and problems of each run, which is resumed at this step."""
     (folder / "script.py").write_text(TRAINS)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
     done = subprocess.run(

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -232,3 +233,22 @@ def test_a_checkpoint_of_another_number_of_processes_is_refused(tmp_path: Path) 
     for rank in range(1, 8):
         (folder / "global_step20" / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").unlink()
     assert find_checkpoint(args) == str(folder)
+
+
+def test_the_schedule_of_the_documents_example_is_trained_under_by_its_dotted_path(
+    nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "docs" / "training.md").read_text()
+    (example,) = re.findall(r"```python\n(def staircase.*?)```", text, re.S)
+    (tmp_path / "my_schedules.py").write_text(example)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "my_schedules", raising=False)
+    schedule = ("--thinking_budget", "{my_schedules.staircase: [32, 64], every: 5}")
+    dry_run("--dataset_name", nano_data, "--output_dir", tmp_path / "run", *schedule)
+    assert "budget           up to 64+32 tokens: completions of up to 97" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"the schedule 'my_schedules\.stairs' cannot be imported: ") as error:
+        dry_run(
+            "--dataset_name", nano_data, "--output_dir", tmp_path / "run", *schedule[:1], "{my_schedules.stairs: [8]}"
+        )
+    assert "\n" not in str(error.value)

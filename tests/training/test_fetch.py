@@ -1,4 +1,4 @@
-"""What `e1 fetch` leaves in the Hub's cache is enough without internet. The Hub is a stub on this machine."""
+"""A recipe that `e1 fetch` has fetched needs no internet. The Hub is a stub on this machine."""
 
 import json
 import subprocess

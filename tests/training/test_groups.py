@@ -72,7 +72,7 @@ def test_a_reward_that_does_not_give_a_value_to_each_of_a_group_is_named() -> No
         def of(self, group: Group) -> list[float]:
             return [1.0]
 
-    with pytest.raises(ValueError, match="the reward Single gives 1 values to a group of 2"):
+    with pytest.raises(ValueError, match="the reward Single returns 1 values for a group of 2"):
         reward_groups([Single()], torch.zeros(4, 1), None, rows(9, 8, 7, 6), 2, training=True)
 
 

@@ -1,4 +1,4 @@
-"""Which models are padded, trimmed or packed, and attention that is not installed."""
+"""Models that are padded, trimmed or packed, and attention that is not installed."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_positions_that_depend_on_the_longest_row_are_padded(rope_type: str, nes
 def test_the_layout_follows_from_the_attention_and_the_switch() -> None:
     model = made(Qwen2ForCausalLM, Qwen2Config(num_hidden_layers=2))
     assert layout_of(model, padding_free=True, aux_loss=False)[0] is Layout.TRIMMED
-    assert layout_of(model, True, aux_loss=True) == (Layout.PADDED, "the load-balancing loss is one of whole batches")
+    assert layout_of(model, True, aux_loss=True) == (Layout.PADDED, "the load-balancing loss needs whole batches")
     assert layout_of(model, padding_free=False, aux_loss=False) == (Layout.PADDED, "padding_free is false")
     for flash in ("flash_attention_2", "flash_attention_3", "kernels-community/flash-attn2", "varlen"):
         model.config._attn_implementation = flash

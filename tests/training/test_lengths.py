@@ -66,12 +66,6 @@ def test_a_formula_gives_its_papers_numbers(
     assert made(spec).of(group(tokens, correct, target=1000)) == pytest.approx(expected, abs=1e-7)
 
 
-def test_thinking_alone_counts_where_a_recipe_says_so() -> None:
-    whole, thinking = made({"name": "laser", "target": 100}), made({"name": "laser", "target": 100, "of": "thinking"})
-    rollouts = group([150, 150], [RIGHT, RIGHT], thinking=[90, 110])
-    assert whole.of(rollouts) == [0.0, 0.0] and thinking.of(rollouts) == [0.5, 0.0]
-
-
 def test_hapo_measures_by_the_shortest_right_response_of_the_problem_so_far() -> None:
     hapo = made("hapo")
     first = group([300, 200, 100], [RIGHT, RIGHT, WRONG])
@@ -142,7 +136,6 @@ def test_a_reward_goes_on_with_what_json_has_of_its_memory(make: Callable[[], Le
         ({"name": "overlong", "longest": 8, "margin": 0}, "the reward overlong cannot be made"),
         ({"name": "laser_d", "lowest": 8, "highest": 16, "step": 8, "window": 0}, "window is 0 generations"),
         ({"name": "laser", "tokens_at_most": 5}, "the reward laser cannot be made with {'tokens_at_most': 5}"),
-        ({"name": "kimi", "of": "solution"}, "of is 'solution'; it must be response or thinking"),
         ("lasr", "unknown reward 'lasr'; available are accuracy, format, .* laser, "),
         ({"name": "lasr"}, "unknown reward 'lasr'; available are l1_exact"),
     ],

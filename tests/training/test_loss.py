@@ -1,4 +1,4 @@
-"""What the trainer makes of a forced close, in one process with a real engine."""
+"""Forced closes in the trainer's loss, in one process with a real engine."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""What DeepSpeed does with a micro-batch of one pass, and of two: the order of its reductions, and what it gathers."""
+"""Micro-batches of one pass and of two under DeepSpeed: the order of reductions, and gathered weights."""
 
 import json
 import subprocess

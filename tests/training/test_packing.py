@@ -1,4 +1,4 @@
-"""Whether packed rows see each other, from what a model hands to its attention."""
+"""Packed rows that see each other, by the arguments that a model passes to its attention."""
 
 import subprocess
 import sys
@@ -74,7 +74,7 @@ def test_packed_rows_have_the_log_probabilities_of_each_row_alone(config: Any, t
 @pytest.mark.parametrize(
     ("config", "attention", "layout", "why"),
     [
-        (QWEN, VARLEN, Layout.PACKED, "flash attention is told where rows end"),
+        (QWEN, VARLEN, Layout.PACKED, "flash attention gets the bounds of rows"),
         (DROPPING, DEAF, Layout.TRIMMED, "packed, rows see each other in this model's attention ("),
     ],
 )
@@ -92,7 +92,7 @@ def test_rows_that_would_see_each_other_are_trimmed_and_a_line_says_so(
 def test_a_model_that_takes_no_bounds_is_trimmed(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of(QWEN, VARLEN)
     monkeypatch.setattr(Qwen2Model, "forward", lambda self, input_ids=None, position_ids=None: None)
-    said = "the model does not hand the bounds of packed rows to its attention"
+    said = "the model does not pass the bounds of packed rows to its attention"
     assert layout_of(model, padding_free=True, aux_loss=False) == (Layout.TRIMMED, said)
 
 

@@ -1,4 +1,4 @@
-"""In what precision DeepSpeed adds up gradients, where its fp32 master weights begin, and what a small step becomes."""
+"""Precision under DeepSpeed: sums of gradients, the beginning of fp32 master weights, and small steps."""
 
 import os
 import subprocess
@@ -83,7 +83,7 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def run(script: str, stage: int, *arguments: object, folder: Path, processes: int = 2) -> str:
-    """What a script prints that runs in CPU processes under DeepSpeed."""
+    """Run a script in CPU processes under DeepSpeed, and return its output."""
     (folder / "script.py").write_text(script)
     done = subprocess.run(
         [*TORCHRUN, "--nproc_per_node", str(processes), str(folder / "script.py"), *map(str, arguments)],

@@ -1,4 +1,4 @@
-"""What a person sees of a run, and that the main process alone shows it."""
+"""Output for a person who watches a run, of the main process alone."""
 
 import contextlib
 import json

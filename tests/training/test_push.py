@@ -1,4 +1,4 @@
-"""What a training uploads, to a stub of the Hub on this machine, and what is loaded back from there."""
+"""Uploads of a training to a stub of the Hub on this machine, and models loaded back from there."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Whether log-probabilities without padding are the padded ones, and what is trained with them the same."""
+"""Log-probabilities without padding equal the padded ones, and so do the weights trained with them."""
 
 import subprocess
 import sys
@@ -59,7 +59,7 @@ def padded_rows() -> tuple[torch.Tensor, torch.Tensor, int]:
 
 
 def batch_of(trainer: E1Trainer) -> dict[str, Any]:
-    """What TRL hands to the loss for these rows, with forced tokens, a step away from the policy that sampled them."""
+    """Return TRL's inputs of the loss for these rows, with forced tokens, a step away from the sampling policy."""
     ids, mask, kept = padded_rows()
     with torch.no_grad():
         old, _, _ = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, kept)

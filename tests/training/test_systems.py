@@ -26,7 +26,7 @@ RECIPE = {
 
 
 def memory(checkpoint: Path) -> dict[str, Any]:
-    """What the rewards of a checkpoint remember."""
+    """Return the memory of a checkpoint's rewards."""
     found: dict[str, Any] = json.loads((checkpoint / "trainer_state.json").read_text())["stateful_callbacks"][
         "RewardState"
     ]

@@ -1,4 +1,4 @@
-"""What is said where another TRL or vLLM is installed than the package needs."""
+"""Warnings about another TRL or vLLM than the package needs."""
 
 import os
 import subprocess

@@ -1,0 +1,224 @@
+"""Callbacks of the trainer: memory of rewards, limit of tokens, validation, gap of log-probabilities, phases."""
+
+import json
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, Qwen2Config, Trainer, TrainerControl, TrainerState
+from trl import GRPOConfig
+
+from e1_trl.training.callbacks import RewardState, TokenLimit, generated_tokens, rollouts_of_a_step
+from e1_trl.training.groups import Group, GroupReward
+from e1_trl.training.lengths import Hapo, LaserD
+from e1_trl.training.logprob_gap import FIRST, LogprobGap
+from e1_trl.training.phases import SAMPLING, SYNC, Phases
+from e1_trl.training.validation import Validation
+
+KEY = "0123456789abcdef"
+
+
+def state(callbacks: list[Any] | None = None) -> TrainerState:
+    return TrainerState(stateful_callbacks=callbacks)
+
+
+def remembering() -> tuple[Hapo, LaserD, RewardState]:
+    hapo, laser = Hapo(), LaserD(lowest=100, highest=300, step=100)
+    return hapo, laser, RewardState([len, hapo, laser])
+
+
+def test_each_reward_has_its_own_memory_back_from_a_checkpoint(tmp_path: Path) -> None:
+    hapo, laser, memory = remembering()
+    hapo.memory["problems"][KEY], laser.memory["targets"] = 200, [300, 200, 100]
+    state([memory]).save_to_json(str(tmp_path / "trainer_state.json"))
+    restored, other, again = remembering()
+    again.on_train_begin(None, TrainerState.load_from_json(str(tmp_path / "trainer_state.json")), None)
+    assert restored.memory == {"problems": {KEY: 200}} and other.memory == laser.memory
+    again.check(str(tmp_path), {KEY, "other"})
+    with pytest.raises(ValueError, match="its reward hapo remembers 1 problems, none of which is in the dataset"):
+        again.check(str(tmp_path), {"other"})
+    exchanged = RewardState([len, LaserD(lowest=100, highest=300, step=100), Hapo()])
+    exchanged.check(str(tmp_path), {"other"})
+    exchanged.on_train_begin(None, TrainerState.load_from_json(str(tmp_path / "trainer_state.json")), None)
+    assert exchanged.rewards["1 laser_d"].memory["targets"] == [300, 300, 300]
+
+
+def test_a_checkpoint_without_memory_is_resumed_and_saved_as_any(tmp_path: Path) -> None:
+    state().save_to_json(str(tmp_path / "trainer_state.json"))
+    hapo, _, memory = remembering()
+    memory.check(str(tmp_path), {KEY})
+    older = TrainerState.load_from_json(str(tmp_path / "trainer_state.json"))
+    memory.on_train_begin(None, older, None)
+    assert hapo.memory == {"problems": {}}
+    assert json.loads(json.dumps(older.stateful_callbacks["RewardState"])) == memory.state()  # where a save looks it up
+
+
+def test_a_run_that_begins_anew_keeps_what_its_rewards_begin_with() -> None:
+    hapo, laser, memory = remembering()
+    began = state([memory])  # as Transformers makes it, of the callbacks themselves
+    memory.on_train_begin(None, began, None)
+    assert hapo.memory == {"problems": {}} and laser.memory["targets"] == [300] * 3
+    hapo.memory["problems"][KEY] = 5
+    assert began.stateful_callbacks["RewardState"]["attributes"]["1 hapo"] == {"problems": {}}
+
+
+def test_a_reward_of_ones_own_remembers_without_being_told_how() -> None:
+    @dataclass(frozen=True)
+    class Counting(GroupReward):
+        bonus: float = 1.0
+
+        def of(self, group: Group) -> list[float]:
+            return [self.bonus] * len(group.tokens)
+
+        def remember(self, groups: Sequence[Group]) -> None:
+            self.memory["seen"] = self.memory.get("seen", 0) + len(groups)
+
+    counting = Counting()
+    memory = RewardState([counting])
+    counting.remember([])
+    saved = state([memory])
+    again = RewardState([Counting()])
+    again.on_train_begin(None, saved, None)
+    assert again.state() == memory.state() == {"args": {}, "attributes": {"0 Counting": {"seen": 0}}}
+
+
+LOGGED = {"thinking/mean_tokens": 30.0, "solution/mean_tokens": 5.0}
+
+
+def test_every_step_since_the_last_logged_one_counts() -> None:
+    history: list[dict[str, Any]] = [
+        {"step": 1, **LOGGED},
+        {"step": 1, "eval_budget/36+8/accuracy": 0.5},
+        {"step": 4, "thinking/mean_tokens": 10.0, "solution/mean_tokens": 0.5},
+        {"step": 4, "train_runtime": 3.0, **LOGGED},  # what no line was about, of a step that was
+    ]
+    assert generated_tokens(history, 8) == 8 * 35 + 3 * 8 * 10.5
+    assert generated_tokens([], 8) == 0
+
+
+def arguments(iterations: int = 1) -> GRPOConfig:
+    sizes = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "num_generations": 2}
+    return GRPOConfig(output_dir="unused", use_cpu=True, bf16=False, num_iterations=iterations, **sizes)
+
+
+@pytest.mark.parametrize(("tokens", "ends"), [(281, False), (280, True), (None, False)])
+def test_the_step_that_reaches_the_limit_is_the_last(tokens: int | None, ends: bool) -> None:
+    state, control = TrainerState(log_history=[{"step": 1, **LOGGED}]), TrainerControl()
+    assert rollouts_of_a_step(arguments()) == 8
+    TokenLimit(tokens).on_log(arguments(), state, control)
+    assert control.should_training_stop is ends
+
+
+class Training(Trainer):
+    """One whose logs have the tokens of a rollout, and which notes at which step it evaluates."""
+
+    evaluated: ClassVar[list[int]] = []
+
+    def log(self, logs: dict[str, float], *more: Any) -> None:
+        super().log({**logs, **LOGGED} if "loss" in logs else logs, *more)
+
+    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+        self.evaluated.append(self.state.global_step)
+        self.log({"eval_loss": 0.0})
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, {})
+        return {"eval_loss": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("strategies", "evaluated", "saved"),
+    [
+        ({"eval_strategy": "steps", "eval_steps": 10, "save_strategy": "steps", "save_steps": 10}, [3], ["3"]),
+        ({"eval_strategy": "steps", "eval_steps": 3, "save_strategy": "no"}, [3], []),
+        ({"eval_strategy": "no", "save_strategy": "steps", "save_steps": 3}, [], ["3"]),
+        ({"eval_strategy": "epoch", "save_strategy": "epoch"}, [3], ["3"]),
+    ],
+)
+def test_a_training_that_reaches_the_limit_ends_with_a_validation_and_a_checkpoint(
+    strategies: dict[str, Any], evaluated: list[int], saved: list[str], tmp_path: Path
+) -> None:
+    args = GRPOConfig(
+        str(tmp_path),
+        **{"use_cpu": True, "bf16": False, "report_to": "none", "logging_steps": 1, "max_steps": 40, **strategies},
+        **{"per_device_train_batch_size": 2, "num_generations": 2, "num_generations_eval": 1},
+    )
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 8}
+    model = AutoModelForCausalLM.from_config(Qwen2Config(**sizes, num_attention_heads=2, num_key_value_heads=2))
+    rows = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}] * 200
+    training = Training(model, args, train_dataset=rows, eval_dataset=rows, callbacks=[TokenLimit(2 * 35 * 3)])
+    training.evaluated.clear()
+    training.train()
+    assert training.state.global_step == 3 and training.evaluated == evaluated
+    assert [folder.name.removeprefix("checkpoint-") for folder in tmp_path.glob("checkpoint-*")] == saved
+
+
+def test_steps_that_repeat_a_generation_sample_nothing() -> None:
+    assert rollouts_of_a_step(arguments(iterations=2)) == 4
+
+
+@pytest.mark.parametrize(
+    ("step", "log", "validates"),
+    [
+        (0, [], True),
+        (2, [{"step": 2, "reward": 0.1}, {"step": 0, "eval_budget/8+8/accuracy": 0.5}], True),
+        (2, [{"step": 2, "eval_budget/8+8/accuracy": 0.5}, {"step": 2, "reward": 0.1}], False),
+    ],
+)
+def test_a_resumed_run_validates_only_what_its_log_lacks(step: int, log: list[dict[str, Any]], validates: bool) -> None:
+    steps = []
+    trainer = SimpleNamespace(evaluate=lambda: steps.append(step), args=SimpleNamespace())
+    validation = Validation(trainer, None, [], None)  # type: ignore[arg-type]
+    validation.on_train_begin(None, TrainerState(global_step=step, log_history=log), TrainerControl())
+    assert bool(steps) == validates
+
+
+def seen(caplog: pytest.LogCaptureFixture, gaps: list[float]) -> list[int]:
+    """The steps that were warned of."""
+    gap = LogprobGap()
+    with caplog.at_level(logging.WARNING):
+        for step, value in enumerate(gaps):
+            gap.see(value, step)
+    return [int(record.getMessage().split(":")[0].removeprefix("step ")) for record in caplog.records]
+
+
+def test_a_gap_is_judged_against_the_first_ones_of_its_run(caplog: pytest.LogCaptureFixture) -> None:
+    usual = [0.01, 0.02, 0.015, 0.01, 0.02]
+    assert len(usual) == FIRST
+    assert seen(caplog, [*usual, 0.05, 0.07, 0.07, 0.15]) == [6, 8]  # above 0.06, then above twice what was said
+    assert "in this run's first generations it was at most 0.02" in caplog.records[0].getMessage()
+
+
+def test_a_gap_that_rounding_cannot_explain_is_warned_of_from_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    assert seen(caplog, [0.3, 0.3, 0.3, 0.3, 0.3, 0.3]) == [0]
+
+
+def test_a_second_of_a_phase_inside_another_counts_once() -> None:
+    phases = Phases(torch.device("cpu"))
+    send = phases.measured(SYNC, lambda seconds: time.sleep(seconds))
+    began = time.monotonic()
+    send(0.02)
+    with phases.measure(SAMPLING):
+        send(0.2)
+        time.sleep(0.02)
+    whole = time.monotonic() - began
+    metrics = phases.take()
+    assert metrics["seconds/sync"] >= 0.22 and metrics["seconds/sampling"] >= 0.02
+    assert sum(metrics.values()) <= whole
+    assert phases.take() == {}
+
+
+def test_a_phase_that_fails_counts_and_one_that_is_forgotten_does_not() -> None:
+    phases = Phases(torch.device("cpu"))
+    with phases.measure(SYNC):
+        pass
+    phases.forget()
+    try:
+        with phases.measure(SAMPLING):
+            raise ValueError
+    except ValueError:
+        assert phases.take().keys() == {"seconds/sampling"}
