@@ -13,7 +13,7 @@ import pandas as pd
 OUTPUT = Path("runs/examples/evaluate")
 
 command = "e1 eval --model experiments/nano/base --dataset_name examples/problems.jsonl --enforce_eager true"
-command += " --budgets 32+32 64+32 128+32 --methods separate truncation --samples 4"
+command += " --budgets 32+32 64+32 128+32 --methods separate truncation --samples 2"
 # No instruction: the miniature knows no English. Without this option, problems of mathematics ask for a boxed answer.
 subprocess.run([*command.split(), "--instruction", "", "--output", OUTPUT], check=True)
 

@@ -14,9 +14,9 @@ from openai import OpenAI
 
 client = OpenAI(base_url=sys.argv[1] if sys.argv[1:] else "http://localhost:8100/v1", api_key="none")
 name = client.models.list().data[0].id
-messages = [{"role": "user", "content": "a=4;b=a+3;c=b+9;d=c-2;e=d+1;e?"}]
+messages = [{"role": "user", "content": "a=7;b=a-2;c=b+2;d=c+6;d?"}]
 
-for thinking in (0, 20, 200):  # fields that OpenAI's API has not go into extra_body
+for thinking in (0, 20, 150):  # fields that OpenAI's API has not go into extra_body
     budget = {"thinking_budget": thinking, "solution_budget": 32}
     answer = client.chat.completions.create(model=name, messages=messages, temperature=0, extra_body=budget)
     choice = answer.choices[0]

@@ -83,7 +83,7 @@ def test_a_file_of_ones_own_problems_is_evaluated(clone: Path) -> None:
 def test_a_server_is_queried_at_three_budgets(clone: Path, proxy: str) -> None:
     text = run(clone, "examples/query.py", proxy)
     ends = re.findall(r"^(\d+)\+32: thinking (\w+), answer .*boxed", text, re.MULTILINE)
-    assert ends == [("0", "forced"), ("20", "forced"), ("200", "closed")], text
+    assert ends == [("0", "forced"), ("20", "forced"), ("150", "closed")], text
     assert text.splitlines()[-1].endswith("}"), "the streamed answer ends with its box"
 
 
@@ -124,7 +124,6 @@ def test_malformed_clauses_are_refused(clauses: str) -> None:
         KIND.read({"variables": 2, "problem": clauses}, "problem", GradingArguments())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("recipe", "clauses"), [("easy", 5), ("hard", 6)])
 def test_a_recipe_of_puzzles_passes_its_dry_run(
     recipe: str, clauses: int, clone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
