@@ -1,4 +1,4 @@
-"""README, CONTRIBUTING and docs/: links lead somewhere, commands and metrics that are named exist."""
+"""README, CONTRIBUTING, docs/ and examples/: links lead somewhere, commands and metrics that are named exist."""
 
 import ast
 import re
@@ -10,7 +10,8 @@ from conftest import ROOT
 
 from e1_trl.cli import COMMANDS
 
-DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("experiments/**/*.md"))]
+FOLDERS = ("docs", "examples", "experiments")
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *(file for name in FOLDERS for file in sorted((ROOT / name).rglob("*.md")))]
 HISTORY = {"LOG.md", "CHANGELOG.md"}  # names there what is gone
 METRIC = re.compile(r"(thinking|solution|reward|grading|seconds|memory|weights|eval_budget)/(\w+)")
 
