@@ -31,7 +31,6 @@ from benchmarks.serving import (
 )
 from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.engines.engine import SamplingSettings, run
-from e1_trl.engines.openai import ServedModel
 from e1_trl.engines.server import ServerEngine
 from e1_trl.problems.prompts import tokenize
 from e1_trl.rollout import Rollout
@@ -152,8 +151,8 @@ async def soak(folder: Path) -> Soak:
         close, expected = ThinkingClose(Marker.from_tokenizer(tokenizer, "</think>"), CONTEXT), {}
         for budget in BUDGETS:
             rollouts = [Rollout(tokenize(tokenizer, conversation(each), {}), budget, close) for each in asked]
-            model = ServedModel.connect(address(server), NAME, close, SamplingSettings(temperature=0.0))
-            await asyncio.to_thread(run, ServerEngine(model), rollouts)
+            engine = ServerEngine(address(server), NAME, close, SamplingSettings(temperature=0.0))
+            await asyncio.to_thread(run, engine, rollouts)
             for question, rollout in zip(asked, rollouts, strict=True):
                 expected[question, budget] = rollout.completion.token_ids.tolist()
         soaking = Soaking(address(proxy), psutil.Process(process.pid), expected)

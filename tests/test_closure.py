@@ -14,7 +14,7 @@ TRAINER, SAMPLING = "e1_trl.training.trainer", "e1_trl.rollout"
 # By folder, with the packages that lie above them.
 CORE = {
     "": ("", "arguments", "budget", "errors", "rollout", "seeds"),
-    "engines": ("", "colocated", "engine", "local", "openai", "server", "weight_check", "weights"),
+    "engines": ("", "colocated", "engine", "local", "openai", "server", "weight_check"),
     "answers": ("", "grade"),
     "problems": ("", "prompts"),
     "training": (

@@ -33,7 +33,6 @@ from e1_trl.checkpoints.budget_file import BudgetInfo
 from e1_trl.checkpoints.model_card import CardInputs
 from e1_trl.checkpoints.origin import BaseModel
 from e1_trl.engines.engine import SamplingSettings, run
-from e1_trl.engines.openai import ServedModel
 from e1_trl.engines.server import ServerEngine
 from e1_trl.errors import UserError
 from e1_trl.problems.prompts import tokenize
@@ -77,7 +76,7 @@ def proxy_of(upstream: object, key: str | None = None, **options: Any) -> Iterat
         finally:
             proxy.should_exit = True
             thread.join()
-            runner.run(model.upstream.close())
+            runner.run(model.client.close())
 
 
 def conversation(problem: str) -> list[dict[str, str]]:
@@ -87,7 +86,7 @@ def conversation(problem: str) -> list[dict[str, str]]:
 def evaluated(server: openai.OpenAI, problems: list[str], budget: Budget, marker: Marker) -> list[Completion]:
     close = ThinkingClose(marker, SERVED_CONTEXT)
     rollouts = [Rollout(tokenize(TOKENIZER, conversation(each), {}), budget, close) for each in problems]
-    run(ServerEngine(ServedModel.connect(str(server.base_url), "nano", close, GREEDY)), rollouts)
+    run(ServerEngine(str(server.base_url), "nano", close, GREEDY), rollouts)
     return [rollout.completion for rollout in rollouts]
 
 
@@ -167,7 +166,7 @@ def test_the_openai_client_sees_both_parts_and_what_was_forced(proxy: str, probl
     stopped = client.chat.completions.create(**asked, stop=["="], extra_body={"thinking_budget": 20})
     assert stopped.choices[0].message.reasoning_content == thought and "=" in thought
     assert "=" not in stopped.choices[0].message.content
-    with pytest.raises(openai.BadRequestError, match="n is 2, which this server cannot do"):
+    with pytest.raises(openai.BadRequestError, match="n is 2, which this server does not support"):
         client.chat.completions.create(**asked, n=2)
 
 
@@ -328,7 +327,7 @@ def test_what_is_refused_has_its_status_and_says_why(server: openai.OpenAI, prob
         refused(400, "not JSON", content=b"[" * 100_000)
         refused(413, "4,194,304 bytes", content=b" " * (2**22 + 1))
         refused(404, "'other' is not served", json={**body, "model": "other"})
-        refused(400, "of which 128 are the most", json={**body, "thinking_budget": 129})
+        refused(400, "must be 128 or less", json={**body, "thinking_budget": 129})
         refused(400, "does not fit the context", json={**body, "messages": conversation(problems[0] * 9)})
         refused(400, "chat_template_kwargs", json={**body, "chat_template_kwargs": 3})
         refused(400, "temperature", json={**body, "temperature": -1})  # as vLLM says
@@ -336,7 +335,7 @@ def test_what_is_refused_has_its_status_and_says_why(server: openai.OpenAI, prob
             refused(400, f"chat_template_kwargs has {min(own)}", json={**body, "chat_template_kwargs": own})
         refused(
             400,
-            "tool_calls, which is not known",
+            "tool_calls is an unknown field of a message",
             json={**body, "messages": [{**body["messages"][0], "tool_calls": [{}]}]},
         )
         refused(400, "\ud800", content=b'{"\\ud800": 1}')
@@ -360,7 +359,7 @@ def test_what_cannot_be_served_is_one_line(server: openai.OpenAI, caplog: pytest
         ([*there[:2], *budget], f"serves nano, not '{BASE}'; set served_model_name"),
         ([*nowhere, *budget, "--sampling", "[]"], "it must be a JSON object"),
         ([*nowhere, *budget, "--max_budget", "8"], "budget '8' must read"),
-        ([*there, *budget], "the thinking budget is 8 tokens, of which 4 are the most"),
+        ([*there, *budget], "the thinking budget is 8 tokens; it must be 4 or less"),
         ([*nowhere, *budget, "--efforts", "low:8+8"], "efforts: 'low:8+8' must read 'low=256+1024'"),
     ):
         with pytest.raises(SystemExit) as error:

@@ -50,13 +50,13 @@ def said(*line: str) -> str:
 
 
 def test_a_server_that_is_not_there_is_said_in_words(upstream: str) -> None:
-    remedy = "start a server there, as `vllm serve MODEL`, or name another --upstream"
+    remedy = "start a server there, as `vllm serve MODEL`, or name another address"
     nowhere = "http://127.0.0.1:9/v1"
     assert said("--upstream", nowhere) == f"e1 serve: no answer from {nowhere}: Connection refused; {remedy}"
     unknown = said("--upstream", "http://no-such-host.invalid:8000/v1")
     assert re.fullmatch(rf"e1 serve: no answer from \S+: [A-Z][\w ]+; {remedy}", unknown)
     other = said("--upstream", upstream, "--served_model_name", "other")
-    assert other == f"e1 serve: {upstream} serves nano, not 'other'; set served_model_name to what it serves"
+    assert other == f"e1 serve: {upstream} serves nano, not 'other'; set served_model_name to one of its models"
 
 
 def test_an_address_that_is_in_use_is_named() -> None:
