@@ -126,7 +126,7 @@ class Client:
             raise
         except aiohttp.ClientError as error:
             raise ServerError(f"{self.base_url} broke off its answer: {_explain(error)}") from error
-        except (ValueError, KeyError, IndexError, TypeError) as error:
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
             kind = type(error).__name__
             raise ServerError(f"malformed response from {self.base_url}: {kind}: {error}", answer.status) from error
         finally:
