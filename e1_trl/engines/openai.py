@@ -28,8 +28,7 @@ class ServerError(UnusableEngineError):
     """A server refused a request, went away, or answers in another form than the API's.
 
     Attributes:
-        status: HTTP status for the client of a proxy: the server's own where the request or the load is at fault,
-            else 502.
+        status: HTTP status for a proxy's client: the server's where the request or the load is at fault, else 502.
         is_temporary: the same request may succeed later.
     """
 
@@ -84,25 +83,20 @@ class Client:
             async with self._session.get(f"{self.base_url}/models", timeout=timeout) as answer:
                 content = await answer.read()
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise ServerError(
-                f"no answer from {self.base_url}: {_explain(error)}; start a server there, as `vllm serve MODEL`, or "
-                "name another address"
-            ) from error
+            remedy = "start a server there, as `vllm serve MODEL`, or name another address"
+            raise ServerError(f"no answer from {self.base_url}: {_explain(error)}; {remedy}") from error
         try:
             models = {entry["id"]: entry for entry in json.loads(content)["data"]}
         except (ValueError, KeyError, TypeError) as error:
-            raise ServerError(
-                f"{self.base_url}/models answered with status {answer.status}; expected a list of models, as an OpenAI "
-                "API returns"
-            ) from error
+            found = f"{self.base_url}/models answered with status {answer.status}"
+            raise ServerError(f"{found}; expected a list of models, as an OpenAI API returns") from error
         if self.name not in models:
+            served = ", ".join(models)
             raise ServerError(
-                f"{self.base_url} serves {', '.join(models)}, not {self.name!r}; set served_model_name to one of its "
-                "models"
+                f"{self.base_url} serves {served}, not {self.name!r}; set served_model_name to one of these"
             )
         entry = models[self.name]
-        entry = models.get(entry.get("parent"), entry)  # an adapter has the context of its base
-        context = entry.get("max_model_len")
+        context = models.get(entry.get("parent"), entry).get("max_model_len")  # an adapter has the context of its base
         return context if type(context) is int else None
 
     async def sample(self, body: Mapping[str, Any], stream: bool = False) -> AsyncGenerator[Choice]:
@@ -127,8 +121,7 @@ class Client:
         except aiohttp.ClientError as error:
             raise ServerError(f"{self.base_url} broke off its answer: {_explain(error)}") from error
         except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-            kind = type(error).__name__
-            raise ServerError(f"malformed response from {self.base_url}: {kind}: {error}", answer.status) from error
+            raise ServerError(f"malformed response from {self.base_url}: {error!r}", answer.status) from error
         finally:
             answer.close()
 

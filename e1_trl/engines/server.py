@@ -128,10 +128,8 @@ async def _connect(base_url: str, name: str, context: int) -> Client:
     try:
         longest = await client.context()
         if longest is not None and longest < context:
-            raise UnusableEngineError(
-                f"{base_url} has a context of {longest} tokens, and the budgets need {context}; restart it with "
-                f"--max-model-len {context}, or lower the budgets"
-            )
+            found = f"{base_url} has a context of {longest} tokens, and the budgets need {context}"
+            raise UnusableEngineError(f"{found}; restart it with --max-model-len {context}, or lower the budgets")
     except UnusableEngineError:
         await client.close()
         raise

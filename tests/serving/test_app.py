@@ -48,7 +48,7 @@ REMEDY = "start a server there, as `vllm serve MODEL`, or name another address"
         (["--upstream", NOWHERE], "has no budget.json; name a thinking_budget and a solution_budget"),
         (BUDGET, "--upstream must be given"),
         (["--upstream", "127.0.0.1:9/v1", *BUDGET], "it must be a text, as http://host:8000/v1"),
-        (["--upstream", "STUB", *BUDGET], f"STUB serves base, nano, not '{BASE}'; set served_model_name to one of its"),
+        (["--upstream", "STUB", *BUDGET], f"STUB serves base, nano, not '{BASE}'; set served_model_name to one of"),
         (["--upstream", NOWHERE, *BUDGET, "--sampling", "[]"], "it must be a JSON object"),
         (["--upstream", NOWHERE, *BUDGET, "--sampling", '{"n": 2}'], "sampling holds n, which each request sets"),
         (["--upstream", NOWHERE, *BUDGET, "--max_budget", "8"], "budget '8' must read"),

@@ -7,7 +7,8 @@ from e1_trl.serving.response import OPENING, OpeningFilter
 
 
 def shown(text: str, cuts: list[int]) -> str:
-    opening, places = OpeningFilter(), sorted({min(cut, len(text)) for cut in cuts})
+    opening = OpeningFilter()
+    places = sorted({min(cut, len(text)) for cut in cuts})
     pieces = [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)]
     return "".join(map(opening.strip, pieces)) + opening.flush()
 

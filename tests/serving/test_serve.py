@@ -56,7 +56,7 @@ def events(text: str) -> list[dict[str, Any]]:
 
 
 def ask(url: str, chat: bool, stream: bool, problem: str, **fields: Any) -> tuple[list[int], str, str, str]:
-    """Token ids, how the thinking ended, and the text of thinking and solution."""
+    """Return token ids, how the thinking ended, and the text of thinking and solution."""
     own = {"messages": conversation(problem)} if chat else {"prompt": tokenize(TOKENIZER, conversation(problem), {})}
     path = "chat/completions" if chat else "completions"
     answer = httpx.post(f"{url}/{path}", json={**ANYWHERE, **own, "stream": stream, **fields}, timeout=120)
@@ -102,7 +102,8 @@ def test_the_openai_client_sees_both_parts_and_what_was_forced(proxy: str, probl
     assert {model.id for model in client.models.list()} >= {"nano", "nano@64+32", "nano@16+32"}
     asked: dict[str, Any] = {"model": "nano", "messages": conversation(problems[0]), "temperature": 0}
     whole = client.chat.completions.create(**asked, extra_body={"thinking_budget": 20, "solution_budget": 8})
-    message, usage = whole.choices[0].message, whole.usage
+    message = whole.choices[0].message
+    usage = whole.usage
     assert whole.choices[0].thinking_end == "forced" and message.reasoning_content == message.reasoning
     assert usage.completion_tokens_details.reasoning_tokens == 20
     details = usage.completion_tokens_details.model_dump()
@@ -165,7 +166,7 @@ def test_seeds_are_kept(proxy: str, problems: list[str]) -> None:
 
 
 def total(server: openai.OpenAI, name: str) -> float:
-    """One of the server's counters."""
+    """Read one of the server's counters."""
     metrics = httpx.get(str(server.base_url).replace("/v1/", "/metrics")).text
     lines = [line for line in metrics.splitlines() if line.startswith(f"vllm:{name}_total{{")]
     return sum(float(line.split()[-1]) for line in lines)
@@ -173,7 +174,8 @@ def total(server: openai.OpenAI, name: str) -> float:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_clients_that_go_away_free_their_requests(server: openai.OpenAI, problems: list[str], stream: bool) -> None:
-    clients, tokens = 64, 150 + 32
+    clients = 64
+    tokens = 150 + 32
     with proxy_of(server.base_url, sampling='{"ignore_eos": true}', marker="Wait Wait Wait Wait") as url:
         asked = {**ANYWHERE, "messages": conversation(problems[0]), "stream": stream, "thinking_budget": 150}
         body = json.dumps(asked).encode()
@@ -207,11 +209,8 @@ def test_a_chat_remembers_marks_and_changes_its_budget(
         input=said, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "Unclosed" not in done.stderr
-    first, second = (
-        evaluated(server, problems[:1], Budget(64, 32), Marker.from_tokenizer(TOKENIZER)),
-        evaluated(server, problems[:1], Budget(8, 4), Marker.from_tokenizer(TOKENIZER)),
-    )
-    for (completion,), budget in ((first, "64+32"), (second, "8+4")):
+    for budget in ("64+32", "8+4"):
+        (completion,) = evaluated(server, problems[:1], Budget.parse(budget), Marker.from_tokenizer(TOKENIZER))
         forced = completion.thinking_end is ThinkingEnd.FORCED
         thought = TOKENIZER.decode(completion.parts[0]).removesuffix("</think>")
         assert thought + (" ‖</think>‖\n" if forced else "\n") in done.stdout
