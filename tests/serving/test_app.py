@@ -135,7 +135,7 @@ def test_each_part_has_its_seed_and_the_solution_alone_the_stop_texts(
     ("answer", "status", "said"),
     [
         ({"text": "x", "finish_reason": "stop"}, 502, "returns no token ids"),
-        ({**TOKEN, "token_ids": [5] * 99}, 502, "99 tokens came where 64 were asked for"),
+        ({**TOKEN, "token_ids": [5] * 99}, 502, "99 tokens came for a request of 64"),
         ({**TOKEN, "finish_reason": "abort"}, 502, "finish_reason='abort'"),
         (["no choice"], 502, "malformed response"),
         (400, 400, "no"),
