@@ -1,19 +1,18 @@
-"""What `e1 serve` costs: time to the first token, throughput, CPU time of its own, requests/s before a stub.
+"""Cost of `e1 serve`: time to the first token, throughput, CPU time of its own, requests/s in front of a stub.
 
     python -m benchmarks.bench_serve --model runs/smollm2/base      (twelve minutes; nothing else should run)
 
-All is started here. Lengths are imposed: no part of an answer ends before its budget. Beside the proxy stand the same
-two requests, made by the client, and one request for as many tokens, without a close. With `--litellm FILE`, that
-program of an installation of LiteLLM stands before the stub, too. A soak (`soak_serve.py`) ends it.
+Servers and proxies are started here. Lengths are imposed: each part of an answer uses its whole budget. The proxy is
+compared with the same two requests, made by the client, and with one request for as many tokens, without a close. With
+`--litellm FILE`, that program of an installation of LiteLLM is put in front of the stub, too (`stub_serve.py`). A soak
+(`soak_serve.py`) is the last part.
 """
 
 import asyncio
 import json
-import re
-import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import ExitStack, aclosing, contextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -29,38 +28,35 @@ from benchmarks.serving import (
     NANO,
     Event,
     Pair,
-    address,
     connections,
     conversation,
     events,
-    free_port,
     metric,
     pair,
     questions,
-    start_proxy,
-    started,
 )
 from benchmarks.soak_serve import soak
+from benchmarks.stub_serve import CLIENTS, answered_per_s, stub
 from e1_trl.budget import Budget
 from e1_trl.engines.openai import RETURNED
 from e1_trl.report.markdown import table
 
-LENGTHS, CONTEXT = Budget(512, 128), 1024
-CLIENTS, ROUNDS = (1, 32), {1: 3, 32: 2}  # by clients
+LENGTHS = Budget(512, 128)
+CONTEXT = 1024  # tokens
+ROUNDS = {1: 3, 32: 2}  # by clients
 GIVEN_UP = 8  # more requests of the only client, each given up at its first token
-NANO_LENGTHS, NANO_REQUESTS = Budget(96, 32), {1: 24, 32: 256}  # by clients
-STUB_ROUNDS, STUB_SECONDS = 4, 4.0
-KEYLESS = {"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}  # it listens on this machine alone
-STUB = "--stub"  # the argument with which this file is the stub
+NANO_LENGTHS = Budget(96, 32)
+NANO_REQUESTS = {1: 24, 32: 256}  # by clients
+STUB_ROUNDS = 4
 FIGURES = ("ttft_s", "tokens_per_s")
 HEADER = ("clients", "", "first token, s", "to two requests'", "tokens/s", "to two requests'", "found in the cache")
 
 
 @dataclass(frozen=True)
 class Run:
-    """One arm: seconds to the first token (the clients' median), tokens/s of all, prompt tokens found in the cache.
+    """Run of an arm: seconds to the first token (the clients' median), tokens/s of all clients, cached prompt tokens.
 
-    Those are a share of all but the first prompt of each client; `None` where there are no others.
+    Those are a share of all prompts but the first one of each client; `None` where there are no others.
     """
 
     ttft_s: float
@@ -76,10 +72,11 @@ async def through_proxy(client: httpx.AsyncClient, pair: Pair, question: str, le
 
 
 async def two_requests(client: httpx.AsyncClient, pair: Pair, question: str, lengths: Budget) -> AsyncGenerator[Event]:
-    prompt_ids, thinking = pair.prompt_ids(question), list[int]()
+    prompt_ids = pair.prompt_ids(question)
+    thinking: list[int] = []
     body = {**RETURNED, **pair.sampling, "prompt": prompt_ids, "max_tokens": lengths.thinking}
-    first, url = {**body, "stop_token_ids": pair.marker.ids}, f"{pair.server}/completions"
-    async for event in events(client, url, first):
+    url = f"{pair.server}/completions"
+    async for event in events(client, url, {**body, "stop_token_ids": pair.marker.ids}):
         thinking += [token for choice in event["choices"] for token in choice["token_ids"]]
         yield event
     then = {"prompt": [*prompt_ids, *thinking, *pair.marker.forced_ids], "max_tokens": lengths.solution}
@@ -94,7 +91,8 @@ async def one_request(client: httpx.AsyncClient, pair: Pair, question: str, leng
 
 
 Arm = Callable[[httpx.AsyncClient, Pair, str, Budget], AsyncGenerator[Event]]
-PROXY, TWO = "through the proxy", "two requests"
+PROXY = "through the proxy"
+TWO = "two requests"
 ARMS: Mapping[str, Arm] = {PROXY: through_proxy, TWO: two_requests, "one request": one_request}
 
 
@@ -108,7 +106,9 @@ async def ask(arm: Arm, client: httpx.AsyncClient, pair: Pair, question: str, le
     Raises:
         RuntimeError: it has other lengths than the imposed ones.
     """
-    began, first, tokens = time.perf_counter(), 0.0, 0
+    began = time.perf_counter()
+    first = 0.0
+    tokens = 0
     async for event in arm(client, pair, question, lengths):
         first = first or time.perf_counter() - began
         usage = event.get("usage") or {"completion_tokens": 0}
@@ -129,12 +129,15 @@ async def ask_and_give_up(arm: Arm, client: httpx.AsyncClient, pair: Pair, quest
 
 
 async def measure(name: str, pair: Pair, clients: int, lengths: Budget, turn: int) -> Run:
-    """All clients begin at once."""
-    arm, asked, firsts = ARMS[name], questions(clients + GIVEN_UP, name, clients, turn), list[float]()
+    """Measure an arm with clients that begin at once."""
+    arm = ARMS[name]
+    asked = questions(clients + GIVEN_UP, name, clients, turn)
+    firsts: list[float] = []
     async with connections() as client:
         if clients == 1:
             firsts += [await ask_and_give_up(arm, client, pair, each, lengths) for each in asked[clients:]]
-        before, began = cache(pair.server), time.perf_counter()
+        before = cache(pair.server)
+        began = time.perf_counter()
         firsts += await asyncio.gather(*(ask(arm, client, pair, each, lengths) for each in asked[:clients]))
         wall = time.perf_counter() - began
     hits, queries = (now - then for now, then in zip(cache(pair.server), before, strict=True))
@@ -143,14 +146,15 @@ async def measure(name: str, pair: Pair, clients: int, lengths: Budget, turn: in
 
 
 def cache(server: str) -> list[float]:
-    """Tokens that the server has found in its prefix cache, and those that it has looked for."""
+    """Return the tokens that the server has found in its prefix cache, and those that it has looked up."""
     return [metric(server, f"vllm:prefix_cache_{what}_total") for what in ("hits", "queries")]
 
 
 async def cpu_us(pair: Pair, clients: int, stream: bool) -> float:
-    """CPU microseconds of the proxy for a token of a stream, or for a request that is answered at once."""
+    """Measure the proxy's CPU microseconds for a token of a stream, or for a request that is answered at once."""
     requests = NANO_REQUESTS[clients]
-    asked, url = iter(questions(requests, "cpu", clients, stream)), f"{pair.proxy}/chat/completions"
+    asked = iter(questions(requests, "cpu", clients, stream))
+    url = f"{pair.proxy}/chat/completions"
     budget = {"thinking_budget": NANO_LENGTHS.thinking, "solution_budget": NANO_LENGTHS.solution}
 
     async def ask_all(client: httpx.AsyncClient) -> None:
@@ -169,90 +173,10 @@ async def cpu_us(pair: Pair, clients: int, stream: bool) -> float:
     return 1e6 * seconds / (requests * total(NANO_LENGTHS) if stream else requests)
 
 
-class Stub(asyncio.Protocol):
-    """A server that answers at once, to a request that may stop at token 5 that it has sampled that."""
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport, self.received = transport, b""
-
-    def data_received(self, data: bytes) -> None:
-        self.received += data
-        while b"\r\n\r\n" in self.received:
-            head, _, rest = self.received.partition(b"\r\n\r\n")
-            length = int((re.search(rb"(?i)content-length: *(\d+)", head) or [0, 0])[1])
-            if len(rest) < length:
-                return
-            self.received = rest[length:]
-            self.transport.write(self.answer(head, rest[:length]))
-
-    def answer(self, head: bytes, body: bytes) -> bytes:
-        stop = 5 if b'"stop_token_ids"' in body else None
-        choice = {"index": 0, "text": "x", "token_ids": [5], "finish_reason": "stop", "stop_reason": stop}
-        content: dict[str, Any] = {"id": "0", "object": "text_completion", "created": 0, "model": NAME}
-        content |= {"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}}
-        if head.startswith(b"GET"):
-            content = {"object": "list", "data": [{"id": NAME, "object": "model", "max_model_len": 256}]}
-        told = json.dumps(content).encode()
-        start = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-        return start % len(told) + told
-
-
-async def serve_stub(port: int) -> None:
-    await (await asyncio.get_running_loop().create_server(Stub, "127.0.0.1", port)).serve_forever()
-
-
-def answered_per_s(port: int, turn: int) -> float:
-    """See `requests_per_s`; the turn changes nothing."""
-    return asyncio.run(requests_per_s(port, STUB_SECONDS))
-
-
-async def requests_per_s(port: int, seconds: float) -> float:
-    """Requests/s that are answered to the most clients, each with a connection of its own."""
-    body = json.dumps({"model": NAME, "prompt": "a=1;a?"}).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
-    request = head.encode() + b"Content-Type: application/json\r\n\r\n" + body
-    end, answered = time.perf_counter() + seconds, 0
-
-    async def ask_on() -> None:
-        nonlocal answered
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        while time.perf_counter() < end:
-            writer.write(request)
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = re.search(rb"(?i)content-length: *(\d+)", head)
-            if not head.startswith(b"HTTP/1.1 200") or length is None:
-                raise RuntimeError(head.decode())
-            await reader.readexactly(int(length[1]))
-            answered += 1
-        writer.close()
-
-    await asyncio.gather(*(ask_on() for _ in range(CLIENTS[-1])))
-    return answered / seconds
-
-
-@contextmanager
-def stub(folder: Path, litellm: Path | None) -> Iterator[dict[str, int]]:
-    """The ports of a stub, and of what stands before it."""
-    with ExitStack() as stack:
-        port, proxy = free_port(), free_port()
-        stack.enter_context(
-            started(folder / "stub.log", port, sys.executable, "-m", "benchmarks.bench_serve", STUB, port)
-        )
-        stack.enter_context(start_proxy(folder / "proxy.log", proxy, NANO, port, "--marker", "</think>"))
-        ports = {"e1 serve": proxy, "the stub alone": port}
-        if litellm is not None:
-            ports["LiteLLM"] = other = free_port()
-            behind = {"model": f"text-completion-openai/{NAME}", "api_base": address(port), "api_key": "none"}
-            told = folder / "litellm.json"  # which is YAML, too
-            told.write_text(json.dumps({"model_list": [{"model_name": NAME, "litellm_params": behind}]}))
-            words = (litellm, "--config", told, "--host", "127.0.0.1", "--port", other)
-            stack.enter_context(started(folder / "litellm.log", other, *words, **KEYLESS))
-        yield ports
-
-
 def rows(found: Mapping[str, list[Run]], clients: int) -> list[tuple[str, ...]]:
-    """Lines of the table: each arm beside the two requests of the same rounds."""
-    lines, two = [], found[TWO]
+    """Make the lines of the table: each arm next to the two requests of the same rounds."""
+    lines = []
+    two = found[TWO]
     for name, runs in found.items():
         to_two = [ratio([getattr(each, key) for each in runs], [getattr(each, key) for each in two]) for key in FIGURES]
         own = [spread([getattr(each, key) for each in runs]) for key in FIGURES]
@@ -263,12 +187,12 @@ def rows(found: Mapping[str, list[Run]], clients: int) -> list[tuple[str, ...]]:
 
 
 def to_two_requests(found: Mapping[str, list[Run]], key: str) -> float:
-    """The proxy's figure to that of two requests, the median of the rounds."""
+    """Divide the proxy's figure by that of two requests, and return the median of the rounds."""
     return median(getattr(ours, key) / getattr(two, key) for ours, two in zip(found[PROXY], found[TWO], strict=True))
 
 
 class Parts:
-    """Measurements of one commit in a file: those that are there are not made again."""
+    """Measurements of one commit in a file; those in it are not repeated."""
 
     def __init__(self, commit: str):
         self._file = Path("runs/bench_serve.json")
@@ -276,7 +200,7 @@ class Parts:
         self._found = stored if stored.get("commit") == commit else {"commit": commit}
 
     def part(self, name: str, measure: Callable[[], Any]) -> Any:
-        """What was measured under a name, as JSON."""
+        """Return the measurement of a name, as JSON, after measuring if it is new."""
         if name not in self._found:
             self._found[name] = measure()
             self._file.parent.mkdir(exist_ok=True)
@@ -285,14 +209,14 @@ class Parts:
 
 
 def against_stub(folder: Path, litellm: Path | None) -> dict[str, list[float]]:
-    """Requests/s of each proxy, and of the stub."""
+    """Measure the requests/s of each proxy, and of the stub."""
     with stub(folder, litellm) as ports:
         runs = {name: partial(answered_per_s, port) for name, port in ports.items()}
-        return in_turns(runs, STUB_ROUNDS, "requests before the stub")
+        return in_turns(runs, STUB_ROUNDS, "requests in front of the stub")
 
 
 def of_processor(folder: Path) -> dict[str, float]:
-    """CPU microseconds of the proxy."""
+    """Measure the CPU microseconds of the proxy."""
     with pair(folder, NANO, 256, "float32") as sides:
         return {
             f"{what}, {clients} clients": asyncio.run(cpu_us(sides, clients, what == "a token"))
@@ -302,7 +226,7 @@ def of_processor(folder: Path) -> dict[str, float]:
 
 
 def of_arms(folder: Path, model: str, clients: int) -> dict[str, list[dict[str, Any]]]:
-    """Each arm's rounds."""
+    """Measure the rounds of each arm."""
     with pair(folder, model, CONTEXT, "bfloat16") as sides:
 
         def run(name: str, turn: int) -> Run:
@@ -313,9 +237,6 @@ def of_arms(folder: Path, model: str, clients: int) -> dict[str, list[dict[str, 
 
 
 def main() -> None:
-    if sys.argv[1:2] == [STUB]:
-        asyncio.run(serve_stub(int(sys.argv[2])))
-        return
     words = parser("Measure what e1 serve costs.", "serve.json", "serve")
     words.add_argument("--model", required=True, help="checkpoint folder that the server samples")
     words.add_argument("--litellm", type=Path, help="the program of an installation of LiteLLM, to compare with")
@@ -350,7 +271,7 @@ def main() -> None:
     tables = [
         table(HEADER, lines),
         table(("CPU of the proxy for", "µs"), [(what, f"{value:.0f}") for what, value in cpu.items()]),
-        table(("before a server that answers at once, 32 clients", "requests/s"), served),
+        table(("in front of a server that answers at once, 32 clients", "requests/s"), served),
         table(("soak", ""), [(key.replace("_", " "), str(value)) for key, value in held.items()]),
     ]
     publish(parsed, content, "\n".join(tables))

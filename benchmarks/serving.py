@@ -1,4 +1,4 @@
-"""A vLLM server and the proxy before it, started for a benchmark and killed after it, and what is asked of them."""
+"""vLLM server and the proxy in front of it, started for a benchmark and killed after it, and their requests."""
 
 import json
 import os
@@ -21,7 +21,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from e1_trl.budget import Marker
 from e1_trl.problems.prompts import tokenize
 
-NANO, NAME = "experiments/nano/base", "model"
+NANO = "experiments/nano/base"
+NAME = "model"  # at the server
 MARKERS = {NANO: "</think>"}
 RARE = "<|endoftext|>"  # the marker of other models: one token, which is never sampled here
 STARTING = 300.0  # seconds
@@ -30,7 +31,7 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True)
 class Pair:
-    """A vLLM server and the proxy before it; addresses end in /v1."""
+    """Addresses of a vLLM server and of the proxy in front of it, which end in /v1."""
 
     server: str
     proxy: str
@@ -43,7 +44,7 @@ class Pair:
 
     @property
     def sampling(self) -> dict[str, Any]:
-        """What keeps a request from ending before its budget."""
+        """Sampling parameters that keep a request from ending before its budget is used up."""
         return {"temperature": 0, "ignore_eos": True, "logit_bias": {str(self.marker.ids[0]): -100}}
 
 
@@ -52,7 +53,7 @@ def address(port: int) -> str:
 
 
 def free_port() -> int:
-    """A port that nobody listens on, outside of those that clients are given."""
+    """Find a port that nobody listens on, outside of the range of clients' ports."""
     for port in random.sample(range(20_000, 32_000), 100):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)):
@@ -62,12 +63,13 @@ def free_port() -> int:
 
 @contextmanager
 def started(log: Path, port: int, *words: object, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A server in a process group of its own, once it lists its models, until it is killed.
+    """Start a server in a process group of its own, yield it once it lists its models, and kill it.
 
     Raises:
-        RuntimeError: it did not start; with the end of what it had printed.
+        RuntimeError: it did not start; with the end of its output.
     """
-    line, deadline = [str(word) for word in words], time.monotonic() + STARTING
+    line = [str(word) for word in words]
+    deadline = time.monotonic() + STARTING
     with log.open("ab") as out:
         process = subprocess.Popen(
             line, env={**os.environ, **environment}, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
@@ -79,7 +81,7 @@ def started(log: Path, port: int, *words: object, **environment: str) -> Iterato
             time.sleep(0.2)
         yield process
     finally:
-        with suppress(ProcessLookupError):  # it has ended by itself
+        with suppress(ProcessLookupError):  # it has ended
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
@@ -92,7 +94,7 @@ def _answers(url: str) -> bool:
 
 
 def start_server(log: Path, port: int, model: str, context: int, dtype: str, *more: object) -> Any:
-    """A vLLM server."""
+    """Start a vLLM server."""
     flags = ("--no-enable-chunked-prefill", "--enforce-eager", "--block-size", 32, "--served-model-name", NAME)
     words = ("--model", model, "--dtype", dtype, "--max-model-len", context, "--port", port, *flags, *more)
     apart = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_CPU_KVCACHE_SPACE": "4"}
@@ -100,7 +102,7 @@ def start_server(log: Path, port: int, model: str, context: int, dtype: str, *mo
 
 
 def start_proxy(log: Path, port: int, model: str, server: int, *more: object, **environment: str) -> Any:
-    """A proxy before the server at a port."""
+    """Start a proxy in front of the server at a port."""
     words = ("--model", model, "--served_model_name", NAME, "--upstream", address(server), "--port", port, *more)
     words = (*words, "--thinking_budget", 64, "--solution_budget", 32)
     return started(log, port, sys.executable, "-m", "e1_trl.serving.app", *words, **environment)
@@ -108,22 +110,25 @@ def start_proxy(log: Path, port: int, model: str, server: int, *more: object, **
 
 @contextmanager
 def pair(folder: Path, model: str, context: int, dtype: str) -> Iterator[Pair]:
-    """A server and its proxy, whose requests end at their budgets."""
-    tokenizer, text = AutoTokenizer.from_pretrained(model), MARKERS.get(model, RARE)
-    marker, server, proxy = Marker.from_tokenizer(tokenizer, text), free_port(), free_port()
+    """Start a server and its proxy, whose requests end at their budgets."""
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    text = MARKERS.get(model, RARE)
+    marker = Marker.from_tokenizer(tokenizer, text)
+    server = free_port()
+    proxy = free_port()
     if len(marker.ids) != 1:
-        raise ValueError(f"{text!r} is no single token of {model}")
+        raise ValueError(f"the marker {text!r} is {len(marker.ids)} tokens of {model}; it must be one")
     sides = address(server), address(proxy)
-    told = ("--marker", text, "--sampling", json.dumps(Pair(*sides, psutil.Process(), tokenizer, marker).sampling))
+    options = ("--marker", text, "--sampling", json.dumps(Pair(*sides, psutil.Process(), tokenizer, marker).sampling))
     with (
         start_server(folder / "server.log", server, model, context, dtype),
-        start_proxy(folder / "proxy.log", proxy, model, server, *told) as process,
+        start_proxy(folder / "proxy.log", proxy, model, server, *options) as process,
     ):
         yield Pair(*sides, psutil.Process(process.pid), tokenizer, marker)
 
 
 def questions(number: int, *seed: object) -> list[str]:
-    """So many, in the words of both models; they part in their first block of tokens."""
+    """Make questions in the words of both models, which differ in their first block of tokens."""
     rng = random.Random(repr(seed))
     return [";".join(f"{name}={rng.randrange(10_000)}" for name in "abcdefgh") + ";a?" for _ in range(number)]
 
@@ -133,12 +138,12 @@ def conversation(question: str) -> list[dict[str, str]]:
 
 
 def connections() -> httpx.AsyncClient:
-    """A client without limits."""
+    """Make a client without limits."""
     return httpx.AsyncClient(timeout=None, verify=False, limits=httpx.Limits(max_connections=None))
 
 
 async def events(client: httpx.AsyncClient, url: str, body: Mapping[str, Any]) -> AsyncGenerator[Event]:
-    """What a server streams.
+    """Yield what a server streams.
 
     Raises:
         RuntimeError: it fails.
@@ -156,6 +161,6 @@ async def events(client: httpx.AsyncClient, url: str, body: Mapping[str, Any]) -
 
 
 def metric(server: str, name: str) -> float:
-    """One of vLLM's, over all its labels."""
+    """Read one of vLLM's metrics, summed over its labels."""
     lines = httpx.get(f"{server.removesuffix('/v1')}/metrics", timeout=60).text.splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith(name + "{"))

@@ -1,6 +1,6 @@
-"""Many kinds of requests at once, good and bad, while clients leave and the server is killed once: what goes wrong.
+"""Soak of the proxy: many kinds of requests at once, good and bad, while clients leave and the server is killed once.
 
-The answers are compared, token by token, with those that an evaluation has on the same server at temperature 0.
+Answers are compared, token by token, with those of an evaluation on the same server at temperature 0.
 """
 
 import asyncio
@@ -25,19 +25,22 @@ from benchmarks.serving import (
     conversation,
     events,
     free_port,
+    metric,
     questions,
     start_proxy,
     start_server,
 )
 from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.engines.engine import SamplingSettings, run
-from e1_trl.engines.openai import ServedModel
 from e1_trl.engines.server import ServerEngine
 from e1_trl.problems.prompts import tokenize
 from e1_trl.rollout import Rollout
 
-REQUESTS, AT_A_TIME, KILLED_AT = 500, 16, 200
-CONTEXT, BUDGETS = 256, (Budget(8, 8), Budget(64, 32), Budget(128, 16))
+REQUESTS = 500
+AT_A_TIME = 16
+KILLED_AT = 200  # requests
+CONTEXT = 256  # tokens
+BUDGETS = (Budget(8, 8), Budget(64, 32), Budget(128, 16))
 PATIENCE = 60.0  # seconds for a reply
 KINDS = {"stream": 6, "whole": 6, "text": 4, "leaves": 4, "malformed": 2, "oversized": 1, "contradictory": 2, "long": 1}
 BAD: Mapping[str, tuple[int, Any]] = {
@@ -46,12 +49,12 @@ BAD: Mapping[str, tuple[int, Any]] = {
     "contradictory": (400, {"thinking_budget": 8, "thinking_token_budget": 9}),
     "long": (400, {"thinking_budget": 10 * CONTEXT}),
 }
-SETTLING = 100  # requests after which the proxy's memory is looked at first
+SETTLING = 100  # requests after which the proxy's memory is first measured
 
 
 @dataclass
 class Soak:
-    """What came of it. `grown_mb` is the proxy's memory after all requests less that after the first hundred."""
+    """Result of a soak. `grown_mb` is the proxy's memory after all requests less that after the first hundred."""
 
     soak_requests: int = 0
     soak_failed: int = 0
@@ -64,7 +67,7 @@ class Soak:
 
 
 class Soaking:
-    """A soak that runs: its requests take turns among some clients."""
+    """Running soak, whose requests are shared among some clients."""
 
     def __init__(self, proxy: str, process: psutil.Process, expected: Mapping[tuple[str, Budget], list[int]]):
         self.found = Soak()
@@ -85,7 +88,7 @@ class Soaking:
             question, budget = self._rng.choice(list(self._expected))
             until = time.monotonic() + 4 * PATIENCE
             try:
-                # A server that is away is no failure, if the client is told; it asks again, as clients do.
+                # An answer that says that the server is away is no failure; clients try again.
                 while not await asyncio.wait_for(self._ask(client, kind, question, budget), PATIENCE):
                     self.found.refused_while_away += 1
                     if time.monotonic() > until:
@@ -96,10 +99,10 @@ class Soaking:
                 self.failures.append(f"{kind}, {budget}: {error!r}")
 
     async def _ask(self, client: httpx.AsyncClient, kind: str, question: str, budget: Budget) -> bool:
-        """Whether the answer is the right one; not if the client is told that the server is away.
+        """Make a request; return whether it has the right answer, and not one that says that the server is away.
 
         Raises:
-            RuntimeError: anything else.
+            RuntimeError: the answer is wrong.
         """
         url = f"{self._proxy}/{'completions' if kind == 'text' else 'chat/completions'}"
         prompt = {"prompt": TEXT.format(question)} if kind == "text" else {"messages": conversation(question)}
@@ -117,7 +120,8 @@ class Soaking:
             _is(answer.status_code == 200, answer.text)
             token_ids = answer.json()["choices"][0]["token_ids"]
         else:
-            token_ids, leave_after = [], self._rng.randrange(1, 30) if kind == "leaves" else 10_000
+            token_ids = []
+            leave_after = self._rng.randrange(1, 30) if kind == "leaves" else 10_000
             try:
                 async with aclosing(events(client, url, body)) as stream:
                     async for event in stream:
@@ -143,17 +147,20 @@ def _is(true: bool, what: str) -> None:
 
 
 async def soak(folder: Path) -> Soak:
-    """Start a server and a proxy, make the requests, kill the server once, and look at what is left."""
-    tokenizer, server, proxy = AutoTokenizer.from_pretrained(NANO), free_port(), free_port()
+    """Start a server and a proxy, make the requests, kill the server once, and count what is left."""
+    tokenizer = AutoTokenizer.from_pretrained(NANO)
+    server = free_port()
+    proxy = free_port()
     asked = questions(24, "soak")
     with ExitStack() as stack, ExitStack() as first:
         first.enter_context(start_server(folder / "server.log", server, NANO, CONTEXT, "float32"))
         process = stack.enter_context(start_proxy(folder / "soak.log", proxy, NANO, server, "--marker", "</think>"))
-        close, expected = ThinkingClose(Marker.from_tokenizer(tokenizer, "</think>"), CONTEXT), {}
+        close = ThinkingClose(Marker.from_tokenizer(tokenizer, "</think>"), CONTEXT)
+        expected = {}
         for budget in BUDGETS:
             rollouts = [Rollout(tokenize(tokenizer, conversation(each), {}), budget, close) for each in asked]
-            model = ServedModel.connect(address(server), NAME, close, SamplingSettings(temperature=0.0))
-            await asyncio.to_thread(run, ServerEngine(model), rollouts)
+            engine = ServerEngine(address(server), NAME, close, SamplingSettings(temperature=0.0))
+            await asyncio.to_thread(run, engine, rollouts)
             for question, rollout in zip(asked, rollouts, strict=True):
                 expected[question, budget] = rollout.completion.token_ids.tolist()
         soaking = Soaking(address(proxy), psutil.Process(process.pid), expected)
@@ -169,12 +176,11 @@ async def soak(folder: Path) -> Soak:
         async with connections() as client:
             await asyncio.gather(kill_once(), *(soaking.work(client) for _ in range(AT_A_TIME)))
         await asyncio.sleep(2)
-        found, process = soaking.found, psutil.Process(process.pid)
+        found = soaking.found
+        process = psutil.Process(process.pid)
         ours = [each for each in process.net_connections() if each.status == "ESTABLISHED"]
         found.connections_left = sum(each.laddr.port == proxy for each in ours)
-        gauge = httpx.get(f"{address(server).removesuffix('/v1')}/metrics", timeout=60).text.splitlines()
-        running = (line for line in gauge if line.startswith("vllm:num_requests_running{"))
-        found.running_left = int(sum(float(line.split()[-1]) for line in running))
+        found.running_left = int(metric(address(server), "vllm:num_requests_running"))
         found.grown_mb = round((process.memory_info().rss - soaking.settled) / 2**20, 1)
     print(*soaking.failures, sep="\n")
     return found

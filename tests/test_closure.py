@@ -23,7 +23,7 @@ from tests.closure import (
 # By folder, with the packages that lie above them.
 CORE = {
     "": ("", "arguments", "budget", "errors", "rollout", "seeds"),
-    "engines": ("", "colocated", "engine", "local", "openai", "server", "weight_check", "weights"),
+    "engines": ("", "colocated", "engine", "local", "openai", "server", "weight_check"),
     "answers": ("", "grade"),
     "problems": ("", "prompts"),
     "training": (

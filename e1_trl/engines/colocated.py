@@ -1,13 +1,11 @@
-"""TRL's engines, as several training processes start and drive them together: in the processes, or one server for all.
-
-Both take each process's own rollouts to their end by a collective operation.
-"""
+"""TRL's engines, as training processes start and drive them together: inside the processes, or one server for all."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from accelerate import Accelerator
@@ -19,46 +17,29 @@ from trl.generation.vllm_generation import VLLMGeneration
 
 from e1_trl.budget import ThinkingClose
 from e1_trl.engines.engine import OnCompletion, SamplingSettings, ignore_completion, run
-from e1_trl.engines.openai import ServedModel
 from e1_trl.engines.server import ServerEngine
 from e1_trl.rollout import Completion, Name, Rollout
 from e1_trl.seeds import NUMPY, seed_of
 
 if TYPE_CHECKING:
+    from e1_trl.engines.local import LocalEngine
     from e1_trl.engines.weight_check import WeightCheck
-
-
-class TrainingEngine(Protocol):
-    """What a trainer samples with."""
-
-    @property
-    def compared_tensors(self) -> int:
-        """How many of the engine's tensors were compared with the trainer's after the last sync; 0 if it cannot be."""
-
-    def complete(
-        self, rollouts: list[Rollout], name: Name, finished: OnCompletion = ignore_completion
-    ) -> list[Completion]:
-        """The completions of this process's rollouts. Every process calls it with equally many.
-
-        What is drawn follows from the training's seed and the `name` of this generation, the same in all processes.
-        `finished` is told of this process's own alone.
-        """
 
 
 @contextmanager
 def starting(revision: str | None, processes: int) -> Iterator[None]:
-    """While TRL starts an engine: at the model's revision, and at a port that nobody else takes.
+    """Let TRL start an engine at the model's revision, and at a port that nobody else takes.
 
-    TRL tells the engine the model's name alone. Weights are sent to it in any case; configuration, tokenizer and the
-    tokens that end a sequence would be the newest.
+    TRL passes the model's name alone. Its weights are synced in any case, but configuration, tokenizer and
+    end-of-sequence tokens would be the newest.
 
     Args:
-        revision: of the model on the Hub; None: the newest, or the engine is a server.
-        processes: of the training.
+        revision: revision of the model on the Hub; `None` for the newest, and where the engine is a server.
+        processes: number of training processes.
     """
     if processes == 1:
-        # Where the engine's group of one meets itself. TRL tries the same port first in every run, and would refuse
-        # the later one of two that start together.
+        # The engine's group of one meets at this port. TRL tries the same port first in every run, and the later one of
+        # two runs that start together would fail.
         os.environ.setdefault("MASTER_PORT", str(get_free_port()))
     if revision is None:
         yield
@@ -71,19 +52,32 @@ def starting(revision: str | None, processes: int) -> Iterator[None]:
         vllm_generation.LLM = engine
 
 
-def _of_own(finished: OnCompletion, first: int, count: int) -> OnCompletion:
-    """What is told of the rollouts of several processes, and tells of this one's, `count` from the `first` on."""
+def _keep_own(on_completion: OnCompletion, first: int, count: int) -> OnCompletion:
+    """Narrow a callback for the rollouts of several processes to this process's, `count` from the `first` on."""
 
-    def told(row: int, completion: Completion) -> None:
+    def receive(row: int, completion: Completion) -> None:
         if first <= row < first + count:
-            finished(row - first, completion)
+            on_completion(row - first, completion)
 
-    return told
+    return receive
 
 
-def sampling_of(generation: VLLMGeneration) -> SamplingSettings:
-    """What TRL's configuration says about sampling."""
-    return SamplingSettings(
+def make_training_engine(
+    generation: VLLMGeneration, close: ThinkingClose, accelerator: Accelerator, adapter: bool, seed: int
+) -> "ColocatedEngine | ServedEngine":
+    """Make the engine of TRL's `vllm_mode`. In `colocate`, every sync compares its weights with the trainer's.
+
+    Args:
+        generation: TRL's engine or its client.
+        close: the end-of-thinking marker, and the longest sequence.
+        accelerator: the trainer's.
+        adapter: a LoRA adapter is trained.
+        seed: seed of the training.
+
+    Raises:
+        EngineError: the server does not serve the model, or its context is too short.
+    """
+    sampling = SamplingSettings(
         temperature=generation.temperature,
         top_p=generation.top_p,
         top_k=generation.top_k,
@@ -91,77 +85,51 @@ def sampling_of(generation: VLLMGeneration) -> SamplingSettings:
         repetition_penalty=generation.repetition_penalty,
         extra=generation.generation_kwargs,
     )
-
-
-def make_training_engine(
-    generation: VLLMGeneration, close: ThinkingClose, accelerator: Accelerator, adapter: bool, seed: int
-) -> TrainingEngine:
-    """The engine of TRL's `vllm_mode`; inside the processes, its weights are compared with the trainer's at every sync.
-
-    On CPU they are brought there as vLLM's CPU kernels need it.
-
-    Args:
-        generation: TRL's engine or its client.
-        close: what ends the thinking, and the longest sequence.
-        accelerator: the trainer's.
-        adapter: a LoRA adapter is trained.
-        seed: of the training.
-
-    Raises:
-        EngineError: the server does not serve the model, or its context is too short.
-    """
     if generation.mode == "server":
-        main = accelerator.is_main_process
-        return ServedEngine(accelerator, _connect(generation, close, seed) if main else None)
-    from e1_trl.engines.weight_check import WeightCheck
-    from e1_trl.engines.weights import reload_weights
+        if not accelerator.is_main_process:
+            return ServedEngine(accelerator, None)
+        client = generation.vllm_client
+        return ServedEngine(accelerator, ServerEngine(f"{client.base_url}/v1", client.model, close, sampling, seed))
+    from e1_trl.engines.local import LocalEngine
+    from e1_trl.engines.weight_check import WeightCheck, reload_weights
 
     on_cpu = accelerator.device.type == "cpu"
     check = WeightCheck(generation, partial(reload_weights, generation) if on_cpu else generation.sync_weights)
     generation.sync_weights = check
-    return ColocatedEngine(generation, close, accelerator, adapter, seed, check)
+    engine = LocalEngine(generation.llm, close.marker, sampling)
+    return ColocatedEngine(generation, engine, accelerator, adapter, seed, check)
 
 
-def _connect(generation: VLLMGeneration, close: ThinkingClose, seed: int) -> ServerEngine:
-    client, sampling = generation.vllm_client, sampling_of(generation)
-    return ServerEngine(ServedModel.connect(f"{client.base_url}/v1", client.model, close, sampling, seed))
-
-
+@dataclass
 class ColocatedEngine:
-    """vLLM in the training processes; the arguments are those of `make_training_engine`, and what syncs its weights."""
+    """vLLM in the training processes; `weights` syncs it, and the others are those of `make_training_engine`."""
 
-    def __init__(
-        self,
-        generation: VLLMGeneration,
-        close: ThinkingClose,
-        accelerator: Accelerator,
-        adapter: bool,
-        seed: int,
-        weights: "WeightCheck",
-    ):
-        from e1_trl.engines.local import LocalEngine
-
-        self._generation = generation
-        self._engine = LocalEngine(generation.llm, close.marker, sampling_of(generation))
-        self._accelerator = accelerator
-        self._adapter = adapter
-        self._seed = seed
-        self._weights = weights
+    generation: VLLMGeneration
+    engine: "LocalEngine"
+    accelerator: Accelerator
+    adapter: bool
+    seed: int
+    weights: "WeightCheck"
 
     @property
     def compared_tensors(self) -> int:
-        return len(self._weights.compared)
+        """Tensors of the engine that were compared with the trainer's after the last sync."""
+        return len(self.weights.compared)
 
     def complete(
-        self, rollouts: list[Rollout], name: Name, finished: OnCompletion = ignore_completion
+        self, rollouts: list[Rollout], name: Name, on_completion: OnCompletion = ignore_completion
     ) -> list[Completion]:
-        """Wakes and gathers as `VLLMGeneration.generate` does with its own requests.
+        """Complete this process's rollouts; a collective operation, with equally many rollouts in every process.
 
-        In a tensor-parallel group every process runs the whole group's rollouts, in the same order, draws the same
-        numbers, and keeps its own.
+        Sampling follows from the training's seed and the `name` of this generation, the same in all processes.
+        `on_completion` receives this process's completions alone.
+
+        The engine wakes and requests are gathered as in `VLLMGeneration.generate`. In a tensor-parallel group every
+        process runs the whole group's rollouts, in the same order, draws the same numbers, and keeps its own.
         """
-        generation = self._generation
-        group, rank = rollouts, 0
+        generation = self.generation
+        group = rollouts
+        rank = 0
         if generation.tensor_parallel_size > 1:
             gathered: list[Any] = [None] * generation.tensor_parallel_size
             torch.distributed.all_gather_object(gathered, rollouts, group=generation.tp_group)
@@ -171,50 +139,42 @@ class ColocatedEngine:
             if generation._llm_weights_sleeping:
                 generation.sync_weights()
             generation.llm.wake_up(tags=["kv_cache"])
-        if generation.tensor_parallel_size > 1 and self._adapter:
+        if generation.tensor_parallel_size > 1 and self.adapter:
             # The all-reduce of small LoRA gradients can race with vLLM's own collectives (trl issue 3671).
-            on_gpu = self._accelerator.device.type == "cuda"
-            torch.distributed.barrier(device_ids=[self._accelerator.local_process_index] if on_gpu else None)
-        # What vLLM draws from: torch's global generator, and on CUDA numpy's, for a seed of every request.
-        number = self._accelerator.process_index // generation.tensor_parallel_size
-        set_seed(seed_of(self._seed, number, *name) % NUMPY)
+            on_gpu = self.accelerator.device.type == "cuda"
+            torch.distributed.barrier(device_ids=[self.accelerator.local_process_index] if on_gpu else None)
+        # vLLM draws from torch's global generator, and on CUDA from numpy's, for a seed of every request.
+        number = self.accelerator.process_index // generation.tensor_parallel_size
+        set_seed(seed_of(self.seed, number, *name) % NUMPY)
         first = rank * len(rollouts)
-        run(self._engine, group, finished=_of_own(finished, first, len(rollouts)))
+        run(self.engine, group, on_completion=_keep_own(on_completion, first, len(rollouts)))
         if generation.enable_sleep_mode:
             generation.llm.sleep(level=2)
             generation._llm_weights_sleeping = True
         return [rollout.completion for rollout in group[first : first + len(rollouts)]]
 
 
+@dataclass
 class ServedEngine:
-    """TRL's vLLM server, which the main process asks for all.
+    """TRL's vLLM server; the main process sends the requests of all processes, and only it has an `engine`."""
 
-    Args:
-        accelerator: the trainer's.
-        engine: in the main process.
-    """
-
-    def __init__(self, accelerator: Accelerator, engine: ServerEngine | None):
-        self._accelerator = accelerator
-        self._engine = engine
-
-    @property
-    def compared_tensors(self) -> int:
-        return 0  # the server has no way to ask for its weights
+    accelerator: Accelerator
+    engine: ServerEngine | None
+    compared_tensors: ClassVar[int] = 0  # a server does not show its weights
 
     def complete(
-        self, rollouts: list[Rollout], name: Name, finished: OnCompletion = ignore_completion
+        self, rollouts: list[Rollout], name: Name, on_completion: OnCompletion = ignore_completion
     ) -> list[Completion]:
-        """Hands each process the completions of its own rollouts, which all but the main one are told of at the end."""
+        """See `ColocatedEngine.complete`; processes other than the main one receive their completions at the end."""
         everyones = gather_object(rollouts)
         completions = None
-        first = self._accelerator.process_index * len(rollouts)
-        if self._engine is not None:
-            run(self._engine, everyones, name, _of_own(finished, first, len(rollouts)))
+        first = self.accelerator.process_index * len(rollouts)
+        if self.engine is not None:
+            run(self.engine, everyones, name, _keep_own(on_completion, first, len(rollouts)))
             completions = [rollout.completion for rollout in everyones]
         everyones_completions = broadcast_object_list([completions], from_process=0)[0]
         own: list[Completion] = everyones_completions[first : first + len(rollouts)]
-        if self._engine is None:
+        if self.engine is None:
             for row, completion in enumerate(own):
-                finished(row, completion)
+                on_completion(row, completion)
         return own

@@ -1,8 +1,8 @@
-"""What every engine is: something that is handed requests and answers each with a segment.
+"""Interface of an engine: it takes requests and answers each with a segment. Imports no engine in particular.
 
-The moment a segment is sampled, `follow` is given it, and what it asks for next enters the running engine at once. The
-solution of a rollout is thus requested when its own thinking ends: no sequence waits for the slowest thinker, and the
-prefix cache holds all of it but the last, unfinished block. Knows no engine in particular, and imports none.
+The moment a segment is sampled, `follow` receives it, and the requests that it returns enter the running engine at
+once. The solution of a rollout is thus requested when its own thinking ends: no sequence waits for the slowest thinker,
+and the prefix cache holds all of it but the last, unfinished block.
 """
 
 import json
@@ -20,24 +20,23 @@ if TYPE_CHECKING:
 
 Key = TypeVar("Key")
 Requests = Iterable[tuple[Key, Request]]
-Follow = Callable[[Key, Segment], Requests[Key]]  # what to request next, if anything
-InFlight = Callable[[], Iterable[tuple[Key, Segment]]]  # what has been sampled so far of each request in flight
+Follow = Callable[[Key, Segment], Requests[Key]]  # returns what to request next, if anything
+InFlight = Callable[[], Iterable[tuple[Key, Segment]]]  # returns the tokens sampled so far of each request in flight
 Stepped = Callable[[InFlight[Key]], None]
-OnCompletion = Callable[[int, Completion], None]  # is given each completion the moment it is there, with its place
+OnCompletion = Callable[[int, Completion], None]  # receives each completion, with its index, as soon as it is sampled
 
-
-MAX_BIAS = 100  # a server of vLLM takes a larger one for this
-# Bytes of keys and values of an engine on a CPU, of whose memory vLLM would take nine tenths; its variable
-# VLLM_CPU_KVCACHE_SPACE, in GiB, is stronger.
+MAX_BIAS = 100  # vLLM's server clips larger ones
+# Bytes of an engine's keys and values on a CPU, of whose memory vLLM would take nine tenths; vLLM's variable
+# VLLM_CPU_KVCACHE_SPACE, in GiB, takes precedence.
 CPU_CACHE = 2**30
 
 
 class EngineError(RuntimeError):
-    """The engine failed, or answered in a way that is no answer; one line that says why."""
+    """The engine failed, or gave an invalid answer."""
 
 
 class UnusableEngineError(UserError, EngineError):
-    """The user can fix it: no server where one is named, another model there, too short a context, wrong arguments."""
+    """The user can fix it: no server at an address, another model there, too short a context, wrong arguments."""
 
 
 @dataclass(frozen=True)
@@ -53,22 +52,18 @@ class SamplingSettings:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def parameters(self) -> dict[str, Any]:
-        """All of them, since a server takes from the model's generation config what a request does not say."""
+        """Return all of them, since a server takes missing ones from the model's generation config."""
         penalties = {"presence_penalty": 0.0, "frequency_penalty": 0.0}
         named = {name: value for name, value in asdict(self).items() if name != "extra" and value is not None}
         # vLLM takes 0 for off, too; SGLang knows -1 only.
         return {**named, "top_k": self.top_k or -1, **penalties, **self.extra}
 
 
-def ignore_steps(in_flight: InFlight[Any]) -> None:
-    """Do nothing between two steps of an engine."""
-
-
 def token_biases(text: str) -> dict[int, float] | None:
     """Read `logit_bias`, in the order of the token ids; `None` where it names no token.
 
     Raises:
-        UserError: an entry is not a token id with a number that every engine takes as it is.
+        UserError: an entry is not a token id with a number that every engine accepts.
     """
     biases = {}
     for token, bias in json_object("logit_bias", text).items():
@@ -82,6 +77,14 @@ def token_biases(text: str) -> dict[int, float] | None:
     return dict(sorted(biases.items())) or None
 
 
+def ignore_steps(in_flight: InFlight[Any]) -> None:
+    """Do nothing between two steps of an engine."""
+
+
+def ignore_completion(row: int, completion: Completion) -> None:
+    """Ignore completions until all are there."""
+
+
 class Engine(Protocol):
     """An engine with its marker and its sampling settings."""
 
@@ -90,61 +93,55 @@ class Engine(Protocol):
 
         Args:
             requests: taken lazily: a new one only while the engine has room.
-            follow: is given each finished segment with its request's key, and returns the requests that follow.
-            stepped: is called whenever all that has finished has been followed, with a function that tells what has
-                been sampled of each request in flight. Of a server nothing is known of these.
+            follow: receives each finished segment with its request's key, and returns the requests that follow.
+            stepped: called whenever all finished segments have been followed, with a function that returns what has
+                been sampled of each request in flight. A server's requests in flight are unknown.
 
         Raises:
-            EngineError: a request was refused or ended in a way that is no answer; what had been followed stands.
+            EngineError: a request was refused or failed; what had been followed stands.
         """
 
 
-def ignore_completion(row: int, completion: Completion) -> None:
-    """An `OnCompletion` of those to whom it does not matter when."""
-
-
 def run(
-    engine: Engine, rollouts: Sequence[Rollout], name: Name = (), finished: OnCompletion = ignore_completion
+    engine: Engine, rollouts: Sequence[Rollout], name: Name = (), on_completion: OnCompletion = ignore_completion
 ) -> None:
-    """Run all rollouts to their end; `name` tells them from the others of a training.
+    """Run all rollouts to their end; `name` distinguishes them from the other rollouts of a training.
 
     With more sequences than slots, vLLM's first-come-first-served queue starts all thinking before the first solution,
     so that slots never idle while there is a sequence to think, and the short solutions come last.
     """
 
-    def wanted(row: int) -> list[tuple[int, Request]]:
+    def next_request(row: int) -> list[tuple[int, Request]]:
         request = rollouts[row].request
         return [] if request is None else [(row, replace(request, name=(*name, row)))]
 
     def receive(row: int, segment: Segment) -> list[tuple[int, Request]]:
         rollouts[row].receive(segment)
         if rollouts[row].request is None:
-            finished(row, rollouts[row].completion)
-        return wanted(row)
+            on_completion(row, rollouts[row].completion)
+        return next_request(row)
 
-    engine.serve((first for row in range(len(rollouts)) for first in wanted(row)), receive)
+    engine.serve((first for row in range(len(rollouts)) for first in next_request(row)), receive)
 
 
 def request_parameters(request: Request, marker: Marker, sampling: SamplingSettings) -> dict[str, Any]:
-    """What vLLM is asked for, in process and over HTTP alike.
+    """Return vLLM's parameters of a request, in process and over HTTP alike."""
+    return {**sampling.parameters(), "logprobs": 0, **stop_parameters(request, marker)}
 
-    A marker of one token is stopped at by its id. One of several tokens can be sampled in more than one tokenization
-    (its last character merged with a newline, say), so there vLLM's own incremental detokenizer looks for it, and the
+
+def stop_parameters(request: Request, marker: Marker) -> dict[str, Any]:
+    """Return the parameters that stop a request at the marker, if it stops there.
+
+    A marker of one token is found by its id. A marker of several tokens can be sampled in more than one tokenization
+    (its last character merged with a newline, say), so vLLM's incremental detokenizer finds it in the text, and the
     thinking ends with the token that completes it.
     """
-    return sampling.parameters() | ending(request, marker)
-
-
-def ending(request: Request, marker: Marker) -> dict[str, Any]:
-    """The parameters that say where a request ends, and what has to be known of its tokens for that."""
-    parameters: dict[str, Any] = {"logprobs": 0}
-    if request.stop_at_marker and len(marker.ids) == 1:
-        parameters["stop_token_ids"] = [marker.ids[0]]
-    elif request.stop_at_marker:
-        # A part of the marker may be a special token, which would otherwise not be looked at.
-        parameters["skip_special_tokens"] = False
-        parameters["stop"] = [marker.text]
-    return parameters
+    if not request.stop_at_marker:
+        return {}
+    if len(marker.ids) == 1:
+        return {"stop_token_ids": [marker.ids[0]]}
+    # A part of the marker may be a special token, which the detokenizer would otherwise skip.
+    return {"skip_special_tokens": False, "stop": [marker.text]}
 
 
 def read_stop(finish_reason: str | None, stop_reason: int | str | None, request: Request, marker: Marker) -> Stop:
@@ -163,9 +160,9 @@ def read_stop(finish_reason: str | None, stop_reason: int | str | None, request:
 
 
 def end_ids(model: str, revision: str | None, tokenizer: "PreTrainedTokenizerBase", code: bool = False) -> set[int]:
-    """The tokens that end a sequence for an engine: the generation config's, or else the config's, and the tokenizer's.
+    """Return the tokens that end a sequence: of the generation config, or else the config, and of the tokenizer.
 
-    `code` is whether the code that comes with the model may run.
+    `code` allows the code that comes with the model to run.
     """
     from transformers import AutoConfig, GenerationConfig
 

@@ -7,6 +7,7 @@ step's samples come a step late.
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any
 
@@ -32,11 +33,11 @@ from e1_trl.engines.engine import (
 from e1_trl.errors import one_line
 from e1_trl.rollout import Request, Segment, Stop
 
-SLOTS = 256  # sequences that are sampled at a time, unless more are asked for
+SLOTS = 256  # sequences sampled at a time, by default
 
 
 def sampling_params(request: Request, marker: Marker, sampling: SamplingSettings) -> SamplingParams:
-    """A request as vLLM's sampling parameters."""
+    """Translate a request into vLLM's sampling parameters."""
     parameters = request_parameters(request, marker, sampling)
     if isinstance(structured_outputs := parameters.get("structured_outputs"), dict):
         parameters["structured_outputs"] = StructuredOutputsParams(**structured_outputs)
@@ -49,44 +50,39 @@ def sampling_params(request: Request, marker: Marker, sampling: SamplingSettings
 
 
 def read_segment(output: CompletionOutput, request: Request, marker: Marker) -> Segment:
-    """What vLLM sampled for a request.
+    """Read what vLLM sampled for a request.
 
     Raises:
-        EngineError: it comes without log-probabilities, or the request was aborted.
+        EngineError: the log-probabilities are missing, or the request was aborted.
     """
     if output.logprobs is None:
-        raise EngineError("vLLM returned no log-probabilities, though they were asked for")
+        raise EngineError("vLLM returned no log-probabilities for a request with logprobs=0")
     token_ids = list(output.token_ids)
     logprobs = [candidates[token].logprob for token, candidates in zip(token_ids, output.logprobs, strict=True)]
     stop = read_stop(output.finish_reason, output.stop_reason, request, marker)
     return Segment(token_ids, stop, logprobs)
 
 
+@dataclass
 class LocalEngine:
     """vLLM in this process, which nobody else steps meanwhile.
 
     Args:
         llm: the engine.
-        marker: what ends the thinking.
+        marker: end-of-thinking marker.
         sampling: how tokens are drawn.
-        concurrency: requests in flight at a time; `None` queues everything at once.
-        adapter: a LoRA adapter that every request is answered with.
+        concurrency: requests in flight at a time; `None` queues all of them at once.
+        adapter: LoRA adapter of all requests.
     """
 
-    def __init__(
-        self,
-        llm: LLM,
-        marker: Marker,
-        sampling: SamplingSettings,
-        concurrency: int | None = None,
-        adapter: LoRARequest | None = None,
-    ):
-        self.llm = llm
-        self.marker = marker
-        self.sampling = sampling
-        self.concurrency = concurrency
-        self.adapter = adapter
-        # No name comes twice: a step may still be in flight that was started for requests of the generation before.
+    llm: LLM
+    marker: Marker
+    sampling: SamplingSettings
+    concurrency: int | None = None
+    adapter: LoRARequest | None = None
+
+    def __post_init__(self) -> None:
+        # Names are never repeated: a step that was started for an earlier generation may still be in flight.
         self._names = map(str, count())
 
     @classmethod
@@ -104,7 +100,7 @@ class LocalEngine:
         Args:
             model: folder or Hub id.
             adapter: folder or Hub id of a LoRA adapter of that model.
-            options: any arguments of `vllm.LLM`.
+            options: other arguments of `vllm.LLM`.
 
         Raises:
             UnusableEngineError: vLLM does not start.
@@ -115,7 +111,7 @@ class LocalEngine:
         if not torch.cuda.is_available():
             arguments.setdefault("kv_cache_memory_bytes", CPU_CACHE)
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # it is stepped in this process
-        try:  # it raises what it likes for a model or an argument that it does not take
+        try:  # vLLM raises all of these for a model or an argument that it does not support
             llm = LLM(model, **arguments)
         except (TypeError, ValueError, RuntimeError, OSError) as error:
             raise UnusableEngineError(f"vLLM cannot start {model}: {one_line(error)}") from error
@@ -131,7 +127,7 @@ class LocalEngine:
             name = next(self._names)
             prompt = {"prompt_token_ids": request.prompt_ids}
             params = sampling_params(request, self.marker, self.sampling)
-            in_flight[name] = key, request, engine.add_request(name, prompt, params, lora_request=self.adapter)
+            in_flight[name] = (key, request, engine.add_request(name, prompt, params, lora_request=self.adapter))
 
         def sampled() -> Iterator[tuple[Key, Segment]]:
             for key, _, internal_id in in_flight.values():
@@ -155,5 +151,5 @@ class LocalEngine:
                         submit(*follower)
                 stepped(sampled)
         finally:
-            # Nothing is left over unless a step failed or was interrupted; the engine is then free for the next caller.
+            # Requests are left only if a step failed or was interrupted; without them the next caller can go on.
             engine.abort_request([internal_id for _, _, internal_id in in_flight.values()], internal=True)

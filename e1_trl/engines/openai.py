@@ -1,120 +1,206 @@
-"""An asynchronous client of the OpenAI completions API with token ids in and out, as vLLM and SGLang serve it."""
+"""Asynchronous client of the OpenAI completions API with token ids in and out, as vLLM and SGLang serve it.
 
+Evaluation and training over a server sample with it, and `e1 serve` streams. Texts are the server's own: it
+detokenizes what it samples with the tokens in front of it.
+"""
+
+import json
 import os
 import resource
-from collections.abc import Mapping
-from dataclasses import dataclass
+import socket
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-import httpx
-from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError, Timeout
+import aiohttp
 
-from e1_trl.budget import Marker, ThinkingClose
-from e1_trl.engines.engine import SamplingSettings, UnusableEngineError, read_stop, request_parameters
+from e1_trl.budget import Marker
+from e1_trl.engines.engine import UnusableEngineError, read_stop
 from e1_trl.rollout import Request, Segment
-from e1_trl.seeds import seed_of
 
-RETURNED = {"return_token_ids": True, "return_tokens_as_token_ids": True}  # not by their texts
-RETRIES = 40  # with the client's pauses of up to 8 s, the server may be away for five minutes
-OTHER_FILES = 256  # that this process has open beside its connections
-CONNECTING = 60.0  # seconds until a connection is there, and for any answer that samples nothing
+RETURNED = {"return_token_ids": True, "return_tokens_as_token_ids": True}  # token ids in place of texts
+OTHER_FILES = 256  # open files of this process that are no connections
+CONNECTING = 30.0  # seconds for a connection, and for any answer that samples nothing
+KEEPALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
+Choice = dict[str, Any]  # an entry of `choices`, or what was added to it since the last one
+
+
+class ServerError(UnusableEngineError):
+    """A server refused a request, went away, or answers in another form than the API's.
+
+    Attributes:
+        status: HTTP status for a proxy's client: the server's where the request or the load is at fault, else 502.
+        is_temporary: the same request may succeed later.
+    """
+
+    def __init__(self, message: str, status: int | None = None):
+        """`status` is the server's; `None` if there was no answer."""
+        super().__init__(message)
+        self.status = status if status in (400, 413, 422, 429, 503) else 502
+        self.is_temporary = status is None or status in (408, 409, 429) or status >= 500
 
 
 def allow_files(connections: int) -> int:
-    """Let the process open so many connections at a time, or as many as it may; returns how many those are."""
+    """Raise this process's limit of open files for `connections` at a time; return how many the limit allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = max(soft, min(connections + OTHER_FILES, hard))
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
     return files - OTHER_FILES
 
 
-@dataclass(frozen=True)
-class ServedModel:
-    """A model of a server, which one event loop samples from.
+class Client:
+    """Connections to a server, for the event loop that it is made in. The API key is read from `OPENAI_API_KEY`.
 
-    Attributes:
-        client: of the server.
-        name: the model's name there.
-        marker: what ends the thinking.
-        sampling: how tokens are drawn.
-        seed: of the run; each request has a seed of its own, which follows from this one, the request's name, and where
-            it begins. If `None`, the server draws as it likes, and may repeat itself: vLLM seeds every data-parallel
-            engine alike, and alike at every start.
-        context: the longest sequence that the server takes, in tokens; `None` if it does not say.
+    Args:
+        base_url: as http://host:8000/v1.
+        name: name of the model at the server.
+        trust_env: use `HTTP_PROXY` and its like.
     """
 
-    client: AsyncOpenAI
-    name: str
-    marker: Marker
-    sampling: SamplingSettings
-    seed: int | None = None
-    context: int | None = None
+    def __init__(self, base_url: str, name: str, trust_env: bool = False):
+        self.base_url = base_url.rstrip("/")
+        self.name = name
+        key = os.environ.get("OPENAI_API_KEY")
+        # No total time: an answer comes when all its tokens are sampled.
+        self._session = aiohttp.ClientSession(
+            headers={} if key is None else {"Authorization": f"Bearer {key}"},
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECTING),
+            connector=aiohttp.TCPConnector(limit=0, socket_factory=_open_socket),
+            trust_env=trust_env,
+        )
 
-    @classmethod
-    async def connect(
-        cls, base_url: str, name: str, close: ThinkingClose, sampling: SamplingSettings, seed: int | None = None
-    ) -> "ServedModel":
-        """Make sure that the server is there, serves the model, and takes sequences of `close.context` tokens.
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
 
-        The key is taken from `OPENAI_API_KEY`. Requests are repeated for some minutes while the server is away.
-
-        Raises:
-            UnusableEngineError: one line about what it lacks.
-        """
-        key = os.environ.get("OPENAI_API_KEY", "unused")
-        # As many connections as there are requests: the client's own limits are 1000, of which it keeps 100 open.
-        pool = DefaultAsyncHttpxClient(limits=httpx.Limits(max_connections=None, max_keepalive_connections=None))
-        # No time to read: an answer comes when all its tokens are sampled.
-        timeout = Timeout(None, connect=CONNECTING)
-        client = AsyncOpenAI(base_url=base_url, api_key=key, timeout=timeout, http_client=pool)
-        try:
-            models = {served.id: served async for served in client.models.list(timeout=CONNECTING)}
-        except OpenAIError as error:
-            raise UnusableEngineError(
-                f"no answer from {base_url}: {error}; is the server up, and the path /v1?"
-            ) from error
-        if name not in models:
-            raise UnusableEngineError(f"{base_url} serves {', '.join(models)}, not {name!r}; set served_model_name")
-        length = (models[name].model_extra or {}).get("max_model_len")
-        if length is not None and length < close.context:
-            raise UnusableEngineError(
-                f"{base_url} has a context of {length} tokens, and what is asked for takes up to {close.context}; "
-                f"restart it with --max-model-len {close.context}, or ask for less"
-            )
-        return cls(client.with_options(max_retries=RETRIES), name, close.marker, sampling, seed, length)
-
-    async def sample(self, request: Request) -> Segment:
-        """The server's answer; the client retries what can be retried.
+    async def context(self) -> int | None:
+        """Ask for the longest sequence that the server takes, in tokens; `None` if it does not say.
 
         Raises:
-            UnusableEngineError: the server refused the request, stayed away, or answered in a way that is no answer.
+            ServerError: the server does not answer, or does not serve the model.
         """
-        # The OpenAI client knows a part of vLLM's sampling parameters; all of them may go in the body.
-        body = {**RETURNED, **request_parameters(request, self.marker, self.sampling)}
-        if self.seed is not None:
-            body["seed"] = seed_of(self.seed, *request.name, len(request.prompt_ids))
         try:
-            response = await self.client.completions.create(
-                model=self.name, prompt=request.prompt_ids, max_tokens=request.max_tokens, extra_body=body
+            timeout = aiohttp.ClientTimeout(CONNECTING)
+            async with self._session.get(f"{self.base_url}/models", timeout=timeout) as answer:
+                content = await answer.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            remedy = "start a server there, as `vllm serve MODEL`, or name another address"
+            raise ServerError(f"no answer from {self.base_url}: {_explain(error)}; {remedy}") from error
+        try:
+            models = {entry["id"]: entry for entry in json.loads(content)["data"]}
+        except (ValueError, KeyError, TypeError) as error:
+            found = f"{self.base_url}/models answered with status {answer.status}"
+            raise ServerError(f"{found}; expected a list of models, as an OpenAI API returns") from error
+        if self.name not in models:
+            served = ", ".join(models)
+            raise ServerError(
+                f"{self.base_url} serves {served}, not {self.name!r}; set served_model_name to one of these"
             )
-        except OpenAIError as error:
-            raise UnusableEngineError(f"the server refused a request, or stayed away: {error}") from error
-        return read_choice(response.choices[0].model_dump(), request, self.marker)
+        entry = models[self.name]
+        context = models.get(entry.get("parent"), entry).get("max_model_len")  # an adapter has the context of its base
+        return context if type(context) is int else None
+
+    async def sample(self, body: Mapping[str, Any], stream: bool = False) -> AsyncGenerator[Choice]:
+        """Sample: yield everything at once, or as a stream whatever is new each time something arrives.
+
+        Closing the iterator closes the connection, at which the server frees the request.
+
+        Raises:
+            ServerError: the server refuses the request, goes away or answers in another form.
+        """
+        answer = await self._post(json.dumps({**body, "model": self.name, "stream": stream}).encode())
+        try:
+            if answer.status != 200:
+                raise ServerError(_read_message(await answer.read()), answer.status)
+            if not stream:
+                yield _check(json.loads(await answer.read())["choices"][0])
+                return
+            async for choice in _read_events(answer):
+                yield choice
+        except ServerError:  # is a ValueError, too
+            raise
+        except aiohttp.ClientError as error:
+            raise ServerError(f"{self.base_url} broke off its answer: {_explain(error)}") from error
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+            raise ServerError(f"malformed response from {self.base_url}: {error!r}", answer.status) from error
+        finally:
+            answer.close()
+
+    async def _post(self, content: bytes) -> aiohttp.ClientResponse:
+        """Try twice: a kept connection to a server that has restarted fails only when it is used."""
+        url = f"{self.base_url}/completions"
+        headers = {"Content-Type": "application/json"}
+        for attempt in (1, 2):
+            try:
+                return await self._session.post(url, data=content, headers=headers, allow_redirects=False)
+            except aiohttp.ClientError as error:
+                if attempt == 2 or isinstance(error, aiohttp.ClientConnectorError):
+                    raise ServerError(f"no answer from {self.base_url}: {_explain(error)}") from error
+        raise AssertionError
 
 
-def read_choice(choice: Mapping[str, Any], request: Request, marker: Marker) -> Segment:
-    """What a server sampled for a request, from the entry of `choices`.
+def _explain(error: Exception) -> str:
+    """Say why a request failed, without the internals that the client's own texts show."""
+    if isinstance(error, TimeoutError):
+        return f"none within {CONNECTING:.0f} s"
+    cause = getattr(error, "os_error", None) or error
+    number = getattr(cause, "errno", None) or 0
+    return os.strerror(number) if number > 0 else getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+
+
+def _open_socket(address: tuple[Any, ...]) -> socket.socket:
+    """Open a socket that notices within two minutes that its host has vanished; an answer may take hours."""
+    connection = socket.socket(*address[:3])
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEPALIVE:
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+    return connection
+
+
+def _read_message(content: bytes) -> str:
+    try:
+        error = json.loads(content)
+        return str(error.get("error", error).get("message", error))
+    except (ValueError, AttributeError):
+        return content.decode(errors="replace")[:500]
+
+
+def _check(choice: Choice) -> Choice:
+    if choice.get("token_ids") is None:
+        raise ServerError("the server returns no token ids; it must know return_token_ids, as vLLM and SGLang do", 200)
+    return choice
+
+
+async def _read_events(answer: aiohttp.ClientResponse) -> AsyncGenerator[Choice]:
+    """Read a stream; events that arrive together are one, so that a busy proxy does less for each token."""
+    rest = b""
+    async for received in answer.content.iter_any():
+        *lines, rest = (rest + received).split(b"\n\n")
+        together: Choice = {}
+        for line in lines:
+            data = line.strip().removeprefix(b"data:").strip()
+            if not line.lstrip().startswith(b"data:") or data == b"[DONE]":
+                continue
+            event = json.loads(data)
+            if "error" in event:
+                raise ServerError(f"the server failed: {_read_message(data)}")
+            for choice in map(_check, event["choices"]):
+                if together:
+                    choice["text"] = together["text"] + choice["text"]
+                    choice["token_ids"] = together["token_ids"] + choice["token_ids"]
+                together = choice
+        if together:
+            yield together
+
+
+def read_choice(choice: Choice, request: Request, marker: Marker) -> Segment:
+    """Read what a server sampled for a request.
 
     Raises:
-        UnusableEngineError: it lacks token ids, or the probabilities that were asked for, or the request was aborted.
+        EngineError: the request was aborted.
     """
-    if choice.get("token_ids") is None:
-        raise UnusableEngineError(
-            "the server returns no token ids; it must know return_token_ids, as vLLM and SGLang do"
-        )
-    # A server that returns no log-probabilities for `logprobs=0` is good enough to evaluate with.
-    returned = choice.get("logprobs") or {}
-    values = returned.get("token_logprobs")
+    # Evaluation does without log-probabilities where a server returns none for `logprobs=0`.
+    values = (choice.get("logprobs") or {}).get("token_logprobs")
     logprobs = None if values is None else [float("nan") if value is None else value for value in values]
-    stop_reason = choice.get("stop_reason", choice.get("matched_stop"))  # as vLLM calls it, and SGLang
-    return Segment(choice["token_ids"], read_stop(choice.get("finish_reason"), stop_reason, request, marker), logprobs)
+    stop_reason = choice.get("stop_reason", choice.get("matched_stop"))  # vLLM's name, and SGLang's
+    stop = read_stop(choice.get("finish_reason"), stop_reason, request, marker)
+    return Segment(choice["token_ids"], stop, logprobs)

@@ -1,18 +1,32 @@
-"""A server as an engine: many requests at a time, in an event loop beside the thread that asks."""
+"""A server as an engine: many requests at a time, in an event loop of its own thread."""
 
 import asyncio
+import random
 from collections import deque
-from collections.abc import Coroutine
 from concurrent.futures import Future, wait
 from queue import Empty, SimpleQueue
 from threading import Thread
+from weakref import finalize
 
-from e1_trl.engines.engine import Follow, Key, Requests, Stepped, UnusableEngineError, ignore_steps
-from e1_trl.engines.openai import ServedModel, allow_files
+from e1_trl.budget import ThinkingClose
+from e1_trl.engines.engine import (
+    Follow,
+    Key,
+    Requests,
+    SamplingSettings,
+    Stepped,
+    UnusableEngineError,
+    ignore_steps,
+    request_parameters,
+)
+from e1_trl.engines.openai import RETURNED, Client, ServerError, allow_files, read_choice
 from e1_trl.errors import TROUBLESHOOTING
 from e1_trl.rollout import Request, Segment
+from e1_trl.seeds import seed_of
 
 MOST_IN_FLIGHT = 2048  # requests; each has a connection of this process
+RETRIES = 40  # with pauses of up to 8 s, the server may be away for five minutes
+LONGEST_PAUSE = 8.0  # seconds between two tries
 SLOWEST = 5.0  # tokens per second that any server samples of a sequence
 BUSY = 1800.0  # seconds for which the server may be away, or busy with the requests of others
 
@@ -21,20 +35,43 @@ class ServerEngine:
     """A served model.
 
     Args:
-        connecting: `ServedModel.connect`, not yet awaited; what it raises is raised here.
-        concurrency: requests in flight at a time; fewer, where the process may not open as many files.
+        base_url: as http://host:8000/v1.
+        name: name of the model at the server.
+        close: the end-of-thinking marker, and the longest sequence that will be requested.
+        sampling: how tokens are drawn.
+        seed: seed of the run. Each request's seed follows from it, the request's name, and where the request begins.
+            If `None`, the server draws as it likes, and may repeat itself: vLLM seeds every data-parallel engine
+            alike, and alike at every start.
+        concurrency: requests in flight at a time; fewer where the process may not open as many files.
+
+    Raises:
+        UnusableEngineError: the server does not answer, does not serve the model, or has too short a context.
     """
 
-    def __init__(self, connecting: Coroutine[None, None, ServedModel], concurrency: int = MOST_IN_FLIGHT):
+    def __init__(
+        self,
+        base_url: str,
+        name: str,
+        close: ThinkingClose,
+        sampling: SamplingSettings,
+        seed: int | None = None,
+        concurrency: int = MOST_IN_FLIGHT,
+    ):
+        self._marker = close.marker
+        self._sampling = sampling
+        self._seed = seed
+        self._concurrency = max(1, min(concurrency, allow_files(concurrency)))
         # In a thread of its own, since a notebook's runs a loop already; a daemon, which does not keep the process.
         self._loop = asyncio.new_event_loop()
         Thread(target=self._loop.run_forever, daemon=True).start()
-        self._model = asyncio.run_coroutine_threadsafe(connecting, self._loop).result()
-        self._concurrency = max(1, min(concurrency, allow_files(concurrency)))
+        connecting = asyncio.run_coroutine_threadsafe(_connect(base_url, name, close.context), self._loop)
+        self._client = connecting.result()
+        finalize(self, _close, self._loop, self._client)
 
     def serve(self, requests: Requests[Key], follow: Follow[Key], stepped: Stepped[Key] = ignore_steps) -> None:
-        """See `Engine.serve`. The first failure ends it, and gives up what is in flight."""
-        waiting, followers = iter(requests), deque[tuple[Key, Request]]()
+        """See `Engine.serve`. The first failure ends it, and cancels what is in flight."""
+        waiting = iter(requests)
+        followers = deque[tuple[Key, Request]]()
         in_flight: dict[Future[Segment], tuple[Key, Request]] = {}
         ended: SimpleQueue[Future[Segment]] = SimpleQueue()
         try:
@@ -42,7 +79,7 @@ class ServerEngine:
                 while len(in_flight) < self._concurrency and (
                     wanted := followers.popleft() if followers else next(waiting, None)
                 ):
-                    future = asyncio.run_coroutine_threadsafe(self._model.sample(wanted[1]), self._loop)
+                    future = asyncio.run_coroutine_threadsafe(self._sample(wanted[1]), self._loop)
                     in_flight[future] = wanted
                     future.add_done_callback(ended.put)
                 if not in_flight:
@@ -52,13 +89,13 @@ class ServerEngine:
                 try:
                     done = [ended.get(timeout=seconds)]
                 except Empty:
-                    server = self._model.client.base_url
+                    server = self._client.base_url
                     raise UnusableEngineError(
                         f"{server} has ended no request for {seconds:.0f} s; does it hang? {TROUBLESHOOTING}"
                     ) from None
                 while not ended.empty():
                     done.append(ended.get())
-                # Those that failed last, so that nothing is lost that was finished at the same time.
+                # Failed ones last, so that nothing is lost that was finished at the same time.
                 for future in sorted(done, key=lambda each: each.exception() is not None):
                     key, _ = in_flight.pop(future)
                     followers.extend(follow(key, future.result()))
@@ -67,10 +104,47 @@ class ServerEngine:
             if in_flight:
                 wait([asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop)], timeout=10.0)
 
+    async def _sample(self, request: Request) -> Segment:
+        """Sample a segment, and try again for some minutes while the server is away or overloaded."""
+        body = {**RETURNED, **request_parameters(request, self._marker, self._sampling)}
+        if self._seed is not None:
+            body["seed"] = seed_of(self._seed, *request.name, len(request.prompt_ids))
+        body |= {"prompt": request.prompt_ids, "max_tokens": request.max_tokens}
+        for attempt in range(RETRIES + 1):
+            try:
+                (choice,) = [choice async for choice in self._client.sample(body)]
+            except ServerError as error:
+                if not error.is_temporary or attempt == RETRIES:
+                    raise UnusableEngineError(f"the server refused a request, or stayed away: {error}") from error
+                await asyncio.sleep(min(0.5 * 2**attempt, LONGEST_PAUSE) * random.uniform(0.75, 1.0))
+            else:
+                return read_choice(choice, request, self._marker)
+        raise AssertionError
+
+
+async def _connect(base_url: str, name: str, context: int) -> Client:
+    """Connect to a server that takes sequences of `context` tokens, as far as it says."""
+    client = Client(base_url, name, trust_env=True)
+    try:
+        longest = await client.context()
+        if longest is not None and longest < context:
+            found = f"{base_url} has a context of {longest} tokens, and the budgets need {context}"
+            raise UnusableEngineError(f"{found}; restart it with --max-model-len {context}, or lower the budgets")
+    except UnusableEngineError:
+        await client.close()
+        raise
+    return client
+
 
 async def _cancel_others() -> None:
-    """End all other tasks of this loop."""
+    """Cancel all other tasks of this loop."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+
+
+def _close(loop: asyncio.AbstractEventLoop, client: Client) -> None:
+    """Close the connections of an engine that is no longer used, and end its thread."""
+    closing = asyncio.run_coroutine_threadsafe(client.close(), loop)
+    closing.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))

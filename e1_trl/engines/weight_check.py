@@ -1,4 +1,4 @@
-"""Compares, after every sync, what a colocated engine holds with what the trainer sent: exactly, by checksums.
+"""Sync of a colocated engine's weights, and an exact comparison of checksums after it.
 
 At learning rates near 1e-6 an engine with stale weights samples almost as it should, and nothing else would show it.
 """
@@ -17,15 +17,15 @@ from e1_trl.errors import TROUBLESHOOTING
 
 logger = logging.getLogger(__name__)
 
-CHUNK = 2**24  # numbers whose bits are widened at once
+CHUNK = 2**24  # values whose bits are widened at once
 BITS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32: torch.int32}  # not of quantized tensors
 
 
 def checksum(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The sum, modulo 2^64, of the squared bit patterns that the numbers of a tensor have in `dtype`; an int64 scalar.
+    """Sum the squared bit patterns, modulo 2^64, that a tensor's values have in `dtype`; an int64 scalar.
 
-    Neither their order matters, nor zeros: tensors that are stacked, sharded or padded add up. Zeros of either sign and
-    subnormal numbers count as zero, since kernels need not keep them.
+    Neither order nor zeros matter: tensors that are stacked, sharded or padded add up. Subnormal values and zeros of
+    either sign count as zero, since kernels need not keep them.
     """
     total = torch.zeros((), dtype=torch.int64, device=tensor.device)
     for piece in tensor.detach().reshape(-1).split(CHUNK):
@@ -36,22 +36,44 @@ def checksum(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return total
 
 
+def reload_weights(generation: VLLMGeneration) -> None:
+    """Sync the weights of an engine on CPU; a collective operation: gathering a ZeRO-3 parameter needs every process.
+
+    On GPU, TRL's own `VLLMGeneration.sync_weights` does it, one parameter at a time. vLLM's CPU kernels repack weights
+    when they are first loaded, and repacked ones have no loader; vLLM's layerwise reload unpacks, loads and repacks.
+    """
+
+    def parameters() -> Iterator[tuple[str, torch.Tensor]]:
+        for name, parameter in generation._iter_named_params():
+            # The reload reads a layer's tensors when the last of them has come, and by then ZeRO-3 has released the
+            # gathered parameter.
+            yield name, parameter.clone()
+
+    runner = generation.llm.llm_engine.model_executor.driver_worker.model_runner
+    runner.reload_weights(weights_iterator=parameters())
+    # A head tied to the embedding has no tensor of its own to load, so the reload leaves its repacked copy stale.
+    for module in runner.get_model().modules():
+        if isinstance(module, ParallelLMHead):
+            module.quant_method.process_weights_after_loading(module)
+    generation.llm.reset_prefix_cache()
+
+
 class WeightCheck:
-    """A sync of weights with a comparison after it.
+    """Sync of weights with a comparison after it.
 
     Args:
         generation: TRL's colocated engine.
         sync: sends it the trainer's weights; a collective operation, as is `__call__`.
 
     Attributes:
-        compared: the names of the engine's tensors that the last sync was compared for.
+        compared: names of the engine's tensors that were compared at the last sync.
     """
 
     def __init__(self, generation: VLLMGeneration, sync: Callable[[], None]):
         self._generation = generation
         self._sync = sync
         self._model = generation.llm.llm_engine.model_executor.driver_worker.model_runner.get_model()
-        # A tied output head is none of its own.
+        # Without a tied output head.
         self._dtypes = {name: parameter.dtype for name, parameter in self._model.named_parameters()}
         self.compared: frozenset[str] = frozenset()
 
@@ -59,9 +81,9 @@ class WeightCheck:
         """Sync and compare.
 
         Raises:
-            EngineError: a tensor of the engine is not what was sent; names it.
+            EngineError: a tensor of the engine, which is named, is not what was sent.
         """
-        # What each of the engine's tensors was sent, which may stack several of the trainer's, and how many numbers.
+        # Checksum and size of what was sent for each of the engine's tensors, which may stack several of the trainer's.
         sent: defaultdict[str, torch.Tensor | int] = defaultdict(int)
         numbers: Counter[str] = Counter()
         filled: set[str] = set()
@@ -87,35 +109,39 @@ class WeightCheck:
             self._sync()
         finally:
             del self._model.load_weights
-        # As the sync has just done, without looking at the answer.
+        # The sync has just done it, but ignores whether it succeeded.
         if not self._generation.llm.reset_prefix_cache():
             raise EngineError(
-                "vLLM did not empty its prefix cache, as requests still hold blocks of it: what it computed with the "
-                f"old weights would serve the new ones; {TROUBLESHOOTING}"
+                "vLLM did not empty its prefix cache, as requests still hold blocks of it: keys and values of the old "
+                f"weights would be used with the new ones; {TROUBLESHOOTING}"
             )
         if not filled:
-            warn_once("vLLM does not say which of its tensors the weights went to, so they are not compared")
+            warn_once("vLLM does not say which of its tensors it loaded the weights into; they are not compared")
             return
         if untaken:
             raise EngineError(f"vLLM took no weights from {untaken[0]}, which the trainer sent")
         if unfilled := [name for name in self._dtypes if name not in filled]:
-            raise EngineError(f"vLLM's {unfilled[0]} was sent nothing by the trainer, so it would stay as it was")
+            raise EngineError(f"vLLM's {unfilled[0]} was sent nothing by the trainer, so it would keep its old values")
         self._compare(sent, numbers)
 
     def _compare(self, sent: Mapping[str, torch.Tensor | int], numbers: Mapping[str, int]) -> None:
         processes = self._generation.tensor_parallel_size
-        names, held, expected = [], [], []
+        names = []
+        held = []
+        expected = []
         for name in sent:
             module = self._model.get_submodule(name.rpartition(".")[0])
             is_vocabulary = isinstance(module, VocabParallelEmbedding)
             for part, tensor in self._held(module, name):
-                # Of a small vocabulary one process may have all, and the others as many zeros.
+                # One process may have all of a small vocabulary, and the others as many zeros.
                 is_whole = tensor.numel() == numbers[name] and not (is_vocabulary and processes > 1)
                 # KV heads may be in several processes at once.
                 if not (is_whole or is_vocabulary or tensor.numel() * processes == numbers[name]):
                     if processes == 1:
-                        raise EngineError(f"vLLM's {name} has {tensor.numel()} numbers, and was sent {numbers[name]}")
-                    warn_once(f"vLLM's {name} is in several processes at once, in part, and is not compared")
+                        raise EngineError(
+                            f"vLLM's {name} has {tensor.numel()} values, and the trainer sent {numbers[name]}"
+                        )
+                    warn_once(f"vLLM's {name} is partly replicated over processes, and is not compared")
                     continue
                 names.append(part)
                 held.append(checksum(tensor, self._dtypes[name]))
@@ -133,28 +159,29 @@ class WeightCheck:
                 )
 
     def _held(self, module: torch.nn.Module, name: str) -> Iterator[tuple[str, torch.Tensor]]:
-        """What the engine computes with in place of the tensor of this name: itself, or a tied output head, too."""
-        attribute, dtype = name.rpartition(".")[2], self._dtypes[name]
+        """Yield the tensors that the engine computes with under this name: its own, and that of a tied output head."""
+        attribute = name.rpartition(".")[2]
+        dtype = self._dtypes[name]
         is_table = isinstance(module, VocabParallelEmbedding) and not isinstance(module, ParallelLMHead)
         multiplies = attribute == "weight" and not is_table
-        yield name, unpacked(module, dtype) if multiplies else module.get_parameter(attribute)
+        yield name, unpack(module, dtype) if multiplies else module.get_parameter(attribute)
         if is_table:
             for head_name, head in self._model.named_modules():
                 if isinstance(head, ParallelLMHead) and f"{head_name}.weight" not in self._dtypes:
-                    yield f"{head_name}.weight", unpacked(head, dtype)
+                    yield f"{head_name}.weight", unpack(head, dtype)
 
 
-def unpacked(module: torch.nn.Module, dtype: torch.dtype) -> torch.Tensor:
-    """A module's weight. What vLLM's CPU kernels repack is read by having it multiply an identity matrix, exactly."""
+def unpack(module: torch.nn.Module, dtype: torch.dtype) -> torch.Tensor:
+    """Return a module's weight; one that vLLM's CPU kernels have repacked multiplies an identity matrix, exactly."""
     if not hasattr(module, "cpu_linear"):
         return module.get_parameter("weight")
     for width in ("input_size_per_partition", "input_size", "embedding_dim"):
         if hasattr(module, width):
             return module.cpu_linear(torch.eye(getattr(module, width), dtype=dtype), module.weight, None)
-    raise EngineError(f"{type(module).__name__} has repacked its weight and does not tell its width")
+    raise EngineError(f"{type(module).__name__} has repacked its weight, and has no attribute with its width")
 
 
 @cache
 def warn_once(message: str) -> None:
-    """Log a warning that would come at every sync."""
+    """Log a warning that would be repeated at every sync."""
     logger.warning(message)

@@ -9,7 +9,7 @@ from typing import Any
 from e1_trl.arguments import json_object
 from e1_trl.budget import Marker, ThinkingClose
 from e1_trl.checkpoints.checkpoint import Checkpoint
-from e1_trl.engines.engine import Engine, EngineError, SamplingSettings
+from e1_trl.engines.engine import Engine, SamplingSettings
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import EvaluationArguments
 from e1_trl.evaluation.manifest import FILE, Manifest
@@ -104,22 +104,19 @@ class Served:
         Raises:
             UserError: the server is not there, or does not serve the model.
         """
-        from e1_trl.engines.openai import ServedModel
+        from e1_trl.engines.openai import Client
 
         if (self.arguments.folder / FILE).exists():  # which may be done, and then needs no server
             return Manifest.read(self.arguments.folder).context
 
         async def ask() -> int | None:
-            served = await ServedModel.connect(
-                str(self.arguments.base_url), self._name, ThinkingClose(marker, context=0), self.sampling
-            )
-            await served.client.close()
-            return served.context
+            client = Client(str(self.arguments.base_url), self._name, trust_env=True)
+            try:
+                return await client.context()
+            finally:
+                await client.close()
 
-        try:
-            return asyncio.run(ask())
-        except EngineError as error:
-            raise UserError(str(error)) from error
+        return asyncio.run(ask())
 
     def start(self, close: ThinkingClose, stored: int) -> Engine:
         """Connect. Every request has a seed of its own, whatever is stored.
@@ -127,12 +124,11 @@ class Served:
         Raises:
             EngineError: the server does not serve the model, or its context is shorter than that of `close`.
         """
-        from e1_trl.engines.openai import ServedModel
         from e1_trl.engines.server import MOST_IN_FLIGHT, ServerEngine
 
         seed = self.arguments.seed if self.arguments.request_seeds else None
-        connecting = ServedModel.connect(str(self.arguments.base_url), self._name, close, self.sampling, seed)
-        return ServerEngine(connecting, self.arguments.concurrency or MOST_IN_FLIGHT)
+        concurrency = self.arguments.concurrency or MOST_IN_FLIGHT
+        return ServerEngine(str(self.arguments.base_url), self._name, close, self.sampling, seed, concurrency)
 
     @property
     def _name(self) -> str:

@@ -14,7 +14,7 @@ OF_REQUESTS = {"stop", "stop_token_ids", "seed", "n", "logprobs", "max_tokens", 
 class ModelArguments:
     """Arguments of `e1 serve` and `e1 chat`: the model, its server and its budget."""
 
-    GROUP: ClassVar[str] = "model, server and budget"
+    GROUP: ClassVar[str] = "model and server"
 
     model: str = field(
         metadata={
@@ -22,22 +22,20 @@ class ModelArguments:
             "help": "Checkpoint folder or Hub id of the model, whose tokenizer and budget.json are used.",
         }
     )
-    upstream: Url | None = field(
-        default=None, metadata={"metavar": "URL", "help": "Address of a vLLM server that samples from the model."}
-    )
     thinking_budget: str | None = field(
         default=None,
-        metadata={"help": "Thinking budget in tokens, or unlimited. Default: the trained one, from budget.json."},
+        metadata={
+            "metavar": "TOKENS",
+            "help": "Thinking budget in tokens, or unlimited. Default: the trained one, from budget.json.",
+            "group": "budget",
+        },
     )
     solution_budget: str | None = field(
         default=None,
-        metadata={"help": "Solution budget in tokens, or unlimited. Default: the trained one, from budget.json."},
-    )
-    revision: str | None = field(
-        default=None, metadata={"help": "Branch, tag or commit of a model on the Hub. Default: main."}
-    )
-    served_model_name: str | None = field(
-        default=None, metadata={"help": "Name of the model, at the server and for clients. Default: `model`."}
+        metadata={
+            "metavar": "TOKENS",
+            "help": "Solution budget in tokens, or unlimited. Default: the trained one, from budget.json.",
+        },
     )
     marker: str | None = field(
         default=None,
@@ -50,12 +48,27 @@ class ModelArguments:
             "the marker."
         },
     )
+    upstream: Url | None = field(
+        default=None,
+        metadata={
+            "metavar": "URL",
+            "help": "Address of a vLLM server that samples from the model. Default: a server is started.",
+            "group": GROUP,
+        },
+    )
+    served_model_name: str | None = field(
+        default=None,
+        metadata={"help": "Name of the model, at the server and for clients. Default: `model`.", "group": GROUP},
+    )
     sampling: str = field(
         default="{}",
         metadata={
             "metavar": "JSON",
             "help": 'Sampling parameters of the server for requests that do not set them, as {"temperature": 0.6}.',
         },
+    )
+    revision: str | None = field(
+        default=None, metadata={"help": "Branch, tag or commit of a model on the Hub. Default: main."}
     )
     trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with a model."})
 
@@ -66,13 +79,13 @@ class ModelArguments:
 
     @property
     def name(self) -> str:
-        """The model's, to the server and to clients."""
+        """The model's name, at the server and for clients."""
         return self.served_model_name or self.model
 
 
 @dataclass(kw_only=True)
 class ServeArguments(ModelArguments):
-    """Arguments of `e1 serve`. The key of the server is in OPENAI_API_KEY, that of clients in E1_API_KEY, if any."""
+    """Arguments of `e1 serve`."""
 
     GROUP: ClassVar[str] = "clients"
 
@@ -83,19 +96,19 @@ class ServeArguments(ModelArguments):
             "takes and returns token ids as vLLM does.",
         }
     )
-    host: str = field(default="127.0.0.1", metadata={"help": "Address to listen on; 0.0.0.0 listens on all."})
     port: Annotated[int, Within(1, 65_535)] = field(default=8100, metadata={"help": "Port to listen on."})
+    host: str = field(default="127.0.0.1", metadata={"help": "Address to listen on; 0.0.0.0 listens on all."})
     efforts: list[str] = field(
         default_factory=list,
         metadata={
             "metavar": "EFFORT=THINKING+SOLUTION",
-            "help": "Budgets of `reasoning_effort`, as low=256+1024. Default: those in budget.json, else 1/4, 1 and 4 "
-            "times the thinking budget.",
+            "help": "Budgets of `reasoning_effort` in tokens, as low=256+1024. Default: those in budget.json, else "
+            "1/4, 1 and 4 times the thinking budget.",
         },
     )
     max_budget: str = field(
         default="unlimited",
-        metadata={"metavar": "THINKING+SOLUTION", "help": "Largest budget that a request may ask for."},
+        metadata={"metavar": "THINKING+SOLUTION", "help": "Largest budget of a request, in tokens."},
     )
     max_requests: Count = field(
         default=1024, metadata={"help": "Most requests answered at a time; more are refused with status 503."}
@@ -104,11 +117,16 @@ class ServeArguments(ModelArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if wrong := [each for each in self.efforts if "=" not in each]:
-            raise UserError(f"efforts: {wrong[0]!r} must read 'low=256+1024'")
-        _ = self.pairs, Budget.parse(self.max_budget)  # raises where one is none
+        Budget.parse(self.max_budget)
+        _ = self.budgets_of_efforts  # raises where an entry is wrong
 
     @property
-    def pairs(self) -> dict[str, Budget]:
-        """The efforts that were named."""
+    def budgets_of_efforts(self) -> dict[str, Budget]:
+        """Budgets by effort.
+
+        Raises:
+            UserError: an entry is not an effort and a budget.
+        """
+        if wrong := [each for each in self.efforts if "=" not in each]:
+            raise UserError(f"efforts: {wrong[0]!r} must read 'low=256+1024'")
         return {name: Budget.parse(text) for name, text in (each.split("=", 1) for each in self.efforts)}

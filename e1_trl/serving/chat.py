@@ -1,10 +1,10 @@
 """`e1 chat`: talk to a model in a terminal, with a budget that can be changed between two questions.
 
     e1 chat --model ORG/E1 --upstream http://node7:8000/v1 --budget 256+256
-    e1 chat --model runs/nano/e1                   # without a server, one is started for as long as it lasts
+    e1 chat --model runs/nano/e1                   # starts a server for as long as the chat lasts
 
-The thinking is dim, and a forced close is marked. `/budget 64+256` changes the budget, `/clear` forgets what was said,
-Ctrl-C ends an answer, and Ctrl-D the chat.
+The thinking is dim, and a forced close is marked. `/budget 64+256` changes the budget, `/clear` clears the
+conversation, Ctrl-C ends an answer, and Ctrl-D the chat.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, aclosing, contextmanager
+from dataclasses import dataclass, field
 from tempfile import TemporaryFile
 from typing import ClassVar
 
@@ -29,13 +29,11 @@ from e1_trl.engines.engine import CPU_CACHE, EngineError
 from e1_trl.errors import UserError, run_command
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.serving.arguments import ModelArguments
-from e1_trl.serving.generate import Part, generate
-from e1_trl.serving.model import Model, budget_of
+from e1_trl.serving.model import Model, Part, generate, read_budget
 from e1_trl.serving.request import ParsedRequest, RefusedError
-from e1_trl.serving.response import Opening
-from e1_trl.serving.upstream import UpstreamError
+from e1_trl.serving.response import OpeningFilter
 
-# A terminal obeys what a model may write.
+# Control characters, which a terminal would obey if a model wrote them.
 CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
@@ -49,7 +47,7 @@ class ChatArguments(ModelArguments):
         default=None,
         metadata={
             "metavar": "THINKING+SOLUTION",
-            "help": "Budget to begin with, in tokens, as 256+256. Default: the trained one, from budget.json.",
+            "help": "First budget, in tokens, as 256+256. Default: the trained one, from budget.json.",
         },
     )
 
@@ -62,12 +60,13 @@ class ChatArguments(ModelArguments):
 
 
 @contextmanager
-def served(arguments: ChatArguments) -> Iterator[ChatArguments]:
-    """The arguments with an upstream: one is started, if none was named."""
-    if arguments.upstream:
-        yield arguments
-        return
-    budget_of(arguments)  # raises what is wrong before half a minute of starting
+def start_server(arguments: ChatArguments) -> Iterator[str]:
+    """Start a vLLM server of the model, and yield its address.
+
+    Raises:
+        UserError: the model has no budget, or the server does not start.
+    """
+    read_budget(arguments)  # raises in front of half a minute of starting
     Console().print("starting vLLM; about half a minute for a small model", style="dim")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -78,26 +77,26 @@ def served(arguments: ChatArguments) -> Iterator[ChatArguments]:
     # On a CPU vLLM would take nearly all memory for its cache, and refuse to start where that is not free.
     cache = {"VLLM_CPU_KVCACHE_SPACE": str(CPU_CACHE // 2**30)}
     environment = {**cache, **os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
-    for number in (signal.SIGHUP, signal.SIGTERM):  # which end this process alone
+    for number in (signal.SIGHUP, signal.SIGTERM):  # would end this process without the server
         signal.signal(number, lambda *_: sys.exit(1))
-    with TemporaryFile() as said:
+    with TemporaryFile() as log:
         # In a session of its own, since Ctrl-C ends an answer, and not the server.
-        process = subprocess.Popen(line, stdout=said, stderr=said, env=environment, start_new_session=True)
+        process = subprocess.Popen(line, stdout=log, stderr=log, env=environment, start_new_session=True)
         try:
             with socket.socket() as probe:
                 while probe.connect_ex(("127.0.0.1", port)):
                     if process.poll() is not None:
-                        said.seek(0)
-                        raise UserError(f"the server did not start: {_cause(said.read().decode(errors='replace'))}")
+                        log.seek(0)
+                        raise UserError(f"the server did not start: {_find_cause(log.read().decode(errors='replace'))}")
                     time.sleep(0.5)
-            yield replace(arguments, upstream=f"http://127.0.0.1:{port}/v1", budget=None)
+            yield f"http://127.0.0.1:{port}/v1"
         finally:
             process.terminate()
             process.wait()
 
 
-def _cause(log: str) -> str:
-    """Find the first error in a server's log, which later ones only refer to; the log's end where there is none."""
+def _find_cause(log: str) -> str:
+    """Find the first error in a server's log, to which later ones refer; return the log's end where there is none."""
     found = re.search(r"^(?:\([^)]*\) ?)*(?:ERROR [^\]]*\] )?(\w*Error: .+)", log, re.MULTILINE)
     return log[-400:] if found is None else found[1]
 
@@ -108,11 +107,11 @@ class Chat:
     def __init__(self, model: Model, console: Console):
         self._model = model
         self._console = console
-        self._budget = model.usual
+        self._budget = model.default_budget
         self._messages: list[dict[str, str]] = []
 
     async def say(self, line: str) -> None:
-        """Take one line of the user's: a command, or a question that is answered."""
+        """Obey a command, or answer a question."""
         command, _, rest = line.strip().partition(" ")
         if command == "/clear":
             self._messages = []
@@ -127,15 +126,16 @@ class Chat:
         elif command:
             try:
                 await self._answer(line)
-            except (RefusedError, UpstreamError, EngineError) as error:
+            except (RefusedError, EngineError) as error:
                 self._note(str(error))
 
     async def _answer(self, question: str) -> None:
         messages = [*self._messages, {"role": "user", "content": question}]
-        asked = ParsedRequest(self._budget, messages, self._model.sampling)
-        rollout = self._model.rollout(self._model.prompt_ids(asked), self._budget)
-        opening, solution = Opening(), ""
-        async with aclosing(generate(self._model, rollout, asked)) as pieces:
+        request = ParsedRequest(self._budget, messages, self._model.sampling)
+        rollout = self._model.make_rollout(self._model.prompt_ids(request), self._budget)
+        opening = OpeningFilter()
+        solution = ""
+        async with aclosing(generate(self._model, rollout, request)) as pieces:
             async for piece in pieces:
                 if piece.part is Part.SOLUTION:
                     solution += piece.text
@@ -144,10 +144,10 @@ class Chat:
                     self._print(opening.strip(piece.text), "dim")
                 if piece.part is Part.CLOSE:
                     forced = rollout.thinking_end is ThinkingEnd.FORCED
-                    self._print(opening.rest(), "dim")
+                    self._print(opening.flush(), "dim")
                     self._print(f" ‖{self._model.close.marker.text}‖" if forced else "", "bold yellow")
                     self._print("\n")
-        self._print(opening.rest(), "dim")  # of a thinking that was not closed
+        self._print(opening.flush(), "dim")  # where the thinking was not closed
         self._messages = [*messages, {"role": "assistant", "content": solution}]
         completion = rollout.completion
         cut = ", truncated" if completion.truncated else ""
@@ -162,7 +162,7 @@ class Chat:
 
 
 def make_parser() -> CommandParser:
-    """The options of `e1 chat`."""
+    """Make the parser of `e1 chat`."""
     made = CommandParser(
         "e1 chat",
         "--model MODEL [OPTIONS]",
@@ -179,8 +179,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     console = Console()
     try:
         arguments = make_parser().read(ChatArguments, argv)
-        with served(arguments) as settled, asyncio.Runner() as runner:
-            model = runner.run(Model.connect(settled))
+        with ExitStack() as stack:
+            if arguments.upstream is None:
+                arguments.upstream = stack.enter_context(start_server(arguments))
+            runner = stack.enter_context(asyncio.Runner())
+            model = runner.run(Model.connect(arguments))
             chat = Chat(model, console)
             while True:
                 try:
@@ -188,8 +191,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                 except KeyboardInterrupt:
                     console.print()
                 except EOFError:
-                    return runner.run(model.upstream.close())
-    except KeyboardInterrupt:  # before the first question
+                    return runner.run(model.client.close())
+    except KeyboardInterrupt:  # in front of the first question
         sys.exit(130)
 
 

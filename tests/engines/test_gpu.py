@@ -1,4 +1,4 @@
-"""What only a GPU can show: memory that sleeps, engines that span devices, TRL's own weight sync."""
+"""Tests that need a GPU: memory that sleeps, engines that span devices, TRL's own weight sync."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The scheduler over a real engine: a colocated CPU vLLM that serves the nano base."""
+"""Rollouts on a real engine: vLLM in this process, on CPU, with the nano base."""
 
 import json
 from collections.abc import Callable
@@ -138,7 +138,9 @@ def test_nothing_is_sampled_by_what_needs_cudas_compiler() -> None:
 def test_what_is_seen_of_a_request_in_flight_is_how_its_segment_begins(
     llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: Prompts, text: str
 ) -> None:
-    marker, seen, ended = Marker.from_tokenizer(tokenizer, text), dict[int, list[Segment]](), dict[int, Segment]()
+    marker = Marker.from_tokenizer(tokenizer, text)
+    seen: dict[int, list[Segment]] = {}
+    ended: dict[int, Segment] = {}
 
     def look(in_flight: InFlight[int]) -> None:
         for key, segment in in_flight():
@@ -148,7 +150,8 @@ def test_what_is_seen_of_a_request_in_flight_is_how_its_segment_begins(
     LocalEngine(llm, marker, SamplingSettings(0.0)).serve(requests, lambda *end: ended.update([end]) or (), look)
     assert seen.keys() == ended.keys()
     for key, parts in seen.items():
-        whole, lengths = list(ended[key].token_ids), [len(part.token_ids) for part in parts]
+        whole = list(ended[key].token_ids)
+        lengths = [len(part.token_ids) for part in parts]
         assert lengths[0] == 1 and lengths == sorted(lengths)
         for part in parts:
             assert list(part.token_ids) == whole[: len(part.token_ids)]
@@ -158,7 +161,10 @@ def test_what_is_seen_of_a_request_in_flight_is_how_its_segment_begins(
 def test_no_sequence_waits_for_the_slowest_thinker_and_prefixes_are_reused(
     llm: LLM, marker: Marker, prompts: Prompts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine, step, steps, solutions = llm.llm_engine, llm.llm_engine.step, [0], []
+    engine = llm.llm_engine
+    step = engine.step
+    steps = [0]
+    solutions = []
 
     def watched_step() -> list[Any]:
         steps[0] += 1
@@ -184,7 +190,9 @@ def test_no_sequence_waits_for_the_slowest_thinker_and_prefixes_are_reused(
 
 def test_an_interrupted_run_leaves_the_engine_usable(llm: LLM, marker: Marker, prompts: Prompts) -> None:
     expected = run(llm, prompts, Budget(20, 8), marker)
-    engine, step, steps = llm.llm_engine, llm.llm_engine.step, iter(range(5))
+    engine = llm.llm_engine
+    step = engine.step
+    steps = iter(range(5))
 
     def failing_step() -> list[Any]:
         if next(steps, None) is None:
@@ -227,8 +235,11 @@ def test_an_engine_that_answers_a_step_late_samples_the_same_and_keeps_every_bud
     concurrency: int | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    marker, budget = Marker.from_tokenizer(tokenizer, marker_text, marker_text), Budget.parse(text)
-    step, returned, in_flight = asynchronous.llm_engine.step, [], []
+    marker = Marker.from_tokenizer(tokenizer, marker_text, marker_text)
+    budget = Budget.parse(text)
+    step = asynchronous.llm_engine.step
+    returned = []
+    in_flight = []
 
     def watched_step() -> list[Any]:
         in_flight.append(asynchronous.llm_engine.get_num_unfinished_requests())

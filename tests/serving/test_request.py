@@ -1,4 +1,4 @@
-"""Which budget a request has, and what is refused."""
+"""Budgets of requests, and refusals."""
 
 from typing import Any
 
@@ -7,15 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e1_trl.budget import Budget
-from e1_trl.serving.request import BudgetPresets, ParsedRequest, RefusedError, read
+from e1_trl.serving.request import BudgetPresets, ParsedRequest, RefusedError, parse_request
 
-LADDER = BudgetPresets(Budget(100, 40), {"low": Budget(25, 40), "high": Budget(400, 80)}, most=Budget(500, 200))
+PRESETS = BudgetPresets(Budget(100, 40), {"low": Budget(25, 40), "high": Budget(400, 80)}, most=Budget(500, 200))
 MESSAGES = [{"role": "user", "content": "a=1;a?"}]
 
 
 def ask(chat: bool = True, **fields: Any) -> ParsedRequest:
     own: dict[str, Any] = {"messages": MESSAGES} if chat else {"prompt": "a=1;a?"}
-    return read({"model": "ORG/E1", **own, **fields}, chat, "ORG/E1", LADDER, {"temperature": 0.6, "top_k": 20})
+    return parse_request(
+        {"model": "ORG/E1", **own, **fields}, chat, "ORG/E1", PRESETS, {"temperature": 0.6, "top_k": 20}
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,18 +54,22 @@ def test_the_budget_of_a_request(fields: dict[str, Any], budget: str) -> None:
         ({"thinking_budget": 7, "thinking_token_budget": 8}, 400, "thinking_budget is 7, thinking_token_budget is 8"),
         ({"max_tokens": 7, "max_completion_tokens": 8}, 400, "max_tokens is 7, max_completion_tokens is 8"),
         ({"reasoning_effort": "low", "reasoning": {"effort": "high"}}, 400, "reasoning.effort is 'high'"),
-        ({"reasoning_effort": "low", "thinking_budget": 7}, 400, "one of them"),
-        ({"reasoning_effort": "low", "model": "ORG/E1@12+34"}, 400, "one of them"),
-        ({"model": "ORG/E1@12+34", "solution_budget": 34}, 400, "one of them"),
+        ({"reasoning_effort": "low", "thinking_budget": 7}, 400, "send one of them"),
+        ({"reasoning_effort": "low", "model": "ORG/E1@12+34"}, 400, "send one of them"),
+        ({"model": "ORG/E1@12+34", "solution_budget": 34}, 400, "send one of them"),
         ({"reasoning_effort": ["low"]}, 400, "reasoning_effort is \\['low'\\]"),
         ({"reasoning": False}, 400, "reasoning is False"),
         ({"stream_options": {"include_usage": "yes"}}, 400, "takes include_usage, true or false"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, 400, "a text as content"),
-        ({"messages": [{"role": "user", "content": "a", "prefix": True}]}, 400, "prefix, which is not known"),
-        ({"reasoning_effort": "minimal"}, 400, "it is one of low, high"),
+        (
+            {"messages": [{"role": "user", "content": "a", "prefix": True}]},
+            400,
+            "prefix is an unknown field of a message",
+        ),
+        ({"reasoning_effort": "minimal"}, 400, "it must be one of low, high"),
         ({"max_tokens": 100, "thinking_budget": 100}, 400, "max_tokens is 100, and the budget 100\\+40"),
         ({"max_tokens": 45, "model": "ORG/E1@12+34"}, 400, "max_tokens is 45, and the budget 12\\+34"),
-        ({"thinking_budget": 501}, 400, "the thinking budget is 501 tokens, of which 500 are the most"),
+        ({"thinking_budget": 501}, 400, "the thinking budget is 501 tokens; it must be 500 or less"),
         ({"thinking_budget": "unlimited"}, 400, "the thinking budget is unlimited tokens"),
         ({"thinking_budget": -1}, 400, "thinking_budget is -1"),
         ({"thinking_budget": "7"}, 400, "thinking_budget is '7'"),
@@ -72,16 +78,16 @@ def test_the_budget_of_a_request(fields: dict[str, Any], budget: str) -> None:
         ({"model": "ORG/E1@x"}, 404, "the model's name: budget 'x'"),
         ({"model": "ORG/OTHER"}, 404, "'ORG/OTHER' is not served; ORG/E1 and ORG/E1@THINKING\\+SOLUTION are"),
         ({"model": ["ORG/E1"]}, 404, "is not served"),
-        ({"n": 2}, 400, "n is 2, which this server cannot do"),
+        ({"n": 2}, 400, "n is 2, which this server does not support"),
         ({"logprobs": True}, 400, "logprobs is True"),
         ({"logprobs": 0}, 400, "logprobs is 0"),
         ({"tools": [{"type": "function"}]}, 400, "tools is"),
         ({"response_format": {"type": "json_object"}}, 400, "response_format is"),
         ({"reasoning": {"exclude": True}}, 400, "it takes effort and max_tokens"),
         ({"reasoning": "low"}, 400, "it takes effort and max_tokens"),
-        ({"min_tokens": 3}, 400, "min_tokens is not known here, and nothing is ignored"),
+        ({"min_tokens": 3}, 400, "min_tokens is an unknown field, and no field is ignored"),
         ({"stop": [""]}, 400, "stop is"),
-        ({"stream": "yes"}, 400, "stream is 'yes'; it must be of type bool"),
+        ({"stream": "yes"}, 400, "stream is 'yes'; it must be true or false"),
         ({"seed": 1.5}, 400, "seed is 1.5"),
         ({"temperature": "hot"}, 400, "temperature is 'hot'; it must be a number"),
         ({"stream_options": {"chunks": 1}}, 400, "it takes include_usage"),
@@ -140,4 +146,4 @@ def test_what_a_request_says_besides() -> None:
             ask(chat=False, prompt=prompt)
     for body in ([], "x", None):
         with pytest.raises(RefusedError, match="JSON object"):
-            read(body, True, "m", LADDER, {})
+            parse_request(body, True, "m", PRESETS, {})

@@ -1,15 +1,16 @@
-"""What of an answer is shown."""
+"""The opening of a thinking is not shown."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e1_trl.serving.response import OPENING, Opening
+from e1_trl.serving.response import OPENING, OpeningFilter
 
 
 def shown(text: str, cuts: list[int]) -> str:
-    opening, places = Opening(), sorted({min(cut, len(text)) for cut in cuts})
+    opening = OpeningFilter()
+    places = sorted({min(cut, len(text)) for cut in cuts})
     pieces = [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)]
-    return "".join(map(opening.strip, pieces)) + opening.rest()
+    return "".join(map(opening.strip, pieces)) + opening.flush()
 
 
 @given(st.sampled_from(["", "\n", " "]), st.text(alphabet="<think> a"), st.lists(st.integers(0, 20)))

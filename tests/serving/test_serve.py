@@ -1,45 +1,33 @@
-"""`e1 serve` and `e1 chat` before a real vLLM server of the nano model."""
+"""`e1 serve` and `e1 chat` in front of a real vLLM server of the nano model."""
 
-import asyncio
-import contextlib
-import gc
 import json
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Any, ClassVar
+from typing import Any
 
 import httpx
 import openai
 import pytest
-import uvicorn
-from conftest import BASE, SERVED_CONTEXT, free_port
+from conftest import BASE, SERVED_CONTEXT
+from proxies import conversation, proxy_of, send
 from transformers import AutoTokenizer
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-from e1_trl import cli
 from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.checkpoints.budget_file import BudgetInfo
 from e1_trl.checkpoints.model_card import BaseModel, CardInputs
 from e1_trl.engines.engine import SamplingSettings, run
-from e1_trl.engines.openai import ServedModel
 from e1_trl.engines.server import ServerEngine
-from e1_trl.errors import UserError
 from e1_trl.problems.prompts import tokenize
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
-from e1_trl.serving import chat
-from e1_trl.serving.app import ServeArguments, Server
-from e1_trl.serving.model import Model
 
 pytestmark = pytest.mark.engine
 
@@ -53,40 +41,10 @@ def problems(nano_data: Path) -> list[str]:
     return [json.loads(line)["problem"] for line in (nano_data / "test.jsonl").read_text().splitlines()[:6]]
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 20) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return condition()
-
-
-@contextlib.contextmanager
-def proxy_of(upstream: object, key: str | None = None, **options: Any) -> Iterator[str]:
-    """A proxy of the nano model at 64+32 in a thread of this process; its address."""
-    port, usual = free_port(), {"model": str(BASE), "thinking_budget": "64", "solution_budget": "32"}
-    arguments = ServeArguments(**{**usual, **options}, served_model_name="nano", upstream=str(upstream), port=port)
-    with asyncio.Runner() as runner:
-        model = runner.run(Model.connect(arguments))
-        proxy = uvicorn.Server(uvicorn.Config(Server(model, arguments, key).app(), port=port, log_level="error"))
-        thread = Thread(target=runner.get_loop().run_until_complete, args=(proxy.serve(),))
-        thread.start()
-        assert eventually(lambda: proxy.started)
-        try:
-            yield f"http://127.0.0.1:{port}/v1"
-        finally:
-            proxy.should_exit = True
-            thread.join()
-            runner.run(model.upstream.close())
-
-
-def conversation(problem: str) -> list[dict[str, str]]:
-    return [{"role": "user", "content": problem}]
-
-
 def evaluated(server: openai.OpenAI, problems: list[str], budget: Budget, marker: Marker) -> list[Completion]:
     close = ThinkingClose(marker, SERVED_CONTEXT)
     rollouts = [Rollout(tokenize(TOKENIZER, conversation(each), {}), budget, close) for each in problems]
-    run(ServerEngine(ServedModel.connect(str(server.base_url), "nano", close, GREEDY)), rollouts)
+    run(ServerEngine(str(server.base_url), "nano", close, GREEDY), rollouts)
     return [rollout.completion for rollout in rollouts]
 
 
@@ -97,7 +55,7 @@ def events(text: str) -> list[dict[str, Any]]:
 
 
 def ask(url: str, chat: bool, stream: bool, problem: str, **fields: Any) -> tuple[list[int], str, str, str]:
-    """Token ids, how the thinking ended, and the text of thinking and solution."""
+    """Return token ids, how the thinking ended, and the text of thinking and solution."""
     own = {"messages": conversation(problem)} if chat else {"prompt": tokenize(TOKENIZER, conversation(problem), {})}
     path = "chat/completions" if chat else "completions"
     answer = httpx.post(f"{url}/{path}", json={**ANYWHERE, **own, "stream": stream, **fields}, timeout=120)
@@ -143,7 +101,8 @@ def test_the_openai_client_sees_both_parts_and_what_was_forced(proxy: str, probl
     assert {model.id for model in client.models.list()} >= {"nano", "nano@64+32", "nano@16+32"}
     asked: dict[str, Any] = {"model": "nano", "messages": conversation(problems[0]), "temperature": 0}
     whole = client.chat.completions.create(**asked, extra_body={"thinking_budget": 20, "solution_budget": 8})
-    message, usage = whole.choices[0].message, whole.usage
+    message = whole.choices[0].message
+    usage = whole.usage
     assert whole.choices[0].thinking_end == "forced" and message.reasoning_content == message.reasoning
     assert usage.completion_tokens_details.reasoning_tokens == 20
     details = usage.completion_tokens_details.model_dump()
@@ -166,7 +125,7 @@ def test_the_openai_client_sees_both_parts_and_what_was_forced(proxy: str, probl
     stopped = client.chat.completions.create(**asked, stop=["="], extra_body={"thinking_budget": 20})
     assert stopped.choices[0].message.reasoning_content == thought and "=" in thought
     assert "=" not in stopped.choices[0].message.content
-    with pytest.raises(openai.BadRequestError, match="n is 2, which this server cannot do"):
+    with pytest.raises(openai.BadRequestError, match="n is 2, which this server does not support"):
         client.chat.completions.create(**asked, n=2)
 
 
@@ -198,75 +157,6 @@ def test_what_a_model_card_says_about_serving_works(
     assert asked == {"thinking_token_budget": 8, "max_tokens": 15}  # as tests/engines/test_server.py asks
 
 
-class Recorder(BaseHTTPRequestHandler):
-    """A server of an adapter and its base that records what it is asked, and answers with one token at once."""
-
-    asked: ClassVar[list[dict[str, Any]]]
-    with_ids: ClassVar[bool]
-
-    def reply(self, content: bytes, kind: str) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def do_GET(self) -> None:
-        models = [{"id": "base", "max_model_len": SERVED_CONTEXT}, {"id": "nano", "parent": "base"}]
-        self.reply(json.dumps({"data": models}).encode(), "application/json")
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.asked.append(body)
-        choice = {"text": "x", "finish_reason": "stop", "stop_reason": body.get("stop_token_ids", [None])[0]}
-        if self.with_ids:
-            choice["token_ids"] = [5]
-        content = json.dumps({"choices": [choice]})
-        if body["stream"]:
-            self.reply(f"data: {content}\n\ndata: [DONE]\n\n".encode(), "text/event-stream")
-        else:
-            self.reply(content.encode(), "application/json")
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing."""
-
-
-@pytest.fixture
-def recorder() -> Iterator[tuple[type[Recorder], str]]:
-    """A recorder of its own, and the address where it answers."""
-    handler = type("Recorder", (Recorder,), {"asked": [], "with_ids": True})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield handler, f"http://127.0.0.1:{server.server_port}/v1"
-        server.shutdown()
-
-
-@pytest.mark.parametrize("stream", [True, False])
-def test_each_part_has_its_seed_and_the_solution_alone_the_stop_texts(
-    recorder: tuple[type[Recorder], str], stream: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    handler, upstream = recorder
-    caplog.set_level("INFO")
-    with proxy_of(upstream) as url:  # whose context is that of its base
-        body = {"messages": conversation("a secret"), "stream": stream, "seed": 3, "stop": ["="], "temperature": 0.3}
-        assert httpx.post(f"{url}/chat/completions", json=body).status_code == 200
-    thinking, solution = handler.asked
-    assert thinking["seed"] == 3 != solution["seed"] and solution["stop"] == ["="] and "stop" not in thinking
-    assert thinking["temperature"] == solution["temperature"] == 0.3 and thinking["repetition_penalty"] == 1
-    assert solution["prompt"] == [*thinking["prompt"], 5]
-    assert "64+32, closed" in caplog.text and "secret" not in caplog.text
-
-
-@pytest.mark.parametrize("stream", [True, False])
-def test_a_server_that_returns_no_token_ids_is_not_believed(recorder: tuple[type[Recorder], str], stream: bool) -> None:
-    handler, upstream = recorder
-    handler.with_ids = False
-    with proxy_of(upstream) as url:
-        body = {"messages": conversation("a"), "stream": stream}
-        answer = httpx.post(f"{url}/chat/completions", json=body)
-    assert answer.status_code == 502 and "returns no token ids" in answer.json()["error"]["message"]
-
-
 def test_seeds_are_kept(proxy: str, problems: list[str]) -> None:
     def sampled(seed: int | None) -> list[int]:
         return ask(proxy, True, False, problems[0], temperature=1.0, seed=seed, thinking_budget=30)[0]
@@ -275,23 +165,16 @@ def test_seeds_are_kept(proxy: str, problems: list[str]) -> None:
 
 
 def total(server: openai.OpenAI, name: str) -> float:
-    """One of the server's counters."""
+    """Read one of the server's counters."""
     metrics = httpx.get(str(server.base_url).replace("/v1/", "/metrics")).text
     lines = [line for line in metrics.splitlines() if line.startswith(f"vllm:{name}_total{{")]
     return sum(float(line.split()[-1]) for line in lines)
 
 
-def send(url: str, body: bytes, length: int) -> socket.socket:
-    """A connection on which a request with a body of some length begins."""
-    host, port = url.removeprefix("http://").removesuffix("/v1").split(":")
-    client = socket.create_connection((host, int(port)))
-    client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length + body)
-    return client
-
-
 @pytest.mark.parametrize("stream", [True, False])
 def test_clients_that_go_away_free_their_requests(server: openai.OpenAI, problems: list[str], stream: bool) -> None:
-    clients, tokens = 64, 150 + 32
+    clients = 64
+    tokens = 150 + 32
     with proxy_of(server.base_url, sampling='{"ignore_eos": true}', marker="Wait Wait Wait Wait") as url:
         asked = {**ANYWHERE, "messages": conversation(problems[0]), "stream": stream, "thinking_budget": 150}
         body = json.dumps(asked).encode()
@@ -310,65 +193,6 @@ def test_clients_that_go_away_free_their_requests(server: openai.OpenAI, problem
     pytest.fail("all was sampled for clients that had left")
 
 
-def test_what_is_refused_has_its_status_and_says_why(server: openai.OpenAI, problems: list[str]) -> None:
-    body = {"model": "nano", "messages": conversation(problems[0])}
-    with proxy_of(server.base_url, key="secret", max_budget="128+64") as url:
-        client = httpx.Client(base_url=url, headers={"Authorization": "Bearer secret"}, timeout=60)
-
-        def refused(status: int, says: str, **request: Any) -> None:
-            answer = client.post("/chat/completions", **request)
-            error = answer.json()["error"]
-            assert answer.status_code == status == error["code"] and says in error["message"], answer.text
-
-        refused(401, "API key", json=body, headers={"Authorization": "Bearer other"})
-        assert client.get("/models", headers={"Authorization": ""}).status_code == 401
-        assert httpx.get(url.replace("/v1", "/health")).status_code == 200
-        refused(400, "not JSON", content=b"{")
-        refused(400, "not JSON", content=b"[" * 100_000)
-        refused(413, "4,194,304 bytes", content=b" " * (2**22 + 1))
-        refused(404, "'other' is not served", json={**body, "model": "other"})
-        refused(400, "of which 128 are the most", json={**body, "thinking_budget": 129})
-        refused(400, "does not fit the context", json={**body, "messages": conversation(problems[0] * 9)})
-        refused(400, "chat_template_kwargs", json={**body, "chat_template_kwargs": 3})
-        refused(400, "temperature", json={**body, "temperature": -1})  # as vLLM says
-        for own in ({"chat_template": "{{ 1 / 0 }}"}, {"max_length": 2, "truncation": True}, {"tools": [{}]}):
-            refused(400, f"chat_template_kwargs has {min(own)}", json={**body, "chat_template_kwargs": own})
-        refused(
-            400,
-            "tool_calls, which is not known",
-            json={**body, "messages": [{**body["messages"][0], "tool_calls": [{}]}]},
-        )
-        refused(400, "\ud800", content=b'{"\\ud800": 1}')
-        assert client.get("/nothing").status_code == 404 and client.get("/completions").status_code == 405
-    with proxy_of(server.base_url, max_requests=1) as url, httpx.Client(base_url=url, timeout=60) as client:
-        with send(url, b"{", 100):  # the rest of which does not come
-            assert eventually(lambda: client.post("/chat/completions", json=body).status_code == 503)
-            refused(503, "1 requests are being answered", json=body)
-        assert eventually(lambda: client.post("/chat/completions", json=body).status_code == 200)
-
-
-def test_what_cannot_be_served_is_one_line(server: openai.OpenAI, caplog: pytest.LogCaptureFixture) -> None:
-    there = ["--upstream", str(server.base_url), "--served_model_name", "nano", "--max_budget", "4+8"]
-    nowhere = ["--upstream", "http://127.0.0.1:9/v1"]
-    budget = ["--thinking_budget", "8", "--solution_budget", "8"]
-    for options, said in (
-        ([*nowhere, *budget], "no answer from http://127.0.0.1:9/v1: Connection refused; start a server there, as"),
-        (nowhere, "has no budget.json; name a thinking_budget and a solution_budget"),
-        (budget, "--upstream must be given"),
-        (["--upstream", "127.0.0.1:9/v1", *budget], "it must be a text, as http://host:8000/v1"),
-        ([*there[:2], *budget], f"serves nano, not '{BASE}'; set served_model_name"),
-        ([*nowhere, *budget, "--sampling", "[]"], "it must be a JSON object"),
-        ([*nowhere, *budget, "--max_budget", "8"], "budget '8' must read"),
-        ([*there, *budget], "the thinking budget is 8 tokens, of which 4 are the most"),
-        ([*nowhere, *budget, "--efforts", "low:8+8"], "efforts: 'low:8+8' must read 'low=256+1024'"),
-    ):
-        with pytest.raises(SystemExit) as error:
-            cli.main(["serve", "--model", str(BASE), "--port", "1", *options])
-        assert said in str(error.value) and "\n" not in str(error.value)
-    gc.collect()  # connections that were left open are told of when they are
-    assert not caplog.records
-
-
 def test_a_chat_remembers_marks_and_changes_its_budget(
     server: openai.OpenAI, problems: list[str], tmp_path: Path
 ) -> None:
@@ -384,11 +208,8 @@ def test_a_chat_remembers_marks_and_changes_its_budget(
         input=said, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "Unclosed" not in done.stderr
-    first, second = (
-        evaluated(server, problems[:1], Budget(64, 32), Marker.from_tokenizer(TOKENIZER)),
-        evaluated(server, problems[:1], Budget(8, 4), Marker.from_tokenizer(TOKENIZER)),
-    )
-    for (completion,), budget in ((first, "64+32"), (second, "8+4")):
+    for budget in ("64+32", "8+4"):
+        (completion,) = evaluated(server, problems[:1], Budget.parse(budget), Marker.from_tokenizer(TOKENIZER))
         forced = completion.thinking_end is ThinkingEnd.FORCED
         thought = TOKENIZER.decode(completion.parts[0]).removesuffix("</think>")
         assert thought + (" ‖</think>‖\n" if forced else "\n") in done.stdout
@@ -415,12 +236,6 @@ def test_a_chat_whose_server_does_not_start_shows_the_first_error(tmp_path: Path
     done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert done.returncode == 1 and "starting vLLM" in done.stdout
     assert "e1 chat: the server did not start: RuntimeError: Cannot find any model weights" in done.stderr
-
-
-def test_a_chat_without_a_budget_is_refused_before_a_server_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subprocess, "Popen", None)
-    with pytest.raises(UserError, match=r"has no budget\.json; name a thinking_budget and a solution_budget"):
-        chat.main(["--model", str(BASE)])
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -379,7 +379,7 @@ def test_a_validation_compares_the_weights_once_for_all_budgets(
 def test_every_tensor_of_the_engine_is_compared(trainer: E1Trainer, moved: VLLMGeneration) -> None:
     engine = moved.llm.llm_engine.model_executor.driver_worker.model_runner.get_model()
     moved.sync_weights()
-    assert trainer.engine._weights.compared == {name for name, _ in engine.named_parameters()}
+    assert trainer.engine.weights.compared == {name for name, _ in engine.named_parameters()}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,61 @@
+"""Stub of a server of the OpenAI completions API with token ids, whose answers a test decides."""
+
+import json
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+Body = dict[str, Any]
+TOKEN = {"text": "x", "token_ids": [3], "finish_reason": "length"}  # an answer of one token
+
+
+class ServerStub(ThreadingHTTPServer):
+    """A server on this machine; it answers any number of requests at a time, with a choice or an HTTP status.
+
+    Attributes:
+        bodies: requests so far.
+    """
+
+    request_queue_size = 2048  # connections that are not yet accepted
+
+    def __init__(
+        self, respond: Callable[[Body], Mapping[str, Any] | int] = lambda body: TOKEN, models: Any = ({"id": "m"},)
+    ):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.respond = respond
+        self.models = list(models)
+        self.bodies: list[Body] = []
+        self.url = f"http://127.0.0.1:{self.server_port}/v1"
+        Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Ignore clients that have left."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: ServerStub
+
+    def do_GET(self) -> None:
+        self._send(200, {"data": self.server.models})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.bodies.append(body)
+        answer = self.server.respond(body)
+        if isinstance(answer, int):
+            self._send(answer, {"error": {"message": "no"}})
+        else:
+            self._send(200, {"choices": [answer]}, body.get("stream", False))
+
+    def _send(self, status: int, answer: Body, stream: bool = False) -> None:
+        content = json.dumps(answer)
+        if stream:
+            content = f"data: {content}\n\ndata: [DONE]\n\n"
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content.encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Print nothing."""
