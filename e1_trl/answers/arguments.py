@@ -4,10 +4,13 @@ Imports nothing heavy, so that `--help` stays quick.
 """
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from e1_trl.arguments import Natural, Positive, check_fields
 from e1_trl.errors import UserError
+
+if TYPE_CHECKING:
+    from e1_trl.answers.kinds import AnswerType
 
 TESTS = 15  # of a problem of programs, in the paper's code
 PROGRAM_PROMPTS = ("acereason", "deepcoder")
@@ -58,3 +61,16 @@ class GradingArguments:
         check_fields(self)
         if self.program_prompt not in PROGRAM_PROMPTS:
             raise UserError(f"program_prompt is {self.program_prompt!r}; it must be {' or '.join(PROGRAM_PROMPTS)}")
+
+    @property
+    def answer_type(self) -> "AnswerType":
+        """Type of the answers, resolved from the name `grader`: resolve it once and hand it along.
+
+        No cached property, since datasets hashes these arguments to find its cache again.
+
+        Raises:
+            UserError: the grader is unknown.
+        """
+        from e1_trl.answers.kinds import kind_of
+
+        return kind_of(self.grader)

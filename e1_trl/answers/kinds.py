@@ -29,11 +29,9 @@ Imports a grader when it is asked for.
 
 import hashlib
 import math
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Self, cast
@@ -45,6 +43,7 @@ from e1_trl.answers.programs.asking import STARTER, ask_program
 from e1_trl.answers.programs.rows import SOLUTIONS, in_block, read_answer, references
 from e1_trl.answers.programs.suites import Suites
 from e1_trl.errors import UserError
+from e1_trl.named import import_own
 
 Row = Mapping[str, Any]  # of a dataset
 
@@ -210,10 +209,8 @@ def kind_of(grader: str) -> AnswerType:
     """
     if grader in KINDS:
         return KINDS[grader]
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     try:
-        found = import_module(grader).KIND
+        found = import_own(grader).KIND
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise UserError(
             f"grader is {grader!r}; it must be {' or '.join(KINDS)}, or a module with a KIND of its own ({error})"
@@ -229,7 +226,7 @@ def make_grader(arguments: GradingArguments, workers: int) -> Grader:
     Raises:
         UserError: this machine allows no sandbox for programs.
     """
-    grader = kind_of(arguments.grader).grader(arguments, workers)
+    grader = arguments.answer_type.grader(arguments, workers)
     return grader if arguments.grader in KINDS else cast(Grader, _OfModule(grader, sys.modules[arguments.grader]))
 
 

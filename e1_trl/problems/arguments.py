@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from e1_trl.answers.arguments import GradingArguments
-from e1_trl.answers.kinds import PROGRAMS, kind_of
+from e1_trl.answers.kinds import PROGRAMS
 from e1_trl.arguments import Fraction
 from e1_trl.errors import UserError
 
@@ -73,7 +73,7 @@ class ProblemArguments(GradingArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if kind_of(self.grader) is PROGRAMS and self.answer_after:
+        if self.answer_type is PROGRAMS and self.answer_after:
             raise UserError(
                 f"answer_after is {self.answer_after!r}, and programs are checked by tests, not by texts; remove it"
             )

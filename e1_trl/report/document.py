@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.markdown import Markdown
 
-from e1_trl.answers.kinds import kind_of
 from e1_trl.atomic import make_folder, write_atomically
 from e1_trl.errors import UserError
 from e1_trl.provenance import Provenance
@@ -79,7 +78,7 @@ class Report:
             differences=differences(measured),
             not_compared=not_compared(measured),
             lines=lines(measured),
-            stopping=stopping(answers, votes=kind_of(str(answers["grader"].iloc[0])).votes),
+            stopping=stopping(answers, votes=samples.answer_type(answers).votes),
         )
 
 

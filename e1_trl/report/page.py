@@ -17,7 +17,6 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from e1_trl.answers.kinds import kind_of
 from e1_trl.atomic import write_atomically
 from e1_trl.budget import Budget
 from e1_trl.report import conditions, document, pictures, samples
@@ -147,7 +146,7 @@ def _data(evaluations: Sequence[tuple[str, Path]], places: Sequence[Place]) -> d
 def _item(answers: pd.DataFrame, models: Sequence[str], cells: Sequence[Cell]) -> dict[str, Any]:
     """All answers to a problem, with their texts."""
     first, questions = answers.iloc[0], list(dict.fromkeys(answers["prompt"]))
-    votes = kind_of(first["grader"]).votes
+    votes = samples.answer_type(answers).votes
     return {
         **{name: int(first[name]) for name in PLACE},
         "id": None if pd.isna(first["problem_id"]) else first["problem_id"],

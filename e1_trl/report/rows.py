@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from e1_trl.answers.grade import Outcome
-from e1_trl.answers.kinds import kind_of
 from e1_trl.answers.mathematics.numerals import works_out
 from e1_trl.budget import Budget
 from e1_trl.report import statistics
@@ -151,7 +150,7 @@ def final_outcome(answers: pd.DataFrame) -> "pd.Series[Any]":
 def _measure(answers: pd.DataFrame) -> Measured:
     answers = answers.sort_values(["problem", "sample"])
     first, outcome, end = answers.iloc[0], final_outcome(answers), answers["thinking_end"]
-    kind, conditions, budget = kind_of(first["grader"]), Conditions.from_text(first["conditions"]), budget_of(first)
+    kind, conditions, budget = answer_type(answers), Conditions.from_text(first["conditions"]), budget_of(first)
     right, closed, forced = outcome == Outcome.CORRECT, end == ThinkingEnd.CLOSED, end == ThinkingEnd.FORCED
     other = ~outcome.isin([Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED, UNANSWERED])
     tokens = answers["thinking_tokens"] + answers["solution_tokens"]

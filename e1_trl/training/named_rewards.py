@@ -1,9 +1,6 @@
 """Rewards that a recipe names: ours, TRL's, or those at a dotted path, made with the recipe's arguments."""
 
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 from trl.rewards import (
@@ -18,6 +15,7 @@ from trl.rewards import (
 from e1_trl.answers.grade import Grader
 from e1_trl.answers.mathematics.boxes import BOX_OPENING, boxed_answer
 from e1_trl.errors import UserError
+from e1_trl.named import find
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.lengths import LENGTH_REWARDS
 from e1_trl.training.rewards import Accuracy, Reward
@@ -82,26 +80,6 @@ def make_rewards(
         # A class, as a `GroupReward` is, is made, with or without arguments.
         rewards.append(make(spec, factories, "reward") if isinstance(found, type) else found)
     return rewards
-
-
-def find(name: str, known: Mapping[str, Any], what: str) -> Any:
-    """What is known by a name, or lies at a dotted path, the working directory included.
-
-    Raises:
-        UserError: there is none; `what` says of what.
-    """
-    if name in known:
-        return known[name]
-    module, _, function = name.rpartition(".")
-    if not module:
-        available = ", ".join([*known, "a dotted path to your own"])
-        raise UserError(f"unknown {what} {name!r}; available are {available}")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        return getattr(import_module(module), function)
-    except Exception as error:  # whatever that module does
-        raise UserError(f"the {what} {name!r} cannot be imported: {error}") from error
 
 
 def make(spec: str | Mapping[str, Any], known: Mapping[str, Any], what: str) -> Any:

@@ -12,7 +12,6 @@ from typing import Any, get_type_hints
 
 from trl import ScriptArguments, TrlParser
 
-from e1_trl.answers.kinds import kind_of
 from e1_trl.arguments import describe_unknown, read_value
 from e1_trl.errors import UserError, user_errors
 from e1_trl.recipes import base_of, fields_of
@@ -40,7 +39,7 @@ class E1ScriptArguments(RecipeArguments, ScriptArguments):
                 f"solve_rates is {folders}; remove it, run `e1 exclude {folders} --budget THINKING+SOLUTION --output "
                 "FILE`, and name FILE as exclude"
             )
-        if not kind_of(self.grader).boxed and "format" in self.reward_funcs:
+        if not self.answer_type.boxed and "format" in self.reward_funcs:
             raise UserError(
                 f"the reward format looks for a box, which no answer of {self.grader} has; remove it from reward_funcs"
             )
