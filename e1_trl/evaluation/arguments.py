@@ -5,7 +5,7 @@ from argparse import SUPPRESS
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from e1_trl.answers.programs.livecodebench import PAPERS_WINDOW
 from e1_trl.arguments import Count, Fraction, Natural, Share, Url, Within, json_object
@@ -15,10 +15,10 @@ from e1_trl.engines.engine import token_biases
 from e1_trl.errors import UserError
 from e1_trl.evaluation.methods import METHODS
 from e1_trl.problems.arguments import ProblemArguments
-from e1_trl.problems.benchmarks import BENCHMARKS
+from e1_trl.problems.benchmarks import BENCHMARKS, find_benchmark
 
 RESPONSE = 32_768  # tokens of an answer without a budget: `--max-length` of the authors' script; the paper says 24K
-# Fields that say of a dataset what a benchmark knows of itself.
+# Fields about a dataset that a benchmark has of its own.
 OF_BENCHMARKS = (
     *("grader", "program_prompt", "max_tests", "exclude", "answer_after"),
     *("dataset_split", "dataset_config"),
@@ -34,7 +34,7 @@ class Model:
 
     @classmethod
     def parse(cls, text: str) -> "Model":
-        """From `MODEL` or `MODEL@REVISION`; a folder is taken as it is called."""
+        """Read `MODEL` or `MODEL@REVISION`; the name of a folder may hold an @."""
         if Path(text).exists():
             return cls(os.path.normpath(text))
         path, _, revision = text.partition("@")
@@ -45,13 +45,16 @@ class Model:
 
     @property
     def folder(self) -> str:
-        """A folder's name, different for different models and revisions."""
+        """Name of a folder, different for different models and revisions."""
         return slug(self.path, self.revision)
 
 
 @dataclass(kw_only=True)
 class EvaluationArguments(ProblemArguments, BudgetArguments):
-    """Arguments of `e1 eval`: what to evaluate, on what, and how.
+    """Arguments of `e1 eval`: models, problems, budgets and methods, sampling, and engine.
+
+    An argument of the same name as a field of `report.conditions.Conditions` or `evaluation.methods.Setting` is
+    recorded and handed to the methods without further ado.
 
     Raises:
         UserError: a field is of another type or beyond a limit, or two contradict each other.
@@ -70,7 +73,8 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
         default=None,
         metadata={
             "group": "what to evaluate on: a benchmark or a dataset_name",
-            "help": f"Benchmark: {', '.join(BENCHMARKS)}.",
+            "help": f"Benchmark: {', '.join(BENCHMARKS)}, or a dotted path to your own "
+            "(e1_trl/problems/benchmarks.py).",
         },
     )
     livecodebench: list[str] = field(
@@ -120,7 +124,10 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
     )
     methods: list[str] = field(
         default_factory=lambda: ["separate", "truncation", "s1", "no_thinking", "unconstrained"],
-        metadata={"metavar": "METHOD", "help": f"Methods, of {', '.join(METHODS)}."},
+        metadata={
+            "metavar": "METHOD",
+            "help": f"Methods: {', '.join(METHODS)}, or a dotted path to your own (docs/evaluation.md).",
+        },
     )
     s1_text: str = field(
         default="\nFinal Answer:",
@@ -216,10 +223,11 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
             raise UserError(f"two of the models have one name: {' '.join(map(str, self.models))}")
         if (self.benchmark is None) == (self.dataset_name is None):
             raise UserError("name either a benchmark or a dataset_name")
-        if self.benchmark in BENCHMARKS:
-            grader, unset = BENCHMARKS[self.benchmark].grader, {each.name: each.default for each in fields(self)}
+        if self.benchmark is not None:
+            own = find_benchmark(self.benchmark).grader
+            unset = {each.name: each.default for each in fields(self)}
             for name in OF_BENCHMARKS:
-                if getattr(self, name) not in (grader if name == "grader" else unset[name], unset[name]):
+                if getattr(self, name) not in (own if name == "grader" else unset[name], unset[name]):
                     raise UserError(f"{name} is {getattr(self, name)!r}; the benchmark {self.benchmark} has its own")
         if self.livecodebench != list(PAPERS_WINDOW) and self.benchmark != "livecodebench":
             raise UserError("--livecodebench needs --benchmark livecodebench")
@@ -231,21 +239,25 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
             json_object(name, getattr(self, name))
         token_biases(self.logit_bias)
 
+    def shared_with(self, record: type) -> dict[str, Any]:
+        """Return the arguments whose names a dataclass has, too."""
+        return {each.name: getattr(self, each.name) for each in fields(record) if hasattr(self, each.name)}
+
     @property
     def models(self) -> list[Model]:
-        """All that are named."""
+        """All models that are named."""
         return [Model.parse(text) for text in self.model]
 
     @property
     def weights(self) -> Model:
-        """The one that is evaluated: the first, by the path as it was written, which is a server's name for it."""
+        """Model that is evaluated: the first, by its path as written, which is also its name at a server."""
         (text, *_) = self.model
         model = Model(text) if Path(text).exists() else Model.parse(text)
         return model if self.revision is None else replace(model, revision=self.revision)
 
     @property
     def folder(self) -> Path:
-        """Where the evaluation lies: `output`, or a folder named after model, revision and problems."""
+        """Folder of the evaluation: `output`, or one named after model, revision and problems."""
         if self.output is not None:
             return self.output
         problems = self.benchmark or str(self.dataset_name)
@@ -255,15 +267,15 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
 
 
 def slug(name: str, revision: str | None = None) -> str:
-    """A model's or data set's name as a folder's, different for different names and revisions."""
-    # A relative path may start with dots, which name a folder above, or a hidden one.
+    """Make the name of a model or dataset that of a folder, different for different names and revisions."""
+    # A relative path may start with dots: it names a folder above, or a hidden one.
     path = os.path.abspath(name) if name.startswith(".") else name
     plain = path.strip("/").replace("/", "--")
     return plain if revision is None else f"{plain}@{revision.replace('/', '--')}"
 
 
 def make_parser() -> CommandParser:
-    """The options of `e1 eval`."""
+    """Make the parser of `e1 eval`."""
     made = CommandParser(
         "e1 eval",
         "--model MODEL … (--benchmark NAME | --dataset_name DATA) [OPTIONS]",

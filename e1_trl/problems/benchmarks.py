@@ -72,7 +72,9 @@ def find_benchmark(name: str) -> Benchmark:
     """
     found = find(name, BENCHMARKS, "benchmark")
     if not isinstance(found, Benchmark):
-        raise UserError(f"benchmark {name!r} is a {type(found).__name__}; expected an e1_trl.problems.benchmarks.Benchmark")
+        raise UserError(
+            f"benchmark {name!r} is a {type(found).__name__}; expected an e1_trl.problems.benchmarks.Benchmark"
+        )
     return found
 
 

@@ -74,7 +74,9 @@ def load_benchmark(
     if name in PROGRAM_BENCHMARKS:
         days = Window(*window)
         files = days.files if name == "livecodebench" else None
-        tasks = read_tasks(name, load_source(place, benchmark.split, benchmark.config, files), arguments.instruction, days)
+        tasks = read_tasks(
+            name, load_source(place, benchmark.split, benchmark.config, files), arguments.instruction, days
+        )
         faults = tasks.faults
         check_unusable(name, tasks.total, len(faults), faults[:SHOWN], arguments.max_unusable, PROGRAMS.wanted)
         return Dataset.from_list(tasks.rows, features=Features(COLUMNS)), tasks.title
@@ -129,9 +131,9 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
         for number, (problem, answers) in enumerate(zip(problems["problem"], problems["answers"], strict=True))
         if not problem or (need_answers and not (answers and answer_type.fault(answers) is None))
     }
+    describe = partial(_describe, answer_column=answer_column, arguments=arguments, answer_type=answer_type)
     faults = [
-        f"row {number}, column {column!r}: {_describe(source[number], str(column), answer_column, arguments, answer_type)}"
-        for number, column in islice(unusable.items(), SHOWN)
+        f"row {number}, {describe(source[number], str(column))}" for number, column in islice(unusable.items(), SHOWN)
     ]
     wanted = f"a problem must be a text or messages, an answer {answer_type.wanted}"
     check_unusable(where, len(problems), len(unusable), faults, arguments.max_unusable, wanted)
@@ -211,7 +213,7 @@ def _describe(
     row: dict[str, Any], column: str, answer_column: str | None, arguments: ProblemArguments, answer_type: AnswerType
 ) -> str:
     """Show what a row has in place of a problem or an answer, and why the answer cannot be graded."""
-    shown = reprlib.repr(row[column])
+    shown = f"column {column!r}: {reprlib.repr(row[column])}"
     if column != answer_column:
         return shown
     try:

@@ -82,7 +82,7 @@ def leetcode(row: Row) -> Task:
 
 
 def codeforces(row: Row) -> Task:
-    """Read a row: of open-r1/codeforces with the official tests where they are whole; else with the statement's samples.
+    """Read a row: of open-r1/codeforces the official tests where they are whole; else the statement's samples.
 
     Raises:
         UserError: there is no statement, or the program would not read stdin.

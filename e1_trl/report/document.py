@@ -22,6 +22,7 @@ from e1_trl.report import conditions, pictures, tables
 from e1_trl.report.conditions import Shared
 from e1_trl.report.differences import Alike, Difference, differences, not_compared
 from e1_trl.report.rows import MADE_BY, REFERENCE, Line, Row, lines, summarize
+from e1_trl.report.samples import answer_type
 from e1_trl.report.stopping import Stopping, stopping
 from e1_trl.report.tables import Table
 from e1_trl.rollout import warn_of_eos
@@ -78,7 +79,7 @@ class Report:
             differences=differences(measured),
             not_compared=not_compared(measured),
             lines=lines(measured),
-            stopping=stopping(answers, votes=samples.answer_type(answers).votes),
+            stopping=stopping(answers, votes=answer_type(answers).votes),
         )
 
 

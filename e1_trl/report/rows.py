@@ -15,7 +15,7 @@ from e1_trl.answers.mathematics.numerals import works_out
 from e1_trl.budget import Budget
 from e1_trl.report import statistics
 from e1_trl.report.conditions import Conditions
-from e1_trl.report.samples import ROW, budget_of, texts
+from e1_trl.report.samples import ROW, answer_type, budget_of, texts
 from e1_trl.rollout import ThinkingEnd
 
 REFERENCE = "separate"  # the method that others are compared with

@@ -16,10 +16,11 @@ from trl import DatasetMixtureConfig, get_dataset
 
 from e1_trl.arguments import from_yaml
 from e1_trl.errors import UserError
-from e1_trl.problems.benchmarks import BENCHMARKS, load_benchmark
-from e1_trl.problems.load import file_suffix, load_problems, make_problems, whole
+from e1_trl.problems.benchmarks import find_benchmark
+from e1_trl.problems.load import load_benchmark, load_problems, make_problems
 from e1_trl.problems.prompts import MEASURED
 from e1_trl.problems.selection import decontaminate, named_in
+from e1_trl.problems.source import file_suffix, whole
 from e1_trl.training.beforehand import check_size, checked
 from e1_trl.training.budgets import DRAWN, RolloutKey, Schedule, key_of
 from e1_trl.training.config import E1Config
@@ -51,24 +52,21 @@ def load(
     # What no reward of ours grades needs no answer.
     graded = "accuracy" in script_args.reward_funcs or bool(args.eval_budgets)
     read = partial(read_split, script_args, mixture, args.seed, graded)
-    evaluates, name = args.eval_strategy != "no" or bool(args.eval_budgets), script_args.eval_benchmark
-    if name is not None:
-        if not evaluates:
-            raise UserError(f"eval_benchmark is {name}, but nothing is evaluated; add eval_budgets, or remove it")
-        if name in BENCHMARKS and script_args.grader != BENCHMARKS[name].grader:
-            raise UserError(
-                f"eval_benchmark {name} asks for {BENCHMARKS[name].grader}, and the grader is that of "
-                f"{script_args.grader}; evaluate on dataset_test_split, or remove it"
-            )
+    evaluates = args.eval_strategy != "no" or bool(args.eval_budgets)
+    if script_args.eval_benchmark is not None:
+        _check_benchmark(script_args.eval_benchmark, script_args.grader, evaluates)
     elif evaluates:
         _check_splits(script_args)
-    train, evaluation = read(script_args.dataset_train_split), None
+    train = read(script_args.dataset_train_split)
+    evaluation = None
+    others = dict[str, Dataset]()
     if evaluates:
-        split = script_args.dataset_test_split
+        name, split = script_args.eval_benchmark, script_args.dataset_test_split
         evaluation = read(split) if name is None else load_benchmark(name, script_args)[0]
-        train = decontaminate(train, evaluation, name or f"the split {split!r}")
-    for other in script_args.decontaminate:
-        train = decontaminate(train, load_benchmark(other, script_args)[0], other)
+        others[name or f"the split {split!r}"] = evaluation
+    others |= {other: load_benchmark(other, script_args)[0] for other in script_args.decontaminate}
+    for other, problems in others.items():
+        train = decontaminate(train, problems, other)
     if MEASURED in {*train.column_names, *(evaluation.column_names if evaluation is not None else ())}:
         raise UserError(f"the dataset's column {MEASURED!r} has the name of one of ours; rename it")
     told = partial(with_targets, target=script_args.target, words=script_args.target_prompt, seed=args.seed)
@@ -114,6 +112,22 @@ def with_targets(dataset: Dataset, target: Any, words: str | None, seed: int) ->
         return {"prompt": [*prompt[:last], asking, *prompt[last + 1 :]], "target": tokens}
 
     return dataset.map(told, desc="asking for lengths")
+
+
+def _check_benchmark(name: str, grader: str, evaluates: bool) -> None:
+    """Check that a recipe evaluates, and that the benchmark it names has answers of the type that it trains on.
+
+    Raises:
+        UserError: it does not, or the benchmark has other answers, or is unknown.
+    """
+    if not evaluates:
+        raise UserError(f"eval_benchmark is {name}, but nothing is evaluated; add eval_budgets, or remove it")
+    other = find_benchmark(name).grader
+    if grader != other:
+        raise UserError(
+            f"eval_benchmark {name} asks for {other}, and the grader is that of {grader}; evaluate on "
+            "dataset_test_split, or remove it"
+        )
 
 
 def _check_splits(script_args: E1ScriptArguments) -> None:
