@@ -10,7 +10,7 @@ import re
 import reprlib
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
@@ -124,6 +124,17 @@ def _describe_type(hint: Any) -> str:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return f"one of {', '.join(str(each.value) for each in kind)}"
     return f"one of {', '.join(map(str, parts))}" if kind is Literal else WORDS.get(kind, str(kind))
+
+
+def option(default: Any, help: str, **metadata: str) -> Any:
+    """Make a field of a dataclass of arguments; `MISSING` as its default makes it required.
+
+    Its `metadata` may set a `metavar`, and the `group` of options that begins with it.
+    """
+    described = {"help": help, **metadata}
+    if isinstance(default, list):
+        return field(default_factory=default.copy, metadata=described)
+    return field(default=default, metadata=described)
 
 
 def check_fields(record: Any, *kinds: type) -> None:

@@ -3,13 +3,13 @@
 Knows nothing about how problems are loaded, and imports nothing heavy, so that `--help` stays quick.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from e1_trl.answers.arguments import GradingArguments
 from e1_trl.answers.kinds import PROGRAMS
-from e1_trl.arguments import Fraction
+from e1_trl.arguments import Fraction, option
 from e1_trl.errors import UserError
 
 
@@ -24,52 +24,38 @@ class ProblemArguments(GradingArguments):
 
     GROUP: ClassVar[str] = "problems"
 
-    problem_column: str | None = field(
-        default=None,
-        metadata={
-            "help": "Column that holds the problem, as text or as messages. Default: the first that exists of prompt, "
-            "problem, question."
-        },
+    problem_column: str | None = option(
+        None,
+        "Column that holds the problem, as text or as messages. Default: the first that exists of prompt, problem, "
+        "question.",
     )
-    answer_column: str | None = field(
-        default=None,
-        metadata={
-            "help": "Column that holds the answer, or a list of accepted answers. Default: the first that exists of "
-            "answers, answer, solution; for programs, tests."
-        },
+    answer_column: str | None = option(
+        None,
+        "Column that holds the answer, or a list of accepted answers. Default: the first that exists of answers, "
+        "answer, solution; for programs, tests.",
     )
-    answer_after: str | None = field(
-        default=None,
-        metadata={
-            "help": "Text that precedes the answer in an answer column that holds a whole solution, as '####'; the "
-            "answer is what follows its last occurrence. Unset: the whole column."
-        },
+    answer_after: str | None = option(
+        None,
+        "Text that precedes the answer in an answer column that holds a whole solution, as '####'; the answer is what"
+        " follows its last occurrence. Unset: the whole column.",
     )
-    instruction: str | None = field(
-        default=None,
-        metadata={
-            "help": "Text added to every problem; an empty text adds nothing. Default: the request to think step by "
-            "step and to box the answer where problems are texts, and nothing where they are messages or stand in a "
-            "column `prompt`, which the model gets unchanged. For programs it replaces `program_prompt`."
-        },
+    instruction: str | None = option(
+        None,
+        "Text added to every problem; an empty text adds nothing. Default: the request to think step by step and to "
+        "box the answer where problems are texts, and nothing where they are messages or stand in a column `prompt`, "
+        "which the model gets unchanged. For programs it replaces `program_prompt`.",
     )
-    exclude: str | None = field(
-        default=None,
-        metadata={
-            "help": "File of problems that are left out and counted: JSON lines with the field `id`, as `e1 validate` "
-            'and `e1 exclude` write them; "" leaves none out.'
-        },
+    exclude: str | None = option(
+        None,
+        "File of problems that are left out and counted: JSON lines with the field `id`, as `e1 validate` and `e1 "
+        'exclude` write them; "" leaves none out.',
     )
-    max_unusable: Fraction = field(
-        default=0.01,
-        metadata={
-            "help": "Largest share of rows, from 0 to 1, that are dropped because their problem or answer is unusable; "
-            "a larger share is an error."
-        },
+    max_unusable: Fraction = option(
+        0.01,
+        "Largest share of rows, from 0 to 1, that are dropped because their problem or answer is unusable; a larger "
+        "share is an error.",
     )
-    local_benchmarks: Path | None = field(
-        default=None, metadata={"help": "Folder that holds benchmarks as files. Default: the Hub."}
-    )
+    local_benchmarks: Path | None = option(None, "Folder that holds benchmarks as files. Default: the Hub.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
