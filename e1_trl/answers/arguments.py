@@ -1,4 +1,4 @@
-"""What training, evaluation and reports are told about answers: fields that their arguments inherit.
+"""Arguments about answers, which those of training, evaluation and reports inherit.
 
 Imports nothing heavy, so that `--help` stays quick.
 """

@@ -1,4 +1,4 @@
-"""The model that is evaluated: weights that vLLM loads in this process, or what a server has loaded."""
+"""Model that is evaluated: weights that vLLM loads in this process, or what a server has loaded."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""From arguments to what can be sampled: a straight line of steps, all checked before a model is loaded."""
+"""Prepare an evaluation: from its arguments to what can be sampled, all checked before a model is loaded."""
 
 import json
 import logging

@@ -15,7 +15,7 @@ Place = tuple[int, int]  # problem and sample
 
 @dataclass(frozen=True)
 class Goal:
-    """A cell to answer on the first `problems` problems, with `samples` samples each.
+    """Cell to answer on the first `problems` problems, with `samples` samples each.
 
     `commit` is the version of this project that reached it; `None` while that is to be done.
     """
@@ -32,7 +32,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem with its prompts, as token ids, by what a method adds to it (`Cell.request`).
+    """Problem with its prompts, as token ids, by what a method adds to it (`Cell.request`).
 
     `problem_id` is what a benchmark of programs calls it, or its `key`.
     """

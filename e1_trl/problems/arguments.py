@@ -1,4 +1,4 @@
-"""What training and evaluation are both told about their problems: the fields that their arguments inherit.
+"""Arguments about problems, which those of training and evaluation inherit.
 
 Knows nothing about how problems are loaded, and imports nothing heavy, so that `--help` stays quick.
 """
@@ -18,8 +18,7 @@ class ProblemArguments(GradingArguments):
     """Arguments of problems: their columns, what is added to them, which are left out; then those of grading.
 
     Raises:
-        UserError: the grader is unknown, or its answers are no texts that `answer_after` could stand in; or as
-            `GradingArguments` raises it.
+        UserError: as `GradingArguments`; or the grader is unknown, or its answers are no texts, and `answer_after` is set.
     """
 
     GROUP: ClassVar[str] = "problems"
@@ -36,8 +35,8 @@ class ProblemArguments(GradingArguments):
     )
     answer_after: str | None = option(
         None,
-        "Text that precedes the answer in an answer column that holds a whole solution, as '####'; the answer is what"
-        " follows its last occurrence. Unset: the whole column.",
+        "Text that precedes the answer in an answer column that holds a whole solution, as '####'; the answer is "
+        "what follows its last occurrence. Unset: the whole column.",
     )
     instruction: str | None = option(
         None,
@@ -47,8 +46,8 @@ class ProblemArguments(GradingArguments):
     )
     exclude: str | None = option(
         None,
-        "File of problems that are left out and counted: JSON lines with the field `id`, as `e1 validate` and `e1 "
-        'exclude` write them; "" leaves none out.',
+        "File of problems that are left out and counted: JSON lines with the field `id`, as `e1 validate` and "
+        '`e1 exclude` write them; "" leaves none out.',
     )
     max_unusable: Fraction = option(
         0.01,
