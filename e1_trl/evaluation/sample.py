@@ -13,11 +13,11 @@ from tqdm import tqdm
 
 from e1_trl.atomic import StoreError
 from e1_trl.budget import ThinkingClose
+from e1_trl.checkout import commit
 from e1_trl.engines.engine import Engine, InFlight
 from e1_trl.evaluation.methods import Cell
 from e1_trl.evaluation.sampling_plan import Goal, Problem, SamplingPlan
 from e1_trl.evaluation.store import Store
-from e1_trl.provenance import commit
 from e1_trl.rollout import Request, Segment
 from e1_trl.tree import Branch, StoredSegment, Tree
 

@@ -18,7 +18,7 @@ class ProblemArguments(GradingArguments):
     """Arguments of problems: their columns, what is added to them, which are left out; then those of grading.
 
     Raises:
-        UserError: as `GradingArguments`; or the grader is unknown, or its answers are no texts, and `answer_after` is set.
+        UserError: as `GradingArguments`; or the grader is unknown, or has no texts as answers for `answer_after`.
     """
 
     GROUP: ClassVar[str] = "problems"
