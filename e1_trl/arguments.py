@@ -6,14 +6,11 @@ An annotation is the type, and `Annotated[int, Within(1)]` adds limits. Imports 
 import json
 import math
 import numbers
-import os
-import pkgutil
 import re
 import reprlib
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
@@ -22,7 +19,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import yaml
 
-from e1_trl.errors import UserError, one_line
+from e1_trl.errors import UserError
 
 TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 WORDS = {bool: "true or false", int: "a whole number", float: "a number", dict: "a mapping", Path: "a path"}
@@ -129,6 +126,17 @@ def _describe_type(hint: Any) -> str:
     return f"one of {', '.join(map(str, parts))}" if kind is Literal else WORDS.get(kind, str(kind))
 
 
+def option(default: Any, help: str, **metadata: str) -> Any:
+    """Make a field of a dataclass of arguments; `MISSING` as its default makes it required.
+
+    Its `metadata` may set a `metavar`, and the `group` of options that begins with it.
+    """
+    described = {"help": help, **metadata}
+    if isinstance(default, list):
+        return field(default_factory=default.copy, metadata=described)
+    return field(default=default, metadata=described)
+
+
 def check_fields(record: Any, *kinds: type) -> None:
     """Read the fields of a dataclass as its class annotates them, or as other `kinds` that share fields with it.
 
@@ -145,20 +153,6 @@ def describe_unknown(name: str, known: Iterable[str]) -> str:
     """Say that a name is unknown, and which known one is nearest."""
     nearest = get_close_matches(name, known, 1)
     return f"{name} is unknown" + "".join(f"; did you mean {each}?" for each in nearest)
-
-
-def find_object(path: str, what: str) -> Any:
-    """Import the object at a dotted path; modules of the working directory are found, too.
-
-    Raises:
-        UserError: the object cannot be imported; `what` names its role.
-    """
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        return pkgutil.resolve_name(":".join(path.rsplit(".", 1)))  # with a colon, a module's own errors are kept
-    except Exception as error:  # whatever the module raises
-        raise UserError(f"the {what} {path!r} cannot be imported: {one_line(error)}") from error
 
 
 def from_yaml(name: str, value: Any) -> Any:

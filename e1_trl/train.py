@@ -229,7 +229,7 @@ def main(argv: list[str] | None = None) -> None:
     if script_args.dry_run:
         with recipe.grader:
             if args.process_index == 0:
-                dry_run.show(args, script_args.grader, recipe.facts, recipe.problems, recipe.grader)
+                dry_run.show(args, script_args.answer_type, recipe.facts, recipe.problems, recipe.grader)
         return
     train(recipe, resolved(argv, (script_args, args, model, mixture)))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from e1_trl import tree
 from e1_trl.budget import Budget, Marker, ThinkingClose
-from e1_trl.evaluation.methods import METHODS, MIXED, Cell, Question, Setting, cells
+from e1_trl.evaluation.methods import METHODS, MIXED, Cell, Question, Setting, make_cells
 from e1_trl.rollout import Completion, Request, Rollout, Segment, Stop
 from e1_trl.tree import Branch, Phase, StoredSegment, Tree
 
@@ -81,7 +81,7 @@ METHOD_NAMES = [name for name in METHODS if name != MIXED]
 @settings(max_examples=200, deadline=None)
 def test_a_shared_tree_answers_as_separate_rollouts_do(at: list[Budget], seed: int, forced: tuple[int, ...]) -> None:
     shared = setting(forced)
-    results, _ = grow(cells(["separate"], at), shared, seed)
+    results, _ = grow(make_cells(["separate"], at), shared, seed)
     for budget in at:
         rollout = Rollout(PROMPT, budget, shared.close)
         while rollout.request is not None:
@@ -92,7 +92,7 @@ def test_a_shared_tree_answers_as_separate_rollouts_do(at: list[Budget], seed: i
 @given(budgets, st.integers(0, 10**6))
 @settings(max_examples=200, deadline=None)
 def test_sharing_changes_no_answer_of_any_method(at: list[Budget], seed: int) -> None:
-    wanted = cells(METHOD_NAMES, at)
+    wanted = make_cells(METHOD_NAMES, at)
     shared, shared_legs = grow(wanted, setting(), seed)
     apart, apart_legs = grow(wanted, setting(), seed, independent=True)
     assert shared == apart
@@ -102,10 +102,10 @@ def test_sharing_changes_no_answer_of_any_method(at: list[Budget], seed: int) ->
 @given(budgets, budgets, st.integers(0, 10**6), st.one_of(st.just(1.0), st.floats(0, 1)))
 @settings(max_examples=200, deadline=None)
 def test_what_is_saved_is_never_sampled_again(first: list[Budget], more: list[Budget], seed: int, kept: float) -> None:
-    _, legs = grow(cells(METHOD_NAMES, first), setting(), seed)
+    _, legs = grow(make_cells(METHOD_NAMES, first), setting(), seed)
     rng = random.Random(seed)
     saved = [leg for leg in legs if rng.random() < kept]  # any part of a run may have been lost
-    wanted = cells(METHOD_NAMES, [*first, *more])
+    wanted = make_cells(METHOD_NAMES, [*first, *more])
     fresh, _ = grow(wanted, setting(), seed)
     resumed, new = grow(wanted, setting(), seed, saved=sorted(saved, key=lambda leg: leg.start))
     assert resumed == fresh
@@ -123,10 +123,10 @@ def test_no_two_requests_are_called_the_same_and_a_resumed_run_calls_them_as_bef
         return {(request.name, len(request.prompt_ids)): request for request in requests}
 
     asked: list[Request] = []
-    grow(cells(METHOD_NAMES, at), setting(), seed, serve=asked.append)
+    grow(make_cells(METHOD_NAMES, at), setting(), seed, serve=asked.append)
     assert len(called(asked)) == len(asked)
     asked.clear()
-    wanted = cells(["separate", "truncation"], at)
+    wanted = make_cells(["separate", "truncation"], at)
     _, legs = grow(wanted, setting(), seed, serve=asked.append)
     rng, again = random.Random(seed), list[Request]()
     saved = sorted((leg for leg in legs if rng.random() < kept), key=lambda leg: leg.start)
@@ -135,7 +135,7 @@ def test_no_two_requests_are_called_the_same_and_a_resumed_run_calls_them_as_bef
 
 
 def test_what_is_left_of_a_lost_thought_is_not_put_behind_another() -> None:
-    wanted = cells(["separate"], [Budget(4, 4), Budget(12, 4)])
+    wanted = make_cells(["separate"], [Budget(4, 4), Budget(12, 4)])
     seeds = [seed for seed in range(100) if any(leg.start for leg in grow(wanted, setting(), seed)[1])]
     for seed in seeds:
         left_over = [leg for leg in grow(wanted, setting(), seed)[1] if leg.start]
@@ -146,7 +146,7 @@ def test_what_is_left_of_a_lost_thought_is_not_put_behind_another() -> None:
 
 
 def test_a_long_thought_is_sampled_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = cells(METHOD_NAMES, [Budget(20, 8), Budget(None, None)])
+    wanted = make_cells(METHOD_NAMES, [Budget(20, 8), Budget(None, None)])
     whole = [grow(wanted, setting(), seed)[0] for seed in range(20)]
     monkeypatch.setattr(tree, "SEGMENT_TOKENS", 3)
     parts = [grow(wanted, setting(), seed) for seed in range(20)]
@@ -168,7 +168,7 @@ def test_a_marker_of_several_tokens_is_found_where_two_legs_meet() -> None:
 def test_a_request_that_waits_to_be_submitted_is_not_made_again() -> None:
     shared = setting()
     tree: Tree[Cell] = Tree(0, 0, shared.close.marker, shared.decode)
-    for cell in cells(["separate", "no_thinking"], [Budget(4, 5), Budget(8, 5)]):
+    for cell in make_cells(["separate", "no_thinking"], [Budget(4, 5), Budget(8, 5)]):
         start(tree, cell, PROMPT, shared)
     submitted = []
     waiting = iter(tree.requests())
@@ -183,7 +183,7 @@ def test_thinking_is_sampled_once_and_forked_at_every_budget() -> None:
     at = [Budget(t, 5) for t in (8, 16, 24, None)]
     seed = next(s for s in range(1000) if len(sample_greedily(Request(PROMPT, 100, True), s).token_ids) > 30)
     asked: list[Request] = []
-    _, legs = grow(cells(["separate"], at), setting(), seed, serve=asked.append)
+    _, legs = grow(make_cells(["separate"], at), setting(), seed, serve=asked.append)
     thinking = [leg for leg in legs if leg.branch.startswith(Phase.THINKING)]
     assert len({leg.branch for leg in thinking}) == 1
     assert [leg.start for leg in thinking] == [0, 8, 16, 24]

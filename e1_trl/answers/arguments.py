@@ -1,13 +1,16 @@
-"""What training, evaluation and reports are told about answers: fields that their arguments inherit.
+"""Arguments about answers, which those of training, evaluation and reports inherit.
 
 Imports nothing heavy, so that `--help` stays quick.
 """
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
-from e1_trl.arguments import Natural, Positive, check_fields
+from e1_trl.arguments import Natural, Positive, check_fields, option
 from e1_trl.errors import UserError
+
+if TYPE_CHECKING:
+    from e1_trl.answers.kinds import AnswerType
 
 TESTS = 15  # of a problem of programs, in the paper's code
 PROGRAM_PROMPTS = ("acereason", "deepcoder")
@@ -23,38 +26,43 @@ class GradingArguments:
 
     GROUP: ClassVar[str] = "grading"
 
-    grader: str = field(
-        default="mathematics",
-        metadata={
-            "help": "Type of the answers: mathematics (the last box of a solution, compared with the accepted "
-            "answers), programs (the last fenced Python block, run on tests), or your own module that defines a `KIND` "
-            "(e1_trl/answers/kinds.py)."
-        },
+    grader: str = option(
+        "mathematics",
+        "Type of the answers: mathematics (the last box of a solution, compared with the accepted answers), programs "
+        "(the last fenced Python block, run on tests), or your own module that defines a `KIND` "
+        "(e1_trl/answers/kinds.py).",
     )
-    max_tests: Natural = field(
-        default=TESTS,
-        metadata={
-            "help": "Most tests that a program is run on, the ones with the longest inputs first, as in the paper's "
-            "code; 0 runs all. Benchmarks of programs run all."
-        },
+    max_tests: Natural = option(
+        TESTS,
+        "Most tests that a program is run on, the ones with the longest inputs first, as in the paper's code; 0 runs "
+        "all. Benchmarks of programs run all.",
     )
-    program_prompt: str = field(
-        default="acereason",
-        metadata={
-            "help": "Prompt that asks for a program where problems are texts: acereason (requests a Python block, with "
-            "the function header in the column `starter_code`, if any) or deepcoder (the problem alone; with a column "
-            "`starter_code`, LiveCodeBench's template)."
-        },
+    program_prompt: str = option(
+        "acereason",
+        "Prompt that asks for a program where problems are texts: acereason (requests a Python block, with the "
+        "function header in the column `starter_code`, if any) or deepcoder (the problem alone; with a column "
+        "`starter_code`, LiveCodeBench's template).",
     )
-    grading_time_limit: Positive = field(
-        default=5.0,
-        metadata={
-            "help": "Seconds after which grading an answer is stopped, which counts as wrong; for programs, seconds of "
-            "CPU time per test."
-        },
+    grading_time_limit: Positive = option(
+        5.0,
+        "Seconds after which grading an answer is stopped, which counts as wrong; for programs, seconds of CPU time "
+        "per test.",
     )
 
     def __post_init__(self) -> None:
         check_fields(self)
         if self.program_prompt not in PROGRAM_PROMPTS:
             raise UserError(f"program_prompt is {self.program_prompt!r}; it must be {' or '.join(PROGRAM_PROMPTS)}")
+
+    @property
+    def answer_type(self) -> "AnswerType":
+        """Type of the answers, resolved from the name `grader`: resolve it once and hand it along.
+
+        No cached property, since datasets hashes these arguments to find its cache again.
+
+        Raises:
+            UserError: the grader is unknown.
+        """
+        from e1_trl.answers.kinds import kind_of
+
+        return kind_of(self.grader)

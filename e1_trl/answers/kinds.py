@@ -1,6 +1,6 @@
-r"""What kind of answer a problem has: one record says how it is asked for, read, graded and reported.
+r"""Types of answers: one record says how answers are asked for, read, graded and reported.
 
-There are two, mathematics and programs. A third is a module with a `KIND`, named as the grader (`e1 eval --grader
+Ours are mathematics and programs. Your own is a module with a `KIND`, named as the grader (`e1 eval --grader
 letters`, or `grader: letters` in a recipe). Multiple choice, whole:
 
     import re
@@ -24,16 +24,14 @@ letters`, or `grader: letters` in a recipe). Multiple choice, whole:
 
     KIND = AnswerType(lambda arguments, workers: Letters(), ask=lambda problem, row, _: f"{problem}\n{row['choices']}")
 
-Imports a grader when it is asked for.
+Graders are imported when they are made.
 """
 
 import hashlib
 import math
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Self, cast
@@ -45,12 +43,13 @@ from e1_trl.answers.programs.asking import STARTER, ask_program
 from e1_trl.answers.programs.rows import SOLUTIONS, in_block, read_answer, references
 from e1_trl.answers.programs.suites import Suites
 from e1_trl.errors import UserError
+from e1_trl.named import import_own
 
 Row = Mapping[str, Any]  # of a dataset
 
 INSTRUCTION = "Let's think step by step and output the final answer within \\boxed{}."  # the authors' data preparation
 
-# Of one program on one test. Wall time ends what sleeps; on a loaded machine, a right program waits, too.
+# Limits of one program on one test. Wall time ends programs that sleep; on a loaded machine, right programs wait, too.
 MEMORY = 2**32  # bytes
 OUTPUT = 2**24  # bytes
 WALL = 4  # times the CPU time
@@ -58,19 +57,19 @@ PATIENCE = 10.0  # seconds of wall time besides
 
 
 def problem_alone(problem: str, row: Row, arguments: GradingArguments) -> str:
-    """The problem, which asks for its answer itself."""
+    """Return the problem as it is, since it says how it is to be answered."""
     return problem
 
 
 def read_texts(row: Row, column: str, arguments: GradingArguments) -> list[str]:
-    """The accepted answers in a column: a text, a number, or a list of them; none if one of them cannot be used."""
+    """Read the accepted answers in a column: a text, a number, or a list of them; none if one cannot be used."""
     found = row[column]
     answers = [_text(form) for form in (found if isinstance(found, list) else [found])]
     return answers if all(answers) else []
 
 
 def _text(answer: Any) -> str:
-    """An answer as text; "" for what cannot be one."""
+    """Write an answer as text; "" for what cannot be one."""
     if isinstance(answer, bool) or not isinstance(answer, (str, int, float)):
         return ""
     if isinstance(answer, float) and math.isnan(answer):
@@ -81,38 +80,38 @@ def _text(answer: Any) -> str:
 
 
 def show_accepted(row: Row) -> str:
-    """The accepted answers, for a dry run."""
+    """Show the accepted answers, for a dry run."""
     return f"answers          {row['answers']}"
 
 
 def no_fault(answers: Sequence[str]) -> str | None:
-    """Nothing against accepted answers that could be read."""
+    """Find no fault in accepted answers that could be read."""
     return None
 
 
 def no_trials(row: Row) -> Sequence[Trial]:
-    """Nothing that tries the accepted answers."""
+    """Try nothing on the accepted answers."""
     return ()
 
 
 @dataclass(frozen=True)
 class AnswerType:
-    """What the answers to problems are.
+    """Type of the answers to problems.
 
     Attributes:
-        grader: from the arguments and a number of processes that work at a time.
-        columns: where the accepted answers stand unless a column is named: the first of these that there is.
-        wanted: what must stand there, for messages.
-        read: the accepted answers in a column of a row. None, or a ValueError of one line: it cannot be used.
-        fault: why answers that could be read cannot be graded against; None: they can.
-        ask: the message that asks for an answer, from a problem that is a text, and its row.
-        show: what is accepted in a row, for a dry run.
-        trials: what a dry run grades, to fail where the accepted answers of the first rows are no good.
-        faults: outcomes whose shares a report says one by one; where there are none, it sums up all that is neither
-            right nor wrong.
-        votes: whether what most samples answer means anything (maj@k).
-        boxed: whether an answer stands in a box, for which the reward `format` looks.
-        kept: where accepted answers are names of what is kept in files, whether one is still there.
+        grader: makes the grader, from the arguments and the number of its processes.
+        columns: usual columns of the accepted answers; the first that exists is read unless one is named.
+        wanted: description of a usable answer, for messages.
+        read: reads the accepted answers in a column of a row; an empty list or a ValueError of one line if it cannot be
+            used.
+        fault: says why answers that could be read cannot be graded against; None if they can.
+        ask: writes the message that asks for an answer, from a problem that is a text, and its row.
+        show: describes the accepted answers of a row, for a dry run.
+        trials: solutions that a dry run grades, to fail where the accepted answers of the first rows are no good.
+        faults: outcomes whose shares a report lists; without any, it sums up all that is neither right nor wrong.
+        votes: whether the answer of most samples means anything (maj@k).
+        boxed: whether an answer stands in a box, which the reward `format` looks for.
+        kept: where accepted answers are names of files, says whether one still exists.
     """
 
     grader: Callable[[GradingArguments, int], Grader]
@@ -136,7 +135,7 @@ def _mathematics_grader(arguments: GradingArguments, workers: int) -> Grader:
 
 
 def _try_mathematics(row: Row) -> list[Trial]:
-    """A gold answer in a box; with a digit appended, which is wrong; and the last number of a gold answer in words."""
+    """Try a gold answer in a box; with a digit appended, which is wrong; and the last number of one in words."""
     if not row["answers"]:
         return []
     answer = answer_of(row["answers"][0])
@@ -162,7 +161,7 @@ def _program_grader(arguments: GradingArguments, workers: int) -> Grader:
 
 
 def _show_program(row: Row) -> str:
-    """The tests of a problem."""
+    """Describe the tests of a problem."""
     if not row["answers"]:
         return "tests            none"
     suite = Suites()[row["answers"][0]]
@@ -171,7 +170,7 @@ def _show_program(row: Row) -> str:
 
 
 def _try_program(row: Row) -> list[Trial]:
-    """A problem's own solution, if it brings one, and a program that does nothing."""
+    """Try a problem's own solution, if it brings one, and a program that does nothing."""
     if not row["answers"]:
         return []
     own = [Trial("its own solution", in_block(program), True) for program in references(row, SOLUTIONS)[:1]]
@@ -203,17 +202,15 @@ KINDS = {"mathematics": MATHEMATICS, "programs": PROGRAMS}
 
 
 def kind_of(grader: str) -> AnswerType:
-    """The kind of answer that a grader of this name is for; a module is imported, from the working directory, too.
+    """Return the type of answers for the name of a grader: one of `KINDS`, or a module, also in the working directory.
 
     Raises:
         UserError: there is none.
     """
     if grader in KINDS:
         return KINDS[grader]
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     try:
-        found = import_module(grader).KIND
+        found = import_own(grader).KIND
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise UserError(
             f"grader is {grader!r}; it must be {' or '.join(KINDS)}, or a module with a KIND of its own ({error})"
@@ -224,19 +221,19 @@ def kind_of(grader: str) -> AnswerType:
 
 
 def make_grader(arguments: GradingArguments, workers: int) -> Grader:
-    """The grader that the arguments name, which works in so many processes at a time.
+    """Make the grader that the arguments name, with this many processes.
 
     Raises:
         UserError: this machine allows no sandbox for programs.
     """
-    grader = kind_of(arguments.grader).grader(arguments, workers)
+    grader = arguments.answer_type.grader(arguments, workers)
     return grader if arguments.grader in KINDS else cast(Grader, _OfModule(grader, sys.modules[arguments.grader]))
 
 
 class _OfModule:
-    """The grader of a user's module, as it is, but that its version also changes with the module's file.
+    """Grader of a user's module, whose version also changes with the module's file, or with all files of a package.
 
-    Of a package, with all files in its folder. What else the module imports is the business of its own version.
+    Its own version must change with anything else that it imports.
     """
 
     def __init__(self, grader: Grader, module: ModuleType):

@@ -1,4 +1,4 @@
-r"""Evaluates one model at every thinking budget, against every baseline, on one benchmark.
+r"""Evaluate models at every thinking budget, against every baseline, on one benchmark.
 
     e1 eval --model MODEL --benchmark math500 --budgets 512+1024 1024+1024 \
         --methods separate truncation s1 unconstrained
@@ -6,8 +6,8 @@ r"""Evaluates one model at every thinking budget, against every baseline, on one
     e1 eval --model MODEL OTHER@REVISION --output FOLDER …      # one after the other, and one report on all of them
 
 Thinking is sampled once per problem and sample, and forked at every budget. Stopped at any moment, the same command
-resumes; with more budgets, methods, samples or problems, it extends what is there. Everything is checked before a
-model is loaded, and what loads one is imported when one is needed.
+resumes; with more budgets, methods, samples or problems, it extends the evaluation. Everything is checked before a
+model is loaded, and engines are imported when one is needed.
 """
 
 import shlex
@@ -21,7 +21,7 @@ from e1_trl.logs import route_logs
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Evaluate what the arguments (unset: the command line's) name."""
+    """Evaluate the models that the arguments name; by default those of the command line."""
     argv = sys.argv[1:] if argv is None else argv
     arguments = parse(argv)
     if len(arguments.model) > 1:
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def evaluate_each(arguments: EvaluationArguments, argv: Sequence[str]) -> None:
     """Evaluate every model into a folder of its own, then report on all of them.
 
-    Each has a process of its own, for an engine does not give its memory back.
+    Each has a process of its own, since an engine does not give its memory back.
     """
     assert arguments.output is not None
     folders = []

@@ -3,22 +3,22 @@
 import os
 from argparse import SUPPRESS
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from e1_trl.answers.programs.livecodebench import PAPERS_WINDOW
-from e1_trl.arguments import Count, Fraction, Natural, Share, Url, Within, json_object
+from e1_trl.arguments import Count, Fraction, Natural, Share, Url, Within, json_object, option
 from e1_trl.budget import BudgetArguments
 from e1_trl.command_line import CommandParser
 from e1_trl.engines.engine import token_biases
 from e1_trl.errors import UserError
 from e1_trl.evaluation.methods import METHODS
 from e1_trl.problems.arguments import ProblemArguments
-from e1_trl.problems.benchmarks import BENCHMARKS
+from e1_trl.problems.benchmarks import BENCHMARKS, find_benchmark
 
 RESPONSE = 32_768  # tokens of an answer without a budget: `--max-length` of the authors' script; the paper says 24K
-# Fields that say of a dataset what a benchmark knows of itself.
+# Fields about a dataset that a benchmark has of its own.
 OF_BENCHMARKS = (
     *("grader", "program_prompt", "max_tests", "exclude", "answer_after"),
     *("dataset_split", "dataset_config"),
@@ -34,7 +34,7 @@ class Model:
 
     @classmethod
     def parse(cls, text: str) -> "Model":
-        """From `MODEL` or `MODEL@REVISION`; a folder is taken as it is called."""
+        """Read `MODEL` or `MODEL@REVISION`; the name of a folder may hold an @."""
         if Path(text).exists():
             return cls(os.path.normpath(text))
         path, _, revision = text.partition("@")
@@ -45,168 +45,123 @@ class Model:
 
     @property
     def folder(self) -> str:
-        """A folder's name, different for different models and revisions."""
+        """Name of a folder, different for different models and revisions."""
         return slug(self.path, self.revision)
 
 
 @dataclass(kw_only=True)
 class EvaluationArguments(ProblemArguments, BudgetArguments):
-    """Arguments of `e1 eval`: what to evaluate, on what, and how.
+    """Arguments of `e1 eval`: models, problems, budgets and methods, sampling, and engine.
+
+    An argument of the same name as a field of `report.conditions.Conditions` or `evaluation.methods.Setting` is
+    recorded and handed to the methods without further ado.
 
     Raises:
         UserError: a field is of another type or beyond a limit, or two contradict each other.
     """
 
-    model: list[str] = field(
-        metadata={
-            "metavar": "MODEL",
-            "help": "Checkpoint folder or Hub id of a model or of a LoRA adapter, as MODEL or MODEL@REVISION; with "
-            "`base_url`, the model whose tokenizer is used. Several are evaluated one after the other and reported "
-            "together in `output`.",
-        }
+    model: list[str] = option(
+        MISSING,
+        "Checkpoint folder or Hub id of a model or of a LoRA adapter, as MODEL or MODEL@REVISION; with `base_url`, "
+        "the model whose tokenizer is used. Several are evaluated one after the other and reported together in "
+        "`output`.",
+        metavar="MODEL",
     )
 
-    benchmark: str | None = field(
-        default=None,
-        metadata={
-            "group": "what to evaluate on: a benchmark or a dataset_name",
-            "help": f"Benchmark: {', '.join(BENCHMARKS)}.",
-        },
+    benchmark: str | None = option(
+        None,
+        f"Benchmark: {', '.join(BENCHMARKS)}, or a dotted path to your own (e1_trl/problems/benchmarks.py).",
+        group="what to evaluate on: a benchmark or a dataset_name",
     )
-    livecodebench: list[str] = field(
-        default_factory=lambda: list(PAPERS_WINDOW),
-        metadata={
-            "help": "Part of the benchmark livecodebench: its release, the first day, and the day after the last."
-        },
+    livecodebench: list[str] = option(
+        list(PAPERS_WINDOW),
+        "Part of the benchmark livecodebench: its release, the first day, and the day after the last.",
     )
-    dataset_name: str | None = field(
-        default=None, metadata={"help": "Problems that are no benchmark: Hub id, file or folder."}
+    dataset_name: str | None = option(None, "Problems that are no benchmark: Hub id, file or folder.")
+    dataset_config: str | None = option(None, "Configuration of the dataset on the Hub.")
+    dataset_split: str = option("test", "Split of the dataset.")
+    max_problems: Count | None = option(None, "Evaluate on this many problems, the first ones. Default: on all.")
+    max_prompt_length: Natural = option(
+        0,
+        "Longest prompt in tokens, chat template included; longer ones are left out, and the report counts them. 0 "
+        "leaves none out; a prompt that does not fit the context is then an error.",
     )
-    dataset_config: str | None = field(default=None, metadata={"help": "Configuration of the dataset on the Hub."})
-    dataset_split: str = field(default="test", metadata={"help": "Split of the dataset."})
-    max_problems: Count | None = field(
-        default=None, metadata={"help": "Evaluate on this many problems, the first ones. Default: on all."}
+    revision: str | None = option(None, "Branch, tag or commit of a model on the Hub. Default: main.")
+    name: str | None = option(None, "Name of the model in the report. Default: `model`.")
+    output: Path | None = option(
+        None,
+        "Folder for samples and report, where an interrupted evaluation resumes. Default: a folder in "
+        "runs/evaluations named after model and problems.",
     )
-    max_prompt_length: Natural = field(
-        default=0,
-        metadata={
-            "help": "Longest prompt in tokens, chat template included; longer ones are left out, and the report counts "
-            "them. 0 leaves none out; a prompt that does not fit the context is then an error."
-        },
-    )
-    revision: str | None = field(
-        default=None, metadata={"help": "Branch, tag or commit of a model on the Hub. Default: main."}
-    )
-    name: str | None = field(default=None, metadata={"help": "Name of the model in the report. Default: `model`."})
-    output: Path | None = field(
-        default=None,
-        metadata={
-            "help": "Folder for samples and report, where an interrupted evaluation resumes. Default: a folder in "
-            "runs/evaluations named after model and problems."
-        },
-    )
-    page_problems: Natural = field(
-        default=200, metadata={"help": "Most problems shown with their answers on the report's page; 0 makes no page."}
+    page_problems: Natural = option(
+        200, "Most problems shown with their answers on the report's page; 0 makes no page."
     )
 
-    budgets: list[str] = field(
-        default_factory=list,
-        metadata={
-            "group": "budgets and methods",
-            "metavar": "THINKING+SOLUTION",
-            "help": "Budgets in tokens, as 1024+1024 or unlimited. Default: the budgets in the model's budget.json, "
-            "which trainings write.",
-        },
+    budgets: list[str] = option(
+        [],
+        "Budgets in tokens, as 1024+1024 or unlimited. Default: the budgets in the model's budget.json, which "
+        "trainings write.",
+        group="budgets and methods",
+        metavar="THINKING+SOLUTION",
     )
-    methods: list[str] = field(
-        default_factory=lambda: ["separate", "truncation", "s1", "no_thinking", "unconstrained"],
-        metadata={"metavar": "METHOD", "help": f"Methods, of {', '.join(METHODS)}."},
+    methods: list[str] = option(
+        ["separate", "truncation", "s1", "no_thinking", "unconstrained"],
+        f"Methods: {', '.join(METHODS)}, or a dotted path to your own (docs/evaluation.md).",
+        metavar="METHOD",
     )
-    s1_text: str = field(
-        default="\nFinal Answer:",
-        metadata={"help": "Text that the method s1 appends after the marker when its budget runs out."},
+    s1_text: str = option(
+        "\nFinal Answer:", "Text that the method s1 appends after the marker when its budget runs out."
     )
-    wait_text: str = field(
-        default="\nWait", metadata={"help": "Text that the method s1 puts in place of an early close of the thinking."}
-    )
-    s1_waits: Natural = field(
-        default=1, metadata={"help": "Most times that the method s1 replaces an early close by `wait_text`."}
-    )
-    thinking_from: Path | None = field(
-        default=None,
-        metadata={"help": "Folder of the finished evaluation whose model does the thinking in the method mixed."},
+    wait_text: str = option("\nWait", "Text that the method s1 puts in place of an early close of the thinking.")
+    s1_waits: Natural = option(1, "Most times that the method s1 replaces an early close by `wait_text`.")
+    thinking_from: Path | None = option(
+        None, "Folder of the finished evaluation whose model does the thinking in the method mixed."
     )
 
-    samples: Count | None = field(
-        default=None,
-        metadata={
-            "group": "sampling",
-            "help": "Samples per problem: the k of avg@k, pass@k and maj@k. Default: the benchmark's own, else 1.",
-        },
+    samples: Count | None = option(
+        None,
+        "Samples per problem: the k of avg@k, pass@k and maj@k. Default: the benchmark's own, else 1.",
+        group="sampling",
     )
-    temperature: Annotated[float, Within(0)] | None = field(
-        default=None,
-        metadata={"help": "Temperature; 0 is greedy, with one sample. Default: the benchmark's own, else 0.6."},
+    temperature: Annotated[float, Within(0)] | None = option(
+        None, "Temperature; 0 is greedy, with one sample. Default: the benchmark's own, else 0.6."
     )
-    top_p: Share | None = field(
-        default=None, metadata={"help": "Nucleus sampling. Default: the benchmark's own, else 0.95."}
+    top_p: Share | None = option(None, "Nucleus sampling. Default: the benchmark's own, else 0.95.")
+    top_k: Natural = option(0, "Sample from this many most probable tokens only; 0 turns it off.")
+    min_p: Fraction = option(
+        0.0, "Smallest probability of a token, as a share of the most probable one's; 0 turns it off."
     )
-    top_k: Natural = field(
-        default=0, metadata={"help": "Sample from this many most probable tokens only; 0 turns it off."}
+    logit_bias: str = option(
+        "{}", 'Biases of tokens as JSON, by token id, from -100 (bans the token) to 100: {"17": -100}.'
     )
-    min_p: Fraction = field(
-        default=0.0,
-        metadata={"help": "Smallest probability of a token, as a share of the most probable one's; 0 turns it off."},
-    )
-    logit_bias: str = field(
-        default="{}",
-        metadata={"help": 'Biases of tokens as JSON, by token id, from -100 (bans the token) to 100: {"17": -100}.'},
-    )
-    seed: Natural = field(default=0, metadata={"help": "Seed of the sampling."})
-    independent: bool = field(default=False, metadata={"help": "Share no samples between budgets and methods."})
-    chat_template_kwargs: str = field(
-        default="{}",
-        metadata={"metavar": "JSON", "help": 'Arguments of the chat template, as {"enable_thinking": true}.'},
+    seed: Natural = option(0, "Seed of the sampling.")
+    independent: bool = option(False, "Share no samples between budgets and methods.")
+    chat_template_kwargs: str = option(
+        "{}", 'Arguments of the chat template, as {"enable_thinking": true}.', metavar="JSON"
     )
 
-    base_url: Url | None = field(
-        default=None,
-        metadata={
-            "group": "a server that samples",
-            "help": "Address of an OpenAI-compatible server, as http://host:8000/v1. Default: vLLM in this process.",
-        },
+    base_url: Url | None = option(
+        None,
+        "Address of an OpenAI-compatible server, as http://host:8000/v1. Default: vLLM in this process.",
+        group="a server that samples",
     )
-    served_model_name: str | None = field(
-        default=None, metadata={"help": "Name of the model at the server. Default: `model`."}
+    served_model_name: str | None = option(None, "Name of the model at the server. Default: `model`.")
+    request_seeds: bool = option(
+        True, "Send a seed with each request; false for a server that takes none, where samples may repeat."
     )
-    request_seeds: bool = field(
-        default=True,
-        metadata={
-            "help": "Send a seed with each request; false for a server that takes none, where samples may repeat."
-        },
-    )
-    concurrency: Count | None = field(
-        default=None, metadata={"help": "Requests in flight at a time. Default: 256, and 2048 at a server."}
-    )
+    concurrency: Count | None = option(None, "Requests in flight at a time. Default: 256, and 2048 at a server.")
 
-    max_model_length: Count | None = field(
-        default=None,
-        metadata={
-            "group": "the engine in this process",
-            "help": f"Context in tokens. Default: the model's, of which an answer without a budget takes {RESPONSE} at "
-            "most.",
-        },
+    max_model_length: Count | None = option(
+        None,
+        f"Context in tokens. Default: the model's, of which an answer without a budget takes {RESPONSE} at most.",
+        group="the engine in this process",
     )
-    tensor_parallel_size: Count = field(default=1, metadata={"help": "GPUs that share the model."})
-    gpu_memory_utilization: Share = field(default=0.9, metadata={"help": "Share of GPU memory for the engine."})
-    enforce_eager: bool = field(
-        default=False, metadata={"help": "Run without compilation, which starts sooner and samples more slowly."}
-    )
-    dtype: str = field(default="auto", metadata={"help": "Precision of the weights; auto takes the checkpoint's."})
-    trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with a model."})
-    engine_args: str = field(
-        default="{}", metadata={"metavar": "JSON", "help": 'Further arguments of vllm.LLM, as {"quantization": "fp8"}.'}
-    )
+    tensor_parallel_size: Count = option(1, "GPUs that share the model.")
+    gpu_memory_utilization: Share = option(0.9, "Share of GPU memory for the engine.")
+    enforce_eager: bool = option(False, "Run without compilation, which starts sooner and samples more slowly.")
+    dtype: str = option("auto", "Precision of the weights; auto takes the checkpoint's.")
+    trust_remote_code: bool = option(False, "Run the code that comes with a model.")
+    engine_args: str = option("{}", 'Further arguments of vllm.LLM, as {"quantization": "fp8"}.', metavar="JSON")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -216,10 +171,11 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
             raise UserError(f"two of the models have one name: {' '.join(map(str, self.models))}")
         if (self.benchmark is None) == (self.dataset_name is None):
             raise UserError("name either a benchmark or a dataset_name")
-        if self.benchmark in BENCHMARKS:
-            grader, unset = BENCHMARKS[self.benchmark].grader, {each.name: each.default for each in fields(self)}
+        if self.benchmark is not None:
+            own = find_benchmark(self.benchmark).grader
+            unset = {each.name: each.default for each in fields(self)}
             for name in OF_BENCHMARKS:
-                if getattr(self, name) not in (grader if name == "grader" else unset[name], unset[name]):
+                if getattr(self, name) not in (own if name == "grader" else unset[name], unset[name]):
                     raise UserError(f"{name} is {getattr(self, name)!r}; the benchmark {self.benchmark} has its own")
         if self.livecodebench != list(PAPERS_WINDOW) and self.benchmark != "livecodebench":
             raise UserError("--livecodebench needs --benchmark livecodebench")
@@ -231,21 +187,25 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
             json_object(name, getattr(self, name))
         token_biases(self.logit_bias)
 
+    def shared_with(self, record: type) -> dict[str, Any]:
+        """Return the arguments whose names a dataclass has, too."""
+        return {each.name: getattr(self, each.name) for each in fields(record) if hasattr(self, each.name)}
+
     @property
     def models(self) -> list[Model]:
-        """All that are named."""
+        """All models that are named."""
         return [Model.parse(text) for text in self.model]
 
     @property
     def weights(self) -> Model:
-        """The one that is evaluated: the first, by the path as it was written, which is a server's name for it."""
+        """Model that is evaluated: the first, by its path as written, which is also its name at a server."""
         (text, *_) = self.model
         model = Model(text) if Path(text).exists() else Model.parse(text)
         return model if self.revision is None else replace(model, revision=self.revision)
 
     @property
     def folder(self) -> Path:
-        """Where the evaluation lies: `output`, or a folder named after model, revision and problems."""
+        """Folder of the evaluation: `output`, or one named after model, revision and problems."""
         if self.output is not None:
             return self.output
         problems = self.benchmark or str(self.dataset_name)
@@ -255,15 +215,15 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
 
 
 def slug(name: str, revision: str | None = None) -> str:
-    """A model's or data set's name as a folder's, different for different names and revisions."""
-    # A relative path may start with dots, which name a folder above, or a hidden one.
+    """Make the name of a model or dataset that of a folder, different for different names and revisions."""
+    # A relative path may start with dots: it names a folder above, or a hidden one.
     path = os.path.abspath(name) if name.startswith(".") else name
     plain = path.strip("/").replace("/", "--")
     return plain if revision is None else f"{plain}@{revision.replace('/', '--')}"
 
 
 def make_parser() -> CommandParser:
-    """The options of `e1 eval`."""
+    """Make the parser of `e1 eval`."""
     made = CommandParser(
         "e1 eval",
         "--model MODEL … (--benchmark NAME | --dataset_name DATA) [OPTIONS]",

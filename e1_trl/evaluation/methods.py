@@ -1,8 +1,8 @@
-"""How a thinking budget can be kept: the methods, each a small policy over the same tree of samples.
+"""Methods that keep a thinking budget, each a small policy over the same tree of samples.
 
 A method answers by a coroutine over a `Tree` that samples segments and returns a `Completion`. Where methods do the
 same, they arrive at the same prefixes, and share the samples. Everything else that tells one method from another stands
-in its record in `METHODS`.
+in its record in `METHODS`, or in a user's module, which is named by its dotted path.
 """
 
 from array import array
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.errors import UserError
+from e1_trl.named import find
 from e1_trl.rollout import ENDS_BY_POLICY, Completion, Rollout, Segment, Stop, ThinkingEnd
 from e1_trl.tree import Coroutine, Phase, Tree
 
@@ -19,7 +20,7 @@ S1_RELEASED_SOLUTION = 20  # tokens; what the published s1 baseline was given to
 
 @dataclass(frozen=True)
 class Cell:
-    """One method at one budget: a row of the table. `str` names it, in files too.
+    """One method at one budget: a row of the table. Its `str` names it, in files too.
 
     Raises:
         UserError: the method is unknown.
@@ -29,30 +30,34 @@ class Cell:
     budget: Budget
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise UserError(f"unknown method {self.method!r}; known are {', '.join(METHODS)}")
+        find_method(self.method)
 
     def __str__(self) -> str:
         return f"{self.method} {self.budget}"
 
     @property
+    def record(self) -> "Method":
+        """Record of the method."""
+        return find_method(self.method)
+
+    @property
     def request(self) -> str:
-        """What the method adds to the problem, to ask for a length; "" for most."""
-        return METHODS[self.method].asks(self.budget)
+        """Text that the method adds to the problem, to ask for a length; "" for most."""
+        return self.record.asks(self.budget)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What all problems of an evaluation share.
+    """Setting that all problems of an evaluation share.
 
     Attributes:
-        close: what ends the thinking, what the method appends in its place, and the engine's context.
-        s1_marker: the same with what s1 appends: the close, and words that ask for the answer.
-        wait_ids: what s1 puts in place of an early close ("Wait").
-        s1_waits: how often it does so at most.
-        decode: token ids to text.
-        response: the longest completion where a part of the budget is unlimited, in tokens; `None`: what the context
-            leaves.
+        close: marker that ends the thinking, with the text that the method forces, and the engine's context.
+        s1_marker: marker with the text that s1 forces: the close, and words that ask for the answer.
+        wait_ids: tokens that s1 puts in place of an early close ("Wait").
+        s1_waits: most times that s1 does so.
+        decode: turns token ids into text.
+        response: tokens of the longest completion where a part of the budget is unlimited; `None`: as many as the
+            context leaves.
     """
 
     close: ThinkingClose
@@ -63,17 +68,17 @@ class Setting:
     response: int | None = None
 
     def s1_close(self) -> ThinkingClose:
-        """With what s1 appends."""
+        """Close that forces the words of s1."""
         return replace(self.close, marker=self.s1_marker)
 
     def no_close(self) -> ThinkingClose:
-        """With nothing that is appended."""
+        """Close that forces nothing."""
         return replace(self.close, marker=replace(self.close.marker, forced_ids=(), close_tokens=0))
 
 
 @dataclass(frozen=True)
 class Question:
-    """What one completion is asked for: the prompt as token ids, the budget, and another model's thinking (`mixed`)."""
+    """Prompt as token ids, budget, and another model's thinking (`mixed`): what one completion answers."""
 
     prompt_ids: list[int]
     budget: Budget
@@ -84,7 +89,7 @@ Answer = Callable[[Tree[Cell], Question, Setting], Coroutine[Completion]]
 
 
 def separate(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
-    """Separate budgets for thinking and solution (arXiv 2505.05315, section 3.1): the rollout that training runs."""
+    """Keep separate budgets for thinking and solution (arXiv 2505.05315, section 3.1), as training does."""
     return (yield from tree.drive(Rollout(question.prompt_ids, question.budget, setting.close)))
 
 
@@ -99,7 +104,7 @@ def _solve(
 
 
 def truncation(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
-    """Naive truncation: one budget of `t + s` tokens, cut wherever that is. Unconstrained if it is unlimited."""
+    """Cut after one budget of `t + s` tokens, wherever that is. Unconstrained if the budget is unlimited."""
     total = question.budget.completion_tokens(forced=0)
     limit = setting.close.context - len(question.prompt_ids) if total is None else total
     thinking = yield from tree.sample(question.prompt_ids, Phase.THINKING, limit)
@@ -119,7 +124,7 @@ def truncation(tree: Tree[Cell], question: Question, setting: Setting) -> Corout
 
 
 def s1(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
-    """Budget forcing of s1: "Wait" in place of an early close; close and "Final Answer:" when the budget runs out.
+    """Force budgets as s1: "Wait" in place of an early close; close and "Final Answer:" when the budget runs out.
 
     Waits count as thinking. A close is accepted once no wait is left, or a wait would not fit.
     """
@@ -139,12 +144,12 @@ def s1(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Comp
 
 
 def s1_no_wait(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
-    """s1 without its "Wait": what the words that it forces do by themselves."""
+    """Answer as s1 without "Wait", to see what the forced words do alone."""
     return (yield from s1(tree, question, replace(setting, s1_waits=0)))
 
 
 def _marker_start(token_ids: Sequence[int], setting: Setting) -> int:
-    """Where the marker that ends `token_ids` begins."""
+    """Return where the marker that ends `token_ids` begins."""
     start = len(token_ids) - 1
     if len(setting.close.marker.ids) > 1:
         while start > 0 and setting.close.marker.text not in setting.decode(list(token_ids[start:])):
@@ -153,13 +158,13 @@ def _marker_start(token_ids: Sequence[int], setting: Setting) -> int:
 
 
 def length_in_prompt(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
-    """L1: the length is asked for in the prompt (`Method.asks`) and never enforced."""
+    """Answer as L1: the prompt asks for the length (`Method.asks`), and nothing enforces it."""
     unlimited = replace(question, budget=Budget(None, question.budget.solution))
     return (yield from separate(tree, unlimited, setting))
 
 
 def mixed(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
-    """Thinking by another model, solution by this one (the paper's Table 2)."""
+    """Answer after another model's thinking (the paper's Table 2)."""
     if question.thinking is None:
         raise UserError("mixed needs the thinking of another model")
     prompt_ids, given = question.prompt_ids, question.thinking
@@ -187,15 +192,15 @@ def _as_released(budget: Budget) -> Budget | None:
 
 @dataclass(frozen=True)
 class Method:
-    """All that one method is.
+    """Record of one method.
 
     Attributes:
-        answer: the coroutine that makes one completion; its setting has the method's close.
-        keeps: the budget that it keeps where another is asked for; `None` if it cannot keep any.
-        asks: what it adds to the problem.
-        close: with what it ends the thinking.
-        bounded: the thinking budget bounds its thinking.
-        unboxed: an answer that follows its forced text is read without a box, too. In evaluation only.
+        answer: coroutine that makes one completion; its setting has the method's close.
+        keeps: budget that the method keeps, of the one that the command names; `None` if it cannot keep it.
+        asks: text that it adds to the problem.
+        close: close of its thinking.
+        bounded: whether the thinking budget bounds its thinking.
+        unboxed: whether an answer after its forced text is also read without a box. In evaluation only.
     """
 
     answer: Answer
@@ -206,11 +211,11 @@ class Method:
     unboxed: bool = False
 
     def complete(self, tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
-        """What `answer` makes with the method's own close in place of the setting's."""
+        """Run `answer` with the method's own close in place of the setting's."""
         return self.answer(tree, question, replace(setting, close=self.close(setting)))
 
     def context(self, longest_prompt: int, budget: Budget, setting: Setting) -> int:
-        """The longest sequence that it makes after a prompt of `longest_prompt` tokens, in tokens.
+        """Return the tokens of its longest sequence after a prompt of `longest_prompt` tokens.
 
         Raises:
             UserError: it does not fit the context.
@@ -241,14 +246,27 @@ METHODS = {
 }
 
 
-def cells(methods: Sequence[str], budgets: Sequence[Budget]) -> list[Cell]:
-    """Every method at every budget that it can keep; without duplicates, in the order given.
+def find_method(name: str) -> Method:
+    """Return the method of a name: one of `METHODS`, or a user's at a dotted path.
+
+    Raises:
+        UserError: there is none.
+    """
+    found = find(name, METHODS, "method")
+    if not isinstance(found, Method):
+        raise UserError(
+            f"the method {name!r} is a {type(found).__name__}; expected an e1_trl.evaluation.methods.Method"
+        )
+    return found
+
+
+def make_cells(methods: Sequence[str], budgets: Sequence[Budget]) -> list[Cell]:
+    """Make the cells of every method at every budget that it can keep; without duplicates, in the order given.
 
     Raises:
         UserError: a method is unknown, or no method can keep any of the budgets.
     """
-    wanted = [Cell(method, budget) for method in methods for budget in budgets]
-    kept = [(cell.method, METHODS[cell.method].keeps(cell.budget)) for cell in wanted]
+    kept = [(method, find_method(method).keeps(budget)) for method in methods for budget in budgets]
     found = [Cell(method, budget) for method, budget in kept if budget is not None]
     if not found:
         raise UserError(f"no method of {', '.join(methods)} applies to any budget of {', '.join(map(str, budgets))}")

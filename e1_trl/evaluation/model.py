@@ -1,4 +1,4 @@
-"""The model that is evaluated: weights that vLLM loads in this process, or what a server has loaded."""
+"""Model that is evaluated: weights that vLLM loads in this process, or what a server has loaded."""
 
 import asyncio
 import sys
@@ -9,16 +9,27 @@ from typing import Any
 from e1_trl.arguments import json_object
 from e1_trl.budget import Marker, ThinkingClose
 from e1_trl.checkpoints.checkpoint import Checkpoint
-from e1_trl.engines.engine import Engine, SamplingSettings
+from e1_trl.engines.engine import Engine, SamplingSettings, token_biases
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import EvaluationArguments
-from e1_trl.evaluation.manifest import FILE, Manifest
+from e1_trl.evaluation.store import FACTS, read_facts
 from e1_trl.seeds import NUMPY, seed_of
+
+
+def find_model(arguments: EvaluationArguments) -> "Weights | Served":
+    """Find the model that the arguments name, with its sampling settings.
+
+    Raises:
+        UserError: there is no such model, or it cannot be loaded here.
+    """
+    checkpoint = Checkpoint.find(arguments.weights.path, arguments.weights.revision)
+    settings = {**arguments.shared_with(SamplingSettings), "logit_bias": token_biases(arguments.logit_bias)}
+    return (Served if arguments.base_url else Weights)(arguments, checkpoint, SamplingSettings(**settings))
 
 
 @dataclass(frozen=True)
 class Weights:
-    """What vLLM loads, and how it samples.
+    """Weights that vLLM loads in this process, and how it samples.
 
     Raises:
         UserError: vLLM is not installed, there are too few GPUs, or `engine_args` names what has a field of its own.
@@ -33,25 +44,31 @@ class Weights:
             raise UserError("vLLM is not installed; pip install 'e1-trl[vllm]' brings it, or name a base_url")
         import torch
 
-        needed, found = self.arguments.tensor_parallel_size, torch.cuda.device_count()
+        needed = self.arguments.tensor_parallel_size
+        found = torch.cuda.device_count()
         if 0 < found < needed:
             raise UserError(f"tensor_parallel_size is {needed}, and there are {found} GPUs")
         self.options(context=0, seed=0)
 
-    def facts(self) -> dict[str, Any]:
-        """What a manifest says of it."""
-        engine = {"dtype": self.arguments.dtype, **json_object("engine_args", self.arguments.engine_args)}
-        return {"model": self.checkpoint.fingerprint(), "engine": engine}
+    @property
+    def name(self) -> str:
+        """Fingerprint of the checkpoint, for run.json."""
+        return self.checkpoint.fingerprint()
+
+    @property
+    def engine(self) -> dict[str, Any]:
+        """Arguments of the engine that have a say in the samples."""
+        return {"dtype": self.arguments.dtype, **json_object("engine_args", self.arguments.engine_args)}
 
     def context(self, marker: Marker) -> int | None:
-        """The engine's context in tokens: nothing bounds it but the model's configuration."""
+        """Return `None`: nothing bounds the context but the model's configuration."""
         return None
 
     def start(self, close: ThinkingClose, stored: int) -> Engine:
         """Start vLLM in this process, with room for the context of `close`.
 
-        It is seeded by what is `stored` (a number of tokens), too: a run that is resumed, or adds samples, must not
-        draw the numbers that an earlier one drew, or its samples would be copies.
+        Its seed also depends on how many tokens are `stored`: a run that is resumed, or adds samples, must not draw
+        the numbers that an earlier one drew, or its samples would be copies.
 
         Raises:
             EngineError: vLLM does not start.
@@ -59,14 +76,17 @@ class Weights:
         print("starting vLLM" + ", which compiles" * (not self.arguments.enforce_eager), file=sys.stderr, flush=True)
         from e1_trl.engines.local import SLOTS, LocalEngine
 
-        slots, adapter = self.arguments.concurrency or SLOTS, self.checkpoint.adapter_folder
+        slots = self.arguments.concurrency or SLOTS
+        adapter = self.checkpoint.adapter_folder
         seed = seed_of(self.arguments.seed, 0, stored) % NUMPY  # 0: of the only engine
         options = self.options(close.context, seed)
         return LocalEngine.start(self.checkpoint.model, close.marker, self.sampling, slots, adapter, options)
 
     def options(self, context: int, seed: int) -> dict[str, Any]:
-        """The arguments of `vllm.LLM`; `context` in tokens."""
-        arguments, checkpoint, tokenizer = self.arguments, self.checkpoint, self.checkpoint.tokenizer
+        """Return the arguments of `vllm.LLM`; `context` in tokens."""
+        arguments = self.arguments
+        checkpoint = self.checkpoint
+        tokenizer = checkpoint.tokenizer
         own = {
             "revision": checkpoint.model_revision,
             "tokenizer": tokenizer["pretrained_model_name_or_path"],
@@ -88,29 +108,35 @@ class Weights:
 
 @dataclass(frozen=True)
 class Served:
-    """What a server has loaded, which it is trusted to be, and how it is asked to sample."""
+    """A model that a server says it has loaded, and how it is asked to sample."""
 
     arguments: EvaluationArguments
     checkpoint: Checkpoint
     sampling: SamplingSettings
 
-    def facts(self) -> dict[str, Any]:
-        """What a manifest says of it; its engine has settings of its own."""
-        return {"model": f"served: {self._name}, {self.checkpoint.fingerprint()}", "engine": {}}
+    @property
+    def name(self) -> str:
+        """Name at the server, and fingerprint of the checkpoint whose tokenizer is used, for run.json."""
+        return f"served: {self._served_name}, {self.checkpoint.fingerprint()}"
+
+    @property
+    def engine(self) -> dict[str, Any]:
+        """Nothing, since a server has settings of its own."""
+        return {}
 
     def context(self, marker: Marker) -> int | None:
-        """The server's context in tokens, if it says it; of an evaluation that has begun, that of its beginning.
+        """Ask for the server's context in tokens, if it says it; an evaluation that has begun keeps its own.
 
         Raises:
             UserError: the server is not there, or does not serve the model.
         """
         from e1_trl.engines.openai import Client
 
-        if (self.arguments.folder / FILE).exists():  # which may be done, and then needs no server
-            return Manifest.read(self.arguments.folder).context
+        if (self.arguments.folder / FACTS).exists():  # it may be finished, and then needs no server
+            return int(read_facts(self.arguments.folder)["context"])
 
         async def ask() -> int | None:
-            client = Client(str(self.arguments.base_url), self._name, trust_env=True)
+            client = Client(str(self.arguments.base_url), self._served_name, trust_env=True)
             try:
                 return await client.context()
             finally:
@@ -119,7 +145,7 @@ class Served:
         return asyncio.run(ask())
 
     def start(self, close: ThinkingClose, stored: int) -> Engine:
-        """Connect. Every request has a seed of its own, whatever is stored.
+        """Connect to the server. Every request has a seed of its own, whatever is stored.
 
         Raises:
             EngineError: the server does not serve the model, or its context is shorter than that of `close`.
@@ -128,8 +154,8 @@ class Served:
 
         seed = self.arguments.seed if self.arguments.request_seeds else None
         concurrency = self.arguments.concurrency or MOST_IN_FLIGHT
-        return ServerEngine(str(self.arguments.base_url), self._name, close, self.sampling, seed, concurrency)
+        return ServerEngine(str(self.arguments.base_url), self._served_name, close, self.sampling, seed, concurrency)
 
     @property
-    def _name(self) -> str:
+    def _served_name(self) -> str:
         return self.arguments.served_model_name or self.arguments.weights.path

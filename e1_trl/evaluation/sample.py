@@ -1,34 +1,76 @@
-"""Grows the trees of a plan on an engine.
+"""Sample the trees of a plan on an engine, as far as they are not stored.
 
-What has been sampled is stored at one go, finished or in flight, so that a kill loses the last moments of all sequences
-alike, and the next run goes on where each one was. To keep what had finished alone would favour what is short: a long
-thought is in flight when a kill comes, and would be drawn again.
+Finished and unfinished sequences are stored together, so that a kill loses the last moments of all of them alike, and
+the next run goes on where each one was. Keeping only finished ones would favour short thoughts: a long one is in flight
+when a kill comes, and would be drawn again.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from tqdm import tqdm
 
+from e1_trl.atomic import StoreError
+from e1_trl.budget import ThinkingClose
+from e1_trl.checkout import commit
 from e1_trl.engines.engine import Engine, InFlight
 from e1_trl.evaluation.methods import Cell
-from e1_trl.evaluation.sampling_plan import Problem, SamplingPlan
+from e1_trl.evaluation.sampling_plan import Goal, Problem, SamplingPlan
 from e1_trl.evaluation.store import Store
 from e1_trl.rollout import Request, Segment
 from e1_trl.tree import Branch, StoredSegment, Tree
 
-SAVING = 0.01  # the share of the time that goes into storing, at most
+SAVING = 0.01  # largest share of the time that goes into storing
 Grown = tuple[Tree[Cell], Branch]
+StartEngine = Callable[[ThinkingClose, int], Engine]  # from the close, and how many tokens are stored
+
+
+def reach(plan: SamplingPlan, store: Store, start: StartEngine) -> tuple[SamplingPlan, bool]:
+    """Sample what is missing to reach the goals of a plan, beside those that the store has reached.
+
+    Returns:
+        The plan with all goals that are reached then, and whether anything was missing.
+
+    Raises:
+        StoreError, EngineError: as `sample_plan`; or the goals cannot be joined with those of the store.
+    """
+    plan = replace(plan, goals=_join(store.goals(), plan.goals))
+    missing = not is_sampled(plan, store)
+    if missing:
+        sample_plan(plan, store, start(plan.close, store.tokens()))
+    plan = replace(plan, goals=[replace(goal, commit=goal.commit or commit()) for goal in plan.goals])
+    store.bind()
+    store.reach(plan.goals)
+    return plan, missing
+
+
+def _join(reached: Sequence[Goal], wanted: Sequence[Goal]) -> list[Goal]:
+    """Join the goals that a folder has reached with others; of two for one cell, the larger one stays.
+
+    Raises:
+        StoreError: each has problems or samples that the other has not.
+    """
+    goals = {goal.cell: goal for goal in reached}
+    for goal in wanted:
+        old = goals.get(goal.cell, goal)
+        if not old.covers(goal) and not goal.covers(old):
+            raise StoreError(
+                f"{goal.cell} is there for {old.problems} problems with {old.samples} samples, and asked for "
+                f"{goal.problems} with {goal.samples}; ask for at least as many of both, or name another folder"
+            )
+        goals[goal.cell] = old if old.covers(goal) else goal
+    return list(goals.values())
 
 
 def trees(plan: SamplingPlan, store: Store) -> Iterator[tuple[Problem, Tree[Cell]]]:
-    """Every tree as far as it is stored, one after the other: all at once may be more than the memory holds."""
+    """Yield every tree as far as it is stored, one at a time, since all may be more than the memory holds."""
     for problem, sample in plan.places():
         yield problem, plan.tree(problem, sample, store.legs(problem.index, sample))
 
 
 def is_sampled(plan: SamplingPlan, store: Store) -> bool:
-    """Whether what is stored completes every tree."""
+    """Return whether what is stored completes every tree."""
     return all(tree.finished for _, tree in trees(plan, store))
 
 
@@ -37,9 +79,9 @@ def sample_plan(plan: SamplingPlan, store: Store, engine: Engine, saving: float 
 
     Args:
         plan: the trees.
-        store: keeps what is sampled.
-        engine: samples.
-        saving: the share of the time that may go into storing: a save that took `t` is followed by the next one after
+        store: keeps the samples.
+        engine: draws them.
+        saving: share of the time that may go into storing: the next save follows a save that took `t` after
             `t / saving`.
 
     Raises:
@@ -48,9 +90,11 @@ def sample_plan(plan: SamplingPlan, store: Store, engine: Engine, saving: float 
     """
     store.bind()
     progress = tqdm(total=plan.answers, unit="answer", desc="sampling")
-    started, tokens = time.monotonic(), 0
+    started = time.monotonic()
+    tokens = 0
     ended: list[StoredSegment] = []  # since the last save
-    saved, took = started, 0.0  # when that was, and how long
+    saved = started  # when the last save ended
+    took = 0.0  # seconds of the last save
 
     def first_requests() -> Iterator[tuple[Grown, Request]]:
         for _, tree in trees(plan, store):

@@ -1,11 +1,11 @@
-"""Everything that is sampled in one evaluation: a tree for each sample of each problem. Knows no engine and no file."""
+"""All samples of one evaluation: a tree for each sample of each problem. Knows no engine and no file."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from e1_trl.budget import ThinkingClose
 from e1_trl.errors import UserError
-from e1_trl.evaluation.methods import METHODS, MIXED, Cell, Question, Setting
+from e1_trl.evaluation.methods import MIXED, Cell, Question, Setting
 from e1_trl.problems.prompts import Prompt
 from e1_trl.rollout import Segment
 from e1_trl.tree import StoredSegment, Tree
@@ -15,7 +15,7 @@ Place = tuple[int, int]  # problem and sample
 
 @dataclass(frozen=True)
 class Goal:
-    """A cell to answer on the first `problems` problems, with `samples` samples each.
+    """Cell to answer on the first `problems` problems, with `samples` samples each.
 
     `commit` is the version of this project that reached it; `None` while that is to be done.
     """
@@ -26,13 +26,13 @@ class Goal:
     commit: str | None = None
 
     def covers(self, other: "Goal") -> bool:
-        """Whether it holds all answers of the other."""
+        """Return whether it holds all answers of the other."""
         return self.cell == other.cell and self.problems >= other.problems and self.samples >= other.samples
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem with its prompts, as token ids, by what a method adds to it (`Cell.request`).
+    """Problem with its prompts, as token ids, by what a method adds to it (`Cell.request`).
 
     `problem_id` is what a benchmark of programs calls it, or its `key`.
     """
@@ -46,10 +46,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class SamplingPlan:
-    """The problems, and the goals that their trees are to reach.
+    """Problems, and the goals that their trees are to reach.
 
-    Attributes:
-        thinking: for the method `mixed`, the other model's thinking.
+    `thinking` is that of another model, for the method `mixed`.
     """
 
     problems: Sequence[Problem]
@@ -59,21 +58,22 @@ class SamplingPlan:
     thinking: Mapping[Place, Segment]
 
     def cells(self, problem: Problem, sample: int) -> list[Cell]:
-        """What one tree is to answer."""
+        """Return the cells that one tree is to answer."""
         return [goal.cell for goal in self.goals if problem.index < goal.problems and sample < goal.samples]
 
     def places(self) -> list[tuple[Problem, int]]:
-        """Problem and sample of every tree."""
+        """Return problem and sample of every tree."""
         samples = range(max(goal.samples for goal in self.goals))
         return [(problem, sample) for problem in self.problems for sample in samples if self.cells(problem, sample)]
 
     def tree(self, problem: Problem, sample: int, saved: Sequence[StoredSegment]) -> Tree[Cell]:
-        """A tree with its methods run as far as what is saved of it reaches."""
+        """Make a tree, with its methods run as far as its saved segments reach."""
         setting = self.setting
         tree: Tree[Cell] = Tree(problem.index, sample, setting.close.marker, setting.decode, saved, self.independent)
         for cell in self.cells(problem, sample):
             thinking = self.thinking.get((problem.index, sample)) if cell.method == MIXED else None
-            method, prompt_ids = METHODS[cell.method], problem.prompts[cell.request]
+            method = cell.record
+            prompt_ids = problem.prompts[cell.request]
             context = method.context(len(prompt_ids), cell.budget, setting)
             room = replace(setting, close=replace(setting.close, context=context))
             tree.start(cell, method.complete(tree, Question(prompt_ids, cell.budget, thinking), room))
@@ -81,12 +81,12 @@ class SamplingPlan:
 
     @property
     def answers(self) -> int:
-        """How many there are to be."""
+        """Number of answers when all goals are reached."""
         return sum(len(self.cells(*place)) for place in self.places())
 
     @property
     def close(self) -> ThinkingClose:
-        """What ends the thinking, with the context that the longest sequence takes.
+        """Close of the thinking, with the context that the longest sequence takes.
 
         Raises:
             UserError: a cell does not fit the context of the model.
@@ -95,14 +95,15 @@ class SamplingPlan:
         return replace(self.setting.close, context=max(contexts))
 
     def most_tokens(self, goal: Goal) -> int:
-        """The longest completion of a goal, after its longest prompt.
+        """Return the tokens of the longest completion of a goal, after its longest prompt.
 
         Raises:
             UserError: it does not fit the context of the model.
         """
-        prompt, cell = self._longest_prompt(goal), goal.cell
+        prompt = self._longest_prompt(goal)
+        cell = goal.cell
         try:
-            return METHODS[cell.method].context(prompt, cell.budget, self.setting) - prompt
+            return cell.record.context(prompt, cell.budget, self.setting) - prompt
         except UserError as error:
             raise UserError(f"the method {cell.method}: {error}") from error
 

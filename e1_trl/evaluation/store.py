@@ -1,14 +1,16 @@
-"""What has been sampled, on disk: an SQLite database, which a killed run leaves whole, and what determined it.
+"""Samples on disk: an SQLite database, which a killed run leaves whole, and the facts that determined them.
 
     <folder>/run.json           what determined the samples; a run with other settings is refused
     <folder>/segments.sqlite    sampled segments as they finish, each with its place in its tree; the goals that have
                                 been reached; grades, so that no answer is graded twice
 
 The next run resumes where this one stopped, and a run with more budgets, methods, samples or problems extends it. The
-table of answers is derived from these.
+table of answers is derived from these. Facts are compared by name; one that a folder lacks counts as null, so that a
+folder can be resumed after a new option was added, as long as it is unset.
 """
 
 import fcntl
+import hashlib
 import json
 import logging
 import sqlite3
@@ -23,14 +25,15 @@ from typing import Any
 from e1_trl.answers.grade import Grade, Outcome
 from e1_trl.atomic import StoreError, make_folder, write_atomically
 from e1_trl.budget import Budget
-from e1_trl.evaluation.manifest import FILE as MANIFEST
 from e1_trl.evaluation.methods import Cell
 from e1_trl.evaluation.sampling_plan import Goal
+from e1_trl.report.conditions import refuse_gentle
 from e1_trl.rollout import Stop
 from e1_trl.tree import StoredSegment
 
 logger = logging.getLogger(__name__)
 
+FACTS = "run.json"
 FILE = "segments.sqlite"
 FORMAT = 4  # of the folder; an older one is refused
 TABLES = """
@@ -46,7 +49,7 @@ SYNC_PAGES = 64  # of 4 KiB: what a crash of the node, unlike a kill, may lose o
 
 
 class Store:
-    """The segments of one evaluation, the goals that they reach, and grades. Made by `open`."""
+    """Segments of one evaluation, the goals that they reach, and grades. Made by `open`."""
 
     def __init__(self, folder: Path, facts: dict[str, Any], database: sqlite3.Connection):
         self._folder = folder
@@ -56,17 +59,18 @@ class Store:
     @classmethod
     @contextmanager
     def open(cls, folder: Path, facts: Mapping[str, Any]) -> Iterator["Store"]:
-        """The store in a folder, which nobody else may open meanwhile.
+        """Open the store in a folder, which nobody else may open meanwhile.
 
         Args:
             folder: made if it is not there.
-            facts: all that determines a sample (a `Manifest`'s), compared with those of the folder.
+            facts: all that determines a sample, compared with the folder's.
 
         Raises:
             StoreError: the folder belongs to an evaluation with other settings, is in use, or is damaged; or, then and
                 later, it cannot be written to, as on a full disk.
         """
-        file, ours = folder / FILE, json.loads(json.dumps({"format": FORMAT, **facts}))
+        file = folder / FILE
+        ours = json.loads(json.dumps({"format": FORMAT, **facts}))
         make_folder(folder)
         try:
             with _locked(folder):
@@ -90,13 +94,14 @@ class Store:
             ) from error
 
     def bind(self) -> None:
-        """From now on the folder takes no other settings: it holds samples, or is about to."""
-        file, text = self._folder / MANIFEST, json.dumps(self._facts, indent=1) + "\n"
+        """Bind the folder to these facts: it holds samples, or is about to."""
+        file = self._folder / FACTS
+        text = json.dumps(self._facts, indent=1) + "\n"
         if not file.exists():
             write_atomically(file, lambda path: path.write_text(text))
 
     def add(self, legs: Iterable[StoredSegment]) -> None:
-        """Keep legs, all of them or none: a kill loses none once this returns. One that has grown replaces itself."""
+        """Keep legs, all of them or none: a kill loses none once this returns. A leg that has grown replaces itself."""
         rows = []
         for leg in legs:
             place = (leg.problem, leg.sample, leg.branch, leg.start, leg.before, leg.stop.name)
@@ -107,7 +112,7 @@ class Store:
         self._database.execute("COMMIT")
 
     def legs(self, problem: int, sample: int) -> list[StoredSegment]:
-        """Those of a tree in order of their start; without what is damaged, which a warning names."""
+        """Return the legs of a tree in order of their start, without damaged ones, which a warning names."""
         query = "SELECT branch, start, before, stop, checksum, token_ids FROM legs WHERE problem = ? AND sample = ?"
         legs = []
         for *place, checksum, ids in self._database.execute(f"{query} ORDER BY start", (problem, sample)):
@@ -119,28 +124,36 @@ class Store:
         return legs
 
     def count(self) -> int:
-        """How many legs there are."""
+        """Count the legs."""
         return int(self._database.execute("SELECT count(*) FROM legs").fetchone()[0])
 
     def tokens(self) -> int:
-        """How many tokens they have."""
+        """Count the tokens of all legs."""
         bytes_ = self._database.execute("SELECT coalesce(sum(length(token_ids)), 0) FROM legs").fetchone()[0]
         return int(bytes_) // array("i").itemsize
 
     def goals(self) -> list[Goal]:
-        """Those that have been reached, in the order of the table.
+        """Return the goals that have been reached, in the order of the table.
 
         Raises:
-            StoreError: of one there is no such method any more.
+            StoreError: a method is not here any more.
         """
-        rows = self._database.execute("SELECT method, budget, problems, samples, made_by FROM cells ORDER BY rowid")
-        try:
-            return [Goal(Cell(method, Budget.parse(budget)), *rest) for method, budget, *rest in rows]
-        except ValueError as error:
-            raise StoreError(f"{self._folder} has answers of an {error}; name another folder") from error
+        goals = []
+        for row in self._database.execute(
+            "SELECT method, budget, problems, samples, made_by FROM cells ORDER BY rowid"
+        ):
+            method, budget, problems, samples, made_by = row
+            try:
+                goals.append(Goal(Cell(method, Budget.parse(budget)), problems, samples, made_by))
+            except ValueError as error:
+                raise StoreError(
+                    f"{self._folder} has answers of commit {made_by} by a method that is not here ({error}); name "
+                    "another folder, or go on at that commit"
+                ) from error
+        return goals
 
     def reach(self, goals: Sequence[Goal]) -> None:
-        """Remember all that have been reached."""
+        """Remember all goals that have been reached."""
         rows = [(goal.cell.method, str(goal.cell.budget), goal.problems, goal.samples, goal.commit) for goal in goals]
         self._database.execute("BEGIN IMMEDIATE")
         self._database.execute("DELETE FROM cells")
@@ -150,19 +163,41 @@ class Store:
         self._database.execute("PRAGMA wal_checkpoint")
 
     def grades(self, keys: Iterable[str]) -> dict[str, Grade]:
-        """Those of these answers that have been graded."""
+        """Return the grades of these answers, as far as they have been graded."""
         query = "SELECT key, grade FROM grades WHERE key IN (SELECT value FROM json_each(?))"
         rows = self._database.execute(query, (json.dumps(list(keys)),))
         found = {key: json.loads(grade) for key, grade in rows}
         return {key: Grade(**{**grade, "outcome": Outcome(grade["outcome"])}) for key, grade in found.items()}
 
     def keep(self, grades: Mapping[str, Grade]) -> None:
-        """Remember grades, but for those that the load of the machine may have made: these are asked for again."""
+        """Remember grades, except those that a loaded machine may have caused: these answers are graded again."""
         given = [(key, grade) for key, grade in grades.items() if grade.outcome not in PASSING]
         rows = [(key, json.dumps(asdict(grade))) for key, grade in given]
         self._database.execute("BEGIN IMMEDIATE")
         self._database.executemany("INSERT OR REPLACE INTO grades VALUES (?, ?)", rows)
         self._database.execute("COMMIT")
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """Read the facts that determined the samples in a folder.
+
+    Raises:
+        StoreError: they are missing or damaged, or of an evaluation with gentle closes.
+    """
+    file = folder / FACTS
+    try:
+        facts = dict(json.loads(file.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise StoreError(
+            f"{file}, which says how the samples were drawn, cannot be read ({error}); name another folder, or delete "
+            "it if what is beside it was sampled with these settings"
+        ) from error
+    return refuse_gentle(facts, str(folder))
+
+
+def digest(text: str) -> str:
+    """Return a short hash of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _checksum(place: tuple[object, ...], ids: bytes) -> int:
@@ -171,7 +206,7 @@ def _checksum(place: tuple[object, ...], ids: bytes) -> int:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Nobody else may enter."""
+    """Lock a folder against all other processes."""
     with (folder / ".in_use").open("w") as in_use:
         try:
             fcntl.flock(in_use, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -185,17 +220,10 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _compare(folder: Path, ours: Mapping[str, Any]) -> None:
-    """Make sure that what is in the folder, if anything, was sampled with these settings."""
-    file = folder / MANIFEST
-    if not file.exists():
+    """Check that what is in the folder, if anything, was sampled with these facts."""
+    if not (folder / FACTS).exists():
         return
-    try:
-        theirs = dict(json.loads(file.read_text()))
-    except (ValueError, TypeError) as error:
-        raise StoreError(
-            f"{file} is damaged ({error}); name another folder, or delete it if what is beside it was sampled with "
-            "these settings"
-        ) from error
+    theirs = read_facts(folder)
     for name in {**ours, **theirs}:  # the format first
         if theirs.get(name) != ours.get(name):
             raise StoreError(

@@ -1,4 +1,4 @@
-"""The table of answers (`report.samples`) of a plan that has grown."""
+"""Tabulate the answers of a plan that has been sampled (`report.samples` has the columns)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,19 +6,51 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from e1_trl.answers.grade import Outcome
+from e1_trl.atomic import StoreError
 from e1_trl.evaluation.methods import METHODS
+from e1_trl.evaluation.prepare import Prepared
 from e1_trl.evaluation.sample import trees
 from e1_trl.evaluation.sampling_plan import SamplingPlan
 from e1_trl.evaluation.store import Store
 from e1_trl.problems.prompts import compose, last_question
+from e1_trl.report import samples
 from e1_trl.rollout import ThinkingEnd
 
-# Answers, and tokens of answers, after which a part of the table ends, so that it stays a matter of megabytes.
-PART_ANSWERS, PART_TOKENS = 1000, 2**20
+# Answers, and tokens of answers, after which a part of the table ends, so that a part takes megabytes only.
+PART_ANSWERS = 1000
+PART_TOKENS = 2**20
+
+
+def write_table(prepared: Prepared, plan: SamplingPlan, store: Store, is_grown: bool) -> pd.DataFrame:
+    """Write the graded table of all answers where it is missing or has changed; returns its columns with figures.
+
+    Raises:
+        StoreError: it cannot be written, or the samples or grades cannot be read.
+    """
+    folder = prepared.arguments.folder
+    if is_grown or not _is_written(prepared, plan):
+        with prepared.grader as grader:
+            parts = tabulate(plan, store, prepared.alike)
+            samples.write(samples.graded(parts, plan.answers, grader, store), folder)
+    return samples.read(folder, samples.FIGURES)
+
+
+def _is_written(prepared: Prepared, plan: SamplingPlan) -> bool:
+    """Return whether the table has all answers, as these arguments describe them, graded by this grader."""
+    if not all(goal.cell.method in METHODS for goal in plan.goals):
+        return False  # a user's method may have changed
+    try:
+        table = samples.read(prepared.arguments.folder, [*prepared.alike, "graded_by", "outcome"])
+    except StoreError:
+        return False
+    alike = {**prepared.alike, "graded_by": prepared.grader.version}
+    is_alike = all((table[name] == value).all() for name, value in alike.items())
+    return len(table) == plan.answers and is_alike and not (table["outcome"] == Outcome.UNGRADED).any()
 
 
 def tabulate(plan: SamplingPlan, store: Store, alike: Mapping[str, Any]) -> Iterator[pd.DataFrame]:
-    """All answers, not yet graded, in parts: a row each, by problem, sample and cell, with what is alike in all."""
+    """Yield all answers in parts, not yet graded: a row each, by problem, sample and cell, with the columns `alike`."""
     decode = plan.setting.decode
     rows: list[dict[str, Any]] = []
     tokens = 0
@@ -28,7 +60,7 @@ def tabulate(plan: SamplingPlan, store: Store, alike: Mapping[str, Any]) -> Iter
             if (completion := tree.completions.get(cell)) is None:
                 continue
             tokens += len(completion.token_ids)
-            after_words = METHODS[cell.method].unboxed and completion.thinking_end is ThinkingEnd.FORCED
+            after_words = cell.record.unboxed and completion.thinking_end is ThinkingEnd.FORCED
             rows.append(
                 {
                     **alike,
@@ -57,7 +89,8 @@ def tabulate(plan: SamplingPlan, store: Store, alike: Mapping[str, Any]) -> Iter
             )
         if len(rows) >= PART_ANSWERS or tokens >= PART_TOKENS:
             yield _frame(rows)
-            rows, tokens = [], 0
+            rows = []
+            tokens = 0
     if rows:
         yield _frame(rows)
 

@@ -1,4 +1,4 @@
-"""The thinking of another model, from its finished evaluation: what the method `mixed` answers after."""
+"""Thinking of another model, from its finished evaluation, which the method `mixed` answers after."""
 
 from array import array
 from collections.abc import Iterable, Mapping
@@ -8,9 +8,9 @@ from pathlib import Path
 
 from e1_trl.atomic import StoreError
 from e1_trl.errors import UserError
-from e1_trl.evaluation.manifest import FILE, Manifest, digest
 from e1_trl.evaluation.methods import MIXED
 from e1_trl.evaluation.sampling_plan import Goal, Place
+from e1_trl.evaluation.store import FACTS, digest, read_facts
 from e1_trl.report.samples import read
 from e1_trl.rollout import ENDS_BY_POLICY, Segment, Stop
 
@@ -19,7 +19,7 @@ STOPS = {end: stop for stop, end in ENDS_BY_POLICY.items()}
 
 @dataclass(frozen=True)
 class Thinking:
-    """The longest thinking of each problem and sample, in which folder, by which model, and a digest of how."""
+    """Longest thinking of each problem and sample, with its folder, its model and a digest of its facts."""
 
     segments: Mapping[Place, Segment]
     folder: Path
@@ -27,20 +27,19 @@ class Thinking:
     digest: str
 
     @classmethod
-    def read(cls, folder: Path, manifest: Manifest) -> "Thinking":
-        """That of the evaluation in a folder.
+    def read(cls, folder: Path, compared: Mapping[str, object]) -> "Thinking":
+        """Read the thinking of the evaluation in a folder, which has the `compared` facts, too.
 
         Raises:
             StoreError: there is none.
-            UserError: it was on other problems, with another tokenizer, or of several thoughts for each sample.
+            UserError: it was on other problems, with another tokenizer, or has several thoughts for each sample.
         """
         table = read(folder, ["model", "method", "problem", "sample", "token_ids", "thinking_tokens", "thinking_end"])
-        other = Manifest.read(folder)
-        for name in ("dataset", "vocabulary", "marker"):
-            theirs, ours = getattr(other, name), getattr(manifest, name)
-            if theirs != ours:
-                raise UserError(f"{folder} has {name} = {theirs!r}, this evaluation {ours!r}; must be equal")
-        if other.independent:
+        facts = read_facts(folder)
+        for name, ours in compared.items():
+            if facts.get(name) != ours:
+                raise UserError(f"{folder} has {name} = {facts.get(name)!r}, this evaluation {ours!r}; must be equal")
+        if facts.get("independent"):
             raise UserError(
                 f"{folder} was evaluated with --independent, so that each of its budgets has thoughts of its own, of "
                 "which mixed would take the longest; name an evaluation without it"
@@ -55,13 +54,13 @@ class Thinking:
             )
             for row in ordered.drop_duplicates(["problem", "sample"], keep="last").itertuples()
         }
-        return cls(segments, folder, str(table["model"].iloc[0]), digest((folder / FILE).read_text()))
+        return cls(segments, folder, str(table["model"].iloc[0]), digest((folder / FACTS).read_text()))
 
     def check(self, goals: Iterable[Goal], problems: Iterable[int]) -> None:
-        """Make sure that every problem and sample of `mixed` was thought of, as far as the budgets need.
+        """Check that every problem and sample of `mixed` was thought about, as far as the budgets need.
 
         Raises:
-            StoreError: one was not.
+            StoreError: the thinking of one is missing, or was cut too early.
         """
         for goal in goals:
             if goal.cell.method != MIXED:

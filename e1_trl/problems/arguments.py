@@ -1,15 +1,15 @@
-"""What training and evaluation are both told about their problems: the fields that their arguments inherit.
+"""Arguments about problems, which those of training and evaluation inherit.
 
 Knows nothing about how problems are loaded, and imports nothing heavy, so that `--help` stays quick.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from e1_trl.answers.arguments import GradingArguments
-from e1_trl.answers.kinds import PROGRAMS, kind_of
-from e1_trl.arguments import Fraction
+from e1_trl.answers.kinds import PROGRAMS
+from e1_trl.arguments import Fraction, option
 from e1_trl.errors import UserError
 
 
@@ -18,62 +18,47 @@ class ProblemArguments(GradingArguments):
     """Arguments of problems: their columns, what is added to them, which are left out; then those of grading.
 
     Raises:
-        UserError: the grader is unknown, or its answers are no texts that `answer_after` could stand in; or as
-            `GradingArguments` raises it.
+        UserError: as `GradingArguments`; or the grader is unknown, or has no texts as answers for `answer_after`.
     """
 
     GROUP: ClassVar[str] = "problems"
 
-    problem_column: str | None = field(
-        default=None,
-        metadata={
-            "help": "Column that holds the problem, as text or as messages. Default: the first that exists of prompt, "
-            "problem, question."
-        },
+    problem_column: str | None = option(
+        None,
+        "Column that holds the problem, as text or as messages. Default: the first that exists of prompt, problem, "
+        "question.",
     )
-    answer_column: str | None = field(
-        default=None,
-        metadata={
-            "help": "Column that holds the answer, or a list of accepted answers. Default: the first that exists of "
-            "answers, answer, solution; for programs, tests."
-        },
+    answer_column: str | None = option(
+        None,
+        "Column that holds the answer, or a list of accepted answers. Default: the first that exists of answers, "
+        "answer, solution; for programs, tests.",
     )
-    answer_after: str | None = field(
-        default=None,
-        metadata={
-            "help": "Text that precedes the answer in an answer column that holds a whole solution, as '####'; the "
-            "answer is what follows its last occurrence. Unset: the whole column."
-        },
+    answer_after: str | None = option(
+        None,
+        "Text that precedes the answer in an answer column that holds a whole solution, as '####'; the answer is "
+        "what follows its last occurrence. Unset: the whole column.",
     )
-    instruction: str | None = field(
-        default=None,
-        metadata={
-            "help": "Text added to every problem; an empty text adds nothing. Default: the request to think step by "
-            "step and to box the answer where problems are texts, and nothing where they are messages or stand in a "
-            "column `prompt`, which the model gets unchanged. For programs it replaces `program_prompt`."
-        },
+    instruction: str | None = option(
+        None,
+        "Text added to every problem; an empty text adds nothing. Default: the request to think step by step and to "
+        "box the answer where problems are texts, and nothing where they are messages or stand in a column `prompt`, "
+        "which the model gets unchanged. For programs it replaces `program_prompt`.",
     )
-    exclude: str | None = field(
-        default=None,
-        metadata={
-            "help": "File of problems that are left out and counted: JSON lines with the field `id`, as `e1 validate` "
-            'and `e1 exclude` write them; "" leaves none out.'
-        },
+    exclude: str | None = option(
+        None,
+        "File of problems that are left out and counted: JSON lines with the field `id`, as `e1 validate` and "
+        '`e1 exclude` write them; "" leaves none out.',
     )
-    max_unusable: Fraction = field(
-        default=0.01,
-        metadata={
-            "help": "Largest share of rows, from 0 to 1, that are dropped because their problem or answer is unusable; "
-            "a larger share is an error."
-        },
+    max_unusable: Fraction = option(
+        0.01,
+        "Largest share of rows, from 0 to 1, that are dropped because their problem or answer is unusable; a larger "
+        "share is an error.",
     )
-    local_benchmarks: Path | None = field(
-        default=None, metadata={"help": "Folder that holds benchmarks as files. Default: the Hub."}
-    )
+    local_benchmarks: Path | None = option(None, "Folder that holds benchmarks as files. Default: the Hub.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if kind_of(self.grader) is PROGRAMS and self.answer_after:
+        if self.answer_type is PROGRAMS and self.answer_after:
             raise UserError(
                 f"answer_after is {self.answer_after!r}, and programs are checked by tests, not by texts; remove it"
             )

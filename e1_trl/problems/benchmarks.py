@@ -1,32 +1,31 @@
-"""Benchmarks by name: where their problems lie on the Hub, or in a local folder for machines that cannot reach it.
+"""Benchmarks by name: where their problems lie on the Hub, and how their answers are read and sampled.
 
-A benchmark names its grader. Imports no library until one is loaded, so that `--help` can name them.
+A benchmark of your own is one file, `my_benchmarks.py`, named as `--benchmark my_benchmarks.sums`:
+
+    from e1_trl.problems.benchmarks import Benchmark
+
+    sums = Benchmark("data/sums.jsonl", problem_column="question", samples=4)
+
+Imports no library, so that `--help` can name them.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from e1_trl.answers.kinds import PROGRAMS, kind_of
-from e1_trl.answers.programs.livecodebench import PAPERS_WINDOW, Window
 from e1_trl.errors import UserError
-from e1_trl.problems.arguments import ProblemArguments
-
-if TYPE_CHECKING:
-    from datasets import Dataset
+from e1_trl.named import find
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A dataset on the Hub, and how the paper samples its answers.
+    """A dataset, and how the paper samples its answers.
 
     Attributes:
-        hub_id, split, config: the dataset.
-        grader: what its answers are. `problems.program_benchmarks` knows the columns of programs.
-        problem_column, answer_column: where problem and answer stand in it.
-        answer_after: what precedes the answer in a column that holds a whole solution (`ProblemArguments`).
-        all_required: a list in the answer column holds answers that are all asked for; else each of them is right.
+        hub_id, split, config: the dataset, which may also be a local file or folder.
+        grader: type of its answers, as in `GradingArguments`.
+        problem_column, answer_column: columns of problem and answer.
+        answer_after: text that precedes the answer in a column that holds a whole solution (`ProblemArguments`).
+        all_required: a list in the answer column holds answers that are all asked for; else any one of them is right.
         samples: answers per problem, whose accuracies are averaged (avg@k).
         temperature, top_p: of the sampling.
     """
@@ -65,53 +64,26 @@ BENCHMARKS = {
 }
 
 
-def load_benchmark(
-    name: str, arguments: ProblemArguments, window: Sequence[str] = PAPERS_WINDOW
-) -> tuple["Dataset", str]:
-    """The problems of a benchmark, as `make_problems` describes them, and what a report calls them.
-
-    With `local_benchmarks`, they are read from that folder's file `<name>*.jsonl`, `.jsonl.gz` or `.parquet`: of
-    mathematics with the columns `problem`, and `answer` or (several accepted ones) `answers`; of programs with those of
-    the dataset on the Hub. A benchmark knows its columns: those that the arguments name are another dataset's.
-
-    Args:
-        name: of the benchmark.
-        arguments: all but what they say of columns, grader and prompts of programs.
-        window: of LiveCodeBench.
+def find_benchmark(name: str) -> Benchmark:
+    """Return the benchmark of a name: one of `BENCHMARKS`, or a user's at a dotted path.
 
     Raises:
-        UserError: the benchmark is unknown, the folder has not exactly one such file, or its rows cannot be used.
+        UserError: there is none.
     """
-    from e1_trl.problems.load import load_problems, load_source
-
-    if name not in BENCHMARKS:
-        raise UserError(f"unknown benchmark {name!r}; known are {', '.join(BENCHMARKS)}, or name a dataset_name")
-    benchmark, folder = BENCHMARKS[name], arguments.local_benchmarks
-    place = benchmark.hub_id if folder is None else _file(folder, name)
-    # Its own, not those of what is trained on.
-    arguments = replace(
-        arguments,
-        grader=benchmark.grader,
-        exclude=None,
-        problem_column="problem",
-        answer_column=None,
-        answer_after=benchmark.answer_after,
-    )
-    if kind_of(benchmark.grader) is PROGRAMS:
-        from e1_trl.problems.program_benchmarks import read_tasks
-
-        days = Window(*window)
-        files = days.files if name == "livecodebench" else None
-        return read_tasks(name, load_source(place, benchmark.split, benchmark.config, files), arguments, days)
-    if folder is not None:
-        return load_problems(place, benchmark.split, arguments), name
-    arguments = replace(arguments, problem_column=benchmark.problem_column, answer_column=benchmark.answer_column)
-    problems = load_problems(place, benchmark.split, arguments, benchmark.config)
-    return (problems.map(_together, input_columns=["answers"]) if benchmark.all_required else problems), name
+    found = find(name, BENCHMARKS, "benchmark")
+    if not isinstance(found, Benchmark):
+        raise UserError(
+            f"benchmark {name!r} is a {type(found).__name__}; expected an e1_trl.problems.benchmarks.Benchmark"
+        )
+    return found
 
 
-def _file(folder: Path, name: str) -> str:
-    """The one file of a benchmark in a folder."""
+def find_file(folder: Path, name: str) -> str:
+    """Return the one file of a benchmark in a folder: `<name>*.jsonl`, `.jsonl.gz` or `.parquet`.
+
+    Raises:
+        UserError: there is none, or several.
+    """
     patterns = (f"{name}*.jsonl", f"{name}*.jsonl.gz", f"{name}*.parquet")
     longer = tuple(other for other in BENCHMARKS if other != name and other.startswith(name))
     files = sorted(
@@ -121,7 +93,3 @@ def _file(folder: Path, name: str) -> str:
         found = ", ".join(file.name for file in files) or "none"
         raise UserError(f"benchmark {name}: {folder} must hold one file {name}*.jsonl or .parquet, it has: {found}")
     return str(files[0])
-
-
-def _together(answers: list[str]) -> dict[str, list[str]]:
-    return {"answers": [", ".join(answers)]}

@@ -1,4 +1,4 @@
-"""The benchmarks whose answers are programs: each reads its own rows, as the Hub or a file of them has them.
+"""Benchmarks whose answers are programs: each reads its own rows, as the Hub or a file of them has them.
 
 All tests of a problem are run, as in these benchmarks' own graders. Problems are put as the paper's authors put them:
 as they are, but for LiveCodeBench, which has a template.
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from datasets import Dataset, Features
+from datasets import Dataset
 from tqdm import tqdm
 
-from e1_trl.answers.kinds import PROGRAMS, Row
+from e1_trl.answers.kinds import Row
 from e1_trl.answers.programs.asking import STARTER, ask_program
 from e1_trl.answers.programs.humanevalplus import humaneval_suite
 from e1_trl.answers.programs.livecodebench import Window
@@ -24,12 +24,10 @@ from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.answers.programs.sandbox.process import Limits
 from e1_trl.answers.programs.suites import Suite, Suites
 from e1_trl.errors import UserError, one_line
-from e1_trl.problems.arguments import ProblemArguments
-from e1_trl.problems.load import COLUMNS, check_unusable
 from e1_trl.problems.prompts import identity
 
 ALL = 0  # tests
-# Of HumanEval+'s reference functions, whose results are what is expected: what is larger is left out on every machine,
+# Limits of HumanEval+'s reference functions, whose results are expected: a larger result is left out on every machine,
 # whatever programs are allowed.
 REFERENCE_LIMITS = Limits(cpu=4.0, wall=120.0, memory=2**32, output=2**19)
 # The authors' data preparation, of rows of Qwen/CodeElo and of newfacade/LeetCodeDataset.
@@ -38,14 +36,16 @@ CODEFORCES = (
     "Time Limit: {time_limit_ms} ms\nMemory Limit: {memory_limit_mb} MB\n"
 )
 LEETCODE = "Please solve the programming task below using a self-contained code snippet in a markdown code block.\n\n"
-SAMPLE_TESTS, OFFICIAL_TESTS = "sample-tests", "official-tests"  # which a report on Codeforces is called by
+# Parts of the title of a report on Codeforces.
+SAMPLE_TESTS = "sample-tests"
+OFFICIAL_TESTS = "official-tests"
 
 
 @dataclass(frozen=True)
 class Task:
     """A problem, the text that asks for it, its suite, and its name in the benchmark.
 
-    `header` is that of the function to write, and `source` what the tests are of, where that is not always the same.
+    `header` is that of the function to write; `source` says where the tests come from, where that differs by problem.
     """
 
     problem: str
@@ -56,7 +56,7 @@ class Task:
     source: str = ""
 
     def prompt(self, instruction: str | None) -> str:
-        """An instruction takes the place of what the benchmark adds to the problem, but for the header."""
+        """Ask for the problem; an instruction replaces what the benchmark adds to it, but for the header."""
         if instruction is None:
             return self.request
         return " ".join(filter(None, ["\n\n".join(filter(None, [self.problem, self.header])), instruction]))
@@ -81,7 +81,7 @@ def leetcode(row: Row) -> Task:
 
 
 def codeforces(row: Row) -> Task:
-    """Of open-r1/codeforces the official tests where they are whole; else the statement's samples.
+    """Read a row: of open-r1/codeforces the official tests where they are whole; else the statement's samples.
 
     Raises:
         UserError: there is no statement, or the program would not read stdin.
@@ -128,16 +128,27 @@ READERS: dict[str, Callable[[Row], Task]] = {
     "leetcode": leetcode,
     "codeforces": codeforces,
 }
+NAMES = (*READERS, "humanevalplus")
 
 
-def read_tasks(name: str, source: Dataset, arguments: ProblemArguments, window: Window) -> tuple[Dataset, str]:
-    """The problems of a benchmark, as `make_problems` describes them, and their title.
+@dataclass(frozen=True)
+class Tasks:
+    """Problems of a benchmark as rows with our columns (`load.COLUMNS`), and the faults of all other rows.
 
-    Their `key` is the benchmark's own name of them, if there is one.
+    `total` counts all rows of the source; `title` is what a report calls the benchmark.
+    """
+
+    rows: list[dict[str, Any]]
+    faults: list[str]
+    total: int
+    title: str
+
+
+def read_tasks(name: str, source: Dataset, instruction: str | None, window: Window) -> Tasks:
+    """Read the problems of a benchmark; their `key` is the benchmark's own name of them, if there is one.
 
     Raises:
-        UserError: rows cannot be used, more than `max_unusable` of them; or HumanEval+'s references cannot be run
-            on this machine.
+        UserError: there is no problem, or HumanEval+'s references cannot be run on this machine.
     """
     title = name
     if name == "livecodebench":
@@ -146,7 +157,7 @@ def read_tasks(name: str, source: Dataset, arguments: ProblemArguments, window: 
         title += str(window)
     if len(source) == 0:
         raise UserError(f"{title}: there are no problems")
-    rows, faults, sources, suites = list[dict[str, Any]](), list[str](), {""}, Suites()
+    rows, faults, origins, suites = list[dict[str, Any]](), list[str](), {""}, Suites()
     try:
         with ExitStack() as opened:
             read = READERS.get(name) or partial(humanevalplus, box=opened.enter_context(Box(choose())))
@@ -161,14 +172,13 @@ def read_tasks(name: str, source: Dataset, arguments: ProblemArguments, window: 
                 rows.append(
                     {
                         "problem": task.problem,
-                        "prompt": [{"role": "user", "content": task.prompt(arguments.instruction)}],
+                        "prompt": [{"role": "user", "content": task.prompt(instruction)}],
                         "answers": [suites.add(task.suite)],
                         "key": str(task.name or identity(task.problem)),
                     }
                 )
-                sources.add(task.source)
+                origins.add(task.source)
     except SandboxError as error:
         raise UserError(f"{error}; {name} runs reference programs") from error
-    check_unusable(title, len(source), len(faults), faults[:3], arguments.max_unusable, PROGRAMS.wanted)
-    # One name for all of them: the weakest tests decide.
-    return Dataset.from_list(rows, features=Features(COLUMNS)), "-".join(filter(None, [title, max(sources)]))
+    # One title for all of them: the weakest tests decide.
+    return Tasks(rows, faults, len(source), "-".join(filter(None, [title, max(origins)])))

@@ -1,4 +1,4 @@
-"""From a prompt to its token ids, and what names its problem: the only place where a text is added to a prompt.
+"""Prompts: add texts to them, tokenize them, and name their problems. Texts are added to prompts here only.
 
 Knows nothing about where problems come from or how answers are asked for (`e1_trl.answers.kinds`), and loads no
 library: a tokenizer and a dataset are handed in.
@@ -24,7 +24,7 @@ Prompt = str | Sequence[Message]  # a text that the model is given as it is, or 
 
 
 def compose(prompt: Prompt, *additions: str) -> Prompt:
-    """A prompt with texts added to it, or to its last user message, each after a space; "" adds nothing.
+    """Add texts to a prompt, or to its last user message, each after a space; "" adds nothing.
 
     Raises:
         UserError: there is no user message in the conversation.
@@ -37,7 +37,7 @@ def compose(prompt: Prompt, *additions: str) -> Prompt:
 
 
 def last_question(prompt: Prompt) -> str:
-    """What is asked, as a person reads it: the text, or the last user message.
+    """Return the question as a person reads it: the text, or the last user message.
 
     Raises:
         UserError: there is no user message in the conversation.
@@ -46,7 +46,7 @@ def last_question(prompt: Prompt) -> str:
 
 
 def identity(problem: str) -> str:
-    """What names a problem in files, wherever it stands in a dataset: 16 hexadecimal digits, of its words."""
+    """Return the name of a problem, the same in all files and datasets: 16 hexadecimal digits of its words' hash."""
     return hashlib.sha256(" ".join(problem.split()).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -60,7 +60,7 @@ def _last_user_message(messages: Sequence[Message]) -> int:
 def tokenize(
     tokenizer: "PreTrainedTokenizerBase", prompt: Prompt, chat_template_kwargs: Mapping[str, Any]
 ) -> list[int]:
-    """The token ids that an answer is generated after: the conversation and the template's generation prompt.
+    """Return the token ids after which an answer is generated: the conversation and the generation prompt.
 
     Args:
         tokenizer: the policy's, with its chat template.
@@ -93,7 +93,7 @@ def drop_long(
     max_prompt_length: int,
     chat_template_kwargs: Mapping[str, Any],
 ) -> "Dataset":
-    """The problems whose prompt is short enough, with its length in tokens in the column `MEASURED`.
+    """Return the problems whose prompt is short enough, with its length in tokens in the column `MEASURED`.
 
     A warning counts the dropped ones. The arguments are those of `tokenize`.
 

@@ -28,14 +28,14 @@ STYLE = re.compile(
 
 
 def decontaminate(problems: "Dataset", others: "Dataset", name: str) -> "Dataset":
-    """The problems whose text is not among those of `others`, whatever the case, spacing, punctuation and LaTeX style.
+    """Return the problems whose text is not in `others`, whatever the case, spacing, punctuation and LaTeX style.
 
     A warning counts the dropped ones. Rephrased problems are not found.
 
     Args:
-        problems: what is trained on, from `make_problems`.
-        others: what is evaluated on, from `make_problems`.
-        name: what the messages call `others`.
+        problems: problems to train on, from `make_problems`.
+        others: problems to evaluate on, from `make_problems`.
+        name: name of `others` in messages.
 
     Raises:
         UserError: none is left.
@@ -55,12 +55,12 @@ def _without(problems: "Dataset", named: list[bool], why: str, remedy: str = "")
 
 
 def normalised(text: str) -> str:
-    """A text without what two copies of one problem may differ in: case, spacing, punctuation and LaTeX style."""
+    """Remove from a text what two copies of one problem may differ in: case, spacing, punctuation, LaTeX style."""
     return STYLE.sub("", unicodedata.normalize("NFKC", text).casefold())
 
 
 def named_in(file: Path) -> frozenset[str]:
-    """The identities in a file of JSON lines, each with an `id`.
+    """Read the identities in a file of JSON lines, each with an `id`.
 
     Raises:
         UserError: there is no such file, or a line is none of those.
@@ -78,7 +78,7 @@ def named_in(file: Path) -> frozenset[str]:
 
 
 def exclude(problems: "Dataset", named: frozenset[str], where: str) -> "Dataset":
-    """The problems whose `key` is not among those named, with a warning that counts the others, be they none.
+    """Return the problems whose `key` is not named, with a warning that counts the others, even if there is none.
 
     Raises:
         UserError: no problem is left.

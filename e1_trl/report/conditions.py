@@ -1,4 +1,9 @@
-"""Under which conditions answers were asked for and sampled: one record, in every row of the table of answers."""
+"""Conditions under which answers were asked for and sampled: one record, in every row of the table of answers.
+
+An option of a method is recorded where it has a field of its name here: in the table, in the report, and in run.json,
+by which a resumed evaluation is compared. A new field needs a default, `None` for "unset", so that older folders can be
+read and resumed.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,28 +12,29 @@ from typing import Any, Self
 
 import pandas as pd
 
+from e1_trl.atomic import StoreError
+
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """What all answers of one evaluation share. Lengths in tokens; digests stand for what is long.
+    """Conditions that all answers of one evaluation share. Lengths are in tokens; digests stand for long values.
 
     Attributes:
         dataset: name and digest of the problems, with what was added to them.
-        problems: how many of them there are, whether they were asked or not.
-        local: they came from a file here, not from the Hub.
+        problems: their number, whether they were asked or not.
+        local: whether they came from a local file, not from the Hub.
         instruction: text added to every problem; `None`: the usual request to box the answer.
-        chat_template, chat_template_kwargs: what made prompts of them.
+        chat_template, chat_template_kwargs: digest and arguments of the template that made prompts of them.
         max_prompt_length: longer prompts were left out; 0: none was.
         temperature, top_p, top_k, min_p: of the sampling.
-        marker, forced_text: what ends the thinking, and what is appended in its place.
-        s1_text, wait_text, s1_waits: what s1 appends, what it puts in place of an early close, and how often.
-        context: the longest sequence.
-        response: the longest completion where a part of the budget is unlimited; `None`: what the context leaves.
-        thinking_from: digest of another model's evaluation whose thinking was answered after.
+        marker, forced_text: text that ends the thinking, and text that is appended in its place.
+        s1_text, wait_text, s1_waits: text that s1 appends, text that it puts in place of an early close, and how often.
+        context: longest sequence.
+        response: longest completion where a part of the budget is unlimited; `None`: as long as the context allows.
+        thinking_from: digest of the other model's evaluation whose thinking was answered after.
         engine: arguments of the engine; a server has its own.
-        gentle: what the gentle closes were told, if not the defaults.
         versions: of the packages that have a say in the samples.
-        logit_bias: what was added to the logits of which token ids; `None`: nothing.
+        logit_bias: numbers added to logits, by token id; `None`: nothing.
     """
 
     dataset: str
@@ -52,45 +58,64 @@ class Conditions:
     thinking_from: str | None
     engine: Mapping[str, Any]
     versions: Mapping[str, str]
-    gentle: Mapping[str, Any] | None = None
     logit_bias: Mapping[str, float] | None = None
 
     def as_text(self) -> str:
-        """As the table of answers has it."""
+        """Write the conditions as the table of answers has them."""
         return json.dumps(asdict(self), ensure_ascii=False)
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        return cls(**json.loads(text))
+        """Read the conditions in a table of answers.
+
+        Raises:
+            StoreError: they are those of an evaluation with gentle closes.
+        """
+        return cls(**refuse_gentle(json.loads(text), "the table of answers"))
 
     def unlike(self, other: "Conditions") -> tuple[str, ...]:
-        """The names of those that differ."""
+        """Return the names of the conditions that differ."""
         return tuple(each.name for each in fields(self) if getattr(self, each.name) != getattr(other, each.name))
 
     def said(self, names: Iterable[str]) -> str:
-        """Those of these names, in words."""
+        """Write the conditions of these names in words."""
         values = ((name.replace("_", " "), getattr(self, name)) for name in names)
         return "; ".join(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in values)
 
 
+def refuse_gentle(facts: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return facts or conditions without the null that older versions wrote for the gentle closes.
+
+    Raises:
+        StoreError: it is not null.
+    """
+    if facts.get("gentle") is not None:
+        raise StoreError(
+            f"{where} is of an evaluation with gentle closes ({json.dumps(facts['gentle'])}), which were removed after "
+            "commit abc65e9; go on with it at that commit, or name another folder"
+        )
+    return {name: value for name, value in facts.items() if name != "gentle"}
+
+
 @dataclass(frozen=True)
 class Shared:
-    """The conditions of some models; of two that differ, each has an entry of its own."""
+    """Conditions of some models; models whose conditions differ have entries of their own."""
 
     models: list[str]
     conditions: Conditions
 
 
 def shared(table: pd.DataFrame) -> list[Shared]:
-    """The conditions of a table of answers, in the order of its models."""
+    """Group the models of a table of answers by their conditions, in the order of the table."""
     distinct = table[["model", "conditions"]].drop_duplicates().astype(str)
     groups = distinct.groupby("conditions", sort=False)["model"]
     return [Shared(models.tolist(), Conditions.from_text(str(text))) for text, models in groups]
 
 
 def as_markdown(found: Sequence[Shared]) -> str:
-    """What all share, in one line; and in one for each group of models what is its own."""
-    first, names = found[0].conditions, [each.name for each in fields(Conditions)]
+    """Write in one line what all share, and in one for each group of models what only it has."""
+    first = found[0].conditions
+    names = [each.name for each in fields(Conditions)]
     unlike = {name for each in found for name in first.unlike(each.conditions)}
     common = (name for name in names if name not in unlike and getattr(first, name) not in (None, {}))
     text = f"Sampled with {first.said(common)}.\n"

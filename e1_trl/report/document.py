@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.markdown import Markdown
 
-from e1_trl.answers.kinds import kind_of
 from e1_trl.atomic import make_folder, write_atomically
 from e1_trl.errors import UserError
 from e1_trl.provenance import Provenance
@@ -20,6 +19,7 @@ from e1_trl.report import conditions, pictures, tables
 from e1_trl.report.conditions import Shared
 from e1_trl.report.differences import Difference, differences, not_compared
 from e1_trl.report.rows import MADE_BY, REFERENCE, Line, Row, lines, summarize
+from e1_trl.report.samples import answer_type
 from e1_trl.report.stopping import Stopping, stopping
 from e1_trl.report.tables import Table
 from e1_trl.rollout import warn_of_eos
@@ -78,7 +78,7 @@ class Report:
             differences=differences(measured),
             not_compared=not_compared(measured),
             lines=lines(measured),
-            stopping=stopping(answers, votes=kind_of(str(answers["grader"].iloc[0])).votes),
+            stopping=stopping(answers, votes=answer_type(answers).votes),
         )
 
 

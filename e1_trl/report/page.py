@@ -17,7 +17,6 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from e1_trl.answers.kinds import kind_of
 from e1_trl.atomic import write_atomically
 from e1_trl.budget import Budget
 from e1_trl.report import conditions, document, pictures, samples
@@ -152,7 +151,7 @@ def _item(answers: pd.DataFrame, models: Sequence[str], cells: Sequence[Cell]) -
     """Collect all answers to a problem, with their texts."""
     first = answers.iloc[0]
     questions = list(dict.fromkeys(answers["prompt"]))
-    votes = kind_of(first["grader"]).votes
+    votes = samples.answer_type(answers).votes
     return {
         **{name: int(first[name]) for name in PLACE},
         "id": None if pd.isna(first["problem_id"]) else first["problem_id"],

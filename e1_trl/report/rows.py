@@ -11,12 +11,11 @@ import numpy as np
 import pandas as pd
 
 from e1_trl.answers.grade import Outcome
-from e1_trl.answers.kinds import kind_of
 from e1_trl.answers.mathematics.numerals import works_out
 from e1_trl.checkpoints.budget_file import Point
 from e1_trl.report import statistics
 from e1_trl.report.conditions import Conditions
-from e1_trl.report.samples import PLACE, ROW, budget_of, texts
+from e1_trl.report.samples import PLACE, ROW, answer_type, budget_of, texts
 from e1_trl.rollout import ThinkingEnd
 
 REFERENCE = "separate"  # the method that others are compared with
@@ -141,7 +140,7 @@ def _measure(answers: pd.DataFrame) -> Measured:
 
 def _row(answers: pd.DataFrame, scores: statistics.Scores) -> Row:
     first = answers.iloc[0]
-    kind = kind_of(first["grader"])
+    kind = answer_type(answers)
     budget = budget_of(first)
     outcome = final_outcome(answers)
     right = outcome == Outcome.CORRECT

@@ -15,12 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
+from e1_trl.answers.arguments import GradingArguments
 from e1_trl.atomic import StoreError, write_atomically
 from e1_trl.budget import Budget
 from e1_trl.errors import UserError
 
 if TYPE_CHECKING:
     from e1_trl.answers.grade import Grade, Grader
+    from e1_trl.answers.kinds import AnswerType
 
 FILE = "samples.parquet"
 SEGMENTS = "segments.sqlite"  # what an evaluation writes first
@@ -182,6 +184,11 @@ def grade(table: pd.DataFrame, grader: "Grader", known: Known | None = None) -> 
         unboxed=[grade.unboxed for grade in ordered],
         graded_by=grader.version,
     )
+
+
+def answer_type(answers: pd.DataFrame) -> "AnswerType":
+    """Type of the answers in a table, which has one grader."""
+    return GradingArguments(grader=str(answers["grader"].iloc[0])).answer_type
 
 
 def budget_of(answer: "pd.Series[Any]") -> Budget:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from e1_trl.arguments import find_object, from_yaml
+from e1_trl.arguments import from_yaml
 from e1_trl.budget import Budget
 from e1_trl.errors import UserError, one_line
+from e1_trl.named import find
 from e1_trl.problems.prompts import identity, last_question
 
 Generation = tuple[bool, int, int]  # whether it is trained on, the optimizer step, its number within that step
@@ -139,7 +140,7 @@ class Schedule:
         if name is None:
             forms = "; ".join([*FORMS.values(), OWN])
             raise UserError(f"{field} is {given!r}; it must be a number of tokens, null, or a schedule: {forms}")
-        function = SCHEDULES.get(name) or find_object(name, "schedule")
+        function = find(name, SCHEDULES, "schedule")
         options = {option: value for option, value in entries.items() if option != name}
         schedule = cls(field, function, entries[name], options)
         try:

@@ -13,10 +13,11 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from trl import DatasetMixtureConfig, get_dataset
 
 from e1_trl.errors import UserError
-from e1_trl.problems.benchmarks import BENCHMARKS, load_benchmark
-from e1_trl.problems.load import file_suffix, load_problems, make_problems, whole
+from e1_trl.problems.benchmarks import find_benchmark
+from e1_trl.problems.load import load_benchmark, load_problems, make_problems
 from e1_trl.problems.prompts import MEASURED
 from e1_trl.problems.selection import decontaminate, named_in
+from e1_trl.problems.source import file_suffix, whole
 from e1_trl.training.beforehand import check_datasets
 from e1_trl.training.config import E1Config
 from e1_trl.training.lengths import LengthReward, with_targets
@@ -75,10 +76,11 @@ def _check_evaluation(script_args: E1ScriptArguments, evaluates: bool) -> None:
     if benchmark is not None:
         if not evaluates:
             raise UserError(f"eval_benchmark is {benchmark}, but nothing is evaluated; add eval_budgets, or remove it")
-        if benchmark in BENCHMARKS and script_args.grader != BENCHMARKS[benchmark].grader:
+        needed = find_benchmark(benchmark).grader
+        if script_args.grader != needed:
             raise UserError(
-                f"eval_benchmark {benchmark} needs the grader {BENCHMARKS[benchmark].grader}, and grader is "
-                f"{script_args.grader}; evaluate on dataset_test_split, or remove it"
+                f"eval_benchmark {benchmark} needs the grader {needed}, and grader is {script_args.grader}; evaluate "
+                "on dataset_test_split, or remove it"
             )
         return
     name = script_args.dataset_name or ""

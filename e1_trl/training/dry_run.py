@@ -5,7 +5,7 @@ import reprlib
 from collections.abc import Sequence
 
 from e1_trl.answers.grade import Grade, Grader, Trial
-from e1_trl.answers.kinds import AnswerType, kind_of
+from e1_trl.answers.kinds import AnswerType
 from e1_trl.errors import UserError
 from e1_trl.problems.prompts import last_question, tokenize
 from e1_trl.problems.selection import normalised
@@ -19,9 +19,8 @@ TRIED = 16  # problems whose prompts and accepted answers are tried
 Tried = Sequence[tuple[int, Trial, Grade]]  # number of a problem, trial, and its grade
 
 
-def show(args: E1Config, grader_name: str, facts: ModelFacts, problems: Problems, grader: Grader) -> None:
+def show(args: E1Config, kind: AnswerType, facts: ModelFacts, problems: Problems, grader: Grader) -> None:
     """Print what would be trained on, then check the first prompts and accepted answers as the functions below do."""
-    kind = kind_of(grader_name)
     tried = try_answers(kind, problems, grader)
     print(describe(args, kind, facts, problems, tried), flush=True)
     check_prompts(args, facts, problems)

@@ -14,8 +14,8 @@ from trl.rewards import (
 
 from e1_trl.answers.grade import Grader
 from e1_trl.answers.mathematics.boxes import BOX_OPENING, boxed_answer
-from e1_trl.arguments import find_object
 from e1_trl.errors import UserError, one_line
+from e1_trl.named import find
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.lengths import LENGTH_REWARDS
 from e1_trl.training.rewards import Accuracy, Reward
@@ -75,21 +75,13 @@ def make_rewards(
     rewards = []
     for spec in specs:
         if isinstance(spec, str) and spec not in LENGTH_REWARDS:
-            found = _find(spec, {**ready, **LENGTH_REWARDS})
+            found = find(spec, {**ready, **LENGTH_REWARDS}, "reward")
             rewards.append(_make(spec, found, {}) if isinstance(found, type) else found)
         else:
             arguments = {"name": spec} if isinstance(spec, str) else dict(spec)
             name = str(arguments.pop("name", None))
-            rewards.append(_make(name, _find(name, factories), arguments))
+            rewards.append(_make(name, find(name, factories, "reward"), arguments))
     return rewards
-
-
-def _find(name: str, known: Mapping[str, Any]) -> Any:
-    if name in known:
-        return known[name]
-    if "." not in name:
-        raise UserError(f"unknown reward {name!r}; available are {', '.join(known)}, a dotted path to your own")
-    return find_object(name, "reward")
 
 
 def _make(name: str, factory: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:

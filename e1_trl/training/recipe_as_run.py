@@ -12,7 +12,6 @@ from typing import Any
 
 from trl import ScriptArguments
 
-from e1_trl.answers.kinds import kind_of
 from e1_trl.arguments import read_value
 from e1_trl.command_line import CommandParser, hints_of, read_entries
 from e1_trl.errors import UserError, user_errors
@@ -36,7 +35,7 @@ class E1ScriptArguments(RecipeArguments, ScriptArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not kind_of(self.grader).boxed and "format" in self.reward_funcs:
+        if not self.answer_type.boxed and "format" in self.reward_funcs:
             raise UserError(
                 f"the reward format looks for a box, which no answer of {self.grader} has; remove it from reward_funcs"
             )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from e1_trl.answers.grade import Grader, Outcome
-from e1_trl.answers.kinds import PROGRAMS, kind_of, make_grader
+from e1_trl.answers.kinds import PROGRAMS, make_grader
 from e1_trl.answers.programs.rows import SOLUTIONS, in_block, references
 from e1_trl.arguments import Count, check_fields
 from e1_trl.atomic import make_folder, write_atomically
@@ -105,7 +105,7 @@ def validate(script_args: "E1ScriptArguments", mixture: "DatasetMixtureConfig", 
 
     output = arguments.output or script_args.exclude
     column = arguments.solution_column
-    if kind_of(script_args.grader) is not PROGRAMS:
+    if script_args.answer_type is not PROGRAMS:
         raise UserError(f"the recipe's grader is {script_args.grader!r}; only programs bring solutions that can be run")
     if not output:
         raise UserError("neither the recipe's `exclude` nor `output` names a file to write")

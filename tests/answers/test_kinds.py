@@ -1,14 +1,16 @@
 """A kind of answer of one's own: the module in the docstring, named as the grader."""
 
+import ast
 import textwrap
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 from datasets import Dataset
 
 from e1_trl.answers import kinds
 from e1_trl.answers.grade import Outcome
-from e1_trl.answers.kinds import kind_of, make_grader
+from e1_trl.answers.kinds import make_grader
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import make_problems
 
@@ -27,7 +29,7 @@ def test_a_third_kind_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         grades = grader.grade(solutions, [row["answers"]] * 3)
         assert [each.outcome for each in grades] == [Outcome.CORRECT, Outcome.WRONG, Outcome.UNPARSEABLE]
         before = grader.version
-    assert kind_of("letters").show(row) == "answers          ['B']"
+    assert arguments.answer_type.show(row) == "answers          ['B']"
     assert before.startswith("letters 1, ") and make_grader(arguments, workers=1).version == before
     (tmp_path / "letters.py").write_text((tmp_path / "letters.py").read_text().replace("A-D", "A-E"))
     assert make_grader(arguments, workers=1).version != before, "what is graded by the old file would be kept"
@@ -45,3 +47,13 @@ def test_what_is_no_kind_is_refused_in_one_line(grader: str, expected: str) -> N
     with pytest.raises(ValueError, match=expected) as error:
         ProblemArguments(grader=grader)
     assert "\n" not in str(error.value)
+
+
+def test_the_type_of_answers_is_looked_up_by_its_name_at_one_place() -> None:
+    sites = [
+        (file.relative_to(ROOT).as_posix(), ast.unparse(node))
+        for file in (ROOT / "e1_trl").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "kind_of"
+    ]
+    assert sites == [("e1_trl/answers/arguments.py", "kind_of(self.grader)")]

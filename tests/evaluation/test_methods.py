@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from e1_trl.budget import Budget, Marker, ThinkingClose
-from e1_trl.evaluation.methods import METHODS, MIXED, Cell, Question, Setting, cells
+from e1_trl.evaluation.methods import METHODS, MIXED, Cell, Question, Setting, make_cells
 from e1_trl.rollout import Segment, Stop, ThinkingEnd
 from e1_trl.tree import Tree
 
@@ -65,12 +65,12 @@ def test_a_method_keeps_a_budget_as_its_record_says(method: str, asked: str, kep
 
 
 def test_cells_are_every_method_at_every_budget_that_it_keeps_once() -> None:
-    found = cells(["no_thinking", "separate"], [Budget(8, 4), Budget(16, 4)])
+    found = make_cells(["no_thinking", "separate"], [Budget(8, 4), Budget(16, 4)])
     assert list(map(str, found)) == ["no_thinking 0+4", "separate 8+4", "separate 16+4"]
     with pytest.raises(ValueError, match="no method of s1 applies to any budget of unlimited"):
-        cells(["s1"], [Budget(None, None)])
-    with pytest.raises(ValueError, match="unknown method 'engine_native'; known are separate, "):
-        cells(["separate", "engine_native"], [Budget(8, 4)])
+        make_cells(["s1"], [Budget(None, None)])
+    with pytest.raises(ValueError, match="unknown method 'engine_native'; available are separate, "):
+        make_cells(["separate", "engine_native"], [Budget(8, 4)])
 
 
 def test_only_l1_adds_a_sentence_to_the_problem_and_its_budget_bounds_nothing() -> None:

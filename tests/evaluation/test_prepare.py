@@ -5,7 +5,7 @@ import json
 import shutil
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -20,11 +20,10 @@ from e1_trl.checkpoints.budget_file import BudgetInfo, Point
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import parse
-from e1_trl.evaluation.manifest import Manifest
 from e1_trl.evaluation.model import Weights
 from e1_trl.evaluation.prepare import Prepared, prepare
 from e1_trl.evaluation.sampling_plan import Problem, SamplingPlan
-from e1_trl.evaluation.store import Store
+from e1_trl.evaluation.store import Store, read_facts
 from e1_trl.report.conditions import Conditions
 from e1_trl.rollout import Segment, Stop
 
@@ -144,7 +143,7 @@ def test_arguments_of_the_template_the_sampling_and_the_engine_reach_it(
     more = prepared(nano_data, tmp_path, *words, "--chat_template_kwargs", '{"thinking": true}')
     ids, longer = (work.plan.problems[0].prompts[""] for work in (plain, more))
     assert longer == [*ids, *AutoTokenizer.from_pretrained(BASE).encode("a=1;")]
-    assert plain.manifest != more.manifest
+    assert plain.facts != more.facts
     assert (conditions(plain).top_k, conditions(plain).min_p) == (20, 0.1)
     expected = {"trust_remote_code": True, "dtype": "float32", "block_size": 64, "max_model_len": 100, "seed": 3}
     assert expected.items() <= engine_options(plain).items()
@@ -157,19 +156,19 @@ def test_another_logit_bias_in_one_folder_is_refused_and_an_older_folder_is_read
     banned = prepared(nano_data, tmp_path, *AT, "--logit_bias", '{"27": -100, "5": 1.5}')
     assert plain.model.sampling.parameters().keys().isdisjoint({"logit_bias"})
     assert banned.model.sampling.parameters()["logit_bias"] == {5: 1.5, 27: -100.0}
-    with Store.open(tmp_path, asdict(plain.manifest)) as store:
+    with Store.open(tmp_path, plain.facts) as store:
         store.bind()
     with (
         pytest.raises(StoreError, match=r"with logit_bias = None, this one has \{'5': 1.5, '27': -100.0\}"),
-        Store.open(tmp_path, asdict(banned.manifest)),
+        Store.open(tmp_path, banned.facts),
     ):
         pass
     assert conditions(plain).unlike(conditions(banned)) == ("logit_bias",)
     older = json.loads((tmp_path / "run.json").read_text())
     assert older.pop("logit_bias") is None and "logit_bias" not in older["sampling"]
     (tmp_path / "run.json").write_text(json.dumps(older))
-    with Store.open(tmp_path, asdict(plain.manifest)):
-        assert Manifest.read(tmp_path) == plain.manifest
+    with Store.open(tmp_path, plain.facts):
+        assert read_facts(tmp_path) == older
 
 
 def test_a_benchmark_of_the_paper_is_asked_and_sampled_as_in_the_paper_and_says_so(
@@ -275,10 +274,10 @@ def test_the_context_of_a_server_is_that_of_the_evaluation(
         assert asked(url, "--max_model_length", 256).plan.close.context == 256
         with pytest.raises(UserError, match="serves m, not 'other'; set served_model_name"):
             asked(url, "--served_model_name", "other")
-        with Store.open(tmp_path, asdict(work.manifest)) as store:
+        with Store.open(tmp_path, work.facts) as store:
             store.bind()
     # What has begun goes on with its context, and, where it is whole, without the server.
-    assert asked(url).manifest == work.manifest
+    assert asked(url).facts == work.facts
     with serving(None) as url:
         assert (
             prepared(
@@ -341,7 +340,7 @@ def test_the_revision_of_a_model_or_an_adapter_on_the_hub_is_the_one_that_is_loa
     assert of_adapter.fingerprint().endswith(f"+ {commits['v1']}")
     assert str(of_adapter.adapter_folder).endswith(commits["v1"])
     work = prepared(nano_data, tmp_path / "out", *AT, "--model", "someone/nano", "--revision", "v1")
-    assert work.manifest.model == commits["v1"]
+    assert work.facts["model"] == commits["v1"]
     assert {"revision": "v1", "tokenizer_revision": "v1"}.items() <= engine_options(work).items()
 
 

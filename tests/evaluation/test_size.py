@@ -4,7 +4,6 @@ import os
 import random
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -53,7 +52,7 @@ def test_a_resume_of_five_thousand_answers_of_five_hundred_tokens_at_six_budgets
 ) -> None:
     work, rng = prepared(nano_data, tmp_path / "out"), random.Random(0)
     ids = AutoTokenizer.from_pretrained(BASE).encode("0123456789+-=;", add_special_tokens=False)
-    with Store.open(tmp_path / "out", asdict(work.manifest)) as store:
+    with Store.open(tmp_path / "out", work.facts) as store:
         for place in work.plan.places():
             tree = work.plan.tree(*place, ())
             while requests := tree.requests():

@@ -19,10 +19,9 @@ from conftest import ROOT, segments
 from e1_trl.answers.grade import Grade, Outcome
 from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget
-from e1_trl.evaluation.manifest import Manifest
 from e1_trl.evaluation.methods import Cell
 from e1_trl.evaluation.sampling_plan import Goal
-from e1_trl.evaluation.store import FILE, SYNC_PAGES, Store
+from e1_trl.evaluation.store import FILE, SYNC_PAGES, Store, read_facts
 from e1_trl.rollout import Stop
 from e1_trl.tree import StoredSegment
 
@@ -153,9 +152,10 @@ def test_torn_settings_are_one_line_that_says_what_to_do(tmp_path: Path, torn: s
         store.bind()
         store.add([leg(0)])
     (tmp_path / "run.json").write_text(torn)
-    refused(r"run\.json is damaged .*; name another folder, or delete it if", tmp_path)
-    with pytest.raises(StoreError, match=r"run\.json, which says how the samples were drawn, cannot be read"):
-        Manifest.read(tmp_path)
+    said = r"run\.json, which says how the samples were drawn, cannot be read .*; name another folder, or delete it if"
+    refused(said, tmp_path)
+    with pytest.raises(StoreError, match=said):
+        read_facts(tmp_path)
     (tmp_path / "run.json").unlink()
     with Store.open(tmp_path, SETTINGS) as store:
         assert store.count() == 1
@@ -208,7 +208,9 @@ def test_the_goals_that_have_been_reached_are_remembered_in_order(tmp_path: Path
     with Store.open(tmp_path, SETTINGS) as store:
         assert store.goals() == goals
         store._database.execute("UPDATE cells SET method = 'engine_native' WHERE method = 'truncation'")
-        with pytest.raises(StoreError, match=r"answers of an unknown method 'engine_native'; .*; name another folder"):
+        with pytest.raises(
+            StoreError, match=r"answers of commit def .*unknown method 'engine_native'.*; name another folder"
+        ):
             store.goals()
 
 

@@ -13,7 +13,8 @@ from hub_stub import serving_hub
 
 from e1_trl.answers.kinds import INSTRUCTION
 from e1_trl.problems.arguments import ProblemArguments
-from e1_trl.problems.benchmarks import BENCHMARKS, Benchmark, load_benchmark
+from e1_trl.problems.benchmarks import BENCHMARKS, Benchmark
+from e1_trl.problems.load import load_benchmark
 from e1_trl.problems.prompts import identity
 
 pytestmark = pytest.mark.usefixtures("datasets_cache")
@@ -42,7 +43,7 @@ def test_a_local_benchmark_is_found_by_the_beginning_of_its_name(tmp_path: Path)
 def test_a_benchmark_comes_from_the_hub_where_no_folder_is_named(tmp_path: Path) -> None:
     code = (
         "from e1_trl.problems.arguments import ProblemArguments\n"
-        "from e1_trl.problems.benchmarks import load_benchmark\n"
+        "from e1_trl.problems.load import load_benchmark\n"
         "print(load_benchmark('math500', ProblemArguments())[0]['answers'][:])"
     )
     with serving_hub() as hub:
@@ -78,7 +79,7 @@ def test_a_folder_without_or_with_two_files_of_the_benchmark_is_an_error(tmp_pat
     with pytest.raises(ValueError, match=r"it has: amc22.jsonl, amc23.jsonl$"):
         load_benchmark("amc", arguments)
     with pytest.raises(
-        ValueError, match=r"^unknown benchmark 'aime'; known are aime2024, .*, leetcode, or name a data"
+        ValueError, match=r"^unknown benchmark 'aime'; available are aime2024, .*, leetcode, a dotted path"
     ):
         load_benchmark("aime", arguments)
 

@@ -18,9 +18,10 @@ from e1_trl.answers.kinds import INSTRUCTION
 from e1_trl.answers.mathematics.golds import is_worked_solution
 from e1_trl.errors import UserError
 from e1_trl.problems.arguments import ProblemArguments
-from e1_trl.problems.load import load_problems, load_source, make_problems
+from e1_trl.problems.load import load_problems, make_problems
 from e1_trl.problems.prompts import identity
 from e1_trl.problems.selection import decontaminate
+from e1_trl.problems.source import load_source
 
 pytestmark = pytest.mark.usefixtures("datasets_cache")
 

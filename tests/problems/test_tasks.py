@@ -21,7 +21,7 @@ from e1_trl.answers.programs.sandbox.process import Limits
 from e1_trl.answers.programs.suites import Suites
 from e1_trl.problems import program_benchmarks
 from e1_trl.problems.arguments import ProblemArguments
-from e1_trl.problems.benchmarks import load_benchmark
+from e1_trl.problems.load import load_benchmark
 
 pytestmark = pytest.mark.usefixtures("datasets_cache")
 

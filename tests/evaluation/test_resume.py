@@ -1,0 +1,187 @@
+"""Evaluations on a stand-in for an engine: folders of earlier versions, and methods and benchmarks of one's own."""
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from conftest import BASE, ROOT, options, segments
+
+from e1_trl.atomic import StoreError
+from e1_trl.budget import ThinkingClose
+from e1_trl.engines.engine import Follow, Requests, Stepped, ignore_steps
+from e1_trl.evaluation.arguments import parse
+from e1_trl.evaluation.evaluate import evaluate
+from e1_trl.evaluation.prepare import prepare
+from e1_trl.report import samples
+from e1_trl.report.conditions import Conditions
+from e1_trl.rollout import Request, Segment, Stop
+
+pytestmark = pytest.mark.usefixtures("datasets_cache")
+
+SMALL = ["--budgets", "8+8", "--max_problems", 4, "--samples", 2, "--grading_time_limit", 300, "--page_problems", 0]
+Run = Callable[..., int]
+
+
+class StandIn:
+    """An engine whose segment follows from the prompt alone."""
+
+    def __init__(self, marker: int):
+        self.marker = marker
+        self.requests = 0
+
+    def segment(self, request: Request) -> Segment:
+        drawn = hashlib.sha256(repr(request.prompt_ids).encode()).digest()
+        ids = [3 + byte % 8 for byte in drawn[: 2 + drawn[0] % 20]]
+        if len(ids) >= request.max_tokens:
+            return Segment(ids[: request.max_tokens], Stop.LENGTH)
+        if request.stop_at_marker and drawn[1] % 4:
+            return Segment([*ids, self.marker], Stop.MARKER)
+        return Segment([*ids, 1], Stop.EOS)
+
+    def serve(self, requests: Requests[Any], follow: Follow[Any], stepped: Stepped[Any] = ignore_steps) -> None:
+        waiting = list(requests)
+        while waiting:
+            key, request = waiting.pop()
+            self.requests += 1
+            waiting += follow(key, self.segment(request))
+
+
+@pytest.fixture
+def run(nano_data: Path) -> Run:
+    """Evaluate into a folder; returns how many requests that took."""
+
+    def run(output: Path, *more: object) -> int:
+        engines = list[StandIn]()
+
+        def start(close: ThinkingClose, stored: int) -> StandIn:
+            engines.append(StandIn(close.marker.ids[0]))
+            return engines[0]
+
+        evaluate(prepare(parse(options(nano_data, output, *SMALL, *more))), start)
+        return sum(engine.requests for engine in engines)
+
+    return run
+
+
+def tokens(output: Path) -> dict[tuple[str, int, int], list[int]]:
+    table = pd.read_parquet(output / "samples.parquet")
+    return {(row.method, row.problem, row.sample): list(row.token_ids) for row in table.itertuples()}
+
+
+@pytest.mark.parametrize(
+    ("written", "left_out"),
+    [({"gentle": None}, {"logit_bias"}), ({"gentle": None}, set()), ({}, set())],
+    ids=["7b258f4", "abc65e9", "now"],
+)
+def test_a_folder_of_an_earlier_version_is_resumed_as_it_is(
+    written: dict[str, Any], left_out: set[str], run: Run, tmp_path: Path
+) -> None:
+    """With `run.json` and the conditions as these commits wrote them; segments and their places are the same since."""
+    assert run(tmp_path, "--methods", "separate", "s1") > 0
+    before = (tokens(tmp_path), segments(tmp_path))
+    facts = json.loads((tmp_path / "run.json").read_text())
+    assert set(facts) == {
+        *("format", "model", "dataset", "vocabulary", "chat_template", "chat_template_kwargs", "instruction"),
+        *("max_prompt_length", "marker", "forced_text", "s1", "s1_waits", "context", "sampling", "seed", "independent"),
+        *("engine", "versions", "thinking_from", "response", "logit_bias"),
+    }
+    assert facts["sampling"].keys() == {"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "extra"}
+    assert all(re.fullmatch(r"(thinking|solution)/\d+/[0-9a-f]{16}", str(branch)) for _, _, branch, *_ in before[1])
+    older = {name: value for name, value in {**facts, **written}.items() if name not in left_out}
+    (tmp_path / "run.json").write_text(json.dumps(older))
+    table = samples.read(tmp_path)
+    text = {**json.loads(table["conditions"].iloc[0]), **written}
+    samples.write(table.assign(conditions=json.dumps(text)), tmp_path)
+    assert Conditions.from_text(json.dumps(text)).s1_waits == 1
+
+    assert run(tmp_path, "--methods", "separate", "s1") == 0
+    assert (tokens(tmp_path), segments(tmp_path)) == before
+    assert run(tmp_path, "--methods", "truncation") > 0
+    assert before[0].items() < tokens(tmp_path).items()
+    assert json.loads((tmp_path / "run.json").read_text()) == older
+
+
+def test_a_folder_with_gentle_closes_says_which_commit_goes_on_with_it(run: Run, tmp_path: Path) -> None:
+    run(tmp_path, "--methods", "separate")
+    facts = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps({**facts, "gentle": {"pause": "="}}))
+    said = r'gentle closes \(\{"pause": "="\}\), which were removed after commit abc65e9; go on with it at that commit'
+    with pytest.raises(StoreError, match=said) as error:
+        run(tmp_path, "--methods", "separate")
+    assert "\n" not in str(error.value)
+    with pytest.raises(StoreError, match=said):
+        Conditions.from_text(json.dumps({"gentle": {"pause": "="}}))
+
+
+@pytest.fixture
+def my_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The module in docs/evaluation.md, in the working directory."""
+    text = (ROOT / "docs" / "evaluation.md").read_text()
+    (module,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "my_methods.py").write_text(module + "\nfast = 3\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_methods", raising=False)
+    return tmp_path / "my_methods.py"
+
+
+def test_a_method_of_ones_own_is_one_file_and_is_resumed_as_ours_are(run: Run, my_methods: Path) -> None:
+    output = my_methods.parent / "out"
+    asked = ["--methods", "separate", "my_methods.early"]
+    run(output, "--methods", "separate")
+    alone = tokens(output)
+    assert run(output, *asked) > 0
+    both = tokens(output)
+    assert alone.items() < both.items() and {method for method, *_ in both} == {"separate", "my_methods.early"}
+    table = samples.read(output)
+    early = table[(table["method"] == "my_methods.early") & (table["thinking_end"] == "forced")]
+    assert len(early) and set(early["thinking_tokens"]) == {4} and early["solution_tokens"].max() > 8
+    for _, row in early.iterrows():
+        assert list(row["token_ids"])[:4] == alone["separate", row["problem"], row["sample"]][:4], "shared"
+    kept = segments(output)
+    assert run(output, *asked) == run(output, "--methods", "separate") == 0
+    assert tokens(output) == both and segments(output) == kept
+    assert "my_methods.early" in (output / "report.md").read_text()
+
+    my_methods.unlink()
+    sys.modules.pop("my_methods")
+    with pytest.raises(StoreError, match=r"by a method that is not here \(the method 'my_methods.early' cannot be imp"):
+        run(output, "--methods", "separate")
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("my_methods.late", "the method 'my_methods.late' cannot be imported: module 'my_methods' has no attribute"),
+        ("nobodys.early", "the method 'nobodys.early' cannot be imported: No module named 'nobodys'"),
+        ("my_methods.fast", "the method 'my_methods.fast' is a int; expected an e1_trl.evaluation.methods.Method"),
+        ("erly", "unknown method 'erly'; available are separate, .*, mixed, a dotted path to your own$"),
+    ],
+)
+def test_what_is_no_method_is_one_line(method: str, said: str, run: Run, my_methods: Path) -> None:
+    with pytest.raises(ValueError, match=said) as error:
+        run(my_methods.parent / "out", "--methods", method)
+    assert "\n" not in str(error.value)
+
+
+def test_a_benchmark_of_ones_own_is_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, datasets_cache: None
+) -> None:
+    (tmp_path / "sums.jsonl").write_text('{"question": "a=1;a?", "answer": "1"}\n')
+    (tmp_path / "my_benchmarks.py").write_text(
+        "from e1_trl.problems.benchmarks import Benchmark\n\n"
+        'sums = Benchmark("sums.jsonl", problem_column="question", samples=3, temperature=0.9)\nfast = 3\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    words = ["--model", str(BASE), "--budgets", "8+8", "--benchmark"]
+    work = prepare(parse([*words, "my_benchmarks.sums"]))
+    assert work.alike["benchmark"] == "my_benchmarks.sums" and str(work.arguments.folder).endswith("my_benchmarks.sums")
+    assert (work.plan.goals[0].samples, work.model.sampling.temperature) == (3, 0.9)
+    assert [problem.answers for problem in work.plan.problems] == [["1"]]
+    with pytest.raises(ValueError, match=r"benchmark .my_benchmarks.fast. is a int; expected"):
+        parse([*words, "my_benchmarks.fast"])
