@@ -18,7 +18,7 @@ from e1_trl.problems.load import make_problems
 def test_a_third_kind_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = str(kinds.__doc__)
     start = shown.index("    import re")
-    (tmp_path / "letters.py").write_text(textwrap.dedent(shown[start : shown.index("Imports a grader")]))
+    (tmp_path / "letters.py").write_text(textwrap.dedent(shown[start : shown.index("Graders are imported")]))
     monkeypatch.chdir(tmp_path)
     arguments = ProblemArguments(grader="letters")
     rows = [{"problem": "Which is prime?", "choices": "A) 4 B) 5", "answer": "B"}]
