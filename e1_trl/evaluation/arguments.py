@@ -106,7 +106,7 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
     )
     methods: list[str] = option(
         ["separate", "truncation", "s1", "no_thinking", "unconstrained"],
-        f"Methods: {', '.join(METHODS)}, or a dotted path to your own (docs/evaluation.md).",
+        f"Methods: {', '.join(METHODS)}, or a dotted path to your own (docs/extend.md).",
         metavar="METHOD",
     )
     s1_text: str = option(

@@ -121,9 +121,9 @@ def test_a_folder_with_gentle_closes_says_which_commit_goes_on_with_it(run: Run,
 
 @pytest.fixture
 def my_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The module in docs/evaluation.md, in the working directory."""
-    text = (ROOT / "docs" / "evaluation.md").read_text()
-    (module,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    """The module in docs/extend.md, in the working directory."""
+    text = (ROOT / "docs" / "extend.md").read_text()
+    (module,) = re.findall(r"<!-- my_methods.py -->\n```python\n(.*?)```", text, re.DOTALL)
     (tmp_path / "my_methods.py").write_text(module + "\nfast = 3\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "my_methods", raising=False)
