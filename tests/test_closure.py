@@ -37,7 +37,6 @@ CORE = {
         "groups",
         "launched",
         "logprob_gap",
-        "packing",
         "phases",
         "progress",
         "rewards",

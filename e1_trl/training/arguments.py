@@ -1,7 +1,7 @@
 """Fields of `E1Config` next to TRL's. Imports nothing heavy: `e1 train --help` is quick."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from e1_trl.arguments import Count, Positive, Share, Within
 from e1_trl.budget import BudgetArguments
@@ -98,7 +98,7 @@ class BudgetedTraining(BudgetArguments):
             "as in TRL. False always pads."
         },
     )
-    trained_close: str = field(
+    trained_close: Literal["sampled", "all", "none"] = field(
         default="sampled",
         metadata={
             "help": "Closes of the thinking that are trained on: sampled (by the model), all (forced closes as well), "

@@ -37,7 +37,6 @@ UNUSED = (
     *("transformers_continuous_batching_config", "use_transformers_continuous_batching"),
     "vllm_structured_outputs_regex",
 )
-CLOSES = ("sampled", "all", "none")
 COLOCATED = ("vllm_enable_sleep_mode", "vllm_gpu_memory_utilization", "vllm_model_impl", "vllm_tensor_parallel_size")
 
 
@@ -116,8 +115,6 @@ class E1Config(BudgetedTraining, GRPOConfig):
 
     def _check_budgets(self) -> None:
         self.budgets.extremes()
-        if self.trained_close not in CLOSES:
-            raise UserError(f"trained_close is {self.trained_close!r}; it must be one of {', '.join(CLOSES)}")
         best = f"eval_{(self.metric_for_best_model or '').removeprefix('eval_')}"
         metrics = [f"eval_budget/{budget}/accuracy" for budget in self.evaluation_budgets]
         if metrics and self.metric_for_best_model is not None and best not in metrics:

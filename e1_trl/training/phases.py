@@ -1,9 +1,8 @@
 """Seconds of each phase of a generation, and the memory that PyTorch reserves at its two peaks."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 
@@ -28,7 +27,7 @@ class Phases:
 
     @contextmanager
     def measure(self, phase: str) -> Iterator[None]:
-        """Add the duration of this context to a phase."""
+        """Add the duration of this context, or as a decorator of each call, to a phase."""
         if phase == SAMPLING:
             self._look_at_memory("training")
         began = self._now()
@@ -40,15 +39,6 @@ class Phases:
             self._seconds[phase] = self._seconds.get(phase, 0.0) + self._now() - began - inner
             if phase == SAMPLING:
                 self._look_at_memory("generation")
-
-    def measured(self, phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a function so that its calls count as a phase."""
-
-        def call(*arguments: Any, **options: Any) -> Any:
-            with self.measure(phase):
-                return function(*arguments, **options)
-
-        return call
 
     def forget(self) -> None:
         """Drop the seconds so far, for example those of a validation."""

@@ -1,4 +1,4 @@
-"""Output for a person who watches a training: a line for each logged step, some rollouts as text, warnings once.
+"""Output for a person who watches a training: a line for each logged step, and some rollouts as text.
 
 Only the main process prints; `report_to` and `trainer_state.json` get all metrics.
 """
@@ -126,19 +126,6 @@ def log_traces(
         for (prompt, completion), own, reward in zip(rollouts, shown, rewards, strict=True)
     ]
     trackio.log({"rollouts": traces}, step=step)
-
-
-class DedupFilter(logging.Filter):
-    """Lets every message through once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._seen: set[str] = set()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        before = len(self._seen)
-        self._seen.add(record.getMessage())
-        return len(self._seen) > before
 
 
 class Progress(TrainerCallback):

@@ -5,7 +5,6 @@ docs/private-names.md lists the private names of TRL and vLLM that are used, wit
 """
 
 import copy
-import logging
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -29,11 +28,10 @@ from e1_trl.training.callbacks import DataOrder, MasterWeights, RewardState, Tok
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.groups import reward_groups
 from e1_trl.training.logprob_gap import LogprobGap
-from e1_trl.training.packing import Packing
 from e1_trl.training.phases import SAMPLING, SCORING, SYNC, Phases
-from e1_trl.training.progress import DedupFilter, Progress, columns_of, log_traces, metrics_of, parts, transcripts
+from e1_trl.training.progress import Progress, columns_of, log_traces, metrics_of, parts, transcripts
 from e1_trl.training.rewards import Accuracy, Reward
-from e1_trl.training.scoring import PARTS_ON_CPU, Layout, layout_of, scored
+from e1_trl.training.scoring import PARTS_ON_CPU, Layout, Packing, layout_of, scored
 from e1_trl.training.versions import warn_of_versions
 
 warn_of_versions()
@@ -106,13 +104,11 @@ class E1Trainer(GRPOTrainer):
         self._gap = LogprobGap()
         self._generations = Generations()
         self._add_callbacks(rewards)
-        for handler in logging.getLogger("vllm").handlers:  # it repeats its warnings at every weight sync
-            handler.addFilter(DedupFilter())
         self._phases = Phases(self.accelerator.device)
         self.engine = make_training_engine(
             self.vllm_generation, self.thinking_close, self.accelerator, is_peft_model(self.model), args.seed
         )
-        self.vllm_generation.sync_weights = self._phases.measured(SYNC, self.vllm_generation.sync_weights)
+        self.vllm_generation.sync_weights = self._phases.measure(SYNC)(self.vllm_generation.sync_weights)
 
     def _add_callbacks(self, rewards: Sequence[Reward]) -> None:
         for callback in (PrinterCallback, ProgressCallback):

@@ -199,7 +199,7 @@ def test_a_gap_that_rounding_cannot_explain_is_warned_of_from_the_start(caplog: 
 
 def test_a_second_of_a_phase_inside_another_counts_once() -> None:
     phases = Phases(torch.device("cpu"))
-    send = phases.measured(SYNC, lambda seconds: time.sleep(seconds))
+    send = phases.measure(SYNC)(lambda seconds: time.sleep(seconds))
     began = time.monotonic()
     send(0.02)
     with phases.measure(SAMPLING):

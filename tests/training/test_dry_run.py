@@ -238,8 +238,8 @@ def test_a_checkpoint_of_another_number_of_processes_is_refused(tmp_path: Path) 
 def test_the_schedule_of_the_documents_example_is_trained_under_by_its_dotted_path(
     nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = (ROOT / "docs" / "training.md").read_text()
-    (example,) = re.findall(r"```python\n(def staircase.*?)```", text, re.S)
+    text = (ROOT / "docs" / "extend.md").read_text()
+    (example,) = re.findall(r"```python\n(# my_schedules.py\n.*?)```", text, re.S)
     (tmp_path / "my_schedules.py").write_text(example)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import logging
 import os
 import sqlite3
 import subprocess
@@ -20,7 +19,7 @@ from transformers import AutoTokenizer, TrainerControl, TrainerState
 
 from e1_trl.rollout import Completion, ThinkingEnd
 from e1_trl.training import progress
-from e1_trl.training.progress import DedupFilter, Progress, summary, transcripts
+from e1_trl.training.progress import Progress, summary, transcripts
 
 STEP = {
     "loss": 0.1,
@@ -102,12 +101,6 @@ def test_thoughts_that_end_without_an_answer_are_warned_of_once(
         "step 2/10: 83% of the thoughts ended in an end-of-sequence token, without an answer (eos);"
     )
     assert all(cause in warning for cause in ("chat_template_kwargs", "the marker", "end-of-sequence token"))
-
-
-def test_a_repeated_warning_passes_once() -> None:
-    once = DedupFilter()
-    records = [logging.LogRecord("vllm", logging.WARNING, "", 0, "step %d", (n,), None) for n in (1, 1, 2, 1)]
-    assert [once.filter(record) for record in records] == [True, False, True, False]
 
 
 def test_rollouts_are_shown_as_text_with_the_forced_close_marked_and_both_kinds_first() -> None:
