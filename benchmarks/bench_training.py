@@ -40,15 +40,8 @@ from e1_trl.training.trainer import E1Trainer
 Name = Literal["e1", "grpo"]
 WARM = 2  # rounds that are not counted
 PHASES = ("step", "scoring", "learning")
-HEADER = (
-    "lengths",
-    "trainer",
-    *PHASES,
-    "tokens per second",
-    "memory",
-    "step to TRL's",
-    "scoring and learning to TRL's",
-)
+OWN = ("tokens per second", "memory", "step to TRL's", "scoring and learning to TRL's")
+HEADER = ("lengths", "trainer", *PHASES, *OWN)
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ class Budget:
 
     @property
     def cuts_thinking(self) -> bool:
-        """Whether thinking reaches `total` first, so that it is truncated and never closed by force."""
+        """Return whether thinking reaches `total` first, so that it is truncated and never closed by force."""
         return self.total is not None and (self.thinking is None or self.total <= self.thinking)
 
     def completion_tokens(self, forced: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Where published numbers come from: the version of this project, the day, the machine and the seeds."""
+"""Provenance of published numbers: the version of this project, the day, the machine and the seeds."""
 
 import json
 import os

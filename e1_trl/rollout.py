@@ -23,7 +23,7 @@ Name = tuple[int | str, ...]
 
 
 class ThinkingEnd(StrEnum):
-    """How the thinking of a completion ended."""
+    """End of the thinking of a completion."""
 
     CLOSED = "closed"
     FORCED = "forced"
@@ -46,7 +46,7 @@ def warn_of_eos(share: float, where: str) -> str | None:
 
 
 class Stop(Enum):
-    """Why the engine stopped sampling a segment."""
+    """Reason why the engine stopped sampling a segment."""
 
     MARKER = "the end-of-thinking marker was sampled"
     EOS = "an end-of-sequence token was sampled"

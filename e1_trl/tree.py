@@ -198,7 +198,8 @@ class Tree(Generic[Key]):
         record = self.stored(branch, segment)
         branch.in_flight = False
         branch.extend(record.token_ids, record.stop, self._marker, self._decode)
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         for key, coroutine, awaited, length in waiting:
             if awaited.reaches(length):
                 self.start(key, coroutine)

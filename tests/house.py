@@ -15,7 +15,7 @@ from pathlib import Path
 from tests import closure
 
 # Checks whose findings make the command fail; of the others only the number is printed.
-FAILS = {"docstrings": False, "pairs": False, "prose": False, "functions": False, "files": False, "totals": False}
+FAILS = {"docstrings": True, "pairs": True, "prose": True, "functions": True, "files": True, "totals": False}
 PACKAGE_LINES = 14_800
 TEST_LINES = 16_500
 README_WORDS = 900

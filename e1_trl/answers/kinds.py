@@ -237,7 +237,8 @@ class _OfModule:
     """
 
     def __init__(self, grader: Grader, module: ModuleType):
-        file, hashed = Path(str(module.__file__)), hashlib.sha256()
+        file = Path(str(module.__file__))
+        hashed = hashlib.sha256()
         for each in sorted(file.parent.rglob("*.py")) if hasattr(module, "__path__") else [file]:
             hashed.update(each.read_bytes())
         self._grader = grader

@@ -41,7 +41,7 @@ class UnusableEngineError(UserError, EngineError):
 
 @dataclass(frozen=True)
 class SamplingSettings:
-    """How tokens are drawn; vLLM's names and meanings. `extra` holds any others of its sampling parameters."""
+    """Sampling settings, with vLLM's names and meanings; `extra` holds any others of its sampling parameters."""
 
     temperature: float = 1.0
     top_p: float = 1.0

@@ -167,7 +167,8 @@ def mixed(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[C
     """Answer after another model's thinking (the paper's Table 2)."""
     if question.thinking is None:
         raise UserError("mixed needs the thinking of another model")
-    prompt_ids, given = question.prompt_ids, question.thinking
+    prompt_ids = question.prompt_ids
+    given = question.thinking
     limit = question.budget.thinking_limit(len(prompt_ids), setting.close)
     whole = len(given.token_ids) <= limit
     thinking = Segment(given.token_ids[:limit], given.stop if whole else Stop.LENGTH)

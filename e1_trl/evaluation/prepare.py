@@ -104,7 +104,8 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
 
 def _complete(arguments: EvaluationArguments) -> EvaluationArguments:
     """Fill in what the command leaves open: marker and budgets from the model, sampling from the benchmark."""
-    model, own = arguments.weights, dict[str, Any]()
+    model = arguments.weights
+    own = dict[str, Any]()
     trained = BudgetInfo.find(model.path, model.revision)
     if trained is None and not arguments.budgets:
         raise UserError(f"budgets is empty, and {model} has no {FILE}; name some, as 512+1024 1024+1024")
@@ -137,7 +138,8 @@ def _load_tokenizer(
     """
     from transformers import AutoConfig, AutoTokenizer
 
-    checkpoint, code = model.checkpoint, arguments.trust_remote_code
+    checkpoint = model.checkpoint
+    code = arguments.trust_remote_code
     with user_errors(f"the model {checkpoint.model}", OSError, ValueError):
         tokenizer = AutoTokenizer.from_pretrained(**checkpoint.tokenizer, trust_remote_code=code)
         config = AutoConfig.from_pretrained(

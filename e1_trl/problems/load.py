@@ -69,7 +69,8 @@ def load_benchmark(
     Raises:
         UserError: the benchmark is unknown, the folder has not exactly one such file, or its rows cannot be used.
     """
-    benchmark, folder = find_benchmark(name), arguments.local_benchmarks
+    benchmark = find_benchmark(name)
+    folder = arguments.local_benchmarks
     place = benchmark.hub_id if folder is None else find_file(folder, name)
     if name in PROGRAM_BENCHMARKS:
         days = Window(*window)

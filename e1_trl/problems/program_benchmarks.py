@@ -64,17 +64,21 @@ class Task:
 
 def livecodebench(row: Row) -> Task:
     suite = read_answer(row, "private_test_cases", ALL)
-    problem, starter = str(row["question_content"]), row[STARTER] or ""
+    problem = str(row["question_content"])
+    starter = row[STARTER] or ""
     return Task(problem, ask_program(problem, starter, "deepcoder"), suite, row.get("question_id"), starter)
 
 
 def leetcode(row: Row) -> Task:
     if "query" in row:
         tests: Any = {"type": "assert", "code": row["test"]}
-        problem, name = row["query"].strip(), row["task_id"]
+        problem = row["query"].strip()
+        name = row["task_id"]
         request = LEETCODE + problem
     else:
-        tests, problem, name = row["tests"], str(row["question"]), row.get("problem_id")
+        tests = row["tests"]
+        problem = str(row["question"])
+        name = row.get("problem_id")
         request = problem
     suite = read_answer({"tests": tests, "entry_point": row["entry_point"].strip()}, "tests", ALL)
     return Task(problem, request, suite, name)
@@ -89,7 +93,8 @@ def codeforces(row: Row) -> Task:
     tests: Any
     if "question" in row:  # the whole request
         problem = request = str(row["question"])
-        tests, source = row["tests"], SAMPLE_TESTS
+        tests = row["tests"]
+        source = SAMPLE_TESTS
     else:
         if not row["description"]:
             raise UserError("there is no statement")
@@ -106,11 +111,13 @@ def codeforces(row: Row) -> Task:
             memory_limit_mb=round(row["memory_limit"]) if is_open_r1 else row["memory_limit_mb"],
         )
         if row.get("official_tests") and row.get("official_tests_complete"):
-            tests, source = row["official_tests"], OFFICIAL_TESTS
+            tests = row["official_tests"]
+            source = OFFICIAL_TESTS
         else:
             samples = row["examples"] or []
             pairs = [(each["input"], each["output"]) if isinstance(each, Mapping) else each for each in samples]
-            tests, source = [{"input": given, "output": out} for given, out in pairs], SAMPLE_TESTS
+            tests = [{"input": given, "output": out} for given, out in pairs]
+            source = SAMPLE_TESTS
     suite = read_answer({"tests": tests, CHECKER: row.get(CHECKER)}, "tests", ALL)
     name = row.get("problem_id") or row.get("id")
     return Task(problem, request, suite, name and str(name).replace("/", ""), source=source)
@@ -152,12 +159,16 @@ def read_tasks(name: str, source: Dataset, instruction: str | None, window: Wind
     """
     title = name
     if name == "livecodebench":
-        since, until = window.since, window.until
+        since = window.since
+        until = window.until
         source = source.filter(lambda day: since <= str(day)[:10] < until, input_columns=["contest_date"])
         title += str(window)
     if len(source) == 0:
         raise UserError(f"{title}: there are no problems")
-    rows, faults, origins, suites = list[dict[str, Any]](), list[str](), {""}, Suites()
+    rows = list[dict[str, Any]]()
+    faults = list[str]()
+    origins = {""}
+    suites = Suites()
     try:
         with ExitStack() as opened:
             read = READERS.get(name) or partial(humanevalplus, box=opened.enter_context(Box(choose())))

@@ -78,7 +78,8 @@ def _json_fault(file: Path) -> str | None:
 
     `None` if there is no such line, as in a file that is one list of rows (`.json`), or that is at fault otherwise.
     """
-    misfit, columns = None, dict[str, tuple[str, int]]()
+    misfit = None
+    columns = dict[str, tuple[str, int]]()
     for number, line in _lines(file):
         try:
             row = json.loads(line.decode())
