@@ -205,16 +205,16 @@ test-all: install  ## all other tests, the slow ones: about twenty minutes
 	$(PY) -m pytest -m alone
 
 # Quiet by grep: mkdocs' own -q does not count warnings, which are errors here.
-SITE := NO_MKDOCS_2_WARNING=1 mkdocs build --strict 2>&1 | { grep -v '^INFO' || true; }
+BUILD_SITE := NO_MKDOCS_2_WARNING=1 mkdocs build --strict 2>&1 | { grep -v '^INFO' || true; }
 docs: install  ## build the documentation as a site, into runs/site; a broken link or heading is an error
-	$(SITE)
+	$(BUILD_SITE)
 
 check: install  ## format, lint, types, the site, and the tests that start neither an engine nor processes
 	ruff format --check .
 	ruff check .
 	$(PY) -m tests.house
 	mypy
-	$(SITE)
+	$(BUILD_SITE)
 	$(PY) -m pytest -q -n auto -m "$(LIGHT) and not slow"
 
 house: install  ## print the figures of the code base beside their limits, and check its prose and layout
