@@ -6,20 +6,22 @@ An annotation is the type, and `Annotated[int, Within(1)]` adds limits. Imports 
 import json
 import math
 import numbers
+import os
 import re
 import reprlib
-from collections.abc import Iterable
+import sys
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
+from dataclasses import dataclass, fields
 from enum import Enum
+from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, one_line
 
 TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 WORDS = {bool: "true or false", int: "a whole number", float: "a number", dict: "a mapping", Path: "a path"}
@@ -126,17 +128,6 @@ def _describe_type(hint: Any) -> str:
     return f"one of {', '.join(map(str, parts))}" if kind is Literal else WORDS.get(kind, str(kind))
 
 
-def option(default: Any, help: str, **metadata: str) -> Any:
-    """Make a field of a dataclass of arguments; `MISSING` as its default makes it required.
-
-    Its `metadata` may set a `metavar`, and the `group` of options that begins with it.
-    """
-    described = {"help": help, **metadata}
-    if isinstance(default, list):
-        return field(default_factory=default.copy, metadata=described)
-    return field(default=default, metadata=described)
-
-
 def check_fields(record: Any, *kinds: type) -> None:
     """Read the fields of a dataclass as its class annotates them, or as other `kinds` that share fields with it.
 
@@ -147,12 +138,6 @@ def check_fields(record: Any, *kinds: type) -> None:
         hints = get_type_hints(kind, include_extras=True)
         for name in (each.name for each in fields(kind) if hasattr(record, each.name)):
             setattr(record, name, read_value(name, getattr(record, name), hints[name]))
-
-
-def describe_unknown(name: str, known: Iterable[str]) -> str:
-    """Say that a name is unknown, and which known one is nearest."""
-    nearest = get_close_matches(name, known, 1)
-    return f"{name} is unknown" + "".join(f"; did you mean {each}?" for each in nearest)
 
 
 def from_yaml(name: str, value: Any) -> Any:
@@ -180,3 +165,23 @@ def json_object(name: str, text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UserError(f"{name} is {text!r}; it must be a JSON object, as '{{\"key\": 1}}'")
     return value
+
+
+def find(name: str, known: Mapping[str, Any], what: str) -> Any:
+    """Look a name up among the known ones, or import the object at a dotted path, also from the working directory.
+
+    Raises:
+        UserError: the name is unknown, or cannot be imported; `what` names its role.
+    """
+    if name in known:
+        return known[name]
+    module, _, attribute = name.rpartition(".")
+    if not module:
+        available = ", ".join([*known, "a dotted path to your own"])
+        raise UserError(f"unknown {what} {name!r}; available are {available}")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return getattr(import_module(module), attribute)
+    except Exception as error:  # whatever that module raises
+        raise UserError(f"the {what} {name!r} cannot be imported: {one_line(error)}") from error

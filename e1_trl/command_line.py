@@ -7,18 +7,36 @@ class's `GROUP` their heading. Imports nothing heavy: help is quick.
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, field, fields
+from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from e1_trl.arguments import describe_unknown, read_value
+from e1_trl.arguments import read_value
 from e1_trl.errors import UserError
 from e1_trl.recipes import read_mapping
 
 Record = TypeVar("Record")
 PLACEHOLDERS = {int: "N", float: "X", bool: "true|false", Path: "PATH"}
+
+
+def option(default: Any, help: str, **metadata: str) -> Any:
+    """Make a field of a dataclass of arguments; `MISSING` as its default makes it required.
+
+    Its `metadata` may set a `metavar`, and the `group` of options that begins with it.
+    """
+    described = {"help": help, **metadata}
+    if isinstance(default, list):
+        return field(default_factory=default.copy, metadata=described)
+    return field(default=default, metadata=described)
+
+
+def describe_unknown(name: str, known: Iterable[str]) -> str:
+    """Say that a name is unknown, and which known one is nearest."""
+    nearest = get_close_matches(name, known, 1)
+    return f"{name} is unknown" + "".join(f"; did you mean {each}?" for each in nearest)
 
 
 class CommandParser(argparse.ArgumentParser):

@@ -37,7 +37,6 @@ LAYERS = (
         "command_line",
         "errors",
         "logs",
-        "named",
         "processes",
         "provenance",
         "recipes",

@@ -6,7 +6,8 @@ Imports nothing heavy, so that `--help` stays quick.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from e1_trl.arguments import Natural, Positive, check_fields, option
+from e1_trl.arguments import Natural, Positive, check_fields
+from e1_trl.command_line import option
 from e1_trl.errors import UserError
 
 if TYPE_CHECKING:

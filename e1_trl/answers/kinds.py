@@ -42,8 +42,8 @@ from e1_trl.answers.mathematics.golds import answer_of, is_worked_solution, last
 from e1_trl.answers.programs.asking import STARTER, ask_program
 from e1_trl.answers.programs.rows import SOLUTIONS, in_block, read_answer, references
 from e1_trl.answers.programs.suites import Suites
+from e1_trl.arguments import find
 from e1_trl.errors import UserError
-from e1_trl.named import import_own
 
 Row = Mapping[str, Any]  # of a dataset
 
@@ -210,8 +210,8 @@ def kind_of(grader: str) -> AnswerType:
     if grader in KINDS:
         return KINDS[grader]
     try:
-        found = import_own(grader).KIND
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        found = find(f"{grader}.KIND", {}, "grader")
+    except UserError as error:
         raise UserError(
             f"grader is {grader!r}; it must be {' or '.join(KINDS)}, or a module with a KIND of its own ({error})"
         ) from error

@@ -5,12 +5,10 @@ once. The solution of a rollout is thus requested when its own thinking ends: no
 and the prefix cache holds all of it but the last, unfinished block.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from e1_trl.arguments import json_object
 from e1_trl.budget import Marker
 from e1_trl.errors import UserError
 from e1_trl.rollout import Completion, Name, Request, Rollout, Segment, Stop
@@ -25,7 +23,6 @@ InFlight = Callable[[], Iterable[tuple[Key, Segment]]]  # returns the tokens sam
 Stepped = Callable[[InFlight[Key]], None]
 OnCompletion = Callable[[int, Completion], None]  # receives each completion, with its index, as soon as it is sampled
 
-MAX_BIAS = 100  # vLLM's server clips larger ones
 # Bytes of an engine's keys and values on a CPU, of whose memory vLLM would take nine tenths; vLLM's variable
 # VLLM_CPU_KVCACHE_SPACE, in GiB, takes precedence.
 CPU_CACHE = 2**30
@@ -57,24 +54,6 @@ class SamplingSettings:
         named = {name: value for name, value in asdict(self).items() if name != "extra" and value is not None}
         # vLLM takes 0 for off, too; SGLang knows -1 only.
         return {**named, "top_k": self.top_k or -1, **penalties, **self.extra}
-
-
-def token_biases(text: str) -> dict[int, float] | None:
-    """Read `logit_bias`, in the order of the token ids; `None` where it names no token.
-
-    Raises:
-        UserError: an entry is not a token id with a number that every engine accepts.
-    """
-    biases = {}
-    for token, bias in json_object("logit_bias", text).items():
-        is_number = isinstance(bias, (int, float)) and not isinstance(bias, bool)
-        if not token.isdecimal() or not is_number or not -MAX_BIAS <= bias <= MAX_BIAS:
-            raise UserError(
-                f"logit_bias has {json.dumps({token: bias})}; expected a token id and a number from -{MAX_BIAS} to "
-                f'{MAX_BIAS}, as {{"17": -100}}'
-            )
-        biases[int(token)] = float(bias)
-    return dict(sorted(biases.items())) or None
 
 
 def ignore_steps(in_flight: InFlight[Any]) -> None:

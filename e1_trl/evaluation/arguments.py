@@ -1,5 +1,6 @@
 """Arguments of an evaluation, from the command line or a YAML file (`--config`). Imports no engine."""
 
+import json
 import os
 from argparse import SUPPRESS
 from collections.abc import Sequence
@@ -8,16 +9,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from e1_trl.answers.programs.livecodebench import PAPERS_WINDOW
-from e1_trl.arguments import Count, Fraction, Natural, Share, Url, Within, json_object, option
+from e1_trl.arguments import Count, Fraction, Natural, Share, Url, Within, json_object
 from e1_trl.budget import BudgetArguments
-from e1_trl.command_line import CommandParser
-from e1_trl.engines.engine import token_biases
+from e1_trl.command_line import CommandParser, option
 from e1_trl.errors import UserError
 from e1_trl.evaluation.methods import METHODS
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import BENCHMARKS, find_benchmark
 
 RESPONSE = 32_768  # tokens of an answer without a budget: `--max-length` of the authors' script; the paper says 24K
+MAX_BIAS = 100  # vLLM's server clips larger ones
 # Fields about a dataset that a benchmark has of its own.
 OF_BENCHMARKS = (
     *("grader", "program_prompt", "max_tests", "exclude", "answer_after"),
@@ -212,6 +213,24 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
         if self.livecodebench != list(PAPERS_WINDOW):
             problems += "-" + "-".join(self.livecodebench)
         return Path("runs", "evaluations", f"{self.weights.folder}-{slug(problems)}")
+
+
+def token_biases(text: str) -> dict[int, float] | None:
+    """Read `logit_bias`, in the order of the token ids; `None` where it names no token.
+
+    Raises:
+        UserError: an entry is not a token id with a number that every engine accepts.
+    """
+    biases = {}
+    for token, bias in json_object("logit_bias", text).items():
+        is_number = isinstance(bias, (int, float)) and not isinstance(bias, bool)
+        if not token.isdecimal() or not is_number or not -MAX_BIAS <= bias <= MAX_BIAS:
+            raise UserError(
+                f"logit_bias has {json.dumps({token: bias})}; expected a token id and a number from -{MAX_BIAS} to "
+                f'{MAX_BIAS}, as {{"17": -100}}'
+            )
+        biases[int(token)] = float(bias)
+    return dict(sorted(biases.items())) or None
 
 
 def slug(name: str, revision: str | None = None) -> str:

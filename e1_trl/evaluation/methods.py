@@ -9,9 +9,9 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from e1_trl.arguments import find
 from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.errors import UserError
-from e1_trl.named import find
 from e1_trl.rollout import ENDS_BY_POLICY, Completion, Rollout, Segment, Stop, ThinkingEnd
 from e1_trl.tree import Coroutine, Phase, Tree
 

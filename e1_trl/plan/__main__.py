@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from e1_trl.arguments import Count, Positive, Within, describe_unknown
-from e1_trl.command_line import CommandParser
+from e1_trl.arguments import Count, Positive, Within
+from e1_trl.command_line import CommandParser, describe_unknown
 from e1_trl.errors import UserError, run_command
 from e1_trl.plan import estimate
 from e1_trl.plan.estimate import Memory, gb, memory

@@ -12,8 +12,8 @@ Imports no library, so that `--help` can name them.
 from dataclasses import dataclass
 from pathlib import Path
 
+from e1_trl.arguments import find
 from e1_trl.errors import UserError
-from e1_trl.named import find
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from e1_trl.arguments import from_yaml
+from e1_trl.arguments import find, from_yaml
 from e1_trl.budget import Budget
 from e1_trl.errors import UserError, one_line
-from e1_trl.named import find
 from e1_trl.problems.prompts import identity, last_question
 
 Generation = tuple[bool, int, int]  # whether it is trained on, the optimizer step, its number within that step

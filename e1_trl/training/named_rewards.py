@@ -14,8 +14,8 @@ from trl.rewards import (
 
 from e1_trl.answers.grade import Grader
 from e1_trl.answers.mathematics.boxes import BOX_OPENING, boxed_answer
+from e1_trl.arguments import find
 from e1_trl.errors import UserError, one_line
-from e1_trl.named import find
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.lengths import LENGTH_REWARDS
 from e1_trl.training.rewards import Accuracy, Reward
