@@ -9,6 +9,7 @@ import sys
 from itertools import product
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from conftest import BASE, ROOT, outside_a_group
 from transformers import AutoConfig
@@ -76,6 +77,35 @@ def test_a_file_of_ones_own_problems_is_evaluated(clone: Path) -> None:
     assert len(separate) == 3 and sorted(separate) == separate and separate[0] < separate[2], text
     assert re.search(r"^forced +</think>$", text, re.MULTILINE)
     assert (clone / "runs" / "examples" / "evaluate" / "report.html").exists()
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+def test_a_schedule_of_ones_own_shortens_the_thinking(clone: Path) -> None:
+    text = run(clone, "examples/schedule.py")
+    tokens = re.findall(r"^step [1-4]: (\d+) tokens of thinking on average$", text, re.MULTILINE)
+    assert len(tokens) == 4 and int(tokens[0]) > int(tokens[3]), text
+
+
+@pytest.mark.engine
+def test_a_method_of_ones_own_shares_the_thinking_and_drops_unfinished_steps(clone: Path) -> None:
+    run(clone, "examples/method.py")
+    answers = pd.read_parquet(clone / "runs" / "examples" / "method" / "samples.parquet")
+    answers = answers.set_index(["thinking_budget", "problem", "sample"])
+    separate = answers[answers["method"] == "separate"]
+    own = answers[answers["method"] != "separate"]
+    assert {*own["method"]} == {"examples.method.whole_steps"} and {*own.index} == {*separate.index}
+    for at, row in own.iterrows():
+        assert separate.loc[at, "thinking"].startswith(row["thinking"])
+        assert row["thinking_end"] != "forced" or row["thinking"][-1:] in ("", ";")
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+def test_a_benchmark_of_ones_own_is_sampled_as_it_says(clone: Path) -> None:
+    run(clone, "examples/benchmark.py")
+    rows = json.loads((clone / "runs" / "examples" / "benchmark" / "results.json").read_text())["rows"]
+    assert {(row["problems"], row["samples"]) for row in rows} == {(64, 2)} and len(rows) == 2
 
 
 @pytest.mark.engine
