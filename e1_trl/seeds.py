@@ -1,4 +1,4 @@
-"""Seeds that follow from what is drawn with them: the same in every process and every run."""
+"""Seeds as hashes of the purpose they serve: the same in every process and every run."""
 
 import hashlib
 import json

@@ -153,7 +153,7 @@ def test_what_nobody_says_is_what_a_machine_without_a_gpu_can_do(
     precision = ["--bf16", "false"] * ("bf16 false" in chosen)
     at = with_gpu.index(str(recipe)) + 1
     assert line == [*LAUNCH, *config, *with_gpu[len(LAUNCH) : at], *named, *with_gpu[at:], *precision]
-    assert printed == (f"e1 train: no GPU here, and none of these is named: {', '.join(chosen)}\n" if chosen else "")
+    assert printed == (f"e1 train: no GPU found; using {', '.join(chosen)}, which you did not set\n" if chosen else "")
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_a_process_that_was_killed_is_named_in_a_line(accelerate_config: str, tm
         check=False,
     )
     rank = 0 if accelerate_config == "cpu" else 1
-    said = f"e1 train: process {rank} was killed by SIGKILL, as where memory runs out: docs/troubleshooting.md"
+    said = f"e1 train: process {rank} was killed by SIGKILL, often a sign that memory ran out: docs/troubleshooting.md"
     assert done.returncode == 1 and done.stderr.splitlines()[-1] == said and "Traceback" not in done.stderr
 
 

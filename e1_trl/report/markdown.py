@@ -14,7 +14,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def around_section(document: Path, name: str) -> tuple[str, str]:
-    """Return the text of a document up to and with the line `<!-- name -->`, and from the line `<!-- /name -->` on.
+    """Return the text of a document before a section, with its opening line, and after it, with its closing line.
 
     Raises:
         UserError: the document cannot be read, or has no such lines in that order.

@@ -1,4 +1,4 @@
-"""Pictures of rows: accuracy over the thinking budget and over tokens used, and where the tokens go.
+"""Plots of report rows: accuracy over the thinking budget and over tokens used, and where the tokens go.
 
 Shaded bands and bars are 95% intervals.
 """
@@ -28,7 +28,7 @@ def save(figure: Figure, file: Path) -> None:
 
 
 def as_svg(figure: Figure) -> str:
-    """Draw a figure as SVG for the inside of a page, its text as text; equal figures have equal bytes."""
+    """Render a figure as inline SVG with selectable text; equal figures give equal bytes."""
     file = StringIO()
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "e1", "font.family": "sans-serif"}):
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
@@ -40,7 +40,7 @@ def models_of(rows: Sequence[Row]) -> list[str]:
 
 
 def over_budget(panels: Mapping[str, Sequence[Row]]) -> Figure:
-    """Draw accuracy of separate budgeting over the thinking budget; dotted: unconstrained.
+    """Plot the accuracy of the method `separate` over the thinking budget; a dotted line shows unconstrained accuracy.
 
     Each group of rows has a panel under its title, and each model a line.
     """
@@ -51,7 +51,7 @@ def over_budget(panels: Mapping[str, Sequence[Row]]) -> Figure:
         _draw_over_budget(axis, rows)
         axis.set_title(title)
     axes[0].set_ylabel("accuracy")
-    axes[0].set_ylim(bottom=0)  # of all panels; last, since it fixes the upper end as well
+    axes[0].set_ylim(bottom=0)  # panels share the axis; last, as this fixes its upper end
     return figure
 
 
@@ -80,7 +80,7 @@ def _draw_over_budget(axis: Axes, rows: Sequence[Row]) -> None:
 def over_tokens(rows: Sequence[Row]) -> Figure:
     """Draw accuracy over mean tokens used, a panel per method, a color per model (paper: figures 1 and 4).
 
-    Pale: separate budgeting.
+    Each panel repeats `separate` as a pale line.
     """
     methods = sorted(dict.fromkeys(row.method for row in rows), key=lambda method: method != REFERENCE)
     columns = min(PANELS_A_LINE, len(methods))
@@ -107,7 +107,7 @@ def over_tokens(rows: Sequence[Row]) -> Figure:
 
 
 def _draw(axis: Axes, points: Sequence[tuple[float, Row]], model: int, label: str | None) -> None:
-    """Draw a line through points in the color of a model, with intervals; without a label pale and without them."""
+    """Draw the line of a model with its intervals; without a label, pale and without intervals."""
     if not points:
         return
     x, rows = zip(*sorted(points, key=lambda point: point[0]), strict=True)
@@ -126,7 +126,7 @@ def _draw(axis: Axes, points: Sequence[tuple[float, Row]], model: int, label: st
 
 
 def allocation(rows: Sequence[Row]) -> Figure:
-    """Draw the tokens of separate budgeting for thinking and solution, per budget (paper: figure 7)."""
+    """Plot mean thinking and solution tokens of `separate` at each budget (paper: figure 7)."""
     models = models_of(rows)
     figure = Figure(figsize=(PANEL[0] * len(models), PANEL[1]), layout="constrained")
     axes = figure.subplots(1, len(models), sharey=True, squeeze=False)[0]

@@ -31,18 +31,18 @@ READ_AT_A_TIME = 1000  # answers
 ASKED = [
     pa.field("model", pa.string(), nullable=False),
     pa.field("benchmark", pa.string(), nullable=False),
-    pa.field("grader", pa.string(), nullable=False),  # what its answers are: mathematics, programs
+    pa.field("grader", pa.string(), nullable=False),  # type of its answers: mathematics, programs
     pa.field("seed", pa.int64(), nullable=False),
-    pa.field("commit", pa.string(), nullable=False),  # that finished sampling this method at this budget
+    pa.field("commit", pa.string(), nullable=False),  # of e1_trl, that finished this method and budget
     pa.field("method", pa.string(), nullable=False),
     pa.field("thinking_budget", pa.int64()),  # tokens; null: unlimited
     pa.field("solution_budget", pa.int64()),
     pa.field("conditions", pa.dictionary(pa.int32(), pa.string()), nullable=False),  # `Conditions.as_text`
-    pa.field("asked_problems", pa.int32(), nullable=False),  # of this method at this budget, including those left out
+    pa.field("asked_problems", pa.int32(), nullable=False),  # of this method and budget, skipped ones included
     pa.field("problem", pa.int32(), nullable=False),  # index in the benchmark
     pa.field("problem_id", pa.string()),  # the benchmark's name for it, or the key of its text
     pa.field("sample", pa.int32(), nullable=False),
-    pa.field("answers", pa.list_(pa.string()), nullable=False),  # accepted answers; of programs the name of a suite
+    pa.field("answers", pa.list_(pa.string()), nullable=False),  # accepted answers; for programs, the name of a suite
 ]
 TEXTS = [
     pa.field("prompt", pa.string(), nullable=False),
@@ -50,7 +50,7 @@ TEXTS = [
     pa.field("thinking", pa.string(), nullable=False),
     pa.field("close", pa.string(), nullable=False),
     pa.field("solution", pa.string(), nullable=False),
-    pa.field("free_text", pa.string()),  # where to read an answer without a box, if the solution has no box
+    pa.field("free_text", pa.string()),  # read instead if the solution has no box
     pa.field("token_ids", pa.list_(pa.int32()), nullable=False),  # of the whole completion
 ]
 SPENT = [
@@ -77,7 +77,7 @@ PLACE = ["problem", "sample"]  # columns that identify an answer in a row
 def read(
     folder: Path, columns: Sequence[str] | None = None, where: Sequence[tuple[str, str, Any]] | None = None
 ) -> pd.DataFrame:
-    """Read the answers of a finished evaluation, or some of their columns or rows; `FIGURES` is a small part of them.
+    """Read the answers of a finished evaluation, or some columns or rows; `FIGURES` leaves out texts and token ids.
 
     Raises:
         StoreError: there are no answers, they cannot be read, or they have other columns than `SCHEMA`.
@@ -88,16 +88,16 @@ def read(
         if not written.equals(SCHEMA):
             other = ", ".join(sorted({*written.names} ^ {*SCHEMA.names})) or "types of columns"
             raise StoreError(
-                f"{file} is of another version of e1_trl, and differs in {other}; run the `e1 eval` that wrote it "
-                "again, which samples nothing"
+                f"{file} was written by another version of e1_trl, and differs in {other}; run the same `e1 eval` "
+                "again: it rewrites the file without sampling"
             )
         table = pq.read_table(file, columns=columns, filters=where, schema=SCHEMA, page_checksum_verification=True)
     except FileNotFoundError as error:
         raise StoreError(_without_answers(folder)) from error
     except (OSError, pa.ArrowException) as error:
         raise StoreError(
-            f"cannot read {file} ({str(error).splitlines()[0]}); delete it and run the evaluation again, which writes "
-            "it and samples nothing"
+            f"cannot read {file} ({str(error).splitlines()[0]}); delete it and run the evaluation again: it "
+            "rewrites the file without sampling"
         ) from error
     return _as_pandas(table)
 
@@ -107,10 +107,10 @@ def _without_answers(folder: Path) -> str:
     if not folder.is_dir():
         return f"there is no folder {folder}; name the output of an `e1 eval`"
     if inside := sorted(str(file.parent) for file in folder.glob(f"*/{FILE}")):
-        return f"{folder} is no evaluation, and holds {len(inside)}; name them: {' '.join(inside)}"
+        return f"{folder} is not an evaluation, but contains {len(inside)}; name them: {' '.join(inside)}"
     if (folder / SEGMENTS).exists():
         return f"{folder} is an unfinished evaluation, without {FILE}; run it again to resume"
-    return f"{folder} is no evaluation, and holds none; name the output of an `e1 eval`"
+    return f"{folder} is not an evaluation, and contains none; name the output folder of an `e1 eval`"
 
 
 def _as_pandas(table: pa.Table) -> pd.DataFrame:

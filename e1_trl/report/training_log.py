@@ -1,4 +1,4 @@
-"""Log of a training: reward, tokens and ends of the thinking per step, and its rollouts."""
+"""Log of a training: reward, tokens and shares of closed and forced thoughts per step, and sampled rollouts."""
 
 import json
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ class TrainingLog:
         if not file.exists():
             raise UserError(f"there is no {file}: it is written when the training ends")
         history = json.loads(file.read_text())["log_history"]
-        # Only a step has a loss: the summary of the run holds metrics of steps that were not logged, too.
+        # Only entries of steps have a loss; the summary at the end of a run has none.
         steps = [{name: entry.get(name) for name in NAMES} for entry in history if "loss" in entry]
         if not steps:
             raise UserError(f"{file} logs no step; train with logging_steps: 1")
@@ -97,7 +97,7 @@ class TrainingLog:
         return [results, picture]
 
     def rollouts(self, steps: int, each: int) -> list[tuple[int, list[dict[str, str]]]]:
-        """Read the rollouts that a run with `log_completions` kept, as texts by name, with the number of each step.
+        """Read the rollouts that `log_completions` kept, by step; each rollout is texts by the names of its parts.
 
         At most `steps` steps are read, the first and the last among them, and at most `each` rollouts of a step.
 

@@ -8,7 +8,7 @@ from e1_trl.budget import BudgetArguments
 
 SECRETS = frozenset(["token", "hub_token", "push_to_hub_token", "use_auth_token", "api_key", "password", "secret"])
 ROUNDS_AWAY = (
-    "weights of 16 bits without DeepSpeed have no fp32 masters, and small steps round away in them; set dtype to "
+    "16-bit weights have no fp32 master copy without DeepSpeed, so small updates are lost to rounding; set dtype to "
     "float32 (with bf16: true it still computes in bfloat16), or launch with DeepSpeed (accelerate_config: zero2)"
 )
 VARLEN = "varlen"  # an `attn_implementation`: attention of packed rows by PyTorch's own kernel
@@ -16,7 +16,7 @@ VARLEN = "varlen"  # an `attn_implementation`: attention of packed rows by PyTor
 
 @dataclass
 class TrlFields:
-    """Fields of TRL with their defaults and limits; TRL divides by some of them before it checks them.
+    """Fields of TRL with their defaults and limits, checked here because TRL divides by some before it checks them.
 
     `e1 plan` reads these without TRL.
     """
@@ -59,14 +59,14 @@ class BudgetedTraining(BudgetArguments):
     thinking_budget: dict[str, Any] | str | int | None = field(
         default=1024,
         metadata={
-            "help": "Tokens of thinking after which the close is forced; null: as the context allows. Or a schedule, "
+            "help": "Tokens of thinking after which the close is forced; null: limited by the context. Or a schedule, "
             "as {log_uniform: [256, 4096]} or {my_schedules.staircase: [256, 1024]}."
         },
     )
     solution_budget: dict[str, Any] | str | int | None = field(
         default=1024,
         metadata={
-            "help": "Tokens of solution after which it is truncated; null: as the context allows. Or a schedule, as "
+            "help": "Tokens of solution after which it is truncated; null: limited by the context. Or a schedule, as "
             "{uniform: [256, 1024]}."
         },
     )
@@ -82,7 +82,8 @@ class BudgetedTraining(BudgetArguments):
         metadata={"help": "Stop after this many generated tokens, at the next logged step. Default: no limit."},
     )
     eval_budgets: list[str] = field(
-        default_factory=list, metadata={"help": "Budgets to validate at, every `eval_steps` steps, as 512+1024."}
+        default_factory=list,
+        metadata={"help": "Budgets, such as 512+1024, at which to validate every `eval_steps` steps."},
     )
     eval_samples: Count = field(
         default=1, metadata={"help": "Answers sampled per problem at each budget of `eval_budgets`, and averaged."}
@@ -93,9 +94,9 @@ class BudgetedTraining(BudgetArguments):
     padding_free: bool = field(
         default=True,
         metadata={
-            "help": "Compute log-probabilities without padding: rows are packed with attn_implementation varlen or "
-            "flash attention, and trimmed to the longest of a pass with others; models that allow neither are padded "
-            "as in TRL. False always pads."
+            "help": "Compute log-probabilities without padding: with attn_implementation varlen or flash "
+            "attention rows are packed, with others they are padded only to the longest row of a pass; models that "
+            "allow neither are padded as in TRL. False always pads."
         },
     )
     trained_close: Literal["sampled", "all", "none"] = field(

@@ -21,7 +21,10 @@ from e1_trl.training.recipe_arguments import RecipeArguments
 from e1_trl.training.versions import warn_of_versions
 
 PRECISION = ("bf16", "fp16", "use_cpu")  # fields that set a recipe's precision
-BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")  # times processes: rollouts of an optimizer step
+BATCH = (
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+)  # and processes multiply to the rollouts of a step
 LAUNCHER = (sys.executable, "-m", "accelerate.commands.launch")
 USUAL = {
     "model_name_or_path": ("MODEL", "Model to train: checkpoint folder or Hub id."),
@@ -108,7 +111,7 @@ def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
             overrides += ["--bf16", "false"]
             chosen.append("bf16 false")
         if chosen:
-            print(f"e1 train: no GPU here, and none of these is named: {', '.join(chosen)}", flush=True)
+            print(f"e1 train: no GPU found; using {', '.join(chosen)}, which you did not set", flush=True)
     launch = [*LAUNCHER]
     if accelerate_config:
         file = resource("accelerate_configs", accelerate_config)
@@ -190,7 +193,7 @@ def _launch(words: Sequence[str]) -> None:
     """Run `accelerate launch` without its tracebacks: a process that fails has printed its error.
 
     Raises:
-        SystemExit: a process failed, or was killed, which one line says.
+        SystemExit: a process failed or was killed; if killed, with one line.
     """
     from accelerate.commands.launch import launch_command, launch_command_parser
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -210,7 +213,7 @@ def _launch(words: Sequence[str]) -> None:
     name = signal.Signals(-status).name
     sys.exit(
         f"e1 train: process {rank} was killed by {name}"
-        + f", as where memory runs out: {TROUBLESHOOTING}" * (name == "SIGKILL")
+        + f", often a sign that memory ran out: {TROUBLESHOOTING}" * (name == "SIGKILL")
     )
 
 

@@ -40,7 +40,7 @@ def check_environment(fp16: bool, bf16: bool | None, ddp_backend: str | None, us
 
 
 def is_alone() -> bool:
-    """Return whether this is the only process, without DeepSpeed, which makes a group of one."""
+    """Return whether there is no process group: one process, and no DeepSpeed, which makes a group even of one."""
     return int(os.environ.get("WORLD_SIZE", "1")) == 1 and not _is_set("ACCELERATE_USE_DEEPSPEED")
 
 
@@ -58,13 +58,13 @@ def check_launcher(args: TrainingArguments) -> None:
     if pairs:
         said = "; ".join(f"{recipes} in the recipe, {others} in DeepSpeed's" for others, recipes in pairs)
         raise UserError(
-            f"{said} (deepspeed_config of the Accelerate configuration); make each pair equal, or leave DeepSpeed's "
-            "out, which takes the recipe's"
+            f"{said} (deepspeed_config of the Accelerate configuration); make them equal, or remove "
+            "DeepSpeed's value, so that the recipe's is used"
         )
 
 
 class _Compared(HfTrainerDeepSpeedConfig):
-    """Copy of a configuration for comparison; it does not register itself as this process's."""
+    """Copy of a configuration for comparison, which does not become the configuration of this process."""
 
     def __init__(self, config: dict[str, Any]):
         self.config = deepcopy(config)

@@ -27,15 +27,15 @@ class Validation(TrainerCallback):
     Answers all prompts at every budget, with the training's temperature and top_p, and logs
     `eval_budget/<budget>/accuracy`, which `metric_for_best_model` may name, `thinking_tokens` and `solution_tokens`
     (means, in tokens), `forced_ratio` and `eos_ratio`. Answers on which the grader failed count in no accuracy. Runs
-    when `eval_strategy` says, before the first step and after the last, but not at the step that a run resumes from if
-    its log has the results.
+    as `eval_strategy` says, and before the first step and after the last; a resumed run does not repeat a validation
+    that its log has.
 
     Attributes:
         trainer: has the engine and the weights.
         prompts: with the columns `prompt` and `answers` of `e1_trl.training.data.load`.
         budgets: budgets that fit the engine's context.
         grader: grades the solutions.
-        samples: answers to each prompt at each budget, whose accuracies are averaged.
+        samples: number of answers per prompt and budget, over which accuracy is averaged.
     """
 
     trainer: E1Trainer
@@ -58,14 +58,14 @@ class Validation(TrainerCallback):
             control.should_evaluate = True
 
     def evaluate(self) -> dict[str, float]:
-        """Answer and grade with the present weights. Every process takes its part of the prompts, some of them twice.
+        """Answer and grade with the present weights. Prompts are split over the processes; padding answers some twice.
 
         Returns:
-            The logged metrics, and NaN for each accuracy of which nothing could be graded: no checkpoint is best then.
+            The logged metrics; an accuracy is NaN if no answer was graded, so that this checkpoint is never the best.
         """
         trainer = self.trainer
         answers = list(range(len(self.prompts) * self.samples))
-        # Equal numbers for all processes, since tensor-parallel groups run together.
+        # Processes of a tensor-parallel group generate in lockstep, so all get as many prompts.
         with trainer.accelerator.split_between_processes(answers, apply_padding=True) as own:
             prompts = self.prompts.select([index // self.samples for index in own])
         logs: dict[str, float] = {}
@@ -91,7 +91,7 @@ class Validation(TrainerCallback):
                 known = [value for value in values if value is not None]
                 if known:
                     logs[f"{PREFIX}{budget}/{name}"] = sum(known) / len(known)
-        Trainer.log(trainer, logs)  # past GRPOTrainer.log, which would log the metrics of the training's step here
+        Trainer.log(trainer, logs)  # GRPOTrainer.log would add the training's own metrics
         unknown = {name for budget in self.budgets if (name := f"{PREFIX}{budget}/accuracy") not in logs}
         if unknown:
             logger.warning("nothing could be graded, so there is no %s", ", ".join(sorted(unknown)))

@@ -709,7 +709,7 @@ def test_weights_of_16_bits_without_deepspeed_are_in_the_verdict(
     with pytest.raises(SystemExit) as error:
         main(["E1-Math-1.5B", "--accelerate_config", config, "--gpu_memory", "200"])
     assert error.value.code == 1
-    said = "It would learn next to nothing: weights of 16 bits without DeepSpeed have no fp32 masters"
+    said = "It would learn next to nothing: 16-bit weights have no fp32 master copy without DeepSpeed"
     assert said in capsys.readouterr().out
     adapter = ["--use_peft", "true", "--lora_target_modules", "[all-linear]"]
     for others in (["--dtype", "float32"], adapter):

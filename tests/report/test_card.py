@@ -109,7 +109,7 @@ def test_numbers_that_are_not_this_models_are_refused_and_the_card_is_left(check
         "it is of served": [evaluation(tmp_path / "served", f"served: e1, {own}")],
         "not an evaluation": [evaluation(tmp_path / "mixed", own, thinking_from="abc")],
         "is a second evaluation on gsm8k": [evaluation(tmp_path / name, own) for name in ("one", "two")],
-        "nothing is no evaluation, and holds none": [tmp_path / "nothing"],
+        "nothing is not an evaluation, and contains none": [tmp_path / "nothing"],
     }
     for expected, results in refused.items():
         with pytest.raises(UserError, match=f"^[^\n]*{expected}[^\n]*$"):

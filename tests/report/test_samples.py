@@ -68,8 +68,8 @@ def test_a_table_without_a_column_or_with_a_hole_is_not_written(tmp_path: Path) 
 def test_what_is_absent_of_another_layout_or_damaged_is_refused_with_what_to_do(tmp_path: Path) -> None:
     for made, said in (
         (None, "there is no folder .*evaluations; name the output of an `e1 eval`"),
-        ("notes.txt", "evaluations is no evaluation, and holds none; name the output of an `e1 eval`"),
-        ("base/samples.parquet", r"evaluations is no evaluation, and holds 1; name them: \S+/evaluations/base$"),
+        ("notes.txt", "evaluations is not an evaluation, and contains none; name the output folder of an `e1 eval`"),
+        ("base/samples.parquet", r"evaluations is not an evaluation, but contains 1; name them: \S+/evaluations/base$"),
         ("e1/samples.parquet", r"holds 2; name them: \S+/evaluations/base \S+/evaluations/e1$"),
     ):
         if made is not None:

@@ -108,8 +108,8 @@ def test_deepspeeds_configuration_is_held_against_the_recipe(nano_data: Path, tm
     assert said == (
         f"e1 train: {NANO} with {tmp_path / 'own.yaml'}: gradient_accumulation_steps=4 in the recipe, "
         "gradient_accumulation_steps=8 in DeepSpeed's; max_grad_norm=1.0 in the recipe, gradient_clipping=0.5 in "
-        "DeepSpeed's (deepspeed_config of the Accelerate configuration); make each pair equal, or leave DeepSpeed's "
-        "out, which takes the recipe's"
+        "DeepSpeed's (deepspeed_config of the Accelerate configuration); make them equal, or remove DeepSpeed's "
+        "value, so that the recipe's is used"
     )
 
 
