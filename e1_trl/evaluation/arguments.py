@@ -71,7 +71,7 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
 
     benchmark: str | None = option(
         None,
-        f"Benchmark: {', '.join(BENCHMARKS)}, or a dotted path to your own (e1_trl/problems/benchmarks.py).",
+        f"Benchmark: {', '.join(BENCHMARKS)}, or a dotted path to your own (docs/extend.md).",
         group="what to evaluate on: a benchmark or a dataset_name",
     )
     livecodebench: list[str] = option(

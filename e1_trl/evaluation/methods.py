@@ -5,6 +5,7 @@ same, they arrive at the same prefixes, and share the samples. Everything else t
 in its record in `METHODS`, or in a user's module, which is named by its dotted path.
 """
 
+import logging
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,8 @@ from e1_trl.budget import Budget, Marker, ThinkingClose
 from e1_trl.errors import UserError
 from e1_trl.rollout import ENDS_BY_POLICY, Completion, Rollout, Segment, Stop, ThinkingEnd
 from e1_trl.tree import Coroutine, Phase, Tree
+
+logger = logging.getLogger(__name__)
 
 S1_RELEASED_SOLUTION = 20  # tokens; what the published s1 baseline was given to answer
 
@@ -212,8 +215,16 @@ class Method:
     unboxed: bool = False
 
     def complete(self, tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
-        """Run `answer` with the method's own close in place of the setting's."""
-        return self.answer(tree, question, replace(setting, close=self.close(setting)))
+        """Run `answer` with the method's own close in place of the setting's.
+
+        Raises:
+            UserError: `answer` returns something else than a completion.
+        """
+        completion = yield from self.answer(tree, question, replace(setting, close=self.close(setting)))
+        if not isinstance(completion, Completion):
+            where = f"{self.answer.__module__}.{self.answer.__qualname__}"
+            raise UserError(f"{where} returned {completion!r}; a method must return a Completion")
+        return completion
 
     def context(self, longest_prompt: int, budget: Budget, setting: Setting) -> int:
         """Return the tokens of its longest sequence after a prompt of `longest_prompt` tokens.
@@ -264,6 +275,8 @@ def find_method(name: str) -> Method:
 def make_cells(methods: Sequence[str], budgets: Sequence[Budget]) -> list[Cell]:
     """Make the cells of every method at every budget that it can keep; without duplicates, in the order given.
 
+    Warns of budgets that no method can keep.
+
     Raises:
         UserError: a method is unknown, or no method can keep any of the budgets.
     """
@@ -271,4 +284,7 @@ def make_cells(methods: Sequence[str], budgets: Sequence[Budget]) -> list[Cell]:
     found = [Cell(method, budget) for method, budget in kept if budget is not None]
     if not found:
         raise UserError(f"no method of {', '.join(methods)} applies to any budget of {', '.join(map(str, budgets))}")
+    for budget in budgets:
+        if all(find_method(method).keeps(budget) is None for method in methods):
+            logger.warning("left out budget %s: none of %s can keep it", budget, ", ".join(methods))
     return list(dict.fromkeys(found))

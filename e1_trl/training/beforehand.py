@@ -84,13 +84,19 @@ def _check_columns(dataset: Dataset, rewards: Sequence[Reward], args: E1Config) 
             )
         if isinstance(reward, str | torch.nn.Module):  # a reward model, which takes text
             continue
-        for name, each in inspect.signature(reward).parameters.items():
+        if not callable(reward):
+            raise UserError(f"a reward is {reward!r}; it must be a function")
+        said = f"the reward {get_callable_name(reward)}"
+        parameters = inspect.signature(reward).parameters
+        for name, each in parameters.items():
             needed = each.default is each.empty and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
             if needed and name not in given:
                 raise UserError(
-                    f"the reward {get_callable_name(reward)} takes {name!r}, which is no column of the dataset "
-                    f"({', '.join(sorted(columns))}); add it, or choose another reward"
+                    f"{said} takes {name!r}, which is neither a column of the dataset ({', '.join(sorted(columns))}) "
+                    f"nor one of a completion ({', '.join(sorted(ROLLOUT_COLUMNS))}); rename it, or give it a value"
                 )
+        if all(each.kind is not each.VAR_KEYWORD for each in parameters.values()):
+            raise UserError(f"{said} must end with **others, as it is called with all columns")
 
 
 def check_precision(args: E1Config, model: str | PreTrainedModel, adapter: bool = False) -> None:

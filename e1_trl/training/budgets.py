@@ -172,7 +172,7 @@ class Schedule:
         tokens = self.function(replace(key, field=self.field), self.argument, **self.options)
         most = self.largest
         if most is not None and not (type(tokens) is int and 0 <= tokens <= most):
-            raise UserError(f"{self.field} is {tokens!r} at step {key.step}; it must be 0 to {most} tokens")
+            raise UserError(f"{self.field} is {tokens!r} at step {key.step}; expected a whole number from 0 to {most}")
         return tokens
 
 

@@ -4,13 +4,17 @@ import math
 import reprlib
 from collections.abc import Sequence
 
+from trl.trainer.utils import get_callable_name
+
 from e1_trl.answers.grade import Grade, Grader, Trial
 from e1_trl.answers.kinds import AnswerType
 from e1_trl.errors import UserError
 from e1_trl.problems.prompts import last_question, tokenize
 from e1_trl.problems.selection import normalised
+from e1_trl.training.budgets import RolloutKey, key_of
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.data import Problems
+from e1_trl.training.rewards import Reward
 
 SHORT = reprlib.Repr()
 SHORT.maxstring = 200
@@ -19,10 +23,17 @@ TRIED = 16  # problems whose prompts and accepted answers are tried
 Tried = Sequence[tuple[int, Trial, Grade]]  # number of a problem, trial, and its grade
 
 
-def show(args: E1Config, kind: AnswerType, facts: ModelFacts, problems: Problems, grader: Grader) -> None:
+def show(
+    args: E1Config,
+    kind: AnswerType,
+    facts: ModelFacts,
+    problems: Problems,
+    grader: Grader,
+    rewards: Sequence[Reward],
+) -> None:
     """Print what would be trained on, then check the first prompts and accepted answers as the functions below do."""
     tried = try_answers(kind, problems, grader)
-    print(describe(args, kind, facts, problems, tried), flush=True)
+    print(describe(args, kind, facts, problems, tried, rewards), flush=True)
     check_prompts(args, facts, problems)
     check_answers(kind, problems, tried)
 
@@ -72,8 +83,27 @@ def steps_of(args: E1Config, prompts: int) -> int:
     return math.ceil(args.num_train_epochs * steps_per_epoch)
 
 
-def describe(args: E1Config, kind: AnswerType, facts: ModelFacts, problems: Problems, tried: Tried) -> str:
-    """Describe the first prompt, marker, budgets, grades of the first trials, and the size of the training."""
+def at_steps(args: E1Config, problems: Problems) -> str:
+    """Format a scheduled budget at the first, middle and last step, for the first problem.
+
+    Raises:
+        UserError: a schedule of the user's gives no budget at one of these steps.
+    """
+    steps = steps_of(args, len(problems.train))
+    key = key_of(problems.train[0])
+    keys = {step: RolloutKey(args.seed, (True, step, 0), key, 0) for step in (0, steps // 2, steps - 1)}
+    return ", ".join(f"{args.budgets.at(key)} at step {step}" for step, key in keys.items())
+
+
+def describe(
+    args: E1Config,
+    kind: AnswerType,
+    facts: ModelFacts,
+    problems: Problems,
+    tried: Tried,
+    rewards: Sequence[Reward],
+) -> str:
+    """Describe first prompt, marker, budgets, rewards, grades of the first trials, and the size of the training."""
     tokenizer = facts.tokenizer
     marker = facts.thinking_close.marker
     first = problems.train[0]
@@ -82,6 +112,7 @@ def describe(args: E1Config, kind: AnswerType, facts: ModelFacts, problems: Prob
     text = tokenizer.decode(ids)
     asks = [f"asks for a box   {'yes' if 'boxed' in text else 'no'}; only a box is graded"] * kind.boxed
     graded = [f"{trial.name} is {grade.outcome}{_read_as(grade)}" for at, trial, grade in tried if at == 0]
+    names = [reward if isinstance(reward, str) else get_callable_name(reward) for reward in rewards]
     evaluated = "none" if problems.evaluation is None else f"{len(problems.evaluation)} prompts"
     return "\n".join(
         [
@@ -95,9 +126,11 @@ def describe(args: E1Config, kind: AnswerType, facts: ModelFacts, problems: Prob
             f"forced text      {tokenizer.decode(marker.forced_ids)!r} = {list(marker.forced_ids)}, "
             + (f"closed by the first {marker.close_tokens}" if marker.close_tokens else "which holds no marker"),
             f"budget           {args.budgets} tokens: completions of up to {facts.completion}",
+            *([] if args.budgets.fixed else [f"of a rollout     {at_steps(args, problems)}"]),
             f"context          {facts.thinking_close.context} tokens, with prompts of up to {args.max_prompt_length}",
             kind.show(first),
             f"graded           {'; '.join(graded) or 'nothing'}",
+            f"rewards          {', '.join(map('{} x {:g}'.format, names, args.reward_weights or [1.0] * len(names)))}",
             f"training         {len(problems.train)} prompts, {steps_of(args, len(problems.train))} steps",
             f"a step           {rollouts} rollouts: {args.per_device_train_batch_size} per device x "
             f"{args.gradient_accumulation_steps} accumulated x {args.world_size} processes",

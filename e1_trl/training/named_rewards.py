@@ -79,7 +79,9 @@ def make_rewards(
             rewards.append(_make(spec, found, {}) if isinstance(found, type) else found)
         else:
             arguments = {"name": spec} if isinstance(spec, str) else dict(spec)
-            name = str(arguments.pop("name", None))
+            if "name" not in arguments:
+                raise UserError(f"the reward {spec} has no name; write {{name: my_rewards.short, tokens: 256}}")
+            name = str(arguments.pop("name"))
             rewards.append(_make(name, find(name, factories, "reward"), arguments))
     return rewards
 

@@ -1,11 +1,13 @@
 """What each method is, by its record; the coroutines themselves are tested with the tree."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from e1_trl.budget import Budget, Marker, ThinkingClose
-from e1_trl.evaluation.methods import METHODS, MIXED, Cell, Question, Setting, make_cells
+from e1_trl.errors import UserError
+from e1_trl.evaluation.methods import METHODS, MIXED, Cell, Method, Question, Setting, make_cells, separate
 from e1_trl.rollout import Segment, Stop, ThinkingEnd
 from e1_trl.tree import Tree
 
@@ -71,6 +73,24 @@ def test_cells_are_every_method_at_every_budget_that_it_keeps_once() -> None:
         make_cells(["s1"], [Budget(None, None)])
     with pytest.raises(ValueError, match="unknown method 'engine_native'; available are separate, "):
         make_cells(["separate", "engine_native"], [Budget(8, 4)])
+
+
+def test_a_budget_that_no_method_keeps_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    kept = make_cells(["separate", "s1"], [Budget(16, 8), Budget(None, None)])
+    assert [str(cell) for cell in kept] == ["separate 16+8", "s1 16+8"]
+    assert "left out budget unlimited: none of separate, s1 can keep it" in caplog.text
+
+
+def test_a_method_that_returns_nothing_is_named() -> None:
+    def forgetful(tree: Tree[Cell], question: Question, setting: Setting) -> Iterator[Any]:
+        yield from separate(tree, question, setting)
+
+    tree: Tree[Cell] = Tree(0, 0, SETTING.close.marker, SETTING.decode)
+    question = Question([7, 7], Budget(0, 8), None)
+    tree.start(Cell("separate", Budget(0, 8)), Method(forgetful).complete(tree, question, SETTING))
+    (((_, branch), _),) = tree.requests()
+    with pytest.raises(UserError, match="forgetful returned None; a method must return a Completion"):
+        tree.receive(branch, Segment([EOS], Stop.EOS))
 
 
 def test_only_l1_adds_a_sentence_to_the_problem_and_its_budget_bounds_nothing() -> None:

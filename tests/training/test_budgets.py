@@ -183,5 +183,5 @@ def test_a_schedule_of_the_users_that_fails_is_one_line(given: Any, message: str
 def test_a_schedule_of_the_users_that_exceeds_its_largest_value_is_refused() -> None:
     beyond = budgets({"my_schedules.beyond": [8, 9]})
     assert beyond.at(at_step(1)).thinking == 9
-    with pytest.raises(UserError, match="thinking_budget is 10 at step 2; it must be 0 to 9 tokens"):
+    with pytest.raises(UserError, match="thinking_budget is 10 at step 2; expected a whole number from 0 to 9"):
         beyond.at(at_step(2))

@@ -45,6 +45,7 @@ def test_a_dry_run_shows_what_would_be_trained_on_and_loads_no_model(
         "forced text      '</think>a' = [5, 16], closed by the first 1",
         "budget           64+32 tokens: completions of up to 98",
         "context          162 tokens, with prompts of up to 64",
+        "rewards          accuracy x 1",
         "training         100 prompts, 60 steps",
         "a step           512 rollouts: 128 per device x 4 accumulated x 1 processes",
         "a generation     64 prompts x 8 rollouts, for 1 steps",
@@ -79,7 +80,7 @@ def test_a_dry_run_fails_where_the_answers_are_sentences(
     with pytest.raises(UserError, match=f"^accepted answers are not graded as they should be: {said}"):
         dry_run("--dataset_name", tmp_path / "train.jsonl", "--output_dir", tmp_path / "run")
     printed = capsys.readouterr().out
-    assert f"answers          {[rows[0]['answer']]}" in printed and "} is wrong\ntraining         64 prompts" in printed
+    assert f"answers          {[rows[0]['answer']]}" in printed and "} is wrong\nrewards " in printed
     # A minority of such answers is as it is in honest sets.
     rows = [{**row, "answer": row["answer"][0] if at > 5 else row["answer"]} for at, row in enumerate(rows)]
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -246,7 +247,9 @@ def test_the_schedule_of_the_documents_example_is_trained_under_by_its_dotted_pa
     monkeypatch.delitem(sys.modules, "my_schedules", raising=False)
     schedule = ("--thinking_budget", "{my_schedules.staircase: [32, 64], every: 5}")
     dry_run("--dataset_name", nano_data, "--output_dir", tmp_path / "run", *schedule)
-    assert "budget           up to 64+32 tokens: completions of up to 97" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "budget           up to 64+32 tokens: completions of up to 97" in printed
+    assert "of a rollout     32+32 at step 0, 64+32 at step 30, 64+32 at step 59" in printed
     with pytest.raises(UserError, match=r"the schedule 'my_schedules\.stairs' cannot be imported: ") as error:
         dry_run(
             "--dataset_name", nano_data, "--output_dir", tmp_path / "run", *schedule[:1], "{my_schedules.stairs: [8]}"
