@@ -241,4 +241,4 @@ def test_a_model_in_memory_from_a_folder_that_is_gone_keeps_its_masters_with_a_w
     model = Qwen2ForCausalLM(Qwen2Config(**sizes, num_attention_heads=2, num_key_value_heads=1))
     state = TrainerState(is_world_process_zero=True)
     MasterWeights(str(tmp_path / "gone")).on_train_begin(None, state, TrainerControl(), model.bfloat16())  # type: ignore[arg-type]
-    assert f"begin rounded to bfloat16: in the safetensors of {tmp_path / 'gone'} there is no such" in caplog.text
+    assert f"begin rounded to bfloat16: the safetensors of {tmp_path / 'gone'} hold no such" in caplog.text
