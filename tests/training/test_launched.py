@@ -118,4 +118,4 @@ def test_deepspeeds_configuration_is_held_against_the_recipe(nano_data: Path, tm
 def test_processes_that_would_each_train_alone_are_refused(nano_data: Path, tmp_path: Path) -> None:
     accelerate = {"distributed_type": "DEEPSPEED", "num_processes": 2, "deepspeed_config": {"zero_stage": 3}}
     said = dry_run(nano_data, tmp_path, accelerate)
-    assert "the launcher started 2 processes, and each would train alone: without GPUs, DeepSpeed's find each" in said
+    assert "the launcher started 2 processes, and each would train alone: without GPUs, processes of DeepSpeed" in said
