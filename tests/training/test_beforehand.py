@@ -42,7 +42,9 @@ def test_weights_of_16_bits_are_refused_without_masters_in_fp32(tmp_path: Path) 
         (config(bf16=True), adapted(small()).half()),
     ]
     for args, model in refused:
-        with pytest.raises(UserError, match=r"^dtype is (b?float16), .*: 16-bit weights have no fp32 master copy without DeepSpeed"):
+        with pytest.raises(
+            UserError, match=r"^dtype is (b?float16), .*: 16-bit weights have no fp32 master copy without DeepSpeed"
+        ):
             check_precision(args, model)
 
 
@@ -81,7 +83,9 @@ def test_a_trainer_refuses_them_before_its_engine_starts(tmp_path: Path) -> None
     args = config(thinking_budget=8, solution_budget=8, max_prompt_length=64, model_init_kwargs={"dtype": "bfloat16"})
     rows = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a=7;a?"}]] * 8, "answers": [["7"]] * 8})
     for model in (str(BASE), AutoModelForCausalLM.from_pretrained(BASE, dtype=torch.bfloat16)):
-        with pytest.raises(UserError, match=r"dtype is bfloat16, .*: 16-bit weights have no fp32 master copy without DeepSpeed"):
+        with pytest.raises(
+            UserError, match=r"dtype is bfloat16, .*: 16-bit weights have no fp32 master copy without DeepSpeed"
+        ):
             E1Trainer(model, format_reward, args, rows)
 
 
