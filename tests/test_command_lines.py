@@ -153,7 +153,7 @@ def test_a_folder_that_is_not_what_a_command_needs_is_named(tmp_path: Path) -> N
     assert ended("merge", nowhere, "--output", tmp_path / "new") == said
     assert ended("report", nowhere).startswith(f"e1 report: there is no folder {nowhere}; name the ")
     line = ended("exclude", tmp_path, "--budget", "8+8", "--output", tmp_path / "new")
-    assert line.startswith(f"e1 exclude: {tmp_path} is no evaluation")
+    assert line.startswith(f"e1 exclude: {tmp_path} is not an evaluation")
 
 
 # These hand what they do not know to the parser of recipes: see tests/training/test_config.py.

@@ -70,7 +70,7 @@ def test_what_is_absent_of_another_layout_or_damaged_is_refused_with_what_to_do(
         (None, "there is no folder .*evaluations; name the output of an `e1 eval`"),
         ("notes.txt", "evaluations is not an evaluation, and contains none; name the output folder of an `e1 eval`"),
         ("base/samples.parquet", r"evaluations is not an evaluation, but contains 1; name them: \S+/evaluations/base$"),
-        ("e1/samples.parquet", r"holds 2; name them: \S+/evaluations/base \S+/evaluations/e1$"),
+        ("e1/samples.parquet", r"contains 2; name them: \S+/evaluations/base \S+/evaluations/e1$"),
     ):
         if made is not None:
             (tmp_path / "evaluations" / made).parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def test_what_is_absent_of_another_layout_or_damaged_is_refused_with_what_to_do(
     file = tmp_path / "samples.parquet"
     older = cell([[True]], 16).rename(columns={"answer": "boxed"}).assign(correct=True)
     pq.write_table(pa.Table.from_pandas(older), file)
-    with pytest.raises(StoreError, match=r"differs in answer, boxed, correct; .* samples nothing"):
+    with pytest.raises(StoreError, match=r"differs in answer, boxed, correct; .* without sampling"):
         samples.read(tmp_path)
     pq.write_table(pa.Table.from_pandas(older.rename(columns={"boxed": "answer"})[samples.SCHEMA.names]), file)
     with pytest.raises(StoreError, match="differs in types of columns"):
