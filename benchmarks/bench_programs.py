@@ -25,7 +25,7 @@ from e1_trl.answers.programs.grader import ProgramGrader
 from e1_trl.answers.programs.sandbox.command import Isolation
 from e1_trl.answers.programs.sandbox.inside.zygote import PRELOADED
 from e1_trl.answers.programs.sandbox.process import Limits
-from e1_trl.answers.programs.suites import Case, Suite
+from e1_trl.answers.programs.suite import Case, Suite
 from e1_trl.report.markdown import table
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "answers" / "sandbox"))

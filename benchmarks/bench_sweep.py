@@ -60,10 +60,10 @@ def start() -> tuple[ImposedLengths, PreTrainedTokenizerBase]:
     return ImposedLengths(llm, Marker.from_tokenizer(tokenizer), left, SLOTS), tokenizer
 
 
-def measure(forests: Sequence[SamplingPlan], engine: ImposedLengths) -> tuple[int, float]:
+def measure(plans: Sequence[SamplingPlan], engine: ImposedLengths) -> tuple[int, float]:
     """Tokens sampled and seconds taken by runs one after the other, each with a folder of its own."""
     engine.tokens, began = 0, time.perf_counter()
-    for plan in forests:
+    for plan in plans:
         engine.engine.llm.reset_prefix_cache()
         with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder), {}) as store:
             sample_plan(plan, store, engine)

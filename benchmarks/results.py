@@ -21,12 +21,12 @@ Result = TypeVar("Result")
 
 
 def arguments(description: str, output: str, section: str) -> argparse.Namespace:
-    """The command line of a benchmark that takes nothing of its own; see `settled`."""
+    """Parse the command line of a benchmark without options of its own; see `settled`."""
     return settled(parser(description, output, section))
 
 
 def parser(description: str, output: str, section: str) -> argparse.ArgumentParser:
-    """Parse the options of every benchmark: `output` and `document`."""
+    """Make the parser of every benchmark's options: `output` and `document`."""
     words = argparse.ArgumentParser(description=description)
     words.add_argument("--output", type=Path, default=Path("docs/results") / output, help="JSON file")
     words.add_argument("--document", type=Path, help=f"Markdown file whose section `{section}` is replaced")
@@ -35,7 +35,7 @@ def parser(description: str, output: str, section: str) -> argparse.ArgumentPars
 
 
 def settled(words: argparse.ArgumentParser) -> argparse.Namespace:
-    """The arguments, and where what is measured now comes from.
+    """Parse the arguments, and add the provenance of what is measured now.
 
     Raises:
         UserError: the document lacks the section, or code has uncommitted changes.
@@ -45,6 +45,7 @@ def settled(words: argparse.ArgumentParser) -> argparse.Namespace:
     parsed = words.parse_args()
     check_committed(parsed.output)
     if parsed.document is not None:
+        check_committed(parsed.document)
         around_section(parsed.document, parsed.section)
     return parsed
 

@@ -167,11 +167,11 @@ def json_object(name: str, text: str) -> dict[str, Any]:
     return value
 
 
-def find(name: str, known: Mapping[str, Any], what: str) -> Any:
+def find(name: str, known: Mapping[str, Any], what: str, kind: type | None = None) -> Any:
     """Look a name up among the known ones, or import the object at a dotted path, also from the working directory.
 
     Raises:
-        UserError: the name is unknown, or cannot be imported; `what` names its role.
+        UserError: the name is unknown, cannot be imported, or is no `kind`; `what` names its role.
     """
     if name in known:
         return known[name]
@@ -182,6 +182,10 @@ def find(name: str, known: Mapping[str, Any], what: str) -> Any:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        return getattr(import_module(module), attribute)
+        found = getattr(import_module(module), attribute)
     except Exception as error:  # whatever that module raises
         raise UserError(f"the {what} {name!r} cannot be imported: {one_line(error)}") from error
+    if kind is not None and not isinstance(found, kind):
+        expected = f"{kind.__module__}.{kind.__qualname__}"
+        raise UserError(f"the {what} {name!r} is of type {type(found).__name__}; expected {expected}")
+    return found

@@ -46,7 +46,12 @@ class CommandParser(argparse.ArgumentParser):
         prog: the command's name.
         arguments: usage after the command's name.
         description: printed without wrapping.
+
+    Attributes:
+        help_option: the option that lists all others, for errors.
     """
+
+    help_option = "--help"
 
     def __init__(self, prog: str, arguments: str, description: str):
         form = argparse.RawDescriptionHelpFormatter
@@ -104,7 +109,7 @@ class CommandParser(argparse.ArgumentParser):
         self.add_argument(f"--{each.name}", help=help, hint=hint, group=group, **settings)
 
     def error(self, message: str) -> Any:
-        raise UserError(f"{message}; `{self.prog} --help` lists the options")
+        raise UserError(f"{message}; `{self.prog} {self.help_option}` lists the options")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Read known options, `--two-words` as `--two_words`, and return the rest."""
@@ -142,8 +147,12 @@ class CommandParser(argparse.ArgumentParser):
         """
         given = vars(self.parse_args(argv))
         if (file := given.pop("config", None)) is not None:
-            entries = {name: value for name, value in read_mapping(file).items() if value is not None}
-            given = {**read_entries(file, entries, hints_of(record)), **given}
+            hints = hints_of(record)
+            # Null leaves a field at its default; an unknown one is an error in any case.
+            entries = {
+                name: value for name, value in read_mapping(file).items() if value is not None or name not in hints
+            }
+            given = {**read_entries(file, entries, hints), **given}
         if missing := [f"--{name}" for name in required_fields(record) if name not in given]:
             self.error(f"{' and '.join(missing)} must be given")
         return record(**given)

@@ -20,7 +20,7 @@ OTHERS_WAIT = 30  # seconds that processes of higher rank leave the first one to
 class UserError(ValueError):
     """A mistake that the user can fix: what was expected, what was found and where, in one line.
 
-    Raised in front of anything expensive, as far as possible.
+    Raised before anything expensive starts, as far as possible.
     """
 
 

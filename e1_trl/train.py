@@ -229,8 +229,8 @@ def main(argv: list[str] | None = None) -> None:
     if script_args.dry_run:
         with recipe.grader:
             if args.process_index == 0:
-                facts = (recipe.facts, recipe.problems, recipe.grader, recipe.rewards)
-                dry_run.show(args, script_args.answer_type, *facts)
+                kind = script_args.answer_type
+                dry_run.show(args, kind, recipe.facts, recipe.problems, recipe.grader, recipe.rewards)
         return
     train(recipe, resolved(argv, (script_args, args, model, mixture)))
 

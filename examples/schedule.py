@@ -22,7 +22,7 @@ OUTPUT = Path("runs/examples/schedule")
 def shrink(key: RolloutKey, values: Sequence[int], steps: int) -> int:
     """Return the thinking budget, in tokens: from the first value to the last on a quarter of an ellipse.
 
-    `key` also knows problem and row, and `key.random()` draws the same number in every process and resumed run.
+    `key` also has `problem` and `row`; `key.random()` is a generator, the same in every process and resumed run.
     """
     first, last = values
     done = min(key.step / steps, 1.0)

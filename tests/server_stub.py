@@ -10,6 +10,9 @@ Body = dict[str, Any]
 TOKEN = {"text": "x", "token_ids": [3], "finish_reason": "length"}  # an answer of one token
 
 
+EMPTY = (307, 308)  # statuses that come without a body
+
+
 class ServerStub(ThreadingHTTPServer):
     """A server on this machine; it answers any number of requests at a time, with a choice or an HTTP status.
 
@@ -44,12 +47,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.bodies.append(body)
         answer = self.server.respond(body)
         if isinstance(answer, int):
-            self._send(answer, {"error": {"message": "no"}})
+            self._send(answer, None if answer in EMPTY else {"error": {"message": "no"}})
         else:
             self._send(200, {"choices": [answer]}, body.get("stream", False))
 
-    def _send(self, status: int, answer: Body, stream: bool = False) -> None:
-        content = json.dumps(answer)
+    def _send(self, status: int, answer: Body | None, stream: bool = False) -> None:
+        content = "" if answer is None else json.dumps(answer)
         if stream:
             content = f"data: {content}\n\ndata: [DONE]\n\n"
         self.send_response(status)

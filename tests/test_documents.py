@@ -9,6 +9,7 @@ import pytest
 from conftest import ROOT
 
 from e1_trl.cli import COMMANDS
+from e1_trl.rollout import ThinkingEnd
 
 FOLDERS = ("docs", "examples", "experiments")
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *(file for name in FOLDERS for file in sorted((ROOT / name).rglob("*.md")))]
@@ -60,6 +61,8 @@ def test_every_metric_that_the_training_logs_is_explained() -> None:
                 and (named := METRIC.fullmatch(node.value))
             ):
                 assert re.search(rf"`({named[1]}/(<budget>/)?)?{named[2]}`", page), node.value
+    for end in ThinkingEnd:  # in names made of it
+        assert f"{end}_ratio`" in page and f"`reward/{end}`" in page
 
 
 EXAMPLES = dict(re.findall(r"<!-- (\w+)\.py -->\n```python\n(.*?)```", (ROOT / "docs" / "extend.md").read_text(), re.S))

@@ -210,13 +210,11 @@ def kind_of(grader: str) -> AnswerType:
     if grader in KINDS:
         return KINDS[grader]
     try:
-        found = find(f"{grader}.KIND", {}, "grader")
+        found: AnswerType = find(f"{grader}.KIND", {}, "grader", AnswerType)
     except UserError as error:
         raise UserError(
             f"grader is {grader!r}; it must be {' or '.join(KINDS)}, or a module with a KIND of its own ({error})"
         ) from error
-    if not isinstance(found, AnswerType):
-        raise UserError(f"grader is {grader!r}, whose KIND is no e1_trl.answers.kinds.AnswerType")
     return found
 
 

@@ -110,7 +110,8 @@ class Client:
         answer = await self._post(json.dumps({**body, "model": self.name, "stream": stream}).encode())
         try:
             if answer.status != 200:
-                raise ServerError(_read_message(await answer.read()), answer.status)
+                said = _read_message(await answer.read()) or f"{self.base_url} answered with status {answer.status}"
+                raise ServerError(said, answer.status)
             if not stream:
                 yield _check(json.loads(await answer.read())["choices"][0])
                 return
@@ -133,7 +134,7 @@ class Client:
             try:
                 return await self._session.post(url, data=content, headers=headers, allow_redirects=False)
             except aiohttp.ClientError as error:
-                if attempt == 2 or isinstance(error, aiohttp.ClientConnectorError):
+                if attempt == 2 or isinstance(error, aiohttp.ClientConnectorError | aiohttp.ServerTimeoutError):
                     raise ServerError(f"no answer from {self.base_url}: {_explain(error)}") from error
         raise AssertionError
 

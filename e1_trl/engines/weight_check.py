@@ -37,7 +37,9 @@ def checksum(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def reload_weights(generation: VLLMGeneration) -> None:
-    """Sync the weights of an engine on CPU; a collective operation: gathering a ZeRO-3 parameter needs every process.
+    """Sync the weights of an engine on CPU, and empty its prefix cache.
+
+    A collective operation: gathering a ZeRO-3 parameter needs every process.
 
     On GPU, TRL's own `VLLMGeneration.sync_weights` does it, one parameter at a time. vLLM's CPU kernels repack weights
     when they are first loaded, and repacked ones have no loader; vLLM's layerwise reload unpacks, loads and repacks.

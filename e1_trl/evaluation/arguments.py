@@ -173,10 +173,10 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
         if (self.benchmark is None) == (self.dataset_name is None):
             raise UserError("name either a benchmark or a dataset_name")
         if self.benchmark is not None:
-            own = find_benchmark(self.benchmark).grader
+            own = find_benchmark(self.benchmark)
             unset = {each.name: each.default for each in fields(self)}
             for name in OF_BENCHMARKS:
-                if getattr(self, name) not in (own if name == "grader" else unset[name], unset[name]):
+                if getattr(self, name) not in (getattr(own, name, unset[name]), unset[name]):
                     raise UserError(f"{name} is {getattr(self, name)!r}; the benchmark {self.benchmark} has its own")
         if self.livecodebench != list(PAPERS_WINDOW) and self.benchmark != "livecodebench":
             raise UserError("--livecodebench needs --benchmark livecodebench")

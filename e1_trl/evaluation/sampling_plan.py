@@ -75,8 +75,8 @@ class SamplingPlan:
             method = cell.record
             prompt_ids = problem.prompts[cell.request]
             context = method.context(len(prompt_ids), cell.budget, setting)
-            room = replace(setting, close=replace(setting.close, context=context))
-            tree.start(cell, method.complete(tree, Question(prompt_ids, cell.budget, thinking), room))
+            own = replace(setting, close=replace(setting.close, context=context))
+            tree.start(cell, method.complete(tree, Question(prompt_ids, cell.budget, thinking), own))
         return tree
 
     @property

@@ -100,35 +100,35 @@ class Store:
         if not file.exists():
             write_atomically(file, lambda path: path.write_text(text))
 
-    def add(self, legs: Iterable[StoredSegment]) -> None:
-        """Keep legs, all of them or none: a kill loses none once this returns. A leg that has grown replaces itself."""
+    def add(self, segments: Iterable[StoredSegment]) -> None:
+        """Store segments, all or none; a longer one replaces its beginning. A kill loses none once this returns."""
         rows = []
-        for leg in legs:
-            place = (leg.problem, leg.sample, leg.branch, leg.start, leg.before, leg.stop.name)
-            ids = array("i", leg.token_ids).tobytes()
+        for each in segments:
+            place = (each.problem, each.sample, each.branch, each.start, each.before, each.stop.name)
+            ids = array("i", each.token_ids).tobytes()
             rows.append((*place, _checksum(place, ids), ids))
         self._database.execute("BEGIN IMMEDIATE")
         self._database.executemany("INSERT OR REPLACE INTO legs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
         self._database.execute("COMMIT")
 
-    def legs(self, problem: int, sample: int) -> list[StoredSegment]:
-        """Return the legs of a tree in order of their start, without damaged ones, which a warning names."""
+    def segments(self, problem: int, sample: int) -> list[StoredSegment]:
+        """Return the segments of a tree in order of their start, without damaged ones, which a warning names."""
         query = "SELECT branch, start, before, stop, checksum, token_ids FROM legs WHERE problem = ? AND sample = ?"
-        legs = []
+        segments = []
         for *place, checksum, ids in self._database.execute(f"{query} ORDER BY start", (problem, sample)):
             branch, start, before, stop = place
             if _checksum((problem, sample, *place), ids) == checksum:
-                legs.append(StoredSegment(problem, sample, branch, start, before, array("i", ids), Stop[stop]))
+                segments.append(StoredSegment(problem, sample, branch, start, before, array("i", ids), Stop[stop]))
             else:
                 logger.warning("a segment of problem %d, sample %d is damaged, and sampled again", problem, sample)
-        return legs
+        return segments
 
     def count(self) -> int:
-        """Count the legs."""
+        """Count the segments."""
         return int(self._database.execute("SELECT count(*) FROM legs").fetchone()[0])
 
     def tokens(self) -> int:
-        """Count the tokens of all legs."""
+        """Count the tokens of all segments."""
         bytes_ = self._database.execute("SELECT coalesce(sum(length(token_ids)), 0) FROM legs").fetchone()[0]
         return int(bytes_) // array("i").itemsize
 
@@ -189,8 +189,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
         facts = dict(json.loads(file.read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise StoreError(
-            f"{file}, which says how the samples were drawn, cannot be read ({error}); name another folder, or delete "
-            "it if what is beside it was sampled with these settings"
+            f"{file}, which says how the samples were drawn, cannot be read ({error}); name another folder"
         ) from error
     return refuse_gentle(facts, str(folder))
 

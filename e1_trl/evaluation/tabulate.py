@@ -22,14 +22,14 @@ PART_ANSWERS = 1000
 PART_TOKENS = 2**20
 
 
-def write_table(prepared: Prepared, plan: SamplingPlan, store: Store, is_grown: bool) -> pd.DataFrame:
+def write_table(prepared: Prepared, plan: SamplingPlan, store: Store, is_new: bool) -> pd.DataFrame:
     """Write the graded table of all answers where it is missing or has changed; returns its columns with figures.
 
     Raises:
         StoreError: it cannot be written, or the samples or grades cannot be read.
     """
     folder = prepared.arguments.folder
-    if is_grown or not _is_written(prepared, plan):
+    if is_new or not _is_written(prepared, plan):
         with prepared.grader as grader:
             parts = tabulate(plan, store, prepared.alike)
             samples.write(samples.graded(parts, plan.answers, grader, store), folder)

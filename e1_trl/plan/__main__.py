@@ -60,7 +60,7 @@ def report(taken: Memory) -> str:
     kind = f"ZeRO-{setup.zero}" if setup.zero else "DistributedDataParallel"
     title = f"{setup.architecture.parameters / 1e9:.2f} B parameters{adapter}, {setup.gpus} GPUs, {kind}"
     graphs = f"{gb(estimate.ENGINE_OVERHEAD)} of vLLM's share go to activations and graphs."
-    assumed = f"Calculated: every sequence takes its whole budget; {graphs}"
+    assumed = f"Calculated: every sequence takes its whole budget; {' '.join([graphs, *setup.architecture.notes])}"
     verdict = "It fits."
     if taken.problems:
         verdict = "\n- ".join([f"It does not fit; {remedy(setup, taken.card)}:", *taken.problems])

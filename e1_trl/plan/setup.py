@@ -31,10 +31,7 @@ DEFAULTS: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Architecture:
-    """A decoder of attention and dense layers, counted in numbers, not bytes.
-
-    Of a multimodal model it is the text model alone; sliding windows are not modelled.
-    """
+    """A decoder of attention and dense layers, counted in numbers, not bytes."""
 
     parameters: int  # tied weights count once
     output_head: int  # parameters of the matrix from hidden states to logits
@@ -47,6 +44,7 @@ class Architecture:
     heads: int
     kv_heads: int
     head: int  # dimensions
+    notes: tuple[str, ...]  # sentences on what a plan leaves out
 
     @property
     def kv_bytes(self) -> int:
@@ -66,7 +64,8 @@ class Architecture:
         except ImportError as error:
             raise UserError(f"a plan needs PyTorch (pip install 'e1-trl[train]'): {error}") from error
         with user_errors(f"{model} cannot be planned for", Exception):  # code on the Hub may raise anything
-            text = _read_config(model, revision, trust_remote_code).get_text_config()
+            config = _read_config(model, revision, trust_remote_code)
+            text = config.get_text_config()
             sizes = (read_value(f"{model}: {name}", getattr(text, name, None), Count) for name in SIZES)
             layers, hidden, mlp, heads = sizes
             types = set(getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None) or ())
@@ -83,13 +82,18 @@ class Architecture:
         parameters = sum(each.numel() for each in built.parameters())
         norms = [each.numel() for name, each in built.named_parameters() if name.endswith("norm.weight")]
         alike = (heads + kv_heads) // 2  # all heads share one norm of queries and one of keys, if any
+        windows = "sliding_attention" in types or getattr(text, "sliding_window", None)
+        notes = {
+            "Only the text model is planned for.": text is not config,
+            "Sliding windows are planned for as if layers saw the whole context.": windows,
+        }
         linear = [each for each in built.modules() if isinstance(each, torch.nn.Linear) and each is not output]
         return cls(
             parameters=parameters,
             output_head=output.weight.numel(),
             layer=(parameters - sum(each.numel() for each in {output.weight, embeddings})) // layers,
-            normed=(sum(size * (alike if size == head else 1) for size in norms) - hidden)
-            // layers,  # without the last
+            # Without the last norm.
+            normed=(sum(size * (alike if size == head else 1) for size in norms) - hidden) // layers,
             adapted=sum(each.in_features + each.out_features for each in linear),
             layers=layers,
             hidden=hidden,
@@ -97,6 +101,7 @@ class Architecture:
             heads=heads,
             kv_heads=kv_heads,
             head=head,
+            notes=tuple(note for note, holds in notes.items() if holds),
         )
 
 

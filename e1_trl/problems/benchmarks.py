@@ -6,7 +6,7 @@ A benchmark of your own is one file, `my_benchmarks.py`, named as `--benchmark m
 
     sums = Benchmark("data/sums.jsonl", problem_column="question", samples=4)
 
-Imports no library, so that `--help` can name them.
+Imports nothing heavy, so that `--help` can name them.
 """
 
 from dataclasses import dataclass
@@ -70,11 +70,7 @@ def find_benchmark(name: str) -> Benchmark:
     Raises:
         UserError: there is none.
     """
-    found = find(name, BENCHMARKS, "benchmark")
-    if not isinstance(found, Benchmark):
-        raise UserError(
-            f"benchmark {name!r} is a {type(found).__name__}; expected an e1_trl.problems.benchmarks.Benchmark"
-        )
+    found: Benchmark = find(name, BENCHMARKS, "benchmark", Benchmark)
     return found
 
 

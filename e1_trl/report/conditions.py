@@ -1,8 +1,8 @@
 """Conditions under which answers were asked for and sampled: one record, in every row of the table of answers.
 
 An option of a method is recorded where it has a field of its name here: in the table, in the report, and in run.json,
-by which a resumed evaluation is compared. A new field needs a default, `None` for "unset", so that older folders can be
-read and resumed.
+by which a resumed evaluation is compared. A new field needs a default, `None` for "unset", so that folders of the same
+version that lack it can be read and resumed.
 """
 
 import json

@@ -89,7 +89,7 @@ def read(
             other = ", ".join(sorted({*written.names} ^ {*SCHEMA.names})) or "types of columns"
             raise StoreError(
                 f"{file} was written by another version of e1_trl, and differs in {other}; run the same `e1 eval` "
-                "again: it rewrites the file without sampling"
+                "again, which rewrites the file without sampling, or report on it with that version"
             )
         table = pq.read_table(file, columns=columns, filters=where, schema=SCHEMA, page_checksum_verification=True)
     except FileNotFoundError as error:

@@ -40,14 +40,14 @@ class RolloutKey:
     Attributes:
         seed: the recipe's.
         generation: the one that the rollout belongs to.
-        key: names the problem.
+        problem: key of the problem.
         row: place among the rollouts of all processes in the generation.
         field: the recipe's field that holds the schedule, so that two fields draw independently.
     """
 
     seed: int
     generation: Generation
-    key: str
+    problem: str
     row: int
     field: str = ""
 
@@ -57,9 +57,9 @@ class RolloutKey:
         return self.generation[1]
 
     def random(self, per: str = "problem") -> random.Random:
-        """Return random numbers for a problem in a generation, or for one `"row"`: the same in all processes."""
+        """Return a generator for a problem in a generation, or for one `"row"`: the same in all processes."""
         row = {"problem": None, "row": self.row}[per]
-        return random.Random(" ".join(map(str, (self.seed, self.field, self.generation, self.key, row))))
+        return random.Random(" ".join(map(str, (self.seed, self.field, self.generation, self.problem, row))))
 
 
 def key_of(row: Mapping[str, Any]) -> str:
@@ -78,6 +78,8 @@ def stages(key: RolloutKey, values: Mapping[int, Tokens]) -> Tokens:
 
 def stair_cosine(key: RolloutKey, values: Sequence[int], period: int) -> Tokens:
     """Return a point of SIRI's cosine (arXiv 2509.25176), which rests for a quarter of its period at either end."""
+    if type(period) is not int or period < 2:
+        raise ValueError("a period has at least two steps")
     first, last = values
     phase = math.tau * (key.step % period) / period
     phase = 2 * min(max(min(phase, math.tau - phase) - math.pi / 4, 0), math.pi / 2)
@@ -91,6 +93,8 @@ def uniform(key: RolloutKey, values: Sequence[int], per: str = "problem") -> Tok
 
 def log_uniform(key: RolloutKey, values: Sequence[int], per: str = "problem") -> Tokens:
     least, most = values
+    if least > most:
+        raise ValueError("the smaller number comes first")
     return round(least * (most / least) ** key.random(per).random())
 
 
@@ -145,6 +149,10 @@ class Schedule:
         try:
             if not all(each is None or (type(each) is int and each >= 0) for each in schedule.values):
                 raise ValueError("its argument must hold numbers of tokens")
+            if name in SCHEDULES and isinstance(schedule.argument, list) is (function is stages):
+                raise ValueError("it takes a list, or for stages a mapping")
+            if function is stages and not all(type(start) is int and start >= 0 for start in schedule.argument):
+                raise ValueError("stages begin at optimizer steps")
             schedule.at(RolloutKey(0, (True, 0, 1), "", 0))
         except Exception as error:  # whatever a function of the user's raises
             reads = f"must read as {FORMS[function]}" if name in SCHEDULES else f"fails: {one_line(error)}"
@@ -171,8 +179,10 @@ class Schedule:
         """
         tokens = self.function(replace(key, field=self.field), self.argument, **self.options)
         most = self.largest
-        if most is not None and not (type(tokens) is int and 0 <= tokens <= most):
-            raise UserError(f"{self.field} is {tokens!r} at step {key.step}; expected a whole number from 0 to {most}")
+        unlimited = tokens is None and most is None
+        if not unlimited and not (type(tokens) is int and 0 <= tokens <= (tokens if most is None else most)):
+            expected = "0 on, or null" if most is None else f"0 to {most}"
+            raise UserError(f"{self.field} is {tokens!r} at step {key.step}; expected a whole number from {expected}")
         return tokens
 
 

@@ -1,10 +1,10 @@
-"""Callbacks of the trainer: order of problems, limit of tokens, memory of rewards, DeepSpeed's master weights."""
+"""Callbacks of the trainer: data order, token limit, memory of rewards, master weights, and a test of packed rows."""
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate.utils import is_peft_model
@@ -19,10 +19,16 @@ from trl.trainer.utils import RepeatSampler, get_callable_name
 
 from e1_trl.errors import UserError
 from e1_trl.training.groups import GroupReward
+from e1_trl.training.logprob_gap import GROSS
 from e1_trl.training.rewards import Reward
+from e1_trl.training.scoring import Layout
+
+if TYPE_CHECKING:
+    from e1_trl.training.trainer import E1Trainer
 
 logger = logging.getLogger(__name__)
 
+PROBE = 32  # tokens of each of the two rows that test packing
 PARTS = ("thinking/mean_tokens", "solution/mean_tokens")  # logged metrics: sampled tokens
 
 
@@ -123,7 +129,8 @@ class RewardState(TrainerCallback, ExportableState):
 
     def _saved(self, state: TrainerState) -> dict[str, dict[str, Any]]:
         """Return the saved memory of rewards with equal name and place."""
-        saved = state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {})
+        earlier = state.stateful_callbacks.get("Memory", {})  # as checkpoints of earlier commits name it
+        saved = state.stateful_callbacks.get(type(self).__name__, earlier).get("attributes", {})
         return {name: memory for name, memory in saved.items() if name in self.rewards}
 
 
@@ -207,3 +214,51 @@ def begin(parameter: torch.nn.Parameter, value: torch.Tensor) -> bool:
         begun.copy_(own)
         safe_set_local_fp32_param(parameter, part)
     return same
+
+
+class Packing(TrainerCallback):
+    """Prints the layout of rows as a training begins, and trims rows in place of packing if packed ones mix.
+
+    Args:
+        trainer: its `layout` follows from the model's configuration.
+        why: the reason for that layout.
+    """
+
+    def __init__(self, trainer: "E1Trainer", why: str):
+        self._trainer = trainer
+        self._why = why
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
+        trainer = self._trainer
+        if trainer.layout is Layout.PACKED:
+            gap = packing_gap(trainer)
+            if not gap < GROSS:
+                trainer.layout = Layout.TRIMMED
+                self._why = f"packed, rows see each other in this model's attention ({gap:.2g} nats a token)"
+        if state.is_world_process_zero:
+            print(f"log-probabilities are computed {trainer.layout}: {self._why}", flush=True)
+
+
+def packing_gap(trainer: "E1Trainer") -> float:
+    """Return the mean difference, in nats, of the log-probabilities of two short rows packed and alone.
+
+    The larger one of both rows. The rows are equal, so a row that sees the other copies it, and the difference is as
+    large as can be. A collective operation with one result in all processes.
+    """
+    model = trainer.model
+    layout = trainer.layout
+    vocabulary = model.config.get_text_config().vocab_size
+    row = torch.randint(vocabulary, (1, PROBE), generator=torch.Generator().manual_seed(0))
+    ids = row.repeat(2, 1).to(trainer.accelerator.device)
+    mask = torch.ones_like(ids)
+    was_training = model.training
+    model.eval()  # dropout would differ
+    scores = []
+    with torch.no_grad():
+        for trainer.layout in (Layout.TRIMMED, Layout.PACKED):
+            scores.append(trainer._get_per_token_logps_and_entropies(model, ids, mask, PROBE - 1)[0])
+    trainer.layout = layout
+    model.train(was_training)
+    alone, packed = scores
+    gaps: torch.Tensor = trainer.accelerator.gather((packed - alone).abs().mean(1).max())
+    return gaps.max().item()

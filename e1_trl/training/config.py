@@ -98,6 +98,11 @@ class E1Config(BudgetedTraining, GRPOConfig):
         self._check_rollouts()
         if self.push_to_hub:
             self._check_upload()
+        if self.restore_callback_states_from_checkpoint:
+            raise UserError(
+                "restore_callback_states_from_checkpoint is true, which would replace our callbacks; remove it: the "
+                "memory of rewards is restored in any case"
+            )
         installed = get_available_reporting_integrations()
         if absent := [name for name in self.report_to if name not in installed]:
             raise UserError(
@@ -114,7 +119,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
             )
 
     def _check_budgets(self) -> None:
-        self.budgets.extremes()
+        self.budgets.extremes()  # raises where a field makes no budget
         best = f"eval_{(self.metric_for_best_model or '').removeprefix('eval_')}"
         metrics = [f"eval_budget/{budget}/accuracy" for budget in self.evaluation_budgets]
         if metrics and self.metric_for_best_model is not None and best not in metrics:

@@ -6,6 +6,7 @@ Knows nothing about models, engines or how answers are graded.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from datasets import Dataset
 from datasets.exceptions import DatasetGenerationError
@@ -19,8 +20,9 @@ from e1_trl.problems.prompts import MEASURED
 from e1_trl.problems.selection import decontaminate, named_in
 from e1_trl.problems.source import file_suffix, whole
 from e1_trl.training.beforehand import check_datasets
+from e1_trl.training.budgets import RolloutKey, Schedule, key_of
 from e1_trl.training.config import E1Config
-from e1_trl.training.lengths import LengthReward, with_targets
+from e1_trl.training.lengths import LengthReward
 from e1_trl.training.recipe_as_run import E1ScriptArguments
 from e1_trl.training.rewards import Reward
 
@@ -128,3 +130,47 @@ def read_split(
     if split not in splits:
         raise UserError(f"the mixed datasets have no split {split!r}, only {', '.join(splits)}: test_split_size?")
     return make_problems(splits[split], f"the mixed datasets, split {split}", script_args, need_answers)
+
+
+class ProblemKey(RolloutKey):
+    """Key of all rollouts of a problem, in all steps."""
+
+    @property
+    def step(self) -> int:
+        raise UserError("it depends on the step")
+
+
+def with_targets(dataset: Dataset, target: Any, words: str | None, seed: int) -> Dataset:
+    """Have each prompt ask for a length, which the column `target` holds; without target and words, change nothing.
+
+    Raises:
+        UserError: target or words are missing, or the target is not a number of tokens for each problem.
+    """
+    if target is None and words is None:
+        return dataset
+    if target is None or "{target}" not in (words or ""):
+        raise UserError(
+            f"target is {target!r} and target_prompt {words!r}; set both, the second with {{target}} in it, or neither"
+        )
+    if "target" in dataset.column_names:
+        raise UserError("the dataset has a column 'target'; rename it, or remove the recipe's target")
+    schedule = Schedule.parse("target", target)
+    wanted = f"target is {target!r}; it must be a number of tokens, or one drawn for each problem"
+    try:
+        schedule.at(ProblemKey(seed, (True, 0, 0), "", row=0))
+    except UserError as error:
+        raise UserError(f"{wanted} ({error})") from error
+    if schedule.options.get("per") == "row" or min(tokens or 0 for tokens in schedule.values) < 1:
+        raise UserError(wanted)
+
+    def ask(row: dict[str, Any]) -> dict[str, Any]:
+        prompt = row["prompt"]
+        tokens = schedule.at(ProblemKey(seed, (True, 0, 0), key_of(row), row=0))
+        text = str(words).replace("{target}", str(tokens))
+        if isinstance(prompt, str):
+            return {"prompt": prompt + text, "target": tokens}
+        last = max(at for at, message in enumerate(prompt) if message["role"] == "user")
+        asking = {**prompt[last], "content": prompt[last]["content"] + text}
+        return {"prompt": [*prompt[:last], asking, *prompt[last + 1 :]], "target": tokens}
+
+    return dataset.map(ask, desc="asking for lengths")

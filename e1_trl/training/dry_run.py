@@ -91,7 +91,7 @@ def at_steps(args: E1Config, problems: Problems) -> str:
     """
     steps = steps_of(args, len(problems.train))
     key = key_of(problems.train[0])
-    keys = {step: RolloutKey(args.seed, (True, step, 0), key, 0) for step in (0, steps // 2, steps - 1)}
+    keys = {step: RolloutKey(args.seed, (True, step, 1), key, 0) for step in (0, steps // 2, steps - 1)}
     return ", ".join(f"{args.budgets.at(key)} at step {step}" for step, key in keys.items())
 
 

@@ -41,7 +41,7 @@ def fetch(words: Sequence[str]) -> None:
     from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe
 
     records = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)
-    script_args, args, model, mixture = parse_recipe(records, [*words, *OVERRIDES])
+    script_args, args, model, mixture = parse_recipe(records, [*words, *OVERRIDES], prog="e1 fetch")
     if not model.model_name_or_path:
         raise UserError("the recipe must name a model (model_name_or_path)")
     script_args.exclude = None  # the file may not be written yet

@@ -21,10 +21,8 @@ from e1_trl.training.recipe_arguments import RecipeArguments
 from e1_trl.training.versions import warn_of_versions
 
 PRECISION = ("bf16", "fp16", "use_cpu")  # fields that set a recipe's precision
-BATCH = (
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-)  # and processes multiply to the rollouts of a step
+# Their product times the number of processes is the rollouts of an optimizer step.
+BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
 LAUNCHER = (sys.executable, "-m", "accelerate.commands.launch")
 USUAL = {
     "model_name_or_path": ("MODEL", "Model to train: checkpoint folder or Hub id."),

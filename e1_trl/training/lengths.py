@@ -1,4 +1,4 @@
-"""Length rewards of other systems of budget control, each a formula of a group, and prompts that ask for a length.
+"""Length rewards of other systems of budget control, each a formula of a group.
 
 A recipe names a length reward next to `accuracy`: `reward_funcs: [accuracy, {name: laser, target: 4096, wrong: -0.5}]`.
 Where a paper's formula replaces the reward for a right answer, ours is the difference, so that both add up to the
@@ -13,10 +13,7 @@ from functools import partial
 from statistics import fmean, pstdev
 from typing import Any
 
-from datasets import Dataset
-
 from e1_trl.errors import UserError
-from e1_trl.training.budgets import RolloutKey, Schedule, key_of
 from e1_trl.training.groups import Group, GroupReward
 
 
@@ -208,47 +205,3 @@ LENGTH_REWARDS: dict[str, Callable[..., LengthReward]] = {
     "hapo": Hapo,
     "laser_d": LaserD,
 }
-
-
-class ProblemKey(RolloutKey):
-    """Key of all rollouts of a problem, in all steps."""
-
-    @property
-    def step(self) -> int:
-        raise UserError("it depends on the step")
-
-
-def with_targets(dataset: Dataset, target: Any, words: str | None, seed: int) -> Dataset:
-    """Have each prompt ask for a length, which the column `target` holds; without target and words, change nothing.
-
-    Raises:
-        UserError: target or words are missing, or the target is not a number of tokens for each problem.
-    """
-    if target is None and words is None:
-        return dataset
-    if target is None or "{target}" not in (words or ""):
-        raise UserError(
-            f"target is {target!r} and target_prompt {words!r}; set both, the second with {{target}} in it, or neither"
-        )
-    if "target" in dataset.column_names:
-        raise UserError("the dataset has a column 'target'; rename it, or remove the recipe's target")
-    schedule = Schedule.parse("target", target)
-    try:
-        schedule.at(ProblemKey(seed, (True, 0, 0), "", row=0))
-        is_wrong = schedule.options.get("per") == "row" or min(tokens or 0 for tokens in schedule.values) < 1
-    except UserError:
-        is_wrong = True
-    if is_wrong:
-        raise UserError(f"target is {target!r}; it must be a number of tokens, or one drawn for each problem")
-
-    def ask(row: dict[str, Any]) -> dict[str, Any]:
-        prompt = row["prompt"]
-        tokens = schedule.at(ProblemKey(seed, (True, 0, 0), key_of(row), row=0))
-        text = str(words).replace("{target}", str(tokens))
-        if isinstance(prompt, str):
-            return {"prompt": prompt + text, "target": tokens}
-        last = max(at for at, message in enumerate(prompt) if message["role"] == "user")
-        asking = {**prompt[last], "content": prompt[last]["content"] + text}
-        return {"prompt": [*prompt[:last], asking, *prompt[last + 1 :]], "target": tokens}
-
-    return dataset.map(ask, desc="asking for lengths")

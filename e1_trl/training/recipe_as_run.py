@@ -59,9 +59,12 @@ def parse_recipe(
     Raises:
         UserError: one line about what is wrong with a field, or with the base.
     """
+    argv = _split_config(argv)
     if any(word.partition("=")[0] == "--base" for word in argv):
         raise UserError("base stands in a recipe's file; on the command line name the recipe itself as --config")
     parser = CommandParser(prog, "", "")
+    if prog == "e1 train":
+        parser.help_option = "--help_all"
     parser.add_argument("--config", help="Recipe.", hint=Path)
     for record in records:
         parser.add_record(record)
@@ -77,6 +80,11 @@ def parse_recipe(
     except UserError as error:
         files = [argv[argv.index(option) + 1] for option in ("--config", "--accelerate_config") if option in argv[:-1]]
         raise UserError(f"{' with '.join(files)}: {error}" if files else str(error)) from error
+
+
+def _split_config(argv: Sequence[str]) -> list[str]:
+    """Write `--config=FILE` as two words, as it is looked for."""
+    return [part for word in argv for part in (word.split("=", 1) if word.startswith("--config=") else [word])]
 
 
 def _read_file(file: Path, records: Sequence[type], whole: bool) -> dict[str, Any]:
@@ -95,6 +103,7 @@ def resolved(argv: Sequence[str], parsed: Iterable[Any]) -> dict[str, Any]:
         argv: the command line.
         parsed: the records that `parse_recipe` returned for it.
     """
+    argv = _split_config(argv)
     recipe: dict[str, Any] = {}
     if "--config" in argv:
         recipe = fields_of(Path(argv[argv.index("--config") + 1]))

@@ -9,22 +9,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from transformers import AttentionInterface, PreTrainedModel, TrainerCallback, TrainerState
+from transformers import AttentionInterface, PreTrainedModel
 from transformers.utils import is_kernels_available
 from transformers.utils.generic import is_flash_attention_requested
 
 from e1_trl.errors import UserError
 from e1_trl.training import varlen  # noqa: F401  registers its attention
 from e1_trl.training.arguments import VARLEN
-from e1_trl.training.logprob_gap import GROSS
 
-if TYPE_CHECKING:
-    from e1_trl.training.trainer import E1Trainer
-
-PROBE = 32  # tokens of each of the two rows that test packing
 PARTS_ON_CPU = 4  # parts by length of a micro-batch, if one process trains on a CPU
 ATTENTIONS = {"full_attention", "sliding_attention", "attention"}  # layers without state from token to token
 LONGEST_DECIDES = {"dynamic", "longrope"}  # rotary frequencies depend on the longest row, so all passes must be as wide
@@ -69,54 +64,6 @@ def layout_of(model: PreTrainedModel, padding_free: bool, aux_loss: bool) -> tup
             return Layout.TRIMMED, "the model does not pass the bounds of packed rows to its attention"
         return Layout.PACKED, "flash attention gets the bounds of rows"
     return Layout.TRIMMED, "without flash attention, packed rows would need a mask"
-
-
-class Packing(TrainerCallback):
-    """Prints the layout of rows as a training begins, and trims rows in place of packing if packed ones mix.
-
-    Args:
-        trainer: its `layout` follows from the model's configuration.
-        why: the reason for that layout.
-    """
-
-    def __init__(self, trainer: "E1Trainer", why: str):
-        self._trainer = trainer
-        self._why = why
-
-    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
-        trainer = self._trainer
-        if trainer.layout is Layout.PACKED:
-            gap = packing_gap(trainer)
-            if not gap < GROSS:
-                trainer.layout = Layout.TRIMMED
-                self._why = f"packed, rows see each other in this model's attention ({gap:.2g} nats a token)"
-        if state.is_world_process_zero:
-            print(f"log-probabilities are computed {trainer.layout}: {self._why}", flush=True)
-
-
-def packing_gap(trainer: "E1Trainer") -> float:
-    """Return the mean difference, in nats, of the log-probabilities of two short rows packed and alone.
-
-    The larger one of both rows. The rows are equal, so a row that sees the other copies it, and the difference is as
-    large as can be. A collective operation with one result in all processes.
-    """
-    model = trainer.model
-    layout = trainer.layout
-    vocabulary = model.config.get_text_config().vocab_size
-    row = torch.randint(vocabulary, (1, PROBE), generator=torch.Generator().manual_seed(0))
-    ids = row.repeat(2, 1).to(trainer.accelerator.device)
-    mask = torch.ones_like(ids)
-    was_training = model.training
-    model.eval()  # dropout would differ
-    scores = []
-    with torch.no_grad():
-        for trainer.layout in (Layout.TRIMMED, Layout.PACKED):
-            scores.append(trainer._get_per_token_logps_and_entropies(model, ids, mask, PROBE - 1)[0])
-    trainer.layout = layout
-    model.train(was_training)
-    alone, packed = scores
-    gaps: torch.Tensor = trainer.accelerator.gather((packed - alone).abs().mean(1).max())
-    return gaps.max().item()
 
 
 def check_attention(name: str | None) -> None:

@@ -24,14 +24,14 @@ from e1_trl.errors import UserError
 from e1_trl.rollout import Completion, Rollout
 from e1_trl.training.beforehand import check_datasets, check_precision, warn_beforehand
 from e1_trl.training.budgets import Generation, Generations, RolloutKey, key_of
-from e1_trl.training.callbacks import DataOrder, MasterWeights, RewardState, TokenLimit
+from e1_trl.training.callbacks import DataOrder, MasterWeights, Packing, RewardState, TokenLimit
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.groups import reward_groups
 from e1_trl.training.logprob_gap import LogprobGap
 from e1_trl.training.phases import SAMPLING, SCORING, SYNC, Phases
 from e1_trl.training.progress import Progress, columns_of, log_traces, metrics_of, parts, transcripts
 from e1_trl.training.rewards import Accuracy, Reward
-from e1_trl.training.scoring import PARTS_ON_CPU, Layout, Packing, layout_of, scored
+from e1_trl.training.scoring import PARTS_ON_CPU, Layout, layout_of, scored
 from e1_trl.training.versions import warn_of_versions
 
 warn_of_versions()
@@ -201,10 +201,10 @@ class E1Trainer(GRPOTrainer):
         prompt_ids: list[list[int]],
         budgets: list[Budget],
         generation: Generation,
-        finished: OnCompletion = ignore_completion,
+        on_completion: OnCompletion = ignore_completion,
     ) -> list[Completion]:
         rollouts = [Rollout(ids, budget, self.thinking_close) for ids, budget in zip(prompt_ids, budgets, strict=True)]
-        return self.engine.complete(rollouts, generation, finished)
+        return self.engine.complete(rollouts, generation, on_completion)
 
     def _begin_grading(self, row: int, completion: Completion) -> None:
         """Hand a completion to the grader while the engine samples the others."""

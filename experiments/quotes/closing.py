@@ -7,7 +7,7 @@ from experiments.smollm2.bases import BASE, FILES
 
 
 def quotes(results: Results) -> Iterator[str]:
-    """Quotes of docs/closing.md, whose tables have a test of their own."""
+    """Quotes of docs/closing.md, from the published results."""
     rows = results["closing"]
     yield from miniature([row for row in rows if row["experiment"] == "first_zero"])
     real_rows = [row for row in rows if row["experiment"] == "smollm2"]

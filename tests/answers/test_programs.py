@@ -20,7 +20,8 @@ from e1_trl.answers.programs.rows import read_suite
 from e1_trl.answers.programs.sandbox.box import Box
 from e1_trl.answers.programs.sandbox.command import SandboxError
 from e1_trl.answers.programs.sandbox.process import Limits, Process
-from e1_trl.answers.programs.suites import Case, Rule, Suite, Suites
+from e1_trl.answers.programs.suite import Case, Rule, Suite
+from e1_trl.answers.programs.suites import Suites
 
 BLOCKS = [
     ("```python\nprint(1)\n```", "print(1)"),

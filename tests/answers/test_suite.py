@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from e1_trl.answers.programs.sandbox.inside.values import plain
-from e1_trl.answers.programs.suites import Case, Rule, Suite, same_text, same_value
+from e1_trl.answers.programs.suite import Case, Rule, Suite, same_text, same_value
 
 E = Rule.EXACT
 T = Rule.TOLERANT

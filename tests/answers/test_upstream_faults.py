@@ -12,7 +12,7 @@ from boxed import boxed, fenced, looking_for, named, outcome
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.programs.grader import ProgramGrader
 from e1_trl.answers.programs.rows import arguments
-from e1_trl.answers.programs.suites import Case, Suite
+from e1_trl.answers.programs.suite import Case, Suite
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from upstream.problems import PROBLEMS, Kind
 
 from e1_trl.answers.programs.rows import read_suite
 from e1_trl.answers.programs.sandbox.process import Limits
-from e1_trl.answers.programs.suites import Rule
+from e1_trl.answers.programs.suite import Rule
 
 DOCUMENT = ROOT / "docs" / "results" / "upstream.md"
 RECORDED = json.loads((ROOT / "tests" / "answers" / "upstream" / "verdicts.json").read_text())

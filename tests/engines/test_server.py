@@ -154,6 +154,12 @@ def test_a_refusal_ends_it_at_once_and_loses_nothing_that_was_finished(end: thre
     assert sorted(followed) == [3, 4]
 
 
+def test_a_refusal_without_a_text_says_its_status() -> None:
+    stub = stub_of(lambda first: 308)
+    with pytest.raises(EngineError, match=rf"stayed away: {stub.url} answered with status 308$"):
+        connect(stub).serve(requests_of((1,)), lambda *_: [])
+
+
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_server_that_is_away_for_a_while_is_asked_again(status: int) -> None:
     answered: list[int] = []

@@ -70,6 +70,8 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(
         ("does not fit the context of 1024 tokens", (*nano, "--budgets", "2000+16")),
         ("'x\\+16': 'x' is neither a number", (*nano, "--budgets", "x+16")),
         ("unknown method 's2'", (*nano, "--methods", "s2")),
+        ("unknown method 's2'", ("--dataset_name", tmp_path / "none", "--methods", "s2")),
+        ("needs thinking_from", ("--dataset_name", tmp_path / "none", "--methods", "mixed")),
         ("applies to any budget", (*nano, "--budgets", "unlimited", "--methods", "s1")),
         ("it must hold at least one row", ("--dataset_name", empty, *of_train)),
         ("name either a benchmark or a dataset_name", (*nano, "--benchmark", "amc")),

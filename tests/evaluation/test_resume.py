@@ -159,7 +159,7 @@ def test_a_method_of_ones_own_is_one_file_and_is_resumed_as_ours_are(run: Run, m
     [
         ("my_methods.late", "the method 'my_methods.late' cannot be imported: module 'my_methods' has no attribute"),
         ("nobodys.early", "the method 'nobodys.early' cannot be imported: No module named 'nobodys'"),
-        ("my_methods.fast", "the method 'my_methods.fast' is a int; expected an e1_trl.evaluation.methods.Method"),
+        ("my_methods.fast", "the method 'my_methods.fast' is of type int; expected e1_trl.evaluation.methods.Method"),
         ("erly", "unknown method 'erly'; available are separate, .*, mixed, a dotted path to your own$"),
     ],
 )
@@ -172,16 +172,18 @@ def test_what_is_no_method_is_one_line(method: str, said: str, run: Run, my_meth
 def test_a_benchmark_of_ones_own_is_one_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, datasets_cache: None
 ) -> None:
-    (tmp_path / "sums.jsonl").write_text('{"question": "a=1;a?", "answer": "1"}\n')
+    (tmp_path / "sums.jsonl").write_text('{"question": "a=1;a?", "answer": "So #### 1"}\n')
     (tmp_path / "my_benchmarks.py").write_text(
         "from e1_trl.problems.benchmarks import Benchmark\n\n"
-        'sums = Benchmark("sums.jsonl", problem_column="question", samples=3, temperature=0.9)\nfast = 3\n'
+        'sums = Benchmark("sums.jsonl", problem_column="question", answer_after="####", samples=3, temperature=0.9)\n'
+        "fast = 3\n"
     )
     monkeypatch.chdir(tmp_path)
     words = ["--model", str(BASE), "--budgets", "8+8", "--benchmark"]
     work = prepare(parse([*words, "my_benchmarks.sums"]))
     assert work.alike["benchmark"] == "my_benchmarks.sums" and str(work.arguments.folder).endswith("my_benchmarks.sums")
     assert (work.plan.goals[0].samples, work.model.sampling.temperature) == (3, 0.9)
+    assert json.loads(work.alike["conditions"])["local"]  # so that a card does not publish its problems
     assert [problem.answers for problem in work.plan.problems] == [["1"]]
-    with pytest.raises(ValueError, match=r"benchmark .my_benchmarks.fast. is a int; expected"):
+    with pytest.raises(ValueError, match=r"benchmark .my_benchmarks.fast. is of type int; expected"):
         parse([*words, "my_benchmarks.fast"])

@@ -49,8 +49,8 @@ def test_what_was_written_is_read_in_order_even_twice(tmp_path: Path) -> None:
         store.add([leg(1)])
         store.add([leg(1, start=3)])
     with Store.open(tmp_path, SETTINGS) as store:
-        assert store.count() == 2 and store.legs(0, 0) == []
-        legs = store.legs(1, 0)
+        assert store.count() == 2 and store.segments(0, 0) == []
+        legs = store.segments(1, 0)
     assert [replace(each, token_ids=list(each.token_ids)) for each in legs] == [leg(1), leg(1, start=3)]
     assert all(each.token_ids.itemsize == 4 for each in legs)  # type: ignore[attr-defined]
 
@@ -95,11 +95,11 @@ def test_a_damaged_segment_is_reported_and_only_it_is_missing(tmp_path: Path, ca
     assert ids in content
     file.write_bytes(content.replace(ids, others, 1))
     with Store.open(tmp_path, SETTINGS) as store:
-        assert [len(store.legs(problem, 0)) for problem in range(3)] == [1, 0, 1]
+        assert [len(store.segments(problem, 0)) for problem in range(3)] == [1, 0, 1]
         assert caplog.messages == ["a segment of problem 1, sample 0 is damaged, and sampled again"]
         store.add([leg(1)])
     with Store.open(tmp_path, SETTINGS) as store:
-        assert [len(store.legs(problem, 0)) for problem in range(3)] == [1, 1, 1]
+        assert [len(store.segments(problem, 0)) for problem in range(3)] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("damage", ["truncated", "other"])
@@ -114,7 +114,7 @@ def test_a_damaged_database_is_one_line_that_says_what_to_do(tmp_path: Path, dam
         Store.open(tmp_path, SETTINGS) as store,
     ):
         for problem in range(100):
-            store.legs(problem, 0)
+            store.segments(problem, 0)
     assert "\n" not in str(error.value)
 
 
@@ -152,7 +152,7 @@ def test_torn_settings_are_one_line_that_says_what_to_do(tmp_path: Path, torn: s
         store.bind()
         store.add([leg(0)])
     (tmp_path / "run.json").write_text(torn)
-    said = r"run\.json, which says how the samples were drawn, cannot be read .*; name another folder, or delete it if"
+    said = r"run\.json, which says how the samples were drawn, cannot be read .*; name another folder"
     refused(said, tmp_path)
     with pytest.raises(StoreError, match=said):
         read_facts(tmp_path)

@@ -19,10 +19,12 @@ import torch
 import yaml
 from accelerate import DeepSpeedPlugin
 from conftest import NANO, ROOT
+from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs
+from deepspeed.runtime.zero.stage_1_and_2 import estimate_zero2_model_states_mem_needs
 from peft import LoraConfig, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config
+from transformers import AutoConfig, AutoModelForCausalLM, Gemma3Config, Qwen2Config
 from transformers.integrations.deepspeed import (
     HfDeepSpeedConfig,
     is_deepspeed_zero3_enabled,
@@ -33,7 +35,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from e1_trl.errors import UserError, run_command
 from e1_trl.plan import estimate
-from e1_trl.plan.__main__ import main
+from e1_trl.plan.__main__ import main, report
 from e1_trl.plan.estimate import MARGIN, Memory, activations, memory, saved
 from e1_trl.plan.setup import DEFAULTS, KNOWN, Architecture, Setup
 from e1_trl.plan.verdict import fitting, remedy, verdict
@@ -88,6 +90,14 @@ def test_the_dimensions_of_the_recipes_models_give_what_is_built_of_them(model: 
     assert {parameter.dtype for parameter in trained} == {torch.float32}
     cache = FullAttentionSpec(block_size=16, num_kv_heads=known.kv_heads, head_size=known.head, dtype=torch.bfloat16)
     assert known.layers * cache.page_size_bytes == 16 * known.kv_bytes
+
+
+def test_what_a_plan_leaves_out_of_a_model_is_in_its_report(tmp_path: Path) -> None:
+    gemma = Gemma3Config(text_config={**TINY, **SMALL}, vision_config={"num_hidden_layers": 1})
+    gemma.save_pretrained(tmp_path)
+    recipe_of_it = {"model_name_or_path": str(tmp_path), "dtype": "float32"}
+    printed = report(memory(Setup.of(recipe_of_it, {}), CARD))
+    assert "Only the text model is planned for. Sliding windows are planned for as if" in printed
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -165,8 +175,40 @@ def test_every_recipe_fits_its_cards_in_weights_that_small_steps_move(name: str)
         assert max(taken.training, taken.generation) < (1 - MARGIN) * taken.card
     if name.startswith("E1-"):
         budgets = 3072 + 1024 if "3K" in name else 2048
-        assert (setup.steps, setup.context) == (2, setup.prompt + budgets + 1)
+        prompt = 2048 if "14B" in name else 1024
+        assert (setup.steps, setup.context) == (2, prompt + budgets + 1)
         assert setup.rollouts == (256 if "24GB" in name else 1024)
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 8])
+def test_the_training_state_is_what_deepspeeds_own_estimators_say(gpus: int) -> None:
+    setup = Setup.of(recipe("E1-Code-14B"), {**accelerate("zero3"), "num_processes": gpus})
+    model = setup.architecture
+    # Theirs has the largest layer gathered on top.
+    _, theirs, gathered = estimate_zero3_model_states_mem_needs(
+        model.parameters, model.layer, gpus, cpu_offload=False, cpu_offload_params=False
+    )
+    assert memory(setup, CARD).state == pytest.approx(theirs - gathered, rel=1e-6)
+    # Theirs has gradients of 16 bits beside those of 32, which are added up at once.
+    _, theirs = estimate_zero2_model_states_mem_needs(model.parameters, gpus, cpu_offload=False)
+    shared = memory(replace(setup, zero=2), CARD).state
+    assert shared == pytest.approx(theirs - 2 * model.parameters / gpus, rel=1e-6)
+
+
+# Their headers say so of every field without a comment.
+VARIANTS = ["E1-Math-1.5B-1GPU", "E1-Math-1.5B-24GB", "E1-Math-1.5B-3K", "E1-Math-1.5B-server", "E1-R1-Distill-1.5B"]
+# Fields that a header names, or that follow from a line above them.
+OWN = {"accelerate_config", "output_dir", "gradient_accumulation_steps", "metric_for_best_model"}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_field_without_comment_in_a_variant_is_as_in_its_recipe(name: str) -> None:
+    fields = recipe(name)
+    base = recipe("E1-Math-1.5B")
+    lines = (ROOT / "recipes" / f"{name}.yaml").read_text().splitlines()
+    bare = {line.partition(":")[0] for line in lines if line[:1].isalpha() and "  # " not in line}
+    assert len(bare) > 30
+    assert {each for each in bare if fields[each] != base.get(each)} <= OWN
 
 
 @pytest.mark.parametrize("name", ["E1-Code-14B", "E1-AceReason-14B"])
@@ -625,6 +667,14 @@ def test_a_generation_takes_longer_for_padding_waves_of_sampling_and_gathered_we
     assert positions["padded"] == pytest.approx((longest, longest))
     assert positions["trimmed"] == pytest.approx((packed, trimmed))
     assert positions["packed"] == pytest.approx((packed, packed))
+
+    # Without a reference model and checkpointing, one forward pass less in scoring and one in learning.
+    def forward(width: float) -> float:
+        return 2 * (1.777e9 - 151_936 * 1536) * width + 2 * 28 * 1536 * width**2
+
+    alone = planned("E1-Math-1.5B", "zero2", beta=0, gradient_checkpointing=False)
+    less = estimate.seconds(taken, 101, "trimmed") - estimate.seconds(alone, 101, "trimmed")
+    assert less == pytest.approx(128 * (forward(packed) + forward(trimmed)) / 4e14, rel=1e-2)
 
     # Sequences of mean length, for which the cache has room by half, are sampled in two waves, which read as much of
     # the cache as one.

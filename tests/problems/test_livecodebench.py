@@ -12,7 +12,7 @@ import pytest
 from e1_trl.answers.programs import livecodebench
 from e1_trl.answers.programs.livecodebench import tests_of as read
 from e1_trl.answers.programs.rows import read_answer, read_suite
-from e1_trl.answers.programs.suites import Rule
+from e1_trl.answers.programs.suite import Rule
 
 PUBLIC = [{"input": "1\n", "output": "2\n", "testtype": "stdin"}]
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)

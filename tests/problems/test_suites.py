@@ -7,7 +7,7 @@ import pytest
 
 from e1_trl.answers.programs.rows import read_suite
 from e1_trl.answers.programs.sandbox.inside.values import rebuilt
-from e1_trl.answers.programs.suites import Rule
+from e1_trl.answers.programs.suite import Rule
 
 SHAPES: dict[str, Any] = {
     "taco": {"inputs": ["1\n", "2\n"], "outputs": ["2\n", "3\n"]},

@@ -13,7 +13,7 @@ from e1_trl.errors import UserError
 from e1_trl.problems.prompts import identity
 from e1_trl.training.budgets import Budgets, RolloutKey, Schedule, key_of
 
-DRAW = RolloutKey(seed=42, generation=(True, 3, 1), key="0123456789abcdef", row=7)
+DRAW = RolloutKey(seed=42, generation=(True, 3, 1), problem="0123456789abcdef", row=7)
 
 
 def budgets(thinking: Any = 1024, solution: Any = 1024, total: Any = None) -> Budgets:
@@ -29,11 +29,11 @@ def at_step(step: int) -> RolloutKey:
 
 
 ROWS = [replace(DRAW, row=row) for row in range(100)]
-PROBLEMS = [replace(DRAW, key=f"{at:016}") for at in range(1000)]
+PROBLEMS = [replace(DRAW, problem=f"{at:016}") for at in range(1000)]
 
 
 def test_a_problem_is_known_by_its_key_or_else_by_its_prompt() -> None:
-    assert key_of({"prompt": "a=3; a?", "key": DRAW.key}) == DRAW.key
+    assert key_of({"prompt": "a=3; a?", "key": DRAW.problem}) == DRAW.problem
     assert key_of({"prompt": [{"role": "user", "content": "a=3; a?"}]}) == identity("a=3; a?")
 
 
@@ -76,7 +76,7 @@ def test_what_is_drawn_is_the_same_for_a_problem_or_for_a_row_and_in_a_run_that_
     assert len(set(drawn(schedule, ROWS))) == 1
     per_row = drawn({**schedule, "per": "row"}, ROWS)
     assert len(set(per_row)) > 2 and per_row == drawn({**schedule, "per": "row"}, ROWS)
-    for other in (replace(DRAW, seed=43), replace(DRAW, generation=(True, 4, 1)), replace(DRAW, key="0" * 16)):
+    for other in (replace(DRAW, seed=43), replace(DRAW, generation=(True, 4, 1)), replace(DRAW, problem="0" * 16)):
         assert drawn({**schedule, "per": "row"}, [replace(other, row=row) for row in range(100)]) != per_row
     thinking, solution = (Schedule.parse(name, schedule) for name in ("thinking_budget", "solution_budget"))
     assert [thinking.at(draw) for draw in PROBLEMS] != [solution.at(draw) for draw in PROBLEMS]
@@ -114,6 +114,13 @@ def test_draws_have_the_distribution_that_is_named() -> None:
         ({"stair_cosine": [8, 4]}, "must read as {stair_cosine"),
         ({"stair_cosine": [8, None], "period": 5}, "must read as {stair_cosine"),
         ({"stair_cosine": [8, 4], "period": 0}, "must read as {stair_cosine"),
+        ({"stair_cosine": [8, 4], "period": 1}, "must read as {stair_cosine"),
+        ({"stair_cosine": [8, 4], "period": -640}, "must read as {stair_cosine"),
+        ({"choice": {1: 10, 2: 30}}, "must read as {choice"),
+        ({"uniform": {3: 10, 9: 30}}, "must read as {uniform"),
+        ({"log_uniform": [64, 8]}, "must read as {log_uniform"),
+        ({"stages": {0: 10, -5: 3}}, "must read as {stages"),
+        ({"stages": {0: 10, 1.5: 3}}, "must read as {stages"),
         ({"cosine": [8, 4], "period": 10}, "it must be a number of tokens, null, or a schedule"),
         ({"no.such": [8, 4]}, "the schedule 'no.such' cannot be imported: No module named 'no'"),
     ],
@@ -140,6 +147,9 @@ def drawn(key, values, per="problem"):
 
 def beyond(key, values):
     return values[0] + key.step
+
+def half(key, values):
+    return values[0] / 2 if key.step else values[0]
 """
 
 
@@ -185,3 +195,8 @@ def test_a_schedule_of_the_users_that_exceeds_its_largest_value_is_refused() -> 
     assert beyond.at(at_step(1)).thinking == 9
     with pytest.raises(UserError, match="thinking_budget is 10 at step 2; expected a whole number from 0 to 9"):
         beyond.at(at_step(2))
+    half = budgets({"my_schedules.half": [7, None]})
+    with pytest.raises(
+        UserError, match=r"thinking_budget is 3\.5 at step 1; expected a whole number from 0 on, or null"
+    ):
+        half.at(at_step(1))

@@ -138,6 +138,7 @@ def test_a_model_brings_its_tokenizer_and_its_context() -> None:
         ({"thinking_budget": -1}, "thinking budget is -1 tokens"),
         ({"solution_budget": 0}, "solution budget is 0 tokens"),
         ({"use_vllm": False}, "use_vllm is false"),
+        ({"restore_callback_states_from_checkpoint": True}, "restore_callback_states_from_checkpoint is true"),
         ({"trained_close": "forced"}, "trained_close is 'forced'; it must be one of sampled, all, none"),
         (
             {"cache_implementation": "static", "vllm_structured_outputs_regex": "a+"},

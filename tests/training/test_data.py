@@ -16,8 +16,7 @@ from trl.scripts.utils import DatasetConfig
 from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.training.beforehand import check_datasets
 from e1_trl.training.config import E1Config
-from e1_trl.training.data import Problems, load
-from e1_trl.training.lengths import with_targets
+from e1_trl.training.data import Problems, load, with_targets
 from e1_trl.training.named_rewards import format_reward, make_rewards
 from e1_trl.training.recipe_as_run import E1ScriptArguments
 from e1_trl.training.rewards import Accuracy

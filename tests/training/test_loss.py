@@ -228,7 +228,7 @@ def test_each_rollout_has_the_budget_that_is_drawn_for_it(trainer: E1Trainer, mo
     rollout = sampled(trainer, rows)
     thought = rollout["thinking_tokens"]
     assert all(tokens <= 4 + i % 2 * 4 for i, tokens in enumerate(thought)) and max(thought) == 8
-    assert [draw.key for draw in draws] == [row["key"] for row in rows]
+    assert [draw.problem for draw in draws] == [row["key"] for row in rows]
     assert [draw.row for draw in draws] == list(range(16)) and len({draw.generation for draw in draws}) == 1
 
 

@@ -25,8 +25,9 @@ from transformers import (
 from transformers.masking_utils import flash_attention_mask
 
 from e1_trl.training.arguments import VARLEN
+from e1_trl.training.callbacks import Packing, packing_gap
 from e1_trl.training.logprob_gap import GROSS
-from e1_trl.training.scoring import Layout, Packing, layout_of, packing_gap, scored
+from e1_trl.training.scoring import Layout, layout_of, scored
 
 DEAF = "flash_that_does_not_tell_rows_apart"
 SIZES = {"vocab_size": 32, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
@@ -104,7 +105,7 @@ from trl.trainer.utils import add_fused_lm_head
 sys.path.insert(0, "tests"); sys.path.insert(0, "tests/training")
 from e1_trl.training.arguments import VARLEN
 from test_packing import DEAF, QWEN, model_of
-from e1_trl.training.scoring import packing_gap
+from e1_trl.training.callbacks import packing_gap
 from e1_trl.training.scoring import Layout, scored
 
 deepspeed.init_distributed("gloo")

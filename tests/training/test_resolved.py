@@ -40,6 +40,8 @@ def test_it_has_what_file_and_command_line_say_but_nothing_that_is_ones_own(tmp_
     written["model_init_kwargs"] = {"attn_implementation": "eager"}
     changed = {"thinking_budget": 1024, "scale_rewards": "none", "vllm_importance_sampling_correction": False}
     assert recipe == {**written, **changed}
+    joined = [f"--config={file}", *OVERRIDES]
+    assert resolved(joined, parse_recipe(records, joined)) == recipe
 
     again = tmp_path / "again.yaml"
     again.write_text(yaml.safe_dump(recipe))

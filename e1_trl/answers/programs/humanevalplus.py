@@ -12,7 +12,7 @@ from typing import Any
 from e1_trl.answers.programs.rows import arguments, as_json, check_helper, read_suite
 from e1_trl.answers.programs.sandbox.box import Box
 from e1_trl.answers.programs.sandbox.process import End, Limits
-from e1_trl.answers.programs.suites import Case, Rule, Suite
+from e1_trl.answers.programs.suite import Case, Rule, Suite
 from e1_trl.errors import UserError
 
 logger = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from typing import Any
 
 from e1_trl.answers.programs import livecodebench
 from e1_trl.answers.programs.sandbox.inside.values import plain
-from e1_trl.answers.programs.suites import Case, Rule, Suite
+from e1_trl.answers.programs.suite import Case, Rule, Suite
 from e1_trl.errors import UserError
 
 SOLUTIONS = "solutions"  # DeepCoder's column

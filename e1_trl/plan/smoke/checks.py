@@ -110,7 +110,7 @@ def gap(name: str, run: Run, steps: Sequence[int], bound: float | None = None) -
 
 
 def weights(run: Run, setup: Setup) -> Check:
-    """Check that the trainer compared the engine's weights with its own in front of every generation."""
+    """Check that the trainer compared the engine's weights with its own before every generation."""
     steps = beginnings(setup)
     counts = run.values(COMPARED, steps)
     measured = f"{_numbers(counts)} tensors compared at steps {_listed(steps)}"

@@ -1,0 +1,181 @@
+"""Tests of one program, and the rules by which an output is right."""
+
+import enum
+import json
+import math
+import re
+from dataclasses import asdict, dataclass, replace
+from decimal import Decimal
+from itertools import zip_longest
+from typing import Any
+
+from e1_trl.errors import UserError
+
+NUMERAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
+INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+TOLERANCE = 1e-6  # absolute below 1, relative above
+ROOT_TOLERANCE = 1e-4  # for the polynomial's value, as in evalplus/eval/__init__.py
+LARGEST = 1e308  # larger integers cannot be converted to float
+FEW = 200  # largest set or dictionary whose items are compared pairwise, so that 1 equals 1.0 and True
+DIGITS = 4300  # longest integer that is parsed: parsing takes quadratic time
+
+
+class Rule(enum.StrEnum):
+    """The rule by which an output that differs from the expected one is still right."""
+
+    EXACT = "exact"  # LiveCodeBench's: ignores space around lines, compares lines of numbers by value
+    TOLERANT = "tolerant"  # also numbers within `TOLERANCE` where a non-integer is expected
+    ROOT = "root"  # any root of the polynomial in the argument, within `ROOT_TOLERANCE`
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test: stdin and stdout, or the arguments of a call as JSON and the accepted return values, each as JSON."""
+
+    input: str
+    expected: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """All tests of one problem.
+
+    Attributes:
+        cases: at least one.
+        call: the function, or the method of a class Solution, to call; None for programs on stdin.
+
+    Raises:
+        UserError: there are no cases, or one accepts nothing, so that any program would pass.
+    """
+
+    cases: tuple[Case, ...]
+    call: str | None = None
+    rule: Rule = Rule.EXACT
+
+    def __post_init__(self) -> None:
+        if not self.cases:
+            raise UserError("there are no tests")
+        for number, case in enumerate(self.cases):
+            if not case.expected:
+                raise UserError(f"test {number} expects nothing")
+
+    def chosen(self, count: int) -> "Suite":
+        """Return a suite of the `count` cases (0: all) with the longest inputs, shortest first to fail fast.
+
+        If all of these expect the same, the shortest is replaced by the longest case that expects something else:
+        the longest inputs of a yes-or-no question often all expect "no", so that a constant would pass.
+        """
+        ordered = sorted(self.cases, key=lambda case: len(case.input), reverse=True)
+        count = count or len(ordered)
+        longest = ordered[:count]
+        if len({case.expected for case in longest}) == 1 and count > 1:
+            others = (case for case in ordered[count:] if case.expected != longest[0].expected)
+            longest[-1] = next(others, longest[-1])
+        return replace(self, cases=tuple(reversed(longest)))
+
+    def accepts(self, case: Case, stdout: bytes, answer: bytes) -> bool:
+        """Return whether the output is right: the returned value if a function was called, otherwise stdout."""
+        if self.call is None:
+            written = stdout.decode("utf-8", errors="replace")
+            return any(same_text(written, expected, self.rule) for expected in case.expected)
+        try:
+            returned = _value(answer)
+            if self.rule is Rule.ROOT:
+                return _is_root(returned, *json.loads(case.input)["positional"])
+            return any(same_value(returned, _value(expected), self.rule) for expected in case.expected)
+        except (ValueError, RecursionError, OverflowError):  # nothing, or nothing readable, was returned
+            return False
+
+
+@dataclass(frozen=True)
+class Digits:
+    """An integer too long to parse, compared by its digits: JSON has one way to write it."""
+
+    text: str
+
+
+def _value(text: str | bytes) -> Any:
+    return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) <= DIGITS else Digits(digits))
+
+
+def _is_root(x: Any, coefficients: list[float]) -> bool:
+    """Return whether the polynomial with these coefficients, the constant first, is zero at x."""
+    if not isinstance(x, int | float):
+        return False
+    return abs(sum(factor * math.pow(x, power) for power, factor in enumerate(coefficients))) <= ROOT_TOLERANCE
+
+
+def same_text(written: str, expected: str, rule: Rule) -> bool:
+    """Return whether two outputs are the same, line by line."""
+    lines = zip_longest(*([line.strip() for line in text.strip().split("\n")] for text in (written, expected)))
+    return all(
+        ours == theirs or (ours is not None and theirs is not None and _same_line(ours, theirs, rule))
+        for ours, theirs in lines
+    )
+
+
+def _same_line(written: str, expected: str, rule: Rule) -> bool:
+    ours = written.split()
+    theirs = expected.split()
+    if len(ours) != len(theirs):
+        return False
+    pairs = list(zip(ours, theirs, strict=True))
+    if rule is Rule.EXACT:
+        return all(_are_numerals(*pair) for pair in pairs) and all(Decimal(a) == Decimal(b) for a, b in pairs)
+    return all(a == b or _close(a, b) for a, b in pairs)
+
+
+def _are_numerals(written: str, expected: str) -> bool:
+    return bool(NUMERAL.fullmatch(written) and NUMERAL.fullmatch(expected))
+
+
+def _close(written: str, expected: str) -> bool:
+    """Return whether two tokens have the same value, or nearly the same where no integer is expected."""
+    if not _are_numerals(written, expected):
+        return False
+    if Decimal(written) == Decimal(expected):
+        return True
+    return not INTEGER.fullmatch(expected) and _near(float(written), float(expected))
+
+
+def _near(value: float, expected: float) -> bool:
+    finite = math.isfinite(value) and math.isfinite(expected)
+    return finite and abs(value - expected) <= TOLERANCE * max(1.0, abs(expected))
+
+
+def same_value(returned: Any, expected: Any, rule: Rule) -> bool:
+    """Return whether two values are equal, as Python compares them with tuples taken for lists.
+
+    They are plain JSON, in which a dictionary is `{"dict": [[key, value], …]}` and a set `{"set": […]}`.
+    """
+    if isinstance(expected, list) and isinstance(returned, list):
+        return len(returned) == len(expected) and all(
+            same_value(ours, theirs, rule) for ours, theirs in zip(returned, expected, strict=True)
+        )
+    if isinstance(expected, dict) and isinstance(returned, dict):
+        return returned.keys() == expected.keys() and all(
+            _same_items(returned[kind], expected[kind], rule) for kind in expected
+        )
+    if isinstance(returned, list | dict) or isinstance(expected, list | dict):
+        return False
+    if rule is Rule.TOLERANT and isinstance(expected, float) and isinstance(returned, int | float):
+        return returned == expected or (abs(returned) < LARGEST and _near(float(returned), expected))
+    return bool(returned == expected)
+
+
+def _same_items(returned: Any, expected: Any, rule: Rule) -> bool:
+    """Return whether two lists hold the same items in any order."""
+    if not isinstance(returned, list) or not isinstance(expected, list) or len(returned) != len(expected):
+        return False
+    ours, theirs = (sorted(json.dumps(item, default=asdict) for item in items) for items in (returned, expected))
+    if ours == theirs:
+        return True
+    if len(returned) > FEW:
+        return False
+    rest = list(returned)
+    for item in expected:
+        found = next((i for i, other in enumerate(rest) if same_value(other, item, rule)), None)
+        if found is None:
+            return False
+        del rest[found]
+    return True
