@@ -21,10 +21,11 @@ from vllm import LLM
 from benchmarks.barrier import barrier
 from benchmarks.engines import Counted, ImposedLengths
 from benchmarks.results import arguments, in_turns, publish, ratio, spread
-from e1_trl.budget import Budget, Marker, ThinkingClose
+from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.engines.engine import Engine, SamplingSettings
 from e1_trl.engines.engine import run as streaming
 from e1_trl.engines.local import LocalEngine
+from e1_trl.marker import Marker
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.problems.prompts import tokenize

@@ -22,11 +22,12 @@ from vllm import LLM
 
 from benchmarks.engines import ImposedLengths
 from benchmarks.results import arguments, in_turns, publish, ratio
-from e1_trl.budget import Budget, Marker, ThinkingClose
+from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.evaluation.methods import Cell, Setting
 from e1_trl.evaluation.sample import Grown, is_sampled, sample_plan
 from e1_trl.evaluation.sampling_plan import Goal, Problem, SamplingPlan
 from e1_trl.evaluation.store import Store
+from e1_trl.marker import Marker
 from e1_trl.report.markdown import table
 from e1_trl.rollout import Request
 

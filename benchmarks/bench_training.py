@@ -28,8 +28,9 @@ from trl import GRPOConfig, GRPOTrainer
 from benchmarks.engines import Counted
 from benchmarks.results import arguments, in_turns, publish_rows, ratio
 from benchmarks.workloads import FOLDER, PROBLEMS, PROMPT, TRAINED, WORKLOADS, Workload, with_lengths
-from e1_trl.budget import Budget, Marker
+from e1_trl.budget import Budget
 from e1_trl.engines.weight_check import reload_weights
+from e1_trl.marker import Marker
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.report.markdown import table

@@ -6,9 +6,9 @@ from typing import Any
 
 from vllm import LLM
 
-from e1_trl.budget import Marker
 from e1_trl.engines.engine import Follow, InFlight, Key, Requests, SamplingSettings, Stepped, ignore_steps
 from e1_trl.engines.local import LocalEngine
+from e1_trl.marker import Marker
 from e1_trl.rollout import Request, Segment, Stop
 
 Imposed = tuple[Key, Request, int]  # a request as it was made, and after how many tokens it would end by itself

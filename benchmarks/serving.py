@@ -18,7 +18,7 @@ import httpx
 import psutil
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from e1_trl.budget import Marker
+from e1_trl.marker import Marker
 from e1_trl.problems.prompts import tokenize
 
 NANO = "experiments/nano/base"

@@ -1,21 +1,17 @@
 """Budgets of thinking and solution, and the close of the thinking when its budget runs out.
 
-A `Budget` is two numbers of tokens, a `Marker` is the close of the thinking in one tokenizer's ids, and a
-`ThinkingClose` is a marker with the context that must hold it. Nothing here knows an engine or a model.
+A `Budget` is two numbers of tokens, and a `ThinkingClose` is a marker with the context that must hold it. Nothing here
+knows an engine or a model.
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from e1_trl.arguments import Count
 from e1_trl.errors import UserError
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from e1_trl.marker import Marker
 
 UNLIMITED = "unlimited"
-MARKER = "</think>"
 PROMPT = 1024  # default limit of a prompt, in tokens
 
 
@@ -95,8 +91,9 @@ class Budget:
         if room < (most or 0):
             left = prompt + room - (most or 0)
             remedy = f"set max_prompt_length to {left} or less" if left > 0 else "lower the budget"
+            forced = close.forced_after(self.thinking)
             raise UserError(
-                f"a prompt of {prompt} tokens with budget {self} and {close.forced} forced tokens does not fit "
+                f"a prompt of {prompt} tokens with budget {self} and {forced} forced tokens does not fit "
                 f"the context of {close.context} tokens: {remedy}"
             )
         return room if most is None else most
@@ -108,12 +105,13 @@ class Budget:
         """
         most, room = self._most_thinking(close)
         left = room - (most or 0)
-        return left if self.completion_tokens(close.forced) is not None else min(left, close.context // 2)
+        return left if self.completion_tokens(0) is not None else min(left, close.context // 2)
 
     def _most_thinking(self, close: "ThinkingClose") -> tuple[int | None, int]:
         """Return the limit of the thinking, if it has one, and the room for prompt and thinking, in tokens."""
         most, after = (self.total, 0) if self.cuts_thinking else (self.thinking, self._after(self.thinking or 0) or 1)
-        return most, close.context - (0 if after == 0 and self.thinking is None else close.forced) - after
+        forced = 0 if after == 0 and self.thinking is None else close.forced_after(self.thinking)
+        return most, close.context - forced - after
 
     def _after(self, thinking: int) -> int | None:
         """Return the longest solution after `thinking` tokens; `None` if only the context bounds it."""
@@ -124,56 +122,6 @@ class Budget:
         """Return the longest solution after `thinking` sampled tokens and `used` tokens of `context`."""
         after = self._after(thinking)
         return context - used if after is None else after
-
-
-@dataclass(frozen=True)
-class Marker:
-    """End-of-thinking marker and the text forced in its place, in one tokenizer's ids.
-
-    Attributes:
-        text: the marker as text, which the engine matches if the marker has several tokens.
-        ids: token ids of the marker.
-        forced_ids: token ids that are appended when the thinking budget runs out.
-        close_tokens: number of `forced_ids` up to and including the end of the marker, which still belong to the
-            thinking; 0 if the forced text holds no marker.
-    """
-
-    text: str
-    ids: tuple[int, ...]
-    forced_ids: tuple[int, ...]
-    close_tokens: int
-
-    @classmethod
-    def from_tokenizer(
-        cls, tokenizer: "PreTrainedTokenizerBase", text: str | None = None, forced_text: str | None = None
-    ) -> "Marker":
-        """Tokenize the marker (`</think>` if `None`), and `forced_text` (the marker itself if `None`).
-
-        Raises:
-            UserError: one of the texts has no tokens.
-        """
-        text = MARKER if text is None else text
-        ids = tuple(tokenizer.encode(text, add_special_tokens=False))
-        forced_ids = ids if forced_text is None else tuple(tokenizer.encode(forced_text, add_special_tokens=False))
-        if not ids or not forced_ids:
-            raise UserError(f"the marker {text!r} and the forced text {forced_text!r} must have at least one token")
-        # A marker of several tokens may be merged with its neighbours in the forced text, so its end is where decoding
-        # first shows all of it.
-        ends = (n for n in range(1, len(forced_ids) + 1) if text in tokenizer.decode(list(forced_ids[:n])))
-        return cls(text=text, ids=ids, forced_ids=forced_ids, close_tokens=next(ends, 0))
-
-    def check(self, ends: Collection[int]) -> None:
-        """Check that the marker holds no end-of-sequence token, as no thinking would ever be closed.
-
-        Raises:
-            UserError: it holds one of `ends`.
-        """
-        if found := [token for token in self.ids if token in ends]:
-            raise UserError(
-                f"the marker {self.text!r} = {list(self.ids)} holds {found[0]}, which ends a sequence of this model "
-                f"(eos_token_id {sorted(ends)} of generation_config.json and tokenizer), so that no thinking would be "
-                "closed; choose another marker, or remove the token from eos_token_id"
-            )
 
 
 @dataclass(frozen=True)
@@ -188,10 +136,9 @@ class ThinkingClose:
     marker: Marker
     context: int
 
-    @property
-    def forced(self) -> int:
-        """Number of tokens of a forced close."""
-        return len(self.marker.forced_ids)
+    def forced_after(self, thinking: int | None) -> int:
+        """Return the most forced tokens of a thinking budget; without any thinking the opener is forced, too."""
+        return len(self.marker.forced_ids) + (len(self.marker.opener_ids) if thinking == 0 else 0)
 
 
 @dataclass
@@ -203,8 +150,8 @@ class BudgetArguments:
     marker: str | None = field(
         default=None,
         metadata={
-            "help": f"Text that ends the thinking, of one token or several. Default: {MARKER}; in an evaluation the "
-            "marker in the model's budget.json, if it has one."
+            "help": "Text that ends the thinking, of one token or several. Default: the marker that the model's chat "
+            "template or tokenizer names; in an evaluation that of its budget.json, if it has one."
         },
     )
     forced_text: str | None = field(

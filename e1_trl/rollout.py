@@ -4,11 +4,14 @@
     prompt | thinking ... ‖</think>‖ solution ...      forced: the budget ran out, and the close was appended
     prompt | thinking ... <eos>                        eos:    the policy stopped before it answered
     prompt | thinking ...                              total:  a total budget ran out before it answered
+    prompt </think> | solution ...                     prompt: the prompt had already closed the thinking
+
+A budget of 0 forces the opener, too, if the prompt has not opened the thinking.
 
 `Rollout.request` is the next request to the engine, and `Rollout.receive` takes the engine's answer, until the rollout
-holds a `Completion`. A rollout never looks at text and never searches for the marker: the engine reports that it
-stopped at the marker, and from then on the boundary is a position. A marker or a `<think>` inside the solution is just
-tokens.
+holds a `Completion`. A rollout looks at the end of its prompt, and never searches a completion for the marker: the
+engine reports that it stopped at the marker, and from then on the boundary is a position. A marker or a `<think>`
+inside the solution is just tokens.
 """
 
 import math
@@ -18,6 +21,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 
 from e1_trl.budget import Budget, ThinkingClose
+from e1_trl.marker import PromptState
 
 Name = tuple[int | str, ...]
 
@@ -29,6 +33,7 @@ class ThinkingEnd(StrEnum):
     FORCED = "forced"
     EOS = "eos"
     TOTAL = "total"  # naive truncation or a total budget: the thinking was cut and not closed
+    PROMPT = "prompt"  # there was none: the prompt had already closed it
 
 
 MANY_EOS = 0.2  # share of completions; models that know how to end their thinking stay below
@@ -40,8 +45,8 @@ def warn_of_eos(share: float, where: str) -> str | None:
         return None
     return (
         f"{where}: {share:.0%} of the thoughts ended in an end-of-sequence token, without an answer (eos); likely the "
-        "prompt has already closed the thinking (look at chat_template_kwargs), the model ends its thinking with "
-        "another marker, or the marker holds an end-of-sequence token"
+        "model does not think in this prompt (look at chat_template_kwargs), ends its thinking with another marker, or "
+        "the marker holds an end-of-sequence token"
     )
 
 
@@ -156,7 +161,7 @@ class Rollout:
     """The state machine of one sequence.
 
     Args:
-        prompt_ids: the prompt, whose chat template may or may not have opened `<think>`.
+        prompt_ids: the prompt, whose chat template may have opened the thinking, have closed it, or neither.
         budget: thinking and solution budget, in tokens.
         close: the marker, and the engine's context.
 
@@ -174,13 +179,21 @@ class Rollout:
     def __init__(self, prompt_ids: Sequence[int], budget: Budget, close: ThinkingClose):
         self.prompt_ids = list(prompt_ids)
         self._budget = budget
-        self._close = close
+        self._context = close.context
         self._thinking: list[int] = []
         self._logprobs: Sequence[float] | None = []
         self.thinking_end = None
         self._solution: Segment | None = None
 
         limit = budget.thinking_limit(len(self.prompt_ids), close)
+        state = close.marker.state_of(self.prompt_ids)
+        opener = close.marker.opener_ids if limit == 0 and state is PromptState.NOTHING else ()
+        # What a close would force, and how much of it belongs to the thinking.
+        self._forced = ((*opener, *close.marker.forced_ids), len(opener) + close.marker.close_tokens)
+        if state is PromptState.CLOSED:
+            self.thinking_end = ThinkingEnd.PROMPT
+            self._request_solution()
+            return
         self.request = Request(self.prompt_ids, limit, stop_at_marker=True)
         if limit == 0:
             self.receive(Segment([], Stop.LENGTH, []))
@@ -220,16 +233,19 @@ class Rollout:
         self.thinking_end = ENDS_BY_POLICY.get(stop, out_of_budget)
         if self.thinking_end is ThinkingEnd.EOS:
             self.request = None
-            return
+        else:
+            self._request_solution()
+
+    def _request_solution(self) -> None:
         prompt_ids = [*self.prompt_ids, *self._thinking, *self._forced_ids]
-        max_tokens = self._budget.solution_limit(len(self._thinking), len(prompt_ids), self._close.context)
+        max_tokens = self._budget.solution_limit(len(self._thinking), len(prompt_ids), self._context)
         self.request = Request(prompt_ids, max_tokens, stop_at_marker=False)
         if max_tokens == 0:  # a total budget is used up
             self.receive(Segment([], Stop.LENGTH, []))
 
     @property
     def _forced_ids(self) -> tuple[int, ...]:
-        return self._close.marker.forced_ids if self.thinking_end is ThinkingEnd.FORCED else ()
+        return self._forced[0] if self.thinking_end is ThinkingEnd.FORCED else ()
 
     @property
     def completion(self) -> Completion:
@@ -251,7 +267,7 @@ class Rollout:
             thinking_end=self.thinking_end,
             thinking_tokens=len(thinking),
             forced_tokens=len(forced),
-            close_tokens=self._close.marker.close_tokens if forced else 0,
+            close_tokens=self._forced[1] if forced else 0,
             solution_tokens=len(solution.token_ids),
             truncated=solution.stop is Stop.LENGTH,
             logprobs=logprobs,

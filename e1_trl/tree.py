@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from e1_trl.budget import Marker
+from e1_trl.marker import Marker
 from e1_trl.rollout import Completion, Request, Rollout, Segment, Stop
 
 Key = TypeVar("Key", bound=Hashable)

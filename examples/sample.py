@@ -11,9 +11,10 @@ import sys
 
 from transformers import AutoTokenizer
 
-from e1_trl.budget import Budget, Marker, ThinkingClose
+from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.engines.engine import SamplingSettings, run
 from e1_trl.engines.local import LocalEngine
+from e1_trl.marker import Marker
 from e1_trl.rollout import Rollout
 
 model, question, tokens = sys.argv[1:] or ["experiments/nano/base", "a=7;b=a-2;c=b+2;d=c+6;d?", "32+32"]

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from e1_trl.budget import Budget, Marker, ThinkingClose
+from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.engines.engine import end_ids
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import parse
 from e1_trl.evaluation.prepare import prepare
+from e1_trl.marker import Marker
 from e1_trl.serving.model import Model, ModelArguments
 from e1_trl.training.config import E1Config, ModelFacts
 

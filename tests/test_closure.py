@@ -22,7 +22,7 @@ from tests.closure import (
 
 # By folder, with the packages that lie above them.
 CORE = {
-    "": ("", "arguments", "budget", "errors", "rollout", "seeds"),
+    "": ("", "arguments", "budget", "errors", "marker", "rollout", "seeds"),
     "engines": ("", "colocated", "engine", "local", "openai", "server", "weight_check"),
     "answers": ("", "grade"),
     "problems": ("", "prompts"),

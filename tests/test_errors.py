@@ -15,8 +15,9 @@ from conftest import BASE, ROOT
 from transformers import AutoTokenizer
 
 from e1_trl import cli
-from e1_trl.budget import Budget, Marker, ThinkingClose
+from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.errors import UserError, run_command, user_errors
+from e1_trl.marker import Marker
 from e1_trl.report import samples
 from e1_trl.rollout import Rollout
 

@@ -37,6 +37,7 @@ LAYERS = (
         "command_line",
         "errors",
         "logs",
+        "marker",
         "processes",
         "provenance",
         "recipes",

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e1_trl.budget import Budget, Marker, ThinkingClose
+from e1_trl.budget import Budget, ThinkingClose
+from e1_trl.marker import Marker
 from e1_trl.rollout import Completion, Request, Rollout, Segment, Stop, ThinkingEnd
 
 EOS, CLOSE, OPEN = 0, 1, 2

@@ -9,8 +9,9 @@ from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, HFValidationError
 
 from e1_trl.atomic import write_atomically
-from e1_trl.budget import Budget, Marker
+from e1_trl.budget import Budget
 from e1_trl.errors import UserError, user_errors
+from e1_trl.marker import Marker
 
 FILE = "budget.json"
 

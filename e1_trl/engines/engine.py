@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from e1_trl.budget import Marker
 from e1_trl.errors import UserError
+from e1_trl.marker import Marker
 from e1_trl.rollout import Completion, Name, Request, Rollout, Segment, Stop
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from vllm import LLM, CompletionOutput, RequestOutput, SamplingParams
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
-from e1_trl.budget import Marker
 from e1_trl.engines.engine import (
     CPU_CACHE,
     EngineError,
@@ -31,6 +30,7 @@ from e1_trl.engines.engine import (
     request_parameters,
 )
 from e1_trl.errors import one_line
+from e1_trl.marker import Marker
 from e1_trl.rollout import Request, Segment, Stop
 
 SLOTS = 256  # sequences sampled at a time, by default

@@ -13,8 +13,8 @@ from typing import Any
 
 import aiohttp
 
-from e1_trl.budget import Marker
 from e1_trl.engines.engine import UnusableEngineError, read_stop
+from e1_trl.marker import Marker
 from e1_trl.rollout import Request, Segment
 
 RETURNED = {"return_token_ids": True, "return_tokens_as_token_ids": True}  # token ids in place of texts

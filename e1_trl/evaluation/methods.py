@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from e1_trl.arguments import find
-from e1_trl.budget import Budget, Marker, ThinkingClose
+from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.errors import UserError
+from e1_trl.marker import Marker, PromptState
 from e1_trl.rollout import ENDS_BY_POLICY, Completion, Rollout, Segment, Stop, ThinkingEnd
 from e1_trl.tree import Coroutine, Phase, Tree
 
@@ -76,7 +77,7 @@ class Setting:
 
     def no_close(self) -> ThinkingClose:
         """Close that forces nothing."""
-        return replace(self.close, marker=replace(self.close.marker, forced_ids=(), close_tokens=0))
+        return replace(self.close, marker=replace(self.close.marker, forced_ids=(), close_tokens=0, opener_ids=()))
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,13 @@ def _solve(
     if rollout.request is not None and rollout.request.stop_at_marker:  # a budget of 0 is forced at once
         rollout.receive(thinking)
     return (yield from tree.drive(rollout))
+
+
+def _answer_at_once(tree: Tree[Cell], question: Question, close: ThinkingClose) -> Coroutine[Completion]:
+    """Answer after a prompt that has closed its thinking; a method that never closes has both budgets for it."""
+    budget = question.budget
+    solution = budget.solution if close.marker.forced_ids else budget.completion_tokens(forced=0)
+    return (yield from tree.drive(Rollout(question.prompt_ids, Budget(0, solution), close)))
 
 
 def truncation(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
@@ -215,12 +223,15 @@ class Method:
     unboxed: bool = False
 
     def complete(self, tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
-        """Run `answer` with the method's own close in place of the setting's.
+        """Run `answer` with the method's own close in place of the setting's, unless the prompt closed the thinking.
 
         Raises:
             UserError: `answer` returns something else than a completion.
         """
-        completion = yield from self.answer(tree, question, replace(setting, close=self.close(setting)))
+        close = self.close(setting)
+        if close.marker.state_of(question.prompt_ids) is PromptState.CLOSED:
+            return (yield from _answer_at_once(tree, question, close))
+        completion = yield from self.answer(tree, question, replace(setting, close=close))
         if not isinstance(completion, Completion):
             where = f"{self.answer.__module__}.{self.answer.__qualname__}"
             raise UserError(f"{where} returned {completion!r}; a method must return a Completion")
@@ -234,7 +245,7 @@ class Method:
         """
         close = self.close(setting)
         bound = budget if self.bounded else Budget(None, budget.solution)
-        completion = bound.completion_tokens(close.forced) or setting.response
+        completion = bound.completion_tokens(close.forced_after(bound.thinking)) or setting.response
         context = close.context if completion is None else min(close.context, longest_prompt + completion)
         bound.thinking_limit(longest_prompt, replace(close, context=context))
         return context

@@ -7,12 +7,13 @@ from importlib.util import find_spec
 from typing import Any
 
 from e1_trl.arguments import json_object
-from e1_trl.budget import Marker, ThinkingClose
+from e1_trl.budget import ThinkingClose
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.engines.engine import Engine, SamplingSettings
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import EvaluationArguments, token_biases
 from e1_trl.evaluation.store import FACTS, read_facts
+from e1_trl.marker import Marker
 from e1_trl.seeds import NUMPY, seed_of
 
 

@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from datasets import Dataset
 from e1_trl.answers.grade import Grader
 from e1_trl.answers.kinds import make_grader
 from e1_trl.arguments import json_object
-from e1_trl.budget import Budget, Marker, ThinkingClose
+from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.checkpoints.budget_file import FILE, BudgetInfo
 from e1_trl.engines.engine import end_ids
 from e1_trl.errors import UserError, user_errors
@@ -22,8 +23,9 @@ from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments
 from e1_trl.evaluation.methods import MIXED, UNCONSTRAINED, Cell, Setting, make_cells
 from e1_trl.evaluation.model import Served, Weights, find_model
 from e1_trl.evaluation.sampling_plan import Goal, Problem, SamplingPlan
-from e1_trl.evaluation.store import digest
+from e1_trl.evaluation.store import FACTS, digest, read_facts
 from e1_trl.evaluation.thinking import Thinking
+from e1_trl.marker import Marker, PromptState
 from e1_trl.problems.benchmarks import BENCHMARKS, Benchmark, find_benchmark
 from e1_trl.problems.load import load_benchmark, load_problems
 from e1_trl.problems.prompts import Prompt, compose, tokenize
@@ -76,7 +78,8 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         raise UserError("the method mixed needs thinking_from, the folder of another model's evaluation")
     model = find_model(arguments)
     tokenizer, setting = _load_tokenizer(arguments, model)
-    benchmark, problems, data = _load_problems(arguments, tokenizer)
+    day = _find_day(arguments, tokenizer)
+    benchmark, problems, data = _load_problems(arguments, tokenizer, day)
     plan = _make_plan(arguments, setting, problems, cells)
     vocabulary = digest(json.dumps(sorted(tokenizer.get_vocab().items())))
     compared = {"dataset": data, "vocabulary": vocabulary, "marker": list(setting.close.marker.ids)}
@@ -85,6 +88,8 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     facts = {
         **{name: value for name, value in asdict(conditions).items() if name not in DETERMINED},
         **compared,
+        "prompts": digest(json.dumps([problem.prompts[""] for problem in problems])),
+        "date": day,
         "model": model.name,
         "forced_text": list(setting.close.marker.forced_ids),
         "s1": [list(setting.s1_marker.forced_ids), list(setting.wait_ids)],
@@ -178,8 +183,16 @@ class Prompts(dict[str, list[int]]):
         return self[request]
 
 
+def _find_day(arguments: EvaluationArguments, tokenizer: "PreTrainedTokenizerBase") -> str | None:
+    """Return the day that prompts name, if the chat template reads it: that of the evaluation's beginning."""
+    if "strftime_now" not in str(tokenizer.chat_template):
+        return None
+    begun = (arguments.folder / FACTS).exists() and read_facts(arguments.folder).get("date")
+    return str(begun or date.today())
+
+
 def _load_problems(
-    arguments: EvaluationArguments, tokenizer: "PreTrainedTokenizerBase"
+    arguments: EvaluationArguments, tokenizer: "PreTrainedTokenizerBase", day: str | None
 ) -> tuple[str, list[Problem], str]:
     """Load the problems: their title in the report, all of them, and the title with a digest of them."""
     rows: Dataset
@@ -191,7 +204,9 @@ def _load_problems(
     names = rows["key"]
     rows = rows.select_columns(["prompt", "answers"])  # all that matters
     template = json_object("chat_template_kwargs", arguments.chat_template_kwargs)
-    prompt_ids = partial(tokenize, tokenizer, chat_template_kwargs=template)
+    # Templates call it for today's date; an evaluation that resumes on another day keeps its prompts.
+    dated = {} if day is None else {"strftime_now": date.fromisoformat(day).strftime}
+    prompt_ids = partial(tokenize, tokenizer, chat_template_kwargs={**template, **dated})
     problems = [
         Problem(
             index=index,
@@ -218,6 +233,12 @@ def _make_plan(
     short = [each for each in problems if not 0 < arguments.max_prompt_length < len(each.prompts[""])]
     if not any(problem.index < count for problem in short):
         raise UserError(f"the first {count} prompts are all longer than max_prompt_length")
+    closed = sum(setting.close.marker.state_of(each.prompts[""]) is PromptState.CLOSED for each in short)
+    if closed:
+        logger.warning(
+            "%d of %d prompts have closed the thinking: the model only answers; chat_template_kwargs may open it",
+            *(closed, len(short)),
+        )
     if long := len(problems) - len(short):
         logger.warning("left out %d of %d prompts: longer than max_prompt_length", long, len(problems))
     plan = SamplingPlan(short, goals, setting, arguments.independent, {})

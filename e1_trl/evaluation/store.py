@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 FACTS = "run.json"
 FILE = "segments.sqlite"
 FORMAT = 4  # of the folder; an older one is refused
+UNTOLD = ("prompts", "date")  # facts that folders of before cannot tell, and are then not compared
 TABLES = """
 CREATE TABLE IF NOT EXISTS legs (
     problem, sample, branch, start, before, stop, checksum, token_ids,
@@ -224,7 +225,7 @@ def _compare(folder: Path, ours: Mapping[str, Any]) -> None:
         return
     theirs = read_facts(folder)
     for name in {**ours, **theirs}:  # the format first
-        if theirs.get(name) != ours.get(name):
+        if theirs.get(name) != ours.get(name) and (name in theirs or name not in UNTOLD):
             raise StoreError(
                 f"{folder} holds an evaluation with {name} = {theirs.get(name)!r}, this one has {ours.get(name)!r}; "
                 "name another folder"

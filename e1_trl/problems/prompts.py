@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from e1_trl.errors import UserError
+from e1_trl.marker import Marker, PromptState
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MEASURED = "prompt_tokens"  # the column with the lengths of prompts
+SWITCHES = ("enable_thinking", "thinking")  # arguments of chat templates that turn thinking on
 
 Message = dict[str, str]  # "role" and "content"
 Prompt = str | Sequence[Message]  # a text that the model is given as it is, or a conversation for its chat template
@@ -87,24 +89,52 @@ def tokenize(
     return tokens["input_ids"]
 
 
+def explain_unthinking(
+    tokenizer: "PreTrainedTokenizerBase", marker: Marker, prompt: Prompt, chat_template_kwargs: Mapping[str, Any]
+) -> str | None:
+    """Explain that a prompt has closed the thinking or does not ask for any, and name what would; else return `None`.
+
+    The arguments are those of `tokenize`, and the marker that closes the thinking.
+    """
+    given = tokenize(tokenizer, prompt, chat_template_kwargs)
+    is_closed = marker.state_of(given) is PromptState.CLOSED
+    template = "" if isinstance(prompt, str) else str(tokenizer.chat_template)
+    switches = [name for name in SWITCHES if (name in template and name not in chat_template_kwargs) or is_closed]
+    for name in switches:
+        asked = tokenize(tokenizer, prompt, {**chat_template_kwargs, name: True})
+        if asked != given and marker.state_of(asked) is not PromptState.CLOSED:
+            does = "has closed the thinking" if is_closed else "does not ask for thinking"
+            return f"the prompt {does}, of {last_question(prompt)[:60]!r}; set chat_template_kwargs: {{{name}: true}}"
+    if not is_closed:
+        return None
+    end = tokenizer.decode(given[-8:])
+    return f"the prompt has closed the thinking, of {last_question(prompt)[:60]!r}: it ends in {end!r}"
+
+
 def drop_long(
     problems: "Dataset",
     tokenizer: "PreTrainedTokenizerBase",
     max_prompt_length: int,
     chat_template_kwargs: Mapping[str, Any],
+    marker: Marker | None = None,
 ) -> "Dataset":
     """Return the problems whose prompt is short enough, with its length in tokens in the column `MEASURED`.
 
-    A warning counts the dropped ones. The arguments are those of `tokenize`.
+    A warning counts the dropped ones. The arguments are those of `tokenize`, and the marker of what is to think.
 
     Raises:
-        UserError: the tokenizer has no chat template, or every prompt is longer than `max_prompt_length` tokens.
+        UserError: the tokenizer has no chat template, every prompt is longer than `max_prompt_length` tokens, or one
+            has already closed the thinking.
     """
     # A module function with its settings in `fn_kwargs`, so that datasets can hash it and find its cache again.
     measured = problems.map(
         _measure,
         input_columns=["prompt"],
-        fn_kwargs={"tokenizer": tokenizer, "chat_template_kwargs": dict(chat_template_kwargs)},
+        fn_kwargs={
+            "tokenizer": tokenizer,
+            "chat_template_kwargs": dict(chat_template_kwargs),
+            "texts": None if marker is None else (marker.text, marker.opener),
+        },
         desc="Measuring prompts",
     )
     lengths = measured[MEASURED]
@@ -119,6 +149,14 @@ def drop_long(
 
 
 def _measure(
-    prompt: Prompt, tokenizer: "PreTrainedTokenizerBase", chat_template_kwargs: dict[str, Any]
+    prompt: Prompt,
+    tokenizer: "PreTrainedTokenizerBase",
+    chat_template_kwargs: dict[str, Any],
+    texts: tuple[str, str] | None,
 ) -> dict[str, int]:
-    return {MEASURED: len(tokenize(tokenizer, prompt, chat_template_kwargs))}
+    ids = tokenize(tokenizer, prompt, chat_template_kwargs)
+    if texts is not None:
+        marker = Marker(texts[0], (), (), 0, texts[1], decode=tokenizer.decode)
+        if marker.state_of(ids) is PromptState.CLOSED:
+            raise UserError(str(explain_unthinking(tokenizer, marker, prompt, chat_template_kwargs)))
+    return {MEASURED: len(ids)}

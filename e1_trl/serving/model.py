@@ -8,12 +8,13 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from e1_trl.arguments import json_object
-from e1_trl.budget import UNLIMITED, Budget, Marker, ThinkingClose
+from e1_trl.budget import UNLIMITED, Budget, ThinkingClose
 from e1_trl.checkpoints.budget_file import FILE, BudgetInfo
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.engines.engine import end_ids, stop_parameters
 from e1_trl.engines.openai import RETURNED, Choice, Client, ServerError, read_choice
 from e1_trl.errors import UserError, user_errors
+from e1_trl.marker import Marker
 from e1_trl.problems.prompts import tokenize
 from e1_trl.rollout import Request, Rollout
 from e1_trl.seeds import seed_of
@@ -96,7 +97,7 @@ class Model:
         close = ThinkingClose(marker, context)
         efforts = {} if trained is None else dict(trained.efforts)
         if not efforts and budget.thinking is not None and budget.solution is not None:
-            room = context - budget.solution - close.forced
+            room = context - budget.solution - close.forced_after(None)
             tokens = {name: int(share * budget.thinking) for name, share in EFFORTS.items()}
             efforts = {name: replace(budget, thinking=each) for name, each in tokens.items() if each < room}
         # As in evaluation, whatever the model's generation config says.

@@ -17,7 +17,8 @@ from trl.trainer.utils import get_callable_name
 
 from e1_trl.budget import PROMPT
 from e1_trl.errors import UserError
-from e1_trl.problems.prompts import MEASURED, drop_long
+from e1_trl.marker import Marker
+from e1_trl.problems.prompts import MEASURED, drop_long, explain_unthinking
 from e1_trl.training.arguments import ROUNDS_AWAY
 from e1_trl.training.config import E1Config
 from e1_trl.training.groups import GroupReward
@@ -42,7 +43,7 @@ def check_datasets(
     args: E1Config,
     tokenizer: PreTrainedTokenizerBase,
 ) -> tuple[Dataset, Dataset | None]:
-    """Check that rewards find their columns, and drop rows whose prompts are too long.
+    """Check that rewards find their columns and prompts let the model think, and drop rows with too long prompts.
 
     Raises:
         UserError: a dataset is not loaded, a column clashes with one of the rollout's, is no text, or is missing for a
@@ -54,7 +55,12 @@ def check_datasets(
         _check_columns(dataset, rewards, args)
         if MEASURED in dataset.column_names:  # by `e1_trl.training.data.load`
             return dataset
-        return drop_long(dataset, tokenizer, args.max_prompt_length or PROMPT, args.chat_template_kwargs or {})
+        template = args.chat_template_kwargs or {}
+        marker = Marker.from_tokenizer(tokenizer, args.marker, args.forced_text)
+        measured = drop_long(dataset, tokenizer, args.max_prompt_length or PROMPT, template, marker)
+        if dataset is train and (unasked := explain_unthinking(tokenizer, marker, measured[0]["prompt"], template)):
+            logger.warning("%s", unasked)
+        return measured
 
     train = check(train)
     needed = args.generation_batch_size // args.num_generations

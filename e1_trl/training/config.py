@@ -4,7 +4,7 @@ Knows nothing about data, rewards or a loaded model.
 """
 
 import logging
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Self
 
@@ -15,9 +15,10 @@ from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_availab
 from trl import GRPOConfig
 
 from e1_trl.arguments import check_fields, from_yaml
-from e1_trl.budget import PROMPT, Budget, Marker, ThinkingClose
+from e1_trl.budget import PROMPT, Budget, ThinkingClose
 from e1_trl.engines.engine import end_ids
 from e1_trl.errors import UserError, user_errors
+from e1_trl.marker import Marker
 from e1_trl.training.arguments import BudgetedTraining, TrlFields, secrets_in
 from e1_trl.training.budgets import FIELDS, Budgets
 from e1_trl.training.launched import check_environment, check_launcher, is_alone
@@ -183,14 +184,15 @@ class E1Config(BudgetedTraining, GRPOConfig):
         Raises:
             UserError: the budget exceeds `max_completion_length`, or does not fit the context.
         """
-        forced = len(marker.forced_ids)
         prompt = self.longest_prompt(marker, model_context)
         budgets = (*self.budgets.extremes(), *self.evaluation_budgets)
+        whole = ThinkingClose(marker, model_context)
+        forced = max(whole.forced_after(budget.thinking) for budget in budgets)
         needed = [
             model_context if tokens is None else prompt + tokens
             for tokens in (budget.completion_tokens(forced) for budget in budgets)
         ]
-        close = ThinkingClose(marker, self.vllm_max_model_length or min(max(needed), model_context))
+        close = replace(whole, context=self.vllm_max_model_length or min(max(needed), model_context))
         for budget in budgets:
             budget.thinking_limit(prompt, close)
         longest = self.budgets.completion_tokens(forced) or close.context - prompt

@@ -9,6 +9,7 @@ from trl.trainer.utils import get_callable_name
 from e1_trl.answers.grade import Grade, Grader, Trial
 from e1_trl.answers.kinds import AnswerType
 from e1_trl.errors import UserError
+from e1_trl.marker import PromptState
 from e1_trl.problems.prompts import last_question, tokenize
 from e1_trl.problems.selection import normalised
 from e1_trl.training.budgets import RolloutKey, key_of
@@ -18,6 +19,11 @@ from e1_trl.training.rewards import Reward
 
 SHORT = reprlib.Repr()
 SHORT.maxstring = 200
+OPENS = {
+    PromptState.OPENED: "opened by the prompt",
+    PromptState.NOTHING: "opened by the model, if at all",
+    PromptState.CLOSED: "closed by the prompt",
+}
 TRIED = 16  # problems whose prompts and accepted answers are tried
 
 Tried = Sequence[tuple[int, Trial, Grade]]  # number of a problem, trial, and its grade
@@ -122,6 +128,7 @@ def describe(
             "-" * 80,
             f"its ids          {ids}",
             *asks,
+            f"thinking         {OPENS[marker.state_of(ids)]}",
             f"marker           {marker.text!r} = {list(marker.ids)}",
             f"forced text      {tokenizer.decode(marker.forced_ids)!r} = {list(marker.forced_ids)}, "
             + (f"closed by the first {marker.close_tokens}" if marker.close_tokens else "which holds no marker"),

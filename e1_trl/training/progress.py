@@ -91,7 +91,7 @@ def columns_of(completions: Sequence[Completion]) -> dict[str, list[Any]]:
 
 def metrics_of(completion: Completion) -> dict[str, float]:
     """Return the metrics of one completion, which are logged as means over all."""
-    ends = {f"thinking/{end}_ratio": float(completion.thinking_end is end) for end in ThinkingEnd}
+    ends = {f"thinking/{end}_ratio": float(completion.thinking_end is end) for end in ENDS}
     return {
         "thinking/mean_tokens": completion.thinking_tokens,
         "solution/mean_tokens": completion.solution_tokens,

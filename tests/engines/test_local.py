@@ -14,10 +14,11 @@ from vllm.platforms import current_platform
 from vllm.v1.engine.core import EngineCore
 
 from benchmarks.barrier import barrier
-from e1_trl.budget import Budget, Marker, ThinkingClose
+from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.engines.engine import InFlight, SamplingSettings
 from e1_trl.engines.engine import run as stream
 from e1_trl.engines.local import LocalEngine
+from e1_trl.marker import Marker
 from e1_trl.rollout import Completion, Request, Rollout, Segment, Stop, ThinkingEnd
 
 pytestmark = pytest.mark.engine

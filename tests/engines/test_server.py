@@ -20,7 +20,7 @@ from transformers import AutoTokenizer
 from vllm import LLM
 
 import e1_trl.engines.server
-from e1_trl.budget import Budget, Marker, ThinkingClose
+from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.engines import colocated
 from e1_trl.engines.colocated import ServedEngine
 from e1_trl.engines.engine import EngineError, SamplingSettings, run
@@ -29,6 +29,7 @@ from e1_trl.engines.server import MOST_IN_FLIGHT, ServerEngine
 from e1_trl.evaluation.arguments import parse
 from e1_trl.evaluation.evaluate import evaluate
 from e1_trl.evaluation.prepare import prepare
+from e1_trl.marker import Marker
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.problems.prompts import tokenize
@@ -176,7 +177,8 @@ def test_a_server_that_is_away_for_a_while_is_asked_again(status: int) -> None:
 def test_a_program_that_gave_up_does_not_wait_for_what_is_still_in_flight(end: threading.Event) -> None:
     stub = stub_of(lambda first: 400 if first == 1 else 200 if end.wait() else 0)
     program = f"""
-from e1_trl.budget import ThinkingClose, Marker
+from e1_trl.budget import ThinkingClose
+from e1_trl.marker import Marker
 from e1_trl.engines.engine import SamplingSettings
 from e1_trl.engines.server import ServerEngine
 from e1_trl.rollout import Request

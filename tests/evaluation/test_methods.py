@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from e1_trl.budget import Budget, Marker, ThinkingClose
+from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.errors import UserError
 from e1_trl.evaluation.methods import METHODS, MIXED, Cell, Method, Question, Setting, make_cells, separate
+from e1_trl.marker import Marker
 from e1_trl.rollout import Segment, Stop, ThinkingEnd
 from e1_trl.tree import Tree
 

@@ -267,7 +267,7 @@ def test_the_context_of_a_server_is_that_of_the_evaluation(
         longest = max(len(problem.prompts[""]) for problem in work.plan.problems)
         assert caplog.messages[-1] == (
             "1,024 answers by each method at each budget, of at most so many tokens: separate 33, truncation 32, "
-            f"s1 34, no_thinking 17, unconstrained {512 - longest} (unconstrained has no budget; --methods can leave "
+            f"s1 34, no_thinking 18, unconstrained {512 - longest} (unconstrained has no budget; --methods can leave "
             "it out)"
         )
         said = "^the method s1: a prompt of .* with budget 480.16 .* does not fit the context of 512 tokens: "

@@ -3,8 +3,10 @@
 import hashlib
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +78,7 @@ def tokens(output: Path) -> dict[tuple[str, int, int], list[int]]:
 
 @pytest.mark.parametrize(
     ("written", "left_out"),
-    [({"gentle": None}, {"logit_bias"}), ({"gentle": None}, set()), ({}, set())],
+    [({"gentle": None}, {"logit_bias", "prompts", "date"}), ({"gentle": None}, {"prompts", "date"}), ({}, set())],
     ids=["7b258f4", "abc65e9", "now"],
 )
 def test_a_folder_of_an_earlier_version_is_resumed_as_it_is(
@@ -89,7 +91,7 @@ def test_a_folder_of_an_earlier_version_is_resumed_as_it_is(
     assert set(facts) == {
         *("format", "model", "dataset", "vocabulary", "chat_template", "chat_template_kwargs", "instruction"),
         *("max_prompt_length", "marker", "forced_text", "s1", "s1_waits", "context", "sampling", "seed", "independent"),
-        *("engine", "versions", "thinking_from", "response", "logit_bias"),
+        *("engine", "versions", "thinking_from", "response", "logit_bias", "prompts", "date"),
     }
     assert facts["sampling"].keys() == {"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "extra"}
     assert all(re.fullmatch(r"(thinking|solution)/\d+/[0-9a-f]{16}", str(branch)) for _, _, branch, *_ in before[1])
@@ -105,6 +107,54 @@ def test_a_folder_of_an_earlier_version_is_resumed_as_it_is(
     assert run(tmp_path, "--methods", "truncation") > 0
     assert before[0].items() < tokens(tmp_path).items()
     assert json.loads((tmp_path / "run.json").read_text()) == older
+
+
+DATED = "{{ '<|user|>' + messages[-1]['content'] + strftime_now('%d') }}<|assistant|><think>"
+
+
+@pytest.fixture
+def dated(tmp_path: Path) -> Path:
+    """The miniature's base, with a chat template that names the day."""
+    model = shutil.copytree(BASE, tmp_path / "model")
+    (model / "chat_template.jinja").write_text(DATED)
+    return model
+
+
+def test_prompts_that_name_the_day_keep_it_when_the_evaluation_resumes(run: Run, dated: Path, tmp_path: Path) -> None:
+    output = tmp_path / "evaluation"
+    model = ["--model", dated, "--methods", "separate"]
+    assert run(output, *model) > 0
+    facts = json.loads((output / "run.json").read_text())
+    assert facts["date"] == str(date.today())
+    # As if it had begun on another day: the day is the facts', and the digest is of prompts with that day.
+    (output / "run.json").write_text(json.dumps({**facts, "date": "2001-02-03"}))
+    with pytest.raises(StoreError, match=r"with prompts = '[0-9a-f]{16}', this one has '[0-9a-f]{16}'"):
+        run(output, *model)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "run.json").write_text(json.dumps({**facts, "date": "2001-02-03", "prompts": None}))
+    with pytest.raises(StoreError) as error:
+        run(other, *model)
+    then = str(error.value).split("'")[1]
+    (other / "run.json").write_text(json.dumps({**facts, "date": "2001-02-03", "prompts": then}))
+    assert then != facts["prompts"] and run(other, *model) > 0
+    assert tokens(other).keys() == tokens(output).keys()
+
+
+def test_prompts_that_closed_the_thinking_are_answered_by_each_method(
+    run: Run, dated: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (dated / "chat_template.jinja").write_text(DATED.replace("<think>", "<think></think>"))
+    output = tmp_path / "evaluation"
+    methods = ["separate", "truncation", "s1", "l1_exact", "no_thinking", "unconstrained"]
+    assert run(output, "--model", dated, "--methods", *methods, "--max_model_length", "128") > 0
+    assert any(text.startswith("1024 of 1024 prompts have closed the thinking") for text in caplog.messages)
+    table = pd.read_parquet(output / "samples.parquet")
+    assert set(table["method"]) >= set(methods) and set(table["thinking_end"]) == {"prompt"}
+    assert (table["thinking_tokens"] == 0).all() and (table["forced_tokens"] == 0).all()
+    longest = table.groupby("method")["solution_tokens"].max()
+    assert longest["separate"] == longest["s1"] == longest["no_thinking"] == 8
+    assert longest["truncation"] == 16 and longest["unconstrained"] > 16
 
 
 def test_a_folder_with_gentle_closes_says_which_commit_goes_on_with_it(run: Run, tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOTrainer
 
-from e1_trl.budget import Budget, Marker, ThinkingClose
+from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.checkpoints.budget_file import BudgetInfo
 from e1_trl.checkpoints.model_card import BaseModel
+from e1_trl.marker import Marker
 from e1_trl.training.cards import write_cards
 from e1_trl.training.config import E1Config
 from e1_trl.training.trainer import E1Trainer

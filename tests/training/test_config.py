@@ -12,8 +12,9 @@ from conftest import BASE, DATA, ROOT
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from trl import DatasetMixtureConfig, ModelConfig
 
-from e1_trl.budget import Budget, Marker, ThinkingClose
+from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.errors import UserError
+from e1_trl.marker import Marker
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe
 

@@ -1,0 +1,161 @@
+"""End of the thinking in one model's tokens: the marker that closes it, the opener before it, and what a prompt did.
+
+A chat template may open the thinking, close it at once (Qwen3 with `enable_thinking: false`), or leave it to the model.
+`Marker.state_of` tells which, from the last token ids of a prompt; training, evaluation and serving all ask it. Knows
+no budget and no engine.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from e1_trl.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+MARKER = "</think>"
+# Markers of model families with their openers, as in the models' chat templates and vLLM's reasoning parsers. The first
+# that a template names is the model's, so the most common one comes last.
+OPENERS = {
+    "<|end|><|start|>assistant<|channel|>final<|message|>": "<|channel|>analysis<|message|>",  # gpt-oss
+    "<|eom|><|start|>assistant to=user<|message|>": " to=self<|message|>",  # Muse Glimmer
+    "<channel|>": "<|channel>thought\n",  # Gemma 4
+    "</seed:think>": "<seed:think>",  # Seed-OSS
+    "</mm:think>": "<mm:think>",  # MiniMax-M3
+    "<|END_THINKING|>": "<|START_THINKING|>",  # Command A
+    "[/THINK]": "[THINK]",  # Magistral
+    "◁/think▷": "◁think▷",  # Kimi-VL
+    MARKER: "<think>",
+}
+BLANKS = 16  # bytes of white space that may follow an opener or a close in a prompt
+
+
+class PromptState(Enum):
+    """State in which a prompt leaves the thinking."""
+
+    OPENED = "opened"
+    CLOSED = "closed"  # the completion is a solution
+    NOTHING = "nothing"  # the model opens the thinking itself, or answers at once
+
+
+@dataclass(frozen=True)
+class Marker:
+    """End-of-thinking marker and the text forced in its place, in one tokenizer's ids.
+
+    Attributes:
+        text: the marker as text, which the engine matches if the marker has several tokens.
+        ids: token ids of the marker.
+        forced_ids: token ids that are appended when the thinking budget runs out.
+        close_tokens: number of `forced_ids` up to and including the end of the marker, which still belong to the
+            thinking; 0 if the forced text holds no marker.
+        opener: text that begins the thinking; "" if unknown.
+        opener_ids: token ids that are forced before `forced_ids` where nothing has opened the thinking: the opener, and
+            what the template writes between it and the marker of an empty thinking.
+        decode: turns token ids into text, special tokens included. Without it every prompt counts as `NOTHING`.
+    """
+
+    text: str
+    ids: tuple[int, ...]
+    forced_ids: tuple[int, ...]
+    close_tokens: int
+    opener: str = ""
+    opener_ids: tuple[int, ...] = ()
+    decode: Callable[..., str] | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def from_tokenizer(
+        cls, tokenizer: "PreTrainedTokenizerBase", text: str | None = None, forced_text: str | None = None
+    ) -> "Marker":
+        """Tokenize the marker (that of the model if `None`), and `forced_text` (the marker itself if `None`).
+
+        Raises:
+            UserError: one of the texts has no tokens, or the model does not show its marker.
+        """
+        text = find_marker(tokenizer) if text is None else text
+        ids = tuple(tokenizer.encode(text, add_special_tokens=False))
+        forced_ids = ids if forced_text is None else tuple(tokenizer.encode(forced_text, add_special_tokens=False))
+        if not ids or not forced_ids:
+            raise UserError(f"the marker {text!r} and the forced text {forced_text!r} must have at least one token")
+        # A marker of several tokens may be merged with its neighbours in the forced text, so its end is where decoding
+        # first shows all of it.
+        ends = (n for n in range(1, len(forced_ids) + 1) if text in tokenizer.decode(list(forced_ids[:n])))
+        opener = OPENERS.get(text, text.replace("/", "", 1) if "/" in text else "")
+        return cls(
+            text=text,
+            ids=ids,
+            forced_ids=forced_ids,
+            close_tokens=next(ends, 0),
+            opener=opener,
+            opener_ids=tuple(tokenizer.encode(_find_opening(tokenizer, opener, text), add_special_tokens=False)),
+            decode=tokenizer.decode,
+        )
+
+    def state_of(self, prompt_ids: Sequence[int]) -> PromptState:
+        """Tell what a prompt did: it ends, but for white space, in the opener, in the marker, or in neither."""
+        if self.decode is None:
+            return PromptState.NOTHING
+        # A token is at least one byte, and one of several tokens may be merged with its neighbours.
+        reach = max(len(self.text.encode()), len(self.opener.encode())) + BLANKS
+        end = self.decode(list(prompt_ids[-reach:]), skip_special_tokens=False).rstrip()
+        if end.endswith(self.text.rstrip()):
+            return PromptState.CLOSED
+        return PromptState.OPENED if self.opener and end.endswith(self.opener.rstrip()) else PromptState.NOTHING
+
+    def check(self, ends: Collection[int]) -> None:
+        """Check that the marker holds no end-of-sequence token, as no thinking would ever be closed.
+
+        Raises:
+            UserError: it holds one of `ends`.
+        """
+        if found := [token for token in self.ids if token in ends]:
+            raise UserError(
+                f"the marker {self.text!r} = {list(self.ids)} holds {found[0]}, which ends a sequence of this model "
+                f"(eos_token_id {sorted(ends)} of generation_config.json and tokenizer), so that no thinking would be "
+                "closed; choose another marker, or remove the token from eos_token_id"
+            )
+
+
+def find_marker(tokenizer: "PreTrainedTokenizerBase") -> str:
+    """Find a model's marker: the first of `OPENERS` that its chat template names, or that is a token of its own.
+
+    Raises:
+        UserError: there is none; names tokens that may be one.
+    """
+    template = str(tokenizer.chat_template or "")
+    vocabulary = tokenizer.get_vocab()
+    for marker, opener in OPENERS.items():
+        if marker in template or opener.strip() in template:
+            return marker
+    if found := [marker for marker in OPENERS if marker in vocabulary]:
+        return found[-1]
+    added = [str(token) for token in tokenizer.added_tokens_decoder.values()]
+    likely = [each for each in added if any(word in each.lower() for word in ("think", "reason", "channel", "/"))]
+    raise UserError(
+        f"the tokenizer {tokenizer.name_or_path!r} and its chat template name no known end of the thinking "
+        f"({', '.join(OPENERS)}); set `marker` to the text that ends it, which may be one of "
+        f"{', '.join(likely or added[:20]) or 'no added token'}"
+    )
+
+
+def _find_opening(tokenizer: "PreTrainedTokenizerBase", opener: str, marker: str) -> str:
+    """Return what stands before the marker of an empty thinking in the template's own words, else the opener."""
+    if opener and tokenizer.chat_template:
+        closed = render_end(tokenizer, enable_thinking=False)
+        head, found, _ = closed.rpartition(marker)
+        if found and opener in head:
+            return head[head.rindex(opener) :]
+    return opener
+
+
+def render_end(tokenizer: "PreTrainedTokenizerBase", **chat_template_kwargs: Any) -> str:
+    """Render the chat template's prompt for a short question; "" where it refuses the arguments."""
+    from jinja2 import TemplateError
+
+    try:
+        question = [{"role": "user", "content": "?"}]
+        options = {"add_generation_prompt": True, "tokenize": False, **chat_template_kwargs}
+        return str(tokenizer.apply_chat_template(question, **options))
+    except TemplateError:
+        return ""

@@ -1,0 +1,135 @@
+"""The end of the thinking in models of today: what their chat templates open and close, by token ids."""
+
+from typing import Any
+
+import pytest
+from datasets import Dataset
+
+from e1_trl.budget import Budget, ThinkingClose
+from e1_trl.errors import UserError
+from e1_trl.marker import OPENERS, Marker, PromptState, find_marker
+from e1_trl.problems.prompts import drop_long, explain_unthinking, tokenize
+from e1_trl.rollout import Rollout, Segment, Stop, ThinkingEnd
+from tests.templates import make_bytes_tokenizer, read_template, stored_templates
+
+OPENED, CLOSED, NOTHING = PromptState
+THINK = "</think>"
+FINAL = "<|end|><|start|>assistant<|channel|>final<|message|>"
+OFF: dict[str, Any] = {"enable_thinking": False}
+ON: dict[str, Any] = {"enable_thinking": True}
+QUESTION = [{"role": "user", "content": "What is 1 + 1?"}]
+# Marker, and the state of a prompt by default, with thinking turned off, and turned on.
+THINKING = {
+    "deepseek_r1_distill": (THINK, OPENED, OPENED, OPENED),
+    "deepseekv3": (THINK, OPENED, OPENED, OPENED),
+    "diffusion_gemma": ("<channel|>", NOTHING, NOTHING, NOTHING),
+    **{f"gemma4{version}": ("<channel|>", NOTHING, NOTHING, NOTHING) for version in ("", "_v2", "_v3", "_v4", "_v5")},
+    "glm4moe": (THINK, NOTHING, CLOSED, NOTHING),
+    "gptoss": (FINAL, NOTHING, NOTHING, NOTHING),
+    "lfm2_2_5": (THINK, NOTHING, NOTHING, NOTHING),
+    "lfm2_2_5_v2": (THINK, NOTHING, NOTHING, NOTHING),
+    "lfm2_2_5_vl": (THINK, NOTHING, NOTHING, NOTHING),
+    "muse_glimmer": ("<|eom|><|start|>assistant to=user<|message|>", NOTHING, NOTHING, NOTHING),
+    "nemotron_3_5_lightning": (THINK, OPENED, CLOSED, OPENED),
+    "nemotron_3_nano": (THINK, OPENED, CLOSED, OPENED),
+    "nemotron_3_super": (THINK, OPENED, CLOSED, OPENED),
+    "nemotron_3_ultra": (THINK, OPENED, CLOSED, OPENED),
+    "qwen3": (THINK, NOTHING, CLOSED, NOTHING),
+    "qwen3_5_nothink": (THINK, CLOSED, CLOSED, OPENED),
+    "qwen3_5_think": (THINK, OPENED, CLOSED, OPENED),
+    "qwen3_6": (THINK, OPENED, CLOSED, OPENED),
+    "qwen3_8": (THINK, OPENED, CLOSED, OPENED),
+}
+WITHOUT = set(stored_templates()) - THINKING.keys()  # of models that do not think
+
+
+@pytest.mark.parametrize("name", THINKING)
+def test_each_stored_template_names_its_marker_and_tells_what_its_prompt_did(name: str) -> None:
+    wanted, *states = THINKING[name]
+    for added in ((), (wanted, OPENERS[wanted])):  # markers of several tokens, and of one
+        tokenizer = make_bytes_tokenizer(read_template(name), added)
+        marker = Marker.from_tokenizer(tokenizer)
+        assert (marker.text, marker.opener) == (wanted, OPENERS[wanted])
+        assert len(marker.ids) == (1 if added else len(wanted.encode()))
+        prompts = [tokenize(tokenizer, QUESTION, kwargs) for kwargs in ({}, OFF, ON)]
+        assert [marker.state_of(prompt) for prompt in prompts] == states
+        for prompt, state in zip(prompts, states, strict=True):
+            _begins_as_its_prompt_says(prompt, marker, state)
+
+
+def _begins_as_its_prompt_says(prompt: list[int], marker: Marker, state: PromptState) -> None:
+    """Check the first request at a budget of 9 + 5 and of 0 + 5, and what is forced."""
+    close = ThinkingClose(marker, len(prompt) + 200)
+    thinks = Rollout(prompt, Budget(9, 5), close)
+    answers = Rollout(prompt, Budget(0, 5), close)
+    assert thinks.request is not None and answers.request is not None
+    forced = {
+        PromptState.OPENED: marker.forced_ids,
+        PromptState.NOTHING: (*marker.opener_ids, *marker.forced_ids),
+        PromptState.CLOSED: (),
+    }[state]
+    assert answers.request.prompt_ids == [*prompt, *forced] and not answers.request.stop_at_marker
+    if state is PromptState.CLOSED:
+        assert thinks.request == answers.request and thinks.thinking_end is ThinkingEnd.PROMPT
+        assert thinks.request.max_tokens == 5
+    else:
+        assert thinks.request.stop_at_marker and thinks.request.max_tokens == 9
+    answers.receive(Segment([1], Stop.EOS, [0.0]))
+    completion = answers.completion
+    assert completion.graded_ids == [1] and completion.thinking_tokens == 0
+    assert completion.forced_tokens == completion.close_tokens == len(forced)
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT))
+def test_a_template_of_a_model_that_does_not_think_leaves_the_marker_to_the_vocabulary_or_the_user(name: str) -> None:
+    with pytest.raises(UserError, match=r"name no known end of the thinking .*set `marker`.*may be one of </thought>"):
+        find_marker(make_bytes_tokenizer(read_template(name), ["</thought>"]))
+    assert find_marker(make_bytes_tokenizer(read_template(name), ["[/THINK]", THINK])) == THINK
+    marker = Marker.from_tokenizer(make_bytes_tokenizer(read_template(name)), "</thought>")
+    assert marker.opener == "<thought>" and len(marker.ids) == 10
+
+
+def test_an_empty_thinking_is_forced_as_the_template_writes_it() -> None:
+    """Qwen3 was trained on an empty thinking with a blank line in it, GLM on one with nothing in it."""
+    for name, written in (("qwen3", "<think>\n\n"), ("glm4moe", "<think>"), ("gptoss", OPENERS[FINAL])):
+        tokenizer = make_bytes_tokenizer(read_template(name))
+        marker = Marker.from_tokenizer(tokenizer)
+        assert tokenizer.decode(list(marker.opener_ids)) == written
+    close = ThinkingClose(marker, 1000)
+    assert close.forced_after(0) == len(marker.opener_ids) + len(marker.ids) and close.forced_after(1) == len(
+        marker.ids
+    )
+
+
+def test_a_question_about_markers_closes_nothing() -> None:
+    tokenizer = make_bytes_tokenizer(read_template("qwen3"), [THINK, "<think>"])
+    marker = Marker.from_tokenizer(tokenizer)
+    for question in ("Why <think>", "What is </think>", "<think>\n\n</think>\n\n"):
+        prompt = tokenize(tokenizer, [{"role": "user", "content": question}], {})
+        assert marker.state_of(prompt) is NOTHING
+    assert marker.state_of(tokenizer("A text that ends in </think> \n")["input_ids"]) is CLOSED
+
+
+@pytest.mark.parametrize("name", ["qwen3_5_nothink", "qwen3", "nemotron_3_nano"])
+def test_training_refuses_a_prompt_that_closed_the_thinking_and_says_what_opens_it(name: str) -> None:
+    tokenizer = make_bytes_tokenizer(read_template(name), [THINK, "<think>"])
+    marker = Marker.from_tokenizer(tokenizer)
+    problems = Dataset.from_dict({"prompt": [QUESTION]})
+    with pytest.raises(UserError, match=r"closed the thinking, of 'What is 1 .*kwargs: \{enable_thinking: true\}$"):
+        drop_long(problems, tokenizer, 9999, OFF, marker)
+    assert len(drop_long(problems, tokenizer, 9999, ON, marker)) == 1
+    assert len(drop_long(problems, tokenizer, 9999, OFF)) == 1  # evaluation takes it, as a solution alone
+    text = Dataset.from_dict({"prompt": ["1 + 1? <think></think>"]})
+    with pytest.raises(UserError, match=r"it ends in '.*</think>'$"):
+        drop_long(text, tokenizer, 9999, {}, marker)
+
+
+def test_a_template_that_turns_thinking_off_without_closing_it_is_explained() -> None:
+    tokenizer = make_bytes_tokenizer(read_template("gemma4"))
+    marker = Marker.from_tokenizer(tokenizer)
+    said = explain_unthinking(tokenizer, marker, QUESTION, {})
+    assert said is not None and "does not ask for thinking" in said and said.endswith("{enable_thinking: true}")
+    assert explain_unthinking(tokenizer, marker, QUESTION, ON) is None
+    for name in ("qwen3", "qwen3_5_think", "gptoss", "lfm2_2_5"):
+        thinks = make_bytes_tokenizer(read_template(name))
+        assert explain_unthinking(thinks, Marker.from_tokenizer(thinks), QUESTION, {}) is None
