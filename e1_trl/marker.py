@@ -22,6 +22,7 @@ OPENERS = {
     "<|end|><|start|>assistant<|channel|>final<|message|>": "<|channel|>analysis<|message|>",  # gpt-oss
     "<|eom|><|start|>assistant to=user<|message|>": " to=self<|message|>",  # Muse Glimmer
     "<channel|>": "<|channel>thought\n",  # Gemma 4
+    "<|close|>think<|sep|>": "<|open|>think<|sep|>",  # Kimi K3
     "</seed:think>": "<seed:think>",  # Seed-OSS
     "</mm:think>": "<mm:think>",  # MiniMax-M3
     "<|END_THINKING|>": "<|START_THINKING|>",  # Command A

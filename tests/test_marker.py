@@ -10,7 +10,7 @@ from e1_trl.errors import UserError
 from e1_trl.marker import OPENERS, Marker, PromptState, find_marker
 from e1_trl.problems.prompts import drop_long, explain_unthinking, tokenize
 from e1_trl.rollout import Rollout, Segment, Stop, ThinkingEnd
-from experiments.templates import make_bytes_tokenizer, read_template, stored_templates
+from experiments.which_models.templates import make_bytes_tokenizer, read_template, stored_templates
 
 OPENED, CLOSED, NOTHING = PromptState
 THINK = "</think>"

@@ -35,7 +35,8 @@ class Row(Point):
     requested and are too long for `max_prompt_length`; `response_limit` is the longest completion under an unlimited
     budget, `None` where the context is the limit. Ratios and shares are of all answers:
 
-    - `closed_ratio`, `forced_ratio`, `eos_ratio` and `total_ratio`, how the thinking ended, add up to 1;
+    - `closed_ratio`, `forced_ratio`, `eos_ratio`, `total_ratio` and `prompt_ratio` (the prompt had closed it), how the
+      thinking ended, add up to 1;
     - `truncated_ratio`: a budget ran out before the end, in the solution or, with a total one, in the thinking;
     - `accuracy`, `wrong`, `unevaluated`, `unparseable`, `unanswered` and, of programs, `faults` add up to 1;
     - `unboxed`: the answer was read without a box, which s1 allows after its forced text (`BOXES_ONLY` does not);
@@ -70,6 +71,7 @@ class Row(Point):
     graded_by: str
     faults: dict[str, float] = field(default_factory=dict)
     worked_in_box: float = 0.0
+    prompt_ratio: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,7 @@ def _row(answers: pd.DataFrame, scores: statistics.Scores) -> Row:
         graded_by=first["graded_by"],
         faults={str(fault): _mean(outcome == fault) for fault in kind.faults},
         worked_in_box=_mean(answers["answer"].fillna("").map(works_out)) if kind.boxed else 0.0,
+        prompt_ratio=_mean(answers["thinking_end"] == ThinkingEnd.PROMPT),
     )
 
 

