@@ -39,6 +39,8 @@ THINKING = {
     "qwen3_5_think": (THINK, OPENED, CLOSED, OPENED),
     "qwen3_6": (THINK, OPENED, CLOSED, OPENED),
     "qwen3_8": (THINK, OPENED, CLOSED, OPENED),
+    "olmo3 think, ours": (THINK, OPENED, OPENED, OPENED),
+    "smollm3, ours": (THINK, NOTHING, CLOSED, NOTHING),
 }
 WITHOUT = set(stored_templates()) - THINKING.keys()  # of models that do not think
 
@@ -87,6 +89,15 @@ def test_a_template_of_a_model_that_does_not_think_leaves_the_marker_to_the_voca
     assert find_marker(make_bytes_tokenizer(read_template(name), ["[/THINK]", THINK])) == THINK
     marker = Marker.from_tokenizer(make_bytes_tokenizer(read_template(name)), "</thought>")
     assert marker.opener == "<thought>" and len(marker.ids) == 10
+
+
+def test_a_system_prompt_may_close_the_thinking_of_one_conversation() -> None:
+    tokenizer = make_bytes_tokenizer(read_template("smollm3, ours"))
+    marker = Marker.from_tokenizer(tokenizer)
+    quiet = [{"role": "system", "content": "/no_think"}, *QUESTION]
+    assert marker.state_of(tokenize(tokenizer, quiet, {})) is CLOSED
+    with pytest.raises(UserError, match=r"closed the thinking, of 'What is 1 .*it ends in "):
+        drop_long(Dataset.from_dict({"prompt": [QUESTION, quiet]}), tokenizer, 9999, {}, marker)
 
 
 def test_an_empty_thinking_is_forced_as_the_template_writes_it() -> None:

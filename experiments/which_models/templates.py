@@ -24,18 +24,45 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "medium_effort": (True,),
     "reasoning_effort": ("low", "medium", "high", "xhigh"),
 }
+# TRL stores no template of SmolLM3 and OLMo-3; these do what their authors say of thinking.
+SMOLLM3 = """{%- set mode = namespace(thinks=enable_thinking is not defined or enable_thinking) -%}
+{%- for message in messages if message.role == "system" -%}
+{%- if "/no_think" in message.content -%}{%- set mode.thinks = false -%}{%- endif -%}
+{%- endfor -%}
+<|im_start|>system
+Reasoning Mode: {{ "/think" if mode.thinks else "/no_think" }}<|im_end|>
+{% for message in messages -%}
+<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% endfor -%}
+{%- if add_generation_prompt -%}
+<|im_start|>assistant
+{{ "" if mode.thinks else "<think>\n\n</think>\n" }}
+{%- endif -%}
+"""
+OLMO3 = """{%- for message in messages -%}
+<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% endfor -%}
+{%- if add_generation_prompt -%}
+<|im_start|>assistant
+<think>
+{%- endif -%}
+"""
+OWN = {"smollm3, ours": SMOLLM3, "olmo3 think, ours": OLMO3}
 # Some templates write today's date.
 DATED = {"strftime_now": datetime.date(2026, 11, 26).strftime}
 
 
 def stored_templates() -> list[str]:
-    """Name the templates that models ship, without TRL's patches for training."""
-    return sorted(file.stem for file in FOLDER.glob("*.jinja") if not file.stem.endswith("_training"))
+    """Name the templates that models ship, without TRL's patches for training, and our own."""
+    stored = sorted(file.stem for file in FOLDER.glob("*.jinja") if not file.stem.endswith("_training"))
+    return [*stored, *OWN]
 
 
 def read_template(name: str) -> str:
     """Return a stored template by its name."""
-    return (FOLDER / f"{name}.jinja").read_text()
+    return OWN[name] if name in OWN else (FOLDER / f"{name}.jinja").read_text()
 
 
 def make_bytes_tokenizer(template: str | None, added: Sequence[str] = ()) -> PreTrainedTokenizerFast:
