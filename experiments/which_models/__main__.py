@@ -1,4 +1,4 @@
-"""Measure which models work: each chat template of today, rendered, and two budgets and none through the engine with it.
+"""Measure which models work: each chat template of today, rendered, and run through the engine at three budgets.
 
     python -m experiments.which_models             a few minutes on two cores
 
