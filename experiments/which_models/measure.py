@@ -18,6 +18,7 @@ from experiments.which_models.templates import Rendering
 
 BUDGETS = {"loose": Budget(64, 16), "tight": Budget(8, 16), "none": Budget(0, 16)}
 QUESTIONS = 32
+TEMPERATURE = 0.5
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,9 @@ def measure(found: Sequence[Rendering], base: Path) -> list[Row]:
 
     tokenizer = AutoTokenizer.from_pretrained(base)
     options = {"max_model_len": CONTEXT, "enforce_eager": True, "seed": 0}
-    engine = LocalEngine.start(str(base), found[0].marker(tokenizer), SamplingSettings(), options=options)
+    engine = LocalEngine.start(
+        str(base), found[0].marker(tokenizer), SamplingSettings(temperature=TEMPERATURE), options=options
+    )
     rng = random.Random(1)
     asked = [example(rng) for _ in range(QUESTIONS)]
     rows = []

@@ -32,7 +32,7 @@ SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 VOCABULARY = 1200
-STEPS = 400
+STEPS = 800
 BATCH = 32
 EMPTY = 0.15  # share of examples without a thought, whose opener and close are forced at a budget of 0
 CONTEXT = 1024
@@ -82,9 +82,11 @@ class Examples(IterableDataset):
         rng = random.Random(self.seed)
         states = [each.state(self.tokenizer) for each in self.found]
         markers = [each.marker(self.tokenizer) for each in self.found]
+        # A marker that few templates have is as frequent as the others.
+        alike = [[at for at, other in enumerate(markers) if other == each] for each in dict.fromkeys(markers)]
 
         def make() -> dict[str, list[int]]:
-            at = rng.randrange(len(self.found))
+            at = rng.choice(rng.choice(alike))
             question, thinking, solution, _ = example(rng)
             prompt = self.found[at].prompt_ids(self.tokenizer, question)
             text = solution + ENDS[0]
