@@ -43,6 +43,8 @@ LAYERS = (
         "rollout",
         "seeds",
         "tree",
+        "trl_internals",
+        "versions",
     ),
     ("engines", "answers"),
     ("problems",),
