@@ -180,12 +180,6 @@ def test_a_reward_is_one_of_ones_own_and_takes_arguments_from_the_recipe_as_trls
 
 
 def test_messages_name_a_reward_as_trl_logs_it() -> None:
-    rewards = [
-        format_reward,
-        partial(partial(format_reward), x=1),
-        MathematicsGrader,
-        SimpleNamespace(),
-        lambda **_: [],
-    ]
+    rewards = [format_reward, partial(partial(sees_all), x=1), MathematicsGrader, SimpleNamespace(), lambda **_: []]
     assert [name_of(each) for each in rewards] == [get_callable_name(each) for each in rewards]
     assert name_of(rewards[1]) == "sees_all"
