@@ -37,6 +37,7 @@ from e1_trl.report.markdown import table
 from e1_trl.training.budgets import Budgets, RolloutKey
 from e1_trl.training.config import E1Config
 from e1_trl.training.trainer import E1Trainer
+from e1_trl.trl_internals import TrlEngine
 
 Name = Literal["e1", "grpo"]
 WARM = 2  # rounds that are not counted
@@ -189,7 +190,8 @@ def make(name: Name, workload: Workload, output_dir: Path) -> GRPOTrainer:
         return E1Trainer(**model, args=E1Config(max_prompt_length=PROMPT, **budget, **alike))
     trainer = GRPOTrainer(**model, args=GRPOConfig(max_completion_length=completion, **alike))
     if on_cpu:  # TRL's own way of bringing the weights there has no loader for vLLM's CPU kernels
-        trainer.vllm_generation.sync_weights = lambda: reload_weights(trainer.vllm_generation)
+        vllm = TrlEngine(trainer.vllm_generation)
+        vllm.replace_sync(lambda: reload_weights(vllm))
     return trainer
 
 

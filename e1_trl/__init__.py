@@ -20,4 +20,5 @@ def __getattr__(name: str) -> Any:
         return import_module("importlib.metadata").version("e1-trl")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+    with import_module("e1_trl.versions").needing_trl():
+        return getattr(import_module(_MODULES[name]), name)

@@ -6,10 +6,13 @@ Every field of the recipe can be overridden on the command line (`--learning_rat
 shows what would be trained on. Recipe, budget, data, rewards and context length are checked before a model is loaded.
 """
 
+from e1_trl.errors import UserError, run_command
 from e1_trl.logs import route_logs, write_logs
+from e1_trl.versions import check_versions
 
 if __name__ == "__main__":
     route_logs()  # in front of imports, during which libraries log
+    run_command("e1 train", check_versions)  # in front of those that another TRL may not have
 
 import contextlib
 import logging
@@ -29,7 +32,6 @@ from e1_trl.answers.grade import Grader
 from e1_trl.answers.kinds import INSTRUCTION, make_grader
 from e1_trl.checkpoints import hub
 from e1_trl.checkpoints.model_card import BaseModel
-from e1_trl.errors import UserError, run_command
 from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import last_question
 from e1_trl.provenance import FILE as PROVENANCE

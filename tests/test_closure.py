@@ -22,7 +22,7 @@ from tests.closure import (
 
 # By folder, with the packages that lie above them.
 CORE = {
-    "": ("", "arguments", "budget", "errors", "marker", "rollout", "seeds"),
+    "": ("", "arguments", "budget", "errors", "marker", "rollout", "seeds", "trl_internals", "versions"),
     "engines": ("", "colocated", "engine", "local", "openai", "server", "weight_check"),
     "answers": ("", "grade"),
     "problems": ("", "prompts"),
@@ -43,7 +43,6 @@ CORE = {
         "scoring",
         "trainer",
         "varlen",
-        "versions",
     ),
 }
 MODULES = {".".join(filter(None, ("e1_trl", folder, name))) for folder, names in CORE.items() for name in names}

@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT
 
 from e1_trl.cli import COMMANDS
-from e1_trl.rollout import ThinkingEnd
+from e1_trl.training.progress import ENDS
 
 FOLDERS = ("docs", "examples", "experiments")
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *(file for name in FOLDERS for file in sorted((ROOT / name).rglob("*.md")))]
@@ -61,7 +61,7 @@ def test_every_metric_that_the_training_logs_is_explained() -> None:
                 and (named := METRIC.fullmatch(node.value))
             ):
                 assert re.search(rf"`({named[1]}/(<budget>/)?)?{named[2]}`", page), node.value
-    for end in ThinkingEnd:  # in names made of it
+    for end in ENDS:  # in names made of it
         assert f"{end}_ratio`" in page and f"`reward/{end}`" in page
 
 

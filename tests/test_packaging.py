@@ -44,6 +44,8 @@ LAYERS = (
         "rollout",
         "seeds",
         "tree",
+        "trl_internals",
+        "versions",
     ),
     ("engines", "answers"),
     ("problems",),

@@ -4,24 +4,56 @@ import ast
 import importlib
 import inspect
 import re
+from collections.abc import Iterator
 
 import pytest
 from conftest import ROOT
 
+PACKAGE = ROOT / "e1_trl"
+ADAPTER = PACKAGE / "trl_internals.py"
 TEXT = (ROOT / "docs" / "private-names.md").read_text()
-LISTED = re.findall(r"^\| `([\w.]+):(?:(\w+)\.)?(\w+)` \| (?:`\((.*)\)` )?\|", TEXT, re.M)
+ROW = r"^\| `([\w.]+):(?:(\w+)\.)?(\w+)` \| (?:`\((.*)\)` )?\| [^|]+ \| ([^|]+) \|$"
+LISTED = re.findall(ROW, TEXT, re.M)
 PYTHONS = re.findall(r"^- `(\w+)\.(\w+)`:", TEXT, re.M)
+DOCUMENTED = {"trl", "trl.rewards"}  # modules of TRL that its documentation imports from
+# Of these objects, which only the adapter can reach, names are as common as `model`.
+BEHIND_THE_ENGINE = {"VLLMGeneration", "VLLMClient"}
 
 
-@pytest.mark.parametrize(("module", "owner", "name", "parameters"), LISTED)
-def test_every_listed_name_is_there_with_its_parameters(module: str, owner: str, name: str, parameters: str) -> None:
-    place = importlib.import_module(module)
-    place = getattr(place, owner) if owner else place
+def difference(module: str, owner: str, name: str, parameters: str) -> str:
+    """How the installed package differs from a row of the list; empty if it does not."""
+    try:
+        place = importlib.import_module(module)
+        place = getattr(place, owner) if owner else place
+    except (ImportError, AttributeError) as error:
+        return str(error)
     found = inspect.getattr_static(place, name, None)
     if inspect.isfunction(found):
-        assert ", ".join(inspect.signature(found).parameters) == parameters
-    else:  # an attribute, which its class sets
-        assert not parameters and re.search(rf"\b{name}\b[^=\n]* = ", inspect.getsource(place))
+        now = ", ".join(inspect.signature(found).parameters)
+        return "" if now == parameters else f"it takes ({now})"
+    # An attribute, which its class sets.
+    is_set = re.search(rf"\b{name}\b[^=\n]* = ", inspect.getsource(place))
+    return "" if is_set and not parameters else "it is gone"
+
+
+@pytest.mark.parametrize("row", LISTED, ids=lambda row: ".".join(filter(None, row[:3])))
+def test_every_listed_name_is_there_with_its_parameters(row: tuple[str, ...]) -> None:
+    *place, remedy = row
+    if found := difference(*place):
+        pytest.fail(f"{'.'.join(filter(None, place[:3]))}: {found}. Look at {remedy}", pytrace=False)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (("trl.trainer.gone", "GRPOTrainer", "_metrics", ""), "No module named 'trl.trainer.gone'"),
+        (("trl.trainer.utils", "Gone", "_metrics", ""), "has no attribute 'Gone'"),
+        (("trl.trainer.utils", "RepeatSampler", "_gone", ""), "it is gone"),
+        (("trl.trainer.utils", "RepeatSampler", "__iter__", "self, of_late"), "it takes (self)"),
+    ],
+)
+def test_a_name_that_is_gone_or_takes_other_parameters_is_found(row: tuple[str, ...], said: str) -> None:
+    assert difference(*row).endswith(said)
 
 
 def test_every_row_of_the_list_is_read_and_what_is_pythons_is_there() -> None:
@@ -32,12 +64,53 @@ def test_every_row_of_the_list_is_read_and_what_is_pythons_is_there() -> None:
 
 def test_every_name_with_a_leading_underscore_in_the_code_is_our_own_or_listed() -> None:
     used, own = set(), set()
-    for file in (ROOT / "e1_trl").glob("**/*.py"):
+    for file in PACKAGE.glob("**/*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 own.add(node.name)
             elif isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
                 on_self = isinstance(node.value, ast.Name) and node.value.id == "self"
                 (own if on_self and isinstance(node.ctx, ast.Store) else used).add(node.attr)
-    listed = {name for _, _, name, _ in LISTED} | {name for _, name in PYTHONS}
+    listed = {row[2] for row in LISTED} | {name for _, name in PYTHONS}
     assert used - own - listed - {"_exit"} == set()  # os._exit is documented
+
+
+def trls_names_in(code: str) -> Iterator[str]:
+    """Names of TRL in a module that only the adapter may have, and modules that only it may import from."""
+    rows = [row for row in LISTED if row[0].startswith("trl.")]
+    names = {row[2] for row in rows if row[1] not in BEHIND_THE_ENGINE or row[2].startswith("_")} | BEHIND_THE_ENGINE
+    names.discard("__iter__")
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "trl":
+            yield from {node.module} - DOCUMENTED
+        elif isinstance(node, ast.Import):
+            yield from (each.name for each in node.names if each.name.startswith("trl"))
+        elif isinstance(node, ast.Attribute):
+            # Fields of the configuration have the names of two attributes of the trainer, and are documented.
+            is_field = ast.unparse(node.value).rpartition(".")[2] == "args"
+            yield from {node.attr} & names if not is_field else ()
+        elif isinstance(node, ast.FunctionDef | ast.Name):
+            yield from {node.name if isinstance(node, ast.FunctionDef) else node.id} & names - {"log_completions"}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from {node.value} & {name for name in names if name.startswith("_")}
+
+
+def test_trls_private_names_stand_in_the_adapter_alone() -> None:
+    others = {file: [*trls_names_in(file.read_text())] for file in PACKAGE.glob("**/*.py") if file != ADAPTER}
+    assert {str(file): names for file, names in others.items() if names} == {}
+    assert len({*trls_names_in(ADAPTER.read_text())}) > 12
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from trl.trainer.utils import pad",
+        "import trl.generation",
+        "trainer.vllm_generation.llm",
+        "self.log_completions = True",
+        "getattr(trainer, '_metrics')",
+        "class Mine:\n    def _calculate_rewards(self): ...",
+    ],
+)
+def test_a_private_name_of_trl_outside_of_the_adapter_would_be_found(code: str) -> None:
+    assert [*trls_names_in(code)] and not [*trls_names_in("from trl import GRPOConfig\nargs.log_completions")]

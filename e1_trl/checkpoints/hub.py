@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import httpx
 from huggingface_hub import HfApi
 from huggingface_hub.errors import (
     HfHubHTTPError,
@@ -16,7 +15,9 @@ from e1_trl.checkpoints.budget_file import FILE as BUDGET
 from e1_trl.checkpoints.model_card import DETAILS, README, RESULTS
 from e1_trl.errors import UserError, one_line
 
-ERRORS = (HfHubHTTPError, httpx.HTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled, HFValidationError)
+# Of httpx, and from huggingface_hub 2 on of httpx2.
+HTTP_ERROR: type[Exception] = HfHubHTTPError.__bases__[0]
+ERRORS = (HTTP_ERROR, LocalTokenNotFoundError, OfflineModeIsEnabled, HFValidationError)
 WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf", ".safetensors.index.json", ".bin.index.json", "adapter_config.json")
 # Patterns of files that an earlier model may have left in the repository; none matches inside a checkpoint's folder.
 OLD_NUMBERS = [f"{RESULTS}*"]
@@ -124,4 +125,5 @@ def _explain(error: BaseException) -> str:
     refused = isinstance(error, HfHubHTTPError) and error.response.status_code in (401, 403, 404)
     if refused or isinstance(error, LocalTokenNotFoundError):
         return f"{one_line(error)}; set HF_TOKEN to a token that may write there, or log in with `hf auth login`"
-    return f"it cannot be reached ({one_line(error)})" if isinstance(error, httpx.TransportError) else one_line(error)
+    unreached = isinstance(error, HTTP_ERROR) and not isinstance(error, HfHubHTTPError)
+    return f"it cannot be reached ({one_line(error)})" if unreached else one_line(error)

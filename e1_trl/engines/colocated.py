@@ -1,8 +1,5 @@
 """TRL's engines, as training processes start and drive them together: inside the processes, or one server for all."""
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -10,46 +7,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list, gather_object
-from accelerate.utils.other import get_free_port
 from transformers import set_seed
-from trl.generation import vllm_generation
-from trl.generation.vllm_generation import VLLMGeneration
 
 from e1_trl.budget import ThinkingClose
 from e1_trl.engines.engine import OnCompletion, SamplingSettings, ignore_completion, run
 from e1_trl.engines.server import ServerEngine
 from e1_trl.rollout import Completion, Name, Rollout
 from e1_trl.seeds import NUMPY, seed_of
+from e1_trl.trl_internals import TrlEngine
 
 if TYPE_CHECKING:
     from e1_trl.engines.local import LocalEngine
     from e1_trl.engines.weight_check import WeightCheck
-
-
-@contextmanager
-def starting(revision: str | None, processes: int) -> Iterator[None]:
-    """Let TRL start an engine at the model's revision, and at a port that nobody else takes.
-
-    TRL passes the model's name alone. Its weights are synced in any case, but configuration, tokenizer and
-    end-of-sequence tokens would be the newest.
-
-    Args:
-        revision: revision of the model on the Hub; `None` for the newest, and where the engine is a server.
-        processes: number of training processes.
-    """
-    if processes == 1:
-        # The engine's group of one meets at this port. TRL tries the same port first in every run, and the later one of
-        # two runs that start together would fail.
-        os.environ.setdefault("MASTER_PORT", str(get_free_port()))
-    if revision is None:
-        yield
-        return
-    engine = vllm_generation.LLM
-    vllm_generation.LLM = partial(engine, revision=revision, tokenizer_revision=revision)
-    try:
-        yield
-    finally:
-        vllm_generation.LLM = engine
 
 
 def _keep_own(on_completion: OnCompletion, first: int, count: int) -> OnCompletion:
@@ -63,12 +32,12 @@ def _keep_own(on_completion: OnCompletion, first: int, count: int) -> OnCompleti
 
 
 def make_training_engine(
-    generation: VLLMGeneration, close: ThinkingClose, accelerator: Accelerator, adapter: bool, seed: int
+    vllm: TrlEngine, close: ThinkingClose, accelerator: Accelerator, adapter: bool, seed: int
 ) -> "ColocatedEngine | ServedEngine":
     """Make the engine of TRL's `vllm_mode`. In `colocate`, every sync compares its weights with the trainer's.
 
     Args:
-        generation: TRL's engine or its client.
+        vllm: TRL's engine or its client.
         close: the end-of-thinking marker, and the longest sequence.
         accelerator: the trainer's.
         adapter: a LoRA adapter is trained.
@@ -77,34 +46,23 @@ def make_training_engine(
     Raises:
         EngineError: the server does not serve the model, or its context is too short.
     """
-    sampling = SamplingSettings(
-        temperature=generation.temperature,
-        top_p=generation.top_p,
-        top_k=generation.top_k,
-        min_p=generation.min_p or 0.0,
-        repetition_penalty=generation.repetition_penalty,
-        extra=generation.generation_kwargs,
-    )
-    if generation.mode == "server":
-        if not accelerator.is_main_process:
-            return ServedEngine(accelerator, None)
-        client = generation.vllm_client
-        return ServedEngine(accelerator, ServerEngine(f"{client.base_url}/v1", client.model, close, sampling, seed))
+    sampling = SamplingSettings(**vllm.sampling)
+    if vllm.llm is None:
+        return ServedEngine(accelerator, vllm.server and ServerEngine(*vllm.server, close, sampling, seed))
     from e1_trl.engines.local import LocalEngine
     from e1_trl.engines.weight_check import WeightCheck, reload_weights
 
     on_cpu = accelerator.device.type == "cpu"
-    check = WeightCheck(generation, partial(reload_weights, generation) if on_cpu else generation.sync_weights)
-    generation.sync_weights = check
-    engine = LocalEngine(generation.llm, close.marker, sampling)
-    return ColocatedEngine(generation, engine, accelerator, adapter, seed, check)
+    check = WeightCheck(vllm, partial(reload_weights, vllm) if on_cpu else vllm.sync)
+    vllm.replace_sync(check)
+    return ColocatedEngine(vllm, LocalEngine(vllm.llm, close.marker, sampling), accelerator, adapter, seed, check)
 
 
 @dataclass
 class ColocatedEngine:
     """vLLM in the training processes; `weights` syncs it, and the others are those of `make_training_engine`."""
 
-    generation: VLLMGeneration
+    vllm: TrlEngine
     engine: "LocalEngine"
     accelerator: Accelerator
     adapter: bool
@@ -124,33 +82,28 @@ class ColocatedEngine:
         Sampling follows from the training's seed and the `name` of this generation, the same in all processes.
         `on_completion` receives this process's completions alone.
 
-        The engine wakes and requests are gathered as in `VLLMGeneration.generate`. In a tensor-parallel group every
-        process runs the whole group's rollouts, in the same order, draws the same numbers, and keeps its own.
+        Requests are gathered as in TRL. In a tensor-parallel group every process runs the whole group's rollouts, in
+        the same order, draws the same numbers, and keeps its own.
         """
-        generation = self.generation
         group = rollouts
         rank = 0
-        if generation.tensor_parallel_size > 1:
-            gathered: list[Any] = [None] * generation.tensor_parallel_size
-            torch.distributed.all_gather_object(gathered, rollouts, group=generation.tp_group)
+        processes = self.vllm.tensor_parallel_size
+        if processes > 1:
+            gathered: list[Any] = [None] * processes
+            torch.distributed.all_gather_object(gathered, rollouts, group=self.vllm.tp_group)
             group = [rollout for part in gathered for rollout in part]
-            rank = torch.distributed.get_rank(group=generation.tp_group)
-        if generation.enable_sleep_mode:
-            if generation._llm_weights_sleeping:
-                generation.sync_weights()
-            generation.llm.wake_up(tags=["kv_cache"])
-        if generation.tensor_parallel_size > 1 and self.adapter:
+            rank = torch.distributed.get_rank(group=self.vllm.tp_group)
+        self.vllm.wake()
+        if processes > 1 and self.adapter:
             # The all-reduce of small LoRA gradients can race with vLLM's own collectives (trl issue 3671).
             on_gpu = self.accelerator.device.type == "cuda"
             torch.distributed.barrier(device_ids=[self.accelerator.local_process_index] if on_gpu else None)
         # vLLM draws from torch's global generator, and on CUDA from numpy's, for a seed of every request.
-        number = self.accelerator.process_index // generation.tensor_parallel_size
+        number = self.accelerator.process_index // processes
         set_seed(seed_of(self.seed, number, *name) % NUMPY)
         first = rank * len(rollouts)
         run(self.engine, group, on_completion=_keep_own(on_completion, first, len(rollouts)))
-        if generation.enable_sleep_mode:
-            generation.llm.sleep(level=2)
-            generation._llm_weights_sleeping = True
+        self.vllm.sleep()
         return [rollout.completion for rollout in group[first : first + len(rollouts)]]
 
 

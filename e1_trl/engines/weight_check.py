@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 
 import torch
-from trl.generation.vllm_generation import VLLMGeneration
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 
 from e1_trl.engines.engine import EngineError
 from e1_trl.errors import TROUBLESHOOTING
+from e1_trl.trl_internals import TrlEngine
 
 logger = logging.getLogger(__name__)
 
@@ -36,17 +36,17 @@ def checksum(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return total
 
 
-def reload_weights(generation: VLLMGeneration) -> None:
+def reload_weights(generation: TrlEngine) -> None:
     """Sync the weights of an engine on CPU, and empty its prefix cache.
 
     A collective operation: gathering a ZeRO-3 parameter needs every process.
 
-    On GPU, TRL's own `VLLMGeneration.sync_weights` does it, one parameter at a time. vLLM's CPU kernels repack weights
+    On GPU, TRL's own sync does it, one parameter at a time. vLLM's CPU kernels repack weights
     when they are first loaded, and repacked ones have no loader; vLLM's layerwise reload unpacks, loads and repacks.
     """
 
     def parameters() -> Iterator[tuple[str, torch.Tensor]]:
-        for name, parameter in generation._iter_named_params():
+        for name, parameter in generation.named_params():
             # The reload reads a layer's tensors when the last of them has come, and by then ZeRO-3 has released the
             # gathered parameter.
             yield name, parameter.clone()
@@ -71,7 +71,7 @@ class WeightCheck:
         compared: names of the engine's tensors that were compared at the last sync.
     """
 
-    def __init__(self, generation: VLLMGeneration, sync: Callable[[], None]):
+    def __init__(self, generation: TrlEngine, sync: Callable[[], None]):
         self._generation = generation
         self._sync = sync
         self._model = generation.llm.llm_engine.model_executor.driver_worker.model_runner.get_model()

@@ -13,7 +13,6 @@ import torch
 from accelerate.utils import is_peft_model
 from datasets import Dataset
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
-from trl.trainer.utils import get_callable_name
 
 from e1_trl.budget import PROMPT
 from e1_trl.errors import UserError
@@ -22,7 +21,7 @@ from e1_trl.problems.prompts import MEASURED, drop_long, explain_unthinking
 from e1_trl.training.arguments import ROUNDS_AWAY
 from e1_trl.training.config import E1Config
 from e1_trl.training.groups import GroupReward
-from e1_trl.training.rewards import Accuracy, Reward, warn_of_thinking
+from e1_trl.training.rewards import Accuracy, Reward, name_of, warn_of_thinking
 
 logger = logging.getLogger(__name__)
 
@@ -85,14 +84,13 @@ def _check_columns(dataset: Dataset, rewards: Sequence[Reward], args: E1Config) 
     for reward in rewards:
         if isinstance(reward, GroupReward) and reward.needs_accuracy and not graded:
             raise UserError(
-                f"the reward {get_callable_name(reward)} must know which answers are right; add accuracy to "
-                "reward_funcs"
+                f"the reward {name_of(reward)} must know which answers are right; add accuracy to reward_funcs"
             )
         if isinstance(reward, str | torch.nn.Module):  # a reward model, which takes text
             continue
         if not callable(reward):
             raise UserError(f"a reward is {reward!r}; it must be a function")
-        said = f"the reward {get_callable_name(reward)}"
+        said = f"the reward {name_of(reward)}"
         parameters = inspect.signature(reward).parameters
         for name, each in parameters.items():
             needed = each.default is each.empty and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)

@@ -15,12 +15,11 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.utils import cached_file
 from trl import GRPOConfig
-from trl.trainer.utils import RepeatSampler, get_callable_name
 
 from e1_trl.errors import UserError
 from e1_trl.training.groups import GroupReward
 from e1_trl.training.logprob_gap import GROSS
-from e1_trl.training.rewards import Reward
+from e1_trl.training.rewards import Reward, name_of
 from e1_trl.training.scoring import Layout
 
 if TYPE_CHECKING:
@@ -44,9 +43,8 @@ class DataOrder(TrainerCallback):
     ) -> None:
         batches = train_dataloader.batch_sampler
         sampler = getattr(batches, "batch_sampler", batches).sampler  # of all processes, if each has a part
-        if isinstance(sampler, RepeatSampler):
-            for _epoch in range(int(state.epoch or 0)):
-                next(iter(sampler), None)  # draws the order of a whole epoch
+        for _epoch in range(int(state.epoch or 0)):
+            next(iter(sampler), None)  # draws the order of a whole epoch
 
 
 def generated_tokens(history: Sequence[Mapping[str, Any]], rollouts: float) -> int:
@@ -100,9 +98,7 @@ class RewardState(TrainerCallback, ExportableState):
 
     def __init__(self, rewards: Sequence[Reward]):
         self.rewards = {
-            f"{at} {get_callable_name(reward)}": reward
-            for at, reward in enumerate(rewards)
-            if isinstance(reward, GroupReward)
+            f"{at} {name_of(reward)}": reward for at, reward in enumerate(rewards) if isinstance(reward, GroupReward)
         }
 
     def state(self) -> dict[str, Any]:
@@ -256,7 +252,7 @@ def packing_gap(trainer: "E1Trainer") -> float:
     scores = []
     with torch.no_grad():
         for trainer.layout in (Layout.TRIMMED, Layout.PACKED):
-            scores.append(trainer._get_per_token_logps_and_entropies(model, ids, mask, PROBE - 1)[0])
+            scores.append(trainer.score(model, ids, mask, PROBE - 1)[0])
     trainer.layout = layout
     model.train(was_training)
     alone, packed = scores

@@ -4,8 +4,6 @@ import math
 import reprlib
 from collections.abc import Sequence
 
-from trl.trainer.utils import get_callable_name
-
 from e1_trl.answers.grade import Grade, Grader, Trial
 from e1_trl.answers.kinds import AnswerType
 from e1_trl.errors import UserError
@@ -15,7 +13,7 @@ from e1_trl.problems.selection import normalised
 from e1_trl.training.budgets import RolloutKey, key_of
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.data import Problems
-from e1_trl.training.rewards import Reward
+from e1_trl.training.rewards import Reward, name_of
 
 SHORT = reprlib.Repr()
 SHORT.maxstring = 200
@@ -118,7 +116,7 @@ def describe(
     text = tokenizer.decode(ids)
     asks = [f"asks for a box   {'yes' if 'boxed' in text else 'no'}; only a box is graded"] * kind.boxed
     graded = [f"{trial.name} is {grade.outcome}{_read_as(grade)}" for at, trial, grade in tried if at == 0]
-    names = [reward if isinstance(reward, str) else get_callable_name(reward) for reward in rewards]
+    names = [reward if isinstance(reward, str) else name_of(reward) for reward in rewards]
     evaluated = "none" if problems.evaluation is None else f"{len(problems.evaluation)} prompts"
     return "\n".join(
         [

@@ -18,7 +18,7 @@ from e1_trl.errors import TROUBLESHOOTING, UserError, run_command
 from e1_trl.recipes import fields_of, read_mapping, resource, shipped
 from e1_trl.training.arguments import BudgetedTraining, TrlFields
 from e1_trl.training.recipe_arguments import RecipeArguments
-from e1_trl.training.versions import warn_of_versions
+from e1_trl.versions import check_versions
 
 PRECISION = ("bf16", "fp16", "use_cpu")  # fields that set a recipe's precision
 # Their product times the number of processes is the rollouts of an optimizer step.
@@ -225,7 +225,7 @@ def main(argv: list[str] | None = None) -> None:
     if "--help_all" in arguments:
         make_parser(with_all_fields=True).print_help()
         return
-    warn_of_versions()
+    check_versions()
     _launch(command(arguments)[len(LAUNCHER) :])
 
 

@@ -85,6 +85,13 @@ def warn_of_thinking(names: Sequence[str], rewards: Sequence[Reward]) -> None:
         )
 
 
+def name_of(reward: Any) -> str:
+    """Return the name under which TRL logs a reward function, as `rewards/NAME/mean`."""
+    while isinstance(reward, partial):
+        reward = reward.func
+    return getattr(reward, "__name__", type(reward).__name__)
+
+
 def sees_all(reward: Reward) -> bool:
     """Return whether a reward judges the whole completion, thinking included, as TRL's rewards and models do."""
     while isinstance(reward, partial):

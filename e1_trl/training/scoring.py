@@ -131,6 +131,8 @@ def scored(
     Returns:
         Both (rows, kept), 0 at padding; no entropy if the model's head computes none.
     """
+    from e1_trl.trl_internals import through_head  # imported late: it imports vLLM
+
     prompts = mask[:, :-kept].sum(1, keepdim=True)
     lengths = mask.sum(1, keepdim=True)
     begins = mask.shape[1] - kept - prompts
@@ -148,9 +150,8 @@ def scored(
             inputs = {"input_ids": tokens[real][None], "position_ids": places.expand_as(tokens)[real][None]}
             inputs |= _bounds(lengths[part, 0], len(places))
         with _outputs_only_at(backbone, before):
-            outputs = model(**inputs, shift_labels=tokens[wanted][None], fused_lm_head=True)
+            values = through_head(model, inputs, tokens[wanted][None])
         completion = mask[part, -kept:].bool()
-        values = [each for each in (outputs.log_probs, outputs.entropy) if each is not None]
         # Scattered, the values stay connected to the model even where there are none.
         found.append([each.new_zeros(completion.shape).masked_scatter(completion, each) for each in values])
     back = order.argsort()

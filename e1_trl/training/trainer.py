@@ -1,24 +1,21 @@
 """TRL's GRPO with budget-constrained rollouts: `E1Trainer`.
 
 Everything else is TRL's: loss, advantages, importance-sampling correction, DeepSpeed, PEFT, checkpoints, logging.
-docs/private-names.md lists the private names of TRL and vLLM that are used, with reasons.
 """
 
 import copy
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from accelerate.utils import is_peft_model
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, ProgressCallback
-from trl import GRPOTrainer
-from trl.extras.profiling import profiling_context
 
 from e1_trl.budget import Budget
-from e1_trl.engines.colocated import make_training_engine, starting
+from e1_trl.engines.colocated import make_training_engine
 from e1_trl.engines.engine import OnCompletion, ignore_completion
 from e1_trl.errors import UserError
 from e1_trl.rollout import Completion, Rollout
@@ -32,12 +29,13 @@ from e1_trl.training.phases import SAMPLING, SCORING, SYNC, Phases
 from e1_trl.training.progress import Progress, columns_of, log_traces, metrics_of, parts, transcripts
 from e1_trl.training.rewards import Accuracy, Reward
 from e1_trl.training.scoring import PARTS_ON_CPU, Layout, layout_of, scored
-from e1_trl.training.versions import warn_of_versions
+from e1_trl.trl_internals import HookedTrainer, starting
+from e1_trl.versions import check_versions, needing_trl
 
-warn_of_versions()
+check_versions()
 
 
-class E1Trainer(GRPOTrainer):
+class E1Trainer(HookedTrainer):
     """GRPO in which every completion is sampled under the separate budgets of Elastic Reasoning.
 
     Takes the arguments of `GRPOTrainer` except `rollout_func`, `tools`, `environment_factory` and datasets that are not
@@ -56,6 +54,7 @@ class E1Trainer(GRPOTrainer):
         RuntimeError: while training, if the loss is NaN.
     """
 
+    @needing_trl()
     def __init__(
         self,
         model: str | PreTrainedModel,
@@ -96,25 +95,24 @@ class E1Trainer(GRPOTrainer):
         self.base: tuple[str, str | None] = (name, revision)
         self.write_card: Callable[..., None] | None = None
         self.validation: Callable[[], dict[str, float]] | None = None
-        self.num_completions_to_print = 0  # of TRL's table, which `transcripts` replace
         self._table_step: int | None = None  # when a table of completions was last logged
         self._rows: list[dict[str, Any]] = []  # rows of the dataset of this process's last rollouts
         self._rollouts: list[tuple[list[int], Completion]] = []  # prompt ids and completions of these
         self._rewards: list[float] = []  # rewards of these
-        self._gap = LogprobGap()
+        self.gap = LogprobGap()
         self._generations = Generations()
         self._add_callbacks(rewards)
         self._phases = Phases(self.accelerator.device)
         self.engine = make_training_engine(
-            self.vllm_generation, self.thinking_close, self.accelerator, is_peft_model(self.model), args.seed
+            self.vllm, self.thinking_close, self.accelerator, is_peft_model(self.model), args.seed
         )
-        self.vllm_generation.sync_weights = self._phases.measure(SYNC)(self.vllm_generation.sync_weights)
+        self.vllm.replace_sync(self._phases.measure(SYNC)(self.vllm.sync))
 
     def _add_callbacks(self, rewards: Sequence[Reward]) -> None:
         for callback in (PrinterCallback, ProgressCallback):
             self.remove_callback(callback)
         causal = self._causal_model(self.model)
-        self.layout, why = layout_of(causal, self.args.padding_free, self.aux_loss_enabled)
+        self.layout, why = layout_of(causal, self.args.padding_free, self.has_aux_loss)
         limit = TokenLimit(self.args.max_generated_tokens)
         for added in (Packing(self, why), Progress(), RewardState(rewards), DataOrder(), limit):
             self.add_callback(added)
@@ -125,8 +123,8 @@ class E1Trainer(GRPOTrainer):
     @staticmethod
     def rollout(prompts: list[Any], trainer: "E1Trainer") -> dict[str, list[Any]]:
         """Sample one budgeted completion for each of this process's prompts: TRL's `rollout_func`."""
-        prompt_ids, _, _ = trainer._tokenize_prompts(prompts)
-        with profiling_context(trainer, "vLLM.generate"), trainer._phases.measure(SAMPLING):
+        prompt_ids = trainer.tokenize(prompts)[0]
+        with trainer.profiled("vLLM.generate"), trainer._phases.measure(SAMPLING):
             generation = trainer._generations.next(trainer.model.training, trainer.state.global_step)
             first = trainer.accelerator.process_index * len(prompts)
             budgets = [
@@ -139,11 +137,11 @@ class E1Trainer(GRPOTrainer):
         bookkeeping = columns_of(completions)
         shown = {"parts": parts(trainer.processing_class, completions)} if trainer.args.log_completions else {}
         for column, values in {**bookkeeping, **shown}.items():
-            trainer._log_completion_extra(column, values)
-        trainer._log_metric("weights/compared_tensors", trainer.engine.compared_tensors)
+            trainer.log_column(column, values)
+        trainer.log_metric("weights/compared_tensors", trainer.engine.compared_tensors)
         for completion in completions:
             for metric, value in metrics_of(completion).items():
-                trainer._log_metric(metric, value)
+                trainer.log_metric(metric, value)
         return {
             "prompt_ids": prompt_ids,
             "completion_ids": [completion.token_ids.tolist() for completion in completions],
@@ -161,11 +159,12 @@ class E1Trainer(GRPOTrainer):
         """Log the metrics, and every `completions_steps` steps the table of completions."""
         step = self.state.global_step
         is_due = self._table_step is None or step - self._table_step >= self.args.completions_steps
-        self.log_completions = self.args.log_completions and is_due
-        if self.log_completions:
+        is_shown = self.args.log_completions and is_due
+        if is_shown:
             self._table_step = step
+        self.show_table(is_shown)
         super().log(logs, start_time)
-        if self.log_completions and self.is_world_process_zero() and self._rollouts:
+        if is_shown and self.is_world_process_zero() and self._rollouts:
             count = self.args.num_completions_to_print
             print(transcripts(self.processing_class, self._rollouts, self._rewards, count), flush=True)
             if "trackio" in self.args.report_to:
@@ -191,8 +190,8 @@ class E1Trainer(GRPOTrainer):
 
         A collective operation. Nothing is logged or trained on.
         """
-        self.vllm_generation.sync_weights()  # once for all; an engine that sleeps in between syncs when it wakes
-        ids = self._tokenize_prompts(prompts)[0]
+        self.vllm.sync()  # once for all; an engine that sleeps in between syncs when it wakes
+        ids = self.tokenize(prompts)[0]
         names = [self._generations.next(False, self.state.global_step) for _ in budgets]
         return [self._complete(ids, [budget] * len(ids), name) for budget, name in zip(budgets, names, strict=True)]
 
@@ -212,77 +211,52 @@ class E1Trainer(GRPOTrainer):
             if isinstance(reward, Accuracy):
                 reward.begin(self.solution_texts([completion])[0], self._rows[row]["answers"])
 
-    def _calculate_rewards(
-        self,
-        inputs: list[dict[str, Any]],
-        prompts: list[Any],
-        completions: list[Any],
-        completion_ids_list: list[list[int]],
-    ) -> torch.Tensor:
+    def extend_rewards(self, rewards: torch.Tensor, rows: list[dict[str, Any]], token_ids: list[list[int]]) -> None:
         """Add rewards of groups, and log the mean reward by how the thinking ended, `reward/forced` and so on.
 
         A completion whose grader failed has no reward, whatever its other rewards are: TRL leaves it out of its group's
         mean, and gives it no advantage.
         """
         for metric, value in self._phases.take().items():
-            self._log_metric(metric, value)
-        rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+            self.log_metric(metric, value)
         graded = [index for index, reward in enumerate(self.reward_funcs) if isinstance(reward, Accuracy)]
         training = self.model.training
         size = self.num_generations if training else self.num_generations_eval
-        rows = [{**row, "completion_ids": ids} for row, ids in zip(inputs, completion_ids_list, strict=True)]
-        reward_groups(self.reward_funcs, rewards_per_func, next(iter(graded), None), rows, size, training)
-        rewards_per_func[rewards_per_func[:, graded].isnan().any(dim=1)] = torch.nan
-        weights = self.reward_weights.to(rewards_per_func.device)
-        rewards = (rewards_per_func * weights).nansum(dim=1).masked_fill(rewards_per_func.isnan().all(dim=1), torch.nan)
-        start = self.accelerator.process_index * len(inputs)
-        self._rewards = rewards[start : start + len(inputs)].tolist()
-        for row, reward in zip(inputs, self._rewards, strict=True):
+        of_groups = [{**row, "completion_ids": ids} for row, ids in zip(rows, token_ids, strict=True)]
+        reward_groups(self.reward_funcs, rewards, next(iter(graded), None), of_groups, size, training)
+        rewards[rewards[:, graded].isnan().any(dim=1)] = torch.nan
+        weighted = rewards * self.reward_weights.to(rewards.device)
+        sums = weighted.nansum(dim=1).masked_fill(rewards.isnan().all(dim=1), torch.nan)
+        start = self.accelerator.process_index * len(rows)
+        self._rewards = sums[start : start + len(rows)].tolist()
+        for row, reward in zip(rows, self._rewards, strict=True):
             if not math.isnan(reward):
-                self._log_metric(f"reward/{row['thinking_end']}", reward)
-        return rewards_per_func
+                self.log_metric(f"reward/{row['thinking_end']}", reward)
 
-    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """Keep the rows, and watch the gap between the engine's and the trainer's log-probabilities.
-
-        If one optimizer step learns from a whole generation, the policy is the one that sampled, and without old
-        log-probabilities TRL takes the ratio for 1. The old ones that were compared with vLLM's come from passes of
-        other shapes, and in 16 bits they round differently.
-        """
-        self._rows = inputs
+    def begin_generation(self, rows: list[dict[str, Any]]) -> None:
+        self._rows = rows
         self._phases.forget()
-        output = super()._generate_and_score_completions(inputs)
-        if self.args.gradient_accumulation_steps % (self.args.steps_per_generation * self.num_iterations) == 0:
-            output.pop("old_per_token_logps", None)
-        metrics = self._metrics["train" if self.model.training else "eval"]
-        if gaps := metrics.get("sampling/sampling_logp_difference/mean", []):
-            self._gap.see(gaps[-1], self.state.global_step)
-        return output
 
     def _causal_model(self, model: torch.nn.Module) -> PreTrainedModel:
         """Unwrap a policy or reference, from an adapter too."""
         model = self.accelerator.unwrap_model(model)
         return model.get_base_model() if is_peft_model(model) else model
 
-    def _get_per_token_logps_and_entropies(
-        self, model: torch.nn.Module, *batch: Any, batch_size: int | None = None, **more: Any
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """Score the old, reference or new policy, without padding if the model's attention allows it.
-
-        `batch`: token ids, their mask, and how many of the columns are completions.
-        """
+    def scoring(self) -> AbstractContextManager[None]:
         is_old = self.model.training and not torch.is_grad_enabled()
-        with self._phases.measure(SCORING) if is_old else nullcontext():
-            if self.layout is Layout.PADDED:
-                return super()._get_per_token_logps_and_entropies(model, *batch, batch_size=batch_size, **more)
-            ids, mask, kept = batch
-            backbone = self._causal_model(model).base_model
-            packed = self.layout is Layout.PACKED
-            alone = self.accelerator.num_processes == 1 and ids.device.type == "cpu"
-            # Without a gradient a whole generation is sorted, so the rows of a pass have about one length.
-            cut_into = PARTS_ON_CPU if alone and torch.is_grad_enabled() and not packed else 1
-            with profiling_context(self, "_get_per_token_logps_and_entropies"), self.accelerator.autocast():
-                return *scored(model, backbone, ids, mask, kept, batch_size or len(ids), packed, cut_into), None
+        return self._phases.measure(SCORING) if is_old else nullcontext()
+
+    def score(
+        self, model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor, kept: int, batch_size: int | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Score the old, reference or new policy without padding; `kept` of the columns are completions."""
+        backbone = self._causal_model(model).base_model
+        packed = self.layout is Layout.PACKED
+        alone = self.accelerator.num_processes == 1 and ids.device.type == "cpu"
+        # Without a gradient a whole generation is sorted, so the rows of a pass have about one length.
+        cut_into = PARTS_ON_CPU if alone and torch.is_grad_enabled() and not packed else 1
+        with self.accelerator.autocast():
+            return scored(model, backbone, ids, mask, kept, batch_size or len(ids), packed, cut_into)
 
     def compute_loss(self, *arguments: Any, **options: Any) -> torch.Tensor:
         """Return TRL's loss, or raise a RuntimeError if it is NaN, which neither TRL nor Transformers would log."""

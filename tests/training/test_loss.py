@@ -423,9 +423,12 @@ def test_a_cache_that_the_engine_keeps_is_noticed(moved: VLLMGeneration) -> None
     moved.sync_weights()
 
 
-def test_a_tensor_that_is_not_sent_is_noticed_at_once(moved: VLLMGeneration, monkeypatch: pytest.MonkeyPatch) -> None:
-    every = moved._iter_named_params
+def test_a_tensor_that_is_not_sent_is_noticed_at_once(
+    trainer: E1Trainer, moved: VLLMGeneration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vllm = trainer.engine.vllm
+    every = vllm.named_params
     norm = "model.norm.weight"
-    monkeypatch.setattr(moved, "_iter_named_params", lambda: ((n, p) for n, p in every() if n != norm))
+    monkeypatch.setattr(vllm, "named_params", lambda: ((n, p) for n, p in every() if n != norm))
     with pytest.raises(EngineError, match=r"vLLM's model\.norm\.weight was sent nothing"):
         moved.sync_weights()

@@ -119,7 +119,7 @@ for attention in (VARLEN, DEAF):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
     trainer = SimpleNamespace(model=model, layout=Layout.PACKED, accelerator=accelerator)
-    trainer._get_per_token_logps_and_entropies = lambda model, ids, mask, kept: scored(
+    trainer.score = lambda model, ids, mask, kept: scored(
         model, model.base_model, ids, mask, kept, len(ids), trainer.layout is Layout.PACKED
     )
     print(f"GAP {packing_gap(trainer)}\\n", end="", flush=True)

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from trl.trainer.utils import get_callable_name
 
 from e1_trl.answers.grade import Grade, Outcome
 from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.training.named_rewards import TRLS_REWARDS, format_reward, make_rewards
-from e1_trl.training.rewards import Accuracy, sees_all, warn_of_thinking
+from e1_trl.training.rewards import Accuracy, name_of, sees_all, warn_of_thinking
 from e1_trl.training.trainer import E1Trainer
 
 
@@ -176,3 +177,9 @@ def test_a_reward_is_one_of_ones_own_and_takes_arguments_from_the_recipe_as_trls
         make_rewards(["groups.Empty"], None, grader)
     with pytest.raises(ValueError, match="reward_weights has 2 values for the 1 rewards accuracy"):
         make_rewards(["accuracy"], [1.0, 2.0], grader)
+
+
+def test_messages_name_a_reward_as_trl_logs_it() -> None:
+    rewards = [format_reward, partial(partial(sees_all), x=1), MathematicsGrader, SimpleNamespace(), lambda **_: []]
+    assert [name_of(each) for each in rewards] == [get_callable_name(each) for each in rewards]
+    assert name_of(rewards[1]) == "sees_all"

@@ -1,0 +1,132 @@
+"""Adapter to TRL: the only module that knows its undocumented names, so a TRL that changes one is this file's work.
+
+docs/private-names.md says for each name why it is used, and what to look at when it goes.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from accelerate.utils.other import get_free_port
+
+from e1_trl.versions import needing_trl
+
+# Of `GRPOTrainer`. Without this list, an override of a method that is gone would never be called.
+USED = {
+    *("_calculate_rewards", "_generate_and_score_completions", "_get_per_token_logps_and_entropies", "_log_metric"),
+    *("_log_completion_extra", "_metrics", "_tokenize_prompts", "aux_loss_enabled", "log_completions"),
+    *("num_completions_to_print", "vllm_generation"),
+}
+with needing_trl():
+    from trl import GRPOTrainer
+    from trl.extras.profiling import profiling_context
+    from trl.generation import vllm_generation
+    from trl.generation.vllm_generation import VLLMGeneration
+
+    if gone := USED.difference(dir(GRPOTrainer), GRPOTrainer.__init__.__code__.co_names):
+        raise AttributeError(f"GRPOTrainer has no {min(gone)}")
+
+
+@contextmanager
+def starting(revision: str | None, processes: int) -> Iterator[None]:
+    """Let TRL start an engine, if not a server, at the model's revision, and at a port that nobody else takes.
+
+    TRL passes the name alone: configuration, tokenizer and end-of-sequence tokens would be the newest.
+    """
+    if processes == 1:
+        # TRL tries the same port first in every run, so that the later one of two runs that start together would fail.
+        os.environ.setdefault("MASTER_PORT", str(get_free_port()))
+    if revision is None:
+        yield
+        return
+    engine = vllm_generation.LLM
+    vllm_generation.LLM = partial(engine, revision=revision, tokenizer_revision=revision)
+    try:
+        yield
+    finally:
+        vllm_generation.LLM = engine
+
+
+class TrlEngine:
+    """TRL's vLLM, the `llm` of a group of processes or a `server`, of which the main process has address and model."""
+
+    def __init__(self, generation: VLLMGeneration):
+        self._generation = generation
+        fields = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+        self.sampling: dict[str, Any] = {each: getattr(generation, each) or 0 for each in fields}
+        self.sampling["extra"] = generation.generation_kwargs
+        self.llm: Any = None if generation.mode == "server" else generation.llm
+        client = getattr(generation, "vllm_client", None)
+        self.server = client and (f"{client.base_url}/v1", client.model)
+        self.tensor_parallel_size = generation.tensor_parallel_size
+        self.tp_group = getattr(generation, "tp_group", None)
+        self.sync: Callable[[], None] = generation.sync_weights
+        self.named_params = generation._iter_named_params  # gathered, under vLLM's names
+
+    def replace_sync(self, sync: Callable[[], None]) -> None:
+        """Replace the sync of weights, a collective operation, for TRL too."""
+        self.sync = self._generation.sync_weights = sync
+
+    def wake(self) -> None:
+        """Wake the engine if it sleeps between generations; with `sleep`, as `VLLMGeneration.generate` does."""
+        if self._generation.enable_sleep_mode:
+            if self._generation._llm_weights_sleeping:
+                self._generation.sync_weights()
+            self.llm.wake_up(tags=["kv_cache"])
+
+    def sleep(self) -> None:
+        if self._generation.enable_sleep_mode:
+            self.llm.sleep(level=2)
+            self._generation._llm_weights_sleeping = True
+
+
+def through_head(model: torch.nn.Module, inputs: dict[str, Any], targets: torch.Tensor) -> list[torch.Tensor]:
+    """Return the log-probabilities of target tokens, and entropies if TRL's fused head computes any."""
+    outputs = model(**inputs, shift_labels=targets, fused_lm_head=True)
+    return [each for each in (outputs.log_probs, outputs.entropy) if each is not None]
+
+
+class HookedTrainer(GRPOTrainer):
+    """TRL's trainer with names of our own, and hooks: `begin_generation`, `extend_rewards`, `scoring` and `score`."""
+
+    log_metric = GRPOTrainer._log_metric
+    log_column = GRPOTrainer._log_completion_extra  # of the table of completions
+    tokenize = GRPOTrainer._tokenize_prompts
+    profiled = profiling_context
+    vllm = property(lambda self: TrlEngine(self.vllm_generation))
+    has_aux_loss = property(lambda self: self.aux_loss_enabled)
+
+    def show_table(self, shown: bool) -> None:
+        """Set whether the next log writes the table of completions, which is never printed."""
+        self.log_completions = shown
+        self.num_completions_to_print = 0
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
+        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        self.extend_rewards(rewards, inputs, completion_ids_list)
+        return rewards
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """Leave out old log-probabilities if one optimizer step learns from a whole generation.
+
+        The policy is then the one that sampled, and without old ones TRL takes the ratio for 1. Those that were
+        compared with vLLM's come from passes of other shapes, and in 16 bits they round differently.
+        """
+        self.begin_generation(inputs)
+        output = super()._generate_and_score_completions(inputs)
+        if self.args.gradient_accumulation_steps % (self.args.steps_per_generation * self.num_iterations) == 0:
+            output.pop("old_per_token_logps", None)
+        metrics = self._metrics["train" if self.model.training else "eval"]
+        if gaps := metrics.get("sampling/sampling_logp_difference/mean", []):
+            self.gap.see(gaps[-1], self.state.global_step)
+        return output
+
+    def _get_per_token_logps_and_entropies(self, model: Any, *batch: Any, batch_size: Any = None, **more: Any) -> Any:
+        with self.scoring():
+            if self.layout == "padded":
+                return super()._get_per_token_logps_and_entropies(model, *batch, batch_size=batch_size, **more)
+            with profiling_context(self, "_get_per_token_logps_and_entropies"):
+                return *self.score(model, *batch, batch_size), None  # no loss of whole batches
