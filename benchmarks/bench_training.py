@@ -190,8 +190,7 @@ def make(name: Name, workload: Workload, output_dir: Path) -> GRPOTrainer:
         return E1Trainer(**model, args=E1Config(max_prompt_length=PROMPT, **budget, **alike))
     trainer = GRPOTrainer(**model, args=GRPOConfig(max_completion_length=completion, **alike))
     if on_cpu:  # TRL's own way of bringing the weights there has no loader for vLLM's CPU kernels
-        vllm = TrlEngine(trainer.vllm_generation)
-        vllm.replace_sync(lambda: reload_weights(vllm))
+        (vllm := TrlEngine(trainer.vllm_generation)).replace_sync(lambda: reload_weights(vllm))
     return trainer
 
 
