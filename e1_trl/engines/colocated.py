@@ -90,9 +90,10 @@ def make_training_engine(
             return ServedEngine(accelerator, None)
         client = generation.vllm_client
         return ServedEngine(accelerator, ServerEngine(f"{client.base_url}/v1", client.model, close, sampling, seed))
-    from e1_trl.engines.local import LocalEngine
+    from e1_trl.engines.local import LocalEngine, restore_calls
     from e1_trl.engines.weight_check import WeightCheck, reload_weights
 
+    restore_calls(generation.model)
     on_cpu = accelerator.device.type == "cpu"
     check = WeightCheck(generation, partial(reload_weights, generation) if on_cpu else generation.sync_weights)
     generation.sync_weights = check

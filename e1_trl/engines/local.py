@@ -6,13 +6,15 @@ step's samples come a step late.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partialmethod
 from itertools import count, islice
 from typing import Any
 
 import torch
 from vllm import LLM, CompletionOutput, RequestOutput, SamplingParams
+from vllm.compilation.wrapper import TorchCompileWithNoGuardsWrapper
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
@@ -34,6 +36,21 @@ from e1_trl.errors import one_line
 from e1_trl.rollout import Request, Segment, Stop
 
 SLOTS = 256  # sequences sampled at a time, by default
+
+
+def restore_calls(model: torch.nn.Module) -> None:
+    """Let the trainer's model be called as before vLLM started, with its hooks.
+
+    Where vLLM has no class of its own for a model, it replaces the `__call__` of Transformers' class.
+    """
+    for each in {type(module) for module in model.modules()}:
+        if issubclass(each, TorchCompileWithNoGuardsWrapper):
+            each.__call__ = partialmethod(_call, each.__call__)
+
+
+def _call(module: torch.nn.Module, compiled: Callable[..., Any], *args: Any, **inputs: Any) -> Any:
+    is_engines = "vllm_config" in vars(module)
+    return (compiled if is_engines else torch.nn.Module.__call__)(module, *args, **inputs)
 
 
 def sampling_params(request: Request, marker: Marker, sampling: SamplingSettings) -> SamplingParams:
