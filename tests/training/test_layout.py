@@ -7,14 +7,8 @@ from typing import Any
 import pytest
 import torch
 from transformers import (
-    Gemma3Config,
-    Gemma3ForConditionalGeneration,
     GPT2Config,
     GPT2LMHeadModel,
-    Lfm2Config,
-    Lfm2ForCausalLM,
-    MambaConfig,
-    MambaForCausalLM,
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
@@ -35,13 +29,12 @@ def made(model: Callable[[Any], PreTrainedModel], config: Any) -> PreTrainedMode
     ("model", "config", "said"),
     [
         (GPT2LMHeadModel, GPT2Config(), "the model's positions are not rotary"),
-        (MambaForCausalLM, MambaConfig(num_hidden_layers=2), "the model has layers of linear_attention"),
-        (Lfm2ForCausalLM, Lfm2Config(full_attn_idxs=[1], num_hidden_layers=2), "the model has layers of conv"),
         (RecurrentGemmaForCausalLM, RecurrentGemmaConfig(num_hidden_layers=3), "the model has layers of recurrent"),
-        (Gemma3ForConditionalGeneration, Gemma3Config(), "the model reads more than text"),
     ],
 )
-def test_models_that_keep_something_from_token_to_token_are_padded(model: Any, config: Any, said: str) -> None:
+def test_models_whose_layers_or_positions_are_not_known_to_be_causal_are_padded(
+    model: Any, config: Any, said: str
+) -> None:
     assert layout_of(made(model, config), padding_free=True, aux_loss=False) == (Layout.PADDED, said)
 
 
