@@ -35,8 +35,9 @@ WITH_IMAGE_CODE = "Qwen3.5"  # vLLM's classes of these import torchvision, which
 
 def stand_in_for_torchvision(folder: Path) -> None:
     """Let the imports of torchvision succeed in this process and those that it starts; a text needs nothing of it."""
-    scales = {name: name for name in "NEAREST NEAREST_EXACT BILINEAR BICUBIC BOX HAMMING LANCZOS".split()}
-    text = f"def __getattr__(name):\n    if name[:2] == '__':\n        raise AttributeError(name)\n    return type(name, (), {scales})\n"
+    scales = dict.fromkeys(("NEAREST", "NEAREST_EXACT", "BILINEAR", "BICUBIC", "BOX", "HAMMING", "LANCZOS"), "scale")
+    lines = ("def __getattr__(name):", "    if name[:2] == '__':", "        raise AttributeError(name)")
+    text = "\n".join((*lines, f"    return type(name, (), {scales})", ""))
     for module in ("", "io", "transforms", "transforms/functional", "transforms/v2", "transforms/v2/functional"):
         (folder / "torchvision" / module).mkdir(parents=True)
         (folder / "torchvision" / module / "__init__.py").write_text(text)
@@ -136,11 +137,15 @@ def measure(name: str, way: str, folder: Path) -> dict[str, Any]:
         check()
     except Exception as error:
         return {"engine": "starts", "weights": f"{type(error).__name__}: {one_line(error)}"}
-    compared = {"engine": "starts", "weights": "pass", "compared_tensors": len(check.compared)}
-    return {**compared, **compare_samples(generation, model), **find_stale(check, generation, model)}
+    row = {"engine": "starts", "weights": "pass", "compared_tensors": len(check.compared)}
+    # The CPU's kernel of gated delta nets takes repacked convolutions only, which no sync in place can fill.
+    if way == "cpu" or not hasattr(model.config.get_text_config(), "linear_num_key_heads"):
+        row |= compare_samples(generation, model)
+    return row | find_stale(check, generation, model)
 
 
 def main(argv: list[str]) -> None:
+    """Print the row of a family and a way of syncing, as JSON."""
     name, way = argv
     if name not in FAMILIES or way not in ("cpu", "cuda"):
         raise SystemExit(__doc__)
