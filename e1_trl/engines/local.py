@@ -45,7 +45,7 @@ def restore_calls(model: torch.nn.Module) -> None:
     """
     for each in {type(module) for module in model.modules()}:
         if issubclass(each, TorchCompileWithNoGuardsWrapper):
-            each.__call__ = partialmethod(_call, each.__call__)
+            each.__call__ = partialmethod(_call, each.__call__)  # type: ignore[assignment]
 
 
 def _call(module: torch.nn.Module, compiled: Callable[..., Any], *args: Any, **inputs: Any) -> Any:

@@ -27,9 +27,22 @@ MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_state": 32, "mamba_chu
 NEMOTRON = {"num_hidden_layers": 3, "ssm_state_size": 32, "mamba_num_heads": 4, "mamba_head_dim": 32, "n_groups": 1}
 NEMOTRON_EXPERTS = {"n_routed_experts": 4, "moe_intermediate_size": 64, "moe_shared_expert_intermediate_size": 64}
 GRANITE = {**MAMBA, "layer_types": ["mamba", "attention"], "shared_intermediate_size": 64, "attention_multiplier": 0.17}
-LFM2 = {"conv_L_cache": 3, "conv_dim": 64, "conv_dim_out": 64, "block_dim": 64, "block_ff_dim": 128}
+LFM2 = {
+    "tie_word_embeddings": True,
+    "conv_L_cache": 3,
+    "conv_dim": 64,
+    "conv_dim_out": 64,
+    "block_dim": 64,
+    "block_ff_dim": 128,
+}
 GEMMA = {"layer_types": WINDOWED, "sliding_window": 16, "tie_word_embeddings": True}
-GEMMA_4 = {**GEMMA, "hidden_size_per_layer_input": 32, "vocab_size_per_layer_input": VOCABULARY}
+# With larger weights bfloat16 moves log-probabilities by 0.2 nats.
+GEMMA_4 = {
+    **GEMMA,
+    "initializer_range": 0.02,
+    "hidden_size_per_layer_input": 32,
+    "vocab_size_per_layer_input": VOCABULARY,
+}
 VISION = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
 QWEN_VISION = {"hidden_size": 32, "intermediate_size": 32, "depth": 1, "num_heads": 2, "out_hidden_size": 64}
 
