@@ -143,8 +143,9 @@ def measure(name: str, way: str, folder: Path) -> dict[str, Any]:
     except Exception as error:
         return {"engine": "starts", "weights": f"{type(error).__name__}: {one_line(error)}"}
     row = {"engine": "starts", "weights": "pass", "compared_tensors": len(check.compared)}
-    # The CPU's kernel of gated delta nets takes repacked convolutions only, which no sync in place can fill.
-    if way == "cpu" or not hasattr(model.config.get_text_config(), "linear_num_key_heads"):
+    # The CPU's kernels of these layers take repacked convolutions only, which no sync in place can fill.
+    packs = any(hasattr(model.config.get_text_config(), field) for field in ("linear_num_key_heads", "conv_L_cache"))
+    if way == "cpu" or not packs:
         row |= compare_samples(generation, model)
     return row | find_stale(check, generation, model)
 

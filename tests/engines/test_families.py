@@ -32,6 +32,7 @@ NAMES = {
     "A_log": r"\.A(_log)?$",
     "gate_up_proj": r"\.routed_experts\.w13_weight$",
     "down_proj": r"\.down_proj\.weight$",
+    "w2.weight": r"\.w2\.weight$",
 }
 CASES = [
     pytest.param(name, way, marks=[] if (name, way) in LIGHT else pytest.mark.slow)
