@@ -6,9 +6,8 @@ step's samples come a step late.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partialmethod
 from itertools import count, islice
 from typing import Any
 
@@ -39,18 +38,12 @@ SLOTS = 256  # sequences sampled at a time, by default
 
 
 def restore_calls(model: torch.nn.Module) -> None:
-    """Let the trainer's model be called as before vLLM started, with its hooks.
-
-    Where vLLM has no class of its own for a model, it replaces the `__call__` of Transformers' class.
-    """
+    """Call the trainer's model with its hooks, though vLLM may share its class, and has then replaced `__call__`."""
     for each in {type(module) for module in model.modules()}:
         if issubclass(each, TorchCompileWithNoGuardsWrapper):
-            each.__call__ = partialmethod(_call, each.__call__)  # type: ignore[assignment]
-
-
-def _call(module: torch.nn.Module, compiled: Callable[..., Any], *args: Any, **inputs: Any) -> Any:
-    is_engines = "vllm_config" in vars(module)
-    return (compiled if is_engines else torch.nn.Module.__call__)(module, *args, **inputs)
+            each.__call__ = lambda module, *args, compiled=each.__call__, **inputs: (
+                compiled if "vllm_config" in vars(module) else torch.nn.Module.__call__
+            )(module, *args, **inputs)
 
 
 def sampling_params(request: Request, marker: Marker, sampling: SamplingSettings) -> SamplingParams:

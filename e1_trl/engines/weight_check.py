@@ -8,6 +8,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
+from typing import Any
 
 import torch
 from trl.generation.vllm_generation import VLLMGeneration
@@ -18,9 +19,9 @@ from e1_trl.engines.engine import EngineError
 from e1_trl.errors import TROUBLESHOOTING
 
 logger = logging.getLogger(__name__)
+warn_once = cache(logger.warning)  # it would be repeated at every sync
 
 CHUNK = 2**24  # values whose bits are widened at once
-SMALL = 2**20  # values up to which a tensor is kept, to be loaded a second time
 BITS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32: torch.int32}  # not of quantized tensors
 
 
@@ -50,8 +51,7 @@ def reload_weights(generation: VLLMGeneration) -> None:
 
     def parameters() -> Iterator[tuple[str, torch.Tensor]]:
         for name, parameter in generation._iter_named_params():
-            # The reload reads a layer's tensors when the last of them has come, and by then ZeRO-3 has released the
-            # gathered parameter.
+            # The reload reads a layer's tensors when the last has come, and ZeRO-3 has released the others by then.
             yield name, parameter.clone()
 
     runner = generation.llm.llm_engine.model_executor.driver_worker.model_runner
@@ -86,8 +86,7 @@ class WeightCheck:
         self._model = generation.llm.llm_engine.model_executor.driver_worker.model_runner.get_model()
         parameters = dict(self._model.named_parameters())  # without a tied output head
         self._dtypes = {name: parameter.dtype for name, parameter in parameters.items()}
-        # Experts load their tensors under names without the module that holds them.
-        self._names = {name.replace(".routed_experts.", "."): name for name in parameters}
+        self._names = {name.replace(".routed_experts.", "."): name for name in parameters}  # as experts' loaders say
         # A function as loader may transform values, as Mamba's does (A = -exp(A_log)); methods of layers copy them.
         loaders = {name: getattr(parameter, "weight_loader", None) for name, parameter in parameters.items()}
         self._loaders = {name: loader for name, loader in loaders.items() if inspect.isfunction(loader)}
@@ -116,7 +115,7 @@ class WeightCheck:
                     if self._dtypes[own] in BITS:
                         sent[own] += checksum(tensor, self._dtypes[own])
                         numbers[own] += tensor.numel()
-                    if own in self._loaders and tensor.numel() <= SMALL:
+                    if own in self._loaders:
                         kept[own] = tensor.clone()  # ZeRO-3 releases it
                 filled.update(names)
             return filled
@@ -139,13 +138,9 @@ class WeightCheck:
             raise EngineError(f"vLLM took no weights from {untaken[0]}, which the trainer sent")
         if unfilled := [name for name in self._dtypes if name not in filled]:
             raise EngineError(f"vLLM's {unfilled[0]} was sent nothing by the trainer, so it would keep its old values")
-        if left_out := sorted(filled & self._dtypes.keys() - sent.keys()):
-            warn_once(f"tensors of vLLM that are quantized are not compared: {', '.join(left_out)}")
         self._compare(sent, numbers, kept)
 
-    def _compare(
-        self, sent: Mapping[str, torch.Tensor | int], numbers: Mapping[str, int], kept: Mapping[str, torch.Tensor]
-    ) -> None:
+    def _compare(self, sent: Mapping[str, Any], numbers: Mapping[str, int], kept: Mapping[str, torch.Tensor]) -> None:
         processes = self._generation.tensor_parallel_size
         names = []
         held = []
@@ -174,17 +169,14 @@ class WeightCheck:
         if processes > 1:
             torch.distributed.all_reduce(sums, group=self._generation.tp_group)
         for name, equal in zip(names, (sums == torch.stack(expected)).tolist(), strict=True):
-            if not equal and not (name in kept and self._is_loaded(name, kept[name])):
+            if not equal and name in kept:  # load it a second time, into a copy
+                again = self._model.get_parameter(name).detach().clone()
+                self._loaders[name](again, kept[name])
+                equal = torch.equal(again, self._model.get_parameter(name))
+            if not equal:
                 raise EngineError(
                     f"vLLM's {name} is not what the trainer has just sent: its weights are stale; {TROUBLESHOOTING}"
                 )
-
-    def _is_loaded(self, name: str, sent: torch.Tensor) -> bool:
-        """Return whether a tensor is what its loader makes of what was sent: load that into a copy, and compare."""
-        held = self._model.get_parameter(name)
-        again = held.detach().clone()
-        self._loaders[name](again, sent)
-        return torch.equal(again, held)
 
     def _held(self, module: torch.nn.Module, name: str) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the tensors that the engine computes with under this name: its own, and that of a tied output head."""
@@ -207,9 +199,3 @@ def unpack(module: torch.nn.Module, dtype: torch.dtype) -> torch.Tensor:
         if hasattr(module, width):
             return module.cpu_linear(torch.eye(getattr(module, width), dtype=dtype), module.weight, None)
     raise EngineError(f"{type(module).__name__} has repacked its weight, and has no attribute with its width")
-
-
-@cache
-def warn_once(message: str) -> None:
-    """Log a warning that would be repeated at every sync."""
-    logger.warning(message)

@@ -1,8 +1,7 @@
 """Log-probabilities of rollouts without padding: the layout of rows for the model, and the forward pass.
 
 TRL pads prompts on the left and completions on the right, to the longest of a process. Here each row begins at its
-first real token, so a causal model needs no mask: no token reads the padding behind it, by attention, by a convolution
-or by a state. Tests compare each family of models with rows alone. Knows nothing about budgets, losses or engines.
+first real token, so a causal model needs no mask. Knows nothing about budgets, losses or engines.
 """
 
 import inspect
@@ -22,8 +21,11 @@ from e1_trl.training import varlen  # noqa: F401  registers its attention
 from e1_trl.training.arguments import VARLEN
 
 PARTS_ON_CPU = 4  # parts by length of a micro-batch, if one process trains on a CPU
-# Causal layers: attention, those that keep a state from token to token, and what has no sequence.
-STATES = {"linear_attention", "conv", "hybrid"}
+STATES = {
+    "linear_attention",
+    "conv",
+    "hybrid",
+}  # with a state from token to token, which padding behind a row leaves alone
 CAUSAL = {"full_attention", "sliding_attention", "attention", "moe", "mlp", *STATES}
 LONGEST_DECIDES = {"dynamic", "longrope"}  # rotary frequencies depend on the longest row, so all passes must be as wide
 
