@@ -21,11 +21,7 @@ from e1_trl.training import varlen  # noqa: F401  registers its attention
 from e1_trl.training.arguments import VARLEN
 
 PARTS_ON_CPU = 4  # parts by length of a micro-batch, if one process trains on a CPU
-STATES = {
-    "linear_attention",
-    "conv",
-    "hybrid",
-}  # with a state from token to token, which padding behind a row leaves alone
+STATES = {"linear_attention", "conv", "hybrid"}  # kept from token to token; padding behind a row comes too late
 CAUSAL = {"full_attention", "sliding_attention", "attention", "moe", "mlp", *STATES}
 LONGEST_DECIDES = {"dynamic", "longrope"}  # rotary frequencies depend on the longest row, so all passes must be as wide
 
