@@ -58,6 +58,7 @@ class TrlEngine:
         fields = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
         self.sampling: dict[str, Any] = {each: getattr(generation, each) or 0 for each in fields}
         self.sampling["extra"] = generation.generation_kwargs
+        self.model = generation.model  # that is trained
         self.llm: Any = None if generation.mode == "server" else generation.llm
         client = getattr(generation, "vllm_client", None)
         self.server = client and (f"{client.base_url}/v1", client.model)

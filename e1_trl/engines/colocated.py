@@ -49,9 +49,10 @@ def make_training_engine(
     sampling = SamplingSettings(**vllm.sampling)
     if vllm.llm is None:
         return ServedEngine(accelerator, vllm.server and ServerEngine(*vllm.server, close, sampling, seed))
-    from e1_trl.engines.local import LocalEngine
+    from e1_trl.engines.local import LocalEngine, restore_calls
     from e1_trl.engines.weight_check import WeightCheck, reload_weights
 
+    restore_calls(vllm.model)
     on_cpu = accelerator.device.type == "cpu"
     check = WeightCheck(vllm, partial(reload_weights, vllm) if on_cpu else vllm.sync)
     vllm.replace_sync(check)

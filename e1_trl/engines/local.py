@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from vllm import LLM, CompletionOutput, RequestOutput, SamplingParams
+from vllm.compilation.wrapper import TorchCompileWithNoGuardsWrapper
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
@@ -34,6 +35,15 @@ from e1_trl.marker import Marker
 from e1_trl.rollout import Request, Segment, Stop
 
 SLOTS = 256  # sequences sampled at a time, by default
+
+
+def restore_calls(model: torch.nn.Module) -> None:
+    """Call the trainer's model with its hooks, though vLLM may share its class, and has then replaced `__call__`."""
+    for each in {type(module) for module in model.modules()}:
+        if issubclass(each, TorchCompileWithNoGuardsWrapper):
+            each.__call__ = lambda module, *args, compiled=each.__call__, **inputs: (
+                compiled if "vllm_config" in vars(module) else torch.nn.Module.__call__
+            )(module, *args, **inputs)
 
 
 def sampling_params(request: Request, marker: Marker, sampling: SamplingSettings) -> SamplingParams:

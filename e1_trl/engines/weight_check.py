@@ -3,12 +3,15 @@
 At learning rates near 1e-6 an engine with stale weights samples almost as it should, and nothing else would show it.
 """
 
+import inspect
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
+from typing import Any
 
 import torch
+from vllm.model_executor.layers.fused_moe import RoutedExperts
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 
 from e1_trl.engines.engine import EngineError
@@ -16,6 +19,7 @@ from e1_trl.errors import TROUBLESHOOTING
 from e1_trl.trl_internals import TrlEngine
 
 logger = logging.getLogger(__name__)
+warn_once = cache(logger.warning)  # it would be repeated at every sync
 
 CHUNK = 2**24  # values whose bits are widened at once
 BITS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32: torch.int32}  # not of quantized tensors
@@ -47,16 +51,21 @@ def reload_weights(generation: TrlEngine) -> None:
 
     def parameters() -> Iterator[tuple[str, torch.Tensor]]:
         for name, parameter in generation.named_params():
-            # The reload reads a layer's tensors when the last of them has come, and by then ZeRO-3 has released the
-            # gathered parameter.
+            # The reload reads a layer's tensors when the last has come, and ZeRO-3 has released the others by then.
             yield name, parameter.clone()
 
     runner = generation.llm.llm_engine.model_executor.driver_worker.model_runner
     runner.reload_weights(weights_iterator=parameters())
-    # A head tied to the embedding has no tensor of its own to load, so the reload leaves its repacked copy stale.
     for module in runner.get_model().modules():
+        # A head tied to the embedding has no tensor of its own to load, so the reload leaves its repacked copy stale.
         if isinstance(module, ParallelLMHead):
             module.quant_method.process_weights_after_loading(module)
+        # Experts are repacked only at the first load. A checksum does not know an order, so it would not notice.
+        if isinstance(module, RoutedExperts):
+            module.quant_method.moe_kernel.fused_experts.process_weights_after_loading(module)
+        # A Mamba-2 layer computes with its convolution's first weight, of which the repacked one is a copy.
+        if hasattr(module, "conv_weights"):
+            module.conv_weights.copy_(getattr(module.conv1d, "_cpu_unpacked_conv_weight", module.conv_weights))
     generation.llm.reset_prefix_cache()
 
 
@@ -75,8 +84,12 @@ class WeightCheck:
         self._generation = generation
         self._sync = sync
         self._model = generation.llm.llm_engine.model_executor.driver_worker.model_runner.get_model()
-        # Without a tied output head.
-        self._dtypes = {name: parameter.dtype for name, parameter in self._model.named_parameters()}
+        parameters = dict(self._model.named_parameters())  # without a tied output head
+        self._dtypes = {name: parameter.dtype for name, parameter in parameters.items()}
+        self._names = {name.replace(".routed_experts.", "."): name for name in parameters}  # as experts' loaders say
+        # A function as loader may transform values, as Mamba's does (A = -exp(A_log)); methods of layers copy them.
+        loaders = {name: getattr(parameter, "weight_loader", None) for name, parameter in parameters.items()}
+        self._loaders = {name: loader for name, loader in loaders.items() if inspect.isfunction(loader)}
         self.compared: frozenset[str] = frozenset()
 
     def __call__(self) -> None:
@@ -88,23 +101,24 @@ class WeightCheck:
         # Checksum and size of what was sent for each of the engine's tensors, which may stack several of the trainer's.
         sent: defaultdict[str, torch.Tensor | int] = defaultdict(int)
         numbers: Counter[str] = Counter()
+        kept: dict[str, torch.Tensor] = {}
         filled: set[str] = set()
         untaken = []
         load = self._model.load_weights
 
         def load_weights(weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
-            taken: set[str] = set()
             for name, tensor in weights:
-                names = load([(name, tensor)]) or set()
+                names = {self._names.get(own, own) for own in load([(name, tensor)]) or ()}
                 if not names:
                     untaken.append(name)
                 for own in names & self._dtypes.keys():
                     if self._dtypes[own] in BITS:
                         sent[own] += checksum(tensor, self._dtypes[own])
                         numbers[own] += tensor.numel()
-                taken |= names
-            filled.update(taken)
-            return taken
+                    if own in self._loaders:
+                        kept[own] = tensor.clone()  # ZeRO-3 releases it
+                filled.update(names)
+            return filled
 
         self._model.load_weights = load_weights
         try:
@@ -124,9 +138,9 @@ class WeightCheck:
             raise EngineError(f"vLLM took no weights from {untaken[0]}, which the trainer sent")
         if unfilled := [name for name in self._dtypes if name not in filled]:
             raise EngineError(f"vLLM's {unfilled[0]} was sent nothing by the trainer, so it would keep its old values")
-        self._compare(sent, numbers)
+        self._compare(sent, numbers, kept)
 
-    def _compare(self, sent: Mapping[str, torch.Tensor | int], numbers: Mapping[str, int]) -> None:
+    def _compare(self, sent: Mapping[str, Any], numbers: Mapping[str, int], kept: Mapping[str, torch.Tensor]) -> None:
         processes = self._generation.tensor_parallel_size
         names = []
         held = []
@@ -155,6 +169,10 @@ class WeightCheck:
         if processes > 1:
             torch.distributed.all_reduce(sums, group=self._generation.tp_group)
         for name, equal in zip(names, (sums == torch.stack(expected)).tolist(), strict=True):
+            if not equal and name in kept:  # load it a second time, into a copy
+                again = self._model.get_parameter(name).detach().clone()
+                self._loaders[name](again, kept[name])
+                equal = torch.equal(again, self._model.get_parameter(name))
             if not equal:
                 raise EngineError(
                     f"vLLM's {name} is not what the trainer has just sent: its weights are stale; {TROUBLESHOOTING}"
@@ -169,7 +187,7 @@ class WeightCheck:
         yield name, unpack(module, dtype) if multiplies else module.get_parameter(attribute)
         if is_table:
             for head_name, head in self._model.named_modules():
-                if isinstance(head, ParallelLMHead) and f"{head_name}.weight" not in self._dtypes:
+                if isinstance(head, ParallelLMHead) and head.weight is module.weight:
                     yield f"{head_name}.weight", unpack(head, dtype)
 
 
@@ -181,9 +199,3 @@ def unpack(module: torch.nn.Module, dtype: torch.dtype) -> torch.Tensor:
         if hasattr(module, width):
             return module.cpu_linear(torch.eye(getattr(module, width), dtype=dtype), module.weight, None)
     raise EngineError(f"{type(module).__name__} has repacked its weight, and has no attribute with its width")
-
-
-@cache
-def warn_once(message: str) -> None:
-    """Log a warning that would be repeated at every sync."""
-    logger.warning(message)

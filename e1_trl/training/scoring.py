@@ -21,7 +21,8 @@ from e1_trl.training import varlen  # noqa: F401  registers its attention
 from e1_trl.training.arguments import VARLEN
 
 PARTS_ON_CPU = 4  # parts by length of a micro-batch, if one process trains on a CPU
-ATTENTIONS = {"full_attention", "sliding_attention", "attention"}  # layers without state from token to token
+STATES = {"linear_attention", "conv", "hybrid"}  # kept from token to token; padding behind a row comes too late
+CAUSAL = {"full_attention", "sliding_attention", "attention", "moe", "mlp", *STATES}
 LONGEST_DECIDES = {"dynamic", "longrope"}  # rotary frequencies depend on the longest row, so all passes must be as wide
 
 
@@ -45,19 +46,21 @@ def layout_of(model: PreTrainedModel, padding_free: bool, aux_loss: bool) -> tup
         lacks = "dropout" if drops else "attention of this kind"
         raise UserError(f"attn_implementation {VARLEN} has no {lacks}, for {type(model).__name__}; set it to sdpa")
     layers = getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None) or ()
-    others = sorted(set(layers) - ATTENTIONS)
+    others = sorted(set(layers) - CAUSAL)
+    states = sorted(set(layers) & STATES)
     rotary = getattr(text, "rope_parameters", None) or {}  # or one mapping for each type of layers
     ropes = {each.get("rope_type") for each in (rotary, *rotary.values()) if isinstance(each, dict)}
     reasons = {
         "padding_free is false": not padding_free,
-        "the model reads more than text": text is not model.config,
         "the load-balancing loss needs whole batches": aux_loss,
         f"the model has layers of {', '.join(others)}": bool(others),
-        "the model's positions are not rotary": not rotary,
+        "the model's positions are not rotary": not (rotary or states),  # a state knows the order itself
         "the model's positions depend on the longest row of a pass": bool(ropes & LONGEST_DECIDES),
     }
     if reason := next((reason for reason, holds in reasons.items() if holds), None):
         return Layout.PADDED, reason
+    if states:  # their kernels, where they take the bounds of packed rows at all, are optional packages
+        return Layout.TRIMMED, f"packed, states of the layers of {', '.join(states)} would pass from row to row"
     if text._attn_implementation == VARLEN or is_flash_attention_requested(text):
         takes = inspect.signature(model.base_model.forward).parameters.values()
         if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in takes):
