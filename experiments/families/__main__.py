@@ -13,6 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
+
 from e1_trl.checkout import check_committed
 from e1_trl.provenance import Provenance
 from e1_trl.training.arguments import VARLEN
@@ -29,9 +31,13 @@ def describe(name: str) -> dict[str, Any]:
     model = make_model(name)
     layout, _ = layout_of(model, padding_free=True, aux_loss=False)
     model.config.get_text_config()._attn_implementation = VARLEN
-    varlen, _ = layout_of(model, padding_free=True, aux_loss=False)
+    try:
+        model(input_ids=torch.ones(1, 4, dtype=torch.long), use_cache=False)
+        varlen = layout_of(model, padding_free=True, aux_loss=False)[0].value
+    except ValueError as error:  # attention that varlen does not have
+        varlen = f"refused: {error}"
     names = {"family": name, "model_type": model.config.model_type, "architecture": type(model).__name__}
-    return {**names, "layout": layout.value, "layout_with_varlen": varlen.value}
+    return {**names, "layout": layout.value, "layout_with_varlen": varlen}
 
 
 def tried(name: str, way: str) -> dict[str, Any]:
@@ -48,7 +54,7 @@ def read(file: Path = FILE) -> dict[str, Mapping[str, Any]]:
     A row has `family`, `model_type`, `architecture`, `layout`, `layout_with_varlen`, and under `cpu` and `cuda`, by the
     way in which weights are synced: `engine` ("starts", or why not), `weights` ("pass", or the error),
     `compared_tensors`, `greedy_tokens_equal`, `logprob_gap` (nats), and `stale` with `named`: the tensor that was left
-    out and the engine's that the check named.
+    out and the engine's that the check named. `note`: what stood in for what this machine lacks.
     """
     return {row["family"]: row for row in json.loads(file.read_text())["rows"]}
 

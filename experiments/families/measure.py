@@ -115,8 +115,10 @@ def measure(name: str, way: str, folder: Path) -> dict[str, Any]:
     """Start a family's engine, sync it twice, compare what it samples, and make one tensor stale."""
     from e1_trl.engines.weight_check import WeightCheck
 
+    note: dict[str, Any] = {}
     if name.startswith(WITH_IMAGE_CODE) and find_spec("torchvision") is None:
         stand_in_for_torchvision(folder / "stand_in")
+        note = {"note": "an empty package stands in for torchvision, which the CPU installation lacks"}
     if way == "cuda":
         keep_layouts()
     model = make_model(name)
@@ -140,7 +142,7 @@ def measure(name: str, way: str, folder: Path) -> dict[str, Any]:
         check()
     except Exception as error:
         return {"engine": "starts", "weights": f"{type(error).__name__}: {one_line(error)}"}
-    row = {"engine": "starts", "weights": "pass", "compared_tensors": len(check.compared)}
+    row = {"engine": "starts", **note, "weights": "pass", "compared_tensors": len(check.compared)}
     # The CPU's kernels of these layers take repacked convolutions only, which no sync in place can fill.
     packs = any(hasattr(model.config.get_text_config(), field) for field in ("linear_num_key_heads", "conv_L_cache"))
     if way == "cpu" or not packs:
