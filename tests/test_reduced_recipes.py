@@ -15,7 +15,7 @@ from trl import DatasetMixtureConfig, ModelConfig
 
 from e1_trl.budget import Budget
 from e1_trl.errors import UserError
-from e1_trl.plan.setup import KNOWN
+from e1_trl.plan.architecture import KNOWN
 from e1_trl.plan.smoke.checks import largest_change
 from e1_trl.report.markdown import around_section
 from e1_trl.training.config import E1Config

@@ -101,15 +101,21 @@ class Memory:
 
 
 def saved(setup: Setup) -> int:
-    """Return the bytes that a layer keeps of a micro-batch for its backward pass, with `sdpa` attention."""
+    """Return the bytes that a layer keeps of a micro-batch for its backward pass, with `sdpa` or `eager` attention."""
     model = setup.architecture
     tokens = setup.batch * setup.context
     # Inputs of the norms in fp32 and their results; all inputs of linear layers and attention, and the attention's
     # output. Under autocast, fp32 weights make the norms' results fp32 too, and each linear layer keeps a bf16 copy.
     norms = 8 * model.normed + 10 * model.hidden if setup.dtype == 4 else 6 * model.normed + 4 * model.hidden
-    attention = 8 * model.heads * model.head
+    # Eager attention keeps its weights in fp32 and in bf16.
+    head = 8 * model.head + 4 + (6 * setup.context if setup.eager else 0)
+    attention = head * model.heads * model.attending // model.layers
+    # A row of inputs and one of outputs for each expert. Experts compute in their weights' dtype, under autocast, too.
+    mlp = 8 * model.mlp + 4 * model.routed * model.hidden
+    if model.routed:
+        mlp = mlp * setup.dtype // 2
     # Each layer also has a padding mask of its own: a row of the context for each token.
-    return tokens * (norms + attention + 8 * model.mlp + 4 * model.heads + 2 * setup.context)
+    return tokens * (norms + attention + mlp + 2 * setup.context)
 
 
 def activations(setup: Setup) -> int:
@@ -118,12 +124,12 @@ def activations(setup: Setup) -> int:
     tokens = setup.batch * setup.context
     layer = saved(setup)
     gradients = layer // 2  # of a layer's activations, at once: on a CPU 0.36 to 0.42 of those kept
-    if setup.adapter is not None:
+    if setup.rank is not None:
         gradients += 4 * tokens * model.mlp  # PEFT casts inputs of an adapter to fp32
     # In fp32, as TRL computes it in chunks; an adapter leaves the head frozen.
-    head = 4 * model.output_head if setup.adapter is None else 0
+    head = 4 * model.output_head if setup.rank is None else 0
     # Autocast's bf16 copies of fp32 weights stay until the forward pass ends.
-    copies = 2 * model.layers * model.layer if setup.dtype == 4 and setup.adapter is None else 0
+    copies = 2 * model.layers * model.layer if setup.dtype == 4 and setup.rank is None else 0
     if not setup.checkpointing:
         return model.layers * layer + copies + gradients + head
     inputs = model.layers * setup.dtype * tokens * model.hidden  # from which layers are recomputed
@@ -200,8 +206,8 @@ def seconds(taken: Memory, prompt: float, layout: str) -> float:
     step = STEP + (taken.engine_weights + cache / waves / 2) / READ  # on average, half of a sequence is in the cache
 
     def forward(positions: float) -> float:
-        attention = 2 * model.layers * model.heads * model.head * positions**2  # causal
-        return 2 * (model.layers * model.layer + model.output_head) * positions + attention
+        attention = 2 * model.attending * model.heads * model.head * positions**2  # causal
+        return 2 * (model.layers * model.active + model.output_head) * positions + attention
 
     scorings = 1 + setup.reference  # by the policy that sampled, and by the reference
     learnings = 4 if setup.checkpointing else 3  # a backward pass takes as long as two forward passes

@@ -21,7 +21,7 @@ from e1_trl import processes
 from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.budget import Budget
 from e1_trl.errors import UserError
-from e1_trl.plan.setup import KNOWN
+from e1_trl.plan.architecture import KNOWN
 from tests.reduced import stand_ins, substitutions
 from tests.reduced.case import ROOT, Case
 from tests.reduced.found import Found
