@@ -48,6 +48,7 @@ class Memory:
     reference: int
     activations: int  # of one micro-batch
     overhead: int  # assumed, at any time
+    gathered: int  # whole weights, into which ZeRO-3 has an adapter merged at each sync
     engine: int  # vLLM's share, awake
     engine_weights: int  # in that share
     cache_needed: int  # for all sequences of a generation at once
@@ -72,8 +73,9 @@ class Memory:
 
     @property
     def generation(self) -> int:
-        """Peak while the engine is awake."""
-        return self.state + self.engine + self.overhead
+        """Peak while the engine is awake; one that has slept has only its weights at a sync."""
+        synced = self.engine_weights + ENGINE_OVERHEAD if self.setup.sleep else self.engine
+        return self.state + self.overhead + max(self.engine, synced + self.gathered if self.gathered else 0)
 
     @property
     def training(self) -> int:
@@ -173,6 +175,7 @@ def memory(setup: Setup, card: int) -> Memory:
         reference=shared(setup.dtype * parameters, 3) if setup.reference and setup.adapter is None else 0,
         activations=activations(setup),
         overhead=overhead,
+        gathered=setup.dtype * parameters if setup.rank is not None and setup.zero == 3 else 0,
         engine=0 if setup.served else int(setup.utilization * card),
         engine_weights=2 * parameters // setup.tensor_parallel,
         cache_needed=sequences * setup.context * model.kv_bytes // setup.tensor_parallel,

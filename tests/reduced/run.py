@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from transformers import PreTrainedTokenizerBase
 
 from e1_trl import processes
 from e1_trl.answers.programs.sandbox.isolation import choose
@@ -35,11 +34,8 @@ class RunError(UserError):
     """A run failed or has faulty results."""
 
 
-def run(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path, log: Path) -> Found:
+def run(case: Case, folder: Path, log: Path) -> Found:
     """Run a case in a new folder, with the output of its commands in a new log.
-
-    Args:
-        tokenizer: the real model's.
 
     Raises:
         RunError: a command failed or left faulty results; names the log.
@@ -51,7 +47,7 @@ def run(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path, log: Path)
     overrides = case.overrides
     runs_programs = recipe.get("grader") == "programs"
     isolation = str(choose()) if runs_programs else None
-    prepare(case, tokenizer, folder)
+    prepare(case, folder)
     log.write_text("")
     if runs_programs:
         e1(["validate", "--config", str(case.recipe_file)], folder, log)
@@ -74,13 +70,12 @@ def run(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path, log: Path)
     return found
 
 
-def prepare(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Make a new folder of a run, with the stand-ins and the Accelerate configuration."""
+def prepare(case: Case, folder: Path) -> None:
+    """Make a new folder of a run, with the stand-ins and the Accelerate configuration; raises as `Words.load` does."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     name = case.fields["model_name_or_path"]
-    sizes = stand_ins.reduced(KNOWN[name], case.fields.get("vllm_tensor_parallel_size", 1))
-    stand_ins.make_model(sizes, tokenizer, folder / name)
+    stand_ins.make_model(KNOWN[name], case.fields.get("vllm_tensor_parallel_size", 1), folder / name)
     stand_ins.make_datasets(folder)
     (folder / ACCELERATE).write_text(yaml.safe_dump(case.reduced_accelerate()))
 
