@@ -119,7 +119,7 @@ def test_what_an_adapter_has_moved_is_read_from_the_matrices_that_begin_at_zero(
     begun, moved = torch.full((2, 2), 5.0), torch.tensor([[0.0, -0.25], [0.125, 0.0]])
     for name, times in (("first", 1), ("second", 3)):
         (tmp_path / name).mkdir()
-        matrices = {"a.lora_A.weight": times * begun, "a.lora_B.weight": times * moved}
+        matrices = {"a.lora_A.weight": times * begun, "a.lora_B.weight": times * moved, name: begun}
         save_file(matrices, tmp_path / name / "adapter_model.safetensors")
     assert moved_since_start(tmp_path / "base", tmp_path / "second") == 0.75
     assert largest_change(tmp_path / "first", tmp_path / "second") == 10.0
