@@ -41,7 +41,7 @@ class Row:
     found: Found
     versions: dict[str, str]  # of the libraries
     provenance: Provenance
-    words: str = ""  # what stands in for the model's tokenizer and chat template; nothing if these are the real ones
+    words: str = "its own"  # the tokenizer and the chat template
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "Row":
@@ -83,7 +83,7 @@ def publish(rows: list[Row]) -> None:
 def outcome(rows: list[Row]) -> str:
     """Format the rows as a Markdown table."""
     numbers = ("loss", "gradient", "gap, nats", "moved", "validated", "graded", "vLLM", "seconds")
-    header = ("recipe", "Accelerate", *numbers, "stands in", "made at")
+    header = ("recipe", "Accelerate", *numbers, "tokenizer", "made at")
     return table(header, map(_cells, rows))
 
 

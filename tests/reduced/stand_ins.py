@@ -24,7 +24,6 @@ from e1_trl.errors import UserError
 LAYERS = 2
 HEAD = 32  # dimensions, the fewest that vLLM's CPU attention takes
 DATA = Path(os.environ.get("E1_TRL_DATA", Path(__file__).parents[3] / "shared" / "data"))
-COPIES = {"deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": "deepseek-r1-distill-qwen", "Qwen/Qwen3-1.7B": "qwen3"}
 STORED = Path(trl.__file__).parent / "chat_templates"
 # TRL stores no template of SmolLM3; this one does what its model card says of thinking.
 SMOLLM3 = """{%- set mode = namespace(thinks=enable_thinking is not defined or enable_thinking) -%}
@@ -49,6 +48,7 @@ class Words:
     """Tokenizer and chat template of a family of models."""
 
     tokenizer: str  # of a model on the Hub
+    copy: str  # its folder among ours, if it is there
     template: str | None = None  # as TRL stores it, by name, or as a text; None: the tokenizer's own
     borrowed: bool = False  # whether the tokenizer is another family's
     added: tuple[str, ...] = ()  # the family's own tokens
@@ -56,11 +56,11 @@ class Words:
 
     @property
     def about(self) -> str:
-        """Describe what stands in for the family's own; "" if nothing does."""
+        """Describe both for a table."""
         if not self.borrowed:
-            return ""
+            return "its own"
         template = "a template of ours" if self.template == SMOLLM3 else "its own template"
-        return f"Qwen3's tokenizer with {'its own tokens and ' if self.added else ''}{template}"
+        return f"Qwen3's with {'its own tokens and ' if self.added else ''}{template}"
 
     def load(self) -> PreTrainedTokenizerBase:
         """Load the tokenizer, from a copy in `DATA` or from the Hub.
@@ -68,7 +68,7 @@ class Words:
         Raises:
             UserError: there is none.
         """
-        copy = DATA / "tokenizers" / COPIES[self.tokenizer]
+        copy = DATA / "tokenizers" / self.copy
         try:
             tokenizer = AutoTokenizer.from_pretrained(copy if copy.is_dir() else self.tokenizer)
         except (OSError, ValueError) as error:
@@ -85,12 +85,13 @@ class Words:
 
 
 FAMILIES = {
-    "qwen2": Words("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"),
-    "qwen3": Words("Qwen/Qwen3-1.7B", "qwen3"),
-    "qwen3_5": Words("Qwen/Qwen3-1.7B", "qwen3_5_think", borrowed=True),
-    "smollm3": Words("Qwen/Qwen3-1.7B", SMOLLM3, borrowed=True),
+    "qwen2": Words("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "deepseek-r1-distill-qwen"),
+    "qwen3": Words("Qwen/Qwen3-1.7B", "qwen3", "qwen3"),
+    "qwen3_5": Words("Qwen/Qwen3-1.7B", "qwen3", "qwen3_5_think", borrowed=True),
+    "smollm3": Words("Qwen/Qwen3-1.7B", "qwen3", SMOLLM3, borrowed=True),
     "gpt_oss": Words(
         "Qwen/Qwen3-1.7B",
+        "qwen3",
         "gptoss",
         borrowed=True,
         added=("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>", "<|call|>", "<|constrain|>"),
