@@ -53,7 +53,7 @@ CARD = int(79.2 * 2**30)
 
 
 def recipe(name: str, **overrides: Any) -> dict[str, Any]:
-    return {**yaml.safe_load((ROOT / "recipes" / f"{name}.yaml").read_text()), **overrides}
+    return {**fields_of(ROOT / "recipes" / f"{name}.yaml"), **overrides}
 
 
 def accelerate(name: str) -> dict[str, Any]:
@@ -481,8 +481,20 @@ def test_each_problem_comes_with_the_fewest_fields_to_change(
     assert problem in " ".join(taken.problems) and cure in remedy(taken.setup, taken.card)
 
 
-def test_the_documented_alternative_to_zero_fits() -> None:
-    assert not planned("E1-Math-1.5B", "ddp", **ALTERNATIVES["E1-Math-1.5B"]["ddp"]).problems
+@pytest.mark.parametrize(("name", "config"), [("E1-Math-1.5B", "ddp"), ("E1-Qwen3-1.7B", "one_gpu")])
+def test_the_documented_alternatives_to_zero_fit(name: str, config: str) -> None:
+    assert not planned(name, config, **ALTERNATIVES[name][config]).problems
+
+
+def test_an_adapter_is_merged_under_zero3_into_whole_weights_beside_those_of_the_engine() -> None:
+    taken = planned("E1-gpt-oss-20b", "zero3")
+    # A share of the weights, all of them, half of them in the engine with its overhead; CUDA, NCCL and fragments.
+    assert taken.generation == pytest.approx(20.915e9 * (2 / 8 + 2 + 2 / 2) + 3e9 + 7e9, rel=2e-3)
+    awake = planned("E1-gpt-oss-20b", "zero3", vllm_enable_sleep_mode=False)  # without fragments
+    assert awake.generation == pytest.approx(20.915e9 * (2 / 8 + 2) + 0.4 * CARD + 5e9, rel=2e-3)
+    # Attention's weights in fp32 and in bf16, for each of 64 heads, at the peak with half as much of gradients.
+    flash = planned("E1-gpt-oss-20b", "zero3", attn_implementation="sdpa")
+    assert taken.activations - flash.activations == pytest.approx(1.5 * 2 * 6 * 64 * 3073**2, rel=1e-3)
 
 
 def test_the_table_of_what_fits_is_as_it_would_be_made_now() -> None:
