@@ -54,7 +54,12 @@ def run(case: Case, folder: Path, log: Path) -> Found:
     train(case, folder, log, max_steps=1)
     train(case, folder, log, resume_from_checkpoint="true")
     budget = Budget(overrides["thinking_budget"], overrides["solution_budget"])
-    saved = ["--model", recipe["output_dir"], "--budgets", str(budget), "--output", "evaluation"]
+    model = recipe["output_dir"]
+    if recipe.get("use_peft") and "num_experts_per_tok" in KNOWN[recipe["model_name_or_path"]]:
+        # vLLM's kernels for experts beside an adapter need a GPU.
+        model = "merged"
+        e1(["merge", recipe["output_dir"], "--output", model], folder, log)
+    saved = ["--model", model, "--budgets", str(budget), "--output", "evaluation"]
     asked = ["--dataset_name", stand_ins.MATHEMATICS, "--dataset_split", "train", "--methods", "separate"]
     engine = ["--enforce_eager", "true", "--max_model_length", "512", "--top_p", str(recipe.get("top_p", 1.0))]
     e1(["eval", *saved, *asked, *engine], folder, log)
