@@ -25,8 +25,9 @@ from trl.trainer.utils import add_fused_lm_head, selective_log_softmax
 from benchmarks import bench_scoring
 from benchmarks.bench_scoring import Rows
 from benchmarks.results import arguments, in_turns, publish, ratio
+from e1_trl.plan.architecture import KNOWN
 from e1_trl.plan.estimate import GB, activations
-from e1_trl.plan.setup import KNOWN, Launch, Setup
+from e1_trl.plan.setup import Launch, Setup
 from e1_trl.report.markdown import table
 from e1_trl.training.arguments import VARLEN
 from e1_trl.training.scoring import scored
@@ -93,7 +94,7 @@ LAYOUTS: dict[str, Score] = {
 def make(setup: Setup, dtype: torch.dtype) -> PreTrainedModel:
     """A random model of the recipe's dimensions on the GPU, that computes activations again."""
     torch.manual_seed(SEED)
-    config = AutoConfig.for_model("qwen2", tie_word_embeddings=False, **KNOWN[MODEL])
+    config = AutoConfig.for_model(**KNOWN[MODEL])
     with torch.device("cuda"):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype).train()
     if setup.checkpointing:

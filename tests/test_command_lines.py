@@ -96,7 +96,6 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("plan", "thinking_budget", "{a", "which is not YAML"),
     ("plan", "gpus", 0, COUNT),
     ("plan", "gpu_memory", "nan", POSITIVE),
-    ("plan", "price", -1, "it must be a number, 0 or more"),
     ("fetch", "max_prompt_length", 0, COUNT),
     ("smoke", "num_processes", 0, COUNT),
     ("smoke", "limit", 0, POSITIVE),

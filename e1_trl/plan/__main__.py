@@ -1,15 +1,15 @@
 """The command `e1 plan`: estimates the memory and time of a recipe without any GPU.
 
-    e1 plan E1-Math-1.5B --gpus 8 --gpu_memory 80 --price 2.50 [--FIELD VALUE …]
+    e1 plan E1-Math-1.5B --gpus 8 --gpu_memory 80 [--FIELD VALUE …]
 
 The estimate follows from the model's dimensions and a few assumed constants; docs/gpu.md compares it with one GPU.
 """
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
-from e1_trl.arguments import Count, Positive, Within
+from e1_trl.arguments import Count, Positive
 from e1_trl.command_line import CommandParser, describe_unknown
 from e1_trl.errors import UserError, run_command
 from e1_trl.plan import estimate
@@ -30,7 +30,6 @@ def make_parser() -> CommandParser:
     add("--gpus", hint=Count, help="GPUs of the node. Default: the Accelerate configuration's processes.")
     memory = "GiB of each GPU. Default: the recipe's `gpu_memory`, else 79.2, as on a card of 80 GB."
     add("--gpu_memory", hint=Positive, metavar="GIB", help=memory)
-    add("--price", hint=Annotated[float, Within(0)], default=2.5, help="Price of one GPU per hour.")
     prompt = f"Tokens of the mean prompt. Default: {estimate.MATHEMATICS}; {estimate.PROGRAMS} for programs."
     add("--prompt_tokens", hint=Positive, help=prompt)
     return made
@@ -69,23 +68,23 @@ def report(taken: Memory) -> str:
     return f"{table((f'one GPU: {title}', 'bytes'), rows)}\n{assumed}\n\n{verdict}\n"
 
 
-def report_cost(taken: Memory, prompt: float | None, price: float, fields: Mapping[str, Any]) -> str:
-    """Format time and cost of a generation and of the whole training; for the arguments see `make_parser`."""
+def report_time(taken: Memory, prompt: float | None, fields: Mapping[str, Any]) -> str:
+    """Format the time of a generation and of the whole training; for the arguments see `make_parser`."""
     setup = taken.setup
     usual, own = estimate.read_rows(setup, fields)
     prompt = prompt or usual
     took = estimate.seconds(taken, prompt, own)
     hours = took * setup.gpus / 3600
     _, learned = estimate.widths(setup, prompt)[own]
-    row = (own, f"{learned:,.0f}", f"{took:.0f} s", f"{hours:.3f}", f"{hours * price:.2f}")
-    header = ("a generation", "positions a row", "time", "GPU-hours", f"at {price:.2f} an hour")
+    row = (own, f"{learned:,.0f}", f"{took:.0f} s", f"{hours:.3f}")
+    header = ("a generation", "positions a row", "time", "GPU-hours")
     training = ""
     if fields["max_steps"] > 0:
         generations = fields["max_steps"] / setup.steps
         whole = hours * generations
         training = (
             f"max_steps {fields['max_steps']:,} makes {generations:,.0f} generations: {whole:,.1f} GPU-hours, "
-            f"{whole * price:,.2f} at {price:.2f} an hour, without validation.\n"
+            "without validation.\n"
         )
     return (
         f"{table(header, [row])}\n{training}Calculated, with assumptions: prompts of {prompt:g} "
@@ -107,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     taken = memory(launch.setup, int((arguments.gpu_memory or launch.fields["gpu_memory"]) * GIB))
     print(report(taken), end="")
     if taken.engine_cache > 0 and not taken.setup.served:
-        print(f"\n{report_cost(taken, arguments.prompt_tokens, arguments.price, launch.fields)}", end="")
+        print(f"\n{report_time(taken, arguments.prompt_tokens, launch.fields)}", end="")
     if taken.problems or taken.setup.rounds_away:
         sys.exit(1)
 

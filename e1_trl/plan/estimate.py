@@ -48,6 +48,7 @@ class Memory:
     reference: int
     activations: int  # of one micro-batch
     overhead: int  # assumed, at any time
+    gathered: int  # whole weights, into which ZeRO-3 has an adapter merged at each sync
     engine: int  # vLLM's share, awake
     engine_weights: int  # in that share
     cache_needed: int  # for all sequences of a generation at once
@@ -72,8 +73,9 @@ class Memory:
 
     @property
     def generation(self) -> int:
-        """Peak while the engine is awake."""
-        return self.state + self.engine + self.overhead
+        """Peak while the engine is awake; one that has slept has only its weights at a sync."""
+        synced = self.engine_weights + ENGINE_OVERHEAD if self.setup.sleep else self.engine
+        return self.state + self.overhead + max(self.engine, synced + self.gathered if self.gathered else 0)
 
     @property
     def training(self) -> int:
@@ -101,15 +103,21 @@ class Memory:
 
 
 def saved(setup: Setup) -> int:
-    """Return the bytes that a layer keeps of a micro-batch for its backward pass, with `sdpa` attention."""
+    """Return the bytes that a layer keeps of a micro-batch for its backward pass, with `sdpa` or `eager` attention."""
     model = setup.architecture
     tokens = setup.batch * setup.context
     # Inputs of the norms in fp32 and their results; all inputs of linear layers and attention, and the attention's
     # output. Under autocast, fp32 weights make the norms' results fp32 too, and each linear layer keeps a bf16 copy.
     norms = 8 * model.normed + 10 * model.hidden if setup.dtype == 4 else 6 * model.normed + 4 * model.hidden
-    attention = 8 * model.heads * model.head
+    # Eager attention keeps its weights in fp32 and in bf16.
+    head = 8 * model.head + 4 + (6 * setup.context if setup.eager else 0)
+    attention = head * model.heads * model.attending // model.layers
+    # A row of inputs and one of outputs for each expert. Experts compute in their weights' dtype, under autocast, too.
+    mlp = 8 * model.mlp + 4 * model.routed * model.hidden
+    if model.routed:
+        mlp = mlp * setup.dtype // 2
     # Each layer also has a padding mask of its own: a row of the context for each token.
-    return tokens * (norms + attention + 8 * model.mlp + 4 * model.heads + 2 * setup.context)
+    return tokens * (norms + attention + mlp + 2 * setup.context)
 
 
 def activations(setup: Setup) -> int:
@@ -118,12 +126,12 @@ def activations(setup: Setup) -> int:
     tokens = setup.batch * setup.context
     layer = saved(setup)
     gradients = layer // 2  # of a layer's activations, at once: on a CPU 0.36 to 0.42 of those kept
-    if setup.adapter is not None:
+    if setup.rank is not None:
         gradients += 4 * tokens * model.mlp  # PEFT casts inputs of an adapter to fp32
     # In fp32, as TRL computes it in chunks; an adapter leaves the head frozen.
-    head = 4 * model.output_head if setup.adapter is None else 0
+    head = 4 * model.output_head if setup.rank is None else 0
     # Autocast's bf16 copies of fp32 weights stay until the forward pass ends.
-    copies = 2 * model.layers * model.layer if setup.dtype == 4 and setup.adapter is None else 0
+    copies = 2 * model.layers * model.layer if setup.dtype == 4 and setup.rank is None else 0
     if not setup.checkpointing:
         return model.layers * layer + copies + gradients + head
     inputs = model.layers * setup.dtype * tokens * model.hidden  # from which layers are recomputed
@@ -167,6 +175,7 @@ def memory(setup: Setup, card: int) -> Memory:
         reference=shared(setup.dtype * parameters, 3) if setup.reference and setup.adapter is None else 0,
         activations=activations(setup),
         overhead=overhead,
+        gathered=setup.dtype * parameters if setup.rank is not None and setup.zero == 3 else 0,
         engine=0 if setup.served else int(setup.utilization * card),
         engine_weights=2 * parameters // setup.tensor_parallel,
         cache_needed=sequences * setup.context * model.kv_bytes // setup.tensor_parallel,
@@ -200,8 +209,8 @@ def seconds(taken: Memory, prompt: float, layout: str) -> float:
     step = STEP + (taken.engine_weights + cache / waves / 2) / READ  # on average, half of a sequence is in the cache
 
     def forward(positions: float) -> float:
-        attention = 2 * model.layers * model.heads * model.head * positions**2  # causal
-        return 2 * (model.layers * model.layer + model.output_head) * positions + attention
+        attention = 2 * model.attending * model.heads * model.head * positions**2  # causal
+        return 2 * (model.layers * model.active + model.output_head) * positions + attention
 
     scorings = 1 + setup.reference  # by the policy that sampled, and by the reference
     learnings = 4 if setup.checkpointing else 3  # a backward pass takes as long as two forward passes

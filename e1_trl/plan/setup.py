@@ -3,22 +3,19 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from e1_trl.arguments import Count, Natural, from_yaml, read_value
 from e1_trl.budget import PROMPT
 from e1_trl.command_line import CommandParser
-from e1_trl.errors import UserError, user_errors
+from e1_trl.errors import UserError
+from e1_trl.plan.architecture import Architecture
 from e1_trl.recipes import fields_of, read_mapping, resource, shipped
 from e1_trl.training.arguments import BudgetedTraining, TrlFields
 from e1_trl.training.budgets import FIELDS, Budgets
 from e1_trl.training.recipe_arguments import RecipeArguments
 
-SIZES = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
-# Configurations of the recipes' models, all Qwen2, so that a plan downloads nothing.
-KNOWN = read_mapping(Path(__file__).with_name("models.yaml"))
 FORCED = 1  # token of the end-of-thinking marker
 OWN = (*FIELDS, "max_prompt_length", "padding_free", "gpu_memory")
 RECORDS = (TrlFields, BudgetedTraining, RecipeArguments)
@@ -27,104 +24,6 @@ HINTS = {name: hint for kind in RECORDS for name, hint in get_type_hints(kind, i
 DEFAULTS: Mapping[str, Any] = {
     each.name: each.default for kind in RECORDS for each in fields(kind) if kind is TrlFields or each.name in OWN
 }
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """A decoder of attention and dense layers, counted in numbers, not bytes."""
-
-    parameters: int  # tied weights count once
-    output_head: int  # parameters of the matrix from hidden states to logits
-    layer: int  # mean parameters of a layer
-    normed: int  # inputs of a layer's norms for one token
-    adapted: int  # parameters of a LoRA adapter of rank 1 on all linear layers but the output head
-    layers: int
-    hidden: int
-    mlp: int  # width within a layer
-    heads: int
-    kv_heads: int
-    head: int  # dimensions
-    notes: tuple[str, ...]  # sentences on what a plan leaves out
-
-    @property
-    def kv_bytes(self) -> int:
-        """Bytes of the KV cache of one token, in bfloat16."""
-        return 4 * self.layers * self.kv_heads * self.head
-
-    @classmethod
-    @cache
-    def of(cls, model: str, revision: str | None = None, trust_remote_code: bool = False) -> "Architecture":
-        """Return the architecture of a model: from a folder, the recipes' models, the Hub's cache or the Hub.
-
-        Raises:
-            UserError: the model is not found, or its memory does not follow from these dimensions.
-        """
-        try:
-            import torch
-        except ImportError as error:
-            raise UserError(f"a plan needs PyTorch (pip install 'e1-trl[train]'): {error}") from error
-        with user_errors(f"{model} cannot be planned for", Exception):  # code on the Hub may raise anything
-            config = _read_config(model, revision, trust_remote_code)
-            text = config.get_text_config()
-            sizes = (read_value(f"{model}: {name}", getattr(text, name, None), Count) for name in SIZES)
-            layers, hidden, mlp, heads = sizes
-            types = set(getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None) or ())
-            require(f"{model}: layers of", sorted(types), ["attention", "full_attention", "sliding_attention"])
-            require(f"{model}: kv_lora_rank", [getattr(text, "kv_lora_rank", None)], [None])
-            built = _build(text, trust_remote_code)
-            output = built.get_output_embeddings()
-            embeddings = built.get_input_embeddings().weight
-            kv_heads = getattr(text, "num_key_value_heads", None) or heads
-            head = getattr(text, "head_dim", None) or hidden // heads
-        for name, each in built.named_parameters():
-            if each.ndim > 2 or "expert" in name:
-                raise UserError(f"{model}: {name} cannot be planned for, only attention and dense layers")
-        parameters = sum(each.numel() for each in built.parameters())
-        norms = [each.numel() for name, each in built.named_parameters() if name.endswith("norm.weight")]
-        alike = (heads + kv_heads) // 2  # all heads share one norm of queries and one of keys, if any
-        windows = "sliding_attention" in types or getattr(text, "sliding_window", None)
-        notes = {
-            "Only the text model is planned for.": text is not config,
-            "Sliding windows are planned for as if layers saw the whole context.": windows,
-        }
-        linear = [each for each in built.modules() if isinstance(each, torch.nn.Linear) and each is not output]
-        return cls(
-            parameters=parameters,
-            output_head=output.weight.numel(),
-            layer=(parameters - sum(each.numel() for each in {output.weight, embeddings})) // layers,
-            # Without the last norm.
-            normed=(sum(size * (alike if size == head else 1) for size in norms) - hidden) // layers,
-            adapted=sum(each.in_features + each.out_features for each in linear),
-            layers=layers,
-            hidden=hidden,
-            mlp=mlp,
-            heads=heads,
-            kv_heads=kv_heads,
-            head=head,
-            notes=tuple(note for note, holds in notes.items() if holds),
-        )
-
-
-def _read_config(model: str, revision: str | None, trust_remote_code: bool) -> Any:
-    from transformers import AutoConfig
-
-    if model in KNOWN and not Path(model).is_dir():
-        return AutoConfig.for_model("qwen2", tie_word_embeddings=False, **KNOWN[model])
-    options = {"revision": revision, "trust_remote_code": trust_remote_code}
-    try:
-        return AutoConfig.from_pretrained(model, local_files_only=True, **options)
-    except OSError:
-        return AutoConfig.from_pretrained(model, **options)
-
-
-def _build(config: Any, trust_remote_code: bool) -> Any:
-    """Build a model without values. Under ZeRO-3 it would be sharded, so Transformers is told that it already is."""
-    import torch
-    from transformers import AutoModelForCausalLM
-    from transformers.modeling_utils import set_zero3_state
-
-    with torch.device("meta"), set_zero3_state():
-        return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
 
 
 def require(name: str, found: Collection[Any], planned: Collection[Any]) -> None:
@@ -138,13 +37,16 @@ def require(name: str, found: Collection[Any], planned: Collection[Any]) -> None
 class Setup:
     """One training on one node."""
 
-    architecture: Architecture
+    model: str
+    revision: str | None
+    trust_remote_code: bool
     gpus: int
     zero: int  # the stage; 0 is DistributedDataParallel, where each GPU holds everything
     offload: bool  # the optimizer's state is in the host's memory
     dtype: int  # bytes of a weight
-    adapter: int | None  # parameters of the trained LoRA adapter; None if the whole model is trained
+    rank: int | None  # of the trained LoRA adapter; None if the whole model is trained
     reference: bool
+    eager: bool  # attention, which keeps a matrix of its weights
     checkpointing: bool  # of activations
     context: int  # tokens of a whole sequence: prompt, thinking, close, solution
     prompt: int  # tokens of the longest prompt
@@ -159,9 +61,19 @@ class Setup:
     checkpoints: int  # most on disk at once, including the one that is being written
 
     @property
+    def architecture(self) -> Architecture:
+        """The model's numbers; raises as `Architecture.of` does."""
+        return Architecture.of(self.model, self.revision, self.trust_remote_code)
+
+    @property
+    def adapter(self) -> int | None:
+        """Parameters of the trained adapter, if any."""
+        return None if self.rank is None else self.rank * self.architecture.adapted
+
+    @property
     def rounds_away(self) -> bool:
         """Return whether steps are lost in weights of 16 bits, of which only DeepSpeed keeps fp32 masters."""
-        return self.dtype == 2 and self.zero == 0 and self.adapter is None
+        return self.dtype == 2 and self.zero == 0 and self.rank is None
 
     @classmethod
     def of(cls, recipe: Mapping[str, Any], accelerate: Mapping[str, Any]) -> "Setup":
@@ -184,16 +96,18 @@ class Setup:
         batch = fields["per_device_train_batch_size"]
         accumulation = fields["gradient_accumulation_steps"]
         rollouts = fields["generation_batch_size"] or batch * gpus * (fields["steps_per_generation"] or accumulation)
-        architecture = Architecture.of(model, fields["model_revision"], fields["trust_remote_code"])
         return cls(
-            architecture=architecture,
+            model=model,
+            revision=fields["model_revision"],
+            trust_remote_code=fields["trust_remote_code"],
             gpus=gpus,
             zero=zero,
             offload=offload,
             # DeepSpeed computes in bf16, whatever the model was loaded in.
             dtype=4 if fields["dtype"] in ("float32", "auto", None) and zero == 0 else 2,
-            adapter=architecture.adapted * fields["lora_r"] if fields["use_peft"] else None,
+            rank=fields["lora_r"] if fields["use_peft"] else None,
             reference=fields["beta"] != 0,
+            eager=fields["attn_implementation"] == "eager",
             checkpointing=bool(fields["gradient_checkpointing"]),
             context=context,
             prompt=prompt,

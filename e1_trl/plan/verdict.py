@@ -82,10 +82,9 @@ def verdict(args: Any, model: Any, card: int | None, skip: bool) -> str:
     fields["model_revision"] = loaded.get("revision", model.model_revision)
     fields["dtype"] = loaded.get("dtype", model.dtype)
     try:
-        setup = Setup.of(fields, _accelerate(args))
+        taken = memory(Setup.of(fields, _accelerate(args)), card or 0)
     except UserError as error:
         return f"memory: not planned ({error})" if card else ""
-    taken = memory(setup, card or 0)
     disk = lack_of_disk(taken, Path(args.output_dir))
     if disk and not skip:
         raise UserError(f"{disk}; {SKIPPED}")
@@ -93,7 +92,7 @@ def verdict(args: Any, model: Any, card: int | None, skip: bool) -> str:
         return disk
     peaks = f"{gb(taken.generation)} at generation and {gb(taken.training)} at training"
     said = f"memory, calculated: {peaks}, of {gb(card)} a GPU"
-    problems = [*taken.problems, remedy(setup, card)] if taken.problems else []
+    problems = [*taken.problems, remedy(taken.setup, card)] if taken.problems else []
     if taken.breaks_the_rule and not skip:
         raise UserError(
             f"{said}: training state ({gb(taken.state)}) and vLLM's share ({gb(taken.engine)}) exceed it; "

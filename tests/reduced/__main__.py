@@ -1,7 +1,7 @@
 """Every GPU recipe at reduced size: runs those that have changed and publishes the results.
 
     make recipes
-    python -m tests.reduced [RECIPE …] [--tokenizer FOLDER_OR_HUB_ID]
+    python -m tests.reduced [RECIPE …]
 
 docs/recipes.md explains the runs. A published row is made again only if its recipe, its Accelerate configuration or a
 substitution has changed.
@@ -9,30 +9,25 @@ substitution has changed.
 
 import argparse
 import json
-import os
 import shutil
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
-
 from e1_trl.atomic import write_atomically
 from e1_trl.errors import UserError, run_command
+from e1_trl.plan.architecture import KNOWN
 from e1_trl.provenance import Provenance
 from e1_trl.report.markdown import around_section, replace_section, table
-from tests.reduced.case import ROOT, Case, cases
+from tests.reduced.case import ROOT, UNABLE, Case, cases
 from tests.reduced.found import Found
 from tests.reduced.run import run
+from tests.reduced.stand_ins import FAMILIES
 
 RESULTS = ROOT / "docs" / "results" / "recipes.json"
 DOCUMENT = RESULTS.with_suffix(".md")
 RUNS = Path("runs/reduced")
-DATA = Path(os.environ.get("E1_TRL_DATA", ROOT.parent / "shared" / "data"))
-LOCAL_TOKENIZER = DATA / "tokenizers" / "deepseek-r1-distill-qwen"
-# The models' tokenizer; from the Hub if there is no copy.
-TOKENIZER = str(LOCAL_TOKENIZER) if LOCAL_TOKENIZER.is_dir() else "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
 LIBRARIES = ("accelerate", "deepspeed", "torch", "transformers", "trl", "vllm")
 
 
@@ -46,6 +41,7 @@ class Row:
     found: Found
     versions: dict[str, str]  # of the libraries
     provenance: Provenance
+    words: str = "its own"  # the tokenizer and the chat template
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "Row":
@@ -63,19 +59,6 @@ class Row:
 def read(results: Path) -> list[Row]:
     """Read the published rows; none if the file does not exist."""
     return [Row.from_record(record) for record in json.loads(results.read_text())["rows"]] if results.exists() else []
-
-
-def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a folder or of a model on the Hub.
-
-    Raises:
-        UserError: it does not exist.
-    """
-    try:
-        return AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        said = str(error).partition("\n")[0].rstrip(".")
-        raise UserError(f"no tokenizer: {said}; name a folder of one, or a model on the Hub, as --tokenizer") from error
 
 
 def missing(rows: list[Row], wanted: list[Case]) -> list[Case]:
@@ -98,10 +81,11 @@ def publish(rows: list[Row]) -> None:
 
 
 def outcome(rows: list[Row]) -> str:
-    """Format the rows as a Markdown table."""
+    """Format the rows as a Markdown table, and below it what does not run."""
     numbers = ("loss", "gradient", "gap, nats", "moved", "validated", "graded", "vLLM", "seconds")
-    header = ("recipe", "Accelerate", *numbers, "made at")
-    return table(header, map(_cells, rows))
+    header = ("recipe", "Accelerate", *numbers, "tokenizer", "made at")
+    unable = (f"- `{recipe}` does not run: {error}.\n" for recipe, error in UNABLE.items())
+    return f"{table(header, map(_cells, rows))}\n{''.join(unable)}"
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -118,6 +102,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         graded if found.isolation is None else f"{graded} ({found.isolation})",
         f"{found.sampled:.0f} tokens",
         f"{found.seconds:.0f}",
+        row.words,
         f"{row.provenance.commit}, {row.provenance.date}",
     )
 
@@ -126,7 +111,6 @@ def main(argv: list[str] | None = None) -> None:
     """Run the missing cases, and publish each row as soon as it is made."""
     parser = argparse.ArgumentParser(prog="python -m tests.reduced", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("recipes", nargs="*", metavar="RECIPE", help="names of GPU recipes (default: all)")
-    parser.add_argument("--tokenizer", default=TOKENIZER, help=f"a folder or an id on the Hub (default: {TOKENIZER})")
     arguments = parser.parse_args(argv)
     failed = []
     distributions = packages_distributions()
@@ -134,12 +118,11 @@ def main(argv: list[str] | None = None) -> None:
     around_section(DOCUMENT, "rows")
     wanted = cases(arguments.recipes)
     rows = read(RESULTS)
-    tokenizer = load_tokenizer(arguments.tokenizer)
-    for case in missing(rows, wanted):
+    for case in (case for case in missing(rows, wanted) if case.recipe not in UNABLE or arguments.recipes):
         print(f"==> {case}", flush=True)
         folder = RUNS / f"{case.recipe}-{case.accelerate_config}"
         try:
-            found = run(case, tokenizer, folder, folder.with_name(f"{folder.name}.log"))
+            found = run(case, folder, folder.with_name(f"{folder.name}.log"))
         except UserError as error:
             print(f"    failed: {error}", flush=True)
             failed.append(str(case))
@@ -147,7 +130,8 @@ def main(argv: list[str] | None = None) -> None:
         shutil.rmtree(folder)  # gigabytes
         versions = {name: version(distributions[name][0]) for name in LIBRARIES}
         provenance = replace(made, seeds=(case.fields["seed"],))
-        row = Row(case, case.hashes, case.overrides, found, versions, provenance)
+        words = FAMILIES[KNOWN[case.fields["model_name_or_path"]]["model_type"]].about
+        row = Row(case, case.hashes, case.overrides, found, versions, provenance, words)
         rows = [*(row for row in rows if row.case != case), row]
         publish(rows)
     publish(rows)

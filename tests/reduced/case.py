@@ -17,8 +17,24 @@ ROOT = Path(__file__).parents[2]
 # Other Accelerate configurations that a recipe's comments name, with the fields that they say to pass.
 ALTERNATIVES: dict[str, dict[str, dict[str, Any]]] = {
     "E1-Math-1.5B": {"ddp": {"dtype": "float32", "vllm_enable_sleep_mode": True}, "zero3": {}},
+    "E1-Qwen3-1.7B": {
+        "one_gpu": {
+            "dtype": "float32",
+            "generation_batch_size": 512,
+            "gradient_accumulation_steps": 16,
+            "vllm_enable_sleep_mode": True,
+            "vllm_gpu_memory_utilization": 0.52,
+        }
+    },
     "E1-Code-14B": {"zero3_offload": {"vllm_gpu_memory_utilization": 0.6}},
     "E1-AceReason-14B": {"zero3_offload": {"vllm_gpu_memory_utilization": 0.6}},
+}
+# Recipes that do not run on CPUs, with the error that ends their training.
+UNABLE = {
+    "E1-Qwen3.5-4B": "ModuleNotFoundError: No module named 'torchvision', which vLLM's code for images imports, and "
+    "the installation for CPUs lacks",
+    "E1-SmolLM3-3B": "AttributeError: 'SmolLM3Model' object has no attribute 'do_not_compile', which vLLM's code for "
+    "models of Transformers reads from the class that the trainer uses, too; so would it on a GPU",
 }
 
 

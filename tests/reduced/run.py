@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from transformers import PreTrainedTokenizerBase
 
 from e1_trl import processes
 from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.budget import Budget
 from e1_trl.errors import UserError
-from e1_trl.plan.setup import KNOWN
+from e1_trl.plan.architecture import KNOWN
 from tests.reduced import stand_ins, substitutions
 from tests.reduced.case import ROOT, Case
 from tests.reduced.found import Found
@@ -35,11 +34,8 @@ class RunError(UserError):
     """A run failed or has faulty results."""
 
 
-def run(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path, log: Path) -> Found:
+def run(case: Case, folder: Path, log: Path) -> Found:
     """Run a case in a new folder, with the output of its commands in a new log.
-
-    Args:
-        tokenizer: the real model's.
 
     Raises:
         RunError: a command failed or left faulty results; names the log.
@@ -51,14 +47,19 @@ def run(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path, log: Path)
     overrides = case.overrides
     runs_programs = recipe.get("grader") == "programs"
     isolation = str(choose()) if runs_programs else None
-    prepare(case, tokenizer, folder)
+    prepare(case, folder)
     log.write_text("")
     if runs_programs:
         e1(["validate", "--config", str(case.recipe_file)], folder, log)
     train(case, folder, log, max_steps=1)
     train(case, folder, log, resume_from_checkpoint="true")
     budget = Budget(overrides["thinking_budget"], overrides["solution_budget"])
-    saved = ["--model", recipe["output_dir"], "--budgets", str(budget), "--output", "evaluation"]
+    model = recipe["output_dir"]
+    if recipe.get("use_peft") and "num_experts_per_tok" in KNOWN[recipe["model_name_or_path"]]:
+        # vLLM's kernels for experts beside an adapter need a GPU.
+        model = "merged"
+        e1(["merge", recipe["output_dir"], "--output", model], folder, log)
+    saved = ["--model", model, "--budgets", str(budget), "--output", "evaluation"]
     asked = ["--dataset_name", stand_ins.MATHEMATICS, "--dataset_split", "train", "--methods", "separate"]
     engine = ["--enforce_eager", "true", "--max_model_length", "512", "--top_p", str(recipe.get("top_p", 1.0))]
     e1(["eval", *saved, *asked, *engine], folder, log)
@@ -74,13 +75,12 @@ def run(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path, log: Path)
     return found
 
 
-def prepare(case: Case, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Make a new folder of a run, with the stand-ins and the Accelerate configuration."""
+def prepare(case: Case, folder: Path) -> None:
+    """Make a new folder of a run, with the stand-ins and the Accelerate configuration; raises as `Words.load` does."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     name = case.fields["model_name_or_path"]
-    sizes = stand_ins.reduced(KNOWN[name], case.fields.get("vllm_tensor_parallel_size", 1))
-    stand_ins.make_model(sizes, tokenizer, folder / name)
+    stand_ins.make_model(KNOWN[name], case.fields.get("vllm_tensor_parallel_size", 1), folder / name)
     stand_ins.make_datasets(folder)
     (folder / ACCELERATE).write_text(yaml.safe_dump(case.reduced_accelerate()))
 

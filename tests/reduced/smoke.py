@@ -1,7 +1,7 @@
 """The first hour at reduced size: hands a reduced recipe to `e1 smoke` on two CPU processes.
 
     make smoke RECIPE=E1-Math-1.5B REDUCED=1
-    python -m tests.reduced.smoke RECIPE [--accelerate_config NAME] [--tokenizer NAME] [OPTIONS of e1 smoke]
+    python -m tests.reduced.smoke RECIPE [--accelerate_config NAME] [OPTIONS of e1 smoke]
 
 Its results are in runs/smoke-reduced/RECIPE.
 """
@@ -15,7 +15,6 @@ import yaml
 
 from e1_trl.errors import run_command
 from e1_trl.plan.setup import Launch
-from tests.reduced.__main__ import TOKENIZER, load_tokenizer
 from tests.reduced.case import Case
 from tests.reduced.found import LARGEST_GAP
 from tests.reduced.run import ACCELERATE, LONGEST, e1, environment, prepare
@@ -28,13 +27,12 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.reduced.smoke", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("recipe", metavar="RECIPE", help="a file or the name of one of our recipes")
     parser.add_argument("--accelerate_config", metavar="NAME", help="Accelerate configuration (default: the recipe's)")
-    parser.add_argument("--tokenizer", default=TOKENIZER, help=f"a folder or an id on the Hub (default: {TOKENIZER})")
     arguments, words = parser.parse_known_args(argv)
     launch = Launch.read(arguments.recipe, arguments.accelerate_config, None, [])
     file = launch.recipe.resolve()
     case, folder = Case(str(file), launch.accelerate_config), RUNS.resolve() / file.stem
     fields = {**case.fields, **case.overrides, "accelerate_config": ACCELERATE}
-    prepare(case, load_tokenizer(arguments.tokenizer), folder)
+    prepare(case, folder)
     if fields.get("grader") == "programs":
         e1(["validate", "--config", str(file)], folder, folder / "validate.log")
     (folder / file.name).write_text(yaml.safe_dump(fields, sort_keys=False))

@@ -2,15 +2,102 @@
 
 import json
 import math
+import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedTokenizerBase, Qwen2Config
+import trl
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedTokenizerBase,
+)
+
+from e1_trl.errors import UserError
 
 LAYERS = 2
 HEAD = 32  # dimensions, the fewest that vLLM's CPU attention takes
+DATA = Path(os.environ.get("E1_TRL_DATA", Path(__file__).parents[3] / "shared" / "data"))
+STORED = Path(trl.__file__).parent / "chat_templates"
+# TRL stores no template of SmolLM3; this one does what its model card says of thinking.
+SMOLLM3 = """{%- set mode = namespace(thinks=enable_thinking is not defined or enable_thinking) -%}
+{%- for message in messages if message.role == "system" -%}
+{%- if "/no_think" in message.content -%}{%- set mode.thinks = false -%}{%- endif -%}
+{%- endfor -%}
+<|im_start|>system
+Reasoning Mode: {{ "/think" if mode.thinks else "/no_think" }}<|im_end|>
+{% for message in messages -%}
+<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% endfor -%}
+{%- if add_generation_prompt -%}
+<|im_start|>assistant
+{{ "" if mode.thinks else "<think>\n\n</think>\n" }}
+{%- endif -%}
+"""
+
+
+@dataclass(frozen=True)
+class Words:
+    """Tokenizer and chat template of a family of models."""
+
+    tokenizer: str  # of a model on the Hub
+    copy: str  # its folder among ours, if it is there
+    template: str | None = None  # as TRL stores it, by name, or as a text; None: the tokenizer's own
+    borrowed: bool = False  # whether the tokenizer is another family's
+    added: tuple[str, ...] = ()  # the family's own tokens
+    end: str | None = None  # the one that ends a sequence; None: the tokenizer's own
+
+    @property
+    def about(self) -> str:
+        """Describe both for a table."""
+        if not self.borrowed:
+            return "its own"
+        template = "a template of ours" if self.template == SMOLLM3 else "its own template"
+        return f"Qwen3's with {'its own tokens and ' if self.added else ''}{template}"
+
+    def load(self) -> PreTrainedTokenizerBase:
+        """Load the tokenizer, from a copy in `DATA` or from the Hub.
+
+        Raises:
+            UserError: there is none.
+        """
+        copy = DATA / "tokenizers" / self.copy
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(copy if copy.is_dir() else self.tokenizer)
+        except (OSError, ValueError) as error:
+            said = str(error).partition("\n")[0].rstrip(".")
+            raise UserError(f"no tokenizer: {said}; copy that of {self.tokenizer} into {copy}") from error
+        if self.added:
+            tokenizer.add_special_tokens({"additional_special_tokens": [*self.added]})
+        if self.end:
+            tokenizer.eos_token = self.end
+        if self.template:
+            stored = STORED / f"{self.template}.jinja"
+            tokenizer.chat_template = self.template if "\n" in self.template else stored.read_text()
+        return tokenizer
+
+
+FAMILIES = {
+    "qwen2": Words("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "deepseek-r1-distill-qwen"),
+    "qwen3": Words("Qwen/Qwen3-1.7B", "qwen3", "qwen3"),
+    "qwen3_5": Words("Qwen/Qwen3-1.7B", "qwen3", "qwen3_5_think", borrowed=True),
+    "smollm3": Words("Qwen/Qwen3-1.7B", "qwen3", SMOLLM3, borrowed=True),
+    "gpt_oss": Words(
+        "Qwen/Qwen3-1.7B",
+        "qwen3",
+        "gptoss",
+        borrowed=True,
+        added=("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>", "<|call|>", "<|constrain|>"),
+        end="<|return|>",
+    ),
+}
 MATHEMATICS = "agentica-org/DeepScaleR-Preview-Dataset"
 PROGRAMS = "agentica-org/DeepCoder-Preview-Dataset"
 VALIDATION = "HuggingFaceH4/aime_2024"
@@ -51,21 +138,43 @@ _TOTAL = {
 SETS = {"primeintellect": [_DOUBLE, _SQUARE, _CUBE], "taco": [_AREA], "lcbv5": [_TOTAL]}
 
 
-def reduced(real: Mapping[str, int], kv_heads: int) -> dict[str, int]:
-    """Return a real model's dimensions reduced to two layers with `kv_heads` KV heads, each shared by two heads."""
+def reduced(real: Mapping[str, Any], kv_heads: int) -> dict[str, Any]:
+    """Return a real configuration reduced to two layers with `kv_heads` KV heads, each shared by two heads."""
     heads = 2 * kv_heads
     hidden = heads * HEAD
-    mlp = HEAD * math.ceil(hidden * real["intermediate_size"] / real["hidden_size"] / HEAD)
-    sizes = {"num_hidden_layers": LAYERS, "hidden_size": hidden, "intermediate_size": mlp}
-    return {**real, **sizes, "num_attention_heads": heads, "num_key_value_heads": kv_heads}
+    if "text_config" in real:
+        vision = {"depth": 1, "hidden_size": HEAD, "intermediate_size": HEAD, "num_heads": 1, "out_hidden_size": hidden}
+        return {**real, "text_config": reduced(real["text_config"], kv_heads), "vision_config": vision}
+    small = {
+        "num_hidden_layers": LAYERS,
+        "hidden_size": hidden,
+        "intermediate_size": HEAD * math.ceil(hidden * real["intermediate_size"] / real["hidden_size"] / HEAD),
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": HEAD,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "full_attention_interval": LAYERS,  # one layer of each type
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+    }
+    return {name: small.get(name, value) for name, value in real.items()}
 
 
-def make_model(sizes: Mapping[str, int], tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Write a random Qwen2 of these dimensions, the same at every call, with a tokenizer of its vocabulary."""
+def make_model(real: Mapping[str, Any], kv_heads: int, folder: Path) -> None:
+    """Write a random model of a real one's class at reduced size, the same at every call, with its tokenizer."""
+    words = FAMILIES[real["model_type"]]
+    tokenizer = words.load()
     ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    config = Qwen2Config(**sizes, tie_word_embeddings=False, max_position_embeddings=131_072, **ends)
+    sizes = reduced(real, kv_heads)
+    text = sizes.get("text_config", sizes)
+    text |= {"max_position_embeddings": 131_072, **ends}
+    if words.borrowed:
+        text["vocab_size"] = 64 * math.ceil(len(tokenizer) / 64)
+    config = AutoConfig.for_model(**sizes)
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    kind = AutoModelForImageTextToText if "text_config" in sizes else AutoModelForCausalLM
+    model = kind.from_config(config, dtype=torch.float32)
     model.generation_config = GenerationConfig(**ends)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from e1_trl import processes
-from e1_trl.errors import one_line
+from e1_trl.errors import UserError, one_line
 from e1_trl.plan import estimate
 from e1_trl.plan.estimate import Memory, memory
 from e1_trl.plan.setup import Launch, Setup
@@ -60,9 +60,17 @@ class Hour:
         return self.launch.setup
 
     @property
-    def taken(self) -> Memory:
-        """Plan for the smallest of the cards, or for 0 bytes on a CPU."""
-        return memory(self.setup, min((card.bytes for card in self.cards), default=0))
+    def card(self) -> int:
+        """Bytes of the smallest of the cards; 0 on a CPU."""
+        return min((card.bytes for card in self.cards), default=0)
+
+    @property
+    def taken(self) -> Memory | str:
+        """Plan for the smallest card, or one line that says why the model cannot be planned for."""
+        try:
+            return memory(self.setup, self.card)
+        except UserError as error:
+            return str(error)
 
     def checks(self, part: str) -> Iterator[Check]:
         """Make the checks of a part. A failure is a row of its own, so that the other parts still run."""
@@ -90,7 +98,7 @@ class Hour:
             return "needs a recipe with vllm_mode: server, and the server that it names"
         if part == "zero3" and (setup.tensor_parallel > 1 or setup.gpus % 2 or setup.served):
             return "needs an even number of processes, and a recipe without tensor parallelism or server"
-        if part == "lora" and (setup.adapter is not None or setup.served):
+        if part == "lora" and (setup.rank is not None or setup.served):
             return "the recipe trains an adapter already, or samples at a server"
         if part == "evaluation" and not self.launch.fields.get("eval_benchmark"):
             return "the recipe names no eval_benchmark"
@@ -138,9 +146,11 @@ class Hour:
         return made, None if whole.right else whole
 
     def _preflight(self) -> Iterator[Check]:
-        from e1_trl.plan.smoke.preflight import preflight  # imports PyTorch, which --help does not need
+        from e1_trl.plan.smoke.preflight import SMALLEST, preflight  # imports PyTorch, which --help does not need
 
-        needed = 2 * (self.taken.checkpoint + self.taken.model)  # with the base run's model
+        taken = self.taken
+        # With the base run's model.
+        needed = SMALLEST if isinstance(taken, str) else 2 * (taken.checkpoint + taken.model)
         yield from preflight(self.setup.gpus, self.folder, needed, bool(self.cards))
 
     def _base(self) -> Iterator[Check]:
@@ -148,15 +158,19 @@ class Hour:
         made = self.run("base", self.line("base"), output)
         yield checks.ran("does it start and end", made)
         if made.fault is None:
-            planned = estimate.seconds(self.taken, *estimate.read_rows(self.setup, self.launch.fields))
             yield checks.gap("does vLLM sample what is scored", made, checks.beginnings(self.setup), self.largest_gap)
             yield checks.weights(made, self.setup)
             yield checks.moved(checks.largest_change(output / f"checkpoint-{SAVED}", output))
             yield checks.accuracy(made, self.launch.fields["model_name_or_path"])
-            yield checks.peak(made, self.taken)
-            yield checks.time(made, self.taken, planned, "H100" in machine())
+            taken = self.taken
+            if isinstance(taken, str):
+                yield Check("are memory and time as planned", None, taken)
+            else:
+                planned = estimate.seconds(taken, *estimate.read_rows(self.setup, self.launch.fields))
+                yield checks.peak(made, taken)
+                yield checks.time(made, self.setup, planned, "H100" in machine())
             if self.setup.sleep and self.cards:
-                yield checks.slept(made, self.taken)
+                yield checks.slept(made, self.setup, self.card)
 
     def _server(self) -> Iterator[Check]:
         made, fault = self._variant("server", 6, learning_rate=1e-4, max_steps=6)
@@ -182,7 +196,7 @@ class Hour:
         if fault is None:
             yield checks.weights(made, self.setup)
             if sleeps:
-                yield checks.slept(made, self.taken)
+                yield checks.slept(made, self.setup, self.card)
 
     def _lora(self) -> Iterator[Check]:
         adapter = fields_of(resource("recipes", "E1-Math-1.5B-24GB"))
@@ -193,7 +207,8 @@ class Hour:
         fields["vllm_enable_sleep_mode"] = bool(self.cards)
         config = "one_gpu" if self.cards else "cpu"
         one = Setup.of({**self.launch.fields, **fields}, {"distributed_type": "NO", "num_processes": 1})
-        if problems := memory(one, self.taken.card).problems if self.cards else []:
+        planned = self.cards and not isinstance(self.taken, str)
+        if problems := memory(one, self.card).problems if planned else []:
             yield Check("lora: can it be run", None, f"one card is too small: {problems[0]}")
             return
         made, fault = self._variant("lora", config=config, processes=1, **fields)
