@@ -122,7 +122,7 @@ def find_marker(tokenizer: "PreTrainedTokenizerBase") -> str:
     """Find a model's marker: the first of `OPENERS` that its chat template names, or that is a token of its own.
 
     Raises:
-        UserError: there is none; names tokens that may be one.
+        UserError: there is none.
     """
     template = str(tokenizer.chat_template or "")
     vocabulary = tokenizer.get_vocab()

@@ -1,6 +1,6 @@
 """The numbers of a model that decide its memory, counted from its configuration alone."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -71,29 +71,26 @@ class Architecture:
         layers, hidden, words = (read_value(f"{model}: {name}", given[name], Count) for name in READ[:3])
         named = dict(built.named_parameters())
         experts = {name: each for name, each in named.items() if ".experts." in name}
-        chosen = given["num_experts_per_tok"] or 0
-        if experts and not chosen:
+        if not (chosen := given["num_experts_per_tok"] or 0) and experts:
             raise UserError(f"{model} cannot be planned for: its configuration has no num_experts_per_tok")
         idle = sum(each.numel() * (len(each) - chosen) // len(each) for each in experts.values())
         types = given["layer_types"] or given["layers_block_type"] or ["attention"] * layers
-        others = sorted({*types} - {*ATTENDING})
-        attending = sum(each in ATTENDING for each in types)
+        others = ", ".join(sorted({*types} - {*ATTENDING}))
+        attending = sum(map(ATTENDING.__contains__, types))
         heads = (given["num_attention_heads"] or 0) if attending else 0
         kv_heads = given["num_key_value_heads"] or heads
         head = given["qk_head_dim"] or given["head_dim"] or hidden // max(1, heads)
-        latent = given["kv_lora_rank"]  # of multi-head latent attention, which caches these and a key's positions
         attention = _weigh(each for each in built.modules() if "Attention" in type(each).__name__)
         mixers = _weigh(each for each in built.modules() if hasattr(each, "conv1d"))
-        body = sum(each.numel() for each in named.values())
-        active = body - embeddings - idle
+        active = (body := sum(each.numel() for each in named.values())) - embeddings - idle
         norms = [each.numel() for name, each in named.items() if name.endswith("norm.weight")]
         alike = (heads + kv_heads) // 2  # all heads share one norm of queries and one of keys, if any
         linear = [each for each in built.modules() if isinstance(each, torch.nn.Linear)]
+        windows = "sliding_attention" in types or given["sliding_window"]
         notes = {
             "Only the text model is planned for.": text is not config,
-            "Sliding windows are planned for as if layers saw the whole context.": "sliding_attention" in types
-            or given["sliding_window"],
-            f"Layers of {', '.join(others)} have no cache of keys and values; their states are left out.": others,
+            "Sliding windows are planned for as if layers saw the whole context.": windows,
+            f"Layers of {others} have no cache of keys and values; their states are left out.": others,
             f"Experts: all are kept, and each token is computed by {chosen} of a layer.": experts,
         }
         return cls(
@@ -111,9 +108,14 @@ class Architecture:
             routed=chosen * len({name.partition(".experts.")[0] for name in experts}) // layers,
             heads=heads,
             head=head,
-            cached=attending * (latent + given["qk_rope_head_dim"] if latent else 2 * kv_heads * head),
+            cached=attending * (_count_latent(given) or 2 * kv_heads * head),
             notes=tuple(note for note, holds in notes.items() if holds),
         )
+
+
+def _count_latent(given: Mapping[str, Any]) -> int:
+    """Count the numbers that multi-head latent attention caches of a token in a layer, a key's positions included."""
+    return given["kv_lora_rank"] + given["qk_rope_head_dim"] if given["kv_lora_rank"] else 0
 
 
 def _weigh(modules: Iterable[Any]) -> int:

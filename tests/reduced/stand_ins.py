@@ -20,27 +20,12 @@ from transformers import (
 )
 
 from e1_trl.errors import UserError
+from experiments.which_models.templates import SMOLLM3
 
 LAYERS = 2
 HEAD = 32  # dimensions, the fewest that vLLM's CPU attention takes
 DATA = Path(os.environ.get("E1_TRL_DATA", Path(__file__).parents[3] / "shared" / "data"))
 STORED = Path(trl.__file__).parent / "chat_templates"
-# TRL stores no template of SmolLM3; this one does what its model card says of thinking.
-SMOLLM3 = """{%- set mode = namespace(thinks=enable_thinking is not defined or enable_thinking) -%}
-{%- for message in messages if message.role == "system" -%}
-{%- if "/no_think" in message.content -%}{%- set mode.thinks = false -%}{%- endif -%}
-{%- endfor -%}
-<|im_start|>system
-Reasoning Mode: {{ "/think" if mode.thinks else "/no_think" }}<|im_end|>
-{% for message in messages -%}
-<|im_start|>{{ message.role }}
-{{ message.content }}<|im_end|>
-{% endfor -%}
-{%- if add_generation_prompt -%}
-<|im_start|>assistant
-{{ "" if mode.thinks else "<think>\n\n</think>\n" }}
-{%- endif -%}
-"""
 
 
 @dataclass(frozen=True)

