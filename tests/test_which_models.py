@@ -7,10 +7,11 @@ import pytest
 from conftest import ROOT
 
 from e1_trl.marker import PromptState
+from experiments.families.__main__ import read
 from experiments.which_models.__main__ import RESULTS
 from experiments.which_models.measure import Row, Shares, describe, measure
 from experiments.which_models.miniature import make_base, make_tokenizer
-from experiments.which_models.page import show
+from experiments.which_models.page import show, show_families
 from experiments.which_models.templates import thinking_renderings
 
 FOUND = thinking_renderings()
@@ -48,7 +49,9 @@ def test_what_is_published_of_each_template_is_what_is_read_from_it() -> None:
     assert [describe(each, tokenizer, {}) for each in FOUND] == [
         Row(**{**vars(row), "answers": {}}) for row in published()
     ]
-    assert f"<!-- templates -->\n{show(published())}<!-- /templates -->" in (ROOT / "docs" / "models.md").read_text()
+    page = (ROOT / "docs" / "models.md").read_text()
+    assert f"<!-- templates -->\n{show(published())}<!-- /templates -->" in page
+    assert f"<!-- families -->\n{show_families([*read().values()])}<!-- /families -->" in page
 
 
 def test_no_published_row_is_all_forced_or_not_answered() -> None:

@@ -23,11 +23,10 @@ from e1_trl.provenance import Provenance, installed_versions
 from e1_trl.report.markdown import replace_section
 from experiments.which_models.measure import BUDGETS, QUESTIONS, Row, measure
 from experiments.which_models.miniature import make_base
-from experiments.which_models.page import show
+from experiments.which_models.page import DOCUMENT, show
 from experiments.which_models.templates import thinking_renderings
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results" / "which_models.json"
-DOCUMENT = RESULTS.parents[1] / "models.md"
 RUNS = Path("runs/which_models")
 
 

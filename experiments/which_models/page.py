@@ -1,11 +1,17 @@
-"""Show the measured templates as the table of docs/models.md."""
+"""Show the measured templates, and the families of `experiments.families`, as the tables of docs/models.md.
 
-from collections.abc import Sequence
+python -m experiments.which_models.page     writes the table of families again
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from e1_trl.report.markdown import table
+from e1_trl.report.markdown import replace_section, table
+from experiments.families.__main__ import read
 from experiments.which_models.measure import BUDGETS, Row, Shares
 
+DOCUMENT = Path(__file__).parents[2] / "docs" / "models.md"
 HEADER = ("template", "arguments", "thinking", "marker", "opener", *(f"at {each}" for each in BUDGETS.values()), "set")
 
 
@@ -41,3 +47,31 @@ def _at(found: Sequence[Shares], budget: str) -> str:
 def _span(values: Sequence[float]) -> str:
     least, most = (f"{100 * value:.0f}" for value in (min(values), max(values)))
     return f"{least}%" if least == most else f"{least}-{most}%"
+
+
+def show_families(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Format the families as a Markdown table."""
+    header = ("family", "class", "rows", "rows with varlen", "synced as on a CPU", "synced as on a GPU")
+    return table(header, [(*_names(row), *(_synced(row[way]) for way in ("cpu", "cuda"))) for row in rows])
+
+
+def _names(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return row["family"], f"`{row['architecture']}`", row["layout"], row["layout_with_varlen"].partition(":")[0]
+
+
+def _synced(found: Mapping[str, Any]) -> str:
+    if found["engine"] != "starts":
+        return found["engine"]
+    if found["weights"] != "pass":
+        return found["weights"]
+    gap = found.get("logprob_gap")
+    return f"{found['compared_tensors']} tensors equal" + ("" if gap is None else f", {gap:g} nats")
+
+
+def main() -> None:
+    """Write the table of families."""
+    replace_section(DOCUMENT, "families", show_families([*read().values()]))
+
+
+if __name__ == "__main__":
+    main()
