@@ -30,12 +30,7 @@ ALTERNATIVES: dict[str, dict[str, dict[str, Any]]] = {
     "E1-AceReason-14B": {"zero3_offload": {"vllm_gpu_memory_utilization": 0.6}},
 }
 # Recipes that do not run on CPUs, with the error that ends their training.
-UNABLE = {
-    "E1-Qwen3.5-4B": "ModuleNotFoundError: No module named 'torchvision', which vLLM's code for images imports, and "
-    "the installation for CPUs lacks",
-    "E1-SmolLM3-3B": "AttributeError: 'SmolLM3Model' object has no attribute 'do_not_compile', which vLLM's code for "
-    "models of Transformers reads from the class that the trainer uses, too; so would it on a GPU",
-}
+UNABLE: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
