@@ -3,7 +3,6 @@
 All other fields reach the trainer as in the recipe; a test compares.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ BATCHES = 32
 PROMPTS = 4
 PROCESSES = 2
 STEPS = 2  # the optimizer steps of one generation
-PACKAGES = "packages"  # folder in that of a run, for what is missing here
 REWARD = "tests.reduced.reward.letters"
 PROGRAM = "</think>\n```python\nprint(int(input()) * 2)\n```\n"
 
@@ -91,7 +89,7 @@ def environment(folder: Path, clone: Path) -> dict[str, str]:
         "MALLOC_TRIM_THRESHOLD_": str(2**34),  # bytes
         "HF_HUB_OFFLINE": "1",  # what the recipe names on the Hub is found in the folder of the run, or nowhere
         "HF_DATASETS_CACHE": f"{folder}/cache",  # datasets would take what an earlier run had under the same name
-        "PYTHONPATH": os.pathsep.join([str(clone), str(folder / PACKAGES)]),  # the added reward is found
+        "PYTHONPATH": str(clone),  # the added reward is found
     }
 
 
