@@ -5,9 +5,11 @@ from typing import Annotated, ClassVar
 
 from e1_trl.arguments import Count, Url, Within, check_fields, json_object
 from e1_trl.budget import Budget
+from e1_trl.checkpoints.budget_file import Effort
 from e1_trl.errors import UserError
 
 OF_REQUESTS = {"stop", "stop_token_ids", "seed", "n", "logprobs", "max_tokens", "prompt", "stream", "model"}
+LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(kw_only=True)
@@ -92,8 +94,8 @@ class ServeArguments(ModelArguments):
     upstream: Url = field(
         metadata={
             "metavar": "URL",
-            "help": "Address of the server that samples from the model, as http://host:8000/v1: vLLM, or a server that "
-            "takes and returns token ids as vLLM does.",
+            "help": "Address of the vLLM server that samples from the model, as http://host:8000/v1, started with a "
+            "--reasoning-config.",
         }
     )
     port: Annotated[int, Within(1, 65_535)] = field(default=8100, metadata={"help": "Port to listen on."})
@@ -110,18 +112,33 @@ class ServeArguments(ModelArguments):
         default="unlimited",
         metadata={"metavar": "THINKING+SOLUTION", "help": "Largest budget of a request, in tokens."},
     )
+    drop: list[str] = field(
+        default_factory=list,
+        metadata={"metavar": "FIELD", "help": "Fields to take out of every request, as tools tool_choice."},
+    )
     max_requests: Count = field(
         default=1024, metadata={"help": "Most requests answered at a time; more are refused with status 503."}
+    )
+    allow_origins: list[str] = field(
+        default_factory=list,
+        metadata={"metavar": "ORIGIN", "help": "Web pages that may ask, as https://chat.example.org; * allows all."},
+    )
+    allow_hosts: list[str] = field(
+        default_factory=list,
+        metadata={
+            "metavar": "NAME",
+            "help": "Names by which clients may call a proxy that listens on this machine alone. Default: localhost.",
+        },
     )
     log_requests: bool = field(default=False, metadata={"help": "Log prompts and answers as well."})
 
     def __post_init__(self) -> None:
         super().__post_init__()
         Budget.parse(self.max_budget)
-        _ = self.budgets_of_efforts  # raises where an entry is wrong
+        _ = self.named_efforts  # raises where an entry is wrong
 
     @property
-    def budgets_of_efforts(self) -> dict[str, Budget]:
+    def named_efforts(self) -> dict[str, Effort]:
         """Budgets by effort.
 
         Raises:
@@ -129,4 +146,9 @@ class ServeArguments(ModelArguments):
         """
         if wrong := [each for each in self.efforts if "=" not in each]:
             raise UserError(f"efforts: {wrong[0]!r} must read 'low=256+1024'")
-        return {name: Budget.parse(text) for name, text in (each.split("=", 1) for each in self.efforts)}
+        return {name: Effort.read(text) for name, text in (each.split("=", 1) for each in self.efforts)}
+
+    @property
+    def hosts(self) -> set[str] | None:
+        """Names that a request's `Host` may have; `None` if any, where other machines can connect anyway."""
+        return {*LOCAL, *self.allow_hosts} if self.host in LOCAL else None
