@@ -2,7 +2,7 @@
 
     e1 serve --upstream http://node7:8000/v1 --model ORG/E1 --port 8100
 
-One request of a client is one of the server, whose tokens are those of an evaluation. Needs no vLLM and no PyTorch.
+One request of a client is one of the server, with the tokens of an evaluation. Needs neither vLLM nor PyTorch.
 """
 
 import asyncio
@@ -11,299 +11,233 @@ import logging
 import os
 import re
 import secrets
+import signal
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
-from contextlib import aclosing, suppress
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from uuid import uuid4
 
-import uvicorn
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from aiohttp import web
 
 from e1_trl.command_line import CommandParser
-from e1_trl.engines.openai import allow_files
+from e1_trl.engines.openai import ServerError, allow_files
 from e1_trl.errors import UserError, run_command
-from e1_trl.serving.arguments import ServeArguments
+from e1_trl.serving.arguments import LOCAL, ServeArguments
 from e1_trl.serving.model import Model
 from e1_trl.serving.request import Asked, RefusedError, read_request
 from e1_trl.serving.response import Answer, Part
 
 logger = logging.getLogger("e1 serve")
 
-Result = TypeVar("Result")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 MOST_BODY = 2**24  # bytes of a request
 BODY_SECONDS = 60.0  # for a request to arrive
 KEY = "E1_API_KEY"
 FILES = 2  # for a request: the client's connection, and the one to the server
-GONE = 499  # status for a client that has left
+GONE = 499  # status in the log for a client that has left
 HEARTBEAT = 15.0  # seconds without a token after which a stream sends a comment
-KEPT = 75  # seconds for which a client's idle connection is kept: longer than a load balancer keeps it
-STOPPING = 20  # seconds that answers have to end in when the proxy stops
-ID = re.compile(r"[\w.-]{1,128}")
+KEPT = 75.0  # seconds for which a client's idle connection is kept: longer than load balancers keep it
+STOPPING = 20.0  # seconds that answers have to end in when the proxy stops
+OPEN = ("/health", "/metrics")  # routes for everyone
+ROUTES = "/v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /v1/models, /health, /metrics"
 
 
 class Server:
     """Answers requests with one model; clients must send `key`, if there is one."""
 
-    def __init__(self, model: Model, arguments: ServeArguments, key: str | None = None):
+    def __init__(self, model: Model, arguments: ServeArguments, key: str | None = None, heartbeat: float = HEARTBEAT):
         self._model = model
         self._arguments = arguments
         self._key = key
+        self._heartbeat = heartbeat
         self._answering = 0
         self._counters: Counter[str] = Counter()
 
-    def app(self) -> ASGIApp:
-        """Return the routes of the API, which log every request."""
-        origins = {"allow_origins": self._arguments.allow_origins, "allow_methods": ["*"], "allow_headers": ["*"]}
-        routes = [
-            Route("/v1/chat/completions", partial(self._answer, path="/v1/chat/completions"), methods=["POST"]),
-            Route("/v1/completions", partial(self._answer, path="/v1/completions"), methods=["POST"]),
-            Route("/v1/messages", partial(self._forward, path="/v1/messages"), methods=["POST"]),
-            Route(
-                "/v1/messages/count_tokens", partial(self._forward, path="/v1/messages/count_tokens"), methods=["POST"]
-            ),
-            Route("/v1/responses", partial(self._forward, path="/v1/responses"), methods=["POST"]),
-            Route("/v1/models", self._models),
-            Route("/v1/models/{name:path}", self._models),
-            Route("/health", self._health),
-            Route("/metrics", self._metrics),
-        ]
-        known = ", ".join(route.path for route in routes)
+    def runner(self, stopping: float = STOPPING) -> web.AppRunner:
+        """Return the application, which cancels the request of a client that leaves."""
 
-        async def miss(request: Request, error: Exception) -> Response:
-            assert isinstance(error, HTTPException)
-            said = f"{request.method} {request.url.path} is no route; there are {known}"
-            return await _refuse(request, RefusedError(said, error.status_code))
+        @web.middleware
+        async def log(request: web.Request, handler: Handler) -> web.StreamResponse:
+            return await self._log(request, handler)
 
-        app = Starlette(
-            routes=routes,
-            exception_handlers={RefusedError: _refuse, HTTPException: miss},
-            middleware=[Middleware(CORSMiddleware, **origins)] if self._arguments.allow_origins else [],
+        app = web.Application(client_max_size=MOST_BODY, middlewares=[log])
+        for path in ("/v1/chat/completions", "/v1/completions"):
+            app.router.add_post(path, self._answer)
+        for path in ("/v1/messages", "/v1/messages/count_tokens", "/v1/responses"):
+            app.router.add_post(path, self._pass_on)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/v1/models/{name:.+}", self._models)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/metrics", self._metrics)
+        app.on_response_prepare.append(self._add_headers)
+        return web.AppRunner(
+            app, handler_cancellation=True, access_log=None, keepalive_timeout=KEPT, shutdown_timeout=stopping
         )
 
-        async def logged(scope: Scope, receive: Receive, send: Send) -> None:
-            await self._log(app, scope, receive, send)
+    async def _add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
+        response.headers["X-Request-Id"] = request.get("id", "")
+        origin = request.headers.get("Origin")
+        if origin is not None and {origin, "*"} & set(self._arguments.allow_origins):
+            allowed = {"Origin": origin, "Headers": "*, Authorization", "Methods": "*"}
+            response.headers.update({f"Access-Control-Allow-{name}": value for name, value in allowed.items()})
 
-        return logged
-
-    async def _log(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the routes; log and count the request."""
-        if scope["type"] != "http":
-            await app(scope, receive, send)
-            return
-        headers = dict(scope["headers"])
-        sent = headers.get(b"x-request-id", b"").decode("latin-1")
-        request_id = sent if ID.fullmatch(sent) else f"e1-{uuid4().hex}"
-        told: dict[str, Any] = {"id": request_id, "status": GONE, "said": "", "slot": False}
-        scope.setdefault("state", {})["told"] = told
+    async def _log(self, request: web.Request, answer: Handler) -> web.StreamResponse:
+        """Answer a request, give it an id, log and count it."""
+        sent = request.headers.get("X-Request-Id", "")
+        request["id"] = sent if re.fullmatch(r"[\w.-]{1,128}", sent) else uuid4().hex
+        request["status"] = GONE
         start = time.monotonic()
-
-        async def send_on(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                told["status"] = told.get("refused", message["status"])
-                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
-            await send(message)
-
         try:
-            await app(scope, receive, send_on)
+            if request.method == "OPTIONS" and self._arguments.allow_origins:
+                return web.Response(status=204)
+            if request.path not in OPEN:
+                self._admit(request)
+            response = await answer(request)
+            request["status"] = request.get("failed", response.status)
+            return response
+        except (RefusedError, web.HTTPException) as error:
+            refused = error if isinstance(error, RefusedError) else _explain(request, error)
+            request["status"] = refused.status
+            request["said"] = str(refused)
+            headers = {"Retry-After": "1"} if refused.status == 503 else None
+            return web.json_response(_describe(refused), status=refused.status, headers=headers)
         finally:
-            self._answering -= told["slot"]
-            if scope["method"] == "POST" or told["status"] >= 400:
-                self._counters[f'e1_requests_total{{status="{told["status"]}"}}'] += 1
+            self._answering -= request.get("slots", 0)
+            status = request["status"]
+            self._counters[f'e1_requests_total{{status="{status}"}}'] += 1
+            if request.method == "POST" or status >= 400:
                 took = time.monotonic() - start
-                line = "%s %s %d %s, %.2f s, %s"
-                logger.info(
-                    line, scope["method"], scope["path"], told["status"], told["said"] or "done", took, request_id
-                )
+                said = request.get("said", "given up")
+                logger.info("%s %s %d, %.2f s, %s: %s", request.method, request.path, status, took, request["id"], said)
 
-    def _admit(self, request: Request) -> None:
-        host = (request.headers.get("Host") or "").removesuffix(f":{self._arguments.port}").strip("[]")
-        if self._arguments.hosts is not None and host.rsplit(":", 1)[0] not in self._arguments.hosts:
-            raise RefusedError(f"this server is not called {host[:80]!r}; --allow_hosts may name it", 403)
+    def _admit(self, request: web.Request) -> None:
+        host = re.sub(r":\d*$", "", request.host).strip("[]")
+        if self._arguments.host in LOCAL and host not in (*LOCAL, *self._arguments.allow_hosts):
+            raise RefusedError(f"this server is not called {host[:80]!r}; --allow_hosts can name it", 403)
         sent = request.headers.get("Authorization", "").removeprefix("Bearer ") or request.headers.get("x-api-key", "")
-        if self._key is not None and not secrets.compare_digest(sent.encode("latin-1"), self._key.encode()):
+        if self._key is not None and not secrets.compare_digest(sent.encode(errors="replace"), self._key.encode()):
             raise RefusedError("the API key is missing or wrong", 401)
 
-    async def _read(self, request: Request) -> Asked:
-        """Admit a request, and read it once it has arrived and there is room for it."""
-        self._admit(request)
-        if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
-            raise RefusedError("Content-Type must be application/json", 415)
-        body = await _read_body(request)
+    async def _read(self, request: web.Request) -> Asked:
+        """Read a request, once it has arrived and there is room for it."""
+        if request.content_type != "application/json":
+            raise RefusedError("the Content-Type must be application/json", 415)
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                body = json.loads(await request.read())
+        except TimeoutError as error:
+            raise RefusedError(f"the body did not arrive within {BODY_SECONDS:.0f} s", 408) from error
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise RefusedError(f"the body is not JSON: {error}") from error
         if self._answering >= self._arguments.max_requests:
             raise RefusedError(f"{self._answering} requests are being answered, which is the limit; try later", 503)
         self._answering += 1
-        request.state.told["slot"] = True
+        request["slots"] = 1
         if self._arguments.log_requests:
-            logger.info("%s: %s", request.state.told["id"], json.dumps(body))
+            logger.info("%s: %s", request["id"], json.dumps(body))
         return read_request(body, self._model.presets, self._model.close.forced)
 
-    async def _answer(self, request: Request, path: str) -> Response:
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
         asked = await self._read(request)
-        told = request.state.told
-        answer, response = await _unless_gone(request, Answer.begin(self._model, asked, path, told["id"]))
-        if asked.stream:
-            return StreamingResponse(self._stream(answer, response, asked, told), media_type="text/event-stream")
-
-        async def collect() -> Part:
-            async with aclosing(answer.read(response)) as stream:
+        answer = await Answer.begin(self._model, asked, request.path, request["id"])
+        try:
+            if asked.stream:
+                return await self._stream(request, answer, asked)
+            async with aclosing(answer.read()) as stream:
                 async for events in stream:
                     answer.merge(events)
-            return answer.whole()
-
-        try:
-            whole = await _unless_gone(request, collect())
+            return web.json_response(answer.whole())
         finally:
-            self._tell(answer, asked, told)
-        return Response(json.dumps(whole), media_type="application/json")
+            self._note(request, answer, asked)
 
-    async def _stream(self, answer: Answer, response: Any, asked: Asked, told: Part) -> AsyncGenerator[bytes]:
+    async def _stream(self, request: web.Request, answer: Answer, asked: Asked) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+        await response.prepare(request)
         try:
-            async with aclosing(answer.read(response)) as stream:
-                async for events in _with_heartbeats(stream):
-                    yield b"".join(map(_event, events)) if events is not None else b": still sampling\n\n"
+            async with aclosing(answer.read()) as stream:
+                coming = asyncio.ensure_future(anext(stream, None))
+                try:
+                    while True:
+                        done, _ = await asyncio.wait((coming,), timeout=self._heartbeat)
+                        events = coming.result() if done else []
+                        if events is None:
+                            break
+                        await response.write(b"".join(map(_event, events)) if done else b": still sampling\n\n")
+                        coming = asyncio.ensure_future(anext(stream, None)) if done else coming
+                finally:
+                    coming.cancel()
+                    await asyncio.gather(coming, return_exceptions=True)
             if asked.stream_options.get("include_usage") is True:
-                yield _event({**answer.head, "choices": [], "usage": answer.usage()})
+                await response.write(_event({**answer.head, "choices": [], "usage": answer.usage()}))
         except RefusedError as error:
-            told["refused"] = told["status"] = error.status
-            yield _event(_describe(error)[0])
-        finally:
-            self._tell(answer, asked, told)
-        yield b"data: [DONE]\n\n"
+            request["failed"] = error.status
+            await response.write(_event(_describe(error)))
+        await response.write(b"data: [DONE]\n\n")
+        return response
 
-    def _tell(self, answer: Answer, asked: Asked, told: Part) -> None:
-        """Note how an answer ended, for its line in the log and the metrics."""
+    def _note(self, request: web.Request, answer: Answer, asked: Asked) -> None:
+        """Note how an answer ended, for the log and the metrics."""
         details = answer.usage()["completion_tokens_details"]
         for part, tokens in details.items():
             self._counters[f'e1_tokens_total{{part="{part.removesuffix("_tokens")}"}}'] += tokens
         ends = [choice.count.end or "given up" for choice in answer.choices]
         for end in ends:
             self._counters[f'e1_answers_total{{thinking_end="{end}"}}'] += 1
-        effort = f" ({asked.effort})" if asked.effort else ""
-        told["said"] = f"{asked.budget}{effort}, {', '.join(ends)}, {' + '.join(map(str, details.values()))} tokens"
+        request["said"] = f"{asked.budget}, {', '.join(ends)}, {' + '.join(map(str, details.values()))} tokens"
         if self._arguments.log_requests:
-            logger.info("%s: tokens %s", told["id"], [choice.count.ids for choice in answer.choices])
+            logger.info("%s: token ids %s", request["id"], [choice.count.ids for choice in answer.choices])
 
-    async def _forward(self, request: Request, path: str) -> Response:
-        """Pass a request of another API on, with the budget as far as vLLM has fields for it there."""
+    async def _pass_on(self, request: web.Request) -> web.StreamResponse:
+        """Pass a request of another API on, with its budget as far as vLLM has fields for it there."""
         asked = await self._read(request)
-        body = self._model.other_fields(asked, path)
-        told = request.state.told
-        told["said"] = f"{asked.budget}, passed on"
-        answer = await _unless_gone(request, self._model.upstream.post(path, body, told["id"]))
+        request["said"] = f"{asked.budget}, passed on"
+        fields = self._model.other_fields(asked, request.path)
+        async with await self._model.upstream.post(request.path, fields, request["id"]) as answer:
+            response = web.StreamResponse(headers={"Content-Type": answer.headers.get("Content-Type", "text/plain")})
+            await response.prepare(request)
+            async for received in answer.content.iter_any():
+                await response.write(received)
+            return response
 
-        async def read() -> AsyncIterator[bytes]:
-            try:
-                async for received in answer.content.iter_any():
-                    yield received
-            finally:
-                answer.close()
+    async def _health(self, request: web.Request) -> web.Response:
+        try:
+            await self._model.upstream.context()
+        except ServerError as error:
+            logger.warning("%s", error)
+            raise RefusedError("the server behind this proxy does not answer", 502) from error
+        return web.Response()
 
-        return StreamingResponse(read(), media_type=answer.content_type)
+    async def _metrics(self, request: web.Request) -> web.Response:
+        lines = [f"{name} {value}" for name, value in sorted(self._counters.items())]
+        return web.Response(text="\n".join([*lines, f"e1_requests_running {self._answering}", ""]))
 
-    async def _health(self, request: Request) -> Response:
-        await self._model.upstream.check()
-        return Response()
-
-    async def _metrics(self, request: Request) -> Response:
-        counted = [f"{name} {value}" for name, value in sorted(self._counters.items())]
-        return Response("\n".join([*counted, f"e1_requests_running {self._answering}", ""]), media_type="text/plain")
-
-    async def _models(self, request: Request) -> Response:
-        """List the model under its name and under the names that select other budgets, or describe one of them."""
-        self._admit(request)
+    async def _models(self, request: web.Request) -> web.Response:
+        """List the model under its name and under those that select other budgets, or describe it under one."""
         presets = self._model.presets
-        budgets = dict.fromkeys([presets.default, *(effort.budget for effort in presets.efforts.values())])
         entry = {"object": "model", "created": 0, "owned_by": "e1_trl", "max_model_len": self._model.close.context}
-        if (name := request.path_params.get("name")) is not None:
-            read_request({"model": name}, presets, 0)
-            return JSONResponse({"id": name, **entry})
+        if (name := request.match_info.get("name")) is not None:
+            return web.json_response({"id": read_request({"model": name}, presets, 0).model, **entry})
+        budgets = dict.fromkeys([presets.default, *(effort.budget for effort in presets.efforts.values())])
         names = [presets.name, *(f"{presets.name}@{budget}" for budget in budgets)]
-        return JSONResponse({"object": "list", "data": [{"id": each, **entry} for each in names]})
+        return web.json_response({"object": "list", "data": [{"id": each, **entry} for each in names]})
 
 
 def _event(content: Part) -> bytes:
     return b"data: " + json.dumps(content).encode() + b"\n\n"
 
 
-async def _with_heartbeats(stream: AsyncGenerator[Result]) -> AsyncIterator[Result | None]:
-    """Yield what a stream yields, and `None` each time that nothing came for a while."""
-    waiting = asyncio.ensure_future(anext(stream))
-    try:
-        while True:
-            done, _ = await asyncio.wait((waiting,), timeout=HEARTBEAT)
-            if not done:
-                yield None
-                continue
-            try:
-                result = waiting.result()
-            except StopAsyncIteration:
-                return
-            waiting = asyncio.ensure_future(anext(stream))
-            yield result
-    finally:
-        waiting.cancel()
-        with suppress(asyncio.CancelledError, StopAsyncIteration, Exception):
-            await waiting
+def _describe(error: RefusedError) -> Part:
+    """Return an error as the API has it."""
+    kind = "invalid_request_error" if error.status < 500 else "server_error"
+    return {"error": {"message": str(error), "type": kind, "param": None, "code": error.status}}
 
 
-async def _read_body(request: Request) -> Any:
-    content = bytearray()
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for part in request.stream():
-                content += part
-                if len(content) > MOST_BODY:
-                    raise RefusedError(f"the body has more than {MOST_BODY:,} bytes", 413)
-    except TimeoutError as error:
-        raise RefusedError(f"the body did not arrive within {BODY_SECONDS:.0f} s", 408) from error
-    except ClientDisconnect as error:
-        raise RefusedError("the client went away", GONE) from error
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise RefusedError(f"the body is not JSON: {error}") from error
-
-
-async def _unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """Await work, and cancel it, with its request to the server, when the client goes away."""
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(request.receive())
-    try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise RefusedError("the client went away", GONE)
-        return task.result()
-    finally:
-        for each in (task, gone):
-            each.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await each
-
-
-def _describe(error: Exception) -> tuple[Part, int]:
-    """Return an error as the API has it, and its HTTP status."""
-    status = getattr(error, "status", 502)
-    kind = "invalid_request_error" if status < 500 else "server_error"
-    return {"error": {"message": str(error), "type": kind, "param": None, "code": status}}, status
-
-
-async def _refuse(request: Request, error: Exception) -> Response:
-    content, status = _describe(error)
-    request.state.told["said"] = str(error)
-    headers = {"Retry-After": "1"} if status == 503 else None
-    # JSON in ASCII, as a quoted text may hold half of a surrogate pair.
-    return Response(json.dumps(content), status, headers, "application/json")
+def _explain(request: web.Request, error: web.HTTPException) -> RefusedError:
+    if error.status == 413:
+        return RefusedError(f"the body has more than {MOST_BODY:,} bytes", 413)
+    return RefusedError(f"{request.method} {request.path} is no route; there are {ROUTES}", error.status)
 
 
 def make_parser() -> CommandParser:
@@ -312,8 +246,8 @@ def make_parser() -> CommandParser:
         "e1 serve",
         "--model MODEL --upstream URL [OPTIONS]",
         "Run an OpenAI-compatible proxy in front of a vLLM server: every client gets a thinking budget and a solution\n"
-        "budget. The server's API key is read from E1_UPSTREAM_API_KEY or OPENAI_API_KEY, the one that clients must send\n"
-        "from E1_API_KEY:\n\n"
+        "budget. The server's API key is read from E1_UPSTREAM_API_KEY, else from OPENAI_API_KEY, and the one that\n"
+        "clients must send from E1_API_KEY:\n\n"
         "  e1 serve --model runs/my-model --upstream http://localhost:8000/v1",
     )
     made.add_record(ServeArguments)
@@ -339,12 +273,6 @@ def listen(host: str, port: int) -> socket.socket:
         raise UserError(f"cannot listen at {host}, port {port}: {reason}; name another --host or --port") from error
 
 
-def make_config(app: ASGIApp, **more: Any) -> uvicorn.Config:
-    """Make uvicorn's configuration. h11 bounds the headers of a request; httptools does not."""
-    timeouts = {"timeout_keep_alive": KEPT, "timeout_graceful_shutdown": STOPPING}
-    return uvicorn.Config(app, http="h11", log_level="warning", access_log=False, **timeouts, **more)
-
-
 async def serve(arguments: ServeArguments) -> None:
     """Serve until SIGINT or SIGTERM.
 
@@ -356,18 +284,23 @@ async def serve(arguments: ServeArguments) -> None:
         handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
         logger.addHandler(handler)
     logger.setLevel(logging.INFO)
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     model = await Model.connect(arguments)
     try:
-        presets = model.presets
-        read_request({}, presets, 0)  # raises where the default budget exceeds the largest one
+        read_request({}, model.presets, 0)  # raises where the default budget exceeds the largest one
         arguments.max_requests = min(arguments.max_requests, allow_files(FILES * arguments.max_requests) // FILES)
-        efforts = ", ".join(f"{name} {effort.budget}" for name, effort in presets.efforts.items())
-        logger.info("%s at %s; reasoning_effort: %s", arguments.name, presets.default, efforts)
+        efforts = ", ".join(f"{word} {effort.budget}" for word, effort in model.presets.efforts.items())
+        logger.info("%s at %s; reasoning_effort: %s", arguments.name, model.presets.default, efforts)
         with listen(arguments.host, arguments.port) as listener:
+            runner = Server(model, arguments, os.environ.get(KEY) or None).runner()
+            await runner.setup()
+            await web.SockSite(runner, listener).start()
             logger.info("listening at http://%s:%d/v1", arguments.host, arguments.port)
-            server = Server(model, arguments, os.environ.get(KEY) or None)
-            await uvicorn.Server(make_config(server.app())).serve([listener])
-            logger.info("stopped")
+            await stopped.wait()
+            logger.info("stopping within %.0f s", STOPPING)
+            await runner.cleanup()
     finally:
         await model.upstream.close()
 

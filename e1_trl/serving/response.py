@@ -1,6 +1,5 @@
 """vLLM's answer, with how the thinking ended, and cut where the solution's budget or a stop text ends it."""
 
-import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -8,11 +7,12 @@ from typing import Any
 import aiohttp
 
 from e1_trl.serving.model import Limits, Model
-from e1_trl.serving.request import Asked
+from e1_trl.serving.request import Asked, RefusedError
 from e1_trl.serving.shim import Marker, PromptState, last_index
 from e1_trl.serving.upstream import read_events
 
 GROWING = {"content", "reasoning", "reasoning_content", "refusal", "text", "arguments"}
+SHOWN = ("role", "content", "text", "reasoning", "tool_calls", "refusal")
 Part = dict[str, Any]
 
 
@@ -34,20 +34,18 @@ class Count:
         self._limits = limits
         self._marker = marker
         # A thinking that the model opens holds the opener.
-        opener = 0 if self.is_thinking or limits.thinking == 0 else len(marker.opener_ids)
-        self._most = max(limits.thinking, opener)
-
-    @property
-    def solution(self) -> int:
-        return 0 if self.end is None else len(self.ids) - self.thinking - self.forced
+        opens = not self.is_thinking and limits.thinking > 0
+        self._most = max(limits.thinking, len(marker.opener_ids) * opens)
 
     @property
     def solution_ids(self) -> list[int]:
-        return self.ids[self.thinking + self.forced :]
+        return [] if self.end is None else self.ids[self.thinking + self.forced :]
 
     @property
     def is_full(self) -> bool:
-        return self.end is not None and self.solution == self._limits.solution
+        """Return whether the solution's budget is used up."""
+        solution = len(self.ids) - self.thinking - self.forced
+        return self.end is not None and solution == self._limits.solution
 
     def add(self, token_ids: Sequence[int]) -> int:
         """Add new tokens, as far as the solution's budget goes, and return their number."""
@@ -63,22 +61,20 @@ class Count:
         close = self._marker.ids
         forced = self._limits.forced_ids
         self.is_thinking = self.is_thinking or tuple(self.ids) == self._marker.opener_ids
-        if forced and tuple(self.ids[self._most :]) == forced:
-            self.thinking = self._most
-            self.forced = len(forced)
-            self.end = "forced"
-        elif tuple(self.ids[-len(close) :]) == close and not len(self.ids) - len(close) == self._most < len(close):
-            # A close of several tokens may begin in the thinking, and be forced to its end.
-            self.thinking = min(len(self.ids), self._most)
-            self.forced = len(self.ids) - self.thinking
-            self.end = "forced" if self.forced else "closed"
+        past = tuple(self.ids[self._most :])
+        if past and past == forced[: len(past)]:
+            self.end = "forced" if past == forced else None
+        elif tuple(self.ids[-len(close) :]) == close:
+            # vLLM may complete a close of several tokens that had begun within the budget.
+            self.end = "forced" if past else "closed"
+        self.thinking = min(len(self.ids), self._most) if self.end else 0
+        self.forced = len(self.ids) - self.thinking if self.end else 0
         self.is_thinking = self.is_thinking and self.end is None
 
     def finish(self, reason: str) -> None:
         """Say how a thinking ended that was not closed."""
-        if self.end is None and self.is_thinking:
-            self.thinking = len(self.ids)
         if self.end is None:
+            self.thinking = len(self.ids) * self.is_thinking
             self.end = "none" if not self.is_thinking else "total" if reason == "length" else "eos"
 
 
@@ -91,7 +87,7 @@ class Choice:
         self._asked = asked
         self._model = model
         self._solution = ""  # its text
-        self._held = ""  # its end, which may become a stop text
+        self._held = ""  # the end of a text, which may become a marker or stop text
         self._is_parsed = False  # the server has told thinking and solution apart
 
     async def take(self, choice: Part) -> Part | None:
@@ -99,43 +95,49 @@ class Choice:
         token_ids = choice.pop("token_ids", None) or []
         delta = choice.get("delta", choice)
         name = "content" if "delta" in choice else "text"
-        before = self.count.end
+        had_ended = self.count.end is not None
         kept = self.count.add(token_ids)
-        ends = before is None and self.count.end is not None
-        if name == "content":
-            self._tell_apart(delta, ends)
-        text = delta.get(name) or ""
-        thought = text if self.count.end is None else ""
-        if ends and name == "text":
-            thought, found, text = text.rpartition(self._model.close.marker.text)
-            thought += found
-        elif thought:
-            text = ""
-        if kept < len(token_ids):
-            text = await self._cut(choice, kept)
-        self._solution += text
+        ends = self.count.end is not None and not had_ended
         reason = choice.get("finish_reason") or ("length" if self.count.is_full else None)
-        if self._asked.stop and (text or self._held):
-            text, reason = self._stop(choice, text, reason)
-        if name in delta or text:
-            delta[name] = thought + text
+        before, solution = self._tell_apart(delta, name, ends, reason)
+        if kept < len(token_ids):
+            solution = await self._cut(choice, kept)
+        self._solution += solution
+        if self._asked.stop and self.count.end is not None:
+            solution, reason = self._stop(choice, solution, reason)
+        if name in delta or before or solution:
+            delta[name] = before + solution
+        if ends or reason:
+            choice["thinking_end"] = self.count.end
         if reason:
             self._finish(choice, reason)
-        return self._show(choice, delta, name, ends, token_ids[:kept])
+        if self._asked.return_token_ids:
+            choice["token_ids"] = token_ids[:kept]
+        else:
+            choice.pop("prompt_token_ids", None)
+        told = "thinking_end" in choice or choice.get("token_ids") or choice.get("logprobs")
+        return choice if told or any(delta.get(each) for each in SHOWN) else None
 
-    def _tell_apart(self, delta: Part, ends: bool) -> None:
-        """Name the thinking as such, where the server has no reasoning parser."""
-        self._is_parsed = self._is_parsed or bool(delta.get("reasoning"))
-        content = delta.get("content")
+    def _tell_apart(self, delta: Part, name: str, ends: bool, reason: str | None) -> tuple[str, str]:
+        """Return the part of the text in front of the solution, and the solution's; name the thinking as such."""
         marker = self._model.close.marker
-        if content and not self._is_parsed and (ends or self.count.is_thinking):
-            thought, _, solution = content.partition(marker.text) if ends else (content, "", "")
-            delta |= {"reasoning": thought.replace(marker.opener, ""), "content": solution}
-        if delta.get("reasoning") is not None:
-            delta["reasoning_content"] = delta["reasoning"]
+        self._is_parsed = self._is_parsed or bool(delta.get("reasoning"))
+        text = delta.get(name) or ""
+        before = ""
+        if name == "text" and (ends or self.count.end is None):
+            before, found, text = text.rpartition(marker.text) if ends else (text, "", "")
+            before += found
+        elif name == "content" and not self._is_parsed and (ends or self.count.is_thinking):
+            text = self._held + text
+            thought, _, text = text.partition(marker.text) if ends else (text, "", "")
+            thought, self._held = hold_back(thought, [] if ends or reason else [marker.text])
+            if thought:
+                delta["reasoning"] = thought.removeprefix(marker.opener)
         if self._asked.hides_thinking:
             delta.pop("reasoning", None)
-            delta.pop("reasoning_content", None)
+        elif delta.get("reasoning"):
+            delta["reasoning_content"] = delta["reasoning"]
+        return before, text
 
     async def _cut(self, choice: Part, kept: int) -> str:
         """Return the text of the solution's last tokens, where more arrived with them."""
@@ -148,21 +150,15 @@ class Choice:
         return text.removeprefix(sent) if text.startswith(sent) else ""
 
     def _stop(self, choice: Part, text: str, reason: str | None) -> tuple[str, str | None]:
-        """Cut a solution at the first stop text, and hold back what may become one."""
+        """Cut a solution at the first stop text."""
         text = self._held + text
-        self._held = ""
-        found = [(text.find(each), each) for each in self._asked.stop if each in text]
-        if found:
-            place, stop = min(found)
-            choice["stop_reason"] = stop
-            place += len(stop) * (self._asked.body.get("include_stop_str_in_output") is True)
+        stop_texts = self._asked.stop
+        if found := [(text.find(each), each) for each in stop_texts if each in text]:
+            place, choice["stop_reason"] = min(found)
+            self._held = ""
             return text[:place], "stop"
-        ends = (
-            size for size in range(len(text), 0, -1) if any(each.startswith(text[-size:]) for each in self._asked.stop)
-        )
-        size = 0 if reason else next(ends, 0)
-        self._held = text[len(text) - size :]
-        return text[: len(text) - size], reason
+        text, self._held = hold_back(text, [] if reason else stop_texts)
+        return text, reason
 
     def _finish(self, choice: Part, reason: str) -> None:
         self.done = True
@@ -171,78 +167,76 @@ class Choice:
         again = any(last_index(self.count.solution_ids, ids) >= 0 for ids in (marker.ids, marker.opener_ids))
         choice |= {"finish_reason": reason, "thinking_end": self.count.end, "thinks_again": again}
 
-    def _show(self, choice: Part, delta: Part, name: str, ends: bool, token_ids: list[int]) -> Part | None:
-        if ends:
-            choice["thinking_end"] = self.count.end
-        if self._asked.return_token_ids:
-            choice["token_ids"] = token_ids
-        else:
-            choice.pop("prompt_token_ids", None)
-        fields = ("role", name, "reasoning", "tool_calls", "refusal")
-        shown = (
-            any(delta.get(each) for each in fields)
-            or choice.get("logprobs")
-            or (token_ids and self._asked.return_token_ids)
-        )
-        return choice if shown or "thinking_end" in choice else None
+
+def hold_back(text: str, words: Sequence[str]) -> tuple[str, str]:
+    """Split a text in front of an end that may become one of the words."""
+    sizes = (size for size in range(len(text), 0, -1) if any(each.startswith(text[-size:]) for each in words))
+    place = len(text) - next(sizes, 0)
+    return text[:place], text[place:]
 
 
 class Answer:
     """All answers to a request, as a stream of events or as one body."""
 
-    def __init__(self, model: Model, asked: Asked, limits: Sequence[Limits]):
+    def __init__(self, model: Model, asked: Asked, limits: Sequence[Limits], response: aiohttp.ClientResponse):
         self.choices = [Choice(each, model, asked) for each in limits for _ in range(asked.body.get("n") or 1)]
         self.head: Part = {}
-        self.start = time.monotonic()
         self._asked = asked
+        self._response = response
         self._prompt_tokens = sum(len(each.prompt_ids) for each in limits)
         self._whole: dict[int, Part] = {}
-        self._more: Part = {"budget": str(asked.budget)} | ({"reasoning_effort": asked.effort} if asked.effort else {})
 
     @classmethod
-    async def begin(
-        cls, model: Model, asked: Asked, path: str, request_id: str
-    ) -> "tuple[Answer, aiohttp.ClientResponse]":
-        """Ask the server; raise as it refuses."""
-        limits = [model.limit(each, asked.budget) for each in await model.read_prompts(asked.body)]
-        return cls(model, asked, limits), await model.upstream.post(path, model.fields(asked, limits), request_id)
+    async def begin(cls, model: Model, asked: Asked, path: str, request_id: str) -> "Answer":
+        """Send a request to the server.
 
-    async def read(self, response: aiohttp.ClientResponse) -> AsyncGenerator[list[Part]]:
-        """Yield the events for the client; closing frees the request at the server."""
+        Raises:
+            RefusedError: budget and prompts do not fit, or the server refuses the request.
+        """
+        limits = await model.limit(asked)
+        own = limits[0].fields
+        if any(each.fields.get("thinking_token_budget") != own.get("thinking_token_budget") for each in limits):
+            raise RefusedError("some of the prompts opened a thinking and others did not; send them one by one")
+        most = min(each.fields["max_tokens"] for each in limits)
+        options = {**asked.stream_options, "include_usage": False}
+        body = {**asked.body, **own, "max_tokens": most, "return_token_ids": True}
+        body |= {"stream": True, "stream_options": options}
+        return cls(model, asked, limits, await model.upstream.post(path, body, request_id))
+
+    async def read(self) -> AsyncGenerator[list[Part]]:
+        """Yield events for the client; closing frees the request at the server."""
         try:
-            async with aclosing(read_events(response)) as stream:
+            async with aclosing(read_events(self._response)) as stream:
                 async for events in stream:
                     yield [shown for each in events if (shown := await self._take(each))]
                     if all(choice.done for choice in self.choices):
                         return
         finally:
-            response.close()
+            self._response.close()
 
     async def _take(self, event: Part) -> Part | None:
         usage = event.pop("usage", None)
-        event["model"] = self._asked.model
         if not self._asked.return_token_ids:
             event.pop("prompt_token_ids", None)
-        open_choices = [each for each in event["choices"] if not self.choices[each["index"]].done]
-        event["choices"] = [shown for each in open_choices if (shown := await self.choices[each["index"]].take(each))]
+        going_on = [each for each in event["choices"] if not self.choices[each["index"]].done]
+        event["choices"] = [shown for each in going_on if (shown := await self.choices[each["index"]].take(each))]
         if not event["choices"]:
             return None
+        event["model"] = self._asked.model
         if not self.head:
-            event |= self._more
+            event["budget"] = str(self._asked.budget)
+            event |= {"reasoning_effort": self._asked.effort} if self._asked.effort else {}
             self.head = {key: value for key, value in event.items() if key != "choices"}
-        if usage is not None:
-            event["usage"] = self.usage()
-        return event
+        return event if usage is None else {**event, "usage": self.usage()}
 
     def usage(self) -> Part:
+        """Return the numbers of tokens of all answers."""
         counts = [choice.count for choice in self.choices]
-        parts = {
-            "reasoning_tokens": [each.thinking for each in counts],
-            "forced_tokens": [each.forced for each in counts],
-        }
-        details = {name: sum(each) for name, each in parts.items()}
         tokens = sum(len(each.ids) for each in counts)
-        details["solution_tokens"] = tokens - sum(details.values())
+        thinking = sum(each.thinking for each in counts)
+        forced = sum(each.forced for each in counts)
+        solution = tokens - thinking - forced
+        details = {"reasoning_tokens": thinking, "forced_tokens": forced, "solution_tokens": solution}
         whole = {"prompt_tokens": self._prompt_tokens, "completion_tokens": tokens}
         return {**whole, "total_tokens": self._prompt_tokens + tokens, "completion_tokens_details": details}
 
@@ -255,17 +249,11 @@ class Answer:
 
     def whole(self) -> Part:
         """Return the body of an answer that is not streamed."""
-        choices = [self._whole[index] for index in sorted(self._whole)]
-        for choice in choices:
-            message = choice.get("message", {})
-            calls = message.get("tool_calls", [])
-            if calls:
-                message["tool_calls"] = [
-                    {key: value for key, value in each.items() if key != "index"} for each in calls
-                ]
-            elif "message" in choice:
-                message |= {"content": message.get("content") or ""}
-            choice.setdefault("logprobs", None)
+        choices = [{"logprobs": None, **self._whole[index]} for index in sorted(self._whole)]
+        for message in (each["message"] for each in choices if "message" in each):
+            for call in message.get("tool_calls", ()):
+                del call["index"]
+            message["content"] = message.get("content") or (None if message.get("tool_calls") else "")
         kind = str(self.head.get("object", "")).removesuffix(".chunk")
         return {**self.head, "object": kind, "choices": choices, "usage": self.usage()}
 

@@ -1,4 +1,4 @@
-"""Connections of `e1 serve` to its vLLM server, whose address and messages of failure stay in the log."""
+"""Connections of `e1 serve` to its vLLM server, whose address and failures are told to the log alone."""
 
 import json
 import logging
@@ -8,15 +8,14 @@ from typing import Any
 
 import aiohttp
 
-from e1_trl.engines.openai import Client, ServerError
+from e1_trl.engines.openai import Client
 from e1_trl.serving.arguments import LOCAL
 from e1_trl.serving.request import RefusedError
 
 logger = logging.getLogger("e1 serve")
 KEY = "E1_UPSTREAM_API_KEY"
 FALLBACK = "OPENAI_API_KEY"
-CLIENTS_FAULT = (400, 404, 413, 422, 429, 501, 503)  # statuses that a client is told as they are, with their message
-Event = dict[str, Any]
+FAULTS_OF_CLIENTS = (400, 404, 413, 422, 429, 501, 503)  # statuses that are passed on, with their message
 
 
 class Upstream(Client):
@@ -24,16 +23,13 @@ class Upstream(Client):
 
     def __init__(self, base_url: str, name: str):
         super().__init__(base_url, name)
-        key = os.environ.get(KEY)
-        if key is not None:
+        if (key := os.environ.get(KEY)) is not None:
             self._session.headers["Authorization"] = f"Bearer {key}"
         elif FALLBACK in os.environ and not any(f"//{host}" in base_url for host in (*LOCAL, "[::1]")):
-            logger.warning("%s goes to %s; set %s to send another key there", FALLBACK, base_url, KEY)
-        # A kept connection may have been closed by the other side; the second try opens one.
-        fresh = aiohttp.TCPConnector(limit=0, force_close=True)
-        self._fresh = aiohttp.ClientSession(
-            headers=self._session.headers, timeout=self._session.timeout, connector=fresh
-        )
+            logger.warning("%s is sent to %s; set %s for a key of its own", FALLBACK, base_url, KEY)
+        # A kept connection may be closed at the other end, so that a second try needs one that is new.
+        new = aiohttp.TCPConnector(limit=0, force_close=True)
+        self._fresh = aiohttp.ClientSession(headers=self._session.headers, timeout=self._session.timeout, connector=new)
 
     async def close(self) -> None:
         await self._fresh.close()
@@ -46,46 +42,35 @@ class Upstream(Client):
             RefusedError: the server does not answer, or not with status 200.
         """
         url = self.base_url.removesuffix("/v1") + path
-        headers = {"Content-Type": "application/json"} | ({"X-Request-Id": request_id} if request_id else {})
-        content = json.dumps(body).encode()
+        sent = {"data": json.dumps({"model": self.name, **body}), "allow_redirects": False}
+        sent["headers"] = {"Content-Type": "application/json", "X-Request-Id": request_id}
         try:
             try:
-                answer = await self._session.post(url, data=content, headers=headers, allow_redirects=False)
-            except aiohttp.ClientConnectorError:
-                raise
-            except aiohttp.ClientError:
-                answer = await self._fresh.post(url, data=content, headers=headers, allow_redirects=False)
+                answer = await self._session.post(url, **sent)
+            except aiohttp.ServerConnectionError:
+                answer = await self._fresh.post(url, **sent)
         except (aiohttp.ClientError, TimeoutError) as error:
-            logger.warning("no answer from %s: %r", url, error)
-            raise RefusedError("the server behind this proxy does not answer", 502) from error
+            raise _fail("does not answer", f"{url}: {error!r}") from error
         if answer.status == 200:
             return answer
         async with answer:
-            status, said = answer.status, read_error(await answer.read())
-        if status in CLIENTS_FAULT:
-            raise RefusedError(said or f"the server behind this proxy answered with status {status}", status)
-        logger.warning("%s answered with status %d: %s", url, status, said)
-        raise RefusedError(f"the server behind this proxy answered with status {status}", 502)
+            said = _read_message(await answer.read())
+        if answer.status in FAULTS_OF_CLIENTS and said:
+            raise RefusedError(said, answer.status)
+        raise _fail(f"answered with status {answer.status}", f"{url}: {said}")
 
     async def ask(self, path: str, body: Mapping[str, Any]) -> Any:
         """Post a request, and return the JSON of its answer; raise as `post` does."""
-        async with await self.post(path, {"model": self.name, **body}) as answer:
+        async with await self.post(path, body) as answer:
             return await answer.json(content_type=None)
 
-    async def check(self) -> int | None:
-        """Return the context that the server names.
 
-        Raises:
-            RefusedError: it does not serve the model.
-        """
-        try:
-            return await self.context()
-        except ServerError as error:
-            logger.warning("%s", error)
-            raise RefusedError("the server behind this proxy does not serve the model", 502) from error
+def _fail(what: str, details: str) -> RefusedError:
+    logger.warning("the server %s: %s", what, details)
+    return RefusedError(f"the server behind this proxy {what}", 502)
 
 
-def read_error(content: bytes) -> str:
+def _read_message(content: bytes) -> str:
     """Read the message of an error, in any of the forms that servers have; empty if it says nothing."""
     try:
         error = json.loads(content)
@@ -94,7 +79,7 @@ def read_error(content: bytes) -> str:
         return ""
 
 
-async def read_events(answer: aiohttp.ClientResponse) -> AsyncGenerator[list[Event]]:
+async def read_events(answer: aiohttp.ClientResponse) -> AsyncGenerator[list[dict[str, Any]]]:
     """Read a stream of events; those that arrive together come together.
 
     Raises:
@@ -108,16 +93,10 @@ async def read_events(answer: aiohttp.ClientResponse) -> AsyncGenerator[list[Eve
             data = [line.strip().removeprefix(b"data:").strip() for line in lines if line.lstrip().startswith(b"data:")]
             ended = ended or b"[DONE]" in data
             events = [json.loads(each) for each in data if each != b"[DONE]"]
-            for event in events:
-                if "error" in event:
-                    logger.warning("the server failed: %s", event["error"])
-                    raise RefusedError("the server behind this proxy failed", 502)
-            if events:
-                yield events
-    except (aiohttp.ClientError, ValueError) as error:
-        if isinstance(error, RefusedError):
-            raise
-        logger.warning("a broken answer: %r", error)
-        raise RefusedError("the server behind this proxy broke off its answer", 502) from error
+            if failed := [event["error"] for event in events if "error" in event]:
+                raise _fail("failed", str(failed))
+            yield events
+    except (aiohttp.ClientError, json.JSONDecodeError) as error:
+        raise _fail("broke off its answer", repr(error)) from error
     if not ended:
-        raise RefusedError("the server behind this proxy broke off its answer", 502)
+        raise _fail("broke off its answer", "its end is missing")
