@@ -27,7 +27,8 @@ def template_arguments(template: str, word: str) -> dict[str, Any]:
     """
     told: dict[str, Any] = {}
     if "reasoning_effort" in template:
-        levels = [each for each in LEVELS if re.search(rf"""['"]{each}['"]""", template)] or list(SHARES)
+        levels = [each for each in LEVELS if re.search(rf"""['"]{each}['"]""", template)]
+        levels = levels if len(levels) > 1 else list(SHARES)  # one alone is the template's default
         if word != "none" or word in levels:
             told["reasoning_effort"] = nearest_level(word, levels)
     for level in ("low", "medium"):
@@ -45,7 +46,7 @@ def make_efforts(named: Mapping[str, Effort], default: Budget, template: str, mo
         named: of the command line or budget.json. What they tell the template comes first.
         default: budget of requests that name none.
         template: the chat template.
-        most: longest thinking that fits the context.
+        most: longest thinking that leaves the prompt some of the context.
     """
     efforts = dict(named)
     if not efforts and default.thinking is not None:

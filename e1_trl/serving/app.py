@@ -17,6 +17,8 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
+from contextvars import ContextVar
+from typing import Any
 from uuid import uuid4
 
 from aiohttp import web
@@ -42,6 +44,10 @@ KEPT = 75.0  # seconds for which a client's idle connection is kept: longer than
 STOPPING = 20.0  # seconds that answers have to end in when the proxy stops
 OPEN = ("/health", "/metrics")  # routes for everyone
 ROUTES = "/v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /v1/models, /health, /metrics"
+
+
+# Of the request that the running task answers: its id, status, slot, and what the log says of it.
+RECORD: ContextVar[dict[str, Any]] = ContextVar("record")
 
 
 class Server:
@@ -77,7 +83,7 @@ class Server:
         )
 
     async def _add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
-        response.headers["X-Request-Id"] = request.get("id", "")
+        response.headers["X-Request-Id"] = RECORD.get()["id"]
         origin = request.headers.get("Origin")
         if origin is not None and {origin, "*"} & set(self._arguments.allow_origins):
             allowed = {"Origin": origin, "Headers": "*, Authorization", "Methods": "*"}
@@ -86,8 +92,8 @@ class Server:
     async def _log(self, request: web.Request, answer: Handler) -> web.StreamResponse:
         """Answer a request, give it an id, log and count it."""
         sent = request.headers.get("X-Request-Id", "")
-        request["id"] = sent if re.fullmatch(r"[\w.-]{1,128}", sent) else uuid4().hex
-        request["status"] = GONE
+        record = {"id": sent if re.fullmatch(r"[\w.-]{1,128}", sent) else uuid4().hex, "status": GONE}
+        RECORD.set(record)
         start = time.monotonic()
         try:
             if request.method == "OPTIONS" and self._arguments.allow_origins:
@@ -95,22 +101,24 @@ class Server:
             if request.path not in OPEN:
                 self._admit(request)
             response = await answer(request)
-            request["status"] = request.get("failed", response.status)
+            record["status"] = record.get("failed", response.status)
             return response
         except (RefusedError, web.HTTPException) as error:
             refused = error if isinstance(error, RefusedError) else _explain(request, error)
-            request["status"] = refused.status
-            request["said"] = str(refused)
+            record |= {"status": refused.status, "said": str(refused)}
             headers = {"Retry-After": "1"} if refused.status == 503 else None
             return web.json_response(_describe(refused), status=refused.status, headers=headers)
+        except Exception:  # a bug, whose traceback aiohttp logs
+            record["status"] = 500
+            raise
         finally:
-            self._answering -= request.get("slots", 0)
-            status = request["status"]
+            self._answering -= record.get("slots", 0)
+            status = record["status"]
             self._counters[f'e1_requests_total{{status="{status}"}}'] += 1
             if request.method == "POST" or status >= 400:
                 took = time.monotonic() - start
-                said = request.get("said", "given up")
-                logger.info("%s %s %d, %.2f s, %s: %s", request.method, request.path, status, took, request["id"], said)
+                said = record.get("said", "given up")
+                logger.info("%s %s %d, %.2f s, %s: %s", request.method, request.path, status, took, record["id"], said)
 
     def _admit(self, request: web.Request) -> None:
         host = re.sub(r":\d*$", "", request.host).strip("[]")
@@ -134,14 +142,14 @@ class Server:
         if self._answering >= self._arguments.max_requests:
             raise RefusedError(f"{self._answering} requests are being answered, which is the limit; try later", 503)
         self._answering += 1
-        request["slots"] = 1
+        RECORD.get()["slots"] = 1
         if self._arguments.log_requests:
-            logger.info("%s: %s", request["id"], json.dumps(body))
+            logger.info("%s: %s", RECORD.get()["id"], json.dumps(body))
         return read_request(body, self._model.presets, self._model.close.forced)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         asked = await self._read(request)
-        answer = await Answer.begin(self._model, asked, request.path, request["id"])
+        answer = await Answer.begin(self._model, asked, request.path, RECORD.get()["id"])
         try:
             if asked.stream:
                 return await self._stream(request, answer, asked)
@@ -150,7 +158,7 @@ class Server:
                     answer.merge(events)
             return web.json_response(answer.whole())
         finally:
-            self._note(request, answer, asked)
+            self._note(answer, asked)
 
     async def _stream(self, request: web.Request, answer: Answer, asked: Asked) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
@@ -172,12 +180,12 @@ class Server:
             if asked.stream_options.get("include_usage") is True:
                 await response.write(_event({**answer.head, "choices": [], "usage": answer.usage()}))
         except RefusedError as error:
-            request["failed"] = error.status
+            RECORD.get()["failed"] = error.status
             await response.write(_event(_describe(error)))
         await response.write(b"data: [DONE]\n\n")
         return response
 
-    def _note(self, request: web.Request, answer: Answer, asked: Asked) -> None:
+    def _note(self, answer: Answer, asked: Asked) -> None:
         """Note how an answer ended, for the log and the metrics."""
         details = answer.usage()["completion_tokens_details"]
         for part, tokens in details.items():
@@ -185,16 +193,16 @@ class Server:
         ends = [choice.count.end or "given up" for choice in answer.choices]
         for end in ends:
             self._counters[f'e1_answers_total{{thinking_end="{end}"}}'] += 1
-        request["said"] = f"{asked.budget}, {', '.join(ends)}, {' + '.join(map(str, details.values()))} tokens"
+        RECORD.get()["said"] = f"{asked.budget}, {', '.join(ends)}, {' + '.join(map(str, details.values()))} tokens"
         if self._arguments.log_requests:
-            logger.info("%s: token ids %s", request["id"], [choice.count.ids for choice in answer.choices])
+            logger.info("%s: token ids %s", RECORD.get()["id"], [choice.count.ids for choice in answer.choices])
 
     async def _pass_on(self, request: web.Request) -> web.StreamResponse:
         """Pass a request of another API on, with its budget as far as vLLM has fields for it there."""
         asked = await self._read(request)
-        request["said"] = f"{asked.budget}, passed on"
+        RECORD.get()["said"] = f"{asked.budget}, passed on"
         fields = self._model.other_fields(asked, request.path)
-        async with await self._model.upstream.post(request.path, fields, request["id"]) as answer:
+        async with await self._model.upstream.post(request.path, fields, RECORD.get()["id"]) as answer:
             response = web.StreamResponse(headers={"Content-Type": answer.headers.get("Content-Type", "text/plain")})
             await response.prepare(request)
             async for received in answer.content.iter_any():

@@ -130,7 +130,7 @@ class Model:
         if isinstance(arguments, ServeArguments):
             named = arguments.read_efforts() or named
             clients = {"most": Budget.parse(arguments.max_budget), "drop": tuple(arguments.drop)}
-        most = max(0, context - (texts.budget.solution or 1) - close.forced - 1)
+        most = max(texts.budget.thinking or 0, context * 3 // 4 - (texts.budget.solution or 1) - close.forced)
         efforts = make_efforts(named, texts.budget, texts.template, most)
         # As in evaluation, whatever the model's generation config says.
         sampling = {"repetition_penalty": 1.0, **json_object("sampling", arguments.sampling)}
@@ -191,17 +191,19 @@ class Model:
             RefusedError: it has none for this budget.
         """
         budget = asked.budget
-        most = min((each for each in (budget.completion_tokens(self.close.forced), budget.total) if each), default=None)
+        whole = budget.completion_tokens(self.close.forced)
+        most = min((each for each in (whole, budget.total) if each is not None), default=None)
         body = {**asked.body, "stream": asked.stream}
         if path == "/v1/responses":
-            told = {"reasoning": {"effort": asked.effort}} if asked.effort else {}
-            return {**body, **told} | ({} if most is None else {"max_output_tokens": most})
+            body |= {"reasoning": {"effort": asked.effort}} if asked.effort else {}
+            return body if most is None else {**body, "max_output_tokens": most}
         if path != "/v1/messages":
             return body
-        if budget.thinking is not None and (budget.thinking >= ANTHROPIC or budget.thinking == 0):
-            kept = {"type": "enabled", "budget_tokens": budget.thinking}
-            body["thinking"] = kept if budget.thinking else {"type": "disabled"}
-        elif budget.thinking is not None and (most or 0) > ANTHROPIC:
+        if budget.thinking == 0:
+            body["thinking"] = {"type": "disabled"}
+        elif budget.thinking is not None and budget.thinking >= ANTHROPIC:
+            body["thinking"] = {"type": "enabled", "budget_tokens": budget.thinking}
+        elif budget.thinking is not None and most == whole:  # else max_tokens bounds the thinking more than the budget
             raise RefusedError(f"the budget is {budget}, and vLLM takes a thinking of {ANTHROPIC} or more at {path}")
         return body if most is None else {**body, "max_tokens": most}
 

@@ -237,7 +237,7 @@ class Answer:
         forced = sum(each.forced for each in counts)
         solution = tokens - thinking - forced
         details = {"reasoning_tokens": thinking, "forced_tokens": forced, "solution_tokens": solution}
-        whole = {"prompt_tokens": self._prompt_tokens, "completion_tokens": tokens}
+        whole: Part = {"prompt_tokens": self._prompt_tokens, "completion_tokens": tokens}
         return {**whole, "total_tokens": self._prompt_tokens + tokens, "completion_tokens_details": details}
 
     def merge(self, events: Sequence[Part]) -> None:

@@ -42,8 +42,8 @@ class Upstream(Client):
             RefusedError: the server does not answer, or not with status 200.
         """
         url = self.base_url.removesuffix("/v1") + path
-        sent = {"data": json.dumps({"model": self.name, **body}), "allow_redirects": False}
-        sent["headers"] = {"Content-Type": "application/json", "X-Request-Id": request_id}
+        headers = {"Content-Type": "application/json", "X-Request-Id": request_id}
+        sent: Any = {"data": json.dumps({"model": self.name, **body}), "allow_redirects": False, "headers": headers}
         try:
             try:
                 answer = await self._session.post(url, **sent)
