@@ -42,8 +42,9 @@ GONE = 499  # status in the log for a client that has left
 HEARTBEAT = 15.0  # seconds without a token after which a stream sends a comment
 KEPT = 75.0  # seconds for which a client's idle connection is kept: longer than load balancers keep it
 STOPPING = 20.0  # seconds that answers have to end in when the proxy stops
+ANSWERED = ("/v1/chat/completions", "/v1/completions")
+PASSED_ON = ("/v1/messages", "/v1/messages/count_tokens", "/v1/responses")
 OPEN = ("/health", "/metrics")  # routes for everyone
-ROUTES = "/v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /v1/models, /health, /metrics"
 
 
 # Of the request that the running task answers: its id, status, slot, and what the log says of it.
@@ -69,18 +70,14 @@ class Server:
             return await self._log(request, handler)
 
         app = web.Application(client_max_size=MOST_BODY, middlewares=[log])
-        for path in ("/v1/chat/completions", "/v1/completions"):
-            app.router.add_post(path, self._answer)
-        for path in ("/v1/messages", "/v1/messages/count_tokens", "/v1/responses"):
-            app.router.add_post(path, self._pass_on)
-        app.router.add_get("/v1/models", self._models)
-        app.router.add_get("/v1/models/{name:.+}", self._models)
-        app.router.add_get("/health", self._health)
-        app.router.add_get("/metrics", self._metrics)
+        posts = dict.fromkeys(ANSWERED, self._answer) | dict.fromkeys(PASSED_ON, self._pass_on)
+        gets = {"/health": self._health, "/metrics": self._metrics}
+        gets |= dict.fromkeys(("/v1/models", "/v1/models/{name:.+}"), self._models)
+        app.router.add_routes([web.post(path, handler) for path, handler in posts.items()])
+        app.router.add_routes([web.get(path, handler) for path, handler in gets.items()])
         app.on_response_prepare.append(self._add_headers)
-        return web.AppRunner(
-            app, handler_cancellation=True, access_log=None, keepalive_timeout=KEPT, shutdown_timeout=stopping
-        )
+        timeouts: Any = {"keepalive_timeout": KEPT, "shutdown_timeout": stopping}
+        return web.AppRunner(app, handler_cancellation=True, access_log=None, **timeouts)
 
     async def _add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         response.headers["X-Request-Id"] = RECORD.get()["id"]
@@ -92,22 +89,21 @@ class Server:
     async def _log(self, request: web.Request, answer: Handler) -> web.StreamResponse:
         """Answer a request, give it an id, log and count it."""
         sent = request.headers.get("X-Request-Id", "")
-        record = {"id": sent if re.fullmatch(r"[\w.-]{1,128}", sent) else uuid4().hex, "status": GONE}
+        record: dict[str, Any] = {"id": sent if re.fullmatch(r"[\w.-]{1,128}", sent) else uuid4().hex, "status": GONE}
         RECORD.set(record)
         start = time.monotonic()
         try:
-            if request.method == "OPTIONS" and self._arguments.allow_origins:
-                return web.Response(status=204)
-            if request.path not in OPEN:
+            asks_ahead = request.method == "OPTIONS" and bool(self._arguments.allow_origins)
+            if request.path not in OPEN and not asks_ahead:
                 self._admit(request)
-            response = await answer(request)
+            response = web.Response(status=204) if asks_ahead else await answer(request)
             record["status"] = record.get("failed", response.status)
             return response
         except (RefusedError, web.HTTPException) as error:
-            refused = error if isinstance(error, RefusedError) else _explain(request, error)
+            refused = error if isinstance(error, RefusedError) else _explain(request, error.status)
             record |= {"status": refused.status, "said": str(refused)}
             headers = {"Retry-After": "1"} if refused.status == 503 else None
-            return web.json_response(_describe(refused), status=refused.status, headers=headers)
+            return web.json_response(refused.as_json(), status=refused.status, headers=headers)
         except Exception:  # a bug, whose traceback aiohttp logs
             record["status"] = 500
             raise
@@ -116,9 +112,8 @@ class Server:
             status = record["status"]
             self._counters[f'e1_requests_total{{status="{status}"}}'] += 1
             if request.method == "POST" or status >= 400:
-                took = time.monotonic() - start
-                said = record.get("said", "given up")
-                logger.info("%s %s %d, %.2f s, %s: %s", request.method, request.path, status, took, record["id"], said)
+                line = (request.method, request.raw_path, status, time.monotonic() - start, record["id"])
+                logger.info("%s %s %d, %.2f s, %s: %s", *line, record.get("said", "given up"))
 
     def _admit(self, request: web.Request) -> None:
         host = re.sub(r":\d*$", "", request.host).strip("[]")
@@ -181,7 +176,7 @@ class Server:
                 await response.write(_event({**answer.head, "choices": [], "usage": answer.usage()}))
         except RefusedError as error:
             RECORD.get()["failed"] = error.status
-            await response.write(_event(_describe(error)))
+            await response.write(_event(error.as_json()))
         await response.write(b"data: [DONE]\n\n")
         return response
 
@@ -236,16 +231,11 @@ def _event(content: Part) -> bytes:
     return b"data: " + json.dumps(content).encode() + b"\n\n"
 
 
-def _describe(error: RefusedError) -> Part:
-    """Return an error as the API has it."""
-    kind = "invalid_request_error" if error.status < 500 else "server_error"
-    return {"error": {"message": str(error), "type": kind, "param": None, "code": error.status}}
-
-
-def _explain(request: web.Request, error: web.HTTPException) -> RefusedError:
-    if error.status == 413:
-        return RefusedError(f"the body has more than {MOST_BODY:,} bytes", 413)
-    return RefusedError(f"{request.method} {request.path} is no route; there are {ROUTES}", error.status)
+def _explain(request: web.Request, status: int) -> RefusedError:
+    if status == 413:
+        return RefusedError(f"the body has more than {MOST_BODY:,} bytes", status)
+    known = ", ".join([*ANSWERED, *PASSED_ON, "/v1/models", *OPEN])
+    return RefusedError(f"{request.method} {request.path} is no route; there are {known}", status)
 
 
 def make_parser() -> CommandParser:
@@ -253,9 +243,8 @@ def make_parser() -> CommandParser:
     made = CommandParser(
         "e1 serve",
         "--model MODEL --upstream URL [OPTIONS]",
-        "Run an OpenAI-compatible proxy in front of a vLLM server: every client gets a thinking budget and a solution\n"
-        "budget. The server's API key is read from E1_UPSTREAM_API_KEY, else from OPENAI_API_KEY, and the one that\n"
-        "clients must send from E1_API_KEY:\n\n"
+        "Run an OpenAI-compatible proxy in front of vLLM: every client gets a thinking budget and a solution budget.\n"
+        "The server's API key is read from E1_UPSTREAM_API_KEY or OPENAI_API_KEY, that of clients from E1_API_KEY:\n\n"
         "  e1 serve --model runs/my-model --upstream http://localhost:8000/v1",
     )
     made.add_record(ServeArguments)
@@ -268,11 +257,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open a socket that listens at an address.
-
-    Raises:
-        UserError: the address is in use, or not this machine's.
-    """
+    """Open a socket that listens at an address; raise a `UserError` if it is in use, or not this machine's."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
@@ -282,11 +267,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 async def serve(arguments: ServeArguments) -> None:
-    """Serve until SIGINT or SIGTERM.
-
-    Raises:
-        UserError: the model, the server, a budget or the address is unusable.
-    """
+    """Serve until SIGINT or SIGTERM; raise a `UserError` where model, server, budget or address are unusable."""
     if not logger.handlers:  # not the root logger's, which would repeat the lines that libraries print themselves
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))

@@ -28,6 +28,11 @@ class RefusedError(UserError):
         super().__init__(message)
         self.status = status
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the error as the API has it."""
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        return {"error": {"message": str(self), "type": kind, "param": None, "code": self.status}}
+
 
 @dataclass(frozen=True)
 class Told:

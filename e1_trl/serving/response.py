@@ -199,7 +199,7 @@ class Answer:
             raise RefusedError("some of the prompts opened a thinking and others did not; send them one by one")
         most = min(each.fields["max_tokens"] for each in limits)
         options = {**asked.stream_options, "include_usage": False}
-        body = {**asked.body, **own, "max_tokens": most, "return_token_ids": True}
+        body: Part = {**asked.body, **own, "max_tokens": most, "return_token_ids": True}
         body |= {"stream": True, "stream_options": options}
         return cls(model, asked, limits, await model.upstream.post(path, body, request_id))
 
