@@ -264,12 +264,10 @@ def test_what_a_model_card_says_about_serving_works(
         (model / file.name).symlink_to(file)
     CardInputs(BudgetInfo("</think>", "</think>", 1, Budget(8, 6)), BaseModel(str(BASE), None)).publish(model, "nano")
     text = (model / "README.md").read_text()
-    commands, native = re.findall(r"```bash\n(.*?)\n```", text, re.S)
+    (commands,) = re.findall(r"```bash\n(.*?)\n```", text, re.S)
     serve, _, budgeted = commands.splitlines()
-    parser = make_arg_parser(FlexibleArgumentParser())
-    assert parser.parse_args(shlex.split(serve)[3:]).model == "nano"
-    config = parser.parse_args(shlex.split(native)[3:]).reasoning_config
-    assert config.reasoning_end_str == "</think>"  # as the server was started with
+    served = make_arg_parser(FlexibleArgumentParser()).parse_args(shlex.split(serve)[3:])
+    assert served.model == "nano" and served.reasoning_config.reasoning_end_str == "</think>"
     assert shlex.split(budgeted)[2:] == ["--upstream", "http://localhost:8000/v1", "--model", "nano"]
 
     (program,) = re.findall(r"```python\n(.*?)```", text, re.S)
