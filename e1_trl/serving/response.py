@@ -99,7 +99,11 @@ class Choice:
         kept = self.count.add(token_ids)
         ends = self.count.end is not None and not had_ended
         reason = choice.get("finish_reason") or ("length" if self.count.is_full else None)
-        before, solution = self._tell_apart(delta, name, ends, reason)
+        if name == "text":
+            before, solution = await self._split(delta.get(name) or "", ends, token_ids[kept:])
+        else:
+            before = ""
+            solution = self._tell_apart(delta, ends, reason)
         if kept < len(token_ids):
             solution = await self._cut(choice, kept)
         self._solution += solution
@@ -118,16 +122,19 @@ class Choice:
         told = "thinking_end" in choice or choice.get("token_ids") or choice.get("logprobs")
         return choice if told or any(delta.get(each) for each in SHOWN) else None
 
-    def _tell_apart(self, delta: Part, name: str, ends: bool, reason: str | None) -> tuple[str, str]:
-        """Return the part of the text in front of the solution, and the solution's; name the thinking as such."""
+    async def _split(self, text: str, ends: bool, cut_ids: Sequence[int]) -> tuple[str, str]:
+        """Split the text of a completion in front of its solution."""
+        if self.count.end is None or not ends:
+            return (text, "") if self.count.end is None else ("", text)
+        solution = await self._decode([*self.count.solution_ids, *cut_ids])
+        return text.removesuffix(solution), solution if text.endswith(solution) else ""
+
+    def _tell_apart(self, delta: Part, ends: bool, reason: str | None) -> str:
+        """Return the solution's text; name the thinking as such, where the server has no reasoning parser."""
         marker = self._model.close.marker
         self._is_parsed = self._is_parsed or bool(delta.get("reasoning"))
-        text = delta.get(name) or ""
-        before = ""
-        if name == "text" and (ends or self.count.end is None):
-            before, found, text = text.rpartition(marker.text) if ends else (text, "", "")
-            before += found
-        elif name == "content" and not self._is_parsed and (ends or self.count.is_thinking):
+        text = delta.get("content") or ""
+        if not self._is_parsed and (ends or self.count.is_thinking):
             text = self._held + text
             thought, _, text = text.partition(marker.text) if ends else (text, "", "")
             thought, self._held = hold_back(thought, [] if ends or reason else [marker.text])
@@ -137,15 +144,19 @@ class Choice:
             delta.pop("reasoning", None)
         elif delta.get("reasoning"):
             delta["reasoning_content"] = delta["reasoning"]
-        return before, text
+        return text
+
+    async def _decode(self, token_ids: Sequence[int]) -> str:
+        if not token_ids:
+            return ""
+        return (await self._model.upstream.ask("/detokenize", {"tokens": token_ids}))["prompt"]
 
     async def _cut(self, choice: Part, kept: int) -> str:
         """Return the text of the solution's last tokens, where more arrived with them."""
         for values in (choice.get("logprobs") or {}).values():
             if isinstance(values, list):
                 del values[kept:]
-        whole = await self._model.upstream.ask("/detokenize", {"tokens": self.count.solution_ids})
-        text = whole["prompt"].lstrip()
+        text = (await self._decode(self.count.solution_ids)).lstrip()
         sent = self._solution.lstrip()
         return text.removeprefix(sent) if text.startswith(sent) else ""
 

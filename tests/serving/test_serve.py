@@ -206,7 +206,7 @@ def test_several_answers_and_prompts_are_one_request(proxy: str, problems: list[
 def test_a_limit_takes_nothing_that_a_thinking_that_closes_needs(server: openai.OpenAI, problems: list[str]) -> None:
     """What vLLM itself answers within `max_tokens`, the proxy answers, too, but for a quarter of the solution."""
     closed = 0
-    with proxy_of(server.base_url) as url:
+    with proxy_of(server.base_url, thinking_budget="192") as url:
         for problem in problems:
             prompt = [*tokenize(TOKENIZER, conversation(problem), {}), *ids_of(";;")]
             for limit in (48, 64, 80):
