@@ -223,19 +223,14 @@ def try_guidellm(url: str, folder: Path | None) -> None:
     with TemporaryDirectory() as name:
         place = Path(name)
         (place / "data.jsonl").write_text(f"{json.dumps({'prompt': QUESTION})}\n" * 4)
-        words = [
-            "--target",
-            url.removesuffix("/v1"),
-            "--model",
-            "nano",
-            "--data",
-            "data.jsonl",
-            "--profile",
-            "synchronous",
-        ]
-        said = run([folder / "bin" / "guidellm", "benchmark", *words, "--max-requests", 4, "--outputs", "json"], place)
-    if "Traceback" in said:
-        raise RuntimeError(said[-3000:])
+        words = ["--backend", f"kind=openai_http,target={url.removesuffix('/v1')},model=nano"]
+        words += ["--profile", "kind=synchronous", "--constraint", "kind=max_requests,count=4", "--disable-console"]
+        words += ["--data", "kind=json_file,path=data.jsonl", "--output", "kind=json,path=report.json"]
+        run([folder / "bin" / "guidellm", "run", *words], place)
+        report = json.loads((place / "report.json").read_text())
+    totals = report["benchmarks"][0]["metrics"]["request_totals"]
+    if totals["successful"] != 4:
+        raise RuntimeError(str(totals))
 
 
 def try_body(name: str, url: str) -> None:
