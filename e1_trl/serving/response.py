@@ -126,8 +126,11 @@ class Choice:
         """Split the text of a completion in front of its solution."""
         if self.count.end is None or not ends:
             return (text, "") if self.count.end is None else ("", text)
-        solution = await self._decode([*self.count.solution_ids, *cut_ids])
-        return text.removesuffix(solution), solution if text.endswith(solution) else ""
+        token_ids = [*self.count.solution_ids, *cut_ids]
+        for most in (len(token_ids), len(token_ids) - 1):  # the last may be an end of sequence, which is not shown
+            if text.endswith(solution := await self._decode(token_ids[:most])):
+                return text[: len(text) - len(solution)], solution
+        return text, ""
 
     def _tell_apart(self, delta: Part, ends: bool, reason: str | None) -> str:
         """Return the solution's text; name the thinking as such, where the server has no reasoning parser."""
@@ -156,9 +159,9 @@ class Choice:
         for values in (choice.get("logprobs") or {}).values():
             if isinstance(values, list):
                 del values[kept:]
-        text = (await self._decode(self.count.solution_ids)).lstrip()
-        sent = self._solution.lstrip()
-        return text.removeprefix(sent) if text.startswith(sent) else ""
+        text = await self._decode(self.count.solution_ids)
+        shown = (each.removeprefix(self._solution) for each in (text, text.lstrip()) if each.startswith(self._solution))
+        return next(shown, "")  # parsers leave out blanks in front
 
     def _stop(self, choice: Part, text: str, reason: str | None) -> tuple[str, str | None]:
         """Cut a solution at the first stop text."""

@@ -345,12 +345,13 @@ def test_a_chat_remembers_marks_and_changes_its_budget(
 
 @pytest.mark.slow
 def test_a_chat_starts_a_server_of_its_own(problems: list[str]) -> None:
-    line = ["--model", str(BASE), "--budget", "8+4"]
+    line = ["--model", str(BASE), "--budget", "8+4", "--", "--max-model-len", "40"]  # a prompt of 30 does not fit
     done = subprocess.run(
-        [sys.executable, "-m", "e1_trl.serving.chat", *line], input=f"{problems[0]}\n", capture_output=True, text=True,
-        check=False,
+        [sys.executable, "-m", "e1_trl.serving.chat", *line], input=f"{problems[1]}\na=7;b=a-2;c=b+2;d=c+6;d?;e=1;e?\n",
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0 and "tokens" in done.stdout and "of 8+4" in done.stdout, done.stderr
+    assert done.returncode == 0 and "starting vLLM" in done.stdout and "of 8+4" in done.stdout, done.stderr
+    assert "does not fit the context of 40 tokens" in done.stdout
 
 
 @pytest.mark.slow
