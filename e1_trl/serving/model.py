@@ -218,14 +218,16 @@ async def check_server(upstream: Upstream, texts: ModelTexts) -> None:
     forced = marker.forced_ids
     asked = {"temperature": 0, "thinking_token_budget": 0, "max_tokens": len(forced), "return_token_ids": True}
     restart = f"start vLLM with --reasoning-config {shlex.quote(texts.config)}"
+    many = 8 * marker.ids  # a prompt of one token or two ends vLLM's CPU engine in bfloat16
+    closes = []
     try:
-        for prompt, expected in ((marker.opener_ids, True), ((*marker.opener_ids, *marker.ids), forced == marker.ids)):
+        for prompt in ((*many, *marker.opener_ids), (*marker.opener_ids, *many)):
             (choice,) = (await upstream.ask("/v1/completions", {**asked, "prompt": prompt}))["choices"]
-            closes = tuple(choice.get("token_ids") or ()) == forced
-            if expected and prompt == marker.opener_ids and not closes:
-                raise UserError(f"{upstream.base_url} does not close a thinking as this model's is closed; {restart}")
-            if not expected and closes:
-                v2 = "start vLLM with VLLM_USE_V2_MODEL_RUNNER=1, on a GPU, or take the marker as forced text"
-                raise UserError(f"{upstream.base_url} takes only the forced text for a close of the thinking; {v2}")
+            closes.append(tuple(choice.get("token_ids") or ()) == forced)
     except RefusedError as error:
         raise UserError(f"{upstream.base_url} keeps no thinking budget ({one_line(error)}); {restart}") from error
+    if not closes[0]:
+        raise UserError(f"{upstream.base_url} does not close a thinking as this model's is closed; {restart}")
+    if closes[1] and forced != marker.ids:
+        v2 = "start vLLM with VLLM_USE_V2_MODEL_RUNNER=1, on a GPU, or take the marker as forced text"
+        raise UserError(f"{upstream.base_url} takes only the forced text for a close of the thinking; {v2}")

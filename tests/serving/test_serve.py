@@ -96,8 +96,8 @@ def check_equal(server: openai.OpenAI, url: str, problems: list[str], marker: Co
                         ids, end, thinking, solution = future.result()
                         assert (ids, end) == (ours.token_ids.tolist(), ours.thinking_end), (budget, stream, own)
                         closed = ours.thinking_tokens + ours.close_tokens
-                        thought = TOKENIZER.decode(ours.token_ids[:closed].tolist())
-                        answer = TOKENIZER.decode(ours.graded_ids).removesuffix(TOKENIZER.eos_token)
+                        thought = TOKENIZER.decode(ours.token_ids[:closed].tolist(), skip_special_tokens=True)
+                        answer = TOKENIZER.decode(ours.graded_ids, skip_special_tokens=True)
                         chat = (thought.removesuffix(text), answer)
                         assert (thinking, solution) == (chat if "messages" in own else ("", thought + answer))
                         ends.add(end)
