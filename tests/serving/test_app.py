@@ -327,12 +327,13 @@ def test_what_is_refused_has_its_status_and_says_why(stub: ServerStub) -> None:
         refused(400, "does not fit the context", json=body)
     stub.tokens = [2, 4]
     stub.respond = lambda asked: (time.sleep(asked.get("seconds", 0)), answer(asked))[1]
-    content = json.dumps({**body, "seconds": 2}).encode()
+    content = json.dumps({**body, "seconds": 5}).encode()
     with proxy_of(stub.url, max_requests=1) as url, httpx.Client(base_url=url, timeout=60) as client:
         with send(url, b"{", 100):  # the rest of which does not come, and which holds no place
             assert client.post("/chat/completions", json=body).status_code == 200
         with send(url, content, len(content)):
-            assert eventually(lambda: client.post("/chat/completions", json=body).status_code == 503)
+            assert eventually(lambda: any("seconds" in each for each in stub.bodies))
+            refused(503, "1 requests are being answered", json=body, path=f"{url}/chat/completions")
         assert eventually(lambda: client.post("/chat/completions", json=body).status_code == 200)
 
 
