@@ -97,6 +97,8 @@ def start_server(log: Path, port: int, model: str, context: int, dtype: str, *mo
     """Start a vLLM server."""
     flags = ("--no-enable-chunked-prefill", "--enforce-eager", "--block-size", 32, "--served-model-name", NAME)
     words = ("--model", model, "--dtype", dtype, "--max-model-len", context, "--port", port, *flags, *more)
+    config = {"reasoning_start_str": "<think>", "reasoning_end_str": MARKERS.get(model, RARE)}
+    words = (*words, "--reasoning-config", json.dumps(config))
     apart = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_CPU_KVCACHE_SPACE": "4"}
     return started(log, port, sys.executable, "-m", "vllm.entrypoints.openai.api_server", *words, **apart)
 

@@ -46,7 +46,7 @@ PATIENCE = 60.0  # seconds for a reply
 KINDS = {"stream": 6, "whole": 6, "text": 4, "leaves": 4, "malformed": 2, "oversized": 1, "contradictory": 2, "long": 1}
 BAD: Mapping[str, tuple[int, Any]] = {
     "malformed": (400, b'{"messages": ['),
-    "oversized": (413, b" " * (2**22 + 1)),
+    "oversized": (413, b" " * (2**24 + 1)),
     "contradictory": (400, {"thinking_budget": 8, "thinking_token_budget": 9}),
     "long": (400, {"thinking_budget": 10 * CONTEXT}),
 }
@@ -111,7 +111,7 @@ class Soaking:
         if kind in BAD:
             status, wrong = BAD[kind]
             content = wrong if isinstance(wrong, bytes) else json.dumps({**body, "model": NAME, **wrong}).encode()
-            answer = await client.post(url, content=content)
+            answer = await client.post(url, content=content, headers={"Content-Type": "application/json"})
             _is(answer.status_code == status and "error" in answer.json(), answer.text)
             return True
         if kind == "whole":

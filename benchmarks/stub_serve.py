@@ -18,7 +18,7 @@ KEYLESS = {"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}  # Lit
 
 
 class Stub(asyncio.Protocol):
-    """A server that answers at once with token 5, which ends a request that stops at it."""
+    """A server that answers at once with token 5, which closes the thinking, and so tokenizes every prompt."""
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -35,15 +35,19 @@ class Stub(asyncio.Protocol):
             self.transport.write(self.answer(head, rest[:length]))
 
     def answer(self, head: bytes, body: bytes) -> bytes:
-        stop = 5 if b'"stop_token_ids"' in body else None
-        choice = {"index": 0, "text": "x", "token_ids": [5], "finish_reason": "stop", "stop_reason": stop}
-        content: dict[str, Any] = {"id": "0", "object": "text_completion", "created": 0, "model": NAME}
-        content |= {"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}}
+        content: dict[str, Any] = {"tokens": [4]}
         if head.startswith(b"GET"):
             content = {"object": "list", "data": [{"id": NAME, "object": "model", "max_model_len": 256}]}
+        elif b"/tokenize" not in head.partition(b"\r\n")[0]:
+            choice = {"index": 0, "text": "x", "token_ids": [5], "finish_reason": "stop", "stop_reason": None}
+            content = {"id": "0", "object": "text_completion", "created": 0, "model": NAME, "choices": [choice]}
         content_bytes = json.dumps(content).encode()
-        start = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-        return start % len(content_bytes) + content_bytes
+        kind = b"application/json"
+        if b'"stream": true' in body:
+            content_bytes = b"data: " + content_bytes + b"\n\ndata: [DONE]\n\n"
+            kind = b"text/event-stream"
+        start = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n"
+        return start % (kind, len(content_bytes)) + content_bytes
 
 
 async def serve_stub(port: int) -> None:

@@ -138,7 +138,7 @@ class ThinkingClose:
 
     def forced_after(self, thinking: int | None) -> int:
         """Return the most forced tokens of a thinking budget; without any thinking the opener is forced, too."""
-        return len(self.marker.forced_ids) + (len(self.marker.opener_ids) if thinking == 0 else 0)
+        return len((thinking == 0 and self.marker.empty_ids) or self.marker.forced_ids)
 
 
 @dataclass

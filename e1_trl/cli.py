@@ -68,8 +68,7 @@ def _load(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == __package__:
             raise
-        extra = "serve" if name in ("serve", "chat") else "train"
-        raise UserError(f"{error.name} is not installed; pip install 'e1-trl[{extra}]' installs it") from error
+        raise UserError(f"{error.name} is not installed; pip install 'e1-trl[train]' installs it") from error
 
 
 if __name__ == "__main__":

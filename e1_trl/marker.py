@@ -52,8 +52,9 @@ class Marker:
         close_tokens: number of `forced_ids` up to and including the end of the marker, which still belong to the
             thinking; 0 if the forced text holds no marker.
         opener: text that begins the thinking; "" if unknown.
-        opener_ids: token ids that are forced before `forced_ids` where nothing has opened the thinking: the opener, and
-            what the template writes between it and the marker of an empty thinking.
+        opener_ids: token ids of the opener.
+        empty_ids: token ids that are forced where nothing has opened the thinking and none is allowed: the opener, what
+            the template writes between it and the marker of an empty thinking, and `forced_ids`.
         decode: turns token ids into text, special tokens included. Without it every prompt counts as `NOTHING`.
     """
 
@@ -63,6 +64,7 @@ class Marker:
     close_tokens: int
     opener: str = ""
     opener_ids: tuple[int, ...] = ()
+    empty_ids: tuple[int, ...] = ()
     decode: Callable[..., str] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
@@ -83,13 +85,15 @@ class Marker:
         # first shows all of it.
         ends = (n for n in range(1, len(forced_ids) + 1) if text in tokenizer.decode(list(forced_ids[:n])))
         opener = OPENERS.get(text, text.replace("/", "", 1) if "/" in text else "")
+        opening = tokenizer.encode(_find_opening(tokenizer, opener, text), add_special_tokens=False)
         return cls(
             text=text,
             ids=ids,
             forced_ids=forced_ids,
             close_tokens=next(ends, 0),
             opener=opener,
-            opener_ids=tuple(tokenizer.encode(_find_opening(tokenizer, opener, text), add_special_tokens=False)),
+            opener_ids=tuple(tokenizer.encode(opener, add_special_tokens=False)),
+            empty_ids=(*opening, *forced_ids),
             decode=tokenizer.decode,
         )
 

@@ -187,9 +187,10 @@ class Rollout:
 
         limit = budget.thinking_limit(len(self.prompt_ids), close)
         state = close.marker.state_of(self.prompt_ids)
-        opener = close.marker.opener_ids if limit == 0 and state is PromptState.NOTHING else ()
+        marker = close.marker
+        forced = (limit == 0 and state is PromptState.NOTHING and marker.empty_ids) or marker.forced_ids
         # What a close would force, and how much of it belongs to the thinking.
-        self._forced = ((*opener, *close.marker.forced_ids), len(opener) + close.marker.close_tokens)
+        self._forced = (forced, len(forced) - len(marker.forced_ids) + marker.close_tokens)
         if state is PromptState.CLOSED:
             self.thinking_end = ThinkingEnd.PROMPT
             self._request_solution()

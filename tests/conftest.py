@@ -170,9 +170,13 @@ def wait_for(process: "subprocess.Popen[bytes]", port: int) -> None:
         time.sleep(0.1)
 
 
+def reasoning_config(end: str) -> str:
+    return json.dumps({"reasoning_start_str": "<think>", "reasoning_end_str": end})
+
+
 @contextlib.contextmanager
-def serving(port: int) -> "Iterator[tuple[openai.OpenAI, subprocess.Popen[bytes]]]":
-    """Run a real vLLM server of the nano base, named nano, in a process group of its own."""
+def serving(port: int, **changed: object) -> "Iterator[tuple[openai.OpenAI, subprocess.Popen[bytes]]]":
+    """Run a real vLLM server of the nano base, named nano, in a process group of its own; options may be `changed`."""
     options = {
         "--model": BASE,
         "--dtype": DTYPE,
@@ -180,7 +184,8 @@ def serving(port: int) -> "Iterator[tuple[openai.OpenAI, subprocess.Popen[bytes]
         "--port": port,
         "--max-model-len": SERVED_CONTEXT,
         "--logprobs-mode": "processed_logprobs",
-        "--reasoning-config": '{"reasoning_start_str": "<think>", "reasoning_end_str": "</think>"}',
+        "--reasoning-config": reasoning_config("</think>"),
+        **{f"--{name.replace('_', '-')}": value for name, value in changed.items()},
     }
     words = [str(word) for option in options.items() for word in option]
     process = subprocess.Popen(

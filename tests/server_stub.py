@@ -1,4 +1,4 @@
-"""Stub of a server of the OpenAI completions API with token ids, whose answers a test decides."""
+"""Stub of a server of the OpenAI API with token ids, whose answers a test decides."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -14,21 +14,25 @@ EMPTY = (307, 308)  # statuses that come without a body
 
 
 class ServerStub(ThreadingHTTPServer):
-    """A server on this machine; it answers any number of requests at a time, with a choice or an HTTP status.
+    """A server on this machine; it answers any number of requests at a time.
+
+    An answer is a choice, the choices of a stream one after the other, or an HTTP status.
 
     Attributes:
         bodies: requests so far.
+        headers: of each of them.
+        tokens: what /tokenize says of every prompt.
     """
 
     request_queue_size = 2048  # connections that are not yet accepted
 
-    def __init__(
-        self, respond: Callable[[Body], Mapping[str, Any] | int] = lambda body: TOKEN, models: Any = ({"id": "m"},)
-    ):
+    def __init__(self, respond: Callable[[Body], Any] = lambda body: TOKEN, models: Any = ({"id": "m"},)):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.respond = respond
         self.models = list(models)
         self.bodies: list[Body] = []
+        self.headers: list[Mapping[str, str]] = []
+        self.tokens = [2, 4]
         self.url = f"http://127.0.0.1:{self.server_port}/v1"
         Thread(target=self.serve_forever, daemon=True).start()
 
@@ -44,17 +48,25 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/tokenize":
+            self._send(200, {"tokens": self.server.tokens})
+            return
         self.server.bodies.append(body)
+        self.server.headers.append(dict(self.headers))
         answer = self.server.respond(body)
         if isinstance(answer, int):
             self._send(answer, None if answer in EMPTY else {"error": {"message": "no"}})
+        elif body.get("stream", False):
+            parts = answer if isinstance(answer, list) else [answer]
+            self._send(200, *({"choices": [part]} for part in parts), stream=True)
         else:
-            self._send(200, {"choices": [answer]}, body.get("stream", False))
+            self._send(200, {"choices": [answer]})
 
-    def _send(self, status: int, answer: Body | None, stream: bool = False) -> None:
-        content = "" if answer is None else json.dumps(answer)
+    def _send(self, status: int, *answers: Body | None, stream: bool = False) -> None:
+        content = "".join("" if answer is None else json.dumps(answer) for answer in answers)
         if stream:
-            content = f"data: {content}\n\ndata: [DONE]\n\n"
+            events = [json.dumps(answer) for answer in answers]
+            content = "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"])
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()

@@ -67,7 +67,7 @@ def _begins_as_its_prompt_says(prompt: list[int], marker: Marker, state: PromptS
     assert thinks.request is not None and answers.request is not None
     forced = {
         PromptState.OPENED: marker.forced_ids,
-        PromptState.NOTHING: (*marker.opener_ids, *marker.forced_ids),
+        PromptState.NOTHING: marker.empty_ids,
         PromptState.CLOSED: (),
     }[state]
     assert answers.request.prompt_ids == [*prompt, *forced] and not answers.request.stop_at_marker
@@ -105,11 +105,10 @@ def test_an_empty_thinking_is_forced_as_the_template_writes_it() -> None:
     for name, written in (("qwen3", "<think>\n\n"), ("glm4moe", "<think>"), ("gptoss", OPENERS[FINAL])):
         tokenizer = make_bytes_tokenizer(read_template(name))
         marker = Marker.from_tokenizer(tokenizer)
-        assert tokenizer.decode(list(marker.opener_ids)) == written
+        assert tokenizer.decode(list(marker.opener_ids)) == OPENERS[marker.text]
+        assert tokenizer.decode(list(marker.empty_ids)) == written + marker.text
     close = ThinkingClose(marker, 1000)
-    assert close.forced_after(0) == len(marker.opener_ids) + len(marker.ids) and close.forced_after(1) == len(
-        marker.ids
-    )
+    assert close.forced_after(0) == len(marker.empty_ids) and close.forced_after(1) == len(marker.ids)
 
 
 def test_a_question_about_markers_closes_nothing() -> None:

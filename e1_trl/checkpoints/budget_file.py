@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, HFValidationError
@@ -42,6 +43,29 @@ class Point:
 
 
 @dataclass(frozen=True)
+class Effort:
+    """Meaning of a word of `reasoning_effort`: a budget, and what the chat template is told, if anything."""
+
+    budget: Budget
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, content: str | Mapping[str, Any]) -> "Effort":
+        """Read "256+1024", or {"budget": "256+1024", "chat_template_kwargs": {...}}."""
+        if isinstance(content, str):
+            return cls(Budget.parse(content))
+        told = content.get("chat_template_kwargs", {})
+        if not isinstance(told, dict) or content.keys() - {"budget", "chat_template_kwargs"}:
+            raise UserError(f"an effort is {content!r}; it takes budget, and chat_template_kwargs as a JSON object")
+        return cls(Budget.parse(content["budget"]), told)
+
+    def as_json(self) -> str | dict[str, Any]:
+        """Return the shorter of the two forms that `read` takes."""
+        told = {"chat_template_kwargs": dict(self.chat_template_kwargs)}
+        return {"budget": str(self.budget), **told} if self.chat_template_kwargs else str(self.budget)
+
+
+@dataclass(frozen=True)
 class BudgetInfo:
     """Trained budget of a model, and its accuracy at every budget that it was evaluated at.
 
@@ -51,7 +75,7 @@ class BudgetInfo:
         forced_tokens: length of the forced text in tokens.
         budget: of the training.
         curve: measurements; empty before the first evaluation.
-        efforts: budgets that `reasoning_effort` names in serving; in the file as "low": "256+1024".
+        efforts: meanings of the words of `reasoning_effort` in serving, which may be added by hand.
     """
 
     marker: str
@@ -59,7 +83,7 @@ class BudgetInfo:
     forced_tokens: int
     budget: Budget
     curve: tuple[Point, ...] = ()
-    efforts: Mapping[str, Budget] = field(default_factory=dict)
+    efforts: Mapping[str, Effort] = field(default_factory=dict)
 
     @classmethod
     def of(cls, marker: Marker, forced_text: str | None, budget: Budget) -> "BudgetInfo":
@@ -72,7 +96,7 @@ class BudgetInfo:
         return list(dict.fromkeys(point.budget for point in self.curve)) or [replace(self.budget, total=None)]
 
     def write(self, folder: Path) -> None:
-        content = {**asdict(self), "efforts": {name: str(budget) for name, budget in self.efforts.items()}}
+        content = {**asdict(self), "efforts": {name: effort.as_json() for name, effort in self.efforts.items()}}
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         write_atomically(folder / FILE, lambda path: path.write_text(text))
 
@@ -89,7 +113,7 @@ class BudgetInfo:
             if [type(value) for value in texts] != [str, str, int]:
                 raise UserError("marker and forced_text must be texts, and forced_tokens a number")
             curve = tuple(Point(**point) for point in content["curve"])
-            efforts = {name: Budget.parse(text) for name, text in content.get("efforts", {}).items()}
+            efforts = {name: Effort.read(each) for name, each in content.get("efforts", {}).items()}
             return cls(*texts, Budget(**content["budget"]), curve, efforts)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{file} does not say a model's budgets as e1_trl writes them: {error!r}") from error

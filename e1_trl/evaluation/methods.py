@@ -77,7 +77,7 @@ class Setting:
 
     def no_close(self) -> ThinkingClose:
         """Close that forces nothing."""
-        return replace(self.close, marker=replace(self.close.marker, forced_ids=(), close_tokens=0, opener_ids=()))
+        return replace(self.close, marker=replace(self.close.marker, forced_ids=(), close_tokens=0, empty_ids=()))
 
 
 @dataclass(frozen=True)

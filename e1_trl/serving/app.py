@@ -1,200 +1,241 @@
-"""`e1 serve`: an OpenAI-compatible proxy that gives every request a thinking budget and a solution budget.
+"""`e1 serve`: a filter in front of vLLM that gives every request a thinking budget and a solution budget.
 
     e1 serve --upstream http://node7:8000/v1 --model ORG/E1 --port 8100
 
-An answer is the rollout of an evaluation, so both send the same requests to the server. Needs neither vLLM nor PyTorch.
+One request of a client is one of the server, with the tokens of an evaluation. Needs neither vLLM nor PyTorch.
 """
 
 import asyncio
 import json
 import logging
 import os
+import re
 import secrets
+import signal
 import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, suppress
-from functools import partial
-from typing import Any, TypeVar
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from contextvars import ContextVar
+from typing import Any
+from uuid import uuid4
 
-import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from aiohttp import web
 
-from e1_trl.budget import Budget
 from e1_trl.command_line import CommandParser
-from e1_trl.engines.engine import EngineError
-from e1_trl.engines.openai import allow_files
+from e1_trl.engines.openai import ServerError, allow_files
 from e1_trl.errors import UserError, run_command
-from e1_trl.serving.arguments import ServeArguments
-from e1_trl.serving.model import Model, generate
-from e1_trl.serving.request import BudgetPresets, ParsedRequest, RefusedError, parse_request
-from e1_trl.serving.response import Answer
+from e1_trl.serving.arguments import LOCAL, ServeArguments
+from e1_trl.serving.model import Model
+from e1_trl.serving.request import Asked, RefusedError, read_request
+from e1_trl.serving.response import Answer, Part
 
 logger = logging.getLogger("e1 serve")
 
-Result = TypeVar("Result")
-MOST_BODY = 2**22  # bytes of a request
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+MOST_BODY = 2**24  # bytes of a request
 BODY_SECONDS = 60.0  # for a request to arrive
 KEY = "E1_API_KEY"
 FILES = 2  # for a request: the client's connection, and the one to the server
-GONE = 499  # status for a client that has left
+GONE = 499  # status in the log for a client that has left
+HEARTBEAT = 15.0  # seconds without a token after which a stream sends a comment
+KEPT = 75.0  # seconds for which a client's idle connection is kept: longer than load balancers keep it
+STOPPING = 20.0  # seconds that answers have to end in when the proxy stops
+ANSWERED = ("/v1/chat/completions", "/v1/completions")
+PASSED_ON = ("/v1/messages", "/v1/messages/count_tokens", "/v1/responses")
+OPEN = ("/health", "/metrics")  # routes for everyone
+
+
+# Of the request that the running task answers: its id, status, slot, and what the log says of it.
+RECORD: ContextVar[dict[str, Any]] = ContextVar("record")
 
 
 class Server:
     """Answers requests with one model; clients must send `key`, if there is one."""
 
-    def __init__(self, model: Model, arguments: ServeArguments, key: str | None = None):
+    def __init__(self, model: Model, arguments: ServeArguments, key: str | None = None, heartbeat: float = HEARTBEAT):
         self._model = model
         self._arguments = arguments
         self._key = key
-        self._requests = 0
-        # A long prompt occupies this thread in place of the loop; one thread, as tokenizers are not thread-safe.
-        self._tokenizing = ThreadPoolExecutor(1)
-        efforts = arguments.budgets_of_efforts or model.efforts
-        self.presets = BudgetPresets(model.default_budget, efforts, Budget.parse(arguments.max_budget))
+        self._heartbeat = heartbeat
+        self._answering = 0
+        self._counters: Counter[str] = Counter()
 
-    def app(self) -> ASGIApp:
-        """Return the routes of the API, which refuse more than `max_requests` requests at a time."""
-        routes = Starlette(
-            routes=[
-                Route("/v1/chat/completions", partial(self._answer, chat=True), methods=["POST"]),
-                Route("/v1/completions", partial(self._answer, chat=False), methods=["POST"]),
-                Route("/v1/models", self._models),
-                Route("/health", self._health),
-            ],
-            exception_handlers=dict.fromkeys((RefusedError, EngineError), _refuse),
-        )
+    def runner(self, stopping: float = STOPPING) -> web.AppRunner:
+        """Return the application, which cancels the request of a client that leaves."""
 
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            samples = scope["type"] == "http" and scope["method"] == "POST"
-            if samples and self._requests >= self._arguments.max_requests:
-                full = RefusedError(f"{self._requests} requests are being answered, which is the limit; try later", 503)
-                await (await _refuse(Request(scope), full))(scope, receive, send)
-                return
-            self._requests += samples
-            try:
-                await routes(scope, receive, send)
-            finally:
-                self._requests -= samples
+        @web.middleware
+        async def log(request: web.Request, handler: Handler) -> web.StreamResponse:
+            return await self._log(request, handler)
 
-        return app
+        app = web.Application(client_max_size=MOST_BODY, middlewares=[log])
+        posts = dict.fromkeys(ANSWERED, self._answer) | dict.fromkeys(PASSED_ON, self._pass_on)
+        gets = {"/health": self._health, "/metrics": self._metrics}
+        gets |= dict.fromkeys(("/v1/models", "/v1/models/{name:.+}"), self._models)
+        app.router.add_routes([web.post(path, handler) for path, handler in posts.items()])
+        app.router.add_routes([web.get(path, handler) for path, handler in gets.items()])
+        app.on_response_prepare.append(self._add_headers)
+        timeouts: Any = {"keepalive_timeout": KEPT, "shutdown_timeout": stopping}
+        return web.AppRunner(app, handler_cancellation=True, access_log=None, **timeouts)
 
-    async def _health(self, request: Request) -> Response:
-        await self._model.client.context()
-        return Response()
+    async def _add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
+        response.headers["X-Request-Id"] = RECORD.get()["id"]
+        origin = request.headers.get("Origin")
+        if origin is not None and {origin, "*"} & set(self._arguments.allow_origins):
+            allowed = {"Origin": origin, "Headers": "*, Authorization", "Methods": "*"}
+            response.headers.update({f"Access-Control-Allow-{name}": value for name, value in allowed.items()})
 
-    async def _models(self, request: Request) -> Response:
-        """List the model under its name, and under the names that select other budgets."""
-        self._admit(request)
-        budgets = dict.fromkeys([self.presets.default, *self.presets.efforts.values()])
-        entry = {"object": "model", "created": 0, "owned_by": "e1_trl", "max_model_len": self._model.close.context}
-        name = self._arguments.name
-        names = [name, *(f"{name}@{budget}" for budget in budgets)]
-        return JSONResponse({"object": "list", "data": [{"id": each, **entry} for each in names]})
+    async def _log(self, request: web.Request, answer: Handler) -> web.StreamResponse:
+        """Answer a request, give it an id, log and count it."""
+        sent = request.headers.get("X-Request-Id", "")
+        record: dict[str, Any] = {"id": sent if re.fullmatch(r"[\w.-]{1,128}", sent) else uuid4().hex, "status": GONE}
+        RECORD.set(record)
+        start = time.monotonic()
+        try:
+            asks_ahead = request.method == "OPTIONS" and bool(self._arguments.allow_origins)
+            if request.path not in OPEN and not asks_ahead:
+                self._admit(request)
+            response = web.Response(status=204) if asks_ahead else await answer(request)
+            record["status"] = record.get("failed", response.status)
+            return response
+        except (RefusedError, web.HTTPException) as error:
+            refused = error if isinstance(error, RefusedError) else _explain(request, error.status)
+            record |= {"status": refused.status, "said": str(refused)}
+            headers = {"Retry-After": "1"} if refused.status == 503 else None
+            return web.json_response(refused.as_json(), status=refused.status, headers=headers)
+        except Exception:  # a bug, whose traceback aiohttp logs
+            record["status"] = 500
+            raise
+        finally:
+            self._answering -= record.get("slots", 0)
+            status = record["status"]
+            self._counters[f'e1_requests_total{{status="{status}"}}'] += 1
+            if request.method == "POST" or status >= 400:
+                line = (request.method, request.raw_path, status, time.monotonic() - start, record["id"])
+                logger.info("%s %s %d, %.2f s, %s: %s", *line, record.get("said", "given up"))
 
-    def _admit(self, request: Request) -> None:
-        sent = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if self._key is not None and not secrets.compare_digest(sent.encode("latin-1"), self._key.encode()):
+    def _admit(self, request: web.Request) -> None:
+        host = re.sub(r":\d*$", "", request.host).strip("[]")
+        if self._arguments.host in LOCAL and host not in (*LOCAL, *self._arguments.allow_hosts):
+            raise RefusedError(f"this server is not called {host[:80]!r}; --allow_hosts can name it", 403)
+        sent = request.headers.get("Authorization", "").removeprefix("Bearer ") or request.headers.get("x-api-key", "")
+        if self._key is not None and not secrets.compare_digest(sent.encode(errors="replace"), self._key.encode()):
             raise RefusedError("the API key is missing or wrong", 401)
 
-    async def _answer(self, request: Request, chat: bool) -> Response:
-        self._admit(request)
-        body = await _read_body(request)
-        parsed = parse_request(body, chat, self._arguments.name, self.presets, self._model.sampling)
-        loop = asyncio.get_running_loop()
-        prompt_ids = await loop.run_in_executor(self._tokenizing, self._model.prompt_ids, parsed)
-        answer = Answer(self._model.make_rollout(prompt_ids, parsed.budget), self._model, parsed)
-        events = self._events(answer, parsed)
-        # A failure in front of the first token still has a status.
-        first = await _unless_gone(request, anext(events))
-        if parsed.stream:
-            return StreamingResponse(_chain(first, events), media_type="text/event-stream")
-        return Response(first, media_type="application/json")
-
-    async def _events(self, answer: Answer, parsed: ParsedRequest) -> AsyncGenerator[bytes]:
-        """Yield the events of a stream, or the whole answer; log how it ended."""
-        start = time.monotonic()
-        end = "given up"
-        begun = False
+    async def _read(self, request: web.Request) -> Asked:
+        """Read a request, once it has arrived and there is room for it."""
+        if request.content_type != "application/json":
+            raise RefusedError("the Content-Type must be application/json", 415)
         try:
-            async with aclosing(generate(self._model, answer.rollout, parsed)) as pieces:
-                async for piece in pieces:
-                    event = answer.add(piece)
-                    if parsed.stream and event:
-                        begun = True
-                        yield event
-            end = str(answer.rollout.thinking_end)
-            yield answer.end() if parsed.stream else json.dumps(answer.whole()).encode()
-        except EngineError as error:
-            # The server's message may quote the prompt.
-            end = f"failed: {error}" if self._arguments.log_requests else f"failed, {_describe(error)[1]}"
-            if not begun:
-                raise
-            yield b"data: " + json.dumps(_describe(error)[0]).encode() + b"\n\n"
+            async with asyncio.timeout(BODY_SECONDS):
+                body = json.loads(await request.read())
+        except TimeoutError as error:
+            raise RefusedError(f"the body did not arrive within {BODY_SECONDS:.0f} s", 408) from error
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise RefusedError(f"the body is not JSON: {error}") from error
+        if self._answering >= self._arguments.max_requests:
+            raise RefusedError(f"{self._answering} requests are being answered, which is the limit; try later", 503)
+        self._answering += 1
+        RECORD.get()["slots"] = 1
+        if self._arguments.log_requests:
+            logger.info("%s: %s", RECORD.get()["id"], json.dumps(body))
+        return read_request(body, self._model.presets, self._model.close.forced_after(None))
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        asked = await self._read(request)
+        answer = await Answer.begin(self._model, asked, request.path, RECORD.get()["id"])
+        try:
+            if asked.stream:
+                return await self._stream(request, answer, asked)
+            async with aclosing(answer.read()) as stream:
+                async for events in stream:
+                    answer.merge(events)
+            return web.json_response(answer.whole())
         finally:
-            logger.info("%s, %s, %.2f s", parsed.budget, end, time.monotonic() - start)
-            if self._arguments.log_requests:
-                logger.info("%r\n%s\n%s", parsed.prompt, "".join(answer.thinking), "".join(answer.solution))
+            self._note(answer, asked)
+
+    async def _stream(self, request: web.Request, answer: Answer, asked: Asked) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+        await response.prepare(request)
+        try:
+            async with aclosing(answer.read()) as stream:
+                coming = asyncio.ensure_future(anext(stream, None))
+                try:
+                    while True:
+                        done, _ = await asyncio.wait((coming,), timeout=self._heartbeat)
+                        events = coming.result() if done else []
+                        if events is None:
+                            break
+                        await response.write(b"".join(map(_event, events)) if done else b": still sampling\n\n")
+                        coming = asyncio.ensure_future(anext(stream, None)) if done else coming
+                finally:
+                    coming.cancel()
+                    await asyncio.gather(coming, return_exceptions=True)
+            if asked.stream_options.get("include_usage") is True:
+                await response.write(_event({**answer.head, "choices": [], "usage": answer.usage()}))
+        except RefusedError as error:
+            RECORD.get()["failed"] = error.status
+            await response.write(_event(error.as_json()))
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    def _note(self, answer: Answer, asked: Asked) -> None:
+        """Note how an answer ended, for the log and the metrics."""
+        details = answer.usage()["completion_tokens_details"]
+        for part, tokens in details.items():
+            self._counters[f'e1_tokens_total{{part="{part.removesuffix("_tokens")}"}}'] += tokens
+        ends = [choice.count.end or "given up" for choice in answer.choices]
+        for end in ends:
+            self._counters[f'e1_answers_total{{thinking_end="{end}"}}'] += 1
+        RECORD.get()["said"] = f"{asked.budget}, {', '.join(ends)}, {' + '.join(map(str, details.values()))} tokens"
+        if self._arguments.log_requests:
+            logger.info("%s: token ids %s", RECORD.get()["id"], [choice.count.ids for choice in answer.choices])
+
+    async def _pass_on(self, request: web.Request) -> web.StreamResponse:
+        """Pass a request of another API on, with its budget as far as vLLM has fields for it there."""
+        asked = await self._read(request)
+        RECORD.get()["said"] = f"{asked.budget}, passed on"
+        fields = self._model.other_fields(asked, request.path)
+        async with await self._model.upstream.post(request.path, fields, RECORD.get()["id"]) as answer:
+            response = web.StreamResponse(headers={"Content-Type": answer.headers.get("Content-Type", "text/plain")})
+            await response.prepare(request)
+            async for received in answer.content.iter_any():
+                await response.write(received)
+            return response
+
+    async def _health(self, request: web.Request) -> web.Response:
+        try:
+            await self._model.upstream.context()
+        except ServerError as error:
+            logger.warning("%s", error)
+            raise RefusedError("the server behind this proxy does not answer", 502) from error
+        return web.Response()
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        lines = [f"{name} {value}" for name, value in sorted(self._counters.items())]
+        return web.Response(text="\n".join([*lines, f"e1_requests_running {self._answering}", ""]))
+
+    async def _models(self, request: web.Request) -> web.Response:
+        """List the model under its name and under those that select other budgets, or describe it under one."""
+        presets = self._model.presets
+        entry = {"object": "model", "created": 0, "owned_by": "e1_trl", "max_model_len": self._model.close.context}
+        if (name := request.match_info.get("name")) is not None:
+            return web.json_response({"id": read_request({"model": name}, presets, 0).model, **entry})
+        budgets = dict.fromkeys([presets.default, *(effort.budget for effort in presets.efforts.values())])
+        names = [presets.name, *(f"{presets.name}@{budget}" for budget in budgets)]
+        return web.json_response({"object": "list", "data": [{"id": each, **entry} for each in names]})
 
 
-async def _chain(first: bytes, events: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
-    async with aclosing(events):
-        yield first
-        async for event in events:
-            yield event
+def _event(content: Part) -> bytes:
+    return b"data: " + json.dumps(content).encode() + b"\n\n"
 
 
-async def _read_body(request: Request) -> Any:
-    content = bytearray()
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for part in request.stream():
-                content += part
-                if len(content) > MOST_BODY:
-                    raise RefusedError(f"the body has more than {MOST_BODY:,} bytes", 413)
-    except TimeoutError as error:
-        raise RefusedError(f"the body did not arrive within {BODY_SECONDS:.0f} s", 408) from error
-    except ClientDisconnect as error:
-        raise RefusedError("the client went away", GONE) from error
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise RefusedError(f"the body is not JSON: {error}") from error
-
-
-async def _unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """Await work, and cancel it, with its request to the server, when the client goes away."""
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(request.receive())
-    try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise RefusedError("the client went away", GONE)
-        return task.result()
-    finally:
-        for each in (task, gone):
-            each.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await each
-
-
-def _describe(error: Exception) -> tuple[dict[str, Any], int]:
-    """Return an error as the API has it, and its HTTP status."""
-    status = getattr(error, "status", 502)
-    kind = "invalid_request_error" if status < 500 else "server_error"
-    return {"error": {"message": str(error), "type": kind, "param": None, "code": status}}, status
-
-
-async def _refuse(request: Request, error: Exception) -> Response:
-    content, status = _describe(error)
-    headers = {"Retry-After": "1"} if status == 503 else None
-    # JSON in ASCII, as a quoted text may hold half of a surrogate pair.
-    return Response(json.dumps(content), status, headers, "application/json")
+def _explain(request: web.Request, status: int) -> RefusedError:
+    if status == 413:
+        return RefusedError(f"the body has more than {MOST_BODY:,} bytes", status)
+    known = ", ".join([*ANSWERED, *PASSED_ON, "/v1/models", *OPEN])
+    return RefusedError(f"{request.method} {request.path} is no route; there are {known}", status)
 
 
 def make_parser() -> CommandParser:
@@ -202,8 +243,8 @@ def make_parser() -> CommandParser:
     made = CommandParser(
         "e1 serve",
         "--model MODEL --upstream URL [OPTIONS]",
-        "Run an OpenAI-compatible proxy in front of a vLLM server: every client gets a thinking budget and a solution\n"
-        "budget. The server's API key is read from OPENAI_API_KEY, the one that clients must send from E1_API_KEY:\n\n"
+        "Run an OpenAI-compatible proxy in front of vLLM: every client gets a thinking budget and a solution budget.\n"
+        "The server's API key is read from E1_UPSTREAM_API_KEY or OPENAI_API_KEY, that of clients from E1_API_KEY:\n\n"
         "  e1 serve --model runs/my-model --upstream http://localhost:8000/v1",
     )
     made.add_record(ServeArguments)
@@ -216,11 +257,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open a socket that listens at an address.
-
-    Raises:
-        UserError: the address is in use, or not this machine's.
-    """
+    """Open a socket that listens at an address; raise a `UserError` if it is in use, or not this machine's."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
@@ -230,29 +267,31 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 async def serve(arguments: ServeArguments) -> None:
-    """Serve until SIGINT or SIGTERM.
-
-    Raises:
-        UserError: the model, the server, a budget or the address is unusable.
-    """
+    """Serve until SIGINT or SIGTERM; raise a `UserError` where model, server, budget or address are unusable."""
     if not logger.handlers:  # not the root logger's, which would repeat the lines that libraries print themselves
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
         logger.addHandler(handler)
     logger.setLevel(logging.INFO)
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     model = await Model.connect(arguments)
     try:
-        server = Server(model, arguments, os.environ.get(KEY) or None)
-        server.presets.choose(None, {})  # raises where the default budget exceeds the largest one
+        read_request({}, model.presets, 0)  # raises where the default budget exceeds the largest one
         arguments.max_requests = min(arguments.max_requests, allow_files(FILES * arguments.max_requests) // FILES)
-        efforts = ", ".join(f"{name} {budget}" for name, budget in server.presets.efforts.items())
-        logger.info("%s at %s; reasoning_effort: %s", arguments.name, model.default_budget, efforts or "none")
-        config = uvicorn.Config(server.app(), log_level="warning", access_log=False)
+        efforts = ", ".join(f"{word} {effort.budget}" for word, effort in model.presets.efforts.items())
+        logger.info("%s at %s; reasoning_effort: %s", arguments.name, model.presets.default, efforts)
         with listen(arguments.host, arguments.port) as listener:
+            runner = Server(model, arguments, os.environ.get(KEY) or None).runner()
+            await runner.setup()
+            await web.SockSite(runner, listener).start()
             logger.info("listening at http://%s:%d/v1", arguments.host, arguments.port)
-            await uvicorn.Server(config).serve([listener])
+            await stopped.wait()
+            logger.info("stopping within %.0f s", STOPPING)
+            await runner.cleanup()
     finally:
-        await model.client.close()
+        await model.upstream.close()
 
 
 if __name__ == "__main__":

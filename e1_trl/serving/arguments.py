@@ -1,76 +1,57 @@
 """Arguments of `e1 serve` and of what it shares with `e1 chat`. Imports nothing heavy, so that help stays quick."""
 
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass
 from typing import Annotated, ClassVar
 
 from e1_trl.arguments import Count, Url, Within, check_fields, json_object
 from e1_trl.budget import Budget
+from e1_trl.checkpoints.budget_file import Effort
+from e1_trl.command_line import option
 from e1_trl.errors import UserError
 
 OF_REQUESTS = {"stop", "stop_token_ids", "seed", "n", "logprobs", "max_tokens", "prompt", "stream", "model"}
+LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(kw_only=True)
 class ModelArguments:
     """Arguments of `e1 serve` and `e1 chat`: the model, its server and its budget."""
 
-    GROUP: ClassVar[str] = "model and server"
+    GROUP: ClassVar[str] = "budget"
 
-    model: str = field(
-        metadata={
-            "metavar": "MODEL",
-            "help": "Checkpoint folder or Hub id of the model, whose tokenizer and budget.json are used.",
-        }
+    model: str = option(
+        MISSING, "Checkpoint folder or Hub id of the model, whose tokenizer and budget.json are used.", metavar="MODEL"
     )
-    thinking_budget: str | None = field(
-        default=None,
-        metadata={
-            "metavar": "TOKENS",
-            "help": "Thinking budget in tokens, or unlimited. Default: the trained one, from budget.json.",
-            "group": "budget",
-        },
+    thinking_budget: str | None = option(
+        None,
+        "Thinking budget in tokens, or unlimited. Default: the trained one, from budget.json.",
+        metavar="TOKENS",
     )
-    solution_budget: str | None = field(
-        default=None,
-        metadata={
-            "metavar": "TOKENS",
-            "help": "Solution budget in tokens, or unlimited. Default: the trained one, from budget.json.",
-        },
+    solution_budget: str | None = option(
+        None,
+        "Solution budget in tokens, or unlimited. Default: the trained one, from budget.json.",
+        metavar="TOKENS",
     )
-    marker: str | None = field(
-        default=None,
-        metadata={"help": "Text that ends the thinking. Default: the marker in budget.json, else </think>."},
+    marker: str | None = option(None, "Text that ends the thinking. Default: the marker in budget.json, else </think>.")
+    forced_text: str | None = option(
+        None,
+        "Text that vLLM was told to append when the thinking budget runs out. Default: the forced text in "
+        "budget.json, else the marker.",
     )
-    forced_text: str | None = field(
-        default=None,
-        metadata={
-            "help": "Text appended when the thinking budget runs out. Default: the forced text in budget.json, else "
-            "the marker."
-        },
+    upstream: Url | None = option(
+        None,
+        "Address of a vLLM server that samples from the model. Default: a server is started.",
+        metavar="URL",
+        group="model and server",
     )
-    upstream: Url | None = field(
-        default=None,
-        metadata={
-            "metavar": "URL",
-            "help": "Address of a vLLM server that samples from the model. Default: a server is started.",
-            "group": GROUP,
-        },
+    served_model_name: str | None = option(None, "Name of the model, at the server and for clients. Default: `model`.")
+    sampling: str = option(
+        "{}",
+        'Sampling parameters of the server for requests that do not set them, as {"temperature": 0.6}.',
+        metavar="JSON",
     )
-    served_model_name: str | None = field(
-        default=None,
-        metadata={"help": "Name of the model, at the server and for clients. Default: `model`.", "group": GROUP},
-    )
-    sampling: str = field(
-        default="{}",
-        metadata={
-            "metavar": "JSON",
-            "help": 'Sampling parameters of the server for requests that do not set them, as {"temperature": 0.6}.',
-        },
-    )
-    revision: str | None = field(
-        default=None, metadata={"help": "Branch, tag or commit of a model on the Hub. Default: main."}
-    )
-    trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with a model."})
+    revision: str | None = option(None, "Branch, tag or commit of a model on the Hub. Default: main.")
+    trust_remote_code: bool = option(False, "Run the code that comes with a model.")
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -89,44 +70,42 @@ class ServeArguments(ModelArguments):
 
     GROUP: ClassVar[str] = "clients"
 
-    upstream: Url = field(
-        metadata={
-            "metavar": "URL",
-            "help": "Address of the server that samples from the model, as http://host:8000/v1: vLLM, or a server that "
-            "takes and returns token ids as vLLM does.",
-        }
+    upstream: Url = option(
+        MISSING,
+        "Address of the vLLM server that samples from the model, as http://host:8000/v1, started with a "
+        "--reasoning-config.",
+        metavar="URL",
     )
-    port: Annotated[int, Within(1, 65_535)] = field(default=8100, metadata={"help": "Port to listen on."})
-    host: str = field(default="127.0.0.1", metadata={"help": "Address to listen on; 0.0.0.0 listens on all."})
-    efforts: list[str] = field(
-        default_factory=list,
-        metadata={
-            "metavar": "EFFORT=THINKING+SOLUTION",
-            "help": "Budgets of `reasoning_effort` in tokens, as low=256+1024. Default: those in budget.json, else "
-            "1/4, 1 and 4 times the thinking budget.",
-        },
+    port: Annotated[int, Within(1, 65_535)] = option(8100, "Port to listen on.")
+    host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 listens on all.")
+    efforts: list[str] = option(
+        [],
+        "Budgets of `reasoning_effort` in tokens, as low=256+1024. Default: those in budget.json, else 1/4, 1 and 4 "
+        "times the thinking budget.",
+        metavar="EFFORT=THINKING+SOLUTION",
     )
-    max_budget: str = field(
-        default="unlimited",
-        metadata={"metavar": "THINKING+SOLUTION", "help": "Largest budget of a request, in tokens."},
+    max_budget: str = option("unlimited", "Largest budget of a request, in tokens.", metavar="THINKING+SOLUTION")
+    drop: list[str] = option([], "Fields to take out of every request, as tools.", metavar="FIELD")
+    max_requests: Count = option(1024, "Most requests answered at a time; more are refused with status 503.")
+    allow_origins: list[str] = option(
+        [], "Web pages that may ask, as https://chat.example.org; * allows all.", metavar="ORIGIN"
     )
-    max_requests: Count = field(
-        default=1024, metadata={"help": "Most requests answered at a time; more are refused with status 503."}
+    allow_hosts: list[str] = option(
+        [], "Names, besides localhost, by which a proxy may be called that listens on this machine.", metavar="NAME"
     )
-    log_requests: bool = field(default=False, metadata={"help": "Log prompts and answers as well."})
+    log_requests: bool = option(False, "Log prompts and answers as well.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         Budget.parse(self.max_budget)
-        _ = self.budgets_of_efforts  # raises where an entry is wrong
+        self.read_efforts()  # raises where an entry is wrong
 
-    @property
-    def budgets_of_efforts(self) -> dict[str, Budget]:
-        """Budgets by effort.
+    def read_efforts(self) -> dict[str, Effort]:
+        """Return budgets by effort.
 
         Raises:
             UserError: an entry is not an effort and a budget.
         """
         if wrong := [each for each in self.efforts if "=" not in each]:
             raise UserError(f"efforts: {wrong[0]!r} must read 'low=256+1024'")
-        return {name: Budget.parse(text) for name, text in (each.split("=", 1) for each in self.efforts)}
+        return {name: Effort.read(text) for name, text in (each.split("=", 1) for each in self.efforts)}

@@ -1,7 +1,7 @@
 """`e1 chat`: talk to a model in a terminal, with a budget that can be changed between two questions.
 
     e1 chat --model ORG/E1 --upstream http://node7:8000/v1 --budget 256+256
-    e1 chat --model runs/nano/e1                   # starts a server for as long as the chat lasts
+    e1 chat --model runs/nano/e1 -- --max-model-len 8192    # starts vLLM, with these options, while the chat lasts
 
 The thinking is dim, and a forced close is marked. `/budget 64+256` changes the budget, `/clear` clears the
 conversation, Ctrl-C ends an answer, and Ctrl-D the chat.
@@ -16,25 +16,28 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, aclosing, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, aclosing, contextmanager, suppress
+from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import ClassVar
 
 from rich.console import Console
 
 from e1_trl.budget import Budget
-from e1_trl.command_line import CommandParser
-from e1_trl.engines.engine import CPU_CACHE, EngineError
+from e1_trl.command_line import CommandParser, option
+from e1_trl.engines.engine import CPU_CACHE
 from e1_trl.errors import UserError, run_command
-from e1_trl.rollout import ThinkingEnd
 from e1_trl.serving.arguments import ModelArguments
-from e1_trl.serving.model import Model, Part, generate, read_budget
-from e1_trl.serving.request import ParsedRequest, RefusedError
-from e1_trl.serving.response import OpeningFilter
+from e1_trl.serving.model import Model, ModelTexts
+from e1_trl.serving.request import Asked, RefusedError
+from e1_trl.serving.response import Answer
+
+with suppress(ImportError):  # arrows and history where a terminal has them
+    import readline  # noqa: F401
 
 # Control characters, which a terminal would obey if a model wrote them.
 CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+ON_CPUS = ("--enforce-eager", "--no-enable-chunked-prefill")  # starts faster; see docs/internals.md for the second
 
 
 @dataclass(kw_only=True)
@@ -43,12 +46,10 @@ class ChatArguments(ModelArguments):
 
     GROUP: ClassVar[str] = "chat"
 
-    budget: str | None = field(
-        default=None,
-        metadata={
-            "metavar": "THINKING+SOLUTION",
-            "help": "First budget, in tokens, as 256+256. Default: the trained one, from budget.json.",
-        },
+    budget: str | None = option(
+        None,
+        "First budget, in tokens, as 256+256. Default: the trained one, from budget.json.",
+        metavar="THINKING+SOLUTION",
     )
 
     def __post_init__(self) -> None:
@@ -60,20 +61,23 @@ class ChatArguments(ModelArguments):
 
 
 @contextmanager
-def start_server(arguments: ChatArguments) -> Iterator[str]:
-    """Start a vLLM server of the model, and yield its address.
+def start_server(arguments: ChatArguments, options: Sequence[str]) -> Iterator[str]:
+    """Start a vLLM server of the model with further options, and yield its address.
 
     Raises:
         UserError: the model has no budget, or the server does not start.
     """
-    read_budget(arguments)  # raises in front of half a minute of starting
-    Console().print("starting vLLM; about half a minute for a small model", style="dim")
+    from torch.cuda import is_available
+
+    config = ModelTexts.read(arguments).config  # raises in front of half a minute of starting
+    Console().print("starting vLLM; half a minute for a small model, minutes for a large one", style="dim")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     line = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", arguments.model]
-    line += ["--host", "127.0.0.1", "--port", str(port), "--enforce-eager", "--no-enable-chunked-prefill"]
-    line += ["--served-model-name", arguments.name, *(["--revision", arguments.revision] if arguments.revision else [])]
+    line += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", arguments.name]
+    line += ["--reasoning-config", config, *(() if is_available() else ON_CPUS)]
+    line += [*(["--revision", arguments.revision] if arguments.revision else []), *options]
     # On a CPU vLLM would take nearly all memory for its cache, and refuse to start where that is not free.
     cache = {"VLLM_CPU_KVCACHE_SPACE": str(CPU_CACHE // 2**30)}
     environment = {**cache, **os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
@@ -97,7 +101,7 @@ def start_server(arguments: ChatArguments) -> Iterator[str]:
 
 def _find_cause(log: str) -> str:
     """Find the first error in a server's log, to which later ones refer; return the log's end where there is none."""
-    found = re.search(r"^(?:\([^)]*\) ?)*(?:ERROR [^\]]*\] )?(\w*Error: .+)", log, re.MULTILINE)
+    found = re.search(r"^(?:\([^)]*\) ?)*(?:ERROR [^\]]*\] )?(\w*Error: .+|.* error: .+)", log, re.MULTILINE)
     return log[-400:] if found is None else found[1]
 
 
@@ -107,7 +111,7 @@ class Chat:
     def __init__(self, model: Model, console: Console):
         self._model = model
         self._console = console
-        self._budget = model.default_budget
+        self._budget = model.presets.default
         self._messages: list[dict[str, str]] = []
 
     async def say(self, line: str) -> None:
@@ -126,33 +130,31 @@ class Chat:
         elif command:
             try:
                 await self._answer(line)
-            except (RefusedError, EngineError) as error:
+            except RefusedError as error:
                 self._note(str(error))
 
     async def _answer(self, question: str) -> None:
         messages = [*self._messages, {"role": "user", "content": question}]
-        request = ParsedRequest(self._budget, messages, self._model.sampling)
-        rollout = self._model.make_rollout(self._model.prompt_ids(request), self._budget)
-        opening = OpeningFilter()
+        presets = self._model.presets
+        asked = Asked(self._budget, None, presets.name, {**presets.sampling, "messages": messages})
+        answer = await Answer.begin(self._model, asked, "/v1/chat/completions", "")
+        (choice,) = answer.choices
         solution = ""
-        async with aclosing(generate(self._model, rollout, request)) as pieces:
-            async for piece in pieces:
-                if piece.part is Part.SOLUTION:
-                    solution += piece.text
-                    self._print(piece.text)
-                else:
-                    self._print(opening.strip(piece.text), "dim")
-                if piece.part is Part.CLOSE:
-                    forced = rollout.thinking_end is ThinkingEnd.FORCED
-                    self._print(opening.flush(), "dim")
-                    self._print(f" ‖{self._model.close.marker.text}‖" if forced else "", "bold yellow")
-                    self._print("\n")
-        self._print(opening.flush(), "dim")  # where the thinking was not closed
+        async with aclosing(answer.read()) as stream:
+            async for events in stream:
+                for part in (each for event in events for each in event["choices"]):
+                    self._print(part["delta"].get("reasoning") or "", "dim")
+                    if "thinking_end" in part and not solution:
+                        forced = f" ‖{self._model.close.marker.text}‖" if part["thinking_end"] == "forced" else ""
+                        self._print(forced, "bold yellow")
+                        self._print("\n")
+                    solution += part["delta"].get("content") or ""
+                    self._print(part["delta"].get("content") or "")
         self._messages = [*messages, {"role": "assistant", "content": solution}]
-        completion = rollout.completion
-        cut = ", truncated" if completion.truncated else ""
-        end = f"{completion.thinking_end}, {completion.thinking_tokens} + {completion.solution_tokens} tokens{cut}"
-        self._note(f"\n{end} of {self._budget}")
+        count = choice.count
+        cut = ", truncated" if part["finish_reason"] == "length" else ""
+        solved = len(count.ids) - count.thinking - count.forced
+        self._note(f"\n{count.end}, {count.thinking} + {solved} tokens{cut} of {self._budget}")
 
     def _print(self, text: str, style: str = "") -> None:
         self._console.print(text.translate(CONTROL), style=style, end="", markup=False, highlight=False, soft_wrap=True)
@@ -165,10 +167,10 @@ def make_parser() -> CommandParser:
     """Make the parser of `e1 chat`."""
     made = CommandParser(
         "e1 chat",
-        "--model MODEL [OPTIONS]",
+        "--model MODEL [OPTIONS] [-- OPTIONS OF VLLM]",
         "Talk to a model in the terminal, with a budget that can be changed between questions. Without --upstream, a\n"
-        "vLLM server of the model is started for as long as the chat lasts:\n\n"
-        "  e1 chat --model runs/my-model --budget 256+256",
+        "vLLM server of the model is started for as long as the chat lasts, with the options after --:\n\n"
+        "  e1 chat --model runs/my-model --budget 256+256 -- --max-model-len 8192",
     )
     made.add_record(ChatArguments)
     return made
@@ -177,11 +179,15 @@ def make_parser() -> CommandParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Chat until the input ends."""
     console = Console()
+    words = list(sys.argv[1:] if argv is None else argv)
+    own = words.index("--") if "--" in words else len(words)
     try:
-        arguments = make_parser().read(ChatArguments, argv)
+        arguments = make_parser().read(ChatArguments, words[:own])
         with ExitStack() as stack:
             if arguments.upstream is None:
-                arguments.upstream = stack.enter_context(start_server(arguments))
+                arguments.upstream = stack.enter_context(start_server(arguments, words[own + 1 :]))
+            elif words[own:]:
+                raise UserError(f"{words[own]} begins options of a vLLM that is started, and --upstream names one")
             runner = stack.enter_context(asyncio.Runner())
             model = runner.run(Model.connect(arguments))
             chat = Chat(model, console)
@@ -191,7 +197,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 except KeyboardInterrupt:
                     console.print()
                 except EOFError:
-                    return runner.run(model.client.close())
+                    return runner.run(model.upstream.close())
     except KeyboardInterrupt:  # in front of the first question
         sys.exit(130)
 

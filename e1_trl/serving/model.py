@@ -1,47 +1,95 @@
-"""A model behind a server: its budgets, its prompts, and its answers, each a rollout of training and evaluation."""
+"""A model behind a vLLM server: its budgets, and the limits that vLLM keeps in one request for both parts.
 
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, replace
-from enum import Enum
-from inspect import signature
-from typing import TYPE_CHECKING, Any
+vLLM counts a thinking from its opener, also what the prompt holds of it, and forces the close. So a request asks for
+the thinking budget and what the prompt holds after the opener, and for at most all tokens of the answer. The answer's
+token ids say how the thinking ended, and the solution is cut after its own budget.
+"""
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from e1_trl.arguments import json_object
 from e1_trl.budget import UNLIMITED, Budget, ThinkingClose
 from e1_trl.checkpoints.budget_file import FILE, BudgetInfo
 from e1_trl.checkpoints.checkpoint import Checkpoint
-from e1_trl.engines.engine import end_ids, stop_parameters
-from e1_trl.engines.openai import RETURNED, Choice, Client, ServerError, read_choice
-from e1_trl.errors import UserError, user_errors
-from e1_trl.marker import Marker
-from e1_trl.problems.prompts import tokenize
-from e1_trl.rollout import Request, Rollout
-from e1_trl.seeds import seed_of
-from e1_trl.serving.arguments import ModelArguments
-from e1_trl.serving.request import ParsedRequest, RefusedError
+from e1_trl.checkpoints.efforts import make_efforts
+from e1_trl.engines.engine import end_ids
+from e1_trl.errors import UserError, one_line, user_errors
+from e1_trl.marker import Marker, PromptState
+from e1_trl.serving.arguments import ModelArguments, ServeArguments
+from e1_trl.serving.request import Asked, Presets, RefusedError
+from e1_trl.serving.upstream import Upstream
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-EFFORTS = {"low": 0.25, "medium": 1.0, "high": 4.0}  # times the default thinking budget
+RENDERED = {"messages", "tools", "chat_template", "chat_template_kwargs", "add_generation_prompt"}
+RENDERED |= {"continue_final_message", "add_special_tokens"}  # fields that /tokenize takes, too
+ANTHROPIC = 1024  # least thinking budget of /v1/messages
 
 
-def read_budget(arguments: ModelArguments) -> tuple[BudgetInfo | None, Budget]:
-    """Read a model's budget.json, if it has one, and the budget of requests that name none. Needs no server.
+@dataclass(frozen=True)
+class ModelTexts:
+    """Texts and budgets of a model, which are known without a server.
 
-    Raises:
-        UserError: neither the arguments nor a budget.json name both parts, or there is no such model.
+    Attributes:
+        budget: of requests that name none.
+        config: value of vLLM's `--reasoning-config`.
+        template: the chat template.
     """
-    trained = BudgetInfo.find(arguments.model, arguments.revision)
-    parts = [arguments.thinking_budget, arguments.solution_budget]
-    if trained is None and None in parts:
-        raise UserError(f"{arguments.model} has no {FILE}; name a thinking_budget and a solution_budget")
-    if trained is not None:
-        tokens = (trained.budget.thinking, trained.budget.solution)
-        known = [UNLIMITED if part is None else str(part) for part in tokens]
-        parts = [own or other for own, other in zip(parts, known, strict=True)]
-    return trained, Budget.parse("+".join(map(str, parts)))
+
+    trained: BudgetInfo | None
+    budget: Budget
+    marker: Marker
+    config: str
+    template: str
+
+    @classmethod
+    def read(cls, arguments: ModelArguments) -> "ModelTexts":
+        """Read the tokenizer and, if there is one, the budget.json of a model.
+
+        Raises:
+            UserError: one of them is unusable, or neither the arguments nor a budget.json name both budgets.
+        """
+        from transformers import AutoTokenizer
+
+        trained = BudgetInfo.find(arguments.model, arguments.revision)
+        parts = [arguments.thinking_budget, arguments.solution_budget]
+        text = arguments.marker
+        forced = arguments.forced_text
+        if trained is not None:
+            known = (trained.budget.thinking, trained.budget.solution)
+            parts = [
+                own or str(other or (UNLIMITED if other is None else 0))
+                for own, other in zip(parts, known, strict=True)
+            ]
+            forced = (forced or trained.forced_text) if text is None else forced
+            text = text or trained.marker
+        if None in parts:
+            raise UserError(f"{arguments.model} has no {FILE}; name a thinking_budget and a solution_budget")
+        budget = Budget.parse("+".join(map(str, parts)))
+        checkpoint = Checkpoint.find(arguments.model, arguments.revision)
+        code = arguments.trust_remote_code
+        with user_errors(f"the model {arguments.model}", OSError, ValueError):
+            tokenizer = AutoTokenizer.from_pretrained(**checkpoint.tokenizer, trust_remote_code=code)
+        marker = Marker.from_tokenizer(tokenizer, text, forced)
+        marker.check(end_ids(checkpoint.model, checkpoint.model_revision, tokenizer, code))
+        config = {"reasoning_start_str": marker.opener, "reasoning_end_str": forced or marker.text}
+        template = tokenizer.chat_template or ""
+        template = "\n".join(template.values()) if isinstance(template, dict) else template
+        return cls(trained, budget, marker, json.dumps(config), template)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of an answer: most tokens of its parts (`None`: only `fields` bounds it), and vLLM's fields for them."""
+
+    prompt_ids: Sequence[int]
+    state: PromptState
+    thinking: int
+    forced_ids: tuple[int, ...]
+    solution: int | None
+    fields: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -49,157 +97,146 @@ class Model:
     """A model that answers.
 
     Attributes:
-        client: connections to the server that samples.
-        tokenizer: tokenizer of the prompts, with the chat template.
+        upstream: connections to the server that samples.
         close: end-of-thinking marker, and the server's context.
-        default_budget: budget of requests that name none.
-        sampling: the server's parameters for requests that do not set them.
-        efforts: budgets of `reasoning_effort`: those of budget.json, or those of `EFFORTS` that fit the context.
+        presets: budgets of requests.
     """
 
-    client: Client
-    tokenizer: "PreTrainedTokenizerBase"
+    upstream: Upstream
     close: ThinkingClose
-    default_budget: Budget
-    sampling: Mapping[str, Any]
-    efforts: Mapping[str, Budget]
+    presets: Presets
 
     @classmethod
     async def connect(cls, arguments: ModelArguments) -> "Model":
         """Find a model's tokenizer, texts, budgets and server.
 
         Raises:
-            UserError: one of them is missing or unusable.
+            UserError: one of them is missing or unusable, or the server keeps no thinking budget.
         """
-        from transformers import AutoTokenizer
-
-        trained, budget = read_budget(arguments)
-        marker_text = arguments.marker
-        forced_text = arguments.forced_text
-        if trained is not None and marker_text is None:
-            marker_text = trained.marker
-            forced_text = forced_text or trained.forced_text
-        checkpoint = Checkpoint.find(arguments.model, arguments.revision)
-        code = arguments.trust_remote_code
-        with user_errors(f"the model {arguments.model}", OSError, ValueError):
-            tokenizer = AutoTokenizer.from_pretrained(**checkpoint.tokenizer, trust_remote_code=code)
-        marker = Marker.from_tokenizer(tokenizer, marker_text, forced_text)
-        marker.check(end_ids(checkpoint.model, checkpoint.model_revision, tokenizer, code))
+        texts = ModelTexts.read(arguments)
         assert arguments.upstream is not None
-        client = Client(arguments.upstream, arguments.name)
+        upstream = Upstream(arguments.upstream, arguments.name)
         try:
-            context = await client.context()
+            context = await upstream.context()
             if context is None:
-                raise ServerError(f"{client.base_url} lists {client.name} without max_model_len, its context in tokens")
-        except ServerError:
-            await client.close()
+                raise UserError(f"{upstream.base_url} lists {upstream.name} without max_model_len, as vLLM names it")
+            await check_server(upstream, texts)
+        except UserError:
+            await upstream.close()
             raise
-        close = ThinkingClose(marker, context)
-        efforts = {} if trained is None else dict(trained.efforts)
-        if not efforts and budget.thinking is not None and budget.solution is not None:
-            room = context - budget.solution - close.forced_after(None)
-            tokens = {name: int(share * budget.thinking) for name, share in EFFORTS.items()}
-            efforts = {name: replace(budget, thinking=each) for name, each in tokens.items() if each < room}
+        close = ThinkingClose(texts.marker, context)
+        named = {} if texts.trained is None else texts.trained.efforts
+        clients: dict[str, Any] = {}
+        if isinstance(arguments, ServeArguments):
+            named = arguments.read_efforts() or named
+            clients = {"most": Budget.parse(arguments.max_budget), "drop": tuple(arguments.drop)}
+        most = max(
+            texts.budget.thinking or 0, context * 3 // 4 - (texts.budget.solution or 1) - close.forced_after(None)
+        )
+        efforts = make_efforts(named, texts.budget, texts.template, most)
         # As in evaluation, whatever the model's generation config says.
         sampling = {"repetition_penalty": 1.0, **json_object("sampling", arguments.sampling)}
-        return cls(client, tokenizer, close, budget, sampling, efforts)
+        return cls(upstream, close, Presets(arguments.name, texts.budget, efforts, texts.template, sampling, **clients))
 
-    def prompt_ids(self, parsed: ParsedRequest) -> list[int]:
-        """Tokenize a prompt.
-
-        Raises:
-            RefusedError: the chat template refuses it.
-        """
-        if isinstance(parsed.prompt, list) and isinstance(parsed.prompt[0], int):
-            return parsed.prompt
-        # Such as a template of the client's, truncation or tools.
-        own = signature(self.tokenizer.apply_chat_template).parameters
-        if taken := own.keys() & parsed.chat_template_kwargs.keys():
-            raise RefusedError(f"chat_template_kwargs has {min(taken)}; expected variables of the model's template")
-        try:
-            return tokenize(self.tokenizer, parsed.prompt, parsed.chat_template_kwargs)
-        except Exception as error:  # a template may raise anything
-            raise RefusedError(f"the chat template failed: {error}") from error
-
-    def make_rollout(self, prompt_ids: Sequence[int], budget: Budget) -> Rollout:
-        """Make the rollout of an answer.
+    async def limit(self, asked: Asked) -> list[Limits]:
+        """Let the server tokenize the prompt of a request, or its prompts, and find the limits of the answers.
 
         Raises:
-            RefusedError: prompt and budget do not fit the context.
+            RefusedError: there is no prompt, the server refuses it, or the budget does not fit the context with it.
         """
-        try:
-            return Rollout(prompt_ids, budget, self.close)
-        except ValueError as error:
-            raise RefusedError(str(error).partition(": ")[0]) from error
+        body = asked.body
+        if "messages" in body:
+            told = {key: body[key] for key in RENDERED & body.keys()}
+            return [self.limit_one((await self.upstream.ask("/tokenize", told))["tokens"], asked.budget)]
+        prompt = body.get("prompt")
+        prompts = prompt if isinstance(prompt, list) and not all(type(each) is int for each in prompt) else [prompt]
+        limits = []
+        for each in prompts:
+            if isinstance(each, str):
+                told = {"prompt": each, "add_special_tokens": body.get("add_special_tokens", True)}
+                each = (await self.upstream.ask("/tokenize", told))["tokens"]
+            if not isinstance(each, list) or not each or not all(type(token) is int and token >= 0 for token in each):
+                raise RefusedError("prompt must be a text, the token ids of one, or a list of these")
+            limits.append(self.limit_one(each, asked.budget))
+        return limits
+
+    def limit_one(self, prompt_ids: Sequence[int], budget: Budget) -> Limits:
+        """Find the limits of the answer to a prompt; raise as `limit` does."""
+        marker = self.close.marker
+        state = marker.state_of(prompt_ids)
+        thinking = 0
+        forced: tuple[int, ...] = ()
+        fields = {}
+        if state is not PromptState.CLOSED:
+            try:
+                thinking = budget.thinking_limit(len(prompt_ids), self.close)
+            except ValueError as error:
+                raise RefusedError(str(error).partition(": ")[0]) from error
+            forced = marker.forced_ids
+            opened = last_index(prompt_ids, marker.opener_ids)
+            if opened > last_index(prompt_ids, marker.ids):
+                fields["thinking_token_budget"] = thinking + len(prompt_ids) - opened - len(marker.opener_ids)
+            else:  # the model opens it, which are tokens of its thinking
+                fields["thinking_token_budget"] = max(0, thinking - len(marker.opener_ids))
+                forced = forced if thinking else marker.empty_ids
+        most = None if budget.solution is None else thinking + len(forced) + budget.solution
+        bounds = (self.close.context - len(prompt_ids), budget.total, most)
+        fields["max_tokens"] = min(each for each in bounds if each is not None)
+        if fields["max_tokens"] < 1:
+            raise RefusedError(f"a prompt of {len(prompt_ids)} tokens fills the context of {self.close.context} tokens")
+        return Limits(prompt_ids, state, thinking, forced, budget.solution, fields)
+
+    def other_fields(self, asked: Asked, path: str) -> dict[str, Any]:
+        """Return what vLLM is asked for on a route of another API, as far as it has fields for budgets there.
+
+        Raises:
+            RefusedError: it has none for this budget.
+        """
+        budget = asked.budget
+        whole = budget.completion_tokens(self.close.forced_after(budget.thinking))
+        most = min((each for each in (whole, budget.total) if each is not None), default=None)
+        body = {**asked.body, "stream": asked.stream}
+        if path == "/v1/responses":
+            body |= {"reasoning": {"effort": asked.effort}} if asked.effort else {}
+            return body if most is None else {**body, "max_output_tokens": most}
+        if path != "/v1/messages":
+            return body
+        if budget.thinking == 0:
+            body["thinking"] = {"type": "disabled"}
+        elif budget.thinking is not None and budget.thinking >= ANTHROPIC:
+            body["thinking"] = {"type": "enabled", "budget_tokens": budget.thinking}
+        elif budget.thinking is not None and most == whole:  # else max_tokens bounds the thinking more than the budget
+            raise RefusedError(f"the budget is {budget}, and vLLM takes a thinking of {ANTHROPIC} or more at {path}")
+        return body if most is None else {**body, "max_tokens": most}
 
 
-class Part(Enum):
-    """Part of an answer."""
-
-    THINKING = "thinking"
-    CLOSE = "close"
-    SOLUTION = "solution"
-
-
-@dataclass(frozen=True)
-class Piece:
-    """New tokens of an answer, and their text, without the marker.
-
-    A piece of the part `CLOSE` comes where the thinking ends and a solution follows, with tokens if it was forced.
-    """
-
-    part: Part
-    text: str
-    token_ids: Sequence[int]
+def last_index(ids: Sequence[int], part: Sequence[int]) -> int:
+    """Return where a part last begins; -1 if nowhere."""
+    size = len(part)
+    places = range(len(ids) - size, -1, -1)
+    return next((place for place in places if tuple(ids[place : place + size]) == tuple(part)), -1)
 
 
-async def generate(model: Model, rollout: Rollout, parsed: ParsedRequest) -> AsyncGenerator[Piece]:
-    """Run a rollout to its end; the tokens of all pieces are those of its completion.
-
-    Each request after the first has another seed, or it would draw the same numbers.
+async def check_server(upstream: Upstream, texts: ModelTexts) -> None:
+    """Check that a server closes a thinking as this model's is closed, by asking for the close of an empty one.
 
     Raises:
-        EngineError: the server failed.
+        UserError: it keeps no thinking budget, or closes the thinking with another text.
     """
-    seed = parsed.seed
-    seen = len(rollout.prompt_ids)
-    while (request := rollout.request) is not None:
-        if not request.stop_at_marker:
-            for piece in _close_thinking(model, request.prompt_ids[seen:]):
-                yield piece
-        part = Part.THINKING if request.stop_at_marker else Part.SOLUTION
-        token_ids: list[int] = []
-        choice: Choice = {}
-        body = _make_body(request, parsed, model.close.marker, seed)
-        async with aclosing(model.client.sample(body, parsed.stream)) as choices:
-            async for choice in choices:
-                token_ids += choice["token_ids"]
-                yield Piece(part, choice.get("text", ""), choice["token_ids"])
-        segment = read_choice({**choice, "token_ids": token_ids}, request, model.close.marker)
-        try:
-            rollout.receive(segment)
-        except ValueError as error:
-            raise ServerError(f"malformed response from {model.client.base_url}: {error}") from error
-        seen = len(request.prompt_ids) + len(token_ids)
-        seed = None if parsed.seed is None else seed_of(parsed.seed, seen)
-
-
-def _make_body(request: Request, parsed: ParsedRequest, marker: Marker, seed: int | None) -> dict[str, Any]:
-    body = {**parsed.sampling, **RETURNED, **stop_parameters(request, marker)}
-    if parsed.stop and not request.stop_at_marker:
-        body["stop"] = parsed.stop
-    if seed is not None:
-        body["seed"] = seed
-    return {**body, "prompt": request.prompt_ids, "max_tokens": request.max_tokens}
-
-
-def _close_thinking(model: Model, forced_ids: list[int]) -> Iterator[Piece]:
-    """Yield the close of the thinking, with its tokens if it was forced, and forced words after the marker."""
-    marker = model.close.marker
-    close = forced_ids[: marker.close_tokens]
-    words = forced_ids[marker.close_tokens :]
-    text = model.tokenizer.decode(close)
-    before, found, _ = text.rpartition(marker.text)  # the last token may hold more than the marker's end
-    yield Piece(Part.CLOSE, before if found else text, close)
-    if words:
-        yield Piece(Part.SOLUTION, model.tokenizer.decode(words, skip_special_tokens=True), words)
+    marker = texts.marker
+    forced = marker.forced_ids
+    asked = {"temperature": 0, "thinking_token_budget": 0, "max_tokens": len(forced), "return_token_ids": True}
+    restart = f"start vLLM with --reasoning-config {shlex.quote(texts.config)}"
+    many = 8 * marker.ids  # a prompt of one token or two ends vLLM's CPU engine in bfloat16
+    closes = []
+    try:
+        for prompt in ((*many, *marker.opener_ids), (*marker.opener_ids, *many)):
+            (choice,) = (await upstream.ask("/v1/completions", {**asked, "prompt": prompt}))["choices"]
+            closes.append(tuple(choice.get("token_ids") or ()) == forced)
+    except RefusedError as error:
+        raise UserError(f"{upstream.base_url} keeps no thinking budget ({one_line(error)}); {restart}") from error
+    if not closes[0]:
+        raise UserError(f"{upstream.base_url} does not close a thinking as this model's is closed; {restart}")
+    if closes[1] and forced != marker.ids:
+        v2 = "start vLLM with VLLM_USE_V2_MODEL_RUNNER=1, on a GPU, or take the marker as forced text"
+        raise UserError(f"{upstream.base_url} takes only the forced text for a close of the thinking; {v2}")

@@ -1,41 +1,24 @@
-"""A client's request, and its budget. Contradictory and unknown fields are refused: nothing is ignored."""
+"""A client's request: its budget, and what is left of it for vLLM. Contradictions are refused.
 
+Fields that are no budget pass to vLLM as they are, so that no list of them grows old.
+"""
+
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from e1_trl.arguments import WORDS
 from e1_trl.budget import UNLIMITED, Budget
+from e1_trl.checkpoints.budget_file import Effort
+from e1_trl.checkpoints.efforts import LEVELS, nearest_level
 from e1_trl.errors import UserError
 
 THINKING = ("thinking_budget", "thinking_token_budget", "thinking_budget_tokens")  # names of the same number
-SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
-BUDGETS = (*THINKING, "solution_budget", "max_tokens", "max_completion_tokens", "reasoning", "reasoning_effort")
-TYPES: dict[str, type] = {
-    **dict.fromkeys(SAMPLING, float),
-    "stream": bool,
-    "return_token_ids": bool,
-    "seed": int,
-    "chat_template_kwargs": dict,
-}
-MESSAGE = ("role", "content", "name", "reasoning_content", "reasoning", "type")  # fields that a template may read
-HARMLESS = ("user", "metadata", "store", "safety_identifier", "service_tier")
-# Fields of unsupported features, with the values that do not use them.
-UNUSED: dict[str, tuple[Any, ...]] = {
-    "n": (1,),
-    "best_of": (1,),
-    "echo": (False,),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
-    "parallel_tool_calls": (True, False),
-    "response_format": ({"type": "text"},),
-    "logit_bias": ({},),
-    "suffix": ("",),
-    "modalities": (["text"],),
-}
-KNOWN = {*BUDGETS, *TYPES, *HARMLESS, *UNUSED, "model", "stream_options", "stop"} - {"chat_template_kwargs"}
+LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+BUDGETS = {*THINKING, *LIMITS, "solution_budget"}
+KNOWN = {*BUDGETS, "thinking", "reasoning", "reasoning_effort", "include_reasoning"}
+PROMPTS = ("messages", "prompt", "input")
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
 class RefusedError(UserError):
@@ -45,85 +28,50 @@ class RefusedError(UserError):
         super().__init__(message)
         self.status = status
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the error as the API has it."""
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        return {"error": {"message": str(self), "type": kind, "param": None, "code": self.status}}
+
 
 @dataclass(frozen=True)
-class BudgetPresets:
-    """Budgets of a served model: the default, those of `reasoning_effort`, and the largest that a request may have."""
+class Told:
+    """Budget fields of a request, each under one name; `None` where it says nothing, "unlimited" as there."""
 
-    default: Budget
-    efforts: Mapping[str, Budget]
-    most: Budget = field(default_factory=lambda: Budget(None, None))
+    thinking: Any
+    solution: Any
+    limit: Any
+    effort: Any
+    hides_thinking: bool
 
-    def choose(self, suffix: str | None, body: Mapping[str, Any]) -> Budget:
-        """Choose the budget of a request.
-
-        `max_tokens` alone reserves the solution's part: the solution has the smaller of it and the default, the
-        thinking has the rest. Forced tokens come on top.
-
-        Args:
-            suffix: text after @ in the model's name.
-            body: the request.
+    @classmethod
+    def take(cls, body: dict[str, Any]) -> "Told":
+        """Take the budget fields out of a body of any API.
 
         Raises:
-            RefusedError: two fields contradict each other, or the budget is too large.
+            RefusedError: one is no number of tokens, two differ, or a name is unknown.
         """
-        reasoning = body.get("reasoning", {})
-        if not isinstance(reasoning, dict) or reasoning.keys() - {"effort", "max_tokens"}:
-            raise RefusedError(f"reasoning is {reasoning!r}; it takes effort and max_tokens")
-        effort = _agree({"reasoning_effort": body.get("reasoning_effort"), "reasoning.effort": reasoning.get("effort")})
-        named = {name: body.get(name) for name in THINKING}
-        thinking = _read_tokens({**named, "reasoning.max_tokens": reasoning.get("max_tokens")}, 0)
-        solution = _read_tokens({"solution_budget": body.get("solution_budget")}, 1)
-        limit = _read_tokens({name: body.get(name) for name in ("max_tokens", "max_completion_tokens")}, 1)
-        if limit == UNLIMITED:
-            raise RefusedError(f"max_tokens is {UNLIMITED!r}; leave it out")
-        preset = self._find_preset(suffix, effort, thinking is not None or solution is not None)
-        budget = Budget(
-            preset.thinking if thinking is None else _as_number(thinking),
-            preset.solution if solution is None else _as_number(solution),
+        if unknown := [each for each in body if re.search("budget|thinking|reasoning", each) and each not in KNOWN]:
+            raise RefusedError(f"{unknown[0]} is an unknown field; did you mean one of {', '.join(sorted(KNOWN))}?")
+        groups = {name: body.pop(name, {}) for name in ("reasoning", "thinking")}
+        groups["output_config"] = body.get("output_config", {})
+        if wrong := [name for name, group in groups.items() if not isinstance(group, dict)]:
+            raise RefusedError(f"{wrong[0]} is {groups[wrong[0]]!r}; it must be a JSON object")
+        reasoning, thinking, output = groups.values()
+        is_off = thinking.get("type") == "disabled" or reasoning.get("enabled") is False
+        tokens = {name: body.pop(name, None) for name in sorted(BUDGETS)}
+        efforts = {"reasoning_effort": body.pop("reasoning_effort", None), "reasoning.effort": reasoning.get("effort")}
+        hidden = (body.pop("include_reasoning", True) is False, reasoning.get("exclude") is True)
+        named = {name: tokens[name] for name in THINKING}
+        named |= {"reasoning.max_tokens": reasoning.get("max_tokens")}
+        named |= {"thinking.budget_tokens": thinking.get("budget_tokens")}
+        return cls(
+            thinking=_read_tokens(named, 0),
+            solution=_read_tokens({"solution_budget": tokens["solution_budget"]}, 1),
+            limit=_read_tokens({name: tokens[name] for name in LIMITS}, 1),
+            effort="none" if is_off else _agree({**efforts, "output_config.effort": output.pop("effort", None)}),
+            hides_thinking=any(hidden),
         )
-        if limit is not None:
-            keeps_thinking = thinking is not None or suffix is not None
-            keeps_solution = solution is not None or suffix is not None
-            budget = _fit(int(limit), budget, keeps_thinking, keeps_solution)
-        for name in ("thinking", "solution"):
-            tokens = getattr(budget, name)
-            most = getattr(self.most, name)
-            if most is not None and (tokens is None or tokens > most):
-                raise RefusedError(f"the {name} budget is {tokens or UNLIMITED} tokens; it must be {most} or less")
-        return budget
-
-    def _find_preset(self, suffix: str | None, effort: Any, has_budget: bool) -> Budget:
-        if (suffix is not None) + (effort is not None) + has_budget > 1:
-            raise RefusedError(
-                "a budget comes from the model's name, from reasoning_effort, or from thinking_budget and "
-                "solution_budget; send one of them"
-            )
-        if suffix is not None:
-            try:
-                return Budget.parse(suffix)
-            except ValueError as error:
-                raise RefusedError(f"the model's name: {error}", status=404) from error
-        if effort is None:
-            return self.default
-        if not isinstance(effort, str) or effort not in self.efforts:
-            raise RefusedError(f"reasoning_effort is {effort!r}; it must be one of {', '.join(self.efforts)}")
-        return self.efforts[effort]
-
-
-def _fit(limit: int, budget: Budget, keeps_thinking: bool, keeps_solution: bool) -> Budget:
-    """Lower a budget to `limit` tokens in all, without the parts that must stay as they are."""
-    thinking = budget.thinking
-    solution = budget.solution
-    if not keeps_solution:
-        left = limit - (thinking or 0) if keeps_thinking else limit
-        solution = left if solution is None else min(solution, left)
-    if not keeps_thinking:
-        left = limit - (solution or 0)
-        thinking = left if thinking is None else min(thinking, left)
-    if thinking is None or solution is None or solution < 1 or thinking < 0 or thinking + solution > limit:
-        raise RefusedError(f"max_tokens is {limit}, and the budget {budget}; lower one, or leave the other out")
-    return Budget(thinking, solution)
 
 
 def _agree(named: Mapping[str, Any]) -> Any:
@@ -135,124 +83,159 @@ def _agree(named: Mapping[str, Any]) -> Any:
 
 
 def _read_tokens(named: Mapping[str, Any], least: int) -> int | str | None:
-    """Return a number of tokens that has several names, or `UNLIMITED`."""
+    """Return a number of tokens that has several names, or `UNLIMITED`, which is also -1."""
     for name, value in named.items():
-        if value is not None and value != UNLIMITED and (type(value) is not int or value < least):
+        if value not in (None, UNLIMITED, -1) and (type(value) is not int or value < least):
             raise RefusedError(f"{name} is {value!r}; it must be a number of tokens, {least} or more, or {UNLIMITED!r}")
-    return _agree(named)
+    return _agree({name: UNLIMITED if value == -1 else value for name, value in named.items()})
 
 
-def _as_number(tokens: int | str) -> int | None:
+@dataclass(frozen=True)
+class Presets:
+    """Model as clients may ask for it: its name, its budgets, and what is done to every request.
+
+    Attributes:
+        template: the chat template.
+        sampling: vLLM's parameters for requests that do not set them.
+        most: largest budget of a request.
+        drop: fields that are taken out of every request.
+    """
+
+    name: str
+    default: Budget
+    efforts: Mapping[str, Effort]
+    template: str = ""
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    most: Budget = field(default_factory=lambda: Budget(None, None))
+    drop: tuple[str, ...] = ()
+
+    def find_effort(self, word: Any) -> str | None:
+        """Return the effort that serves for a word: its own, else the nearest of the scale; `None` for none.
+
+        Raises:
+            RefusedError: the word is unknown.
+        """
+        if word is None or (isinstance(word, str) and word in self.efforts):
+            return word
+        if word in LEVELS and any(each in LEVELS and each != "none" for each in self.efforts):
+            return nearest_level(word, self.efforts)
+        known = ", ".join(dict.fromkeys([*self.efforts, *LEVELS]))
+        raise RefusedError(f"reasoning_effort is {word!r}; it must be one of {known}")
+
+    def choose(self, suffix: str | None, told: Told, effort: str | None, forced: int) -> Budget:
+        """Choose the budget of a request; its total is the request's `max_tokens`.
+
+        A total keeps a quarter of the solution budget for the solution, or all of one that the request names. The
+        thinking may have the rest, and the solution has what is left of it.
+
+        Raises:
+            RefusedError: fields contradict each other, or the budget is too large.
+        """
+        preset = self.default if effort is None else self.efforts[effort].budget
+        if suffix is not None:
+            if told.thinking is not None or told.solution is not None:
+                raise RefusedError("the model's name holds a budget, and other fields hold one; send one of them")
+            try:
+                preset = Budget.parse(suffix)
+            except ValueError as error:
+                raise RefusedError(f"the model's name: {error}", 404) from error
+        limit = _as_number(told.limit)
+        thinking = preset.thinking if told.thinking is None else _as_number(told.thinking)
+        solution = preset.solution if told.solution is None else _as_number(told.solution)
+        if limit is not None:
+            keeps = [suffix is not None or part is not None for part in (told.thinking, told.solution)]
+            kept = solution if keeps[1] and solution is not None else max(1, (solution or limit) // 4)
+            if keeps[0] and thinking is not None:
+                if thinking + (kept if keeps[1] else 1) > limit:
+                    part = Budget(thinking, solution)
+                    raise RefusedError(f"max_tokens is {limit}, and the budget {part}; raise one, or lower the other")
+            elif keeps[1] and kept > limit:
+                raise RefusedError(f"max_tokens is {limit}, and the solution budget {kept}; send one of them")
+            else:
+                room = max(0, limit - forced - kept)
+                thinking = room if thinking is None else min(thinking, room)
+        for name, tokens in (("thinking", thinking), ("solution", solution)):
+            most = getattr(self.most, name)
+            if most is not None and (tokens is None or tokens > most):
+                raise RefusedError(f"the {name} budget is {tokens or UNLIMITED} tokens; it must be {most} or less")
+        return Budget(thinking, solution, limit)
+
+
+def _as_number(tokens: int | str | None) -> int | None:
     return None if isinstance(tokens, str) else tokens
 
 
 @dataclass(frozen=True)
-class ParsedRequest:
-    """A request that is answered.
+class Asked:
+    """A request that will be answered.
 
     Attributes:
-        budget: thinking and solution budget.
-        prompt: a conversation, a text, or token ids.
-        sampling: the server's parameters, by name.
-        chat: the prompt is a conversation, and the answer a message.
+        budget: of the answer; its total is the client's `max_tokens`.
+        effort: level of effort that was chosen, if the request named one.
         model: name of the model, as the client sent it.
+        body: what vLLM gets, without budgets and stop texts.
         stop: texts that end the solution.
-        seed: seed of the thinking, from which that of the solution follows.
     """
 
     budget: Budget
-    prompt: str | list[int] | list[dict[str, str]]
-    sampling: Mapping[str, Any]
-    chat: bool = True
-    model: str = ""
-    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    effort: str | None
+    model: str
+    body: dict[str, Any]
     stop: list[str] = field(default_factory=list)
-    seed: int | None = None
     stream: bool = True
-    include_usage: bool = False
+    stream_options: Mapping[str, Any] = field(default_factory=dict)
     return_token_ids: bool = False
+    hides_thinking: bool = False
 
 
-def parse_request(
-    body: Any, chat: bool, name: str, presets: BudgetPresets, sampling: Mapping[str, Any]
-) -> ParsedRequest:
-    """Parse a request.
-
-    Args:
-        body: the client's JSON.
-        chat: the prompt is a conversation.
-        name: name of the served model; NAME@1024+1024 selects that budget.
-        presets: the model's budgets.
-        sampling: the server's parameters where the request sets none.
+def read_request(content: Any, presets: Presets, forced: int) -> Asked:
+    """Read the JSON of a request; `forced` is the number of tokens of a forced close.
 
     Raises:
-        RefusedError: a field is unknown, unsupported, of another type, or contradicts another one.
+        RefusedError: a budget, the model, a role or the stop texts are wrong.
     """
-    if not isinstance(body, dict):
+    if not isinstance(content, dict):
         raise RefusedError("the body must be a JSON object")
-    body = {key: value for key, value in body.items() if value is not None}
-    _check_fields(body, {"messages", "chat_template_kwargs"} if chat else {"prompt"})
-    model = body.get("model", name)
-    suffix = None
-    if model != name:
-        model, _, suffix = str(model).rpartition("@")
-    if model != name:
-        raise RefusedError(f"the model {body['model']!r} is not served; {name} and {name}@THINKING+SOLUTION are", 404)
-    stop = body.get("stop", [])
+    # vLLM refuses some empty values, which ask for nothing.
+    asks = {key for key, value in content.items() if value not in (None, [], {}, "") and key not in presets.drop}
+    body = {key: value for key, value in content.items() if key in asks or key in PROMPTS}
+    if "tools" not in body:
+        body.pop("tool_choice", None)
+    told = Told.take(body)
+    effort = presets.find_effort(told.effort)
+    arguments = body.get("chat_template_kwargs", {})
+    if not isinstance(arguments, dict) or BUDGETS & arguments.keys():
+        raise RefusedError(f"chat_template_kwargs is {arguments!r}; it takes variables of the template, and no budget")
+    if effort is not None and (known := presets.efforts[effort].chat_template_kwargs):
+        body["chat_template_kwargs"] = {**known, **arguments}
+    if isinstance(body.get("messages"), list):
+        body["messages"] = [_read_message(each, presets.template) for each in body["messages"]]
+    stop = body.pop("stop", [])
     stop = [stop] if isinstance(stop, str) else stop
     if not isinstance(stop, list) or not all(isinstance(each, str) and each for each in stop):
         raise RefusedError(f"stop is {stop!r}; it must be a text or a list of texts")
-    options = body.get("stream_options", {})
-    if options not in ({}, {"include_usage": True}, {"include_usage": False}):
-        raise RefusedError(f"stream_options is {options!r}; it takes include_usage, true or false")
-    return ParsedRequest(
-        chat=chat,
-        model=body.get("model", name),
-        budget=presets.choose(suffix, body),
-        prompt=_read_messages(body.get("messages")) if chat else _read_prompt(body.get("prompt")),
-        chat_template_kwargs=body.get("chat_template_kwargs", {}),
-        sampling={**sampling, **{key: body[key] for key in SAMPLING if key in body}},
+    sent = body.pop("model", presets.name)
+    model, _, suffix = (sent, "", None) if sent == presets.name else str(sent).rpartition("@")
+    if model != presets.name:
+        name = presets.name
+        raise RefusedError(f"the model {sent!r} is not served; {name} and {name}@THINKING+SOLUTION are", 404)
+    options = body.pop("stream_options", {})
+    return Asked(
+        budget=presets.choose(suffix, told, effort, forced),
+        effort=effort,
+        model=str(sent),
         stop=stop,
-        seed=body.get("seed"),
-        stream=body.get("stream", False),
-        include_usage=options.get("include_usage", False),
-        return_token_ids=body.get("return_token_ids", False),
+        stream=body.pop("stream", False) is True,
+        stream_options=options if isinstance(options, dict) else {},
+        return_token_ids=body.pop("return_token_ids", False) is True,
+        hides_thinking=told.hides_thinking,
+        body={**presets.sampling, **body},
     )
 
 
-def _check_fields(body: Mapping[str, Any], own: set[str]) -> None:
-    for key, value in body.items():
-        if key not in KNOWN | own:
-            raise RefusedError(f"{key} is an unknown field, and no field is ignored; leave it out")
-        if key in UNUSED and not any(value == each and type(value) is type(each) for each in UNUSED[key]):
-            raise RefusedError(f"{key} is {value!r}, which this server does not support")
-        kind = TYPES.get(key)
-        if kind is not None and type(value) is not kind and (kind is not float or type(value) is not int):
-            raise RefusedError(f"{key} is {value!r}; it must be {WORDS[kind]}")
-
-
-def _read_messages(messages: Any) -> list[dict[str, str]]:
-    if not isinstance(messages, list) or not messages:
-        raise RefusedError("messages is missing; it must be a list of messages")
-    found = []
-    for message in messages:
-        content = message.get("content") if isinstance(message, dict) else None
-        if isinstance(content, list):
-            parts = [each.get("text") for each in content if isinstance(each, dict) and each.get("type") == "text"]
-            are_texts = len(parts) == len(content) and all(isinstance(part, str) for part in parts)
-            content = "".join(map(str, parts)) if are_texts else None
-        if not isinstance(content, str) or not isinstance(message.get("role"), str):
-            raise RefusedError(f"a message is {str(message)[:80]}; it must have a role, and a text as content")
-        if unknown := [key for key, value in message.items() if value and key not in MESSAGE]:
-            raise RefusedError(f"{unknown[0]} is an unknown field of a message; leave it out")
-        found.append({key: str(message[key]) for key in MESSAGE if message.get(key)} | {"content": content})
-    return found
-
-
-def _read_prompt(prompt: Any) -> str | list[int]:
-    if isinstance(prompt, list) and len(prompt) == 1 and not isinstance(prompt[0], int):
-        (prompt,) = prompt  # a batch of one
-    is_ids = isinstance(prompt, list) and prompt and all(type(token) is int and token >= 0 for token in prompt)
-    if not (isinstance(prompt, str) or is_ids):
-        raise RefusedError("prompt must be one text, or the token ids of one")
-    return prompt
+def _read_message(message: Any, template: str) -> Any:
+    """Check the role of a message, which a chat template that does not know it leaves out without a word."""
+    role = message.get("role") if isinstance(message, dict) else None
+    if role not in ROLES and not (isinstance(role, str) and role in template):
+        raise RefusedError(f"a message has the role {role!r}; it must be one of {', '.join(ROLES)}")
+    return {**message, "role": "system"} if role == "developer" and role not in template else message

@@ -1,138 +1,291 @@
-"""An answer in the OpenAI API's format, with additional fields for how the thinking ended."""
+"""vLLM's answer, with how the thinking ended, and cut where the solution's budget or a stop text ends it."""
 
-import json
-import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any
-from uuid import uuid4
 
-from e1_trl.rollout import Rollout, ThinkingEnd
-from e1_trl.serving.model import Model, Part, Piece
-from e1_trl.serving.request import ParsedRequest
+import aiohttp
 
-OPENING = "<think>"  # some templates leave it to the model; clients do not show it
+from e1_trl.marker import Marker, PromptState
+from e1_trl.serving.model import Limits, Model, last_index
+from e1_trl.serving.request import Asked, RefusedError
+from e1_trl.serving.upstream import read_events
+
+GROWING = {"content", "reasoning", "reasoning_content", "refusal", "text", "arguments"}
+SHOWN = ("role", "content", "text", "reasoning", "tool_calls", "refusal")
+Part = dict[str, Any]
 
 
-class OpeningFilter:
-    """Removes the opening from the beginning of a thinking that arrives in pieces."""
+class Count:
+    """Tokens of an answer by part.
 
-    def __init__(self) -> None:
-        self._held: str | None = ""
+    Attributes:
+        end: how the thinking ended: `None` until then, "prompt" where the prompt had closed it, and "none" where the
+            model opened none.
+        is_thinking: whether a thinking is open.
+    """
 
-    def strip(self, text: str) -> str:
-        """Return the text to show; hold back what may yet become the opening."""
-        if self._held is None:
-            return text
-        held = self._held + text
-        begun = held.lstrip()
-        if OPENING.startswith(begun) and begun != OPENING:
-            self._held = held
+    def __init__(self, limits: Limits, marker: Marker):
+        self.ids: list[int] = []
+        self.thinking = 0
+        self.forced = 0
+        self.end = "prompt" if limits.state is PromptState.CLOSED else None
+        self.is_thinking = limits.state is PromptState.OPENED
+        self._limits = limits
+        self._marker = marker
+        # A thinking that the model opens holds the opener.
+        opens = not self.is_thinking and limits.thinking > 0
+        self._most = max(limits.thinking, len(marker.opener_ids) * opens)
+
+    @property
+    def solution_ids(self) -> list[int]:
+        return [] if self.end is None else self.ids[self.thinking + self.forced :]
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether the solution's budget is used up."""
+        solution = len(self.ids) - self.thinking - self.forced
+        return self.end is not None and solution == self._limits.solution
+
+    def add(self, token_ids: Sequence[int]) -> int:
+        """Add new tokens, as far as the solution's budget goes, and return their number."""
+        for place, token in enumerate(token_ids):
+            if self.is_full:
+                return place
+            self.ids.append(token)
+            if self.end is None:
+                self._look_for_end()
+        return len(token_ids)
+
+    def _look_for_end(self) -> None:
+        close = self._marker.ids
+        forced = self._limits.forced_ids
+        self.is_thinking = self.is_thinking or tuple(self.ids) == self._marker.opener_ids
+        past = tuple(self.ids[self._most :])
+        if past and past == forced[: len(past)]:
+            self.end = "forced" if past == forced else None
+        elif tuple(self.ids[-len(close) :]) == close:
+            # vLLM may complete a close of several tokens that had begun within the budget.
+            self.end = "forced" if past else "closed"
+        self.thinking = min(len(self.ids), self._most) if self.end else 0
+        self.forced = len(self.ids) - self.thinking if self.end else 0
+        self.is_thinking = self.is_thinking and self.end is None
+
+    def finish(self, reason: str) -> None:
+        """Say how a thinking ended that was not closed."""
+        if self.end is None:
+            self.thinking = len(self.ids) * self.is_thinking
+            self.end = "none" if not self.is_thinking else "total" if reason == "length" else "eos"
+
+
+class Choice:
+    """One of the answers to a request."""
+
+    def __init__(self, limits: Limits, model: Model, asked: Asked):
+        self.count = Count(limits, model.close.marker)
+        self.done = False
+        self._asked = asked
+        self._model = model
+        self._solution = ""  # its text
+        self._held = ""  # the end of a text, which may become a marker or stop text
+        self._is_parsed = False  # the server has told thinking and solution apart
+
+    async def take(self, choice: Part) -> Part | None:
+        """Take what is new, and return it as the client gets it; `None` if there is nothing to send."""
+        token_ids = choice.pop("token_ids", None) or []
+        delta = choice.get("delta", choice)
+        name = "content" if "delta" in choice else "text"
+        had_ended = self.count.end is not None
+        kept = self.count.add(token_ids)
+        ends = self.count.end is not None and not had_ended
+        reason = choice.get("finish_reason") or ("length" if self.count.is_full else None)
+        if name == "text":
+            before, solution = await self._split(delta.get(name) or "", ends, token_ids[kept:])
+        else:
+            before = ""
+            solution = self._tell_apart(delta, ends, reason)
+        if kept < len(token_ids):
+            solution = await self._cut(choice, kept)
+        self._solution += solution
+        if self._asked.stop and self.count.end is not None:
+            solution, reason = self._stop(choice, solution, reason)
+        if name in delta or before or solution:
+            delta[name] = before + solution
+        if ends or reason:
+            choice["thinking_end"] = self.count.end
+        if reason:
+            self._finish(choice, reason)
+        if self._asked.return_token_ids:
+            choice["token_ids"] = token_ids[:kept]
+        else:
+            choice.pop("prompt_token_ids", None)
+        told = "thinking_end" in choice or choice.get("token_ids") or choice.get("logprobs")
+        return choice if told or any(delta.get(each) for each in SHOWN) else None
+
+    async def _split(self, text: str, ends: bool, cut_ids: Sequence[int]) -> tuple[str, str]:
+        """Split the text of a completion in front of its solution."""
+        if self.count.end is None or not ends:
+            return (text, "") if self.count.end is None else ("", text)
+        token_ids = [*self.count.solution_ids, *cut_ids]
+        for most in (len(token_ids), len(token_ids) - 1):  # the last may be an end of sequence, which is not shown
+            if text.endswith(solution := await self._decode(token_ids[:most])):
+                return text[: len(text) - len(solution)], solution
+        return text, ""
+
+    def _tell_apart(self, delta: Part, ends: bool, reason: str | None) -> str:
+        """Return the solution's text; name the thinking as such, where the server has no reasoning parser."""
+        marker = self._model.close.marker
+        self._is_parsed = self._is_parsed or bool(delta.get("reasoning"))
+        text = delta.get("content") or ""
+        if not self._is_parsed and (ends or self.count.is_thinking):
+            text = self._held + text
+            thought, _, text = text.partition(marker.text) if ends else (text, "", "")
+            thought, self._held = hold_back(thought, [] if ends or reason else [marker.text])
+            if thought:
+                delta["reasoning"] = thought.removeprefix(marker.opener)
+        if self._asked.hides_thinking:
+            delta.pop("reasoning", None)
+        elif delta.get("reasoning"):
+            delta["reasoning_content"] = delta["reasoning"]
+        return text
+
+    async def _decode(self, token_ids: Sequence[int]) -> str:
+        if not token_ids:
             return ""
-        self._held = None
-        return begun.removeprefix(OPENING) if begun.startswith(OPENING) else held
+        return (await self._model.upstream.ask("/detokenize", {"tokens": token_ids}))["prompt"]
 
-    def flush(self) -> str:
-        """Return what is still held back where the thinking ends."""
-        held = self._held or ""
-        self._held = None
-        return held
+    async def _cut(self, choice: Part, kept: int) -> str:
+        """Return the text of the solution's last tokens, where more arrived with them."""
+        for values in (choice.get("logprobs") or {}).values():
+            if isinstance(values, list):
+                del values[kept:]
+        text = await self._decode(self.count.solution_ids)
+        shown = (each.removeprefix(self._solution) for each in (text, text.lstrip()) if each.startswith(self._solution))
+        return next(shown, "")  # parsers leave out blanks in front
+
+    def _stop(self, choice: Part, text: str, reason: str | None) -> tuple[str, str | None]:
+        """Cut a solution at the first stop text."""
+        text = self._held + text
+        stop_texts = self._asked.stop
+        if found := [(text.find(each), each) for each in stop_texts if each in text]:
+            place, choice["stop_reason"] = min(found)
+            self._held = ""
+            return text[:place], "stop"
+        text, self._held = hold_back(text, [] if reason else stop_texts)
+        return text, reason
+
+    def _finish(self, choice: Part, reason: str) -> None:
+        self.done = True
+        self.count.finish(reason)
+        marker = self._model.close.marker
+        again = any(last_index(self.count.solution_ids, ids) >= 0 for ids in (marker.ids, marker.opener_ids))
+        choice |= {"finish_reason": reason, "thinking_end": self.count.end, "thinks_again": again}
+
+
+def hold_back(text: str, words: Sequence[str]) -> tuple[str, str]:
+    """Split a text in front of an end that may become one of the words."""
+    sizes = (size for size in range(len(text), 0, -1) if any(each.startswith(text[-size:]) for each in words))
+    place = len(text) - next(sizes, 0)
+    return text[:place], text[place:]
 
 
 class Answer:
-    """An answer that grows by pieces.
+    """All answers to a request, as a stream of events or as one body."""
 
-    In a conversation, thinking and solution are separate; after a prompt, they are one text, with the marker between.
-    """
+    def __init__(self, model: Model, asked: Asked, limits: Sequence[Limits], response: aiohttp.ClientResponse):
+        self.choices = [Choice(each, model, asked) for each in limits for _ in range(asked.body.get("n") or 1)]
+        self.head: Part = {}
+        self._asked = asked
+        self._response = response
+        self._prompt_tokens = sum(len(each.prompt_ids) for each in limits)
+        self._whole: dict[int, Part] = {}
 
-    def __init__(self, rollout: Rollout, model: Model, parsed: ParsedRequest):
-        self.rollout = rollout
-        self.thinking: list[str] = []
-        self.solution: list[str] = []
-        self._model = model
-        self._parsed = parsed
-        self._opening = OpeningFilter()
-        self._begun = False
-        kind = "chat.completion" if parsed.chat else "text_completion"
-        self._head = {"id": f"e1-{uuid4().hex}", "object": kind, "created": int(time.time()), "model": parsed.model}
+    @classmethod
+    async def begin(cls, model: Model, asked: Asked, path: str, request_id: str) -> "Answer":
+        """Send a request to the server.
 
-    def add(self, piece: Piece) -> bytes:
-        """Add a piece, and return its event in a stream; empty if there is nothing to send."""
-        text = piece.text
-        closes = piece.part is Part.CLOSE
-        if piece.part is Part.THINKING and self._parsed.chat:
-            text = self._opening.strip(text)
-        elif closes:
-            text = self._opening.flush() + text
-        (self.solution if piece.part is Part.SOLUTION else self.thinking).append(text)
-        if not (text or closes or (self._parsed.return_token_ids and piece.token_ids)):
-            return b""
-        choice: dict[str, Any] = {"index": 0, "finish_reason": None}
-        if not self._parsed.chat:
-            choice["text"] = text + self._shown_marker() if closes else text
-        else:
-            names = ("content",) if piece.part is Part.SOLUTION else ("reasoning_content", "reasoning")
-            choice["delta"] = dict.fromkeys(names, text) if text else {}
-            if not self._begun:
-                choice["delta"]["role"] = "assistant"
-            self._begun = True
-        if closes:
-            choice["thinking_end"] = self.rollout.thinking_end
-        if self._parsed.return_token_ids:
-            choice["token_ids"] = list(piece.token_ids)
-        return self._event([choice])
+        Raises:
+            RefusedError: budget and prompts do not fit, or the server refuses the request.
+        """
+        limits = await model.limit(asked)
+        own = limits[0].fields
+        if any(each.fields.get("thinking_token_budget") != own.get("thinking_token_budget") for each in limits):
+            raise RefusedError("some of the prompts opened a thinking and others did not; send them one by one")
+        most = min(each.fields["max_tokens"] for each in limits)
+        options = {**asked.stream_options, "include_usage": False}
+        body: Part = {**asked.body, **own, "max_tokens": most, "return_token_ids": True}
+        body |= {"stream": True, "stream_options": options}
+        return cls(model, asked, limits, await model.upstream.post(path, body, request_id))
 
-    def end(self) -> bytes:
-        """Return the last events of a stream."""
-        nothing: dict[str, Any] = {"delta": {}} if self._parsed.chat else {"text": ""}
-        usage = self._event([], usage=self._usage()) if self._parsed.include_usage else b""
-        held = self.add(Piece(Part.THINKING, self._opening.flush(), ()))
-        return held + self._event([self._final_choice() | nothing]) + usage + b"data: [DONE]\n\n"
+    async def read(self) -> AsyncGenerator[list[Part]]:
+        """Yield events for the client; closing frees the request at the server."""
+        try:
+            async with aclosing(read_events(self._response)) as stream:
+                async for events in stream:
+                    yield [shown for each in events if (shown := await self._take(each))]
+                    if all(choice.done for choice in self.choices):
+                        return
+        finally:
+            self._response.close()
 
-    def whole(self) -> dict[str, Any]:
+    async def _take(self, event: Part) -> Part | None:
+        usage = event.pop("usage", None)
+        if not self._asked.return_token_ids:
+            event.pop("prompt_token_ids", None)
+        going_on = [each for each in event["choices"] if not self.choices[each["index"]].done]
+        event["choices"] = [shown for each in going_on if (shown := await self.choices[each["index"]].take(each))]
+        if not event["choices"]:
+            return None
+        event["model"] = self._asked.model
+        if not self.head:
+            event["budget"] = str(self._asked.budget)
+            event |= {"reasoning_effort": self._asked.effort} if self._asked.effort else {}
+            self.head = {key: value for key, value in event.items() if key != "choices"}
+        return event if usage is None else {**event, "usage": self.usage()}
+
+    def usage(self) -> Part:
+        """Return the numbers of tokens of all answers."""
+        counts = [choice.count for choice in self.choices]
+        tokens = sum(len(each.ids) for each in counts)
+        thinking = sum(each.thinking for each in counts)
+        forced = sum(each.forced for each in counts)
+        solution = tokens - thinking - forced
+        details = {"reasoning_tokens": thinking, "forced_tokens": forced, "solution_tokens": solution}
+        whole: Part = {"prompt_tokens": self._prompt_tokens, "completion_tokens": tokens}
+        return {**whole, "total_tokens": self._prompt_tokens + tokens, "completion_tokens_details": details}
+
+    def merge(self, events: Sequence[Part]) -> None:
+        """Add events to the body of an answer that is not streamed."""
+        for choice in (each for event in events for each in event["choices"]):
+            if "delta" in choice:
+                choice["message"] = choice.pop("delta")
+            grow(self._whole.setdefault(choice["index"], {}), choice)
+
+    def whole(self) -> Part:
         """Return the body of an answer that is not streamed."""
-        thinking = "".join(self.thinking) + self._opening.flush()
-        solution = "".join(self.solution)
-        choice = self._final_choice()
-        if self._parsed.chat:
-            texts = {"content": solution, "reasoning_content": thinking, "reasoning": thinking}
-            choice["message"] = {"role": "assistant", **texts}
-        else:
-            choice["text"] = thinking + self._shown_marker() + solution
-        if self._parsed.return_token_ids:
-            choice["token_ids"] = self.rollout.completion.token_ids.tolist()
-        return {**self._head, "choices": [choice], "usage": self._usage()}
+        choices = [{"logprobs": None, **self._whole[index]} for index in sorted(self._whole)]
+        for message in (each["message"] for each in choices if "message" in each):
+            for call in message.get("tool_calls", ()):
+                del call["index"]
+            message["content"] = message.get("content") or (None if message.get("tool_calls") else "")
+        kind = str(self.head.get("object", "")).removesuffix(".chunk")
+        return {**self.head, "object": kind, "choices": choices, "usage": self.usage()}
 
-    def _shown_marker(self) -> str:
-        """Return the marker between the parts of one text; none where the forced text holds none."""
-        marker = self._model.close.marker
-        forced = self.rollout.thinking_end is ThinkingEnd.FORCED and marker.close_tokens
-        return marker.text if forced or self.rollout.thinking_end is ThinkingEnd.CLOSED else ""
 
-    def _final_choice(self) -> dict[str, Any]:
-        completion = self.rollout.completion
-        solution = self._model.tokenizer.decode(completion.solution_ids)
-        return {
-            "index": 0,
-            "finish_reason": "length" if completion.truncated else "stop",
-            "logprobs": None,
-            "thinking_end": completion.thinking_end,
-            "thinks_again": OPENING in solution or self._model.close.marker.text in solution,
-        }
-
-    def _usage(self) -> dict[str, Any]:
-        completion = self.rollout.completion
-        prompt = len(self.rollout.prompt_ids)
-        tokens = len(completion.token_ids)
-        return {
-            "prompt_tokens": prompt,
-            "completion_tokens": tokens,
-            "total_tokens": prompt + tokens,
-            "completion_tokens_details": {
-                "reasoning_tokens": completion.thinking_tokens,
-                "forced_tokens": completion.forced_tokens,
-                "solution_tokens": completion.solution_tokens,
-            },
-        }
-
-    def _event(self, choices: list[dict[str, Any]], **more: Any) -> bytes:
-        kind = {"object": "chat.completion.chunk"} if self._parsed.chat else {}
-        return b"data: " + json.dumps({**self._head, **kind, "choices": choices, **more}).encode() + b"\n\n"
+def grow(whole: Part, new: Part) -> None:
+    """Add what is new of an answer to what was known."""
+    for key, value in new.items():
+        known = whole.get(key)
+        if key == "tool_calls" and value:
+            calls = whole.setdefault(key, [])
+            for call in value:
+                calls += [{} for _ in range(call["index"] + 1 - len(calls))]
+                grow(calls[call["index"]], call)
+        elif isinstance(known, dict) and isinstance(value, dict):
+            grow(known, value)
+        elif isinstance(known, list) and isinstance(value, list):
+            known += value
+        elif key in GROWING and known is not None and value is not None:
+            whole[key] = known + value
+        elif value is not None or key not in whole:
+            whole[key] = value

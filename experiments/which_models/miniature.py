@@ -94,7 +94,7 @@ class Examples(IterableDataset):
                 empty = rng.random() < EMPTY
                 opener = markers[at].opener * (states[at] is PromptState.NOTHING)
                 if empty and opener:
-                    opener = self.tokenizer.decode(list(markers[at].opener_ids))
+                    opener = self.tokenizer.decode(list(markers[at].empty_ids)).removesuffix(markers[at].text)
                 text = opener + thinking * (not empty) + markers[at].text + text
             response = self.tokenizer.encode(text, add_special_tokens=False)
             return {"input_ids": prompt + response, "labels": [IGNORED_LABEL] * len(prompt) + response}

@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -22,7 +23,8 @@ ORIGIN = BaseModel("org/base", "c" * 40, {"license": "mit"}, ("org/data",), inst
 RECIPE = {"model_name_or_path": "org/base", "learning_rate": 1e-6}
 DETAILS = CardInputs(TRAINED, ORIGIN, RECIPE)
 SERVED = "python -m vllm.entrypoints.openai.api_server --model"
-BUDGETED = "pip install 'e1-trl[serve]'\ne1 serve --upstream http://localhost:8000/v1 --model"
+CONFIG = """--reasoning-config '{"reasoning_start_str": "<think>", "reasoning_end_str": "</think>"}'"""
+BUDGETED = f"{CONFIG}\npip install e1-trl\ne1 serve --upstream http://localhost:8000/v1 --model"
 
 
 @pytest.fixture
@@ -79,9 +81,13 @@ def test_the_commands_and_the_program_of_the_card_are_well_formed(
     assert "me/e1" in named
     assert any(isinstance(text, str) and text.endswith("Put it in \\boxed{}.") for text in named)
     assert ("messages" in program) == ("'enable_thinking': True" in program) == conversations
-    commands = code(card(tmp_path), "bash")
-    assert commands[0] == f"{SERVED} me/e1\n{BUDGETED} me/e1\n"
-    assert len(commands) == (2 if '"max_tokens": ' in card(tmp_path).text else 1) == 1 + (budget.thinking is not None)
+    (commands,) = code(card(tmp_path), "bash")
+    serve, *budgeted = commands.splitlines()
+    *served, config = shlex.split(serve)
+    assert served == [*SERVED.split(), "me/e1", "--reasoning-config"]
+    assert json.loads(config) == {"reasoning_start_str": "<think>", "reasoning_end_str": forced_text}
+    assert budgeted == f"{BUDGETED} me/e1".splitlines()[1:]
+    assert ('"max_tokens": ' in card(tmp_path).text) == (budget.thinking is not None)
 
 
 def test_of_a_model_in_a_folder_nothing_is_invented(tmp_path: Path) -> None:
@@ -131,10 +137,10 @@ def test_a_readme_of_another_making_is_kept_beside_the_card(
 
 def test_a_model_on_a_branch_is_served_from_there_and_an_adapter_with_its_base(folder: Path) -> None:
     model_card.write(folder, "me/e1", revision="run-2")
-    assert code(card(folder), "bash")[0] == f"{SERVED} me/e1 --revision run-2\n{BUDGETED} me/e1 --revision run-2\n"
+    assert code(card(folder), "bash")[0] == f"{SERVED} me/e1 --revision run-2 {BUDGETED} me/e1 --revision run-2\n"
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "org/base", "r": 12}))
     model_card.write(folder, "me/e1")
-    adapter = f"{SERVED} org/base --enable-lora --max-lora-rank 16 --lora-modules me/e1=me/e1\n"
+    adapter = f"{SERVED} org/base --enable-lora --max-lora-rank 16 --lora-modules me/e1=me/e1 "
     assert code(card(folder), "bash")[0] == f"{adapter}{BUDGETED} me/e1\n"
     data = card(folder).data.to_dict()
     assert (data["library_name"], data["base_model_relation"]) == ("peft", "adapter")

@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+import json
 import socket
 import time
 from collections.abc import Callable, Iterator
 from threading import Thread
 from typing import Any
 
-import uvicorn
+from aiohttp import web
 from conftest import BASE, free_port
 
 from e1_trl.serving.app import ServeArguments, Server
@@ -24,32 +25,43 @@ def eventually(condition: Callable[[], bool], seconds: float = 20) -> bool:
 
 
 @contextlib.contextmanager
-def proxy_of(upstream: object, key: str | None = None, **options: Any) -> Iterator[str]:
+def proxy_of(upstream: object, key: str | None = None, heartbeat: float = 15.0, **options: Any) -> Iterator[str]:
     """Run a proxy at 64+32 in a thread, and yield its address."""
     port = free_port()
     default = {"model": str(BASE), "thinking_budget": "64", "solution_budget": "32"}
     arguments = ServeArguments(**{**default, **options}, served_model_name="nano", upstream=str(upstream), port=port)
-    with asyncio.Runner() as runner:
-        model = runner.run(Model.connect(arguments))
-        proxy = uvicorn.Server(uvicorn.Config(Server(model, arguments, key).app(), port=port, log_level="error"))
-        thread = Thread(target=runner.get_loop().run_until_complete, args=(proxy.serve(),))
+    with asyncio.Runner() as loop:
+        model = loop.run(Model.connect(arguments))
+        runner = Server(model, arguments, key, heartbeat).runner(stopping=1)
+        loop.run(runner.setup())
+        loop.run(web.TCPSite(runner, "127.0.0.1", port).start())
+        running = loop.get_loop()
+        thread = Thread(target=running.run_forever)
         thread.start()
-        assert eventually(lambda: proxy.started)
         try:
             yield f"http://127.0.0.1:{port}/v1"
         finally:
-            proxy.should_exit = True
+            running.call_soon_threadsafe(running.stop)
             thread.join()
-            runner.run(model.client.close())
+            loop.run(runner.cleanup())
+            loop.run(model.upstream.close())
 
 
 def conversation(problem: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": problem}]
 
 
+def events(text: str) -> list[dict[str, Any]]:
+    """Read the events of a stream that has ended well."""
+    *told, done = [line.removeprefix("data: ") for line in text.split("\n\n") if line and line[0] != ":"]
+    assert done == "[DONE]"
+    return list(map(json.loads, told))
+
+
 def send(url: str, body: bytes, length: int) -> socket.socket:
     """Open a connection, and begin a request with a body of `length` bytes."""
     host, port = url.removeprefix("http://").removesuffix("/v1").split(":")
     client = socket.create_connection((host, int(port)))
-    client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length + body)
+    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    client.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode() + body)
     return client

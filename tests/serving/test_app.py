@@ -1,20 +1,24 @@
-"""The proxy in front of a stub of a server: how it starts, what it sends, and what it refuses."""
+"""The proxy in front of a stub of vLLM: how it starts, what it sends, what it refuses, and how it holds out."""
 
+import contextlib
 import gc
+import json
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from threading import Thread
 from typing import Any
 
 import httpx
 import pytest
 from conftest import BASE, SERVED_CONTEXT, free_port
-from proxies import conversation, eventually, proxy_of, send
-from server_stub import TOKEN, ServerStub
+from proxies import conversation, events, eventually, proxy_of, send
+from server_stub import TOKEN, ServerStub, _Handler
 
 from e1_trl import cli
 from e1_trl.errors import UserError
@@ -22,18 +26,31 @@ from e1_trl.serving import app, chat
 
 BUDGET = ["--thinking_budget", "8", "--solution_budget", "8"]
 MODELS = [{"id": "base", "max_model_len": SERVED_CONTEXT}, {"id": "nano", "parent": "base"}]  # an adapter
+ASKED: dict[str, Any] = {"model": "nano", "messages": conversation("a secret")}
 
 
-def end_at_once(body: dict[str, Any]) -> dict[str, Any]:
-    """Sample the marker where it ends the request, or else an end-of-sequence token."""
-    return {**TOKEN, "token_ids": [5], "finish_reason": "stop", "stop_reason": body.get("stop_token_ids", [None])[0]}
+def part(*token_ids: int, reason: str | None = None, **delta: str) -> dict[str, Any]:
+    return {"index": 0, "delta": delta, "token_ids": list(token_ids), "finish_reason": reason}
+
+
+def answer(body: dict[str, Any]) -> Any:
+    """Close at once where the proxy tries it, and else think a token, close, and solve with two."""
+    if not body.get("stream"):
+        return {"text": "", "token_ids": [5], "finish_reason": "length"}
+    thinking = [part(role="assistant", content=""), part(20, reasoning="e"), part(5)]
+    return [*thinking, part(7, content="1"), part(8, content="2", reason="stop")]
 
 
 @pytest.fixture
 def stub() -> Iterator[ServerStub]:
-    with ServerStub(end_at_once, MODELS) as server:
+    with ServerStub(answer, MODELS) as server:
         yield server
         server.shutdown()
+
+
+def asked_of(stub: ServerStub) -> list[dict[str, Any]]:
+    """Return the requests except those that try the server."""
+    return [body for body in stub.bodies if body.get("stream")]
 
 
 NOWHERE = "http://127.0.0.1:9/v1"
@@ -70,6 +87,26 @@ def test_what_cannot_be_served_is_one_line(
     assert not caplog.records
 
 
+CONFIG = r"""start vLLM with --reasoning-config '{"reasoning_start_str": "<think>", "reasoning_end_str": "</think>"}'"""
+
+
+@pytest.mark.parametrize(
+    ("answers", "options", "said"),
+    [
+        (400, {}, rf"keeps no thinking budget \(no\); {CONFIG}"),  # vLLM without a reasoning config
+        ({"text": "x", "finish_reason": "length"}, {}, CONFIG),  # a server without token ids
+        ({**TOKEN, "token_ids": [9]}, {}, rf"does not close a thinking as this model's is closed; {CONFIG}"),
+        ({**TOKEN, "token_ids": [29, 5]}, {"forced_text": "Wait </think>"}, "takes only the forced text for a close"),
+    ],
+)
+def test_a_server_that_keeps_no_budget_is_one_line(
+    stub: ServerStub, answers: Any, options: dict[str, str], said: str
+) -> None:
+    stub.respond = lambda body: answers
+    with pytest.raises(UserError, match=f"^{stub.url} .*{said}"), proxy_of(stub.url, **options):
+        pass
+
+
 def test_an_address_that_is_in_use_is_named() -> None:
     with app.listen("127.0.0.1", free_port()) as taken:
         port = taken.getsockname()[1]
@@ -80,25 +117,26 @@ def test_an_address_that_is_in_use_is_named() -> None:
         app.listen("::1", free_port()).close()
 
 
-def test_a_chat_without_a_budget_is_refused_before_a_server_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chat_that_cannot_start_a_server_is_refused_before_it_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "Popen", None)
     with pytest.raises(UserError, match=r"has no budget\.json; name a thinking_budget and a solution_budget"):
         chat.main(["--model", str(BASE)])
+    with pytest.raises(UserError, match=r"-- begins options of a vLLM that is started, and --upstream names one"):
+        chat.main(["--model", str(BASE), "--upstream", NOWHERE, "--", "--max-model-len", "8"])
 
 
 @pytest.mark.slow
-def test_a_proxy_says_where_it_listens(stub: ServerStub) -> None:
+def test_a_proxy_says_where_it_listens_and_stops_on_a_signal(stub: ServerStub) -> None:
     port = str(free_port())
     line = [sys.executable, "-m", "e1_trl.cli", "serve", "--model", str(BASE), "--served_model_name", "nano", *BUDGET]
     line += ["--upstream", stub.url, "--port", port]
     with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as proxy:
-        try:
-            assert proxy.stderr is not None
-            address = next(line.split()[-1] for line in proxy.stderr if "listening at" in line)
-            assert address == f"http://127.0.0.1:{port}/v1"
-            assert httpx.get(f"{address}/models", timeout=60).json()["data"][0]["id"] == "nano"
-        finally:
-            os.kill(proxy.pid, signal.SIGTERM)
+        assert proxy.stderr is not None
+        address = next(line.split()[-1] for line in proxy.stderr if "listening at" in line)
+        assert address == f"http://127.0.0.1:{port}/v1"
+        assert httpx.get(f"{address}/models", timeout=60).json()["data"][0]["id"] == "nano"
+        os.kill(proxy.pid, signal.SIGTERM)
+        assert "stopping within 20 s" in proxy.stderr.read() and proxy.wait() == 0
 
 
 @pytest.mark.slow
@@ -115,74 +153,263 @@ def test_what_a_library_warns_of_is_printed_once() -> None:
     assert done.stderr.count("no Hub") == 1
 
 
-@pytest.mark.parametrize("stream", [True, False])
-def test_each_part_has_its_seed_and_the_solution_alone_the_stop_texts(
-    stub: ServerStub, stream: bool, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("tokens", "budget", "fields"),
+    [
+        ([2, 4], "8+6", {"thinking_token_budget": 8, "max_tokens": 15}),
+        ([2, 4, 27, 27], "8+6", {"thinking_token_budget": 10, "max_tokens": 15}),  # vLLM counts those of the prompt
+        ([2, 4, 5, 3, 4], "8+6", {"thinking_token_budget": 8, "max_tokens": 15}),
+        ([2, 3], "8+6", {"thinking_token_budget": 7, "max_tokens": 15}),  # the model opens it, within its budget
+        ([2, 3], "0+6", {"thinking_token_budget": 0, "max_tokens": 8}),
+        ([2, 4, 5], "8+6", {"max_tokens": 6}),
+        ([2, 4], "unlimited+6", {"thinking_token_budget": SERVED_CONTEXT - 2 - 7, "max_tokens": SERVED_CONTEXT - 2}),
+        ([2, 4], "8+unlimited", {"thinking_token_budget": 8, "max_tokens": SERVED_CONTEXT - 2}),
+    ],
+)
+def test_budgets_become_limits_of_one_request(
+    stub: ServerStub, tokens: list[int], budget: str, fields: dict[str, int]
+) -> None:
+    stub.tokens = tokens
+    with proxy_of(stub.url) as url:
+        assert httpx.post(f"{url}/chat/completions", json={**ASKED, "model": f"nano@{budget}"}).status_code == 200
+    (body,) = asked_of(stub)
+    assert {name: body[name] for name in ("thinking_token_budget", "max_tokens") if name in body} == fields
+
+
+def test_a_request_keeps_its_fields_id_and_key_and_its_text_out_of_the_log(
+    stub: ServerStub, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("INFO")
-    with proxy_of(stub.url) as url:  # with the context of the adapter's base
-        body = {"messages": conversation("a secret"), "stream": stream, "seed": 3, "stop": ["="], "temperature": 0.3}
-        assert httpx.post(f"{url}/chat/completions", json=body).status_code == 200
-    thinking, solution = stub.bodies
-    assert thinking["seed"] == 3 != solution["seed"] and solution["stop"] == ["="] and "stop" not in thinking
-    assert thinking["temperature"] == solution["temperature"] == 0.3 and thinking["repetition_penalty"] == 1
-    assert solution["prompt"] == [*thinking["prompt"], 5]
-    assert "64+32, closed" in caplog.text and "secret" not in caplog.text
+    monkeypatch.setenv("OPENAI_API_KEY", "of another")
+    monkeypatch.setenv("E1_UPSTREAM_API_KEY", "of vllm")
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    with proxy_of(stub.url, drop=["tools"]) as url:  # with the context of the adapter's base
+        more = {"seed": 3, "stop": "=", "temperature": 0.3, "tools": tools, "tool_choice": "auto", "max_tokens": 20}
+        done = httpx.post(f"{url}/chat/completions", json={**ASKED, **more}, headers={"X-Request-Id": "mine-1"})
+        counted = httpx.get(url.replace("v1", "metrics")).text
+    (body,) = asked_of(stub)
+    assert body["seed"] == 3 and body["temperature"] == 0.3 and body["repetition_penalty"] == 1
+    assert body["model"] == "nano" and body["max_tokens"] == 20 and body["thinking_token_budget"] == 11
+    assert not {"stop", "tools", "tool_choice"} & body.keys()
+    headers = stub.headers[-1]
+    assert headers["X-Request-Id"] == done.headers["X-Request-Id"] == "mine-1"
+    assert headers["Authorization"] == "Bearer of vllm"
+    assert "mine-1: 11+32/20, closed, 2 + 0 + 2 tokens" in caplog.text and "secret" not in caplog.text
+    assert 'e1_requests_total{status="200"} 1\n' in counted and 'e1_tokens_total{part="solution"} 2\n' in counted
+    assert 'e1_answers_total{thinking_end="closed"} 1\n' in counted and "e1_requests_running 0\n" in counted
+
+
+def test_a_key_that_leaves_this_machine_by_default_is_named(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "mine")
+    with pytest.raises(UserError, match="no answer"), proxy_of("http://no-such-host.invalid:8000/v1"):
+        pass
+    assert "OPENAI_API_KEY is sent to http://no-such-host.invalid" in caplog.text
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_answer_says_how_it_was_made_and_ends_at_a_stop_text(stub: ServerStub, stream: bool) -> None:
+    with proxy_of(stub.url) as url:
+        asked = {**ASKED, "stream": stream, "stream_options": {"include_usage": True}, "reasoning_effort": "xhigh"}
+        done = httpx.post(f"{url}/chat/completions", json={**asked, "stop": ["2", "22"]})
+        hidden = httpx.post(f"{url}/chat/completions", json={**ASKED, "include_reasoning": False}).json()
+    assert "reasoning" not in hidden["choices"][0]["message"] and hidden["choices"][0]["message"]["content"] == "12"
+    whole = done.json() if not stream else {}
+    told = events(done.text) if stream else [whole]
+    choices = [choice for each in told for choice in each["choices"]]
+    deltas = [choice.get("delta", choice.get("message")) for choice in choices]
+    assert "".join(delta.get("content") or "" for delta in deltas) == "1"
+    for name in ("reasoning", "reasoning_content"):
+        assert "".join(delta.get(name) or "" for delta in deltas) == "e"
+    assert choices[-1]["finish_reason"] == "stop" and choices[-1]["stop_reason"] == "2"
+    assert choices[-1]["thinking_end"] == "closed" and choices[-1]["thinks_again"] is False
+    assert told[0]["budget"] == "159+32" and told[0]["reasoning_effort"] == "high" and told[0]["model"] == "nano"
+    details = {"reasoning_tokens": 2, "forced_tokens": 0, "solution_tokens": 2}
+    assert told[-1]["usage"]["completion_tokens_details"] == details
+    assert told[-1]["usage"]["prompt_tokens"] == 2 and not any("token_ids" in choice for choice in choices)
+    assert not stream or [bool(choice.get("thinking_end")) for choice in choices] == [False, False, True, False, True]
 
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize(
-    ("answer", "status", "said"),
+    ("fails", "status", "said"),
     [
-        ({"text": "x", "finish_reason": "stop"}, 502, "returns no token ids"),
-        ({**TOKEN, "token_ids": [5] * 99}, 502, "99 tokens came for a request of 64"),
-        ({**TOKEN, "finish_reason": "abort"}, 502, "finish_reason='abort'"),
-        (["no choice"], 502, "malformed response"),
         (400, 400, "no"),
         (503, 503, "no"),
-        (404, 502, "no"),
+        (401, 502, "answered with status 401"),
+        (500, 502, "answered with status 500"),
+        (307, 502, "answered with status 307"),
     ],
 )
-def test_a_failure_of_the_server_has_a_status_and_a_message(
-    stub: ServerStub, stream: bool, answer: Any, status: int, said: str
+def test_a_failure_of_the_server_has_a_status_and_a_message_without_its_address(
+    stub: ServerStub, stream: bool, fails: Any, status: int, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stub.respond = lambda body: answer
-    with proxy_of(stub.url) as url:
-        failed = httpx.post(f"{url}/chat/completions", json={"messages": conversation("a"), "stream": stream})
-    if failed.status_code == 200:  # noticed after the first token
-        assert stream and said in failed.text and '"code": 502' in failed.text
-    else:
+    upstream = stub.url.replace("//", "//admin:s3cret@")
+    with proxy_of(upstream) as url:
+        stub.respond = lambda body: fails
+        failed = httpx.post(f"{url}/chat/completions", json={**ASKED, "stream": stream})
         assert failed.status_code == status and said in failed.json()["error"]["message"]
+        stub.shutdown()
+        stub.server_close()
+        away = httpx.post(f"{url}/chat/completions", json={**ASKED, "stream": stream})
+        assert away.status_code == 502 and away.json()["error"]["message"].endswith("does not answer")
+        sick = httpx.get(url.replace("v1", "health"))
+        assert sick.status_code == 502
+    assert "s3cret" not in failed.text + away.text + sick.text and "s3cret" in caplog.text
+
+
+class Streaming(_Handler):
+    """Streams that a test writes itself: bytes, and seconds to wait."""
+
+    stream: tuple[Any, ...] = ()
+
+    def _send(self, status: int, *answers: Any, stream: bool = False) -> None:
+        if not stream:
+            super()._send(status, *answers)
+            return
+        self.send_response(200)
+        self.end_headers()
+        for each in self.stream:
+            if isinstance(each, bytes):
+                self.wfile.write(each)
+            else:
+                time.sleep(each)
+
+
+EVENTS = [f"data: {json.dumps({'choices': [each]})}\n\n".encode() for each in answer({"stream": True})]
+ERROR = b'data: {"error": {"message": "a prompt of others"}}\n\n'
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(("broken", "said"), [(ERROR, "failed"), (b"data: {\n\n", "broke off"), (b"", "broke off")])
+def test_an_answer_that_breaks_off_is_an_error_of_the_server(
+    stub: ServerStub, broken: bytes, said: str, stream: bool
+) -> None:
+    with proxy_of(stub.url) as url:
+        stub.RequestHandlerClass = type("Broken", (Streaming,), {"stream": (*EVENTS[:2], broken)})
+        failed = httpx.post(f"{url}/chat/completions", json={**ASKED, "stream": stream})
+        counted = httpx.get(url.replace("v1", "metrics")).text
+    assert f"the server behind this proxy {said}" in failed.text and "others" not in failed.text
+    assert failed.status_code == (200 if stream else 502) and '"code": 502' in failed.text
+    assert 'e1_requests_total{status="502"} 1\n' in counted
 
 
 def test_what_is_refused_has_its_status_and_says_why(stub: ServerStub) -> None:
     body = {"model": "nano", "messages": conversation("a=1;a?")}
     with proxy_of(stub.url, key="secret", max_budget="128+64") as url:
         client = httpx.Client(base_url=url, headers={"Authorization": "Bearer secret"}, timeout=60)
+        kind = {"Content-Type": "application/json"}
 
-        def refused(status: int, says: str, **request: Any) -> None:
-            answer = client.post("/chat/completions", **request)
-            error = answer.json()["error"]
-            assert answer.status_code == status == error["code"] and says in error["message"], answer.text
+        def refused(status: int, says: str, path: str = "/chat/completions", method: str = "POST", **sent: Any) -> None:
+            done = client.request(method, path, **sent)
+            error = done.json()["error"]
+            assert done.status_code == status == error["code"] and says in error["message"], done.text
 
         refused(401, "API key", json=body, headers={"Authorization": "Bearer other"})
         assert client.get("/models", headers={"Authorization": ""}).status_code == 401
         assert httpx.get(url.replace("/v1", "/health")).status_code == 200
-        refused(400, "not JSON", content=b"{")
-        refused(400, "not JSON", content=b"[" * 100_000)
-        refused(413, "4,194,304 bytes", content=b" " * (2**22 + 1))
+        refused(400, "not JSON", content=b"{", headers=kind)
+        refused(400, "not JSON", content=b"[" * 100_000, headers=kind)
+        refused(413, "16,777,216 bytes", content=b" " * (2**24 + 1), headers=kind)
+        refused(415, "must be application/json", content=b"{}", headers={"Content-Type": "text/plain"})
+        refused(403, "not called 'evil.example'", json=body, headers={"Host": "evil.example"})
         refused(404, "'other' is not served", json={**body, "model": "other"})
         refused(400, "must be 128 or less", json={**body, "thinking_budget": 129})
-        refused(400, "does not fit the context", json={**body, "messages": conversation("a=1;a?" * 99)})
-        refused(400, "chat_template_kwargs", json={**body, "chat_template_kwargs": 3})
-        for own in ({"chat_template": "{{ 1 / 0 }}"}, {"max_length": 2, "truncation": True}, {"tools": [{}]}):
-            refused(400, f"chat_template_kwargs has {min(own)}", json={**body, "chat_template_kwargs": own})
-        unknown = {**body["messages"][0], "tool_calls": [{}]}  # type: ignore[dict-item]
-        refused(400, "tool_calls is an unknown field of a message", json={**body, "messages": [unknown]})
-        refused(400, "\ud800", content=b'{"\\ud800": 1}')
-        assert client.get("/nothing").status_code == 404 and client.get("/completions").status_code == 405
+        refused(400, "prompt must be", path="/completions", json={"prompt": [1.5]})
+        refused(400, "vLLM takes a thinking of 1024", path="/messages", json={**body, "max_tokens": 5000})
+        refused(400, "\ud800", content=b'{"\\ud800_budget": 1}', headers=kind)
+        refused(404, "POST /v1/nothing is no route; there are /v1/chat/completions,", path="/nothing", json=body)
+        refused(405, "GET /v1/completions is no route", path="/completions", method="GET")
+        refused(404, "'other' is not served", path="/models/other", method="GET")
+        assert client.get("/models/nano@8+8").json()["id"] == "nano@8+8"
+        stub.tokens = [2] * (SERVED_CONTEXT - 8)
+        refused(400, "does not fit the context", json=body)
+    stub.tokens = [2, 4]
+    stub.respond = lambda asked: (time.sleep(asked.get("seconds", 0)), answer(asked))[1]
+    content = json.dumps({**body, "seconds": 5}).encode()
     with proxy_of(stub.url, max_requests=1) as url, httpx.Client(base_url=url, timeout=60) as client:
-        with send(url, b"{", 100):  # the rest of which does not come
-            assert eventually(lambda: client.post("/chat/completions", json=body).status_code == 503)
-            refused(503, "1 requests are being answered", json=body)
+        with send(url, b"{", 100):  # the rest of which does not come, and which holds no place
+            assert client.post("/chat/completions", json=body).status_code == 200
+        with send(url, content, len(content)):
+            assert eventually(lambda: any("seconds" in each for each in stub.bodies))
+            refused(503, "1 requests are being answered", json=body, path=f"{url}/chat/completions")
         assert eventually(lambda: client.post("/chat/completions", json=body).status_code == 200)
+
+
+def test_pages_may_ask_that_the_operator_allows(stub: ServerStub) -> None:
+    page = {"Origin": "https://chat.example.org"}
+    preflight = {**page, "Access-Control-Request-Method": "POST"}
+    with proxy_of(stub.url, allow_origins=["https://chat.example.org"], key="secret") as url:
+        assert httpx.options(f"{url}/models", headers=preflight).status_code == 204
+        asked = httpx.get(f"{url}/models", headers={**page, "Authorization": "Bearer secret"})
+        assert asked.status_code == 200 and asked.headers["Access-Control-Allow-Origin"] == page["Origin"]
+        other = httpx.get(f"{url}/models", headers={"Origin": "https://evil.example"})
+        assert "Access-Control-Allow-Origin" not in other.headers
+    with proxy_of(stub.url, allow_hosts=["chat.example.org"]) as url:
+        assert httpx.options(f"{url}/models", headers=preflight).status_code == 405
+        assert httpx.get(f"{url}/models", headers={"Host": "chat.example.org:80"}).status_code == 200
+
+
+class OneAnswer(_Handler):
+    """Connections that are dead after their first answer, which only their next request finds out."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:  # noqa: N802
+        if getattr(self, "answered", False):
+            self.close_connection = True
+            return
+        self.answered = True
+        super().do_POST()
+
+
+def test_dead_connections_to_the_server_are_not_seen_by_clients(stub: ServerStub) -> None:
+    stub.RequestHandlerClass = OneAnswer
+    with proxy_of(stub.url) as url, httpx.Client(base_url=url, timeout=60) as client:
+        done = [client.post("/chat/completions", json=ASKED).status_code for _ in range(8)]
+    assert done == [200] * 8
+
+
+def test_a_stream_that_is_waited_for_is_kept_alive(stub: ServerStub) -> None:
+    stub.RequestHandlerClass = type("Slow", (Streaming,), {"stream": (1, *EVENTS, b"data: [DONE]\n\n")})
+    with proxy_of(stub.url, heartbeat=0.2) as url:
+        done = httpx.post(f"{url}/chat/completions", json={**ASKED, "stream": True}, timeout=60)
+    assert done.text.startswith(": still sampling\n\n") and len(events(done.text)) == 5
+
+
+@pytest.mark.slow
+def test_an_idle_connection_of_a_client_is_kept(stub: ServerStub) -> None:
+    ports = set()
+    with proxy_of(stub.url) as url, httpx.Client(base_url=url, limits=httpx.Limits(keepalive_expiry=60)) as client:
+        for wait in (6, 0):
+            ports.add(client.get("/models").extensions["network_stream"].get_extra_info("client_addr"))
+            time.sleep(wait)
+    assert len(ports) == 1
+
+
+def test_headers_have_an_end(stub: ServerStub) -> None:
+    with proxy_of(stub.url) as url:
+        host, port = url.removeprefix("http://").removesuffix("/v1").split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as client:
+            client.sendall(b"GET /v1/models HTTP/1.1\r\nX: ")
+            with pytest.raises(OSError):
+                for _ in range(1000):
+                    client.sendall(b"x" * 2**16)
+                    time.sleep(0.001)
+        assert httpx.get(f"{url}/models").status_code == 200
+
+
+def test_a_proxy_stops_though_an_answer_goes_on(stub: ServerStub) -> None:
+    def ask() -> None:
+        with contextlib.suppress(httpx.TransportError):
+            httpx.post(f"{url}/chat/completions", json=ASKED, timeout=30)
+
+    with proxy_of(stub.url) as url:
+        stub.RequestHandlerClass = type("Endless", (Streaming,), {"stream": (EVENTS[0], 20)})
+        asking = Thread(target=ask)
+        asking.start()
+        assert eventually(lambda: len(asked_of(stub)) == 1)
+        start = time.monotonic()
+    assert time.monotonic() - start < 10  # it has a second
+    asking.join()

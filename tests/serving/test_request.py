@@ -1,4 +1,4 @@
-"""Budgets of requests, and refusals."""
+"""Budgets of requests, what passes to vLLM, and refusals."""
 
 from typing import Any
 
@@ -7,17 +7,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e1_trl.budget import Budget
-from e1_trl.serving.request import BudgetPresets, ParsedRequest, RefusedError, parse_request
+from e1_trl.checkpoints.budget_file import Effort
+from e1_trl.serving.request import Asked, Presets, RefusedError, read_request
 
-PRESETS = BudgetPresets(Budget(100, 40), {"low": Budget(25, 40), "high": Budget(400, 80)}, most=Budget(500, 200))
+EFFORTS = {
+    "none": Effort(Budget(0, 40), {"enable_thinking": False}),
+    "low": Effort(Budget(25, 40), {"enable_thinking": True}),
+    "high": Effort(Budget(400, 80)),
+}
+PRESETS = Presets(
+    "ORG/E1",
+    Budget(100, 40),
+    EFFORTS,
+    sampling={"temperature": 0.6, "top_k": 20},
+    most=Budget(500, 200),
+    drop=("seen",),
+)
 MESSAGES = [{"role": "user", "content": "a=1;a?"}]
 
 
-def ask(chat: bool = True, **fields: Any) -> ParsedRequest:
-    own: dict[str, Any] = {"messages": MESSAGES} if chat else {"prompt": "a=1;a?"}
-    return parse_request(
-        {"model": "ORG/E1", **own, **fields}, chat, "ORG/E1", PRESETS, {"temperature": 0.6, "top_k": 20}
-    )
+def ask(presets: Presets = PRESETS, **fields: Any) -> Asked:
+    return read_request({"model": "ORG/E1", "messages": MESSAGES, **fields}, presets, forced=1)
 
 
 @pytest.mark.parametrize(
@@ -26,74 +36,84 @@ def ask(chat: bool = True, **fields: Any) -> ParsedRequest:
         ({}, "100+40"),
         ({"thinking_budget": 7}, "7+40"),
         ({"thinking_token_budget": 7, "solution_budget": 9}, "7+9"),
-        ({"reasoning": {"max_tokens": 7}}, "7+40"),
+        ({"reasoning": {"max_tokens": 7, "summary": "auto"}}, "7+40"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 7}}, "7+40"),
+        ({"thinking": {"type": "adaptive"}}, "100+40"),
+        ({"thinking": {"type": "disabled"}}, "0+40"),
+        ({"reasoning": {"enabled": False}}, "0+40"),
         ({"thinking_budget": 7, "thinking_budget_tokens": 7}, "7+40"),
         ({"thinking_budget": 0}, "0+40"),
         ({"reasoning_effort": "low"}, "25+40"),
         ({"reasoning": {"effort": "high"}}, "400+80"),
-        ({"model": "ORG/E1@12+34"}, "12+34"),
-        ({"max_tokens": 1000}, "100+40"),
-        ({"max_tokens": 100}, "60+40"),
-        ({"max_completion_tokens": 100, "max_tokens": 100}, "60+40"),
-        ({"max_tokens": 40}, "0+40"),
-        ({"max_tokens": 10}, "0+10"),
-        ({"max_tokens": 100, "reasoning_effort": "high"}, "20+80"),
-        ({"max_tokens": 100, "thinking_budget": 90}, "90+10"),
-        ({"max_tokens": 100, "solution_budget": 90}, "10+90"),
-        ({"max_tokens": 46, "model": "ORG/E1@12+34"}, "12+34"),
+        ({"output_config": {"effort": "high"}}, "400+80"),
+        ({"reasoning_effort": "low", "thinking_budget": 7}, "7+40"),
+        ({"model": "ORG/E1@12+34", "reasoning_effort": "low"}, "12+34"),
+        ({"max_tokens": -1}, "100+40"),
         ({"max_tokens": None, "thinking_budget": None, "tools": [], "n": 1, "user": "me"}, "100+40"),
+        # A limit keeps a quarter of the solution budget, and the forced close, for the end.
+        ({"max_tokens": 1000}, "100+40/1000"),
+        ({"max_tokens": 100}, "89+40/100"),
+        ({"max_completion_tokens": 100, "max_tokens": 100}, "89+40/100"),
+        ({"max_output_tokens": 40}, "29+40/40"),
+        ({"max_tokens": 1}, "0+40/1"),
+        ({"max_tokens": 100, "reasoning_effort": "high"}, "79+80/100"),
+        ({"max_tokens": 100, "thinking_budget": 90}, "90+40/100"),
+        ({"max_tokens": 100, "solution_budget": 90}, "9+90/100"),
+        ({"max_tokens": 46, "model": "ORG/E1@12+34"}, "12+34/46"),
     ],
 )
 def test_the_budget_of_a_request(fields: dict[str, Any], budget: str) -> None:
-    assert ask(**fields).budget == Budget.parse(budget)
+    assert str(ask(**fields).budget) == budget
+
+
+def test_unlimited_is_also_minus_one_and_a_limit_bounds_it() -> None:
+    presets = Presets("m", Budget(100, 40), {})
+    for fields in ({"thinking_token_budget": -1}, {"thinking_budget": "unlimited"}):
+        assert str(read_request(fields, presets, 1).budget) == "unlimited+40"
+        assert str(read_request({**fields, "max_tokens": 50}, presets, 1).budget) == "39+40/50"
+    assert str(read_request({"model": "m@unlimited", "max_tokens": 50}, presets, 1).budget) == "37+unlimited/50"
+
+
+@pytest.mark.parametrize(
+    ("word", "used"),
+    [("none", "none"), ("minimal", "low"), ("low", "low"), ("medium", "low"), ("high", "high"), ("max", "high")],
+)
+def test_a_level_of_effort_is_the_nearest_that_the_model_has(word: str, used: str) -> None:
+    asked = ask(reasoning_effort=word)
+    assert asked.effort == used and asked.budget == EFFORTS[used].budget
+    assert asked.body.get("chat_template_kwargs", {}) == EFFORTS[used].chat_template_kwargs
+    own = ask(reasoning_effort=word, chat_template_kwargs={"enable_thinking": True, "tone": "dry"})
+    assert own.body["chat_template_kwargs"] == {"enable_thinking": True, "tone": "dry"}
 
 
 @pytest.mark.parametrize(
     ("fields", "status", "message"),
     [
         ({"thinking_budget": 7, "thinking_token_budget": 8}, 400, "thinking_budget is 7, thinking_token_budget is 8"),
-        ({"max_tokens": 7, "max_completion_tokens": 8}, 400, "max_tokens is 7, max_completion_tokens is 8"),
+        ({"max_tokens": 7, "max_completion_tokens": 8}, 400, "max_completion_tokens is 8"),
         ({"reasoning_effort": "low", "reasoning": {"effort": "high"}}, 400, "reasoning.effort is 'high'"),
-        ({"reasoning_effort": "low", "thinking_budget": 7}, 400, "send one of them"),
-        ({"reasoning_effort": "low", "model": "ORG/E1@12+34"}, 400, "send one of them"),
         ({"model": "ORG/E1@12+34", "solution_budget": 34}, 400, "send one of them"),
         ({"reasoning_effort": ["low"]}, 400, "reasoning_effort is \\['low'\\]"),
-        ({"reasoning": False}, 400, "reasoning is False"),
-        ({"stream_options": {"include_usage": "yes"}}, 400, "takes include_usage, true or false"),
-        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, 400, "a text as content"),
-        (
-            {"messages": [{"role": "user", "content": "a", "prefix": True}]},
-            400,
-            "prefix is an unknown field of a message",
-        ),
-        ({"reasoning_effort": "minimal"}, 400, "it must be one of low, high"),
-        ({"max_tokens": 100, "thinking_budget": 100}, 400, "max_tokens is 100, and the budget 100\\+40"),
+        ({"reasoning_effort": "turbo"}, 400, "it must be one of none, low, high, minimal"),
+        ({"reasoning": "low"}, 400, "reasoning is 'low'; it must be a JSON object"),
+        ({"thinkng_budget": 7}, 400, "thinkng_budget is an unknown field; did you mean one of .*, thinking_budget"),
+        ({"chat_template_kwargs": {"thinking_budget": 7}}, 400, "chat_template_kwargs is .* and no budget"),
+        ({"chat_template_kwargs": 3}, 400, "chat_template_kwargs is 3"),
+        ({"max_tokens": 90, "thinking_budget": 90}, 400, "max_tokens is 90, and the budget 90\\+40; raise one"),
+        ({"max_tokens": 80, "solution_budget": 90}, 400, "max_tokens is 80, and the solution budget 90"),
         ({"max_tokens": 45, "model": "ORG/E1@12+34"}, 400, "max_tokens is 45, and the budget 12\\+34"),
         ({"thinking_budget": 501}, 400, "the thinking budget is 501 tokens; it must be 500 or less"),
         ({"thinking_budget": "unlimited"}, 400, "the thinking budget is unlimited tokens"),
-        ({"thinking_budget": -1}, 400, "thinking_budget is -1"),
+        ({"thinking_budget": -2}, 400, "thinking_budget is -2"),
         ({"thinking_budget": "7"}, 400, "thinking_budget is '7'"),
         ({"solution_budget": 0}, 400, "solution_budget is 0"),
         ({"max_tokens": True}, 400, "max_tokens is True"),
         ({"model": "ORG/E1@x"}, 404, "the model's name: budget 'x'"),
         ({"model": "ORG/OTHER"}, 404, "'ORG/OTHER' is not served; ORG/E1 and ORG/E1@THINKING\\+SOLUTION are"),
         ({"model": ["ORG/E1"]}, 404, "is not served"),
-        ({"n": 2}, 400, "n is 2, which this server does not support"),
-        ({"logprobs": True}, 400, "logprobs is True"),
-        ({"logprobs": 0}, 400, "logprobs is 0"),
-        ({"tools": [{"type": "function"}]}, 400, "tools is"),
-        ({"response_format": {"type": "json_object"}}, 400, "response_format is"),
-        ({"reasoning": {"exclude": True}}, 400, "it takes effort and max_tokens"),
-        ({"reasoning": "low"}, 400, "it takes effort and max_tokens"),
-        ({"min_tokens": 3}, 400, "min_tokens is an unknown field, and no field is ignored"),
+        ({"messages": [{"role": "judge", "content": "a"}]}, 400, "the role 'judge'; it must be one of system, dev"),
+        ({"messages": ["a"]}, 400, "the role None"),
         ({"stop": [""]}, 400, "stop is"),
-        ({"stream": "yes"}, 400, "stream is 'yes'; it must be true or false"),
-        ({"seed": 1.5}, 400, "seed is 1.5"),
-        ({"temperature": "hot"}, 400, "temperature is 'hot'; it must be a number"),
-        ({"stream_options": {"chunks": 1}}, 400, "it takes include_usage"),
-        ({"messages": []}, 400, "messages is missing"),
-        ({"messages": [{"role": "user"}]}, 400, "it must have a role, and a text as content"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "a text as content"),
     ],
 )
 def test_what_contradicts_itself_or_would_be_ignored_is_refused(
@@ -102,6 +122,8 @@ def test_what_contradicts_itself_or_would_be_ignored_is_refused(
     with pytest.raises(RefusedError, match=message) as error:
         ask(**fields)
     assert error.value.status == status and "\n" not in str(error.value)
+    with pytest.raises(RefusedError, match="JSON object"):
+        read_request([], PRESETS, 1)
 
 
 @given(
@@ -114,36 +136,36 @@ def test_max_tokens_bounds_both_parts_and_leaves_the_solution_some(
     most: int, thinking: int | None, solution: int | None, effort: str | None
 ) -> None:
     fields = {"thinking_budget": thinking, "solution_budget": solution, "reasoning_effort": effort}
-    try:
-        without = ask(**fields).budget
-    except RefusedError:
-        return  # a budget and an effort
+    without = ask(**fields).budget
+    assert without.thinking is not None and without.solution is not None
     try:
         budget = ask(**fields, max_tokens=most).budget
     except RefusedError:
-        assert thinking is not None or solution is not None
         assert (thinking or 0) + (solution or 1) > most
         return
-    assert budget.thinking is not None and budget.solution is not None and budget.solution >= 1
-    assert budget.thinking + budget.solution <= most
-    assert budget.thinking <= (without.thinking or 0) and budget.solution <= (without.solution or 0)
-    assert thinking in (None, budget.thinking) and solution in (None, budget.solution)
-    if most >= (without.thinking or 0) + (without.solution or 0):
-        assert budget == without
+    assert budget.total == most and budget.thinking is not None and budget.solution == without.solution
+    assert thinking in (None, budget.thinking) and budget.thinking <= without.thinking
+    if thinking is None:  # nothing is kept that a natural close of the thinking could use
+        kept = without.solution if solution is not None else max(1, without.solution // 4)
+        assert budget.thinking == max(0, min(without.thinking, most - 1 - kept))
 
 
-def test_what_a_request_says_besides() -> None:
-    asked = ask(temperature=0, stop="\n", seed=3, stream=True, stream_options={"include_usage": True})
-    assert asked.sampling == {"temperature": 0, "top_k": 20} and asked.stop == ["\n"] and asked.seed == 3
-    assert asked.stream and asked.include_usage and not asked.return_token_ids
-    parts = [{"type": "text", "text": "a=1;"}, {"type": "text", "text": "a?"}]
-    assert ask(messages=[{"role": "user", "content": parts, "name": "me"}]).prompt == [{**MESSAGES[0], "name": "me"}]
-    for prompt in ("a=1;a?", [3, 4], [[3, 4]], ["a=1;a?"]):
-        nested = isinstance(prompt, list) and not isinstance(prompt[0], int)
-        assert ask(chat=False, prompt=prompt).prompt == (prompt[0] if nested else prompt)
-    for prompt in (None, [], [1.5], [[1], [2]], ["a", "b"], 3, [True], [-1]):
-        with pytest.raises(RefusedError, match="prompt"):
-            ask(chat=False, prompt=prompt)
-    for body in ([], "x", None):
-        with pytest.raises(RefusedError, match="JSON object"):
-            parse_request(body, True, "m", PRESETS, {})
+def test_what_asks_for_no_budget_passes_to_vllm() -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    sent = {"tools": tools, "tool_choice": "auto", "response_format": {"type": "json_object"}, "n": 2, "logprobs": True}
+    sent |= {"seed": 3, "temperature": 0, "a field of 2027": 1, "ignore_eos": False, "chat_template_kwargs": {"x": 1}}
+    assert ask(**sent).body == {"top_k": 20, "messages": MESSAGES, **sent}
+    # Empty values ask for nothing, and vLLM refuses some of them; without tools it refuses their choice.
+    empty = {"tools": [], "functions": [], "stop": "", "logit_bias": {}, "suffix": "", "seed": None}
+    assert ask(**empty, tool_choice="auto", seen=3).body == {"temperature": 0.6, "top_k": 20, "messages": MESSAGES}
+    asked = ask(stop="\n", stream=True, stream_options={"include_usage": True}, include_reasoning=False)
+    assert asked.stop == ["\n"] and asked.stream and asked.stream_options["include_usage"] and asked.hides_thinking
+    assert ask(reasoning={"exclude": True}).hides_thinking and not ask().hides_thinking and not ask().stream
+
+
+def test_a_developer_is_the_system_where_the_template_knows_no_developer() -> None:
+    message = {"role": "developer", "content": [{"type": "text", "text": "a"}], "name": "me"}
+    assert ask(messages=[message]).body["messages"] == [{**message, "role": "system"}]
+    knows = Presets("ORG/E1", Budget(8, 8), {}, template="{% if m.role in ('developer', 'judge') %}")
+    both = [message, {**message, "role": "judge"}]
+    assert ask(knows, messages=both).body["messages"] == both

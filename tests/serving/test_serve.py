@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,24 +15,28 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from conftest import BASE, SERVED_CONTEXT
-from proxies import conversation, proxy_of, send
+from conftest import BASE, SERVED_CONTEXT, free_port, reasoning_config, serving
+from proxies import conversation, events, proxy_of, send
 from transformers import AutoTokenizer
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-from e1_trl.budget import Budget, Marker, ThinkingClose
+from e1_trl.budget import Budget, ThinkingClose
+from e1_trl.budget import Marker as CoreMarker
 from e1_trl.checkpoints.budget_file import BudgetInfo
 from e1_trl.checkpoints.model_card import BaseModel, CardInputs
 from e1_trl.engines.engine import SamplingSettings, run
 from e1_trl.engines.server import ServerEngine
+from e1_trl.errors import UserError
+from e1_trl.marker import Marker
 from e1_trl.problems.prompts import tokenize
-from e1_trl.rollout import Completion, Rollout, ThinkingEnd
+from e1_trl.rollout import Completion, Request, Rollout, Segment, ThinkingEnd
 
 pytestmark = pytest.mark.engine
 
 TOKENIZER = AutoTokenizer.from_pretrained(BASE)
 GREEDY = SamplingSettings(temperature=0.0)
+NEVER_ENDS = '{"ignore_eos": true, "logit_bias": {"5": -100}}'  # nor samples </think>
 ANYWHERE = {"model": "nano", "temperature": 0, "return_token_ids": True}
 
 
@@ -41,59 +45,181 @@ def problems(nano_data: Path) -> list[str]:
     return [json.loads(line)["problem"] for line in (nano_data / "test.jsonl").read_text().splitlines()[:6]]
 
 
-def evaluated(server: openai.OpenAI, problems: list[str], budget: Budget, marker: Marker) -> list[Completion]:
+def ids_of(text: str) -> list[int]:
+    return TOKENIZER.encode(text, add_special_tokens=False)
+
+
+def evaluated(
+    server: openai.OpenAI, prompts: Sequence[Sequence[int]], budget: Budget, marker: CoreMarker
+) -> list[Completion]:
     close = ThinkingClose(marker, SERVED_CONTEXT)
-    rollouts = [Rollout(tokenize(TOKENIZER, conversation(each), {}), budget, close) for each in problems]
+    rollouts = [Rollout(prompt, budget, close) for prompt in prompts]
     run(ServerEngine(str(server.base_url), "nano", close, GREEDY), rollouts)
     return [rollout.completion for rollout in rollouts]
 
 
-def events(text: str) -> list[dict[str, Any]]:
-    *told, done = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
-    assert done == "[DONE]"
-    return list(map(json.loads, told))
-
-
-def ask(url: str, chat: bool, stream: bool, problem: str, **fields: Any) -> tuple[list[int], str, str, str]:
+def ask(url: str, stream: bool, budget: str, **fields: Any) -> tuple[list[int], str, str, str]:
     """Return token ids, how the thinking ended, and the text of thinking and solution."""
-    own = {"messages": conversation(problem)} if chat else {"prompt": tokenize(TOKENIZER, conversation(problem), {})}
-    path = "chat/completions" if chat else "completions"
-    answer = httpx.post(f"{url}/{path}", json={**ANYWHERE, **own, "stream": stream, **fields}, timeout=120)
+    path = "chat/completions" if "messages" in fields else "completions"
+    body = {**ANYWHERE, "model": f"nano@{budget}", "stream": stream, **fields}
+    answer = httpx.post(f"{url}/{path}", json=body, timeout=120)
     assert answer.status_code == 200, answer.text
     if not stream:
         (choice,) = answer.json()["choices"]
-        message = choice.get("message", {"reasoning_content": "", "content": choice.get("text")})
-        return choice["token_ids"], choice["thinking_end"], message["reasoning_content"], message["content"]
+        message = choice.get("message", {"content": choice.get("text")})
+        return choice["token_ids"], choice["thinking_end"], message.get("reasoning", ""), message["content"]
     choices = [choice for event in events(answer.text) for choice in event["choices"]]
     deltas = [choice.get("delta", {"content": choice.get("text")}) for choice in choices]
-    texts = ["".join(delta.get(name) or "" for delta in deltas) for name in ("reasoning_content", "content")]
+    texts = ["".join(delta.get(name) or "" for delta in deltas) for name in ("reasoning", "content")]
     ids = [token for choice in choices for token in choice.get("token_ids", [])]
     return ids, choices[-1]["thinking_end"], texts[0], texts[1]
 
 
-@pytest.mark.parametrize(
-    ("text", "forced"), [pytest.param("</think>", None, marks=pytest.mark.slow), (";c=", "Wait ;c=Wait ")]
-)
-def test_a_served_answer_is_the_evaluated_one(
-    server: openai.OpenAI, problems: list[str], text: str, forced: str | None
-) -> None:
-    marker = Marker.from_tokenizer(TOKENIZER, text, forced)
+def check_equal(server: openai.OpenAI, url: str, problems: list[str], marker: CoreMarker) -> set[str]:
+    """Compare answers, whole and streamed, as messages and as texts, with those of an evaluation; return their ends."""
     ends = set()
-    with proxy_of(server.base_url, marker=text, forced_text=forced) as url, ThreadPoolExecutor(4) as pool:
-        for budget in ("0+8", "20+8", "40+16", "unlimited+8"):
-            expected = evaluated(server, problems, Budget.parse(budget), marker)
-            for chat, stream in ((True, True), (True, False), (False, True), (False, False)):
-                fields = {"model": f"nano@{budget}"}
-                asked = [pool.submit(ask, url, chat, stream, problem, **fields) for problem in problems]
-                for ours, future in zip(expected, asked, strict=True):
-                    ids, end, thinking, solution = future.result()
-                    assert (ids, end) == (ours.token_ids.tolist(), ours.thinking_end)
-                    closed = ours.thinking_tokens + ours.close_tokens
-                    thought = TOKENIZER.decode(ours.token_ids[:closed].tolist()).removesuffix(text)
-                    answer = TOKENIZER.decode(ours.graded_ids).removesuffix(TOKENIZER.eos_token)
-                    assert (thinking, solution) == ((thought, answer) if chat else ("", thought + text + answer))
-                    ends.add(end)
+    text = marker.text
+    prompts = [tokenize(TOKENIZER, conversation(each), {}) for each in problems]
+    with ThreadPoolExecutor(8) as pool:
+        for budget in ("0+8", "1+1", "20+8", "64+3", "unlimited+8"):
+            # The tokens after <think> are part of the prompt, and none of the budget.
+            for begun in ([], ids_of(";;")):
+                begins = [[*each, *begun] for each in prompts]
+                expected = evaluated(server, begins, Budget.parse(budget), marker)
+                texts = [{"prompt": each} for each in begins]
+                chats: list[Any] = [] if begun else [{"messages": conversation(each)} for each in problems]
+                cases = [(index % len(problems), own) for index, own in enumerate([*texts, *chats])]
+                for stream in (True, False):
+                    asked = [pool.submit(ask, url, stream, budget, **own) for _, own in cases]
+                    for (index, own), future in zip(cases, asked, strict=True):
+                        ours = expected[index]
+                        ids, end, thinking, solution = future.result()
+                        assert (ids, end) == (ours.token_ids.tolist(), ours.thinking_end), (budget, stream, own)
+                        closed = ours.thinking_tokens + ours.close_tokens
+                        thought = TOKENIZER.decode(ours.token_ids[:closed].tolist(), skip_special_tokens=True)
+                        answer = TOKENIZER.decode(ours.graded_ids, skip_special_tokens=True)
+                        chat = (thought.removesuffix(text), answer)
+                        assert (thinking, solution) == (chat if "messages" in own else ("", thought + answer))
+                        ends.add(end)
+    return ends
+
+
+def test_a_served_answer_is_the_evaluated_one(server: openai.OpenAI, problems: list[str]) -> None:
+    with proxy_of(server.base_url) as url:
+        ends = check_equal(server, url, problems, Marker.from_tokenizer(TOKENIZER))
     assert ends == {"forced", "closed"}
+
+
+@pytest.mark.slow
+def test_a_close_of_several_tokens_is_served_as_it_is_evaluated(problems: list[str]) -> None:
+    with serving(free_port(), reasoning_config=reasoning_config(";c=")) as (server, _):
+        with proxy_of(server.base_url, marker=";c=") as url:
+            ends = check_equal(server, url, problems, Marker.from_tokenizer(TOKENIZER, ";c="))
+        forced = {"marker": ";c=", "forced_text": "Wait ;c=Wait "}
+        with pytest.raises(UserError, match="does not close a thinking as this"), proxy_of(server.base_url, **forced):
+            pass
+    assert ends == {"forced", "closed", "eos"}
+    # vLLM's first model runner, which is that of CPUs, looks for the forced text alone.
+    only = "takes only the forced text for a close"
+    with (
+        serving(free_port(), reasoning_config=reasoning_config("Wait ;c=Wait ")) as (server, _),
+        pytest.raises(UserError, match=only),
+        proxy_of(server.base_url, **forced),
+    ):
+        pass
+
+
+SWITCH = "{{ '<|assistant|><think>' }}{% if enable_thinking is defined and not enable_thinking %}</think>{% endif %}"
+
+
+@pytest.mark.slow
+def test_a_server_with_a_parser_keeps_formats_for_the_solution_and_closed_prompts(
+    problems: list[str], tmp_path: Path
+) -> None:
+    model = tmp_path / "nano"
+    model.mkdir()
+    for file in BASE.iterdir():
+        (model / file.name).symlink_to(file)
+    template = (BASE / "chat_template.jinja").read_text().replace("{{ '<|assistant|><think>' }}", SWITCH)
+    assert SWITCH in template
+    (model / "chat_template.jinja").unlink()
+    (model / "chat_template.jinja").write_text(template)
+    (asked,) = [{"messages": conversation(problems[0])}]
+    regex = {"structured_outputs": {"regex": r"\\boxed\{[89]\}"}}
+    with (
+        serving(free_port(), model=model, reasoning_parser="deepseek_r1") as (server, _),
+        proxy_of(server.base_url, model=str(model)) as url,
+    ):
+        assert check_equal(server, url, problems[:2], Marker.from_tokenizer(TOKENIZER)) <= {"forced", "closed"}
+        closed = tokenize(TOKENIZER, conversation(problems[0]), {}) + ids_of("</think>")
+        engine = ServerEngine(
+            str(server.base_url), "nano", ThinkingClose(Marker.from_tokenizer(TOKENIZER), 256), GREEDY
+        )
+        found: list[Segment] = []
+        engine.serve([(0, Request(closed, 8, stop_at_marker=False))], lambda _, segment: found.append(segment) or ())
+        for stream in (True, False):
+            expected = (
+                list(found[0].token_ids),
+                "prompt",
+                "",
+                TOKENIZER.decode(found[0].token_ids).removesuffix("<|end|>"),
+            )
+            off = {"chat_template_kwargs": {"enable_thinking": False}}
+            assert ask(url, stream, "20+8", **asked, **off) == expected
+            assert ask(url, stream, "20+8", **asked, reasoning_effort="none") == expected
+            _, end, thinking, solution = ask(url, stream, "20+8", **asked, **regex)
+            assert end == "forced" and len(thinking) >= 20 and solution in (r"\boxed{8}", r"\boxed{9}")
+            both = ask(url, stream, "20+8", **asked, stream_interval=7)
+            assert both == ask(url, stream, "20+8", **asked)
+
+
+def test_tokens_that_come_together_are_cut_as_those_that_come_alone(proxy: str, problems: list[str]) -> None:
+    asked = {"messages": conversation(problems[0])}
+    for budget in ("unlimited+3", "unlimited+1", "20+3"):
+        alone = ask(proxy, True, budget, **asked)
+        for size in (3, 5, 100):
+            assert ask(proxy, True, budget, **asked, stream_interval=size) == alone
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_several_answers_and_prompts_are_one_request(proxy: str, problems: list[str], stream: bool) -> None:
+    prompts = [tokenize(TOKENIZER, conversation(each), {}) for each in problems[:3]]
+    many = {**ANYWHERE, "model": "nano@20+8", "prompt": prompts, "stream": stream}
+    many |= {"stream_options": {"include_usage": True}} if stream else {}
+    done = httpx.post(f"{proxy}/completions", json=many, timeout=120)
+    told = events(done.text) if stream else [done.json()]
+    usage = told[-1]["usage"]
+    for index, prompt in enumerate(prompts):
+        choices = [choice for each in told for choice in each["choices"] if choice["index"] == index]
+        ids = [token for choice in choices for token in choice["token_ids"]]
+        assert ids == ask(proxy, False, "20+8", prompt=prompt)[0]
+    assert usage["prompt_tokens"] == sum(map(len, prompts)) and usage["completion_tokens_details"]["forced_tokens"] == 3
+    drawn = {**ANYWHERE, "messages": conversation(problems[0]), "n": 3, "temperature": 1, "logprobs": True, "seed": 1}
+    whole = httpx.post(f"{proxy}/chat/completions", json=drawn, timeout=120).json()
+    assert [len(each["logprobs"]["content"]) for each in whole["choices"]] == [
+        len(each["token_ids"]) for each in whole["choices"]
+    ]
+    mixed = {**many, "prompt": [prompts[0], ids_of("<|user|>a=1;a?<|assistant|>")]}
+    assert "send them one by one" in httpx.post(f"{proxy}/completions", json=mixed, timeout=120).text
+
+
+def test_a_limit_takes_nothing_that_a_thinking_that_closes_needs(server: openai.OpenAI, problems: list[str]) -> None:
+    """What vLLM itself answers within `max_tokens`, the proxy answers, too, but for a quarter of the solution."""
+    closed = 0
+    with proxy_of(server.base_url, thinking_budget="192") as url:
+        for problem in problems:
+            prompt = [*tokenize(TOKENIZER, conversation(problem), {}), *ids_of(";;")]
+            for limit in (48, 64, 80):
+                asked = {"prompt": prompt, "max_tokens": limit, "temperature": 0}
+                own = server.completions.create(model="nano", **asked).choices[0]
+                whole = httpx.post(f"{url}/completions", json=asked, timeout=120).json()
+                assert whole["usage"]["completion_tokens"] <= limit
+                thinking, closes, _ = own.text.partition("</think>")
+                kept = 8  # of a solution budget of 32 tokens, and the forced close
+                if own.finish_reason == "stop" and closes and len(ids_of(thinking)) < limit - 1 - kept:
+                    closed += 1
+                    assert (whole["choices"][0]["thinking_end"], whole["choices"][0]["text"]) == ("closed", own.text)
+    assert closed
 
 
 def test_the_openai_client_sees_both_parts_and_what_was_forced(proxy: str, problems: list[str]) -> None:
@@ -119,13 +245,13 @@ def test_the_openai_client_sees_both_parts_and_what_was_forced(proxy: str, probl
     assert "".join(delta.content or "" for delta in deltas) == message.content
     assert deltas[0].role == "assistant" and last.usage == usage and not last.choices
     told = [place for place, chunk in enumerate(chunks) if getattr(chunk.choices[0], "thinking_end", None)]
-    assert [hasattr(delta, "reasoning_content") for delta in deltas[: told[0]]] == [True] * told[0]
+    assert [hasattr(delta, "reasoning_content") for delta in deltas[1 : told[0]]] == [True] * (told[0] - 1)
     assert chunks[-1].choices[0].finish_reason == whole.choices[0].finish_reason
     thought = message.reasoning_content
     stopped = client.chat.completions.create(**asked, stop=["="], extra_body={"thinking_budget": 20})
     assert stopped.choices[0].message.reasoning_content == thought and "=" in thought
     assert "=" not in stopped.choices[0].message.content
-    with pytest.raises(openai.BadRequestError, match="n is 2, which this server does not support"):
+    with pytest.raises(openai.BadRequestError, match="n must be 1 when using greedy sampling"):  # vLLM's own words
         client.chat.completions.create(**asked, n=2)
 
 
@@ -138,12 +264,10 @@ def test_what_a_model_card_says_about_serving_works(
         (model / file.name).symlink_to(file)
     CardInputs(BudgetInfo("</think>", "</think>", 1, Budget(8, 6)), BaseModel(str(BASE), None)).publish(model, "nano")
     text = (model / "README.md").read_text()
-    commands, native = re.findall(r"```bash\n(.*?)\n```", text, re.S)
+    (commands,) = re.findall(r"```bash\n(.*?)\n```", text, re.S)
     serve, _, budgeted = commands.splitlines()
-    parser = make_arg_parser(FlexibleArgumentParser())
-    assert parser.parse_args(shlex.split(serve)[3:]).model == "nano"
-    config = parser.parse_args(shlex.split(native)[3:]).reasoning_config
-    assert config.reasoning_end_str == "</think>"  # as the server was started with
+    served = make_arg_parser(FlexibleArgumentParser()).parse_args(shlex.split(serve)[3:])
+    assert served.model == "nano" and served.reasoning_config.reasoning_end_str == "</think>"
     assert shlex.split(budgeted)[2:] == ["--upstream", "http://localhost:8000/v1", "--model", "nano"]
 
     (program,) = re.findall(r"```python\n(.*?)```", text, re.S)
@@ -159,7 +283,7 @@ def test_what_a_model_card_says_about_serving_works(
 
 def test_seeds_are_kept(proxy: str, problems: list[str]) -> None:
     def sampled(seed: int | None) -> list[int]:
-        return ask(proxy, True, False, problems[0], temperature=1.0, seed=seed, thinking_budget=30)[0]
+        return ask(proxy, False, "30+8", messages=conversation(problems[0]), temperature=1.0, seed=seed)[0]
 
     assert sampled(3) == sampled(3) != sampled(4)
 
@@ -175,7 +299,7 @@ def total(server: openai.OpenAI, name: str) -> float:
 def test_clients_that_go_away_free_their_requests(server: openai.OpenAI, problems: list[str], stream: bool) -> None:
     clients = 64
     tokens = 150 + 32
-    with proxy_of(server.base_url, sampling='{"ignore_eos": true}', marker="Wait Wait Wait Wait") as url:
+    with proxy_of(server.base_url, sampling=NEVER_ENDS) as url:
         asked = {**ANYWHERE, "messages": conversation(problems[0]), "stream": stream, "thinking_budget": 150}
         body = json.dumps(asked).encode()
         for wait in (0.1, 0.2, 0.4, 0.8, 1.6, 3.2):  # until they leave in the middle: machines differ
@@ -185,7 +309,7 @@ def test_clients_that_go_away_free_their_requests(server: openai.OpenAI, problem
             for each in connections:
                 each.close()
             # The server answers others at once, and samples nothing more for those that left.
-            assert ask(url, True, False, problems[1], thinking_budget=150)[0]
+            assert ask(url, False, "150+8", messages=conversation(problems[1]))[0]
             sampled = total(server, "generation_tokens") - before
             time.sleep(1)
             if tokens < sampled == total(server, "generation_tokens") - before < (clients + 1) * tokens:
@@ -209,7 +333,8 @@ def test_a_chat_remembers_marks_and_changes_its_budget(
     )  # fmt: skip
     assert "Unclosed" not in done.stderr
     for budget in ("64+32", "8+4"):
-        (completion,) = evaluated(server, problems[:1], Budget.parse(budget), Marker.from_tokenizer(TOKENIZER))
+        prompt = tokenize(TOKENIZER, conversation(problems[0]), {})
+        (completion,) = evaluated(server, [prompt], Budget.parse(budget), Marker.from_tokenizer(TOKENIZER))
         forced = completion.thinking_end is ThinkingEnd.FORCED
         thought = TOKENIZER.decode(completion.parts[0]).removesuffix("</think>")
         assert thought + (" ‖</think>‖\n" if forced else "\n") in done.stdout
@@ -220,12 +345,13 @@ def test_a_chat_remembers_marks_and_changes_its_budget(
 
 @pytest.mark.slow
 def test_a_chat_starts_a_server_of_its_own(problems: list[str]) -> None:
-    line = ["--model", str(BASE), "--budget", "8+4"]
+    line = ["--model", str(BASE), "--budget", "8+4", "--", "--max-model-len", "40"]  # a prompt of 30 does not fit
     done = subprocess.run(
-        [sys.executable, "-m", "e1_trl.serving.chat", *line], input=f"{problems[0]}\n", capture_output=True, text=True,
-        check=False,
+        [sys.executable, "-m", "e1_trl.serving.chat", *line], input=f"{problems[1]}\na=7;b=a-2;c=b+2;d=c+6;d?;e=1;e?\n",
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0 and "tokens" in done.stdout and "of 8+4" in done.stdout, done.stderr
+    assert done.returncode == 0 and "starting vLLM" in done.stdout and "of 8+4" in done.stdout, done.stderr
+    assert "does not fit the context of 40 tokens" in done.stdout
 
 
 @pytest.mark.slow

@@ -1,0 +1,57 @@
+"""Efforts of a model: what the words of `reasoning_effort` mean, as budgets and to its chat template."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from e1_trl.budget import Budget
+from e1_trl.checkpoints.budget_file import Effort
+
+LEVELS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+SHARES = {"low": 0.25, "medium": 1.0, "high": 4.0}  # of the default thinking budget
+
+
+def nearest_level(word: str, available: Iterable[str]) -> str:
+    """Return the available level that is nearest to one of `LEVELS`, the lower of two; `none` for itself alone."""
+    place = LEVELS.index(word)
+    near = [each for each in available if each in LEVELS and (each != "none" or word == each)]
+    return min(near, key=lambda each: (abs(LEVELS.index(each) - place), LEVELS.index(each)))
+
+
+def template_arguments(template: str, word: str) -> dict[str, Any]:
+    """Return what a chat template must be told about a level, by the variables that it contains.
+
+    gpt-oss and Qwen3.8 read `reasoning_effort`, and a template may name the levels that it takes; Nemotron has flags
+    for two levels; `enable_thinking`, of Qwen3 and others, switches the thinking off.
+    """
+    told: dict[str, Any] = {}
+    if "reasoning_effort" in template:
+        levels = [each for each in LEVELS if re.search(rf"""['"]{each}['"]""", template)]
+        levels = levels if len(levels) > 1 else list(SHARES)  # one alone is the template's default
+        if word != "none" or word in levels:
+            told["reasoning_effort"] = nearest_level(word, levels)
+    for level in ("low", "medium"):
+        if f"{level}_effort" in template:
+            told[f"{level}_effort"] = word != "none" and nearest_level(word, SHARES) == level
+    if "enable_thinking" in template:
+        told["enable_thinking"] = word != "none"
+    return told
+
+
+def make_efforts(named: Mapping[str, Effort], default: Budget, template: str, most: int) -> dict[str, Effort]:
+    """Make the table of efforts: those that are named, else shares of the default budget; `none` does not think.
+
+    Args:
+        named: of the command line or budget.json. What they tell the template comes first.
+        default: budget of requests that name none.
+        template: the chat template.
+        most: longest thinking that leaves the prompt some of the context.
+    """
+    efforts = dict(named)
+    if not efforts and default.thinking is not None:
+        tokens = {word: min(int(share * default.thinking), most) for word, share in SHARES.items()}
+        efforts = {word: Effort(replace(default, thinking=each)) for word, each in tokens.items()}
+    efforts.setdefault("none", Effort(replace(default, thinking=0)))
+    told = {word: template_arguments(template, word) if word in LEVELS else {} for word in efforts}
+    return {word: Effort(each.budget, {**told[word], **each.chat_template_kwargs}) for word, each in efforts.items()}

@@ -1,0 +1,102 @@
+"""Connections of `e1 serve` to its vLLM server, whose address and failures are told to the log alone."""
+
+import json
+import logging
+import os
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import aiohttp
+
+from e1_trl.engines.openai import Client
+from e1_trl.serving.arguments import LOCAL
+from e1_trl.serving.request import RefusedError
+
+logger = logging.getLogger("e1 serve")
+KEY = "E1_UPSTREAM_API_KEY"
+FALLBACK = "OPENAI_API_KEY"
+FAULTS_OF_CLIENTS = (400, 404, 413, 422, 429, 501, 503)  # statuses that are passed on, with their message
+
+
+class Upstream(Client):
+    """A vLLM server. Its API key is read from `E1_UPSTREAM_API_KEY`, else from `OPENAI_API_KEY`."""
+
+    def __init__(self, base_url: str, name: str):
+        super().__init__(base_url, name)
+        if (key := os.environ.get(KEY)) is not None:
+            self._session.headers["Authorization"] = f"Bearer {key}"
+        elif FALLBACK in os.environ and not any(f"//{host}" in base_url for host in (*LOCAL, "[::1]")):
+            logger.warning("%s is sent to %s; set %s for a key of its own", FALLBACK, base_url, KEY)
+        # A kept connection may be closed at the other end, so that a second try needs one that is new.
+        new = aiohttp.TCPConnector(limit=0, force_close=True)
+        self._fresh = aiohttp.ClientSession(headers=self._session.headers, timeout=self._session.timeout, connector=new)
+
+    async def close(self) -> None:
+        await self._fresh.close()
+        await super().close()
+
+    async def post(self, path: str, body: Mapping[str, Any], request_id: str = "") -> aiohttp.ClientResponse:
+        """Post a request to a path of the server, as /v1/completions; return its answer, which must be closed.
+
+        Raises:
+            RefusedError: the server does not answer, or not with status 200.
+        """
+        url = self.base_url.removesuffix("/v1") + path
+        headers = {"Content-Type": "application/json", "X-Request-Id": request_id}
+        sent: Any = {"data": json.dumps({"model": self.name, **body}), "allow_redirects": False, "headers": headers}
+        try:
+            try:
+                answer = await self._session.post(url, **sent)
+            except aiohttp.ServerConnectionError:
+                answer = await self._fresh.post(url, **sent)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise _fail("does not answer", f"{url}: {error!r}") from error
+        if answer.status == 200:
+            return answer
+        async with answer:
+            said = _read_message(await answer.read())
+        if answer.status in FAULTS_OF_CLIENTS and said:
+            raise RefusedError(said, answer.status)
+        raise _fail(f"answered with status {answer.status}", f"{url}: {said}")
+
+    async def ask(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Post a request, and return the JSON of its answer; raise as `post` does."""
+        async with await self.post(path, body) as answer:
+            return await answer.json(content_type=None)
+
+
+def _fail(what: str, details: str) -> RefusedError:
+    logger.warning("the server %s: %s", what, details)
+    return RefusedError(f"the server behind this proxy {what}", 502)
+
+
+def _read_message(content: bytes) -> str:
+    """Read the message of an error, in any of the forms that servers have; empty if it says nothing."""
+    try:
+        error = json.loads(content)
+        return str(error.get("error", error).get("message", ""))
+    except (ValueError, AttributeError):
+        return ""
+
+
+async def read_events(answer: aiohttp.ClientResponse) -> AsyncGenerator[list[dict[str, Any]]]:
+    """Read a stream of events; those that arrive together come together.
+
+    Raises:
+        RefusedError: the server failed, or broke off its answer.
+    """
+    rest = b""
+    ended = False
+    try:
+        async for received in answer.content.iter_any():
+            *lines, rest = (rest + received).split(b"\n\n")
+            data = [line.strip().removeprefix(b"data:").strip() for line in lines if line.lstrip().startswith(b"data:")]
+            ended = ended or b"[DONE]" in data
+            events = [json.loads(each) for each in data if each != b"[DONE]"]
+            if failed := [event["error"] for event in events if "error" in event]:
+                raise _fail("failed", str(failed))
+            yield events
+    except (aiohttp.ClientError, json.JSONDecodeError) as error:
+        raise _fail("broke off its answer", repr(error)) from error
+    if not ended:
+        raise _fail("broke off its answer", "its end is missing")
