@@ -6,9 +6,10 @@ no budget and no engine.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from e1_trl.errors import UserError
 
@@ -84,7 +85,7 @@ class Marker:
         # A marker of several tokens may be merged with its neighbours in the forced text, so its end is where decoding
         # first shows all of it.
         ends = (n for n in range(1, len(forced_ids) + 1) if text in tokenizer.decode(list(forced_ids[:n])))
-        opener = OPENERS.get(text, text.replace("/", "", 1) if "/" in text else "")
+        opener = opener_of(text)
         opening = tokenizer.encode(_find_opening(tokenizer, opener, text), add_special_tokens=False)
         return cls(
             text=text,
@@ -122,6 +123,11 @@ class Marker:
             )
 
 
+def opener_of(marker: str) -> str:
+    """Return the text that begins the thinking which a marker ends; "" if unknown."""
+    return OPENERS.get(marker, marker.replace("/", "", 1) if "/" in marker else "")
+
+
 def find_marker(tokenizer: "PreTrainedTokenizerBase") -> str:
     """Find a model's marker: the first of `OPENERS` that its chat template names, or that is a token of its own.
 
@@ -146,21 +152,10 @@ def find_marker(tokenizer: "PreTrainedTokenizerBase") -> str:
 
 def _find_opening(tokenizer: "PreTrainedTokenizerBase", opener: str, marker: str) -> str:
     """Return what stands before the marker of an empty thinking in the template's own words, else the opener."""
-    if opener and tokenizer.chat_template:
-        closed = render_end(tokenizer, enable_thinking=False)
-        head, found, _ = closed.rpartition(marker)
-        if found and opener in head:
-            return head[head.rindex(opener) :]
-    return opener
-
-
-def render_end(tokenizer: "PreTrainedTokenizerBase", **chat_template_kwargs: Any) -> str:
-    """Render the chat template's prompt for a short question; "" where it refuses the arguments."""
     from jinja2 import TemplateError
 
-    try:
-        question = [{"role": "user", "content": "?"}]
-        options = {"add_generation_prompt": True, "tokenize": False, **chat_template_kwargs}
-        return str(tokenizer.apply_chat_template(question, **options))
-    except TemplateError:
-        return ""
+    head = ""
+    options = {"add_generation_prompt": True, "tokenize": False, "enable_thinking": False}
+    with suppress(TemplateError, ValueError):  # a template may refuse the argument, and there may be none
+        head = str(tokenizer.apply_chat_template([{"role": "user", "content": "?"}], **options)).rpartition(marker)[0]
+    return opener + head.rpartition(opener)[2] if opener and opener in head else opener

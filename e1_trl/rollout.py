@@ -188,9 +188,8 @@ class Rollout:
         limit = budget.thinking_limit(len(self.prompt_ids), close)
         state = close.marker.state_of(self.prompt_ids)
         marker = close.marker
-        forced = (limit == 0 and state is PromptState.NOTHING and marker.empty_ids) or marker.forced_ids
-        # What a close would force, and how much of it belongs to the thinking.
-        self._forced = (forced, len(forced) - len(marker.forced_ids) + marker.close_tokens)
+        self._forced = (limit == 0 and state is PromptState.NOTHING and marker.empty_ids) or marker.forced_ids
+        self._after_close = len(marker.forced_ids) - marker.close_tokens  # forced tokens that belong to the solution
         if state is PromptState.CLOSED:
             self.thinking_end = ThinkingEnd.PROMPT
             self._request_solution()
@@ -246,7 +245,7 @@ class Rollout:
 
     @property
     def _forced_ids(self) -> tuple[int, ...]:
-        return self._forced[0] if self.thinking_end is ThinkingEnd.FORCED else ()
+        return self._forced if self.thinking_end is ThinkingEnd.FORCED else ()
 
     @property
     def completion(self) -> Completion:
@@ -268,7 +267,7 @@ class Rollout:
             thinking_end=self.thinking_end,
             thinking_tokens=len(thinking),
             forced_tokens=len(forced),
-            close_tokens=self._forced[1] if forced else 0,
+            close_tokens=len(forced) - self._after_close if forced else 0,
             solution_tokens=len(solution.token_ids),
             truncated=solution.stop is Stop.LENGTH,
             logprobs=logprobs,

@@ -1,14 +1,13 @@
 """Asynchronous client of the OpenAI completions API with token ids in and out, as vLLM and SGLang serve it.
 
-Evaluation and training over a server sample with it, and `e1 serve` streams. Texts are the server's own: it
-detokenizes what it samples with the tokens in front of it.
+Evaluation and training over a server sample with it; `e1 serve` has its connections.
 """
 
 import json
 import os
 import resource
 import socket
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import aiohttp
@@ -20,8 +19,9 @@ from e1_trl.rollout import Request, Segment
 RETURNED = {"return_token_ids": True, "return_tokens_as_token_ids": True}  # token ids in place of texts
 OTHER_FILES = 256  # open files of this process that are no connections
 CONNECTING = 30.0  # seconds for a connection, and for any answer that samples nothing
+KEPT = 4.0  # seconds for which an idle connection is kept: shorter than vLLM keeps it
 KEEPALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
-Choice = dict[str, Any]  # an entry of `choices`, or what was added to it since the last one
+Choice = dict[str, Any]  # an entry of `choices`
 
 
 class ServerError(UnusableEngineError):
@@ -64,7 +64,7 @@ class Client:
         self._session = aiohttp.ClientSession(
             headers={} if key is None else {"Authorization": f"Bearer {key}"},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECTING),
-            connector=aiohttp.TCPConnector(limit=0, socket_factory=_open_socket),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT, socket_factory=_open_socket),
             trust_env=trust_env,
         )
 
@@ -99,24 +99,18 @@ class Client:
         context = models.get(entry.get("parent"), entry).get("max_model_len")  # an adapter has the context of its base
         return context if type(context) is int else None
 
-    async def sample(self, body: Mapping[str, Any], stream: bool = False) -> AsyncGenerator[Choice]:
-        """Sample: yield everything at once, or as a stream whatever is new each time something arrives.
-
-        Closing the iterator closes the connection, at which the server frees the request.
+    async def sample(self, body: Mapping[str, Any]) -> Choice:
+        """Sample one answer; a task that is cancelled closes the connection, at which the server frees the request.
 
         Raises:
             ServerError: the server refuses the request, goes away or answers in another form.
         """
-        answer = await self._post(json.dumps({**body, "model": self.name, "stream": stream}).encode())
+        answer = await self._post(json.dumps({**body, "model": self.name}).encode())
         try:
             if answer.status != 200:
                 said = _read_message(await answer.read()) or f"{self.base_url} answered with status {answer.status}"
                 raise ServerError(said, answer.status)
-            if not stream:
-                yield _check(json.loads(await answer.read())["choices"][0])
-                return
-            async for choice in _read_events(answer):
-                yield choice
+            return _check(json.loads(await answer.read())["choices"][0])
         except ServerError:  # is a ValueError, too
             raise
         except aiohttp.ClientError as error:
@@ -169,28 +163,6 @@ def _check(choice: Choice) -> Choice:
     if choice.get("token_ids") is None:
         raise ServerError("the server returns no token ids; it must know return_token_ids, as vLLM and SGLang do", 200)
     return choice
-
-
-async def _read_events(answer: aiohttp.ClientResponse) -> AsyncGenerator[Choice]:
-    """Read a stream; events that arrive together are one, so that a busy proxy does less for each token."""
-    rest = b""
-    async for received in answer.content.iter_any():
-        *lines, rest = (rest + received).split(b"\n\n")
-        together: Choice = {}
-        for line in lines:
-            data = line.strip().removeprefix(b"data:").strip()
-            if not line.lstrip().startswith(b"data:") or data == b"[DONE]":
-                continue
-            event = json.loads(data)
-            if "error" in event:
-                raise ServerError(f"the server failed: {_read_message(data)}")
-            for choice in map(_check, event["choices"]):
-                if together:
-                    choice["text"] = together["text"] + choice["text"]
-                    choice["token_ids"] = together["token_ids"] + choice["token_ids"]
-                together = choice
-        if together:
-            yield together
 
 
 def read_choice(choice: Choice, request: Request, marker: Marker) -> Segment:

@@ -112,7 +112,7 @@ class ServerEngine:
         body |= {"prompt": request.prompt_ids, "max_tokens": request.max_tokens}
         for attempt in range(RETRIES + 1):
             try:
-                (choice,) = [choice async for choice in self._client.sample(body)]
+                choice = await self._client.sample(body)
             except ServerError as error:
                 if not error.is_temporary or attempt == RETRIES:
                     raise UnusableEngineError(f"the server refused a request, or stayed away: {error}") from error

@@ -19,7 +19,8 @@ EOS = 1
 
 def marker_of(ids: tuple[int, ...], forced: tuple[int, ...]) -> Marker:
     place = next(n for n in range(len(forced)) if forced[n : n + len(ids)] == ids)
-    return Marker("m", ids, forced, place + len(ids), opener_ids=OPENER, empty_ids=OPENER + forced)
+    openers = {"opener": "<o>", "opener_ids": OPENER, "empty_ids": OPENER + forced}
+    return Marker("m", ids, forced, place + len(ids), **openers, decode=lambda ids, **_: "<o>" * (ids == [*OPENER]))
 
 
 def sampled(tokens: Iterator[int], most: int, close: tuple[int, ...] | None) -> Segment:
