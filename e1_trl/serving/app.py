@@ -113,7 +113,8 @@ class Server:
             self._counters[f'e1_requests_total{{status="{status}"}}'] += 1
             if request.method == "POST" or status >= 400:
                 line = (request.method, request.raw_path, status, time.monotonic() - start, record["id"])
-                logger.info("%s %s %d, %.2f s, %s: %s", *line, record.get("said", "given up"))
+                said = repr(record.get("said", "given up"))[1:-1]  # without line breaks and half characters of clients
+                logger.info("%s %s %d, %.2f s, %s: %s", *line, said)
 
     def _admit(self, request: web.Request) -> None:
         host = re.sub(r":\d*$", "", request.host).strip("[]")
