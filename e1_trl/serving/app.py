@@ -71,7 +71,7 @@ class Server:
 
         app = web.Application(client_max_size=MOST_BODY, middlewares=[log])
         posts = dict.fromkeys(ANSWERED, self._answer) | dict.fromkeys(PASSED_ON, self._pass_on)
-        gets = {"/health": self._health, "/metrics": self._metrics}
+        gets = {"/health": self._health, "/metrics": self._show_metrics}
         gets |= dict.fromkeys(("/v1/models", "/v1/models/{name:.+}"), self._models)
         app.router.add_routes([web.post(path, handler) for path, handler in posts.items()])
         app.router.add_routes([web.get(path, handler) for path, handler in gets.items()])
@@ -213,7 +213,7 @@ class Server:
             raise RefusedError("the server behind this proxy does not answer", 502) from error
         return web.Response()
 
-    async def _metrics(self, request: web.Request) -> web.Response:
+    async def _show_metrics(self, request: web.Request) -> web.Response:
         lines = [f"{name} {value}" for name, value in sorted(self._counters.items())]
         return web.Response(text="\n".join([*lines, f"e1_requests_running {self._answering}", ""]))
 
