@@ -1,10 +1,10 @@
 """End of the thinking in one model's tokens: the marker that closes it, the opener before it, and what a prompt did.
 
 A chat template may open the thinking, close it at once (Qwen3 with `enable_thinking: false`), or leave it to the model.
-`Marker.state_of` tells which, from the last token ids of a prompt; training, evaluation and serving all ask it. Knows
-no budget and no engine.
+`Marker.state_of` tells which, from the last token ids of a prompt; training, evaluation and serving all ask it.
 """
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 MARKER = "</think>"
-# Markers of model families with their openers, as in the models' chat templates and vLLM's reasoning parsers. The first
-# that a template names is the model's, so the most common one comes last.
+# Markers and openers as in chat templates and vLLM's parsers. The first that a template names is the model's.
 OPENERS = {
     "<|end|><|start|>assistant<|channel|>final<|message|>": "<|channel|>analysis<|message|>",  # gpt-oss
     "<|eom|><|start|>assistant to=user<|message|>": " to=self<|message|>",  # Muse Glimmer
@@ -94,7 +93,7 @@ class Marker:
             close_tokens=next(ends, 0),
             opener=opener,
             opener_ids=tuple(tokenizer.encode(opener, add_special_tokens=False)),
-            empty_ids=(*opening, *forced_ids),
+            empty_ids=(*opening, *forced_ids) if text in tokenizer.decode(list(forced_ids)) else (),
             decode=tokenizer.decode,
         )
 
@@ -125,7 +124,7 @@ class Marker:
 
 def opener_of(marker: str) -> str:
     """Return the text that begins the thinking which a marker ends; "" if unknown."""
-    return OPENERS.get(marker, marker.replace("/", "", 1) if "/" in marker else "")
+    return OPENERS.get(marker, marker.replace("/", "", 1) if re.match(r"[<\[◁]\|?/[\w:]{4}", marker) else "")
 
 
 def find_marker(tokenizer: "PreTrainedTokenizerBase") -> str:
@@ -135,18 +134,17 @@ def find_marker(tokenizer: "PreTrainedTokenizerBase") -> str:
         UserError: there is none.
     """
     template = str(tokenizer.chat_template or "")
-    vocabulary = tokenizer.get_vocab()
     for marker, opener in OPENERS.items():
         if marker in template or opener.strip() in template:
             return marker
-    if found := [marker for marker in OPENERS if marker in vocabulary]:
+    if found := [*filter(tokenizer.get_vocab().__contains__, OPENERS)]:
         return found[-1]
-    added = [str(token) for token in tokenizer.added_tokens_decoder.values()]
-    likely = [each for each in added if any(word in each.lower() for word in ("think", "reason", "channel", "/"))]
+    added = {str(token) for token in tokenizer.added_tokens_decoder.values()} - {*tokenizer.all_special_tokens}
+    likely = sorted(each for each in added if re.search("think|thought|reason|channel", each.lower()))
     raise UserError(
         f"the tokenizer {tokenizer.name_or_path!r} and its chat template name no known end of the thinking "
         f"({', '.join(OPENERS)}); set `marker` to the text that ends it, which may be one of "
-        f"{', '.join(likely or added[:20]) or 'no added token'}"
+        f"{', '.join(likely) or 'no added token'}"
     )
 
 
@@ -156,6 +154,7 @@ def _find_opening(tokenizer: "PreTrainedTokenizerBase", opener: str, marker: str
 
     head = ""
     options = {"add_generation_prompt": True, "tokenize": False, "enable_thinking": False}
-    with suppress(TemplateError, ValueError):  # a template may refuse the argument, and there may be none
-        head = str(tokenizer.apply_chat_template([{"role": "user", "content": "?"}], **options)).rpartition(marker)[0]
+    with suppress(TemplateError, ValueError, TypeError):  # a template may refuse the argument, and there may be none
+        closed = str(tokenizer.apply_chat_template([{"role": "user", "content": "?"}], **options)).rstrip()
+        head = closed.removesuffix(marker) if closed.endswith(marker) else ""
     return opener + head.rpartition(opener)[2] if opener and opener in head else opener

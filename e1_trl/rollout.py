@@ -6,18 +6,16 @@
     prompt | thinking ...                              total:  a total budget ran out before it answered
     prompt </think> | solution ...                     prompt: the prompt had already closed the thinking
 
-A budget of 0 forces the opener, too, if the prompt has not opened the thinking.
-
-`Rollout.request` is the next request to the engine, and `Rollout.receive` takes the engine's answer, until the rollout
-holds a `Completion`. A rollout looks at the end of its prompt, and never searches a completion for the marker: the
-engine reports that it stopped at the marker, and from then on the boundary is a position. A marker or a `<think>`
-inside the solution is just tokens.
+A budget of 0 forces the opener, too, if the prompt has not opened the thinking. `Rollout.request` is the next request
+to the engine; `Rollout.receive` takes its answer, until the rollout holds a `Completion`. A rollout looks at the end of
+its prompt, and never searches a completion for the marker: the engine reports that it stopped there, and from then on
+the boundary is a position. A marker or a `<think>` inside the solution is just tokens.
 """
 
 import math
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 
 from e1_trl.budget import Budget, ThinkingClose
@@ -161,7 +159,7 @@ class Rollout:
     """The state machine of one sequence.
 
     Args:
-        prompt_ids: the prompt, whose chat template may have opened the thinking, have closed it, or neither.
+        prompt_ids: the prompt, which may have opened the thinking, have closed it, or neither.
         budget: thinking and solution budget, in tokens.
         close: the marker, and the engine's context.
 
@@ -185,15 +183,18 @@ class Rollout:
         self.thinking_end = None
         self._solution: Segment | None = None
 
-        limit = budget.thinking_limit(len(self.prompt_ids), close)
-        state = close.marker.state_of(self.prompt_ids)
         marker = close.marker
-        self._forced = (limit == 0 and state is PromptState.NOTHING and marker.empty_ids) or marker.forced_ids
-        self._after_close = len(marker.forced_ids) - marker.close_tokens  # forced tokens that belong to the solution
-        if state is PromptState.CLOSED:
+        state = marker.state_of(self.prompt_ids)
+        if state is PromptState.CLOSED:  # nothing to think, and nothing to force
             self.thinking_end = ThinkingEnd.PROMPT
+            close = replace(close, marker=replace(marker, forced_ids=(), empty_ids=()))
+            replace(budget, thinking=0).thinking_limit(len(self.prompt_ids), close)
             self._request_solution()
             return
+        opens = budget.thinking == 0 and state is PromptState.NOTHING
+        self._forced = (opens and marker.empty_ids) or marker.forced_ids
+        self._after_close = len(marker.forced_ids) - marker.close_tokens  # forced tokens that belong to the solution
+        limit = budget.thinking_limit(len(self.prompt_ids), close)
         self.request = Request(self.prompt_ids, limit, stop_at_marker=True)
         if limit == 0:
             self.receive(Segment([], Stop.LENGTH, []))

@@ -111,6 +111,49 @@ def test_an_empty_thinking_is_forced_as_the_template_writes_it() -> None:
     assert close.forced_after(0) == len(marker.empty_ids) and close.forced_after(1) == len(marker.ids)
 
 
+INSTRUCTED = (
+    "<|system|>Write <think> {thought} </think> {answer}.<|end|>"
+    "{% for m in messages %}<|user|>{{ m['content'] }}<|end|>{% endfor %}<|assistant|>"
+)
+
+
+def test_markers_in_a_system_prompt_are_no_empty_thinking() -> None:
+    tokenizer = make_bytes_tokenizer(INSTRUCTED)
+    marker = Marker.from_tokenizer(tokenizer)
+    assert tokenizer.decode(list(marker.empty_ids)) == "<think></think>"
+
+
+def test_an_opener_is_forced_only_where_it_is_known_and_closed() -> None:
+    tokenizer = make_bytes_tokenizer(read_template("qwen3"))
+    openers = {"</reasoning>": "<reasoning>", "[/THOUGHT]": "[THOUGHT]", "Answer/Solution:": "", "</s>": "", "###": ""}
+    assert {text: Marker.from_tokenizer(tokenizer, text).opener for text in openers} == openers
+    marker = Marker.from_tokenizer(tokenizer, forced_text="Final Answer:")
+    assert marker.empty_ids == () and ThinkingClose(marker, 99).forced_after(0) == len(marker.forced_ids)
+    unlimited = ThinkingClose(Marker.from_tokenizer(tokenizer), 50 + len(THINK) + 5)
+    rollout = Rollout([1] * 50, Budget(None, 5), unlimited)  # without room for any thought
+    assert rollout.request is not None and len(rollout.request.prompt_ids) + 5 == unlimited.context
+
+
+def test_a_closed_prompt_needs_room_for_its_solution_alone() -> None:
+    tokenizer = make_bytes_tokenizer(read_template("qwen3"))
+    prompt = tokenize(tokenizer, QUESTION, OFF)
+    marker = Marker.from_tokenizer(tokenizer)
+    rollout = Rollout(prompt, Budget(100, 5), ThinkingClose(marker, len(prompt) + 5))
+    assert rollout.request is not None and rollout.request.max_tokens == 5
+    with pytest.raises(UserError, match="does not fit"):
+        Rollout(prompt, Budget(100, 6), ThinkingClose(marker, len(prompt) + 5))
+
+
+def test_advice_survives_templates_that_refuse_its_arguments_and_is_not_given_where_thinking_is_open() -> None:
+    refuses = "{% if thinking is defined %}{{ raise_exception('no') }}{% endif %}{{ messages[0]['content'] }}</think>"
+    tokenizer = make_bytes_tokenizer(refuses)
+    said = explain_unthinking(tokenizer, Marker.from_tokenizer(tokenizer), QUESTION, {})
+    assert said is not None and said.endswith("</think>'")
+    adds = "{% if enable_thinking %}Think well.{% endif %}{{ messages[0]['content'] }}<think>"
+    tokenizer = make_bytes_tokenizer(adds)
+    assert explain_unthinking(tokenizer, Marker.from_tokenizer(tokenizer, THINK), QUESTION, {}) is None
+
+
 def test_a_question_about_markers_closes_nothing() -> None:
     tokenizer = make_bytes_tokenizer(read_template("qwen3"), [THINK, "<think>"])
     marker = Marker.from_tokenizer(tokenizer)

@@ -101,7 +101,7 @@ class WeightCheck:
         # Checksum and size of what was sent for each of the engine's tensors, which may stack several of the trainer's.
         sent: defaultdict[str, torch.Tensor | int] = defaultdict(int)
         numbers: Counter[str] = Counter()
-        kept: dict[str, torch.Tensor] = {}
+        kept: defaultdict[str, list[torch.Tensor]] = defaultdict(list)
         filled: set[str] = set()
         untaken = []
         load = self._model.load_weights
@@ -116,7 +116,7 @@ class WeightCheck:
                         sent[own] += checksum(tensor, self._dtypes[own])
                         numbers[own] += tensor.numel()
                     if own in self._loaders:
-                        kept[own] = tensor.clone()  # ZeRO-3 releases it
+                        kept[own].append(tensor.clone())  # ZeRO-3 releases it
                 filled.update(names)
             return filled
 
@@ -140,7 +140,7 @@ class WeightCheck:
             raise EngineError(f"vLLM's {unfilled[0]} was sent nothing by the trainer, so it would keep its old values")
         self._compare(sent, numbers, kept)
 
-    def _compare(self, sent: Mapping[str, Any], numbers: Mapping[str, int], kept: Mapping[str, torch.Tensor]) -> None:
+    def _compare(self, sent: Mapping[str, Any], numbers: Mapping[str, int], kept: Mapping[str, list[Any]]) -> None:
         processes = self._generation.tensor_parallel_size
         names = []
         held = []
@@ -168,12 +168,17 @@ class WeightCheck:
         sums = torch.stack(held)
         if processes > 1:
             torch.distributed.all_reduce(sums, group=self._generation.tp_group)
-        for name, equal in zip(names, (sums == torch.stack(expected)).tolist(), strict=True):
-            if not equal and name in kept:  # load it a second time, into a copy
-                again = self._model.get_parameter(name).detach().clone()
-                self._loaders[name](again, kept[name])
-                equal = torch.equal(again, self._model.get_parameter(name))
-            if not equal:
+        equal = (sums == torch.stack(expected)).int()
+        for place, name in enumerate(names):
+            if not equal[place] and name in kept:  # load it a second time, into a copy
+                again = torch.full_like(self._model.get_parameter(name), torch.nan)
+                for tensor in kept[name]:
+                    self._loaders[name](again, tensor)
+                equal[place] = torch.equal(again, self._model.get_parameter(name))
+        if processes > 1:  # each has compared its own part
+            torch.distributed.all_reduce(equal, torch.distributed.ReduceOp.MIN, group=self._generation.tp_group)
+        for place, name in enumerate(names):
+            if not equal[place]:
                 raise EngineError(
                     f"vLLM's {name} is not what the trainer has just sent: its weights are stale; {TROUBLESHOOTING}"
                 )

@@ -229,7 +229,9 @@ class Method:
             UserError: `answer` returns something else than a completion.
         """
         close = self.close(setting)
-        if close.marker.state_of(question.prompt_ids) is PromptState.CLOSED:
+        if close.marker.state_of(question.prompt_ids) is PromptState.CLOSED and self in METHODS.values():
+            if question.thinking is not None:
+                raise UserError("mixed: the prompt has closed the thinking, so that no other one can be put there")
             return (yield from _answer_at_once(tree, question, close))
         completion = yield from self.answer(tree, question, replace(setting, close=close))
         if not isinstance(completion, Completion):

@@ -1,10 +1,11 @@
 """Model that is evaluated: weights that vLLM loads in this process, or what a server has loaded."""
 
 import asyncio
+import logging
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from e1_trl.arguments import json_object
 from e1_trl.budget import ThinkingClose
@@ -13,8 +14,13 @@ from e1_trl.engines.engine import Engine, SamplingSettings
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import EvaluationArguments, token_biases
 from e1_trl.evaluation.store import FACTS, read_facts
-from e1_trl.marker import Marker
+from e1_trl.marker import MARKER, Marker, find_marker
 from e1_trl.seeds import NUMPY, seed_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
 
 
 def find_model(arguments: EvaluationArguments) -> "Weights | Served":
@@ -26,6 +32,15 @@ def find_model(arguments: EvaluationArguments) -> "Weights | Served":
     checkpoint = Checkpoint.find(arguments.weights.path, arguments.weights.revision)
     settings = {**arguments.shared_with(SamplingSettings), "logit_bias": token_biases(arguments.logit_bias)}
     return (Served if arguments.base_url else Weights)(arguments, checkpoint, SamplingSettings(**settings))
+
+
+def marker_of(tokenizer: "PreTrainedTokenizerBase") -> str:
+    """Find the model's marker; a baseline that does not think has the usual one, with a warning."""
+    try:
+        return find_marker(tokenizer)
+    except UserError as error:
+        logger.warning("%s; taken for now: %r", error, MARKER)
+        return MARKER
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from e1_trl.engines.engine import end_ids
 from e1_trl.errors import UserError, user_errors
 from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments
 from e1_trl.evaluation.methods import MIXED, UNCONSTRAINED, Cell, Setting, make_cells
-from e1_trl.evaluation.model import Served, Weights, find_model
+from e1_trl.evaluation.model import Served, Weights, find_model, marker_of
 from e1_trl.evaluation.sampling_plan import Goal, Problem, SamplingPlan
 from e1_trl.evaluation.store import FACTS, digest, read_facts
 from e1_trl.evaluation.thinking import Thinking
@@ -155,7 +155,8 @@ def _load_tokenizer(
         ).get_text_config()
     if outside := [token for token in model.sampling.logit_bias or {} if token >= len(tokenizer)]:
         raise UserError(f"logit_bias names the token {outside[0]}; the vocabulary has {len(tokenizer)}, from 0 on")
-    marker = Marker.from_tokenizer(tokenizer, arguments.marker, arguments.forced_text)
+    text = arguments.marker or marker_of(tokenizer)
+    marker = Marker.from_tokenizer(tokenizer, text, arguments.forced_text)
     marker.check(end_ids(checkpoint.model, checkpoint.model_revision, tokenizer, code))
     context = arguments.max_model_length or model.context(marker) or config.to_dict().get("max_position_embeddings")
     if context is None:
@@ -163,7 +164,7 @@ def _load_tokenizer(
     setting = {
         **arguments.shared_with(Setting),
         "close": ThinkingClose(marker, context),
-        "s1_marker": Marker.from_tokenizer(tokenizer, arguments.marker, marker.text + arguments.s1_text),
+        "s1_marker": Marker.from_tokenizer(tokenizer, text, text + arguments.s1_text),
         "wait_ids": tuple(tokenizer.encode(arguments.wait_text, add_special_tokens=False)),
         "decode": tokenizer.decode,
         "response": None if arguments.max_model_length or context <= RESPONSE else RESPONSE,

@@ -36,6 +36,11 @@ def reach(plan: SamplingPlan, store: Store, start: StartEngine) -> tuple[Samplin
         StoreError, EngineError: as `sample_plan`; or the goals cannot be joined with those of the store.
     """
     plan = replace(plan, goals=_join(store.goals(), plan.goals))
+    if not store.tells_prompts() and (changed := next(filter(plan.begins_otherwise, plan.goals), None)):
+        raise StoreError(
+            f"{changed.cell}: a prompt that has closed the thinking, or opens none at a budget of 0, is answered "
+            "otherwise than when this folder was made; name another one, or go on at the commit that made it"
+        )
     missing = not is_sampled(plan, store)
     if missing:
         sample_plan(plan, store, start(plan.close, store.tokens()))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from e1_trl.budget import ThinkingClose
 from e1_trl.errors import UserError
 from e1_trl.evaluation.methods import MIXED, Cell, Question, Setting
+from e1_trl.marker import PromptState
 from e1_trl.problems.prompts import Prompt
 from e1_trl.rollout import Segment
 from e1_trl.tree import StoredSegment, Tree
@@ -106,6 +107,14 @@ class SamplingPlan:
             return cell.record.context(prompt, cell.budget, self.setting) - prompt
         except UserError as error:
             raise UserError(f"the method {cell.method}: {error}") from error
+
+    def begins_otherwise(self, goal: Goal) -> bool:
+        """Return whether its answers depend on what a prompt did to the thinking, which was not always looked at."""
+        marker = goal.cell.record.close(self.setting).marker
+        prompts = [problem.prompts[goal.cell.request] for problem in self.problems if problem.index < goal.problems]
+        states = set(map(marker.state_of, prompts))
+        forces_opener = goal.cell.budget.thinking == 0 and marker.empty_ids and PromptState.NOTHING in states
+        return PromptState.CLOSED in states or bool(forces_opener)
 
     def _longest_prompt(self, goal: Goal) -> int:
         request = goal.cell.request

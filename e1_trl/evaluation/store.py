@@ -94,6 +94,10 @@ class Store:
                 "everything is sampled again"
             ) from error
 
+    def tells_prompts(self) -> bool:
+        """Return whether the folder says how its prompts were rendered; one of before says nothing."""
+        return not (self._folder / FACTS).exists() or "prompts" in read_facts(self._folder)
+
     def bind(self) -> None:
         """Bind the folder to these facts: it holds samples, or is about to."""
         file = self._folder / FACTS

@@ -6,7 +6,9 @@ library: a tokenizer and a dataset are handed in.
 
 import hashlib
 import logging
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from e1_trl.errors import UserError
@@ -97,14 +99,19 @@ def explain_unthinking(
     The arguments are those of `tokenize`, and the marker that closes the thinking.
     """
     given = tokenize(tokenizer, prompt, chat_template_kwargs)
-    is_closed = marker.state_of(given) is PromptState.CLOSED
-    template = "" if isinstance(prompt, str) else str(tokenizer.chat_template)
-    switches = [name for name in SWITCHES if (name in template and name not in chat_template_kwargs) or is_closed]
-    for name in switches:
-        asked = tokenize(tokenizer, prompt, {**chat_template_kwargs, name: True})
-        if asked != given and marker.state_of(asked) is not PromptState.CLOSED:
-            does = "has closed the thinking" if is_closed else "does not ask for thinking"
-            return f"the prompt {does}, of {last_question(prompt)[:60]!r}; set chat_template_kwargs: {{{name}: true}}"
+    state = marker.state_of(given)
+    is_closed = state is PromptState.CLOSED
+    template = "" if isinstance(prompt, str) or state is PromptState.OPENED else str(tokenizer.chat_template)
+    for name in (name for name in SWITCHES if re.search(rf"\b{name}\b", template)):
+        if name in chat_template_kwargs and not is_closed:
+            continue
+        with suppress(UserError, TypeError):  # a template may refuse it
+            asked = tokenize(tokenizer, prompt, {**chat_template_kwargs, name: True})
+            if asked != given and marker.state_of(asked) is not PromptState.CLOSED:
+                does = "has closed the thinking" if is_closed else "does not ask for thinking"
+                return (
+                    f"the prompt {does}, of {last_question(prompt)[:60]!r}; set chat_template_kwargs: {{{name}: true}}"
+                )
     if not is_closed:
         return None
     end = tokenizer.decode(given[-8:])

@@ -187,18 +187,15 @@ class E1Config(BudgetedTraining, GRPOConfig):
         prompt = self.longest_prompt(marker, model_context)
         budgets = (*self.budgets.extremes(), *self.evaluation_budgets)
         whole = ThinkingClose(marker, model_context)
-        forced = max(whole.forced_after(budget.thinking) for budget in budgets)
-        needed = [
-            model_context if tokens is None else prompt + tokens
-            for tokens in (budget.completion_tokens(forced) for budget in budgets)
-        ]
+        lengths = [budget.completion_tokens(whole.forced_after(budget.thinking)) for budget in budgets]
+        needed = [model_context if tokens is None else prompt + tokens for tokens in lengths]
         close = replace(whole, context=self.vllm_max_model_length or min(max(needed), model_context))
         for budget in budgets:
             budget.thinking_limit(prompt, close)
-        longest = self.budgets.completion_tokens(forced) or close.context - prompt
+        longest = max(tokens or close.context - prompt for tokens in lengths[: len(self.budgets.extremes())])
         if self.max_completion_length is not None and self.max_completion_length < longest:
             raise UserError(
-                f"max_completion_length is {self.max_completion_length}, but the budget {self.budgets} with {forced} "
+                f"max_completion_length is {self.max_completion_length}, but the budget {self.budgets} with its "
                 f"forced tokens makes completions of up to {longest} tokens; lower the budget, or leave it unset"
             )
         return close, self.max_completion_length or longest

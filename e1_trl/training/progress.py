@@ -16,7 +16,8 @@ from e1_trl.rollout import Completion, ThinkingEnd, warn_of_eos
 logger = logging.getLogger(__name__)
 
 SHOWN = 600  # characters of a prompt, a thinking or a solution
-ENDS = (ThinkingEnd.FORCED, ThinkingEnd.CLOSED, ThinkingEnd.EOS, ThinkingEnd.TOTAL)  # in the order of transcripts
+# In the order of transcripts. A training refuses prompts that have closed the thinking.
+ENDS = (ThinkingEnd.FORCED, ThinkingEnd.CLOSED, ThinkingEnd.EOS, ThinkingEnd.TOTAL)
 ACCURACIES = ("rewards/accuracy/mean", "rewards/accuracy_reward/mean")
 BUDGET = "eval_budget/"  # prefix of a validation's metrics
 

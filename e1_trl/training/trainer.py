@@ -18,7 +18,7 @@ from e1_trl.budget import Budget
 from e1_trl.engines.colocated import make_training_engine
 from e1_trl.engines.engine import OnCompletion, ignore_completion
 from e1_trl.errors import UserError
-from e1_trl.rollout import Completion, Rollout
+from e1_trl.rollout import Completion, Rollout, ThinkingEnd
 from e1_trl.training.beforehand import check_datasets, check_precision, warn_beforehand
 from e1_trl.training.budgets import Generation, Generations, RolloutKey, key_of
 from e1_trl.training.callbacks import DataOrder, MasterWeights, Packing, RewardState, TokenLimit
@@ -203,6 +203,8 @@ class E1Trainer(HookedTrainer):
         on_completion: OnCompletion = ignore_completion,
     ) -> list[Completion]:
         rollouts = [Rollout(ids, budget, self.thinking_close) for ids, budget in zip(prompt_ids, budgets, strict=True)]
+        if any(each.thinking_end is ThinkingEnd.PROMPT for each in rollouts):  # of data that was measured elsewhere
+            raise UserError("a prompt has closed the thinking; look at chat_template_kwargs")
         return self.engine.complete(rollouts, generation, on_completion)
 
     def _begin_grading(self, row: int, completion: Completion) -> None:

@@ -17,6 +17,7 @@ from conftest import BASE, ROOT, options, segments
 from e1_trl.atomic import StoreError
 from e1_trl.budget import ThinkingClose
 from e1_trl.engines.engine import Follow, Requests, Stepped, ignore_steps
+from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import parse
 from e1_trl.evaluation.evaluate import evaluate
 from e1_trl.evaluation.prepare import prepare
@@ -155,6 +156,45 @@ def test_prompts_that_closed_the_thinking_are_answered_by_each_method(
     longest = table.groupby("method")["solution_tokens"].max()
     assert longest["separate"] == longest["s1"] == longest["no_thinking"] == 8
     assert longest["truncation"] == 16 and longest["unconstrained"] > 16
+
+
+@pytest.mark.parametrize(
+    ("opens", "budget", "is_refused"), [("", "0+8", True), ("", "8+8", False), ("<think>", "0+8", False)]
+)
+def test_a_folder_of_before_is_not_sampled_again_where_a_prompt_is_answered_otherwise(
+    opens: str, budget: str, is_refused: bool, run: Run, dated: Path, tmp_path: Path
+) -> None:
+    (dated / "chat_template.jinja").write_text(DATED.replace("<think>", opens))
+    output = tmp_path / "evaluation"
+    words = ["--model", dated, "--methods", "separate", "--budgets", budget, "--marker", "</think>"]
+    assert run(output, *words) > 0
+    facts = json.loads((output / "run.json").read_text())
+    del facts["prompts"]
+    (output / "run.json").write_text(json.dumps(facts))
+    if is_refused:
+        with pytest.raises(StoreError, match=r"^separate 0\+8: a prompt that has closed .* name another one"):
+            run(output, *words)
+    else:
+        assert run(output, *words) == 0
+
+
+def test_another_models_thinking_is_not_put_after_a_prompt_that_closed_it(
+    run: Run, dated: Path, tmp_path: Path
+) -> None:
+    words = ["--model", dated, "--max_model_length", "128"]
+    assert run(tmp_path / "thinker", *words, "--methods", "separate") > 0
+    (dated / "chat_template.jinja").write_text(DATED.replace("<think>", "<think></think>"))
+    mixed = [*words, "--methods", "mixed", "--thinking_from", tmp_path / "thinker"]
+    with pytest.raises(UserError, match="mixed: the prompt has closed the thinking"):
+        run(tmp_path / "mixed", *mixed)
+
+
+def test_a_model_that_does_not_think_is_evaluated_with_the_usual_marker_and_a_warning(
+    run: Run, dated: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("e1_trl.marker.OPENERS", {"</other>": "<other>"})
+    assert run(tmp_path / "evaluation", "--model", dated, "--methods", "separate") > 0
+    assert any("name no known end of the thinking" in text for text in caplog.messages)
 
 
 def test_a_folder_with_gentle_closes_says_which_commit_goes_on_with_it(run: Run, tmp_path: Path) -> None:

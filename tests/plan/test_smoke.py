@@ -437,8 +437,7 @@ def test_a_reduced_recipe_is_handed_to_the_same_command(tmp_path: Path, monkeypa
     folder = tmp_path / "runs" / "smoke-reduced" / RECIPE.stem
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(smoke, "RUNS", tmp_path / smoke.RUNS)
-    monkeypatch.setattr(smoke, "prepare", lambda case, tokenizer, folder: folder.mkdir(parents=True))
-    monkeypatch.setattr(smoke, "load_tokenizer", lambda name: None)
+    monkeypatch.setattr(smoke, "prepare", lambda case, folder: folder.mkdir(parents=True))
     monkeypatch.setattr(os, "execve", become)
     smoke.main([str(RECIPE), "--beta", "0.1"])
     assert started[3:8] == ["smoke", RECIPE.name, "--cpu", "--largest_gap", "0.01"]

@@ -215,7 +215,8 @@ def test_every_recipe_parses_and_the_papers_take_a_generation_of_1024_in_two_min
     assert args.budgets.largest.thinking == 7
     assert model_args.model_name_or_path and (script_args.dataset_name or mixture.datasets)
     assert (ROOT / "accelerate_configs" / f"{script_args.accelerate_config}.yaml").is_file()
-    if args.vllm_mode == "colocate" and model_args.use_peft:  # in 16 bits what an adapter learns rounds away
+    # In 16 bits what an adapter learns rounds away; gpt-oss in 32 bits fits no GPU, and its recipe says so.
+    if args.vllm_mode == "colocate" and model_args.use_peft and recipe.stem != "E1-gpt-oss-20b":
         assert model_args.dtype == "float32"
     if recipe.stem in ("E1-Math-1.5B", "E1-Math-7B", "E1-Code-14B", "E1-AceReason-14B"):
         gpus = 8
