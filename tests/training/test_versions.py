@@ -56,7 +56,7 @@ def test_nothing_is_said_of_what_is_needed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "start",
-    ["e1 train", *(pytest.param(other, marks=pytest.mark.slow) for other in [*STARTS][3:5] + ["E1Config", "a module"])],
+    ["e1 train", *(pytest.param(other, marks=pytest.mark.slow) for other in [*[*STARTS][3:5], "E1Config", "a module"])],
 )
 def test_a_trl_without_what_is_imported_is_one_line_with_the_one_that_is_needed(start: str, tmp_path: Path) -> None:
     (tmp_path / "trl").mkdir()
