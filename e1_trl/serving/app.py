@@ -43,7 +43,7 @@ HEARTBEAT = 15.0  # seconds without a token after which a stream sends a comment
 KEPT = 75.0  # seconds for which a client's idle connection is kept: longer than load balancers keep it
 STOPPING = 20.0  # seconds that answers have to end in when the proxy stops
 ANSWERED = ("/v1/chat/completions", "/v1/completions")
-PASSED_ON = ("/v1/messages", "/v1/messages/count_tokens", "/v1/responses")
+OF_VLLM = ("/v1/messages", "/v1/responses")  # its routes that know no solution budget, nor all thinking budgets
 OPEN = ("/health", "/metrics")  # routes for everyone
 
 
@@ -70,10 +70,9 @@ class Server:
             return await self._log(request, handler)
 
         app = web.Application(client_max_size=MOST_BODY, middlewares=[log])
-        posts = dict.fromkeys(ANSWERED, self._answer) | dict.fromkeys(PASSED_ON, self._pass_on)
         gets = {"/health": self._health, "/metrics": self._show_metrics}
         gets |= dict.fromkeys(("/v1/models", "/v1/models/{name:.+}"), self._models)
-        app.router.add_routes([web.post(path, handler) for path, handler in posts.items()])
+        app.router.add_routes([web.post(path, self._answer) for path in ANSWERED])
         app.router.add_routes([web.get(path, handler) for path, handler in gets.items()])
         app.on_response_prepare.append(self._add_headers)
         timeouts: Any = {"keepalive_timeout": KEPT, "shutdown_timeout": stopping}
@@ -120,7 +119,7 @@ class Server:
         host = re.sub(r":\d*$", "", request.host).strip("[]")
         if self._arguments.host in LOCAL and host not in (*LOCAL, *self._arguments.allow_hosts):
             raise RefusedError(f"this server is not called {host[:80]!r}; --allow_hosts can name it", 403)
-        sent = request.headers.get("Authorization", "").removeprefix("Bearer ") or request.headers.get("x-api-key", "")
+        sent = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if self._key is not None and not secrets.compare_digest(sent.encode(errors="replace"), self._key.encode()):
             raise RefusedError("the API key is missing or wrong", 401)
 
@@ -193,18 +192,6 @@ class Server:
         if self._arguments.log_requests:
             logger.info("%s: token ids %s", RECORD.get()["id"], [choice.count.ids for choice in answer.choices])
 
-    async def _pass_on(self, request: web.Request) -> web.StreamResponse:
-        """Pass a request of another API on, with its budget as far as vLLM has fields for it there."""
-        asked = await self._read(request)
-        RECORD.get()["said"] = f"{asked.budget}, passed on"
-        fields = self._model.other_fields(asked, request.path)
-        async with await self._model.upstream.post(request.path, fields, RECORD.get()["id"]) as answer:
-            response = web.StreamResponse(headers={"Content-Type": answer.headers.get("Content-Type", "text/plain")})
-            await response.prepare(request)
-            async for received in answer.content.iter_any():
-                await response.write(received)
-            return response
-
     async def _health(self, request: web.Request) -> web.Response:
         try:
             await self._model.upstream.context()
@@ -235,7 +222,9 @@ def _event(content: Part) -> bytes:
 def _explain(request: web.Request, status: int) -> RefusedError:
     if status == 413:
         return RefusedError(f"the body has more than {MOST_BODY:,} bytes", status)
-    known = ", ".join([*ANSWERED, *PASSED_ON, "/v1/models", *OPEN])
+    if request.path.startswith(OF_VLLM):
+        return RefusedError(f"vLLM itself serves {request.path}, without a solution budget; {ANSWERED[0]} has one", 404)
+    known = ", ".join([*ANSWERED, "/v1/models", *OPEN])
     return RefusedError(f"{request.method} {request.path} is no route; there are {known}", status)
 
 

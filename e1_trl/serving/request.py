@@ -14,10 +14,10 @@ from e1_trl.checkpoints.efforts import LEVELS, nearest_level
 from e1_trl.errors import UserError
 
 THINKING = ("thinking_budget", "thinking_token_budget", "thinking_budget_tokens")  # names of the same number
-LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+LIMITS = ("max_tokens", "max_completion_tokens")
 BUDGETS = {*THINKING, *LIMITS, "solution_budget"}
 KNOWN = {*BUDGETS, "thinking", "reasoning", "reasoning_effort", "include_reasoning"}
-PROMPTS = ("messages", "prompt", "input")
+PROMPTS = ("messages", "prompt")
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
@@ -46,7 +46,7 @@ class Told:
 
     @classmethod
     def take(cls, body: dict[str, Any]) -> "Told":
-        """Take the budget fields out of a body of any API.
+        """Take the budget fields out of a body.
 
         Raises:
             RefusedError: one is no number of tokens, two differ, or a name is unknown.
@@ -54,10 +54,9 @@ class Told:
         if unknown := [each for each in body if re.search("budget|thinking|reasoning", each) and each not in KNOWN]:
             raise RefusedError(f"{unknown[0]} is an unknown field; did you mean one of {', '.join(sorted(KNOWN))}?")
         groups = {name: body.pop(name, {}) for name in ("reasoning", "thinking")}
-        groups["output_config"] = body.get("output_config", {})
         if wrong := [name for name, group in groups.items() if not isinstance(group, dict)]:
             raise RefusedError(f"{wrong[0]} is {groups[wrong[0]]!r}; it must be a JSON object")
-        reasoning, thinking, output = groups.values()
+        reasoning, thinking = groups.values()
         is_off = thinking.get("type") == "disabled" or reasoning.get("enabled") is False
         tokens = {name: body.pop(name, None) for name in sorted(BUDGETS)}
         efforts = {"reasoning_effort": body.pop("reasoning_effort", None), "reasoning.effort": reasoning.get("effort")}
@@ -69,7 +68,7 @@ class Told:
             thinking=_read_tokens(named, 0),
             solution=_read_tokens({"solution_budget": tokens["solution_budget"]}, 1),
             limit=_read_tokens({name: tokens[name] for name in LIMITS}, 1),
-            effort="none" if is_off else _agree({**efforts, "output_config.effort": output.pop("effort", None)}),
+            effort="none" if is_off else _agree(efforts),
             hides_thinking=any(hidden),
         )
 

@@ -317,7 +317,8 @@ def test_what_is_refused_has_its_status_and_says_why(stub: ServerStub) -> None:
         refused(404, "'other' is not served", json={**body, "model": "other"})
         refused(400, "must be 128 or less", json={**body, "thinking_budget": 129})
         refused(400, "prompt must be", path="/completions", json={"prompt": [1.5]})
-        refused(400, "vLLM takes a thinking of 1024", path="/messages", json={**body, "max_tokens": 5000})
+        for path in ("/messages", "/messages/count_tokens", "/responses"):
+            refused(404, f"vLLM itself serves /v1{path}, without a solution budget", path=path, json=body)
         refused(400, "\ud800", content=b'{"\\ud800_budget": 1}', headers=kind)
         refused(404, "POST /v1/nothing is no route; there are /v1/chat/completions,", path="/nothing", json=body)
         refused(405, "GET /v1/completions is no route", path="/completions", method="GET")
