@@ -174,6 +174,7 @@ class Model:
             forced = marker.forced_ids
             opened = last_index(prompt_ids, marker.opener_ids)
             if opened > last_index(prompt_ids, marker.ids):
+                state = PromptState.OPENED  # also where more than the opener follows
                 fields["thinking_token_budget"] = thinking + len(prompt_ids) - opened - len(marker.opener_ids)
             else:  # the model opens it, which are tokens of its thinking
                 fields["thinking_token_budget"] = max(0, thinking - len(marker.opener_ids))

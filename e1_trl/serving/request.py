@@ -138,8 +138,12 @@ class Presets:
                 preset = Budget.parse(suffix)
             except ValueError as error:
                 raise RefusedError(f"the model's name: {error}", 404) from error
-        limit = _as_number(told.limit)
         thinking = preset.thinking if told.thinking is None else _as_number(told.thinking)
+        if effort == "none" and (suffix is not None or told.thinking is not None) and thinking != 0:
+            raise RefusedError(
+                f"reasoning_effort is 'none', and the thinking budget {thinking or UNLIMITED}; send one of them"
+            )
+        limit = _as_number(told.limit)
         solution = preset.solution if told.solution is None else _as_number(told.solution)
         if limit is not None:
             keeps = [suffix is not None or part is not None for part in (told.thinking, told.solution)]

@@ -22,7 +22,7 @@ class Count:
     Attributes:
         end: how the thinking ended: `None` until then, "prompt" where the prompt had closed it, and "none" where the
             model opened none.
-        is_thinking: whether a thinking is open.
+        is_thinking: whether a thinking is open; it may still begin where there is no end either.
     """
 
     def __init__(self, limits: Limits, marker: Marker):
@@ -33,6 +33,7 @@ class Count:
         self.is_thinking = limits.state is PromptState.OPENED
         self._limits = limits
         self._marker = marker
+        self._blanks = 0  # tokens in front of what may be the opener
         # A thinking that the model opens holds the opener.
         opens = not self.is_thinking and limits.thinking > 0
         self._most = max(limits.thinking, len(marker.opener_ids) * opens)
@@ -44,8 +45,8 @@ class Count:
     @property
     def is_full(self) -> bool:
         """Return whether the solution's budget is used up."""
-        solution = len(self.ids) - self.thinking - self.forced
-        return self.end is not None and solution == self._limits.solution
+        most = self._limits.solution
+        return self.end is not None and most is not None and len(self.ids) - self.thinking - self.forced >= most
 
     def add(self, token_ids: Sequence[int]) -> int:
         """Add new tokens, as far as the solution's budget goes, and return their number."""
@@ -53,14 +54,26 @@ class Count:
             if self.is_full:
                 return place
             self.ids.append(token)
+            if self.end is None and not self.is_thinking:
+                self._look_for_opener()
             if self.end is None:
                 self._look_for_end()
         return len(token_ids)
 
+    def _look_for_opener(self) -> None:
+        opener = self._marker.opener_ids
+        begun = tuple(self.ids[self._blanks :])
+        if begun == opener[: len(begun)]:
+            self.is_thinking = begun == opener
+            self._most += self._blanks * self.is_thinking  # vLLM counts from the opener
+        elif self._marker.decode is not None and not self._marker.decode(self.ids, skip_special_tokens=False).strip():
+            self._blanks = len(self.ids)
+        else:
+            self.end = "none"
+
     def _look_for_end(self) -> None:
         close = self._marker.ids
         forced = self._limits.forced_ids
-        self.is_thinking = self.is_thinking or tuple(self.ids) == self._marker.opener_ids
         past = tuple(self.ids[self._most :])
         if past and past == forced[: len(past)]:
             self.end = "forced" if past == forced else None
@@ -87,7 +100,7 @@ class Choice:
         self._asked = asked
         self._model = model
         self._solution = ""  # its text
-        self._held = ""  # the end of a text, which may become a marker or stop text
+        self._held = ""  # the end of a text, which may become an opener, a marker or a stop text
         self._is_parsed = False  # the server has told thinking and solution apart
 
     async def take(self, choice: Part) -> Part | None:
@@ -97,6 +110,8 @@ class Choice:
         name = "content" if "delta" in choice else "text"
         had_ended = self.count.end is not None
         kept = self.count.add(token_ids)
+        if choice.get("finish_reason") and not self.count.is_thinking:
+            self.count.finish(choice["finish_reason"])
         ends = self.count.end is not None and not had_ended
         reason = choice.get("finish_reason") or ("length" if self.count.is_full else None)
         if name == "text":
@@ -124,8 +139,12 @@ class Choice:
 
     async def _split(self, text: str, ends: bool, cut_ids: Sequence[int]) -> tuple[str, str]:
         """Split the text of a completion in front of its solution."""
-        if self.count.end is None or not ends:
-            return (text, "") if self.count.end is None else ("", text)
+        if ends or self.count.end is None:
+            text, self._held = (self._held + text, "") if ends or self.count.is_thinking else ("", self._held + text)
+        if self.count.end is None:
+            return text, ""
+        if not ends or self.count.end == "none":
+            return "", text
         token_ids = [*self.count.solution_ids, *cut_ids]
         for most in (len(token_ids), len(token_ids) - 1):  # the last may be an end of sequence, which is not shown
             if text.endswith(solution := await self._decode(token_ids[:most])):
@@ -137,12 +156,21 @@ class Choice:
         marker = self._model.close.marker
         self._is_parsed = self._is_parsed or bool(delta.get("reasoning"))
         text = delta.get("content") or ""
-        if not self._is_parsed and (ends or self.count.is_thinking):
+        end = self.count.end
+        if end == "none":  # some parsers take an answer without an opener for a thinking
+            text = (self._held if ends else "") + (delta.pop("reasoning", None) or "") + text
+            self._held = "" if ends else self._held
+        elif not self._is_parsed and end is None and not self.count.is_thinking:
+            self._held += text
+            text = ""
+        elif not self._is_parsed and (ends or end is None):
             text = self._held + text
             thought, _, text = text.partition(marker.text) if ends else (text, "", "")
             thought, self._held = hold_back(thought, [] if ends or reason else [marker.text])
+            if marker.opener and thought.lstrip().startswith(marker.opener):
+                thought = thought.lstrip().removeprefix(marker.opener)
             if thought:
-                delta["reasoning"] = thought.removeprefix(marker.opener)
+                delta["reasoning"] = thought
         if self._asked.hides_thinking:
             delta.pop("reasoning", None)
         elif delta.get("reasoning"):

@@ -1,5 +1,6 @@
 """The proxy in front of a stub of vLLM: how it starts, what it sends, what it refuses, and how it holds out."""
 
+import asyncio
 import contextlib
 import gc
 import json
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -21,8 +23,13 @@ from proxies import conversation, events, eventually, proxy_of, send
 from server_stub import TOKEN, ServerStub, _Handler
 
 from e1_trl import cli
+from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.errors import UserError
+from e1_trl.marker import Marker, PromptState
 from e1_trl.serving import app, chat
+from e1_trl.serving.model import Limits
+from e1_trl.serving.request import Asked
+from e1_trl.serving.response import Choice
 
 BUDGET = ["--thinking_budget", "8", "--solution_budget", "8"]
 MODELS = [{"id": "base", "max_model_len": SERVED_CONTEXT}, {"id": "nano", "parent": "base"}]  # an adapter
@@ -229,6 +236,43 @@ def test_an_answer_says_how_it_was_made_and_ends_at_a_stop_text(stub: ServerStub
     assert told[-1]["usage"]["completion_tokens_details"] == details
     assert told[-1]["usage"]["prompt_tokens"] == 2 and not any("token_ids" in choice for choice in choices)
     assert not stream or [bool(choice.get("thinking_end")) for choice in choices] == [False, False, True, False, True]
+
+
+def ask_for(url: str, path: str = "/chat/completions", **fields: Any) -> Any:
+    done = httpx.post(f"{url}{path}", json={**ASKED, **fields}, timeout=60)
+    assert done.status_code == 200, done.text
+    return done.json()["choices"][0]
+
+
+def test_an_answer_that_opens_no_thinking_is_a_solution_from_its_first_token(stub: ServerStub) -> None:
+    stub.tokens = [2, 3]
+    parts = [(2, "\n"), (27, "P"), (28, "Q"), (29, "R"), (30, "S")]
+    with proxy_of(stub.url) as url:
+        stub.respond = lambda body: [part(token, content=text) for token, text in parts]
+        cut = ask_for(url, model="nano@8+4")
+        stopped = ask_for(url, model="nano@0+10", stop=["QR"])
+        stub.respond = lambda body: [part(token, reasoning=text) for token, text in parts]
+        parsed = ask_for(url, model="nano@8+4")  # as by a parser that takes everything for a thinking
+        stub.respond = lambda body: [{"index": 0, "text": text, "token_ids": [token]} for token, text in parts]
+        text = ask_for(url, "/completions", prompt=[2, 3], messages=None, model="nano@8+4", stop=["R"])
+    assert cut["message"]["content"] == parsed["message"]["content"] == "\nPQR"
+    assert cut["finish_reason"] == "length" and cut["thinking_end"] == parsed["thinking_end"] == "none"
+    assert stopped["message"]["content"] == "\nP" and stopped["finish_reason"] == "stop"
+    assert text["text"] == "\nPQ" and text["thinking_end"] == "none"
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_text_that_may_become_an_opener_is_held_back(opens: bool) -> None:
+    marker = Marker("</t>", (9,), (9,), 1, opener="<t>", opener_ids=(6, 7), decode=lambda ids, **_: "x" * len(ids))
+    asked = Asked(Budget(8, 8), None, "nano", {})
+    model: Any = SimpleNamespace(close=ThinkingClose(marker, 99))
+    choice = Choice(Limits([2], PromptState.NOTHING, 8, (9,), 8, {}), model, asked)
+    parts = [part(6, content="<t"), part(7, content=">"), part(3, content="a"), part(9, content="</t>")]
+    parts = parts if opens else [parts[0], part(3, content="a")]
+    taken = [asyncio.run(choice.take(each)) for each in [*parts, part(8, content="b", reason="stop")]]
+    deltas = [each["delta"] for each in taken if each]
+    told = ["".join(delta.get(name) or "" for delta in deltas) for name in ("reasoning", "content")]
+    assert told == (["a", "b"] if opens else ["", "<tab"])
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -47,6 +47,7 @@ def ask(presets: Presets = PRESETS, **fields: Any) -> Asked:
         ({"reasoning": {"effort": "high"}}, "400+80"),
         ({"reasoning_effort": "low", "thinking_budget": 7}, "7+40"),
         ({"model": "ORG/E1@12+34", "reasoning_effort": "low"}, "12+34"),
+        ({"model": "ORG/E1@0+34", "reasoning_effort": "none"}, "0+34"),
         ({"max_tokens": -1}, "100+40"),
         ({"max_tokens": None, "thinking_budget": None, "tools": [], "n": 1, "user": "me"}, "100+40"),
         # A limit keeps a quarter of the solution budget, and the forced close, for the end.
@@ -89,6 +90,13 @@ def test_a_level_of_effort_is_the_nearest_that_the_model_has(word: str, used: st
     ("fields", "status", "message"),
     [
         ({"thinking_budget": 7, "thinking_token_budget": 8}, 400, "thinking_budget is 7, thinking_token_budget is 8"),
+        (
+            {"reasoning_effort": "none", "thinking_budget": 7},
+            400,
+            "reasoning_effort is 'none', and the thinking budget 7",
+        ),
+        ({"reasoning_effort": "none", "model": "ORG/E1@12+34"}, 400, "the thinking budget 12; send one"),
+        ({"thinking": {"type": "disabled", "budget_tokens": 7}}, 400, "the thinking budget 7; send one"),
         ({"max_tokens": 7, "max_completion_tokens": 8}, 400, "max_completion_tokens is 8"),
         ({"reasoning_effort": "low", "reasoning": {"effort": "high"}}, 400, "reasoning.effort is 'high'"),
         ({"model": "ORG/E1@12+34", "solution_budget": 34}, 400, "send one of them"),
