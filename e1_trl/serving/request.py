@@ -124,8 +124,8 @@ class Presets:
     def choose(self, suffix: str | None, told: Told, effort: str | None, forced: int) -> Budget:
         """Choose the budget of a request; its total is the request's `max_tokens`.
 
-        A total keeps a quarter of the solution budget for the solution, or all of one that the request names. The
-        thinking may have the rest, and the solution has what is left of it.
+        A total keeps a quarter of itself or of the solution budget for the solution, or all of one that the request
+        names. The thinking and its forced close may have the rest, and the solution has what is left of it.
 
         Raises:
             RefusedError: fields contradict each other, or the budget is too large.
@@ -147,13 +147,14 @@ class Presets:
         solution = preset.solution if told.solution is None else _as_number(told.solution)
         if limit is not None:
             keeps = [suffix is not None or part is not None for part in (told.thinking, told.solution)]
-            kept = solution if keeps[1] and solution is not None else max(1, (solution or limit) // 4)
+            kept = solution if keeps[1] and solution is not None else max(1, min(solution or limit, limit) // 4)
             if keeps[0] and thinking is not None:
-                if thinking + (kept if keeps[1] else 1) > limit:
-                    part = Budget(thinking, solution)
+                if thinking + forced + (kept if keeps[1] else 1) > limit:
+                    part = f"{Budget(thinking, solution)} with a forced close of {forced}"
                     raise RefusedError(f"max_tokens is {limit}, and the budget {part}; raise one, or lower the other")
-            elif keeps[1] and kept > limit:
-                raise RefusedError(f"max_tokens is {limit}, and the solution budget {kept}; send one of them")
+            elif keeps[1] and kept + forced > limit:
+                part = f"{kept} with a forced close of {forced}"
+                raise RefusedError(f"max_tokens is {limit}, and the solution budget {part}; send one of them")
             else:
                 room = max(0, limit - forced - kept)
                 thinking = room if thinking is None else min(thinking, room)

@@ -113,14 +113,15 @@ class Choice:
         if choice.get("finish_reason") and not self.count.is_thinking:
             self.count.finish(choice["finish_reason"])
         ends = self.count.end is not None and not had_ended
-        reason = choice.get("finish_reason") or ("length" if self.count.is_full else None)
+        cut = kept < len(token_ids)
+        reason = "length" if cut else choice.get("finish_reason") or ("length" if self.count.is_full else None)
         if name == "text":
             before, solution = await self._split(delta.get(name) or "", ends, token_ids[kept:])
         else:
             before = ""
             solution = self._tell_apart(delta, ends, reason)
-        if kept < len(token_ids):
-            solution = await self._cut(choice, kept)
+        if cut:
+            solution = await self._cut(choice, solution, kept)
         self._solution += solution
         if self._asked.stop and self.count.end is not None:
             solution, reason = self._stop(choice, solution, reason)
@@ -182,14 +183,15 @@ class Choice:
             return ""
         return (await self._model.upstream.ask("/detokenize", {"tokens": token_ids}))["prompt"]
 
-    async def _cut(self, choice: Part, kept: int) -> str:
-        """Return the text of the solution's last tokens, where more arrived with them."""
+    async def _cut(self, choice: Part, new: str, kept: int) -> str:
+        """Cut new text of the solution to that of its tokens, where more arrived with them; a tool call is no text."""
         for values in (choice.get("logprobs") or {}).values():
             if isinstance(values, list):
                 del values[kept:]
         text = await self._decode(self.count.solution_ids)
         shown = (each.removeprefix(self._solution) for each in (text, text.lstrip()) if each.startswith(self._solution))
-        return next(shown, "")  # parsers leave out blanks in front
+        # Parsers leave out blanks in front.
+        return max((common_start(new, each) for each in shown), key=len, default="")
 
     def _stop(self, choice: Part, text: str, reason: str | None) -> tuple[str, str | None]:
         """Cut a solution at the first stop text."""
@@ -208,6 +210,13 @@ class Choice:
         marker = self._model.close.marker
         again = any(last_index(self.count.solution_ids, ids) >= 0 for ids in (marker.ids, marker.opener_ids))
         choice |= {"finish_reason": reason, "thinking_end": self.count.end, "thinks_again": again}
+
+
+def common_start(one: str, other: str) -> str:
+    """Return what two texts begin with."""
+    return one[
+        : next((place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), len(other))
+    ]
 
 
 def hold_back(text: str, words: Sequence[str]) -> tuple[str, str]:

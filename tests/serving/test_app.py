@@ -36,7 +36,7 @@ MODELS = [{"id": "base", "max_model_len": SERVED_CONTEXT}, {"id": "nano", "paren
 ASKED: dict[str, Any] = {"model": "nano", "messages": conversation("a secret")}
 
 
-def part(*token_ids: int, reason: str | None = None, **delta: str) -> dict[str, Any]:
+def part(*token_ids: int, reason: str | None = None, **delta: Any) -> dict[str, Any]:
     return {"index": 0, "delta": delta, "token_ids": list(token_ids), "finish_reason": reason}
 
 
@@ -259,6 +259,39 @@ def test_an_answer_that_opens_no_thinking_is_a_solution_from_its_first_token(stu
     assert cut["finish_reason"] == "length" and cut["thinking_end"] == parsed["thinking_end"] == "none"
     assert stopped["message"]["content"] == "\nP" and stopped["finish_reason"] == "stop"
     assert text["text"] == "\nPQ" and text["thinking_end"] == "none"
+
+
+class Detokenizing(_Handler):
+    """Texts of token ids, as vLLM's /detokenize has them."""
+
+    def do_POST(self) -> None:  # noqa: N802
+        if self.path != "/detokenize":
+            super().do_POST()
+            return
+        tokens = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["tokens"]
+        self._send(200, {"prompt": "".join(map(chr, tokens))})
+
+
+CALL = [{"index": 0, "function": {"name": "f", "arguments": '{"a": 1'}}]
+
+
+@pytest.mark.parametrize(
+    ("last", "content"),
+    [
+        (part(*b"<call>", reason="tool_calls", tool_calls=CALL), "1"),
+        (part(*b"<call>", tool_calls=CALL), "1"),
+        (part(*b"2<call>", content="2", tool_calls=CALL), "12"),
+        (part(*b"2345", reason="stop", content="2345"), "123"),
+    ],
+)
+def test_what_the_budget_cuts_is_truncated_and_shows_no_raw_tool_call(
+    stub: ServerStub, last: dict[str, Any], content: str
+) -> None:
+    with proxy_of(stub.url) as url:
+        stub.RequestHandlerClass = Detokenizing
+        stub.respond = lambda body: [part(20, reasoning="e"), part(5), part(*b"1", content="1"), last]
+        choice = ask_for(url, model="nano@8+3")
+    assert (choice["message"]["content"], choice["finish_reason"]) == (content, "length")
 
 
 @pytest.mark.parametrize("opens", [True, False])

@@ -54,16 +54,22 @@ def ask(presets: Presets = PRESETS, **fields: Any) -> Asked:
         ({"max_tokens": 1000}, "100+40/1000"),
         ({"max_tokens": 100}, "89+40/100"),
         ({"max_completion_tokens": 100, "max_tokens": 100}, "89+40/100"),
-        ({"max_tokens": 40}, "29+40/40"),
+        ({"max_tokens": 44}, "33+40/44"),
         ({"max_tokens": 1}, "0+40/1"),
         ({"max_tokens": 100, "reasoning_effort": "high"}, "79+80/100"),
         ({"max_tokens": 100, "thinking_budget": 90}, "90+40/100"),
         ({"max_tokens": 100, "solution_budget": 90}, "9+90/100"),
-        ({"max_tokens": 46, "model": "ORG/E1@12+34"}, "12+34/46"),
+        ({"max_tokens": 47, "model": "ORG/E1@12+34"}, "12+34/47"),
+        ({"max_tokens": 8}, "5+40/8"),  # a limit below the solution budget leaves the thinking most of it
     ],
 )
 def test_the_budget_of_a_request(fields: dict[str, Any], budget: str) -> None:
     assert str(ask(**fields).budget) == budget
+
+
+def test_a_limit_of_a_harness_leaves_a_trained_model_its_thinking() -> None:
+    trained = Presets("ORG/E1", Budget(1024, 1024), {})
+    assert str(ask(trained, max_tokens=256).budget) == "191+1024/256"
 
 
 def test_unlimited_is_also_minus_one_and_a_limit_bounds_it() -> None:
@@ -106,9 +112,10 @@ def test_a_level_of_effort_is_the_nearest_that_the_model_has(word: str, used: st
         ({"thinkng_budget": 7}, 400, "thinkng_budget is an unknown field; did you mean one of .*, thinking_budget"),
         ({"chat_template_kwargs": {"thinking_budget": 7}}, 400, "chat_template_kwargs is .* and no budget"),
         ({"chat_template_kwargs": 3}, 400, "chat_template_kwargs is 3"),
-        ({"max_tokens": 90, "thinking_budget": 90}, 400, "max_tokens is 90, and the budget 90\\+40; raise one"),
         ({"max_tokens": 80, "solution_budget": 90}, 400, "max_tokens is 80, and the solution budget 90"),
-        ({"max_tokens": 45, "model": "ORG/E1@12+34"}, 400, "max_tokens is 45, and the budget 12\\+34"),
+        ({"max_tokens": 46, "model": "ORG/E1@12+34"}, 400, "max_tokens is 46, and the budget 12\\+34 with a .* of 1;"),
+        ({"max_tokens": 90, "thinking_budget": 89}, 400, "max_tokens is 90, and the budget 89\\+40 .*; raise one"),
+        ({"max_tokens": 90, "solution_budget": 90}, 400, "max_tokens is 90, and the solution budget 90"),
         ({"thinking_budget": 501}, 400, "the thinking budget is 501 tokens; it must be 500 or less"),
         ({"thinking_budget": "unlimited"}, 400, "the thinking budget is unlimited tokens"),
         ({"thinking_budget": -2}, 400, "thinking_budget is -2"),
@@ -148,12 +155,12 @@ def test_max_tokens_bounds_both_parts_and_leaves_the_solution_some(
     try:
         budget = ask(**fields, max_tokens=most).budget
     except RefusedError:
-        assert (thinking or 0) + (solution or 1) > most
+        assert (thinking or 0) + 1 + (solution or 1) > most
         return
     assert budget.total == most and budget.thinking is not None and budget.solution == without.solution
     assert thinking in (None, budget.thinking) and budget.thinking <= without.thinking
     if thinking is None:  # nothing is kept that a natural close of the thinking could use
-        kept = without.solution if solution is not None else max(1, without.solution // 4)
+        kept = without.solution if solution is not None else max(1, min(without.solution, most) // 4)
         assert budget.thinking == max(0, min(without.thinking, most - 1 - kept))
 
 
