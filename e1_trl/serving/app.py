@@ -132,7 +132,7 @@ class Server:
                 body = json.loads(await request.read())
         except TimeoutError as error:
             raise RefusedError(f"the body did not arrive within {BODY_SECONDS:.0f} s", 408) from error
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise RefusedError(f"the body is not JSON: {error}") from error
         if self._answering >= self._arguments.max_requests:
             raise RefusedError(f"{self._answering} requests are being answered, which is the limit; try later", 503)
@@ -161,14 +161,17 @@ class Server:
         try:
             async with aclosing(answer.read()) as stream:
                 coming = asyncio.ensure_future(anext(stream, None))
+                last = time.monotonic()
                 try:
                     while True:
-                        done, _ = await asyncio.wait((coming,), timeout=self._heartbeat)
-                        events = coming.result() if done else []
-                        if events is None:
+                        wait = max(0.0, last + self._heartbeat - time.monotonic())
+                        done, _ = await asyncio.wait((coming,), timeout=wait)
+                        if (events := coming.result() if done else []) is None:
                             break
-                        await response.write(b"".join(map(_event, events)) if done else b": still sampling\n\n")
                         coming = asyncio.ensure_future(anext(stream, None)) if done else coming
+                        if events or not done:
+                            await response.write(b"".join(map(_event, events)) or b": still sampling\n\n")
+                            last = time.monotonic()
                 finally:
                     coming.cancel()
                     await asyncio.gather(coming, return_exceptions=True)

@@ -218,6 +218,10 @@ def read_request(content: Any, presets: Presets, forced: int) -> Asked:
     stop = [stop] if isinstance(stop, str) else stop
     if not isinstance(stop, list) or not all(isinstance(each, str) and each for each in stop):
         raise RefusedError(f"stop is {stop!r}; it must be a text or a list of texts")
+    if type(answers := body.get("n", 1)) is not int:
+        raise RefusedError(f"n is {answers!r}; it must be a number of answers")
+    if told.hides_thinking and "prompt" in body:
+        raise RefusedError("include_reasoning is false, and the text of a completion holds the thinking; send messages")
     sent = body.pop("model", presets.name)
     model, _, suffix = (sent, "", None) if sent == presets.name else str(sent).rpartition("@")
     if model != presets.name:

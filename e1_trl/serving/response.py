@@ -120,8 +120,12 @@ class Choice:
         else:
             before = ""
             solution = self._tell_apart(delta, ends, reason)
+        # With a hidden thinking go its tokens.
+        hidden = kept - len(self.count.solution_ids) if self._asked.hides_thinking and not had_ended else 0
+        token_ids = token_ids[max(0, hidden) : kept]
+        self._cut_logprobs(choice, max(0, hidden), kept)
         if cut:
-            solution = await self._cut(choice, solution, kept)
+            solution = await self._cut(solution)
         self._solution += solution
         if self._asked.stop and self.count.end is not None:
             solution, reason = self._stop(choice, solution, reason)
@@ -132,7 +136,7 @@ class Choice:
         if reason:
             self._finish(choice, reason)
         if self._asked.return_token_ids:
-            choice["token_ids"] = token_ids[:kept]
+            choice["token_ids"] = token_ids
         else:
             choice.pop("prompt_token_ids", None)
         told = "thinking_end" in choice or choice.get("token_ids") or choice.get("logprobs")
@@ -183,15 +187,18 @@ class Choice:
             return ""
         return (await self._model.upstream.ask("/detokenize", {"tokens": token_ids}))["prompt"]
 
-    async def _cut(self, choice: Part, new: str, kept: int) -> str:
+    async def _cut(self, new: str) -> str:
         """Cut new text of the solution to that of its tokens, where more arrived with them; a tool call is no text."""
-        for values in (choice.get("logprobs") or {}).values():
-            if isinstance(values, list):
-                del values[kept:]
         text = await self._decode(self.count.solution_ids)
         shown = (each.removeprefix(self._solution) for each in (text, text.lstrip()) if each.startswith(self._solution))
         # Parsers leave out blanks in front.
         return max((common_start(new, each) for each in shown), key=len, default="")
+
+    def _cut_logprobs(self, choice: Part, start: int, end: int) -> None:
+        for name, values in (choice.get("logprobs") or {}).items():
+            choice["logprobs"][name] = values[start:end] if isinstance(values, list) else values
+        if start == end:
+            choice["logprobs"] = None
 
     def _stop(self, choice: Part, text: str, reason: str | None) -> tuple[str, str | None]:
         """Cut a solution at the first stop text."""

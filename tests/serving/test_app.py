@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -388,6 +389,7 @@ def test_what_is_refused_has_its_status_and_says_why(stub: ServerStub) -> None:
         assert httpx.get(url.replace("/v1", "/health")).status_code == 200
         refused(400, "not JSON", content=b"{", headers=kind)
         refused(400, "not JSON", content=b"[" * 100_000, headers=kind)
+        refused(400, "not JSON", content=b'{"seed": ' + b"9" * 5000 + b"}", headers=kind)
         refused(413, "16,777,216 bytes", content=b" " * (2**24 + 1), headers=kind)
         refused(415, "must be application/json", content=b"{}", headers={"Content-Type": "text/plain"})
         refused(403, "not called 'evil.example'", json=body, headers={"Host": "evil.example"})
@@ -436,6 +438,8 @@ class OneAnswer(_Handler):
 
     def do_POST(self) -> None:  # noqa: N802
         if getattr(self, "answered", False):
+            # Unread bytes and no lingering reset the connection, where it would only be closed.
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.close_connection = True
             return
         self.answered = True
@@ -454,6 +458,27 @@ def test_a_stream_that_is_waited_for_is_kept_alive(stub: ServerStub) -> None:
     with proxy_of(stub.url, heartbeat=0.2) as url:
         done = httpx.post(f"{url}/chat/completions", json={**ASKED, "stream": True}, timeout=60)
     assert done.text.startswith(": still sampling\n\n") and len(events(done.text)) == 5
+
+
+def test_a_stream_without_its_thinking_is_kept_alive_and_has_none_of_its_tokens(stub: ServerStub) -> None:
+    def logged(*token_ids: int, **delta: Any) -> dict[str, Any]:
+        return {**part(*token_ids, **delta), "logprobs": {"content": [{"token": str(each)} for each in token_ids]}}
+
+    parts = [
+        *(logged(token, reasoning="a") for token in range(20, 26)),
+        logged(5, 7, content="1"),
+        logged(8, reason="stop"),
+    ]
+    told = [f"data: {json.dumps({'choices': [each]})}\n\n".encode() for each in parts]
+    slow = (*(each for event in told for each in (event, 0.1)), b"data: [DONE]\n\n")
+    asked = {**ASKED, "stream": True, "include_reasoning": False, "return_token_ids": True}
+    with proxy_of(stub.url, heartbeat=0.2) as url:
+        stub.RequestHandlerClass = type("Slow", (Streaming,), {"stream": slow})
+        done = httpx.post(f"{url}/chat/completions", json=asked, timeout=60)
+    choices = [choice for event in events(done.text) for choice in event["choices"]]
+    shown = [each["token"] for choice in choices for each in (choice["logprobs"] or {"content": []})["content"]]
+    assert shown == ["7", "8"] and [token for each in choices for token in each["token_ids"]] == [7, 8]
+    assert done.text.startswith(": still sampling\n\n") and done.text.count("still") >= 2
 
 
 @pytest.mark.slow

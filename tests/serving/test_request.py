@@ -128,6 +128,9 @@ def test_a_level_of_effort_is_the_nearest_that_the_model_has(word: str, used: st
         ({"messages": [{"role": "judge", "content": "a"}]}, 400, "the role 'judge'; it must be one of system, dev"),
         ({"messages": ["a"]}, 400, "the role None"),
         ({"stop": [""]}, 400, "stop is"),
+        ({"n": "2"}, 400, "n is '2'"),
+        ({"n": True}, 400, "n is True"),
+        ({"include_reasoning": False, "prompt": "a"}, 400, "the text of a completion holds"),
     ],
 )
 def test_what_contradicts_itself_or_would_be_ignored_is_refused(
