@@ -175,7 +175,7 @@ class Server:
                 finally:
                     coming.cancel()
                     await asyncio.gather(coming, return_exceptions=True)
-            if asked.stream_options.get("include_usage") is True:
+            if asked.include_usage:
                 await response.write(_event({**answer.head, "choices": [], "usage": answer.usage()}))
         except RefusedError as error:
             RECORD.get()["failed"] = error.status

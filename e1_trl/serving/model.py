@@ -129,9 +129,10 @@ class Model:
         if isinstance(arguments, ServeArguments):
             named = arguments.read_efforts() or named
             clients = {"most": Budget.parse(arguments.max_budget), "drop": tuple(arguments.drop)}
-        most = max(
-            texts.budget.thinking or 0, context * 3 // 4 - (texts.budget.solution or 1) - close.forced_after(None)
-        )
+        rest = context * 3 // 4 - (texts.budget.solution or 1) - close.forced_after(None)
+        most = max(texts.budget.thinking or 0, rest)
+        if clients and (allowed := clients["most"].thinking) is not None:
+            most = min(most, allowed)
         efforts = make_efforts(named, texts.budget, texts.template, most)
         # As in evaluation, whatever the model's generation config says.
         sampling = {"repetition_penalty": 1.0, **json_object("sampling", arguments.sampling)}

@@ -118,8 +118,7 @@ class Presets:
             return word
         if word in LEVELS and any(each in LEVELS and each != "none" for each in self.efforts):
             return nearest_level(word, self.efforts)
-        known = ", ".join(dict.fromkeys([*self.efforts, *LEVELS]))
-        raise RefusedError(f"reasoning_effort is {word!r}; it must be one of {known}")
+        raise RefusedError(f"reasoning_effort is {word!r}; it must be one of {', '.join(self.efforts)}")
 
     def choose(self, suffix: str | None, told: Told, effort: str | None, forced: int) -> Budget:
         """Choose the budget of a request; its total is the request's `max_tokens`.
@@ -187,7 +186,7 @@ class Asked:
     body: dict[str, Any]
     stop: list[str] = field(default_factory=list)
     stream: bool = True
-    stream_options: Mapping[str, Any] = field(default_factory=dict)
+    include_usage: bool = False
     return_token_ids: bool = False
     hides_thinking: bool = False
 
@@ -212,6 +211,9 @@ def read_request(content: Any, presets: Presets, forced: int) -> Asked:
         raise RefusedError(f"chat_template_kwargs is {arguments!r}; it takes variables of the template, and no budget")
     if effort is not None and (known := presets.efforts[effort].chat_template_kwargs):
         body["chat_template_kwargs"] = {**known, **arguments}
+        level = body["chat_template_kwargs"].get("reasoning_effort")
+        if "messages" in body and level in LEVELS and level != "none":
+            body["reasoning_effort"] = level  # vLLM reads gpt-oss's here alone
     if isinstance(body.get("messages"), list):
         body["messages"] = [_read_message(each, presets.template) for each in body["messages"]]
     stop = body.pop("stop", [])
@@ -234,7 +236,7 @@ def read_request(content: Any, presets: Presets, forced: int) -> Asked:
         model=str(sent),
         stop=stop,
         stream=body.pop("stream", False) is True,
-        stream_options=options if isinstance(options, dict) else {},
+        include_usage=isinstance(options, dict) and options.get("include_usage") is True,
         return_token_ids=body.pop("return_token_ids", False) is True,
         hides_thinking=told.hides_thinking,
         body={**presets.sampling, **body},

@@ -2,93 +2,20 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
 
-from e1_trl.marker import Marker, PromptState
+from e1_trl.serving.count import Count
 from e1_trl.serving.model import Limits, Model, last_index
 from e1_trl.serving.request import Asked, RefusedError
 from e1_trl.serving.upstream import read_events
 
+BUDGET = "thinking_token_budget"
 GROWING = {"content", "reasoning", "reasoning_content", "refusal", "text", "arguments"}
 SHOWN = ("role", "content", "text", "reasoning", "tool_calls", "refusal")
 Part = dict[str, Any]
-
-
-class Count:
-    """Tokens of an answer by part.
-
-    Attributes:
-        end: how the thinking ended: `None` until then, "prompt" where the prompt had closed it, and "none" where the
-            model opened none.
-        is_thinking: whether a thinking is open; it may still begin where there is no end either.
-    """
-
-    def __init__(self, limits: Limits, marker: Marker):
-        self.ids: list[int] = []
-        self.thinking = 0
-        self.forced = 0
-        self.end = "prompt" if limits.state is PromptState.CLOSED else None
-        self.is_thinking = limits.state is PromptState.OPENED
-        self._limits = limits
-        self._marker = marker
-        self._blanks = 0  # tokens in front of what may be the opener
-        # A thinking that the model opens holds the opener.
-        opens = not self.is_thinking and limits.thinking > 0
-        self._most = max(limits.thinking, len(marker.opener_ids) * opens)
-
-    @property
-    def solution_ids(self) -> list[int]:
-        return [] if self.end is None else self.ids[self.thinking + self.forced :]
-
-    @property
-    def is_full(self) -> bool:
-        """Return whether the solution's budget is used up."""
-        most = self._limits.solution
-        return self.end is not None and most is not None and len(self.ids) - self.thinking - self.forced >= most
-
-    def add(self, token_ids: Sequence[int]) -> int:
-        """Add new tokens, as far as the solution's budget goes, and return their number."""
-        for place, token in enumerate(token_ids):
-            if self.is_full:
-                return place
-            self.ids.append(token)
-            if self.end is None and not self.is_thinking:
-                self._look_for_opener()
-            if self.end is None:
-                self._look_for_end()
-        return len(token_ids)
-
-    def _look_for_opener(self) -> None:
-        opener = self._marker.opener_ids
-        begun = tuple(self.ids[self._blanks :])
-        if begun == opener[: len(begun)]:
-            self.is_thinking = begun == opener
-            self._most += self._blanks * self.is_thinking  # vLLM counts from the opener
-        elif self._marker.decode is not None and not self._marker.decode(self.ids, skip_special_tokens=False).strip():
-            self._blanks = len(self.ids)
-        else:
-            self.end = "none"
-
-    def _look_for_end(self) -> None:
-        close = self._marker.ids
-        forced = self._limits.forced_ids
-        past = tuple(self.ids[self._most :])
-        if past and past == forced[: len(past)]:
-            self.end = "forced" if past == forced else None
-        elif tuple(self.ids[-len(close) :]) == close:
-            # vLLM may complete a close of several tokens that had begun within the budget.
-            self.end = "forced" if past else "closed"
-        self.thinking = min(len(self.ids), self._most) if self.end else 0
-        self.forced = len(self.ids) - self.thinking if self.end else 0
-        self.is_thinking = self.is_thinking and self.end is None
-
-    def finish(self, reason: str) -> None:
-        """Say how a thinking ended that was not closed."""
-        if self.end is None:
-            self.thinking = len(self.ids) * self.is_thinking
-            self.end = "none" if not self.is_thinking else "total" if reason == "length" else "eos"
 
 
 class Choice:
@@ -252,13 +179,12 @@ class Answer:
             RefusedError: budget and prompts do not fit, or the server refuses the request.
         """
         limits = await model.limit(asked)
-        own = limits[0].fields
-        if any(each.fields.get("thinking_token_budget") != own.get("thinking_token_budget") for each in limits):
-            raise RefusedError("some of the prompts opened a thinking and others did not; send them one by one")
-        most = min(each.fields["max_tokens"] for each in limits)
-        options = {**asked.stream_options, "include_usage": False}
-        body: Part = {**asked.body, **own, "max_tokens": most, "return_token_ids": True}
-        body |= {"stream": True, "stream_options": options}
+        least = {name: min(each.fields.get(name, 0) for each in limits) for name in limits[0].fields}
+        more = [each.fields.get(BUDGET, 0) - least.get(BUDGET, 0) for each in limits]
+        if len({each.state for each in limits}) > 1 or (any(more) and asked.budget.thinking is not None):
+            raise RefusedError("the prompts hold different parts of a thinking; send them one by one")
+        limits = [replace(each, thinking=each.thinking - tokens) for each, tokens in zip(limits, more, strict=True)]
+        body: Part = {**asked.body, **least, "return_token_ids": True, "stream": True}
         return cls(model, asked, limits, await model.upstream.post(path, body, request_id))
 
     async def read(self) -> AsyncGenerator[list[Part]]:
@@ -273,7 +199,7 @@ class Answer:
             self._response.close()
 
     async def _take(self, event: Part) -> Part | None:
-        usage = event.pop("usage", None)
+        event.pop("usage", None)
         if not self._asked.return_token_ids:
             event.pop("prompt_token_ids", None)
         going_on = [each for each in event["choices"] if not self.choices[each["index"]].done]
@@ -285,7 +211,7 @@ class Answer:
             event["budget"] = str(self._asked.budget)
             event |= {"reasoning_effort": self._asked.effort} if self._asked.effort else {}
             self.head = {key: value for key, value in event.items() if key != "choices"}
-        return event if usage is None else {**event, "usage": self.usage()}
+        return event
 
     def usage(self) -> Part:
         """Return the numbers of tokens of all answers."""

@@ -197,12 +197,12 @@ def test_a_request_keeps_its_fields_id_and_key_and_its_text_out_of_the_log(
         counted = httpx.get(url.replace("v1", "metrics")).text
     (body,) = asked_of(stub)
     assert body["seed"] == 3 and body["temperature"] == 0.3 and body["repetition_penalty"] == 1
-    assert body["model"] == "nano" and body["max_tokens"] == 20 and body["thinking_token_budget"] == 11
+    assert body["model"] == "nano" and body["max_tokens"] == 20 and body["thinking_token_budget"] == 14
     assert not {"stop", "tools", "tool_choice"} & body.keys()
     headers = stub.headers[-1]
     assert headers["X-Request-Id"] == done.headers["X-Request-Id"] == "mine-1"
     assert headers["Authorization"] == "Bearer of vllm"
-    assert "mine-1: 11+32/20, closed, 2 + 0 + 2 tokens" in caplog.text and "secret" not in caplog.text
+    assert "mine-1: 14+32/20, closed, 2 + 0 + 2 tokens" in caplog.text and "secret" not in caplog.text
     assert 'e1_requests_total{status="200"} 1\n' in counted and 'e1_tokens_total{part="solution"} 2\n' in counted
     assert 'e1_answers_total{thinking_end="closed"} 1\n' in counted and "e1_requests_running 0\n" in counted
 
@@ -240,7 +240,8 @@ def test_an_answer_says_how_it_was_made_and_ends_at_a_stop_text(stub: ServerStub
 
 
 def ask_for(url: str, path: str = "/chat/completions", **fields: Any) -> Any:
-    done = httpx.post(f"{url}{path}", json={**ASKED, **fields}, timeout=60)
+    asked = ASKED if path == "/chat/completions" else {}
+    done = httpx.post(f"{url}{path}", json={**asked, **fields}, timeout=60)
     assert done.status_code == 200, done.text
     return done.json()["choices"][0]
 
@@ -255,11 +256,26 @@ def test_an_answer_that_opens_no_thinking_is_a_solution_from_its_first_token(stu
         stub.respond = lambda body: [part(token, reasoning=text) for token, text in parts]
         parsed = ask_for(url, model="nano@8+4")  # as by a parser that takes everything for a thinking
         stub.respond = lambda body: [{"index": 0, "text": text, "token_ids": [token]} for token, text in parts]
-        text = ask_for(url, "/completions", prompt=[2, 3], messages=None, model="nano@8+4", stop=["R"])
+        text = ask_for(url, "/completions", prompt=[2, 3], model="nano@8+4", stop=["R"])
     assert cut["message"]["content"] == parsed["message"]["content"] == "\nPQR"
     assert cut["finish_reason"] == "length" and cut["thinking_end"] == parsed["thinking_end"] == "none"
     assert stopped["message"]["content"] == "\nP" and stopped["finish_reason"] == "stop"
     assert text["text"] == "\nPQ" and text["thinking_end"] == "none"
+
+
+def test_several_prompts_without_a_thinking_budget_have_the_least_that_is_left(stub: ServerStub) -> None:
+    asked = {"model": "nano@unlimited+32", "prompt": [[27, 4], [27, 27, 4]]}
+    held = [[27, 4, 27], [27, 4]]
+    with proxy_of(stub.url) as url:
+        least = SERVED_CONTEXT - 3 - 33
+        spent = [{"index": each, "text": "e", "token_ids": [20] * (least - each)} for each in (0, 1)]
+        stub.respond = lambda body: [*spent, *({**each, "token_ids": [5], "finish_reason": "stop"} for each in spent)]
+        done = httpx.post(f"{url}/completions", json=asked, timeout=60).json()
+        mixed = [httpx.post(f"{url}/completions", json={**asked, "prompt": each}) for each in (held, [[4], [2, 3]])]
+        finite = httpx.post(f"{url}/completions", json={**asked, "model": "nano@8+8", "prompt": held})
+    assert asked_of(stub)[0]["thinking_token_budget"] == least
+    assert [choice["thinking_end"] for choice in done["choices"]] == ["forced", "closed"]
+    assert mixed[0].status_code == 200 and "send them one by one" in mixed[1].text and "one by one" in finite.text
 
 
 class Detokenizing(_Handler):
@@ -403,6 +419,8 @@ def test_what_is_refused_has_its_status_and_says_why(stub: ServerStub) -> None:
         refused(405, "GET /v1/completions is no route", path="/completions", method="GET")
         refused(404, "'other' is not served", path="/models/other", method="GET")
         assert client.get("/models/nano@8+8").json()["id"] == "nano@8+8"
+        assert client.post("/chat/completions", json={**body, "reasoning_effort": "high"}).json()["budget"] == "128+32"
+        assert "nano@128+32" in [each["id"] for each in client.get("/models").json()["data"]]
         stub.tokens = [2] * (SERVED_CONTEXT - 8)
         refused(400, "does not fit the context", json=body)
     stub.tokens = [2, 4]

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.marker import Marker, PromptState
 from e1_trl.rollout import Rollout, Segment, Stop
+from e1_trl.serving.count import Count
 from e1_trl.serving.model import Limits
-from e1_trl.serving.response import Count, grow, hold_back
+from e1_trl.serving.response import grow, hold_back
 
 OPENER = (4,)
 MARKERS = (((5,), (5,)), ((6, 7), (6, 7)), ((6, 7), (8, 6, 7, 9)), ((5,), (5, 9, 9)))
