@@ -12,7 +12,6 @@ import os
 import re
 import secrets
 import signal
-import socket
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -249,11 +248,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     asyncio.run(serve(make_parser().read(ServeArguments, argv)))
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Open a socket that listens at an address; raise a `UserError` if it is in use, or not this machine's."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+async def listen(runner: web.AppRunner, host: str, port: int) -> None:
+    """Listen at an address; raise a `UserError` if it is in use, or not this machine's."""
+    await runner.setup()
     try:
-        return socket.create_server((host, port), family=family)
+        await web.TCPSite(runner, host, port).start()
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         raise UserError(f"cannot listen at {host}, port {port}: {reason}; name another --host or --port") from error
@@ -275,14 +274,12 @@ async def serve(arguments: ServeArguments) -> None:
         arguments.max_requests = min(arguments.max_requests, allow_files(FILES * arguments.max_requests) // FILES)
         efforts = ", ".join(f"{word} {effort.budget}" for word, effort in model.presets.efforts.items())
         logger.info("%s at %s; reasoning_effort: %s", arguments.name, model.presets.default, efforts)
-        with listen(arguments.host, arguments.port) as listener:
-            runner = Server(model, arguments, os.environ.get(KEY) or None).runner()
-            await runner.setup()
-            await web.SockSite(runner, listener).start()
-            logger.info("listening at http://%s:%d/v1", arguments.host, arguments.port)
-            await stopped.wait()
-            logger.info("stopping within %.0f s", STOPPING)
-            await runner.cleanup()
+        runner = Server(model, arguments, os.environ.get(KEY) or None).runner()
+        await listen(runner, arguments.host, arguments.port)
+        logger.info("listening at http://%s:%d/v1", arguments.host, arguments.port)
+        await stopped.wait()
+        logger.info("stopping within %.0f s", STOPPING)
+        await runner.cleanup()
     finally:
         await model.upstream.close()
 

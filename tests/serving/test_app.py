@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx
 import pytest
+from aiohttp import web
 from conftest import BASE, SERVED_CONTEXT, free_port
 from proxies import conversation, events, eventually, proxy_of, send
 from server_stub import TOKEN, ServerStub, _Handler
@@ -116,13 +117,22 @@ def test_a_server_that_keeps_no_budget_is_one_line(
 
 
 def test_an_address_that_is_in_use_is_named() -> None:
-    with app.listen("127.0.0.1", free_port()) as taken:
+    async def listen(host: str, port: int) -> None:
+        runner = web.AppRunner(web.Application())
+        try:
+            await app.listen(runner, host, port)
+        finally:
+            await runner.cleanup()
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         message = rf"^cannot listen at 127\.0\.0\.1, port {port}: Address already in use; name"
         with pytest.raises(UserError, match=message):
-            app.listen("127.0.0.1", port)
+            asyncio.run(listen("127.0.0.1", port))
+    with pytest.raises(UserError, match=r"^cannot listen at no-such-host\.invalid, port 1: [A-Z][\w ]+; name"):
+        asyncio.run(listen("no-such-host.invalid", 1))
     if socket.has_ipv6:
-        app.listen("::1", free_port()).close()
+        asyncio.run(listen("::1", free_port()))
 
 
 def test_a_chat_that_cannot_start_a_server_is_refused_before_it_tries(monkeypatch: pytest.MonkeyPatch) -> None:
