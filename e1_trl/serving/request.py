@@ -109,11 +109,7 @@ class Presets:
     drop: tuple[str, ...] = ()
 
     def find_effort(self, word: Any) -> str | None:
-        """Return the effort that serves for a word: its own, else the nearest of the scale; `None` for none.
-
-        Raises:
-            RefusedError: the word is unknown.
-        """
+        """Return the effort that serves for a word: its own, else the nearest of the scale; refuse unknown ones."""
         if word is None or (isinstance(word, str) and word in self.efforts):
             return word
         if word in LEVELS and any(each in LEVELS and each != "none" for each in self.efforts):

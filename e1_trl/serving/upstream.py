@@ -34,11 +34,7 @@ class Upstream(Client):
         kept.detach()
 
     async def post(self, path: str, body: Mapping[str, Any], request_id: str = "") -> aiohttp.ClientResponse:
-        """Post a request to a path of the server, as /v1/completions; return its answer, which must be closed.
-
-        Raises:
-            RefusedError: the server does not answer, or not with status 200.
-        """
+        """Post a request to a path, as /v1/completions; return its answer, of status 200, which must be closed."""
         url = self.base_url.removesuffix("/v1") + path
         headers = {"Content-Type": "application/json", "X-Request-Id": request_id}
         sent: Any = {"data": json.dumps({"model": self.name, **body}), "allow_redirects": False, "headers": headers}
@@ -75,11 +71,7 @@ def _read_message(content: bytes) -> str:
 
 
 async def read_events(answer: aiohttp.ClientResponse) -> AsyncGenerator[list[dict[str, Any]]]:
-    """Read a stream of events; those that arrive together come together.
-
-    Raises:
-        RefusedError: the server failed, or broke off its answer.
-    """
+    """Read a stream of events up to its end; those that arrive together come together."""
     rest = b""
     ended = False
     try:

@@ -466,8 +466,8 @@ class OneAnswer(_Handler):
 
     def do_POST(self) -> None:  # noqa: N802
         if getattr(self, "answered", False):
-            # Unread bytes and no lingering reset the connection, where it would only be closed.
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            os.close(self.connection.detach())  # which resets it, where the server's own way only closes it
             self.close_connection = True
             return
         self.answered = True
