@@ -46,7 +46,7 @@ def make_efforts(named: Mapping[str, Effort], default: Budget, template: str, mo
         named: of the command line or budget.json. What they tell the template comes first.
         default: budget of requests that name none.
         template: the chat template.
-        most: longest thinking that leaves the prompt some of the context.
+        most: longest thinking that is allowed, and leaves the prompt some of the context.
     """
     efforts = dict(named)
     if not efforts and default.thinking is not None:

@@ -12,7 +12,6 @@ import os
 import re
 import secrets
 import signal
-import socket
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -43,7 +42,7 @@ HEARTBEAT = 15.0  # seconds without a token after which a stream sends a comment
 KEPT = 75.0  # seconds for which a client's idle connection is kept: longer than load balancers keep it
 STOPPING = 20.0  # seconds that answers have to end in when the proxy stops
 ANSWERED = ("/v1/chat/completions", "/v1/completions")
-PASSED_ON = ("/v1/messages", "/v1/messages/count_tokens", "/v1/responses")
+OF_VLLM = ("/v1/messages", "/v1/responses")  # its routes that know no solution budget, nor all thinking budgets
 OPEN = ("/health", "/metrics")  # routes for everyone
 
 
@@ -70,10 +69,9 @@ class Server:
             return await self._log(request, handler)
 
         app = web.Application(client_max_size=MOST_BODY, middlewares=[log])
-        posts = dict.fromkeys(ANSWERED, self._answer) | dict.fromkeys(PASSED_ON, self._pass_on)
         gets = {"/health": self._health, "/metrics": self._show_metrics}
         gets |= dict.fromkeys(("/v1/models", "/v1/models/{name:.+}"), self._models)
-        app.router.add_routes([web.post(path, handler) for path, handler in posts.items()])
+        app.router.add_routes([web.post(path, self._answer) for path in ANSWERED])
         app.router.add_routes([web.get(path, handler) for path, handler in gets.items()])
         app.on_response_prepare.append(self._add_headers)
         timeouts: Any = {"keepalive_timeout": KEPT, "shutdown_timeout": stopping}
@@ -120,7 +118,7 @@ class Server:
         host = re.sub(r":\d*$", "", request.host).strip("[]")
         if self._arguments.host in LOCAL and host not in (*LOCAL, *self._arguments.allow_hosts):
             raise RefusedError(f"this server is not called {host[:80]!r}; --allow_hosts can name it", 403)
-        sent = request.headers.get("Authorization", "").removeprefix("Bearer ") or request.headers.get("x-api-key", "")
+        sent = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if self._key is not None and not secrets.compare_digest(sent.encode(errors="replace"), self._key.encode()):
             raise RefusedError("the API key is missing or wrong", 401)
 
@@ -133,7 +131,7 @@ class Server:
                 body = json.loads(await request.read())
         except TimeoutError as error:
             raise RefusedError(f"the body did not arrive within {BODY_SECONDS:.0f} s", 408) from error
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise RefusedError(f"the body is not JSON: {error}") from error
         if self._answering >= self._arguments.max_requests:
             raise RefusedError(f"{self._answering} requests are being answered, which is the limit; try later", 503)
@@ -162,18 +160,21 @@ class Server:
         try:
             async with aclosing(answer.read()) as stream:
                 coming = asyncio.ensure_future(anext(stream, None))
+                last = time.monotonic()
                 try:
                     while True:
-                        done, _ = await asyncio.wait((coming,), timeout=self._heartbeat)
-                        events = coming.result() if done else []
-                        if events is None:
+                        wait = max(0.0, last + self._heartbeat - time.monotonic())
+                        done, _ = await asyncio.wait((coming,), timeout=wait)
+                        if (events := coming.result() if done else []) is None:
                             break
-                        await response.write(b"".join(map(_event, events)) if done else b": still sampling\n\n")
                         coming = asyncio.ensure_future(anext(stream, None)) if done else coming
+                        if events or not done:
+                            await response.write(b"".join(map(_event, events)) or b": still sampling\n\n")
+                            last = time.monotonic()
                 finally:
                     coming.cancel()
                     await asyncio.gather(coming, return_exceptions=True)
-            if asked.stream_options.get("include_usage") is True:
+            if asked.include_usage:
                 await response.write(_event({**answer.head, "choices": [], "usage": answer.usage()}))
         except RefusedError as error:
             RECORD.get()["failed"] = error.status
@@ -192,18 +193,6 @@ class Server:
         RECORD.get()["said"] = f"{asked.budget}, {', '.join(ends)}, {' + '.join(map(str, details.values()))} tokens"
         if self._arguments.log_requests:
             logger.info("%s: token ids %s", RECORD.get()["id"], [choice.count.ids for choice in answer.choices])
-
-    async def _pass_on(self, request: web.Request) -> web.StreamResponse:
-        """Pass a request of another API on, with its budget as far as vLLM has fields for it there."""
-        asked = await self._read(request)
-        RECORD.get()["said"] = f"{asked.budget}, passed on"
-        fields = self._model.other_fields(asked, request.path)
-        async with await self._model.upstream.post(request.path, fields, RECORD.get()["id"]) as answer:
-            response = web.StreamResponse(headers={"Content-Type": answer.headers.get("Content-Type", "text/plain")})
-            await response.prepare(request)
-            async for received in answer.content.iter_any():
-                await response.write(received)
-            return response
 
     async def _health(self, request: web.Request) -> web.Response:
         try:
@@ -235,7 +224,9 @@ def _event(content: Part) -> bytes:
 def _explain(request: web.Request, status: int) -> RefusedError:
     if status == 413:
         return RefusedError(f"the body has more than {MOST_BODY:,} bytes", status)
-    known = ", ".join([*ANSWERED, *PASSED_ON, "/v1/models", *OPEN])
+    if request.path.startswith(OF_VLLM):
+        return RefusedError(f"vLLM itself serves {request.path}, without a solution budget; {ANSWERED[0]} has one", 404)
+    known = ", ".join([*ANSWERED, "/v1/models", *OPEN])
     return RefusedError(f"{request.method} {request.path} is no route; there are {known}", status)
 
 
@@ -257,11 +248,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     asyncio.run(serve(make_parser().read(ServeArguments, argv)))
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Open a socket that listens at an address; raise a `UserError` if it is in use, or not this machine's."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+async def listen(runner: web.AppRunner, host: str, port: int) -> None:
+    """Listen at an address; raise a `UserError` if it is in use, or not this machine's."""
+    await runner.setup()
     try:
-        return socket.create_server((host, port), family=family)
+        await web.TCPSite(runner, host, port).start()
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         raise UserError(f"cannot listen at {host}, port {port}: {reason}; name another --host or --port") from error
@@ -283,14 +274,12 @@ async def serve(arguments: ServeArguments) -> None:
         arguments.max_requests = min(arguments.max_requests, allow_files(FILES * arguments.max_requests) // FILES)
         efforts = ", ".join(f"{word} {effort.budget}" for word, effort in model.presets.efforts.items())
         logger.info("%s at %s; reasoning_effort: %s", arguments.name, model.presets.default, efforts)
-        with listen(arguments.host, arguments.port) as listener:
-            runner = Server(model, arguments, os.environ.get(KEY) or None).runner()
-            await runner.setup()
-            await web.SockSite(runner, listener).start()
-            logger.info("listening at http://%s:%d/v1", arguments.host, arguments.port)
-            await stopped.wait()
-            logger.info("stopping within %.0f s", STOPPING)
-            await runner.cleanup()
+        runner = Server(model, arguments, os.environ.get(KEY) or None).runner()
+        await listen(runner, arguments.host, arguments.port)
+        logger.info("listening at http://%s:%d/v1", arguments.host, arguments.port)
+        await stopped.wait()
+        logger.info("stopping within %.0f s", STOPPING)
+        await runner.cleanup()
     finally:
         await model.upstream.close()
 

@@ -101,11 +101,7 @@ class ServeArguments(ModelArguments):
         self.read_efforts()  # raises where an entry is wrong
 
     def read_efforts(self) -> dict[str, Effort]:
-        """Return budgets by effort.
-
-        Raises:
-            UserError: an entry is not an effort and a budget.
-        """
+        """Return budgets by effort; raise a `UserError` where an entry is not an effort and a budget."""
         if wrong := [each for each in self.efforts if "=" not in each]:
             raise UserError(f"efforts: {wrong[0]!r} must read 'low=256+1024'")
         return {name: Effort.read(text) for name, text in (each.split("=", 1) for each in self.efforts)}

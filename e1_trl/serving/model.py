@@ -25,7 +25,6 @@ from e1_trl.serving.upstream import Upstream
 
 RENDERED = {"messages", "tools", "chat_template", "chat_template_kwargs", "add_generation_prompt"}
 RENDERED |= {"continue_final_message", "add_special_tokens"}  # fields that /tokenize takes, too
-ANTHROPIC = 1024  # least thinking budget of /v1/messages
 
 
 @dataclass(frozen=True)
@@ -130,9 +129,10 @@ class Model:
         if isinstance(arguments, ServeArguments):
             named = arguments.read_efforts() or named
             clients = {"most": Budget.parse(arguments.max_budget), "drop": tuple(arguments.drop)}
-        most = max(
-            texts.budget.thinking or 0, context * 3 // 4 - (texts.budget.solution or 1) - close.forced_after(None)
-        )
+        rest = context * 3 // 4 - (texts.budget.solution or 1) - close.forced_after(None)
+        most = max(texts.budget.thinking or 0, rest)
+        if clients and (allowed := clients["most"].thinking) is not None:
+            most = min(most, allowed)
         efforts = make_efforts(named, texts.budget, texts.template, most)
         # As in evaluation, whatever the model's generation config says.
         sampling = {"repetition_penalty": 1.0, **json_object("sampling", arguments.sampling)}
@@ -175,6 +175,7 @@ class Model:
             forced = marker.forced_ids
             opened = last_index(prompt_ids, marker.opener_ids)
             if opened > last_index(prompt_ids, marker.ids):
+                state = PromptState.OPENED  # also where more than the opener follows
                 fields["thinking_token_budget"] = thinking + len(prompt_ids) - opened - len(marker.opener_ids)
             else:  # the model opens it, which are tokens of its thinking
                 fields["thinking_token_budget"] = max(0, thinking - len(marker.opener_ids))
@@ -185,29 +186,6 @@ class Model:
         if fields["max_tokens"] < 1:
             raise RefusedError(f"a prompt of {len(prompt_ids)} tokens fills the context of {self.close.context} tokens")
         return Limits(prompt_ids, state, thinking, forced, budget.solution, fields)
-
-    def other_fields(self, asked: Asked, path: str) -> dict[str, Any]:
-        """Return what vLLM is asked for on a route of another API, as far as it has fields for budgets there.
-
-        Raises:
-            RefusedError: it has none for this budget.
-        """
-        budget = asked.budget
-        whole = budget.completion_tokens(self.close.forced_after(budget.thinking))
-        most = min((each for each in (whole, budget.total) if each is not None), default=None)
-        body = {**asked.body, "stream": asked.stream}
-        if path == "/v1/responses":
-            body |= {"reasoning": {"effort": asked.effort}} if asked.effort else {}
-            return body if most is None else {**body, "max_output_tokens": most}
-        if path != "/v1/messages":
-            return body
-        if budget.thinking == 0:
-            body["thinking"] = {"type": "disabled"}
-        elif budget.thinking is not None and budget.thinking >= ANTHROPIC:
-            body["thinking"] = {"type": "enabled", "budget_tokens": budget.thinking}
-        elif budget.thinking is not None and most == whole:  # else max_tokens bounds the thinking more than the budget
-            raise RefusedError(f"the budget is {budget}, and vLLM takes a thinking of {ANTHROPIC} or more at {path}")
-        return body if most is None else {**body, "max_tokens": most}
 
 
 def last_index(ids: Sequence[int], part: Sequence[int]) -> int:

@@ -14,10 +14,10 @@ from e1_trl.checkpoints.efforts import LEVELS, nearest_level
 from e1_trl.errors import UserError
 
 THINKING = ("thinking_budget", "thinking_token_budget", "thinking_budget_tokens")  # names of the same number
-LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+LIMITS = ("max_tokens", "max_completion_tokens")
 BUDGETS = {*THINKING, *LIMITS, "solution_budget"}
 KNOWN = {*BUDGETS, "thinking", "reasoning", "reasoning_effort", "include_reasoning"}
-PROMPTS = ("messages", "prompt", "input")
+PROMPTS = ("messages", "prompt")
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
@@ -46,7 +46,7 @@ class Told:
 
     @classmethod
     def take(cls, body: dict[str, Any]) -> "Told":
-        """Take the budget fields out of a body of any API.
+        """Take the budget fields out of a body.
 
         Raises:
             RefusedError: one is no number of tokens, two differ, or a name is unknown.
@@ -54,10 +54,9 @@ class Told:
         if unknown := [each for each in body if re.search("budget|thinking|reasoning", each) and each not in KNOWN]:
             raise RefusedError(f"{unknown[0]} is an unknown field; did you mean one of {', '.join(sorted(KNOWN))}?")
         groups = {name: body.pop(name, {}) for name in ("reasoning", "thinking")}
-        groups["output_config"] = body.get("output_config", {})
         if wrong := [name for name, group in groups.items() if not isinstance(group, dict)]:
             raise RefusedError(f"{wrong[0]} is {groups[wrong[0]]!r}; it must be a JSON object")
-        reasoning, thinking, output = groups.values()
+        reasoning, thinking = groups.values()
         is_off = thinking.get("type") == "disabled" or reasoning.get("enabled") is False
         tokens = {name: body.pop(name, None) for name in sorted(BUDGETS)}
         efforts = {"reasoning_effort": body.pop("reasoning_effort", None), "reasoning.effort": reasoning.get("effort")}
@@ -69,7 +68,7 @@ class Told:
             thinking=_read_tokens(named, 0),
             solution=_read_tokens({"solution_budget": tokens["solution_budget"]}, 1),
             limit=_read_tokens({name: tokens[name] for name in LIMITS}, 1),
-            effort="none" if is_off else _agree({**efforts, "output_config.effort": output.pop("effort", None)}),
+            effort="none" if is_off else _agree(efforts),
             hides_thinking=any(hidden),
         )
 
@@ -110,23 +109,18 @@ class Presets:
     drop: tuple[str, ...] = ()
 
     def find_effort(self, word: Any) -> str | None:
-        """Return the effort that serves for a word: its own, else the nearest of the scale; `None` for none.
-
-        Raises:
-            RefusedError: the word is unknown.
-        """
+        """Return the effort that serves for a word: its own, else the nearest of the scale; refuse unknown ones."""
         if word is None or (isinstance(word, str) and word in self.efforts):
             return word
         if word in LEVELS and any(each in LEVELS and each != "none" for each in self.efforts):
             return nearest_level(word, self.efforts)
-        known = ", ".join(dict.fromkeys([*self.efforts, *LEVELS]))
-        raise RefusedError(f"reasoning_effort is {word!r}; it must be one of {known}")
+        raise RefusedError(f"reasoning_effort is {word!r}; it must be one of {', '.join(self.efforts)}")
 
     def choose(self, suffix: str | None, told: Told, effort: str | None, forced: int) -> Budget:
         """Choose the budget of a request; its total is the request's `max_tokens`.
 
-        A total keeps a quarter of the solution budget for the solution, or all of one that the request names. The
-        thinking may have the rest, and the solution has what is left of it.
+        A total keeps a quarter of itself or of the solution budget for the solution, or all of one that the request
+        names. The thinking and its forced close may have the rest, and the solution has what is left of it.
 
         Raises:
             RefusedError: fields contradict each other, or the budget is too large.
@@ -139,18 +133,23 @@ class Presets:
                 preset = Budget.parse(suffix)
             except ValueError as error:
                 raise RefusedError(f"the model's name: {error}", 404) from error
-        limit = _as_number(told.limit)
         thinking = preset.thinking if told.thinking is None else _as_number(told.thinking)
+        if effort == "none" and (suffix is not None or told.thinking is not None) and thinking != 0:
+            raise RefusedError(
+                f"reasoning_effort is 'none', and the thinking budget {thinking or UNLIMITED}; send one of them"
+            )
+        limit = _as_number(told.limit)
         solution = preset.solution if told.solution is None else _as_number(told.solution)
         if limit is not None:
             keeps = [suffix is not None or part is not None for part in (told.thinking, told.solution)]
-            kept = solution if keeps[1] and solution is not None else max(1, (solution or limit) // 4)
+            kept = solution if keeps[1] and solution is not None else max(1, min(solution or limit, limit) // 4)
             if keeps[0] and thinking is not None:
-                if thinking + (kept if keeps[1] else 1) > limit:
-                    part = Budget(thinking, solution)
+                if thinking + forced + (kept if keeps[1] else 1) > limit:
+                    part = f"{Budget(thinking, solution)} with a forced close of {forced}"
                     raise RefusedError(f"max_tokens is {limit}, and the budget {part}; raise one, or lower the other")
-            elif keeps[1] and kept > limit:
-                raise RefusedError(f"max_tokens is {limit}, and the solution budget {kept}; send one of them")
+            elif keeps[1] and kept + forced > limit:
+                part = f"{kept} with a forced close of {forced}"
+                raise RefusedError(f"max_tokens is {limit}, and the solution budget {part}; send one of them")
             else:
                 room = max(0, limit - forced - kept)
                 thinking = room if thinking is None else min(thinking, room)
@@ -183,7 +182,7 @@ class Asked:
     body: dict[str, Any]
     stop: list[str] = field(default_factory=list)
     stream: bool = True
-    stream_options: Mapping[str, Any] = field(default_factory=dict)
+    include_usage: bool = False
     return_token_ids: bool = False
     hides_thinking: bool = False
 
@@ -208,12 +207,19 @@ def read_request(content: Any, presets: Presets, forced: int) -> Asked:
         raise RefusedError(f"chat_template_kwargs is {arguments!r}; it takes variables of the template, and no budget")
     if effort is not None and (known := presets.efforts[effort].chat_template_kwargs):
         body["chat_template_kwargs"] = {**known, **arguments}
+        level = body["chat_template_kwargs"].get("reasoning_effort")
+        if "messages" in body and level in LEVELS and level != "none":
+            body["reasoning_effort"] = level  # vLLM reads gpt-oss's here alone
     if isinstance(body.get("messages"), list):
         body["messages"] = [_read_message(each, presets.template) for each in body["messages"]]
     stop = body.pop("stop", [])
     stop = [stop] if isinstance(stop, str) else stop
     if not isinstance(stop, list) or not all(isinstance(each, str) and each for each in stop):
         raise RefusedError(f"stop is {stop!r}; it must be a text or a list of texts")
+    if type(answers := body.get("n", 1)) is not int:
+        raise RefusedError(f"n is {answers!r}; it must be a number of answers")
+    if told.hides_thinking and "prompt" in body:
+        raise RefusedError("include_reasoning is false, and the text of a completion holds the thinking; send messages")
     sent = body.pop("model", presets.name)
     model, _, suffix = (sent, "", None) if sent == presets.name else str(sent).rpartition("@")
     if model != presets.name:
@@ -226,7 +232,7 @@ def read_request(content: Any, presets: Presets, forced: int) -> Asked:
         model=str(sent),
         stop=stop,
         stream=body.pop("stream", False) is True,
-        stream_options=options if isinstance(options, dict) else {},
+        include_usage=isinstance(options, dict) and options.get("include_usage") is True,
         return_token_ids=body.pop("return_token_ids", False) is True,
         hides_thinking=told.hides_thinking,
         body={**presets.sampling, **body},

@@ -2,80 +2,20 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
 
-from e1_trl.marker import Marker, PromptState
+from e1_trl.serving.count import Count
 from e1_trl.serving.model import Limits, Model, last_index
 from e1_trl.serving.request import Asked, RefusedError
 from e1_trl.serving.upstream import read_events
 
+BUDGET = "thinking_token_budget"
 GROWING = {"content", "reasoning", "reasoning_content", "refusal", "text", "arguments"}
 SHOWN = ("role", "content", "text", "reasoning", "tool_calls", "refusal")
 Part = dict[str, Any]
-
-
-class Count:
-    """Tokens of an answer by part.
-
-    Attributes:
-        end: how the thinking ended: `None` until then, "prompt" where the prompt had closed it, and "none" where the
-            model opened none.
-        is_thinking: whether a thinking is open.
-    """
-
-    def __init__(self, limits: Limits, marker: Marker):
-        self.ids: list[int] = []
-        self.thinking = 0
-        self.forced = 0
-        self.end = "prompt" if limits.state is PromptState.CLOSED else None
-        self.is_thinking = limits.state is PromptState.OPENED
-        self._limits = limits
-        self._marker = marker
-        # A thinking that the model opens holds the opener.
-        opens = not self.is_thinking and limits.thinking > 0
-        self._most = max(limits.thinking, len(marker.opener_ids) * opens)
-
-    @property
-    def solution_ids(self) -> list[int]:
-        return [] if self.end is None else self.ids[self.thinking + self.forced :]
-
-    @property
-    def is_full(self) -> bool:
-        """Return whether the solution's budget is used up."""
-        solution = len(self.ids) - self.thinking - self.forced
-        return self.end is not None and solution == self._limits.solution
-
-    def add(self, token_ids: Sequence[int]) -> int:
-        """Add new tokens, as far as the solution's budget goes, and return their number."""
-        for place, token in enumerate(token_ids):
-            if self.is_full:
-                return place
-            self.ids.append(token)
-            if self.end is None:
-                self._look_for_end()
-        return len(token_ids)
-
-    def _look_for_end(self) -> None:
-        close = self._marker.ids
-        forced = self._limits.forced_ids
-        self.is_thinking = self.is_thinking or tuple(self.ids) == self._marker.opener_ids
-        past = tuple(self.ids[self._most :])
-        if past and past == forced[: len(past)]:
-            self.end = "forced" if past == forced else None
-        elif tuple(self.ids[-len(close) :]) == close:
-            # vLLM may complete a close of several tokens that had begun within the budget.
-            self.end = "forced" if past else "closed"
-        self.thinking = min(len(self.ids), self._most) if self.end else 0
-        self.forced = len(self.ids) - self.thinking if self.end else 0
-        self.is_thinking = self.is_thinking and self.end is None
-
-    def finish(self, reason: str) -> None:
-        """Say how a thinking ended that was not closed."""
-        if self.end is None:
-            self.thinking = len(self.ids) * self.is_thinking
-            self.end = "none" if not self.is_thinking else "total" if reason == "length" else "eos"
 
 
 class Choice:
@@ -87,7 +27,7 @@ class Choice:
         self._asked = asked
         self._model = model
         self._solution = ""  # its text
-        self._held = ""  # the end of a text, which may become a marker or stop text
+        self._held = ""  # the end of a text, which may become an opener, a marker or a stop text
         self._is_parsed = False  # the server has told thinking and solution apart
 
     async def take(self, choice: Part) -> Part | None:
@@ -97,15 +37,22 @@ class Choice:
         name = "content" if "delta" in choice else "text"
         had_ended = self.count.end is not None
         kept = self.count.add(token_ids)
+        if choice.get("finish_reason") and not self.count.is_thinking:
+            self.count.finish(choice["finish_reason"])
         ends = self.count.end is not None and not had_ended
-        reason = choice.get("finish_reason") or ("length" if self.count.is_full else None)
+        cut = kept < len(token_ids)
+        reason = "length" if cut else choice.get("finish_reason") or ("length" if self.count.is_full else None)
         if name == "text":
             before, solution = await self._split(delta.get(name) or "", ends, token_ids[kept:])
         else:
             before = ""
             solution = self._tell_apart(delta, ends, reason)
-        if kept < len(token_ids):
-            solution = await self._cut(choice, kept)
+        # With a hidden thinking go its tokens.
+        hidden = kept - len(self.count.solution_ids) if self._asked.hides_thinking and not had_ended else 0
+        token_ids = token_ids[max(0, hidden) : kept]
+        self._cut_logprobs(choice, max(0, hidden), kept)
+        if cut:
+            solution = await self._cut(solution)
         self._solution += solution
         if self._asked.stop and self.count.end is not None:
             solution, reason = self._stop(choice, solution, reason)
@@ -116,7 +63,7 @@ class Choice:
         if reason:
             self._finish(choice, reason)
         if self._asked.return_token_ids:
-            choice["token_ids"] = token_ids[:kept]
+            choice["token_ids"] = token_ids
         else:
             choice.pop("prompt_token_ids", None)
         told = "thinking_end" in choice or choice.get("token_ids") or choice.get("logprobs")
@@ -124,8 +71,12 @@ class Choice:
 
     async def _split(self, text: str, ends: bool, cut_ids: Sequence[int]) -> tuple[str, str]:
         """Split the text of a completion in front of its solution."""
-        if self.count.end is None or not ends:
-            return (text, "") if self.count.end is None else ("", text)
+        if ends or self.count.end is None:
+            text, self._held = (self._held + text, "") if ends or self.count.is_thinking else ("", self._held + text)
+        if self.count.end is None:
+            return text, ""
+        if not ends or self.count.end == "none":
+            return "", text
         token_ids = [*self.count.solution_ids, *cut_ids]
         for most in (len(token_ids), len(token_ids) - 1):  # the last may be an end of sequence, which is not shown
             if text.endswith(solution := await self._decode(token_ids[:most])):
@@ -137,12 +88,21 @@ class Choice:
         marker = self._model.close.marker
         self._is_parsed = self._is_parsed or bool(delta.get("reasoning"))
         text = delta.get("content") or ""
-        if not self._is_parsed and (ends or self.count.is_thinking):
+        end = self.count.end
+        if end == "none":  # some parsers take an answer without an opener for a thinking
+            text = (self._held if ends else "") + (delta.pop("reasoning", None) or "") + text
+            self._held = "" if ends else self._held
+        elif not self._is_parsed and end is None and not self.count.is_thinking:
+            self._held += text
+            text = ""
+        elif not self._is_parsed and (ends or end is None):
             text = self._held + text
             thought, _, text = text.partition(marker.text) if ends else (text, "", "")
             thought, self._held = hold_back(thought, [] if ends or reason else [marker.text])
+            if marker.opener and thought.lstrip().startswith(marker.opener):
+                thought = thought.lstrip().removeprefix(marker.opener)
             if thought:
-                delta["reasoning"] = thought.removeprefix(marker.opener)
+                delta["reasoning"] = thought
         if self._asked.hides_thinking:
             delta.pop("reasoning", None)
         elif delta.get("reasoning"):
@@ -154,14 +114,18 @@ class Choice:
             return ""
         return (await self._model.upstream.ask("/detokenize", {"tokens": token_ids}))["prompt"]
 
-    async def _cut(self, choice: Part, kept: int) -> str:
-        """Return the text of the solution's last tokens, where more arrived with them."""
-        for values in (choice.get("logprobs") or {}).values():
-            if isinstance(values, list):
-                del values[kept:]
+    async def _cut(self, new: str) -> str:
+        """Cut new text of the solution to that of its tokens, where more arrived with them; a tool call is no text."""
         text = await self._decode(self.count.solution_ids)
         shown = (each.removeprefix(self._solution) for each in (text, text.lstrip()) if each.startswith(self._solution))
-        return next(shown, "")  # parsers leave out blanks in front
+        # Parsers leave out blanks in front.
+        return max((common_start(new, each) for each in shown), key=len, default="")
+
+    def _cut_logprobs(self, choice: Part, start: int, end: int) -> None:
+        for name, values in (choice.get("logprobs") or {}).items():
+            choice["logprobs"][name] = values[start:end] if isinstance(values, list) else values
+        if start == end:
+            choice["logprobs"] = None
 
     def _stop(self, choice: Part, text: str, reason: str | None) -> tuple[str, str | None]:
         """Cut a solution at the first stop text."""
@@ -180,6 +144,13 @@ class Choice:
         marker = self._model.close.marker
         again = any(last_index(self.count.solution_ids, ids) >= 0 for ids in (marker.ids, marker.opener_ids))
         choice |= {"finish_reason": reason, "thinking_end": self.count.end, "thinks_again": again}
+
+
+def common_start(one: str, other: str) -> str:
+    """Return what two texts begin with."""
+    return one[
+        : next((place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), len(other))
+    ]
 
 
 def hold_back(text: str, words: Sequence[str]) -> tuple[str, str]:
@@ -208,13 +179,12 @@ class Answer:
             RefusedError: budget and prompts do not fit, or the server refuses the request.
         """
         limits = await model.limit(asked)
-        own = limits[0].fields
-        if any(each.fields.get("thinking_token_budget") != own.get("thinking_token_budget") for each in limits):
-            raise RefusedError("some of the prompts opened a thinking and others did not; send them one by one")
-        most = min(each.fields["max_tokens"] for each in limits)
-        options = {**asked.stream_options, "include_usage": False}
-        body: Part = {**asked.body, **own, "max_tokens": most, "return_token_ids": True}
-        body |= {"stream": True, "stream_options": options}
+        least = {name: min(each.fields.get(name, 0) for each in limits) for name in limits[0].fields}
+        more = [each.fields.get(BUDGET, 0) - least.get(BUDGET, 0) for each in limits]
+        if len({each.state for each in limits}) > 1 or (any(more) and asked.budget.thinking is not None):
+            raise RefusedError("the prompts hold different parts of a thinking; send them one by one")
+        limits = [replace(each, thinking=each.thinking - tokens) for each, tokens in zip(limits, more, strict=True)]
+        body: Part = {**asked.body, **least, "return_token_ids": True, "stream": True}
         return cls(model, asked, limits, await model.upstream.post(path, body, request_id))
 
     async def read(self) -> AsyncGenerator[list[Part]]:
@@ -229,7 +199,7 @@ class Answer:
             self._response.close()
 
     async def _take(self, event: Part) -> Part | None:
-        usage = event.pop("usage", None)
+        event.pop("usage", None)
         if not self._asked.return_token_ids:
             event.pop("prompt_token_ids", None)
         going_on = [each for each in event["choices"] if not self.choices[each["index"]].done]
@@ -241,7 +211,7 @@ class Answer:
             event["budget"] = str(self._asked.budget)
             event |= {"reasoning_effort": self._asked.effort} if self._asked.effort else {}
             self.head = {key: value for key, value in event.items() if key != "choices"}
-        return event if usage is None else {**event, "usage": self.usage()}
+        return event
 
     def usage(self) -> Part:
         """Return the numbers of tokens of all answers."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 
-from e1_trl.engines.openai import Client
+from e1_trl.engines.openai import Client, _open_socket
 from e1_trl.serving.arguments import LOCAL
 from e1_trl.serving.request import RefusedError
 
@@ -27,28 +27,19 @@ class Upstream(Client):
             self._session.headers["Authorization"] = f"Bearer {key}"
         elif FALLBACK in os.environ and not any(f"//{host}" in base_url for host in (*LOCAL, "[::1]")):
             logger.warning("%s is sent to %s; set %s for a key of its own", FALLBACK, base_url, KEY)
-        # A kept connection may be closed at the other end, so that a second try needs one that is new.
-        new = aiohttp.TCPConnector(limit=0, force_close=True)
-        self._fresh = aiohttp.ClientSession(headers=self._session.headers, timeout=self._session.timeout, connector=new)
-
-    async def close(self) -> None:
-        await self._fresh.close()
-        await super().close()
+        # A connection that is kept may fail when it is used again, which a client would see.
+        new = aiohttp.TCPConnector(limit=0, force_close=True, socket_factory=_open_socket)
+        kept = self._session
+        self._session = aiohttp.ClientSession(headers=kept.headers, timeout=kept.timeout, connector=new)
+        kept.detach()
 
     async def post(self, path: str, body: Mapping[str, Any], request_id: str = "") -> aiohttp.ClientResponse:
-        """Post a request to a path of the server, as /v1/completions; return its answer, which must be closed.
-
-        Raises:
-            RefusedError: the server does not answer, or not with status 200.
-        """
+        """Post a request to a path, as /v1/completions; return its answer, of status 200, which must be closed."""
         url = self.base_url.removesuffix("/v1") + path
         headers = {"Content-Type": "application/json", "X-Request-Id": request_id}
         sent: Any = {"data": json.dumps({"model": self.name, **body}), "allow_redirects": False, "headers": headers}
         try:
-            try:
-                answer = await self._session.post(url, **sent)
-            except aiohttp.ServerConnectionError:
-                answer = await self._fresh.post(url, **sent)
+            answer = await self._session.post(url, **sent)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise _fail("does not answer", f"{url}: {error!r}") from error
         if answer.status == 200:
@@ -80,11 +71,7 @@ def _read_message(content: bytes) -> str:
 
 
 async def read_events(answer: aiohttp.ClientResponse) -> AsyncGenerator[list[dict[str, Any]]]:
-    """Read a stream of events; those that arrive together come together.
-
-    Raises:
-        RefusedError: the server failed, or broke off its answer.
-    """
+    """Read a stream of events up to its end; those that arrive together come together."""
     rest = b""
     ended = False
     try:

@@ -1,5 +1,6 @@
 """The proxy in front of a stub of vLLM: how it starts, what it sends, what it refuses, and how it holds out."""
 
+import asyncio
 import contextlib
 import gc
 import json
@@ -7,29 +8,37 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
+from aiohttp import web
 from conftest import BASE, SERVED_CONTEXT, free_port
 from proxies import conversation, events, eventually, proxy_of, send
 from server_stub import TOKEN, ServerStub, _Handler
 
 from e1_trl import cli
+from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.errors import UserError
+from e1_trl.marker import Marker, PromptState
 from e1_trl.serving import app, chat
+from e1_trl.serving.model import Limits
+from e1_trl.serving.request import Asked
+from e1_trl.serving.response import Choice
 
 BUDGET = ["--thinking_budget", "8", "--solution_budget", "8"]
 MODELS = [{"id": "base", "max_model_len": SERVED_CONTEXT}, {"id": "nano", "parent": "base"}]  # an adapter
 ASKED: dict[str, Any] = {"model": "nano", "messages": conversation("a secret")}
 
 
-def part(*token_ids: int, reason: str | None = None, **delta: str) -> dict[str, Any]:
+def part(*token_ids: int, reason: str | None = None, **delta: Any) -> dict[str, Any]:
     return {"index": 0, "delta": delta, "token_ids": list(token_ids), "finish_reason": reason}
 
 
@@ -108,13 +117,22 @@ def test_a_server_that_keeps_no_budget_is_one_line(
 
 
 def test_an_address_that_is_in_use_is_named() -> None:
-    with app.listen("127.0.0.1", free_port()) as taken:
+    async def listen(host: str, port: int) -> None:
+        runner = web.AppRunner(web.Application())
+        try:
+            await app.listen(runner, host, port)
+        finally:
+            await runner.cleanup()
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         message = rf"^cannot listen at 127\.0\.0\.1, port {port}: Address already in use; name"
         with pytest.raises(UserError, match=message):
-            app.listen("127.0.0.1", port)
+            asyncio.run(listen("127.0.0.1", port))
+    with pytest.raises(UserError, match=r"^cannot listen at no-such-host\.invalid, port 1: [A-Z][\w ]+; name"):
+        asyncio.run(listen("no-such-host.invalid", 1))
     if socket.has_ipv6:
-        app.listen("::1", free_port()).close()
+        asyncio.run(listen("::1", free_port()))
 
 
 def test_a_chat_that_cannot_start_a_server_is_refused_before_it_tries(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,12 +207,12 @@ def test_a_request_keeps_its_fields_id_and_key_and_its_text_out_of_the_log(
         counted = httpx.get(url.replace("v1", "metrics")).text
     (body,) = asked_of(stub)
     assert body["seed"] == 3 and body["temperature"] == 0.3 and body["repetition_penalty"] == 1
-    assert body["model"] == "nano" and body["max_tokens"] == 20 and body["thinking_token_budget"] == 11
+    assert body["model"] == "nano" and body["max_tokens"] == 20 and body["thinking_token_budget"] == 14
     assert not {"stop", "tools", "tool_choice"} & body.keys()
     headers = stub.headers[-1]
     assert headers["X-Request-Id"] == done.headers["X-Request-Id"] == "mine-1"
     assert headers["Authorization"] == "Bearer of vllm"
-    assert "mine-1: 11+32/20, closed, 2 + 0 + 2 tokens" in caplog.text and "secret" not in caplog.text
+    assert "mine-1: 14+32/20, closed, 2 + 0 + 2 tokens" in caplog.text and "secret" not in caplog.text
     assert 'e1_requests_total{status="200"} 1\n' in counted and 'e1_tokens_total{part="solution"} 2\n' in counted
     assert 'e1_answers_total{thinking_end="closed"} 1\n' in counted and "e1_requests_running 0\n" in counted
 
@@ -229,6 +247,92 @@ def test_an_answer_says_how_it_was_made_and_ends_at_a_stop_text(stub: ServerStub
     assert told[-1]["usage"]["completion_tokens_details"] == details
     assert told[-1]["usage"]["prompt_tokens"] == 2 and not any("token_ids" in choice for choice in choices)
     assert not stream or [bool(choice.get("thinking_end")) for choice in choices] == [False, False, True, False, True]
+
+
+def ask_for(url: str, path: str = "/chat/completions", **fields: Any) -> Any:
+    asked = ASKED if path == "/chat/completions" else {}
+    done = httpx.post(f"{url}{path}", json={**asked, **fields}, timeout=60)
+    assert done.status_code == 200, done.text
+    return done.json()["choices"][0]
+
+
+def test_an_answer_that_opens_no_thinking_is_a_solution_from_its_first_token(stub: ServerStub) -> None:
+    stub.tokens = [2, 3]
+    parts = [(2, "\n"), (27, "P"), (28, "Q"), (29, "R"), (30, "S")]
+    with proxy_of(stub.url) as url:
+        stub.respond = lambda body: [part(token, content=text) for token, text in parts]
+        cut = ask_for(url, model="nano@8+4")
+        stopped = ask_for(url, model="nano@0+10", stop=["QR"])
+        stub.respond = lambda body: [part(token, reasoning=text) for token, text in parts]
+        parsed = ask_for(url, model="nano@8+4")  # as by a parser that takes everything for a thinking
+        stub.respond = lambda body: [{"index": 0, "text": text, "token_ids": [token]} for token, text in parts]
+        text = ask_for(url, "/completions", prompt=[2, 3], model="nano@8+4", stop=["R"])
+    assert cut["message"]["content"] == parsed["message"]["content"] == "\nPQR"
+    assert cut["finish_reason"] == "length" and cut["thinking_end"] == parsed["thinking_end"] == "none"
+    assert stopped["message"]["content"] == "\nP" and stopped["finish_reason"] == "stop"
+    assert text["text"] == "\nPQ" and text["thinking_end"] == "none"
+
+
+def test_several_prompts_without_a_thinking_budget_have_the_least_that_is_left(stub: ServerStub) -> None:
+    asked = {"model": "nano@unlimited+32", "prompt": [[27, 4], [27, 27, 4]]}
+    held = [[27, 4, 27], [27, 4]]
+    with proxy_of(stub.url) as url:
+        least = SERVED_CONTEXT - 3 - 33
+        spent = [{"index": each, "text": "e", "token_ids": [20] * (least - each)} for each in (0, 1)]
+        stub.respond = lambda body: [*spent, *({**each, "token_ids": [5], "finish_reason": "stop"} for each in spent)]
+        done = httpx.post(f"{url}/completions", json=asked, timeout=60).json()
+        mixed = [httpx.post(f"{url}/completions", json={**asked, "prompt": each}) for each in (held, [[4], [2, 3]])]
+        finite = httpx.post(f"{url}/completions", json={**asked, "model": "nano@8+8", "prompt": held})
+    assert asked_of(stub)[0]["thinking_token_budget"] == least
+    assert [choice["thinking_end"] for choice in done["choices"]] == ["forced", "closed"]
+    assert mixed[0].status_code == 200 and "send them one by one" in mixed[1].text and "one by one" in finite.text
+
+
+class Detokenizing(_Handler):
+    """Texts of token ids, as vLLM's /detokenize has them."""
+
+    def do_POST(self) -> None:  # noqa: N802
+        if self.path != "/detokenize":
+            super().do_POST()
+            return
+        tokens = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["tokens"]
+        self._send(200, {"prompt": "".join(map(chr, tokens))})
+
+
+CALL = [{"index": 0, "function": {"name": "f", "arguments": '{"a": 1'}}]
+
+
+@pytest.mark.parametrize(
+    ("last", "content"),
+    [
+        (part(*b"<call>", reason="tool_calls", tool_calls=CALL), "1"),
+        (part(*b"<call>", tool_calls=CALL), "1"),
+        (part(*b"2<call>", content="2", tool_calls=CALL), "12"),
+        (part(*b"2345", reason="stop", content="2345"), "123"),
+    ],
+)
+def test_what_the_budget_cuts_is_truncated_and_shows_no_raw_tool_call(
+    stub: ServerStub, last: dict[str, Any], content: str
+) -> None:
+    with proxy_of(stub.url) as url:
+        stub.RequestHandlerClass = Detokenizing
+        stub.respond = lambda body: [part(20, reasoning="e"), part(5), part(*b"1", content="1"), last]
+        choice = ask_for(url, model="nano@8+3")
+    assert (choice["message"]["content"], choice["finish_reason"]) == (content, "length")
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_text_that_may_become_an_opener_is_held_back(opens: bool) -> None:
+    marker = Marker("</t>", (9,), (9,), 1, opener="<t>", opener_ids=(6, 7), decode=lambda ids, **_: "x" * len(ids))
+    asked = Asked(Budget(8, 8), None, "nano", {})
+    model: Any = SimpleNamespace(close=ThinkingClose(marker, 99))
+    choice = Choice(Limits([2], PromptState.NOTHING, 8, (9,), 8, {}), model, asked)
+    parts = [part(6, content="<t"), part(7, content=">"), part(3, content="a"), part(9, content="</t>")]
+    parts = parts if opens else [parts[0], part(3, content="a")]
+    taken = [asyncio.run(choice.take(each)) for each in [*parts, part(8, content="b", reason="stop")]]
+    deltas = [each["delta"] for each in taken if each]
+    told = ["".join(delta.get(name) or "" for delta in deltas) for name in ("reasoning", "content")]
+    assert told == (["a", "b"] if opens else ["", "<tab"])
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -311,18 +415,22 @@ def test_what_is_refused_has_its_status_and_says_why(stub: ServerStub) -> None:
         assert httpx.get(url.replace("/v1", "/health")).status_code == 200
         refused(400, "not JSON", content=b"{", headers=kind)
         refused(400, "not JSON", content=b"[" * 100_000, headers=kind)
+        refused(400, "not JSON", content=b'{"seed": ' + b"9" * 5000 + b"}", headers=kind)
         refused(413, "16,777,216 bytes", content=b" " * (2**24 + 1), headers=kind)
         refused(415, "must be application/json", content=b"{}", headers={"Content-Type": "text/plain"})
         refused(403, "not called 'evil.example'", json=body, headers={"Host": "evil.example"})
         refused(404, "'other' is not served", json={**body, "model": "other"})
         refused(400, "must be 128 or less", json={**body, "thinking_budget": 129})
         refused(400, "prompt must be", path="/completions", json={"prompt": [1.5]})
-        refused(400, "vLLM takes a thinking of 1024", path="/messages", json={**body, "max_tokens": 5000})
+        for path in ("/messages", "/messages/count_tokens", "/responses"):
+            refused(404, f"vLLM itself serves /v1{path}, without a solution budget", path=path, json=body)
         refused(400, "\ud800", content=b'{"\\ud800_budget": 1}', headers=kind)
         refused(404, "POST /v1/nothing is no route; there are /v1/chat/completions,", path="/nothing", json=body)
         refused(405, "GET /v1/completions is no route", path="/completions", method="GET")
         refused(404, "'other' is not served", path="/models/other", method="GET")
         assert client.get("/models/nano@8+8").json()["id"] == "nano@8+8"
+        assert client.post("/chat/completions", json={**body, "reasoning_effort": "high"}).json()["budget"] == "128+32"
+        assert "nano@128+32" in [each["id"] for each in client.get("/models").json()["data"]]
         stub.tokens = [2] * (SERVED_CONTEXT - 8)
         refused(400, "does not fit the context", json=body)
     stub.tokens = [2, 4]
@@ -358,6 +466,8 @@ class OneAnswer(_Handler):
 
     def do_POST(self) -> None:  # noqa: N802
         if getattr(self, "answered", False):
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            os.close(self.connection.detach())  # which resets it, where the server's own way only closes it
             self.close_connection = True
             return
         self.answered = True
@@ -376,6 +486,27 @@ def test_a_stream_that_is_waited_for_is_kept_alive(stub: ServerStub) -> None:
     with proxy_of(stub.url, heartbeat=0.2) as url:
         done = httpx.post(f"{url}/chat/completions", json={**ASKED, "stream": True}, timeout=60)
     assert done.text.startswith(": still sampling\n\n") and len(events(done.text)) == 5
+
+
+def test_a_stream_without_its_thinking_is_kept_alive_and_has_none_of_its_tokens(stub: ServerStub) -> None:
+    def logged(*token_ids: int, **delta: Any) -> dict[str, Any]:
+        return {**part(*token_ids, **delta), "logprobs": {"content": [{"token": str(each)} for each in token_ids]}}
+
+    parts = [
+        *(logged(token, reasoning="a") for token in range(20, 26)),
+        logged(5, 7, content="1"),
+        logged(8, reason="stop"),
+    ]
+    told = [f"data: {json.dumps({'choices': [each]})}\n\n".encode() for each in parts]
+    slow = (*(each for event in told for each in (event, 0.1)), b"data: [DONE]\n\n")
+    asked = {**ASKED, "stream": True, "include_reasoning": False, "return_token_ids": True}
+    with proxy_of(stub.url, heartbeat=0.2) as url:
+        stub.RequestHandlerClass = type("Slow", (Streaming,), {"stream": slow})
+        done = httpx.post(f"{url}/chat/completions", json=asked, timeout=60)
+    choices = [choice for event in events(done.text) for choice in event["choices"]]
+    shown = [each["token"] for choice in choices for each in (choice["logprobs"] or {"content": []})["content"]]
+    assert shown == ["7", "8"] and [token for each in choices for token in each["token_ids"]] == [7, 8]
+    assert done.text.startswith(": still sampling\n\n") and done.text.count("still") >= 2
 
 
 @pytest.mark.slow

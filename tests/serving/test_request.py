@@ -45,25 +45,31 @@ def ask(presets: Presets = PRESETS, **fields: Any) -> Asked:
         ({"thinking_budget": 0}, "0+40"),
         ({"reasoning_effort": "low"}, "25+40"),
         ({"reasoning": {"effort": "high"}}, "400+80"),
-        ({"output_config": {"effort": "high"}}, "400+80"),
         ({"reasoning_effort": "low", "thinking_budget": 7}, "7+40"),
         ({"model": "ORG/E1@12+34", "reasoning_effort": "low"}, "12+34"),
+        ({"model": "ORG/E1@0+34", "reasoning_effort": "none"}, "0+34"),
         ({"max_tokens": -1}, "100+40"),
         ({"max_tokens": None, "thinking_budget": None, "tools": [], "n": 1, "user": "me"}, "100+40"),
         # A limit keeps a quarter of the solution budget, and the forced close, for the end.
         ({"max_tokens": 1000}, "100+40/1000"),
         ({"max_tokens": 100}, "89+40/100"),
         ({"max_completion_tokens": 100, "max_tokens": 100}, "89+40/100"),
-        ({"max_output_tokens": 40}, "29+40/40"),
+        ({"max_tokens": 44}, "33+40/44"),
         ({"max_tokens": 1}, "0+40/1"),
         ({"max_tokens": 100, "reasoning_effort": "high"}, "79+80/100"),
         ({"max_tokens": 100, "thinking_budget": 90}, "90+40/100"),
         ({"max_tokens": 100, "solution_budget": 90}, "9+90/100"),
-        ({"max_tokens": 46, "model": "ORG/E1@12+34"}, "12+34/46"),
+        ({"max_tokens": 47, "model": "ORG/E1@12+34"}, "12+34/47"),
+        ({"max_tokens": 8}, "5+40/8"),  # a limit below the solution budget leaves the thinking most of it
     ],
 )
 def test_the_budget_of_a_request(fields: dict[str, Any], budget: str) -> None:
     assert str(ask(**fields).budget) == budget
+
+
+def test_a_limit_of_a_harness_leaves_a_trained_model_its_thinking() -> None:
+    trained = Presets("ORG/E1", Budget(1024, 1024), {})
+    assert str(ask(trained, max_tokens=256).budget) == "191+1024/256"
 
 
 def test_unlimited_is_also_minus_one_and_a_limit_bounds_it() -> None:
@@ -86,22 +92,45 @@ def test_a_level_of_effort_is_the_nearest_that_the_model_has(word: str, used: st
     assert own.body["chat_template_kwargs"] == {"enable_thinking": True, "tone": "dry"}
 
 
+def test_an_effort_that_a_template_is_told_is_told_to_vllm_too() -> None:
+    told = {word: Effort(Budget(8, 8), {"reasoning_effort": word}) for word in ("none", "high", "loud")}
+    presets = Presets("ORG/E1", Budget(8, 8), told)
+    assert ask(presets, reasoning_effort="high").body["reasoning_effort"] == "high"
+    for fields in ({"reasoning_effort": "none"}, {"reasoning_effort": "loud"}, {}):
+        assert "reasoning_effort" not in ask(presets, **fields).body
+    completion = read_request({"prompt": "a", "reasoning_effort": "high"}, presets, 1)
+    assert "reasoning_effort" not in completion.body
+
+
+def test_a_refusal_lists_no_effort_that_is_refused() -> None:
+    with pytest.raises(RefusedError, match=r"'low'; it must be one of none$"):
+        ask(Presets("ORG/E1", Budget(None, 8), {"none": Effort(Budget(0, 8))}), reasoning_effort="low")
+
+
 @pytest.mark.parametrize(
     ("fields", "status", "message"),
     [
         ({"thinking_budget": 7, "thinking_token_budget": 8}, 400, "thinking_budget is 7, thinking_token_budget is 8"),
+        (
+            {"reasoning_effort": "none", "thinking_budget": 7},
+            400,
+            "reasoning_effort is 'none', and the thinking budget 7",
+        ),
+        ({"reasoning_effort": "none", "model": "ORG/E1@12+34"}, 400, "the thinking budget 12; send one"),
+        ({"thinking": {"type": "disabled", "budget_tokens": 7}}, 400, "the thinking budget 7; send one"),
         ({"max_tokens": 7, "max_completion_tokens": 8}, 400, "max_completion_tokens is 8"),
         ({"reasoning_effort": "low", "reasoning": {"effort": "high"}}, 400, "reasoning.effort is 'high'"),
         ({"model": "ORG/E1@12+34", "solution_budget": 34}, 400, "send one of them"),
         ({"reasoning_effort": ["low"]}, 400, "reasoning_effort is \\['low'\\]"),
-        ({"reasoning_effort": "turbo"}, 400, "it must be one of none, low, high, minimal"),
+        ({"reasoning_effort": "turbo"}, 400, "it must be one of none, low, high$"),
         ({"reasoning": "low"}, 400, "reasoning is 'low'; it must be a JSON object"),
         ({"thinkng_budget": 7}, 400, "thinkng_budget is an unknown field; did you mean one of .*, thinking_budget"),
         ({"chat_template_kwargs": {"thinking_budget": 7}}, 400, "chat_template_kwargs is .* and no budget"),
         ({"chat_template_kwargs": 3}, 400, "chat_template_kwargs is 3"),
-        ({"max_tokens": 90, "thinking_budget": 90}, 400, "max_tokens is 90, and the budget 90\\+40; raise one"),
         ({"max_tokens": 80, "solution_budget": 90}, 400, "max_tokens is 80, and the solution budget 90"),
-        ({"max_tokens": 45, "model": "ORG/E1@12+34"}, 400, "max_tokens is 45, and the budget 12\\+34"),
+        ({"max_tokens": 46, "model": "ORG/E1@12+34"}, 400, "max_tokens is 46, and the budget 12\\+34 with a .* of 1;"),
+        ({"max_tokens": 90, "thinking_budget": 89}, 400, "max_tokens is 90, and the budget 89\\+40 .*; raise one"),
+        ({"max_tokens": 90, "solution_budget": 90}, 400, "max_tokens is 90, and the solution budget 90"),
         ({"thinking_budget": 501}, 400, "the thinking budget is 501 tokens; it must be 500 or less"),
         ({"thinking_budget": "unlimited"}, 400, "the thinking budget is unlimited tokens"),
         ({"thinking_budget": -2}, 400, "thinking_budget is -2"),
@@ -114,6 +143,9 @@ def test_a_level_of_effort_is_the_nearest_that_the_model_has(word: str, used: st
         ({"messages": [{"role": "judge", "content": "a"}]}, 400, "the role 'judge'; it must be one of system, dev"),
         ({"messages": ["a"]}, 400, "the role None"),
         ({"stop": [""]}, 400, "stop is"),
+        ({"n": "2"}, 400, "n is '2'"),
+        ({"n": True}, 400, "n is True"),
+        ({"include_reasoning": False, "prompt": "a"}, 400, "the text of a completion holds"),
     ],
 )
 def test_what_contradicts_itself_or_would_be_ignored_is_refused(
@@ -141,12 +173,12 @@ def test_max_tokens_bounds_both_parts_and_leaves_the_solution_some(
     try:
         budget = ask(**fields, max_tokens=most).budget
     except RefusedError:
-        assert (thinking or 0) + (solution or 1) > most
+        assert (thinking or 0) + 1 + (solution or 1) > most
         return
     assert budget.total == most and budget.thinking is not None and budget.solution == without.solution
     assert thinking in (None, budget.thinking) and budget.thinking <= without.thinking
     if thinking is None:  # nothing is kept that a natural close of the thinking could use
-        kept = without.solution if solution is not None else max(1, without.solution // 4)
+        kept = without.solution if solution is not None else max(1, min(without.solution, most) // 4)
         assert budget.thinking == max(0, min(without.thinking, most - 1 - kept))
 
 
@@ -159,7 +191,7 @@ def test_what_asks_for_no_budget_passes_to_vllm() -> None:
     empty = {"tools": [], "functions": [], "stop": "", "logit_bias": {}, "suffix": "", "seed": None}
     assert ask(**empty, tool_choice="auto", seen=3).body == {"temperature": 0.6, "top_k": 20, "messages": MESSAGES}
     asked = ask(stop="\n", stream=True, stream_options={"include_usage": True}, include_reasoning=False)
-    assert asked.stop == ["\n"] and asked.stream and asked.stream_options["include_usage"] and asked.hides_thinking
+    assert asked.stop == ["\n"] and asked.stream and asked.include_usage and asked.hides_thinking
     assert ask(reasoning={"exclude": True}).hides_thinking and not ask().hides_thinking and not ask().stream
 
 

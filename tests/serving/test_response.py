@@ -1,6 +1,6 @@
 """Tokens of an answer are counted as a rollout counts them, and what may become a stop text is held back."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hypothesis import given
@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.marker import Marker, PromptState
 from e1_trl.rollout import Rollout, Segment, Stop
+from e1_trl.serving.count import Count
 from e1_trl.serving.model import Limits
-from e1_trl.serving.response import Count, grow, hold_back
+from e1_trl.serving.response import grow, hold_back
 
 OPENER = (4,)
 MARKERS = (((5,), (5,)), ((6, 7), (6, 7)), ((6, 7), (8, 6, 7, 9)), ((5,), (5, 9, 9)))
@@ -20,7 +21,11 @@ EOS = 1
 def marker_of(ids: tuple[int, ...], forced: tuple[int, ...]) -> Marker:
     place = next(n for n in range(len(forced)) if forced[n : n + len(ids)] == ids)
     openers = {"opener": "<o>", "opener_ids": OPENER, "empty_ids": OPENER + forced}
-    return Marker("m", ids, forced, place + len(ids), **openers, decode=lambda ids, **_: "<o>" * (ids == [*OPENER]))
+    return Marker("m", ids, forced, place + len(ids), **openers, decode=decode)
+
+
+def decode(ids: Sequence[int], **_: Any) -> str:
+    return "".join({3: "\n", 4: "<o>"}.get(token, "x") for token in ids)
 
 
 def sampled(tokens: Iterator[int], most: int, close: tuple[int, ...] | None) -> Segment:
@@ -79,6 +84,9 @@ def test_a_thinking_that_the_model_opens_or_the_prompt_closed_is_counted() -> No
     assert counted(nothing, 3, (5,), [4, 2, 2, 5, 1]) == ("forced", 3, 1, [1])
     assert counted(nothing, 9, (5,), [4, 2, 5, 2, 1]) == ("closed", 3, 0, [2, 1])
     assert counted(nothing, 9, (5,), [2, 2, 1]) == ("none", 0, 0, [2, 2, 1])
+    assert counted(nothing, 9, (5,), [2, 4, 5, 2, 2]) == ("none", 0, 0, [2, 4, 5])  # its budget is a solution's
+    assert counted(nothing, 3, (5,), [3, 3, 4, 2, 2, 5, 1]) == ("forced", 5, 1, [1])  # behind blanks
+    assert counted(nothing, 9, (5,), [3, 3, 2, 1]) == ("none", 0, 0, [3, 3, 2])
     assert counted(PromptState.CLOSED, 0, (), [2, 5, 2, 2, 2]) == ("prompt", 0, 0, [2, 5, 2])
 
 
