@@ -98,15 +98,17 @@ class Marker:
         )
 
     def state_of(self, prompt_ids: Sequence[int]) -> PromptState:
-        """Tell what a prompt did: it ends, but for white space, in the opener, in the marker, or in neither."""
+        """Tell what a prompt did: it ends, but for white space, in the marker; or it holds an opener after the last."""
         if self.decode is None:
             return PromptState.NOTHING
         # A token is at least one byte, and one of several tokens may be merged with its neighbours.
-        reach = max(len(self.text.encode()), len(self.opener.encode())) + BLANKS
-        end = self.decode(list(prompt_ids[-reach:]), skip_special_tokens=False).rstrip()
-        if end.endswith(self.text.rstrip()):
+        end = self.decode(list(prompt_ids[-len(self.text.encode()) - BLANKS :]), skip_special_tokens=False)
+        if end.rstrip().endswith(self.text.rstrip()):
             return PromptState.CLOSED
-        return PromptState.OPENED if self.opener and end.endswith(self.opener.rstrip()) else PromptState.NOTHING
+        has_opener = bool(self.opener) and self.opener_ids[0] in prompt_ids
+        whole = self.decode(list(prompt_ids), skip_special_tokens=False) if has_opener else ""
+        opens = has_opener and whole.rfind(self.opener.rstrip()) > whole.rfind(self.text)
+        return PromptState.OPENED if opens else PromptState.NOTHING
 
     def check(self, ends: Collection[int]) -> None:
         """Check that the marker holds no end-of-sequence token, as no thinking would ever be closed.

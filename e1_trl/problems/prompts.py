@@ -140,7 +140,7 @@ def drop_long(
         fn_kwargs={
             "tokenizer": tokenizer,
             "chat_template_kwargs": dict(chat_template_kwargs),
-            "texts": None if marker is None else (marker.text, marker.opener),
+            "marker": None if marker is None else marker.text,
         },
         desc="Measuring prompts",
     )
@@ -159,11 +159,11 @@ def _measure(
     prompt: Prompt,
     tokenizer: "PreTrainedTokenizerBase",
     chat_template_kwargs: dict[str, Any],
-    texts: tuple[str, str] | None,
+    marker: str | None,
 ) -> dict[str, int]:
     ids = tokenize(tokenizer, prompt, chat_template_kwargs)
-    if texts is not None:
-        marker = Marker(texts[0], (), (), 0, texts[1], decode=tokenizer.decode)
-        if marker.state_of(ids) is PromptState.CLOSED:
-            raise UserError(str(explain_unthinking(tokenizer, marker, prompt, chat_template_kwargs)))
+    if marker is not None:
+        closing = Marker(marker, (), (), 0, decode=tokenizer.decode)
+        if closing.state_of(ids) is PromptState.CLOSED:
+            raise UserError(str(explain_unthinking(tokenizer, closing, prompt, chat_template_kwargs)))
     return {MEASURED: len(ids)}
