@@ -1,5 +1,6 @@
 """Log-probabilities of today's families of models: padded, trimmed and packed rows have those of each row alone."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,12 @@ STATEFUL = {"Qwen3-Next", "Qwen3.5", "Qwen3.5, images", "Nemotron-H", "Nemotron-
 STATEFUL |= {"Granite 4", "Granite 4, experts"}
 NOT_PACKED = {"gpt-oss": "s_aux", "Gemma 4": "heads wider than 256", "Gemma 4, images": "heads wider than 256"}
 
+LIGHT = {"Qwen3", "Qwen3.5", "gpt-oss"}  # the others at night
+
+
+def tried(names: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=[] if name in LIGHT else pytest.mark.slow) for name in names]
+
 
 def scores(model: PreTrainedModel, folder: Path, layout: Layout) -> torch.Tensor:
     """Log-probabilities of the completions by the trainer, from rows as TRL pads them."""
@@ -29,7 +36,7 @@ def alone(model: PreTrainedModel) -> torch.Tensor:
     return scored(model, model.base_model, *padded_rows(), 1, packed=False)[0]
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", tried(FAMILIES))
 @torch.no_grad()
 def test_trimmed_rows_have_the_log_probabilities_of_padded_ones(name: str, tmp_path: Path) -> None:
     model = make_model(name)
@@ -40,7 +47,7 @@ def test_trimmed_rows_have_the_log_probabilities_of_padded_ones(name: str, tmp_p
     assert trimmed.abs().max() > 1000 * LOGPROBS
 
 
-@pytest.mark.parametrize("name", [name for name in FAMILIES if name not in STATEFUL])
+@pytest.mark.parametrize("name", tried(name for name in FAMILIES if name not in STATEFUL))
 @torch.no_grad()
 def test_packed_rows_of_families_without_states_have_them_too(name: str, tmp_path: Path) -> None:
     model = make_model(name)
@@ -53,7 +60,7 @@ def test_packed_rows_of_families_without_states_have_them_too(name: str, tmp_pat
         torch.testing.assert_close(scores(model, tmp_path, Layout.PACKED), alone(model), atol=LOGPROBS, rtol=0)
 
 
-@pytest.mark.parametrize("name", sorted(STATEFUL))
+@pytest.mark.parametrize("name", tried(sorted(STATEFUL)))
 @torch.no_grad()
 def test_states_would_pass_from_row_to_row_so_that_families_with_them_are_not_packed(name: str, tmp_path: Path) -> None:
     model = make_model(name)
@@ -64,7 +71,7 @@ def test_states_would_pass_from_row_to_row_so_that_families_with_them_are_not_pa
     assert (packed - alone(model)).abs().max() > 100 * LOGPROBS
 
 
-@pytest.mark.parametrize("name", ["Qwen3.5", "Nemotron-H", "Gemma 3, images"])
+@pytest.mark.parametrize("name", tried(["Qwen3.5", "Nemotron-H", "Gemma 3, images"]))
 def test_gradients_of_trimmed_rows_are_those_of_padded_ones(name: str, tmp_path: Path) -> None:
     found: dict[Layout, dict[str, Any]] = {}
     for layout in (Layout.PADDED, Layout.TRIMMED):
