@@ -8,7 +8,7 @@ token ids say how the thinking ended, and the solution is cut after its own budg
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from e1_trl.arguments import json_object
@@ -18,7 +18,7 @@ from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.checkpoints.efforts import make_efforts
 from e1_trl.engines.engine import end_ids
 from e1_trl.errors import UserError, one_line, user_errors
-from e1_trl.marker import Marker, PromptState
+from e1_trl.marker import MARKER, OPENERS, Marker, PromptState
 from e1_trl.serving.arguments import ModelArguments, ServeArguments
 from e1_trl.serving.request import Asked, Presets, RefusedError
 from e1_trl.serving.upstream import Upstream
@@ -72,6 +72,9 @@ class ModelTexts:
         with user_errors(f"the model {arguments.model}", OSError, ValueError):
             tokenizer = AutoTokenizer.from_pretrained(**checkpoint.tokenizer, trust_remote_code=code)
         marker = Marker.from_tokenizer(tokenizer, text, forced)
+        if not marker.opener:  # of a marker of one's own; vLLM counts from an opener in any case
+            opener_ids = tuple(tokenizer.encode(OPENERS[MARKER], add_special_tokens=False))
+            marker = replace(marker, opener=OPENERS[MARKER], opener_ids=opener_ids)
         marker.check(end_ids(checkpoint.model, checkpoint.model_revision, tokenizer, code))
         config = {"reasoning_start_str": marker.opener, "reasoning_end_str": forced or marker.text}
         template = tokenizer.chat_template or ""
@@ -179,7 +182,7 @@ class Model:
                 fields["thinking_token_budget"] = thinking + len(prompt_ids) - opened - len(marker.opener_ids)
             else:  # the model opens it, which are tokens of its thinking
                 fields["thinking_token_budget"] = max(0, thinking - len(marker.opener_ids))
-                forced = forced if thinking else marker.empty_ids
+                forced = forced if thinking else marker.empty_ids or forced
         most = None if budget.solution is None else thinking + len(forced) + budget.solution
         bounds = (self.close.context - len(prompt_ids), budget.total, most)
         fields["max_tokens"] = min(each for each in bounds if each is not None)

@@ -85,7 +85,7 @@ def test_vllms_own_thinking_budget_gives_the_same_tokens_as_ours(
         rollouts = [Rollout(ids, Budget(thinking, 16), CLOSE) for ids in prompt_ids]
         run(ServerEngine(str(server.base_url), "nano", CLOSE, GREEDY), rollouts)
         body = {"thinking_token_budget": thinking, "return_token_ids": True}
-        most = thinking + CLOSE.forced + 16
+        most = thinking + CLOSE.forced_after(thinking) + 16
         for ids, ours in zip(prompt_ids, (rollout.completion for rollout in rollouts), strict=True):
             answer = server.completions.create(
                 model="nano", prompt=ids, temperature=0.0, max_tokens=most, extra_body=body
