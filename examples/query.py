@@ -22,7 +22,7 @@ for thinking in (0, 20, 150):  # fields that OpenAI's API has not go into extra_
     answer = client.chat.completions.create(model=name, messages=messages, temperature=0, extra_body=budget)
     choice = answer.choices[0]
     print(f"{thinking}+32: thinking {choice.thinking_end}, answer {choice.message.content}")
-    print(f"    {choice.message.reasoning_content}")
+    print(f"    {getattr(choice.message, 'reasoning_content', None)}")  # which OpenAI's API has not
     print(f"    {answer.usage.completion_tokens_details.reasoning_tokens} tokens of thinking")
 
 # A client that can send no fields of its own names the budget with the model.
