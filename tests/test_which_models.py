@@ -65,6 +65,7 @@ def test_no_published_row_is_all_forced_or_not_answered() -> None:
 
 @pytest.mark.engine
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # it trains for some minutes
 def test_a_miniature_thinks_and_answers_through_the_engine_in_the_words_of_each_template(tmp_path: Path) -> None:
     make_base(FOUND, tmp_path)
     assert faults(measure(FOUND, tmp_path / "base")) == []
