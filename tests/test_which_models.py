@@ -41,7 +41,7 @@ def faults(rows: list[Row]) -> list[str]:
             is_as_said = loose.closed > 0.5 and tight.forced > 0.5 and none.forced == 1.0
         if not is_as_said or min(each.answered for each in (loose, tight, none)) < 0.5:
             wrong.append(f"{where}: {row.answers}")
-        if loose.right < 0.5 or none.right < 0.5 or tight.right < 0.25:
+        if loose.right < 0.5 or none.right < 0.5 or tight.right < 0.05:
             wrong.append(f"{where}: wrong answers, {row.answers}")
     return wrong
 
