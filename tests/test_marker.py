@@ -7,6 +7,7 @@ from datasets import Dataset
 
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.errors import UserError
+from e1_trl.evaluation.model import marker_of
 from e1_trl.marker import OPENERS, Marker, PromptState, find_marker
 from e1_trl.problems.prompts import drop_long, explain_unthinking, tokenize
 from e1_trl.rollout import Rollout, Segment, Stop, ThinkingEnd
@@ -98,6 +99,11 @@ def test_a_system_prompt_may_close_the_thinking_of_one_conversation() -> None:
     assert marker.state_of(tokenize(tokenizer, quiet, {})) is CLOSED
     with pytest.raises(UserError, match=r"closed the thinking, of 'What is 1 .*it ends in "):
         drop_long(Dataset.from_dict({"prompt": [QUESTION, quiet]}), tokenizer, 9999, {}, marker)
+
+
+def test_an_evaluation_takes_the_usual_marker_of_a_model_that_names_none(caplog: pytest.LogCaptureFixture) -> None:
+    assert marker_of(make_bytes_tokenizer(read_template("llama3_1"))) == THINK
+    assert [text.endswith("taken for now: '</think>'") for text in caplog.messages] == [True]
 
 
 def test_an_empty_thinking_is_forced_as_the_template_writes_it() -> None:

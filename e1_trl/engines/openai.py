@@ -8,7 +8,7 @@ import os
 import resource
 import socket
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import aiohttp
 
@@ -56,6 +56,8 @@ class Client:
         trust_env: use `HTTP_PROXY` and its like.
     """
 
+    CONNECTIONS: ClassVar[Mapping[str, Any]] = {"keepalive_timeout": KEPT}  # of aiohttp's connector
+
     def __init__(self, base_url: str, name: str, trust_env: bool = False):
         self.base_url = base_url.rstrip("/")
         self.name = name
@@ -64,7 +66,7 @@ class Client:
         self._session = aiohttp.ClientSession(
             headers={} if key is None else {"Authorization": f"Bearer {key}"},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECTING),
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT, socket_factory=_open_socket),
+            connector=aiohttp.TCPConnector(limit=0, socket_factory=_open_socket, **self.CONNECTIONS),
             trust_env=trust_env,
         )
 
@@ -108,8 +110,9 @@ class Client:
         answer = await self._post(json.dumps({**body, "model": self.name}).encode())
         try:
             if answer.status != 200:
-                said = _read_message(await answer.read()) or f"{self.base_url} answered with status {answer.status}"
-                raise ServerError(said, answer.status)
+                content = await answer.read()
+                said = read_message(content) or content.decode(errors="replace")[:500]
+                raise ServerError(said or f"{self.base_url} answered with status {answer.status}", answer.status)
             return _check(json.loads(await answer.read())["choices"][0])
         except ServerError:  # is a ValueError, too
             raise
@@ -151,12 +154,13 @@ def _open_socket(address: tuple[Any, ...]) -> socket.socket:
     return connection
 
 
-def _read_message(content: bytes) -> str:
+def read_message(content: bytes) -> str:
+    """Read the message of an error, in any of the forms that servers have; "" if it is no JSON or says nothing."""
     try:
         error = json.loads(content)
-        return str(error.get("error", error).get("message", error))
+        return str(error.get("error", error).get("message", ""))
     except (ValueError, AttributeError):
-        return content.decode(errors="replace")[:500]
+        return ""
 
 
 def _check(choice: Choice) -> Choice:

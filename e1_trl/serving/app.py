@@ -27,7 +27,7 @@ from e1_trl.engines.openai import ServerError, allow_files
 from e1_trl.errors import UserError, run_command
 from e1_trl.serving.arguments import LOCAL, ServeArguments
 from e1_trl.serving.model import Model
-from e1_trl.serving.request import Asked, RefusedError, read_request
+from e1_trl.serving.request import ParsedRequest, RefusedError, parse_request
 from e1_trl.serving.response import Answer, Part
 
 logger = logging.getLogger("e1 serve")
@@ -122,7 +122,7 @@ class Server:
         if self._key is not None and not secrets.compare_digest(sent.encode(errors="replace"), self._key.encode()):
             raise RefusedError("the API key is missing or wrong", 401)
 
-    async def _read(self, request: web.Request) -> Asked:
+    async def _read(self, request: web.Request) -> ParsedRequest:
         """Read a request, once it has arrived and there is room for it."""
         if request.content_type != "application/json":
             raise RefusedError("the Content-Type must be application/json", 415)
@@ -139,7 +139,7 @@ class Server:
         RECORD.get()["slots"] = 1
         if self._arguments.log_requests:
             logger.info("%s: %s", RECORD.get()["id"], json.dumps(body))
-        return read_request(body, self._model.presets, self._model.close.forced_after(None))
+        return parse_request(body, self._model.presets, self._model.close.forced_after(None))
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         asked = await self._read(request)
@@ -154,7 +154,7 @@ class Server:
         finally:
             self._note(answer, asked)
 
-    async def _stream(self, request: web.Request, answer: Answer, asked: Asked) -> web.StreamResponse:
+    async def _stream(self, request: web.Request, answer: Answer, asked: ParsedRequest) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
         await response.prepare(request)
         try:
@@ -182,7 +182,7 @@ class Server:
         await response.write(b"data: [DONE]\n\n")
         return response
 
-    def _note(self, answer: Answer, asked: Asked) -> None:
+    def _note(self, answer: Answer, asked: ParsedRequest) -> None:
         """Note how an answer ended, for the log and the metrics."""
         details = answer.usage()["completion_tokens_details"]
         for part, tokens in details.items():
@@ -211,7 +211,7 @@ class Server:
         presets = self._model.presets
         entry = {"object": "model", "created": 0, "owned_by": "e1_trl", "max_model_len": self._model.close.context}
         if (name := request.match_info.get("name")) is not None:
-            return web.json_response({"id": read_request({"model": name}, presets, 0).model, **entry})
+            return web.json_response({"id": parse_request({"model": name}, presets, 0).model, **entry})
         budgets = dict.fromkeys([presets.default, *(effort.budget for effort in presets.efforts.values())])
         names = [presets.name, *(f"{presets.name}@{budget}" for budget in budgets)]
         return web.json_response({"object": "list", "data": [{"id": each, **entry} for each in names]})
@@ -270,7 +270,7 @@ async def serve(arguments: ServeArguments) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     model = await Model.connect(arguments)
     try:
-        read_request({}, model.presets, 0)  # raises where the default budget exceeds the largest one
+        parse_request({}, model.presets, 0)  # raises where the default budget exceeds the largest one
         arguments.max_requests = min(arguments.max_requests, allow_files(FILES * arguments.max_requests) // FILES)
         efforts = ", ".join(f"{word} {effort.budget}" for word, effort in model.presets.efforts.items())
         logger.info("%s at %s; reasoning_effort: %s", arguments.name, model.presets.default, efforts)

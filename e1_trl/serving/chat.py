@@ -29,7 +29,7 @@ from e1_trl.engines.engine import CPU_CACHE
 from e1_trl.errors import UserError, run_command
 from e1_trl.serving.arguments import ModelArguments
 from e1_trl.serving.model import Model, ModelTexts
-from e1_trl.serving.request import Asked, RefusedError
+from e1_trl.serving.request import ParsedRequest, RefusedError
 from e1_trl.serving.response import Answer
 
 with suppress(ImportError):  # arrows and history where a terminal has them
@@ -136,7 +136,7 @@ class Chat:
     async def _answer(self, question: str) -> None:
         messages = [*self._messages, {"role": "user", "content": question}]
         presets = self._model.presets
-        asked = Asked(self._budget, None, presets.name, {**presets.sampling, "messages": messages})
+        asked = ParsedRequest(self._budget, None, presets.name, {**presets.sampling, "messages": messages})
         answer = await Answer.begin(self._model, asked, "/v1/chat/completions", "")
         (choice,) = answer.choices
         solution = ""

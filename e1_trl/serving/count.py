@@ -6,7 +6,7 @@ from e1_trl.marker import Marker, PromptState
 from e1_trl.serving.model import Limits
 
 
-class Count:
+class TokenCount:
     """Tokens of an answer by part.
 
     Attributes:

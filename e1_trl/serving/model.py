@@ -20,7 +20,7 @@ from e1_trl.engines.engine import end_ids
 from e1_trl.errors import UserError, one_line, user_errors
 from e1_trl.marker import MARKER, OPENERS, Marker, PromptState
 from e1_trl.serving.arguments import ModelArguments, ServeArguments
-from e1_trl.serving.request import Asked, Presets, RefusedError
+from e1_trl.serving.request import BudgetPresets, ParsedRequest, RefusedError
 from e1_trl.serving.upstream import Upstream
 
 RENDERED = {"messages", "tools", "chat_template", "chat_template_kwargs", "add_generation_prompt"}
@@ -106,7 +106,7 @@ class Model:
 
     upstream: Upstream
     close: ThinkingClose
-    presets: Presets
+    presets: BudgetPresets
 
     @classmethod
     async def connect(cls, arguments: ModelArguments) -> "Model":
@@ -139,9 +139,11 @@ class Model:
         efforts = make_efforts(named, texts.budget, texts.template, most)
         # As in evaluation, whatever the model's generation config says.
         sampling = {"repetition_penalty": 1.0, **json_object("sampling", arguments.sampling)}
-        return cls(upstream, close, Presets(arguments.name, texts.budget, efforts, texts.template, sampling, **clients))
+        return cls(
+            upstream, close, BudgetPresets(arguments.name, texts.budget, efforts, texts.template, sampling, **clients)
+        )
 
-    async def limit(self, asked: Asked) -> list[Limits]:
+    async def limit(self, asked: ParsedRequest) -> list[Limits]:
         """Let the server tokenize the prompt of a request, or its prompts, and find the limits of the answers.
 
         Raises:
@@ -178,7 +180,6 @@ class Model:
             forced = marker.forced_ids
             opened = last_index(prompt_ids, marker.opener_ids)
             if opened > last_index(prompt_ids, marker.ids):
-                state = PromptState.OPENED  # also where more than the opener follows
                 fields["thinking_token_budget"] = thinking + len(prompt_ids) - opened - len(marker.opener_ids)
             else:  # the model opens it, which are tokens of its thinking
                 fields["thinking_token_budget"] = max(0, thinking - len(marker.opener_ids))

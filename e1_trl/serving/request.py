@@ -35,7 +35,7 @@ class RefusedError(UserError):
 
 
 @dataclass(frozen=True)
-class Told:
+class BudgetFields:
     """Budget fields of a request, each under one name; `None` where it says nothing, "unlimited" as there."""
 
     thinking: Any
@@ -45,7 +45,7 @@ class Told:
     hides_thinking: bool
 
     @classmethod
-    def take(cls, body: dict[str, Any]) -> "Told":
+    def take(cls, body: dict[str, Any]) -> "BudgetFields":
         """Take the budget fields out of a body.
 
         Raises:
@@ -90,7 +90,7 @@ def _read_tokens(named: Mapping[str, Any], least: int) -> int | str | None:
 
 
 @dataclass(frozen=True)
-class Presets:
+class BudgetPresets:
     """Model as clients may ask for it: its name, its budgets, and what is done to every request.
 
     Attributes:
@@ -116,7 +116,7 @@ class Presets:
             return nearest_level(word, self.efforts)
         raise RefusedError(f"reasoning_effort is {word!r}; it must be one of {', '.join(self.efforts)}")
 
-    def choose(self, suffix: str | None, told: Told, effort: str | None, forced: int) -> Budget:
+    def choose(self, suffix: str | None, told: BudgetFields, effort: str | None, forced: int) -> Budget:
         """Choose the budget of a request; its total is the request's `max_tokens`.
 
         A total keeps a quarter of itself or of the solution budget for the solution, or all of one that the request
@@ -165,7 +165,7 @@ def _as_number(tokens: int | str | None) -> int | None:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ParsedRequest:
     """A request that will be answered.
 
     Attributes:
@@ -187,7 +187,7 @@ class Asked:
     hides_thinking: bool = False
 
 
-def read_request(content: Any, presets: Presets, forced: int) -> Asked:
+def parse_request(content: Any, presets: BudgetPresets, forced: int) -> ParsedRequest:
     """Read the JSON of a request; `forced` is the number of tokens of a forced close.
 
     Raises:
@@ -200,7 +200,7 @@ def read_request(content: Any, presets: Presets, forced: int) -> Asked:
     body = {key: value for key, value in content.items() if key in asks or key in PROMPTS}
     if "tools" not in body:
         body.pop("tool_choice", None)
-    told = Told.take(body)
+    told = BudgetFields.take(body)
     effort = presets.find_effort(told.effort)
     arguments = body.get("chat_template_kwargs", {})
     if not isinstance(arguments, dict) or BUDGETS & arguments.keys():
@@ -226,7 +226,7 @@ def read_request(content: Any, presets: Presets, forced: int) -> Asked:
         name = presets.name
         raise RefusedError(f"the model {sent!r} is not served; {name} and {name}@THINKING+SOLUTION are", 404)
     options = body.pop("stream_options", {})
-    return Asked(
+    return ParsedRequest(
         budget=presets.choose(suffix, told, effort, forced),
         effort=effort,
         model=str(sent),

@@ -7,9 +7,9 @@ from typing import Any
 
 import aiohttp
 
-from e1_trl.serving.count import Count
+from e1_trl.serving.count import TokenCount
 from e1_trl.serving.model import Limits, Model, last_index
-from e1_trl.serving.request import Asked, RefusedError
+from e1_trl.serving.request import ParsedRequest, RefusedError
 from e1_trl.serving.upstream import read_events
 
 BUDGET = "thinking_token_budget"
@@ -21,8 +21,8 @@ Part = dict[str, Any]
 class Choice:
     """One of the answers to a request."""
 
-    def __init__(self, limits: Limits, model: Model, asked: Asked):
-        self.count = Count(limits, model.close.marker)
+    def __init__(self, limits: Limits, model: Model, asked: ParsedRequest):
+        self.count = TokenCount(limits, model.close.marker)
         self.done = False
         self._asked = asked
         self._model = model
@@ -163,7 +163,7 @@ def hold_back(text: str, words: Sequence[str]) -> tuple[str, str]:
 class Answer:
     """All answers to a request, as a stream of events or as one body."""
 
-    def __init__(self, model: Model, asked: Asked, limits: Sequence[Limits], response: aiohttp.ClientResponse):
+    def __init__(self, model: Model, asked: ParsedRequest, limits: Sequence[Limits], response: aiohttp.ClientResponse):
         self.choices = [Choice(each, model, asked) for each in limits for _ in range(asked.body.get("n") or 1)]
         self.head: Part = {}
         self._asked = asked
@@ -172,7 +172,7 @@ class Answer:
         self._whole: dict[int, Part] = {}
 
     @classmethod
-    async def begin(cls, model: Model, asked: Asked, path: str, request_id: str) -> "Answer":
+    async def begin(cls, model: Model, asked: ParsedRequest, path: str, request_id: str) -> "Answer":
         """Send a request to the server.
 
         Raises:

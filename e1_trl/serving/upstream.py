@@ -4,11 +4,11 @@ import json
 import logging
 import os
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import aiohttp
 
-from e1_trl.engines.openai import Client, _open_socket
+from e1_trl.engines.openai import Client, read_message
 from e1_trl.serving.arguments import LOCAL
 from e1_trl.serving.request import RefusedError
 
@@ -21,17 +21,15 @@ FAULTS_OF_CLIENTS = (400, 404, 413, 422, 429, 501, 503)  # statuses that are pas
 class Upstream(Client):
     """A vLLM server. Its API key is read from `E1_UPSTREAM_API_KEY`, else from `OPENAI_API_KEY`."""
 
+    # A connection that is kept may fail when it is used again, which a client would see.
+    CONNECTIONS: ClassVar[Mapping[str, Any]] = {"force_close": True}
+
     def __init__(self, base_url: str, name: str):
         super().__init__(base_url, name)
         if (key := os.environ.get(KEY)) is not None:
             self._session.headers["Authorization"] = f"Bearer {key}"
         elif FALLBACK in os.environ and not any(f"//{host}" in base_url for host in (*LOCAL, "[::1]")):
             logger.warning("%s is sent to %s; set %s for a key of its own", FALLBACK, base_url, KEY)
-        # A connection that is kept may fail when it is used again, which a client would see.
-        new = aiohttp.TCPConnector(limit=0, force_close=True, socket_factory=_open_socket)
-        kept = self._session
-        self._session = aiohttp.ClientSession(headers=kept.headers, timeout=kept.timeout, connector=new)
-        kept.detach()
 
     async def post(self, path: str, body: Mapping[str, Any], request_id: str = "") -> aiohttp.ClientResponse:
         """Post a request to a path, as /v1/completions; return its answer, of status 200, which must be closed."""
@@ -45,7 +43,7 @@ class Upstream(Client):
         if answer.status == 200:
             return answer
         async with answer:
-            said = _read_message(await answer.read())
+            said = read_message(await answer.read())
         if answer.status in FAULTS_OF_CLIENTS and said:
             raise RefusedError(said, answer.status)
         raise _fail(f"answered with status {answer.status}", f"{url}: {said}")
@@ -59,15 +57,6 @@ class Upstream(Client):
 def _fail(what: str, details: str) -> RefusedError:
     logger.warning("the server %s: %s", what, details)
     return RefusedError(f"the server behind this proxy {what}", 502)
-
-
-def _read_message(content: bytes) -> str:
-    """Read the message of an error, in any of the forms that servers have; empty if it says nothing."""
-    try:
-        error = json.loads(content)
-        return str(error.get("error", error).get("message", ""))
-    except (ValueError, AttributeError):
-        return ""
 
 
 async def read_events(answer: aiohttp.ClientResponse) -> AsyncGenerator[list[dict[str, Any]]]:

@@ -189,14 +189,6 @@ def test_another_models_thinking_is_not_put_after_a_prompt_that_closed_it(
         run(tmp_path / "mixed", *mixed)
 
 
-def test_a_model_that_does_not_think_is_evaluated_with_the_usual_marker_and_a_warning(
-    run: Run, dated: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("e1_trl.marker.OPENERS", {"</other>": "<other>"})
-    assert run(tmp_path / "evaluation", "--model", dated, "--methods", "separate") > 0
-    assert any("name no known end of the thinking" in text for text in caplog.messages)
-
-
 def test_a_folder_with_gentle_closes_says_which_commit_goes_on_with_it(run: Run, tmp_path: Path) -> None:
     run(tmp_path, "--methods", "separate")
     facts = json.loads((tmp_path / "run.json").read_text())

@@ -30,7 +30,7 @@ from e1_trl.errors import UserError
 from e1_trl.marker import Marker, PromptState
 from e1_trl.serving import app, chat
 from e1_trl.serving.model import Limits
-from e1_trl.serving.request import Asked
+from e1_trl.serving.request import ParsedRequest
 from e1_trl.serving.response import Choice
 
 BUDGET = ["--thinking_budget", "8", "--solution_budget", "8"]
@@ -324,7 +324,7 @@ def test_what_the_budget_cuts_is_truncated_and_shows_no_raw_tool_call(
 @pytest.mark.parametrize("opens", [True, False])
 def test_text_that_may_become_an_opener_is_held_back(opens: bool) -> None:
     marker = Marker("</t>", (9,), (9,), 1, opener="<t>", opener_ids=(6, 7), decode=lambda ids, **_: "x" * len(ids))
-    asked = Asked(Budget(8, 8), None, "nano", {})
+    asked = ParsedRequest(Budget(8, 8), None, "nano", {})
     model: Any = SimpleNamespace(close=ThinkingClose(marker, 99))
     choice = Choice(Limits([2], PromptState.NOTHING, 8, (9,), 8, {}), model, asked)
     parts = [part(6, content="<t"), part(7, content=">"), part(3, content="a"), part(9, content="</t>")]

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import Effort
-from e1_trl.serving.request import Asked, Presets, RefusedError, read_request
+from e1_trl.serving.request import BudgetPresets, ParsedRequest, RefusedError, parse_request
 
 EFFORTS = {
     "none": Effort(Budget(0, 40), {"enable_thinking": False}),
     "low": Effort(Budget(25, 40), {"enable_thinking": True}),
     "high": Effort(Budget(400, 80)),
 }
-PRESETS = Presets(
+PRESETS = BudgetPresets(
     "ORG/E1",
     Budget(100, 40),
     EFFORTS,
@@ -26,8 +26,8 @@ PRESETS = Presets(
 MESSAGES = [{"role": "user", "content": "a=1;a?"}]
 
 
-def ask(presets: Presets = PRESETS, **fields: Any) -> Asked:
-    return read_request({"model": "ORG/E1", "messages": MESSAGES, **fields}, presets, forced=1)
+def ask(presets: BudgetPresets = PRESETS, **fields: Any) -> ParsedRequest:
+    return parse_request({"model": "ORG/E1", "messages": MESSAGES, **fields}, presets, forced=1)
 
 
 @pytest.mark.parametrize(
@@ -68,16 +68,16 @@ def test_the_budget_of_a_request(fields: dict[str, Any], budget: str) -> None:
 
 
 def test_a_limit_of_a_harness_leaves_a_trained_model_its_thinking() -> None:
-    trained = Presets("ORG/E1", Budget(1024, 1024), {})
+    trained = BudgetPresets("ORG/E1", Budget(1024, 1024), {})
     assert str(ask(trained, max_tokens=256).budget) == "191+1024/256"
 
 
 def test_unlimited_is_also_minus_one_and_a_limit_bounds_it() -> None:
-    presets = Presets("m", Budget(100, 40), {})
+    presets = BudgetPresets("m", Budget(100, 40), {})
     for fields in ({"thinking_token_budget": -1}, {"thinking_budget": "unlimited"}):
-        assert str(read_request(fields, presets, 1).budget) == "unlimited+40"
-        assert str(read_request({**fields, "max_tokens": 50}, presets, 1).budget) == "39+40/50"
-    assert str(read_request({"model": "m@unlimited", "max_tokens": 50}, presets, 1).budget) == "37+unlimited/50"
+        assert str(parse_request(fields, presets, 1).budget) == "unlimited+40"
+        assert str(parse_request({**fields, "max_tokens": 50}, presets, 1).budget) == "39+40/50"
+    assert str(parse_request({"model": "m@unlimited", "max_tokens": 50}, presets, 1).budget) == "37+unlimited/50"
 
 
 @pytest.mark.parametrize(
@@ -94,17 +94,17 @@ def test_a_level_of_effort_is_the_nearest_that_the_model_has(word: str, used: st
 
 def test_an_effort_that_a_template_is_told_is_told_to_vllm_too() -> None:
     told = {word: Effort(Budget(8, 8), {"reasoning_effort": word}) for word in ("none", "high", "loud")}
-    presets = Presets("ORG/E1", Budget(8, 8), told)
+    presets = BudgetPresets("ORG/E1", Budget(8, 8), told)
     assert ask(presets, reasoning_effort="high").body["reasoning_effort"] == "high"
     for fields in ({"reasoning_effort": "none"}, {"reasoning_effort": "loud"}, {}):
         assert "reasoning_effort" not in ask(presets, **fields).body
-    completion = read_request({"prompt": "a", "reasoning_effort": "high"}, presets, 1)
+    completion = parse_request({"prompt": "a", "reasoning_effort": "high"}, presets, 1)
     assert "reasoning_effort" not in completion.body
 
 
 def test_a_refusal_lists_no_effort_that_is_refused() -> None:
     with pytest.raises(RefusedError, match=r"'low'; it must be one of none$"):
-        ask(Presets("ORG/E1", Budget(None, 8), {"none": Effort(Budget(0, 8))}), reasoning_effort="low")
+        ask(BudgetPresets("ORG/E1", Budget(None, 8), {"none": Effort(Budget(0, 8))}), reasoning_effort="low")
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_what_contradicts_itself_or_would_be_ignored_is_refused(
         ask(**fields)
     assert error.value.status == status and "\n" not in str(error.value)
     with pytest.raises(RefusedError, match="JSON object"):
-        read_request([], PRESETS, 1)
+        parse_request([], PRESETS, 1)
 
 
 @given(
@@ -198,6 +198,6 @@ def test_what_asks_for_no_budget_passes_to_vllm() -> None:
 def test_a_developer_is_the_system_where_the_template_knows_no_developer() -> None:
     message = {"role": "developer", "content": [{"type": "text", "text": "a"}], "name": "me"}
     assert ask(messages=[message]).body["messages"] == [{**message, "role": "system"}]
-    knows = Presets("ORG/E1", Budget(8, 8), {}, template="{% if m.role in ('developer', 'judge') %}")
+    knows = BudgetPresets("ORG/E1", Budget(8, 8), {}, template="{% if m.role in ('developer', 'judge') %}")
     both = [message, {**message, "role": "judge"}]
     assert ask(knows, messages=both).body["messages"] == both
