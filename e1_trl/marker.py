@@ -1,7 +1,7 @@
 """End of the thinking in one model's tokens: the marker that closes it, the opener before it, and what a prompt did.
 
 A chat template may open the thinking, close it at once (Qwen3 with `enable_thinking: false`), or leave it to the model.
-`Marker.state_of` tells which, from the last token ids of a prompt; training, evaluation and serving all ask it.
+`Marker.state_of` tells which, from the token ids of a prompt; training, evaluation and serving all ask it.
 """
 
 import re
@@ -30,7 +30,7 @@ OPENERS = {
     "◁/think▷": "◁think▷",  # Kimi-VL
     MARKER: "<think>",
 }
-BLANKS = 16  # bytes of white space that may follow an opener or a close in a prompt
+BLANKS = 16  # bytes of white space that may follow a close in a prompt
 
 
 class PromptState(Enum):
@@ -83,32 +83,32 @@ class Marker:
             raise UserError(f"the marker {text!r} and the forced text {forced_text!r} must have at least one token")
         # A marker of several tokens may be merged with its neighbours in the forced text, so its end is where decoding
         # first shows all of it.
-        ends = (n for n in range(1, len(forced_ids) + 1) if text in tokenizer.decode(list(forced_ids[:n])))
+        close_tokens = next((n for n in range(1, len(forced_ids) + 1) if text in tokenizer.decode(forced_ids[:n])), 0)
         opener = opener_of(text)
         opening = tokenizer.encode(_find_opening(tokenizer, opener, text), add_special_tokens=False)
         return cls(
             text=text,
             ids=ids,
             forced_ids=forced_ids,
-            close_tokens=next(ends, 0),
+            close_tokens=close_tokens,
             opener=opener,
             opener_ids=tuple(tokenizer.encode(opener, add_special_tokens=False)),
-            empty_ids=(*opening, *forced_ids) if text in tokenizer.decode(list(forced_ids)) else (),
+            empty_ids=(*opening, *forced_ids) if close_tokens else (),
             decode=tokenizer.decode,
         )
 
     def state_of(self, prompt_ids: Sequence[int]) -> PromptState:
-        """Tell what a prompt did: it ends, but for white space, in the marker; or it holds an opener after the last."""
+        """Tell whether a prompt ends in the marker, but for white space, or else holds an opener after the last one."""
         if self.decode is None:
             return PromptState.NOTHING
         # A token is at least one byte, and one of several tokens may be merged with its neighbours.
         end = self.decode(list(prompt_ids[-len(self.text.encode()) - BLANKS :]), skip_special_tokens=False)
         if end.rstrip().endswith(self.text.rstrip()):
             return PromptState.CLOSED
-        has_opener = bool(self.opener) and self.opener_ids[0] in prompt_ids
-        whole = self.decode(list(prompt_ids), skip_special_tokens=False) if has_opener else ""
-        opens = has_opener and whole.rfind(self.opener.rstrip()) > whole.rfind(self.text)
-        return PromptState.OPENED if opens else PromptState.NOTHING
+        if not self.opener or self.opener_ids[0] not in prompt_ids:
+            return PromptState.NOTHING
+        whole = self.decode(list(prompt_ids), skip_special_tokens=False)
+        return PromptState.OPENED if whole.rfind(self.opener.rstrip()) > whole.rfind(self.text) else PromptState.NOTHING
 
     def check(self, ends: Collection[int]) -> None:
         """Check that the marker holds no end-of-sequence token, as no thinking would ever be closed.
