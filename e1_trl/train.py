@@ -37,12 +37,14 @@ from e1_trl.problems.prompts import last_question
 from e1_trl.provenance import FILE as PROVENANCE
 from e1_trl.provenance import Provenance
 from e1_trl.training import dry_run
+from e1_trl.training.advantages import make_advantage
 from e1_trl.training.beforehand import check_precision
 from e1_trl.training.budgets import key_of
 from e1_trl.training.callbacks import RewardState
 from e1_trl.training.cards import write_cards
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.data import Problems, load
+from e1_trl.training.groups import Advantage
 from e1_trl.training.named_rewards import make_rewards
 from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe, resolved
 from e1_trl.training.rewards import Accuracy, Reward
@@ -64,6 +66,7 @@ class Recipe:
     problems: Problems
     grader: Grader
     rewards: list[Reward]
+    advantage: Advantage | None  # in place of TRL's
     checkpoint: str | None  # to resume from
     origin: BaseModel  # for the model card
 
@@ -84,6 +87,7 @@ def prepare(
     workers = max(1, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)) // args.world_size))
     grader = make_grader(script_args, workers)
     rewards = make_rewards(script_args.reward_funcs, args.reward_weights, grader)
+    advantage = make_advantage(script_args.advantage)
     args.model_init_kwargs = {
         "revision": model.model_revision,
         "attn_implementation": model.attn_implementation,
@@ -114,7 +118,7 @@ def prepare(
         instruction=script_args.instruction or INSTRUCTION * (INSTRUCTION in last_question(first)),
         chat_template_kwargs=args.chat_template_kwargs or {},
     )
-    return Recipe(args, model, facts, problems, grader, rewards, checkpoint, origin)
+    return Recipe(args, model, facts, problems, grader, rewards, advantage, checkpoint, origin)
 
 
 def find_checkpoint(args: E1Config) -> str | None:
@@ -193,6 +197,7 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
             train_dataset=problems,
             eval_dataset=evaluation if args.eval_strategy != "no" else None,
             processing_class=recipe.facts.tokenizer,
+            advantage=recipe.advantage,
             quantization_config=get_quantization_config(recipe.model),
             peft_config=get_peft_config(recipe.model),
         )

@@ -91,7 +91,7 @@ def through_head(model: torch.nn.Module, inputs: dict[str, Any], targets: torch.
 
 
 class HookedTrainer(GRPOTrainer):
-    """TRL's trainer with names of our own, and hooks: `begin_generation`, `extend_rewards`, `scoring` and `score`."""
+    """TRL's trainer with names of our own, and hooks that `E1Trainer` fills."""
 
     log_metric = GRPOTrainer._log_metric
     log_column = GRPOTrainer._log_completion_extra  # of the table of completions
@@ -118,6 +118,8 @@ class HookedTrainer(GRPOTrainer):
         """
         self.begin_generation(inputs)
         output = super()._generate_and_score_completions(inputs)
+        if advantages := self.spread_advantages(output["completion_ids"].shape[1]):
+            output["advantages"] = output["advantages"].new_tensor(advantages)
         if self.args.gradient_accumulation_steps % (self.args.steps_per_generation * self.num_iterations) == 0:
             output.pop("old_per_token_logps", None)
         metrics = self._metrics["train" if self.model.training else "eval"]

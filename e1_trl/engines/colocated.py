@@ -76,12 +76,12 @@ class ColocatedEngine:
         return len(self.weights.compared)
 
     def complete(
-        self, rollouts: list[Rollout], name: Name, on_completion: OnCompletion = ignore_completion
+        self, rollouts: list[Rollout], name: Name, on_completion: OnCompletion = ignore_completion, forks: int = 1
     ) -> list[Completion]:
         """Complete this process's rollouts; a collective operation, with equally many rollouts in every process.
 
         Sampling follows from the training's seed and the `name` of this generation, the same in all processes.
-        `on_completion` receives this process's completions alone.
+        `on_completion` receives this process's completions alone. Each `forks` rollouts share a thought, as in `run`.
 
         Requests are gathered as in TRL. In a tensor-parallel group every process runs the whole group's rollouts, in
         the same order, draws the same numbers, and keeps its own.
@@ -103,7 +103,7 @@ class ColocatedEngine:
         number = self.accelerator.process_index // processes
         set_seed(seed_of(self.seed, number, *name) % NUMPY)
         first = rank * len(rollouts)
-        run(self.engine, group, on_completion=_keep_own(on_completion, first, len(rollouts)))
+        run(self.engine, group, (), _keep_own(on_completion, first, len(rollouts)), forks)
         self.vllm.sleep()
         return [rollout.completion for rollout in group[first : first + len(rollouts)]]
 
@@ -117,14 +117,14 @@ class ServedEngine:
     compared_tensors: ClassVar[int] = 0  # a server does not show its weights
 
     def complete(
-        self, rollouts: list[Rollout], name: Name, on_completion: OnCompletion = ignore_completion
+        self, rollouts: list[Rollout], name: Name, on_completion: OnCompletion = ignore_completion, forks: int = 1
     ) -> list[Completion]:
         """See `ColocatedEngine.complete`; processes other than the main one receive their completions at the end."""
         everyones = gather_object(rollouts)
         completions = None
         first = self.accelerator.process_index * len(rollouts)
         if self.engine is not None:
-            run(self.engine, everyones, name, _keep_own(on_completion, first, len(rollouts)))
+            run(self.engine, everyones, name, _keep_own(on_completion, first, len(rollouts)), forks)
             completions = [rollout.completion for rollout in everyones]
         everyones_completions = broadcast_object_list([completions], from_process=0)[0]
         own: list[Completion] = everyones_completions[first : first + len(rollouts)]

@@ -5,7 +5,7 @@ once. The solution of a rollout is thus requested when its own thinking ends: no
 and the prefix cache holds all of it but the last, unfinished block.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -82,25 +82,56 @@ class Engine(Protocol):
 
 
 def run(
-    engine: Engine, rollouts: Sequence[Rollout], name: Name = (), on_completion: OnCompletion = ignore_completion
+    engine: Engine,
+    rollouts: Sequence[Rollout],
+    name: Name = (),
+    on_completion: OnCompletion = ignore_completion,
+    forks: int = 1,
 ) -> None:
     """Run all rollouts to their end; `name` distinguishes them from the other rollouts of a training.
 
     With more sequences than slots, vLLM's first-come-first-served queue starts all thinking before the first solution,
     so that slots never idle while there is a sequence to think, and the short solutions come last.
+
+    Each `forks` rollouts that follow each other have the same prompt and share one thought: it is sampled once, as far
+    as the largest budget among them goes, and each takes as much of it as its own allows.
     """
+
+    def is_thinking(row: int) -> bool:
+        return rollouts[row].thinking_end is None
 
     def next_request(row: int) -> list[tuple[int, Request]]:
         request = rollouts[row].request
         return [] if request is None else [(row, replace(request, name=(*name, row)))]
 
-    def receive(row: int, segment: Segment) -> list[tuple[int, Request]]:
-        rollouts[row].receive(segment)
-        if rollouts[row].request is None:
-            on_completion(row, rollouts[row].completion)
-        return next_request(row)
+    def begin(thought: range) -> Iterator[tuple[int, Request]]:
+        thinking = [row for row in thought if is_thinking(row)]
+        longest = sorted(thinking, key=lambda row: -_limit(rollouts[row]))[:1]
+        for row in thought:
+            if row in longest or row not in thinking:
+                yield from next_request(row)
 
-    engine.serve((first for row in range(len(rollouts)) for first in next_request(row)), receive)
+    def receive(row: int, segment: Segment) -> list[tuple[int, Request]]:
+        thought = range(row - row % forks, row - row % forks + forks)
+        found = [each for each in thought if is_thinking(each)] if is_thinking(row) else [row]
+        for each in found:
+            rollouts[each].receive(_cut(segment, _limit(rollouts[each])))
+            if rollouts[each].request is None:
+                on_completion(each, rollouts[each].completion)
+        return [request for each in found for request in next_request(each)]
+
+    thoughts = (range(first, first + forks) for first in range(0, len(rollouts), forks))
+    engine.serve((request for thought in thoughts for request in begin(thought)), receive)
+
+
+def _limit(rollout: Rollout) -> int:
+    return rollout.request.max_tokens if rollout.request else 0
+
+
+def _cut(segment: Segment, tokens: int) -> Segment:
+    if len(segment.token_ids) <= tokens:
+        return segment
+    return Segment(segment.token_ids[:tokens], Stop.LENGTH, segment.logprobs and segment.logprobs[:tokens])
 
 
 def request_parameters(request: Request, marker: Marker, sampling: SamplingSettings) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -117,9 +118,15 @@ def _rollouts(file: Path, count: int) -> tuple[int, list[dict[str, str]]]:
         {
             "prompt": row.prompt if isinstance(row.prompt, str) else "\n".join(turn["content"] for turn in row.prompt),
             "facts": f"thinking {row.thinking_end} after {row.thinking_tokens} tokens, solution of "
-            f"{row.solution_tokens}{', truncated' if row.solution_truncated else ''}, advantage {row.advantage:+.2f}",
+            f"{row.solution_tokens}{', truncated' if row.solution_truncated else ''}, advantage {_advantage(row)}",
             **dict(zip(("thinking", "close", "solution"), row.parts, strict=True)),
         }
         for row in table.head(count).itertuples()
     ]
     return int(table["step"].iloc[0]), found
+
+
+def _advantage(row: Any) -> str:
+    """Format a rollout's advantage: a recipe's own function has its columns beside TRL's."""
+    own = [getattr(row, f"{part}_advantage", row.advantage) for part in ("thinking", "solution")]
+    return " and ".join(f"{value:+.2f}" for value in dict.fromkeys(own))

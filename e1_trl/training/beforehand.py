@@ -20,14 +20,14 @@ from e1_trl.marker import Marker
 from e1_trl.problems.prompts import MEASURED, drop_long, explain_unthinking
 from e1_trl.training.arguments import ROUNDS_AWAY
 from e1_trl.training.config import E1Config
-from e1_trl.training.groups import GroupReward
+from e1_trl.training.groups import Advantage, GroupReward
 from e1_trl.training.rewards import Accuracy, Reward, name_of, warn_of_thinking
 
 logger = logging.getLogger(__name__)
 
 # Columns that rewards receive of every completion, next to the dataset's.
 ROLLOUT_COLUMNS = frozenset(
-    ["solution_text", "thinking_end", "thinking_tokens", "solution_tokens", "solution_truncated"]
+    ["solution_text", "thinking_end", "thinking_budget", "thinking_tokens", "solution_tokens", "solution_truncated"]
 )
 TRLS_REWARD_ARGUMENTS = frozenset(
     ["prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric"]
@@ -101,6 +101,17 @@ def _check_columns(dataset: Dataset, rewards: Sequence[Reward], args: E1Config) 
                 )
         if all(each.kind is not each.VAR_KEYWORD for each in parameters.values()):
             raise UserError(f"{said} must end with **others, as it is called with all columns")
+
+
+def check_advantage(args: E1Config, advantage: Advantage | None) -> None:
+    """Raise a `UserError` where the loss takes a row's sign from its advantage, and thinking and solution have two."""
+    by_sign = [f"loss_type {args.loss_type}"] * (args.loss_type == "vespo")
+    by_sign += ["off_policy_mask_threshold"] * (args.off_policy_mask_threshold is not None)
+    if advantage is not None and by_sign:
+        raise UserError(
+            f"{by_sign[0]} needs one advantage of a completion, and `advantage` may give its thinking and its solution "
+            "two; remove one"
+        )
 
 
 def check_precision(args: E1Config, model: str | PreTrainedModel, adapter: bool = False) -> None:

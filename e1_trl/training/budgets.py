@@ -41,8 +41,9 @@ class RolloutKey:
         seed: the recipe's.
         generation: the one that the rollout belongs to.
         problem: key of the problem.
-        row: place among the rollouts of all processes in the generation.
+        row: place among the rollouts of all processes in the generation, or among their thoughts if these are forked.
         field: the recipe's field that holds the schedule, so that two fields draw independently.
+        fork: place of the rollout among those of its thought.
     """
 
     seed: int
@@ -50,6 +51,7 @@ class RolloutKey:
     problem: str
     row: int
     field: str = ""
+    fork: int = 0
 
     @property
     def step(self) -> int:
@@ -91,11 +93,18 @@ def uniform(key: RolloutKey, values: Sequence[int], per: str = "problem") -> Tok
     return key.random(per).randint(least, most)
 
 
-def log_uniform(key: RolloutKey, values: Sequence[int], per: str = "problem") -> Tokens:
+def log_uniform(key: RolloutKey, values: Sequence[int], per: str = "problem", forks: int = 1) -> Tokens:
+    """Draw from a range; the forks of a thought draw from equal parts of it, all at the same place of their part."""
     least, most = values
     if least > most:
         raise ValueError("the smaller number comes first")
-    return round(least * (most / least) ** key.random(per).random())
+    return round(least * (most / least) ** ((key.fork + key.random(per).random()) / forks))
+
+
+def nested(key: RolloutKey, values: Sequence[int]) -> Tokens:
+    if [*values] != sorted(values):
+        raise ValueError("the smallest number comes first")
+    return values[key.fork]
 
 
 def choice(key: RolloutKey, values: Sequence[Tokens], per: str = "problem") -> Tokens:
@@ -107,7 +116,8 @@ FORMS: dict[Callable[..., Tokens], str] = {
     stages: "{stages: {0: 4000, 200: 3000}}, each from an optimizer step on",
     stair_cosine: "{stair_cosine: [8192, 4096], period: 640}, between both and back, in optimizer steps",
     uniform: "{uniform: [256, 4096], per: problem}, drawn in each generation; per: row draws for every rollout",
-    log_uniform: "{log_uniform: [256, 4096], per: problem}",
+    log_uniform: "{log_uniform: [256, 4096], per: problem}, with forks: 4 also at four budgets of one thought",
+    nested: "{nested: [1000, 2000, 4000, 8000]}, which forks one thought at each",
     choice: "{choice: [0, 512, 1024], per: problem}",
 }
 SCHEDULES = {function.__name__: function for function in FORMS}
@@ -153,7 +163,9 @@ class Schedule:
                 raise ValueError("it takes a list, or for stages a mapping")
             if function is stages and not all(type(start) is int and start >= 0 for start in schedule.argument):
                 raise ValueError("stages begin at optimizer steps")
-            schedule.at(RolloutKey(0, (True, 0, 1), "", 0))
+            if type(schedule.forks) is not int or schedule.forks < 1:
+                raise ValueError("a thought has one fork or more")
+            schedule.at(RolloutKey(0, (True, 0, 1), "", 0, fork=schedule.forks - 1))
         except Exception as error:  # whatever a function of the user's raises
             reads = f"must read as {FORMS[function]}" if name in SCHEDULES else f"fails: {one_line(error)}"
             raise UserError(f"{field} is {given!r}; it {reads}") from error
@@ -165,6 +177,11 @@ class Schedule:
         if isinstance(self.argument, Mapping):
             return [*self.argument.values()]
         return self.argument if isinstance(self.argument, list) else [self.argument]
+
+    @property
+    def forks(self) -> int:
+        """Rollouts that share one thought, cut at budgets of their own."""
+        return len(self.argument) if self.function is nested else self.options.get("forks", 1)
 
     @property
     def largest(self) -> Tokens:
@@ -203,7 +220,15 @@ class Budgets:
         """
         budgets = cls(*(Schedule.parse(name, fields[name]) for name in FIELDS))
         budgets.extremes()
+        for part in (budgets.solution, budgets.total):
+            if part.forks > 1:
+                raise UserError(f"{part.field} has {part.forks} forks; only the thinking of thinking_budget is forked")
         return budgets
+
+    @property
+    def forks(self) -> int:
+        """Rollouts that share one thought: row r is fork r % forks of thought r // forks."""
+        return self.thinking.forks
 
     def extremes(self) -> list[Budget]:
         """Combine all values of the three parts; each of these budgets must fit the context.
@@ -234,4 +259,5 @@ class Budgets:
 
     def at(self, key: RolloutKey) -> Budget:
         """Return the budget of one rollout."""
-        return Budget(self.thinking.at(key), self.solution.at(key), self.total.at(key))
+        forked = replace(key, row=key.row // self.forks, fork=key.row % self.forks)
+        return Budget(self.thinking.at(forked), self.solution.at(key), self.total.at(key))

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PROBE = 32  # tokens of each of the two rows that test packing
-PARTS = ("thinking/mean_tokens", "solution/mean_tokens")  # logged metrics: sampled tokens
+# Logged metrics of sampled tokens; the logs of a training of before have the mean of the thinking alone.
+THINKING, SOLUTION = ("thinking/sampled_tokens", "thinking/mean_tokens"), "solution/mean_tokens"
 
 
 class DataOrder(TrainerCallback):
@@ -57,8 +58,9 @@ def generated_tokens(history: Sequence[Mapping[str, Any]], rollouts: float) -> i
     total = 0.0
     last = 0
     for entry in history:
-        if PARTS[0] in entry:
-            total += (entry["step"] - last) * rollouts * sum(entry[part] for part in PARTS)
+        thinking = next((entry[name] for name in THINKING if name in entry), None)
+        if thinking is not None:
+            total += (entry["step"] - last) * rollouts * (thinking + entry[SOLUTION])
             last = entry["step"]
     return round(total)
 

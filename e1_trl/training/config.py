@@ -120,7 +120,14 @@ class E1Config(BudgetedTraining, GRPOConfig):
             )
 
     def _check_budgets(self) -> None:
-        self.budgets.extremes()  # raises where a field makes no budget
+        forks = self.budgets.forks
+        rows = self.per_device_train_batch_size * (self.steps_per_generation or 1)
+        for name, count in (
+            ("num_generations", self.num_generations),
+            ("per_device_train_batch_size * steps_per_generation", rows),
+        ):
+            if count and count % forks:
+                raise UserError(f"{name} is {count}; expected a multiple of the {forks} forks of thinking_budget")
         best = f"eval_{(self.metric_for_best_model or '').removeprefix('eval_')}"
         metrics = [f"eval_budget/{budget}/accuracy" for budget in self.evaluation_budgets]
         if metrics and self.metric_for_best_model is not None and best not in metrics:

@@ -1,4 +1,4 @@
-"""Groups: the rollouts of one problem, whichever processes sampled them, and rewards that look at a whole group.
+"""Groups: the rollouts of one problem, whichever processes sampled them; rewards and advantages that look at them all.
 
 The only file of the training that knows in which order the rows of processes stand.
 """
@@ -6,8 +6,8 @@ The only file of the training that knows in which order the rows of processes st
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ from accelerate.utils import gather_object
 from e1_trl.errors import UserError
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.budgets import key_of
+from e1_trl.training.rewards import name_of
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Group:
         finished: whether each closed its thinking and ended its solution.
         repeats: whether each has four tokens in a row three times; False where no reward looks at it.
         target: tokens that the prompt asks for, if it does.
+        budgets: thinking budget of each, in tokens; `None` is unlimited.
+        forks: rollouts that share a thought: rollout r is fork r % forks of thought r // forks.
     """
 
     key: str
@@ -39,6 +42,8 @@ class Group:
     finished: list[bool]
     repeats: list[bool]
     target: int | None = None
+    budgets: list[int | None] = field(default_factory=list)
+    forks: int = 1
 
     def graded(self) -> Iterator[tuple[int, bool | None]]:
         """Pair the tokens of each rollout with whether it is right."""
@@ -49,6 +54,11 @@ class Group:
         """Share of right rollouts among those that could be graded."""
         graded = [each for each in self.correct if each is not None]
         return sum(graded) / max(len(graded), 1)
+
+
+# Returns the advantage of each rollout of a group from their rewards, in which NaN is ungraded: one number, or one for
+# its thinking and one for its solution.
+Advantage = Callable[[Group, Sequence[float]], Sequence[float | tuple[float, float]]]
 
 
 class GroupReward(ABC):
@@ -94,8 +104,9 @@ def reward_groups(
     rows: Sequence[Mapping[str, Any]],
     size: int,
     training: bool,
-) -> None:
-    """Fill in the columns of the `GroupReward`s. A collective operation.
+    forks: int = 1,
+) -> list[Group]:
+    """Fill in the columns of the `GroupReward`s, and return the groups of all processes. A collective operation.
 
     Args:
         rewards: the recipe's.
@@ -104,13 +115,12 @@ def reward_groups(
         rows: of this process, with the columns that a rollout adds, and `completion_ids`.
         size: rollouts of a group.
         training: whether the generation is trained on, and so remembered.
+        forks: rollouts of a thought.
 
     Raises:
         UserError: a reward returns another number of values than a group has rollouts.
     """
     of_groups = {column: reward for column, reward in enumerate(rewards) if isinstance(reward, GroupReward)}
-    if not of_groups:
-        return
     known = [math.nan] * len(scores) if accuracy is None else scores[:, accuracy].tolist()
     look = any(reward.sees_repeats for reward in of_groups.values())
     own = [
@@ -121,23 +131,42 @@ def reward_groups(
             row["thinking_end"] in (ThinkingEnd.CLOSED, ThinkingEnd.FORCED) and not row["solution_truncated"],
             look and repeats(row["completion_ids"]),
             row.get("target"),
+            row["thinking_budget"],
         )
         for row in rows
     ]
     gathered = gather_object(own)
     groups = []
     for start in range(0, len(gathered), size):
-        keys, thinking, tokens, finished, repeated, targets = map(
+        keys, thinking, tokens, finished, repeated, targets, budgets = map(
             list, zip(*gathered[start : start + size], strict=True)
         )
         correct = [None if math.isnan(each) else bool(each) for each in known[start : start + size]]
-        groups.append(Group(keys[0], correct, thinking, tokens, finished, repeated, targets[0]))
+        groups.append(Group(keys[0], correct, thinking, tokens, finished, repeated, targets[0], budgets, forks))
     for column, reward in of_groups.items():
-        for at, group in enumerate(groups):
-            values = list(reward.of(group))
-            if len(values) != len(group.tokens):
-                name = type(reward).__name__
-                raise UserError(f"the reward {name} returns {len(values)} values for a group of {len(group.tokens)}")
-            scores[at * size : (at + 1) * size, column] = torch.tensor(values)
+        values = [value for group in groups for value in _checked(reward.of(group), group, type(reward).__name__)]
+        scores[:, column] = torch.tensor(values)
         if training:
             reward.remember(groups)
+    return groups
+
+
+def advantages_of(groups: Sequence[Group], rewards: Sequence[float], advantage: Advantage) -> list[tuple[float, float]]:
+    """Return the advantage of each rollout's thinking and of its solution; both are 0 without a reward.
+
+    Raises:
+        UserError: the function returns another number of values than a group has rollouts.
+    """
+    found: list[tuple[float, float]] = []
+    for group in groups:
+        own = rewards[len(found) : len(found) + len(group.tokens)]
+        for value, reward in zip(_checked(advantage(group, own), group, name_of(advantage)), own, strict=True):
+            parts = value if isinstance(value, tuple) else (value, value)
+            found.append((0.0, 0.0) if math.isnan(reward) else parts)
+    return found
+
+
+def _checked(values: Sequence[Any], group: Group, name: str) -> Sequence[Any]:
+    if len(values) != len(group.tokens):
+        raise UserError(f"{name} returns {len(values)} values for a group of {len(group.tokens)}")
+    return values

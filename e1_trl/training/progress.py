@@ -5,12 +5,13 @@ Only the main process prints; `report_to` and `trainer_state.json` get all metri
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerState
 
+from e1_trl.budget import Budget
 from e1_trl.rollout import Completion, ThinkingEnd, warn_of_eos
 
 logger = logging.getLogger(__name__)
@@ -80,9 +81,10 @@ def transcripts(
     return "\n".join(shown)
 
 
-def columns_of(completions: Sequence[Completion]) -> dict[str, list[Any]]:
+def columns_of(completions: Sequence[Completion], budgets: Sequence[Budget]) -> dict[str, list[Any]]:
     """Return the columns of completions that rewards receive and the table of completions shows."""
     return {
+        "thinking_budget": [budget.thinking for budget in budgets],
         "thinking_end": [completion.thinking_end.value for completion in completions],
         "thinking_tokens": [completion.thinking_tokens for completion in completions],
         "solution_tokens": [completion.solution_tokens for completion in completions],
@@ -90,15 +92,19 @@ def columns_of(completions: Sequence[Completion]) -> dict[str, list[Any]]:
     }
 
 
-def metrics_of(completion: Completion) -> dict[str, float]:
-    """Return the metrics of one completion, which are logged as means over all."""
-    ends = {f"thinking/{end}_ratio": float(completion.thinking_end is end) for end in ENDS}
-    return {
-        "thinking/mean_tokens": completion.thinking_tokens,
-        "solution/mean_tokens": completion.solution_tokens,
-        "solution/truncated_ratio": completion.truncated,
-        **ends,
-    }
+def metrics_of(completions: Sequence[Completion], forks: int = 1) -> Iterator[tuple[str, float]]:
+    """Yield the metrics of completions, which are logged as means over all; each `forks` of them share a thought.
+
+    `thinking/sampled_tokens` is less than the mean where forks share the tokens of their thought's longest.
+    """
+    lengths = [completion.thinking_tokens for completion in completions]
+    for row, completion in enumerate(completions):
+        yield "thinking/mean_tokens", completion.thinking_tokens
+        yield "thinking/sampled_tokens", max(lengths[row - row % forks :][:forks]) / forks
+        yield "solution/mean_tokens", completion.solution_tokens
+        yield "solution/truncated_ratio", completion.truncated
+        for end in ENDS:
+            yield f"thinking/{end}_ratio", float(completion.thinking_end is end)
 
 
 def parts(tokenizer: PreTrainedTokenizerBase, completions: Sequence[Completion]) -> list[list[str]]:

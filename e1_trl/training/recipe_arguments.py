@@ -21,6 +21,14 @@ class RecipeArguments(ProblemArguments):
             "also with arguments, as {name: get_cosine_scaled_reward, max_len: 1280}."
         },
     )
+    advantage: dict[str, Any] | str | None = field(
+        default=None,
+        metadata={
+            "help": "Advantages of a group's rollouts: grpo, lead, mgpo, gfpo, per_fork, brpo, s_grpo, or the dotted "
+            "path of your own function; in a recipe's file also with arguments, as {name: gfpo, keep: 8}. Default: "
+            "TRL's, by `scale_rewards`."
+        },
+    )
     target: dict[str, Any] | str | int | None = field(
         default=None,
         metadata={

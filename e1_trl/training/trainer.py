@@ -19,11 +19,11 @@ from e1_trl.engines.colocated import make_training_engine
 from e1_trl.engines.engine import OnCompletion, ignore_completion
 from e1_trl.errors import UserError
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
-from e1_trl.training.beforehand import check_datasets, check_precision, warn_beforehand
+from e1_trl.training.beforehand import check_advantage, check_datasets, check_precision, warn_beforehand
 from e1_trl.training.budgets import Generation, Generations, RolloutKey, key_of
 from e1_trl.training.callbacks import DataOrder, MasterWeights, Packing, RewardState, TokenLimit
 from e1_trl.training.config import E1Config, ModelFacts
-from e1_trl.training.groups import reward_groups
+from e1_trl.training.groups import Advantage, GroupReward, advantages_of, reward_groups
 from e1_trl.training.logprob_gap import LogprobGap
 from e1_trl.training.phases import SAMPLING, SCORING, SYNC, Phases
 from e1_trl.training.progress import Progress, columns_of, log_traces, metrics_of, parts, transcripts
@@ -41,8 +41,8 @@ class E1Trainer(HookedTrainer):
     Takes the arguments of `GRPOTrainer` except `rollout_func`, `tools`, `environment_factory` and datasets that are not
     loaded; prompts longer than `max_prompt_length` are dropped, with a count. Reward functions receive the dataset's
     columns and, for each completion, `solution_text` (the graded text after the close of the thinking, "" if there is
-    none), `thinking_end` (`"closed"`, `"forced"`, `"eos"` or `"total"`), `thinking_tokens`, `solution_tokens` and
-    `solution_truncated`.
+    none), `thinking_end` (`"closed"`, `"forced"`, `"eos"` or `"total"`), `thinking_tokens`, `thinking_budget`,
+    `solution_tokens` and `solution_truncated`. `advantage` replaces TRL's advantages by a function of a group.
 
     The model card is TRL's unless `e1_trl.training.cards.write_cards` replaces it by ours, with `budget.json`, from
     which evaluation and serving take budgets and marker.
@@ -63,11 +63,13 @@ class E1Trainer(HookedTrainer):
         train_dataset: Dataset,
         eval_dataset: Dataset | None = None,
         processing_class: PreTrainedTokenizerBase | None = None,
+        advantage: Advantage | None = None,
         **kwargs: Any,
     ):
         if own := {"rollout_func", "tools", "environment_factory"} & kwargs.keys():
             raise UserError(f"E1Trainer makes its own rollouts; it does not take {sorted(own)}")
         facts = ModelFacts.of(args, model, processing_class)
+        check_advantage(args, advantage)
         check_precision(args, model, adapter=kwargs.get("peft_config") is not None)
         rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
         with args.main_process_first(desc="checking the prompts"):
@@ -91,6 +93,8 @@ class E1Trainer(HookedTrainer):
         warn_beforehand(args, self.model, rewards, self.reward_func_names)
         self.thinking_close = facts.thinking_close
         self.budgets = args.budgets
+        self._advantage = advantage  # None is TRL's
+        self._advantages: list[tuple[float, float]] = []  # of this process's last rollouts: thinking and solution
         name = model if isinstance(model, str) else model.name_or_path
         self.base: tuple[str, str | None] = (name, revision)
         self.write_card: Callable[..., None] | None = None
@@ -120,6 +124,10 @@ class E1Trainer(HookedTrainer):
         if self.is_deepspeed_enabled and name:
             self.add_callback(MasterWeights(name, revision))
 
+    @property
+    def _forks(self) -> int:
+        return self.budgets.forks if self.model.training else 1
+
     @staticmethod
     def rollout(prompts: list[Any], trainer: "E1Trainer") -> dict[str, list[Any]]:
         """Sample one budgeted completion for each of this process's prompts: TRL's `rollout_func`."""
@@ -131,17 +139,16 @@ class E1Trainer(HookedTrainer):
                 trainer.budgets.at(RolloutKey(trainer.args.seed, generation, key_of(row), first + at))
                 for at, row in enumerate(trainer._rows)
             ]
-            completions = trainer._complete(prompt_ids, budgets, generation, trainer._begin_grading)
+            completions = trainer._complete(prompt_ids, budgets, generation, trainer._begin_grading, trainer._forks)
         trainer._rollouts = list(zip(prompt_ids, completions, strict=True))
         closes = (trainer.args.trained_close, len(trainer.thinking_close.marker.ids))
-        bookkeeping = columns_of(completions)
+        bookkeeping = columns_of(completions, budgets)
         shown = {"parts": parts(trainer.processing_class, completions)} if trainer.args.log_completions else {}
         for column, values in {**bookkeeping, **shown}.items():
             trainer.log_column(column, values)
         trainer.log_metric("weights/compared_tensors", trainer.engine.compared_tensors)
-        for completion in completions:
-            for metric, value in metrics_of(completion).items():
-                trainer.log_metric(metric, value)
+        for metric, value in metrics_of(completions, trainer._forks):
+            trainer.log_metric(metric, value)
         return {
             "prompt_ids": prompt_ids,
             "completion_ids": [completion.token_ids.tolist() for completion in completions],
@@ -201,11 +208,12 @@ class E1Trainer(HookedTrainer):
         budgets: list[Budget],
         generation: Generation,
         on_completion: OnCompletion = ignore_completion,
+        forks: int = 1,
     ) -> list[Completion]:
         rollouts = [Rollout(ids, budget, self.thinking_close) for ids, budget in zip(prompt_ids, budgets, strict=True)]
         if any(each.thinking_end is ThinkingEnd.PROMPT for each in rollouts):  # of data that was measured elsewhere
             raise UserError("a prompt has closed the thinking; look at chat_template_kwargs")
-        return self.engine.complete(rollouts, generation, on_completion)
+        return self.engine.complete(rollouts, generation, on_completion, forks)
 
     def _begin_grading(self, row: int, completion: Completion) -> None:
         """Hand a completion to the grader while the engine samples the others."""
@@ -223,17 +231,32 @@ class E1Trainer(HookedTrainer):
             self.log_metric(metric, value)
         graded = [index for index, reward in enumerate(self.reward_funcs) if isinstance(reward, Accuracy)]
         training = self.model.training
-        size = self.num_generations if training else self.num_generations_eval
-        of_groups = [{**row, "completion_ids": ids} for row, ids in zip(rows, token_ids, strict=True)]
-        reward_groups(self.reward_funcs, rewards, next(iter(graded), None), of_groups, size, training)
+        groups = []
+        if self._advantage or any(isinstance(reward, GroupReward) for reward in self.reward_funcs):
+            size = self.num_generations if training else self.num_generations_eval
+            of_groups = [{**row, "completion_ids": ids} for row, ids in zip(rows, token_ids, strict=True)]
+            column = next(iter(graded), None)
+            groups = reward_groups(self.reward_funcs, rewards, column, of_groups, size, training, self._forks)
         rewards[rewards[:, graded].isnan().any(dim=1)] = torch.nan
         weighted = rewards * self.reward_weights.to(rewards.device)
         sums = weighted.nansum(dim=1).masked_fill(rewards.isnan().all(dim=1), torch.nan)
         start = self.accelerator.process_index * len(rows)
-        self._rewards = sums[start : start + len(rows)].tolist()
+        own = slice(start, start + len(rows))
+        self._rewards = sums[own].tolist()
+        if self._advantage:
+            self._advantages = advantages_of(groups, sums.tolist(), self._advantage)[own]
+            for part, values in zip(("thinking", "solution"), zip(*self._advantages, strict=True), strict=True):
+                self.log_column(f"{part}_advantage", [*values])
         for row, reward in zip(rows, self._rewards, strict=True):
             if not math.isnan(reward):
                 self.log_metric(f"reward/{row['thinking_end']}", reward)
+
+    def spread_advantages(self, length: int) -> list[list[float]] | None:
+        """Return the advantages of this process's rollouts for each of `length` tokens; `None` for TRL's."""
+        if self._advantage is None:
+            return None
+        lengths = [completion.thinking_tokens for _, completion in self._rollouts]
+        return [[a] * n + [b] * (length - n) for (a, b), n in zip(self._advantages, lengths, strict=True)]
 
     def begin_generation(self, rows: list[dict[str, Any]]) -> None:
         self._rows = rows

@@ -35,6 +35,7 @@ def rows(*tokens: int) -> list[dict[str, Any]]:
             "solution_truncated": at == 1,
             "completion_ids": [at] * each,
             "target": 5,
+            "thinking_budget": None,
         }
         for at, each in enumerate(tokens)
     ]
@@ -59,8 +60,8 @@ def test_a_reward_of_groups_fills_in_its_own_column_by_what_accuracy_has_found()
     reward_groups([format_reward, accuracy, shortest], scores, 1, rows(9, 8, 5, 6), 2, training=True)
     assert scores[:, 2].tolist() == [0.0, 1.0, 0.0, 1.0] and scores[:, 0].tolist() == [0.5] * 4
     assert seen == [
-        Group("0" * 16, [True, True], [8, 7], [9, 8], [True, False], [True, True], 5),
-        Group("0" * 15 + "1", [None, True], [4, 5], [5, 6], [False, False], [False, True], 5),
+        Group("0" * 16, [True, True], [8, 7], [9, 8], [True, False], [True, True], 5, [None] * 2),
+        Group("0" * 15 + "1", [None, True], [4, 5], [5, 6], [False, False], [False, True], 5, [None] * 2),
     ]
     unknown = torch.ones(4, 1)
     reward_groups([shortest], unknown, None, rows(9, 8, 9, 8), 2, training=True)
@@ -72,7 +73,7 @@ def test_a_reward_that_does_not_give_a_value_to_each_of_a_group_is_named() -> No
         def of(self, group: Group) -> list[float]:
             return [1.0]
 
-    with pytest.raises(ValueError, match="the reward Single returns 1 values for a group of 2"):
+    with pytest.raises(ValueError, match="Single returns 1 values for a group of 2"):
         reward_groups([Single()], torch.zeros(4, 1), None, rows(9, 8, 7, 6), 2, training=True)
 
 

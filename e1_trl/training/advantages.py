@@ -1,0 +1,122 @@
+"""Advantages of other systems, each a formula of a group, in place of GRPO's.
+
+A recipe names one as `advantage: lead`, or with arguments, as `advantage: {name: gfpo, keep: 8}`. Each returns a number
+for every rollout, or one for its thinking and one for its solution. Where thoughts are forked, a token of a thought
+stands in every fork that goes beyond it, so it is trained with the sum of their advantages. docs/systems.md lists the
+papers.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import fmean, stdev
+from typing import Any
+
+from e1_trl.arguments import find
+from e1_trl.errors import UserError, one_line
+from e1_trl.training.groups import Advantage, Group
+
+Rewards = Sequence[float]
+
+
+def grpo(group: Group, rewards: Rewards) -> list[float]:
+    """GRPO: the rewards less their mean, in standard deviations; as TRL computes it."""
+    graded = [reward for reward in rewards if not math.isnan(reward)]
+    spread = stdev(graded) if len(graded) > 1 else 0.0
+    return [(reward - fmean(graded)) / (spread + 1e-4) for reward in rewards] if graded else [*rewards]
+
+
+def lead(group: Group, rewards: Rewards) -> list[float]:
+    """GRPO-LEAD (arXiv 2504.09696): more for what is rare in a group, right among wrong or wrong among right."""
+
+    def weight(share: float) -> float:
+        return 0.4 + 1.1 / (1 + math.exp(10 * (share - 0.75)))
+
+    return [z * weight(group.solved if z > 0 else 1 - group.solved) for z in grpo(group, rewards)]
+
+
+def mgpo(group: Group, rewards: Rewards, weight: float = 1.3) -> list[float]:
+    """MGPO (VibeThinker's report, 3.4): less for groups whose solve rate is far from one half.
+
+    The weight is unpublished; with 1.3 and eight rollouts it is GRPO without the standard deviation, within 3%.
+    """
+    entropy = -sum(share * math.log(share) for share in (group.solved, 1 - group.solved) if share > 0)
+    return [math.exp(-weight * (math.log(2) - entropy)) * z for z in grpo(group, rewards)]
+
+
+def gfpo(group: Group, rewards: Rewards, keep: int) -> list[float]:
+    """GFPO (arXiv 2508.09726): GRPO among the `keep` shortest rollouts, and nothing for the others."""
+    kept = sorted(range(len(rewards)), key=lambda row: group.tokens[row])[:keep]
+    found = dict(zip(kept, grpo(group, [rewards[row] for row in kept]), strict=True))
+    return [found.get(row, 0.0) for row in range(len(rewards))]
+
+
+def per_fork(group: Group, rewards: Rewards) -> list[float]:
+    """Subtract from each reward the mean of the group's forks at the same place, hence of about the same budget."""
+    means = [_mean(rewards[fork :: group.forks]) for fork in range(group.forks)]
+    return [reward - means[row % group.forks] for row, reward in enumerate(rewards)]
+
+
+def brpo(group: Group, rewards: Rewards) -> list[tuple[float, float]]:
+    """BRPO of AnytimeReasoner (arXiv 2505.13438), with equal weights of the budgets and one answer at each.
+
+    A token of the thinking has the mean reward at the budgets that it counts for, less a baseline: of the group there,
+    and of its own thought at the budgets before, which weigh 1, 2, 4 and so on. The more budgets are before, the more
+    the latter counts. Forks repeat a thought, so each has the difference of its segment's advantage and the next one's.
+    """
+    forks = group.forks
+    means = [_mean(rewards[fork::forks]) for fork in range(forks)]
+    rewards = [means[row % forks] if math.isnan(reward) else reward for row, reward in enumerate(rewards)]
+    thoughts = [rewards[start : start + forks] for start in range(0, len(rewards), forks)]
+    later = [[sum(thought[at:]) / forks for thought in thoughts] for at in range(forks)]
+    found: list[tuple[float, float]] = []
+    for thought in thoughts:
+        segments = [0.0] * (forks + 1)
+        for at in range(forks):
+            own = sum(2**before * thought[before] for before in range(at)) / max(2**at - 1, 1) * (forks - at) / forks
+            baseline = (at * own + (forks - at) * fmean(later[at])) / forks
+            segments[at] = sum(thought[at:]) / forks - baseline
+        for at, reward in enumerate(thought):
+            found.append((segments[at] - segments[at + 1], reward - means[at]))
+    return found
+
+
+def s_grpo(group: Group, rewards: Rewards) -> list[float]:
+    """S-GRPO (arXiv 2505.07686): a thought's first right exit has 1, the next 1/2, and so on, less their mean."""
+    found: list[float] = []
+    for start in range(0, len(rewards), group.forks):
+        right = 0
+        values = []
+        for reward in rewards[start : start + group.forks]:
+            values.append(0.5**right if reward > 0 else 0.0)
+            right += reward > 0
+        found += [value - fmean(values) for value in values]
+    return found
+
+
+def _mean(rewards: Rewards) -> float:
+    graded = [reward for reward in rewards if not math.isnan(reward)]
+    return fmean(graded) if graded else 0.0
+
+
+ADVANTAGES: dict[str, Callable[..., Any]] = {
+    each.__name__: each for each in (grpo, lead, mgpo, gfpo, per_fork, brpo, s_grpo)
+}
+
+
+def make_advantage(spec: str | dict[str, Any] | None) -> Advantage | None:
+    """Find what a recipe names: one of `ADVANTAGES`, or the user's at a dotted path; `None` is TRL's own.
+
+    Raises:
+        UserError: there is none of that name, or it does not take its arguments.
+    """
+    if spec is None:
+        return None
+    options = {"name": spec} if isinstance(spec, str) else dict(spec)
+    name = str(options.pop("name", ""))
+    made = partial(find(name, ADVANTAGES, "advantage"), **options)
+    try:
+        made(Group("", [True, False], [1, 1], [2, 2], [True] * 2, [False] * 2, budgets=[1, 1]), [1.0, 0.0])
+    except TypeError as error:
+        raise UserError(f"the advantage {name} cannot be made with {options}: {one_line(error)}") from error
+    return made

@@ -1,0 +1,213 @@
+"""Make the base of the miniature in which every part of a thought is a decision: which of some items is the largest?
+
+Three, six or nine items, each with a head and up to twelve terms; its value is the head plus the last digit of the sum
+of its terms. The head bounds the value, so which item to compute next, when to stop, and which item to name when
+stopped can all be decided well or badly. The base takes the items in any order, checks some of them again, goes on when
+nothing can change any more, and names any item when it is stopped. In one problem of eight a head is so large that
+nothing needs to be computed.
+
+    problem    A3a4b7B9c1d0e2C6?
+    thinking   C=6C^6Bc1d1e3=12B^12            (an item: its terms, the sum so far, its value, the best item so far)
+    solution   \\boxed{B}
+
+    python -m experiments.best_of.make_base --what data     the problems: seconds
+    python -m experiments.best_of.make_base --what model    the base: half an hour on two cores
+"""
+
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+from math import prod
+from pathlib import Path
+from string import ascii_lowercase
+
+from experiments.pretraining import main, make_tokenizer, pretrain, write_data
+
+SPLITS = {"test": 2048, "validation": 512, "train": 16384}
+ITEMS = "ABCDEFGHI"
+COUNTS = (3, 6, 9)  # items of a problem
+SCALES = (1, 2, 4)  # of a problem, times
+TERMS = (0, 1, 2, 3)  # of an item: its number of terms
+HEADS = 6  # 0 to 5, but for an item that no other can reach
+MOST = HEADS + 18  # the largest value
+EASY = 1 / 8  # share of problems with such an item
+NAMES = ["".join(letters) for size in (1, 2) for letters in product(ascii_lowercase, repeat=size)]
+NAMES = NAMES[: COUNTS[-1] * SCALES[-1] * TERMS[-1]]  # of terms
+NUMBERS = [str(number) for number in range(MOST + 1)]
+WORDS = [
+    *(*NUMBERS, *ITEMS, *NAMES, "?", "Wait", "\\boxed{", "}"),
+    *(f"={number}" for number in NUMBERS),
+    *(f"^{number}" for number in NUMBERS),
+]
+ADDED = [word for word in WORDS if len(word) > 1]  # which Qwen2's pre-tokenizer would spell (`make_tokenizer`)
+CLOSES = 0.15  # probability that a natural thought stops after an item, once nothing can change any more
+CONCISE = 1 / 8  # share of the natural thoughts that check nothing again
+RECHECK = (0.25, 0.55)  # probability of one more recheck of an item, drawn for each of the other thoughts
+MAX_RECHECKS = 2
+STOPPED = 1 / 5  # share of the worked examples that are stopped, and name any item
+NO_THINKING = 1 / 4  # share of these that have not begun to think
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A problem: the heads and the terms of its items; exactly one has the largest value."""
+
+    heads: tuple[int, ...]
+    terms: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def sample(cls, rng: random.Random, counts: Sequence[int] = COUNTS, scales: Sequence[int] = SCALES) -> "Choice":
+        """Draw problems until one has a single best item."""
+        while True:
+            count, scale = rng.choice(counts), rng.choice(scales)
+            heads = [rng.randrange(HEADS) for _ in range(count)]
+            terms = [tuple(rng.randrange(10) for _ in range(scale * rng.choice(TERMS))) for _ in heads]
+            if rng.random() < EASY:
+                heads[rng.randrange(count)] = max(heads) + 10
+            choice = cls(tuple(heads), tuple(terms))
+            if choice.values.count(max(choice.values)) == 1:
+                return choice
+
+    @classmethod
+    def read(cls, problem: str) -> "Choice":
+        """Read a problem's text."""
+        items = re.findall(r"[A-Z](\d+)((?:[a-z]+\d)*)", problem)
+        return cls(
+            tuple(int(head) for head, _ in items), tuple(tuple(map(int, re.findall(r"\d", each))) for _, each in items)
+        )
+
+    @property
+    def values(self) -> list[int]:
+        return [head + sum(terms) % 10 for head, terms in zip(self.heads, self.terms, strict=True)]
+
+    @property
+    def bounds(self) -> list[int]:
+        """Largest value that each item can have, judged by its head."""
+        return [head + 9 * bool(terms) for head, terms in zip(self.heads, self.terms, strict=True)]
+
+    def names(self, item: int) -> list[str]:
+        """Names of an item's terms: all terms of a problem are named in alphabetical order."""
+        start = sum(map(len, self.terms[:item]))
+        return NAMES[start : start + len(self.terms[item])]
+
+    @property
+    def problem(self) -> str:
+        items = []
+        for item, head in enumerate(self.heads):
+            terms = zip(self.names(item), self.terms[item], strict=True)
+            items.append(f"{ITEMS[item]}{head}{''.join(f'{name}{term}' for name, term in terms)}")
+        return f"{''.join(items)}?"
+
+    @property
+    def best(self) -> int:
+        return self.values.index(max(self.values))
+
+    @property
+    def answer(self) -> str:
+        return ITEMS[self.best]
+
+    def step(self, item: int, best: int) -> list[str]:
+        """Compute an item, in tokens: each term with the sum so far, its value, and the best item so far."""
+        tokens, total = [ITEMS[item]], 0
+        for name, term in zip(self.names(item), self.terms[item], strict=True):
+            total = (total + term) % 10
+            tokens += [name, str(total)]
+        return [*tokens, f"={self.values[item]}", ITEMS[best], f"^{self.values[best]}"]
+
+    def decided(self, done: Sequence[int]) -> bool:
+        """Return whether no other item can be larger than the best of these."""
+        best = max((self.values[item] for item in done), default=-1)
+        return all(bound <= best for item, bound in enumerate(self.bounds) if item not in done)
+
+    def thought(self, order: Sequence[int], rng: random.Random, closes: float, again: float) -> list[str]:
+        """Compute the items in an order, with rechecks, until some are decided and the thought closes, or all are."""
+        tokens: list[str] = []
+        for at, item in enumerate(order):
+            done = order[: at + 1]
+            step = self.step(item, max(done, key=lambda each: (self.values[each], -done.index(each))))
+            tokens += step
+            for _ in range(MAX_RECHECKS):
+                if rng.random() >= again:
+                    break
+                tokens += ["Wait", *step]
+            if self.decided(done) and rng.random() < closes:
+                break
+        return tokens
+
+    def natural(self, rng: random.Random) -> list[str]:
+        """Think as the base does."""
+        again = 0.0 if rng.random() < CONCISE else rng.uniform(*RECHECK)
+        return self.thought(rng.sample(range(len(self.heads)), len(self.heads)), rng, CLOSES, again)
+
+    @property
+    def concise(self) -> list[str]:
+        """Think no more than needed: the largest bounds first, the shorter of two, and none that cannot be the best."""
+        order = sorted(range(len(self.heads)), key=lambda item: (-self.bounds[item], len(self.terms[item])))
+        return self.thought(order, random.Random(0), 1.0, 0.0)
+
+    def done(self, thought: Sequence[str]) -> set[int]:
+        """Return the items whose values stand in the tokens of a thought."""
+        found, item = set(), ""
+        for token in thought:
+            item = token if token in ITEMS else item
+            if token.startswith("=") and item:
+                found.add(ITEMS.index(item))
+        return found & set(range(len(self.heads)))
+
+    def chances(self, thought: Sequence[str]) -> list[float]:
+        """Return the probability of each item to be the best after a thought, if all last digits are equally likely."""
+        done = self.done(thought)
+        known = [item in done or not terms for item, terms in enumerate(self.terms)]
+        below = [  # for each item and number: the probability that its value is less
+            [
+                float(self.values[item] < number) if known[item] else min(max(number - head, 0), 10) / 10
+                for number in range(MOST + 2)
+            ]
+            for item, head in enumerate(self.heads)
+        ]
+        chances = []
+        for item in range(len(self.heads)):
+            others = [below[other] for other in range(len(self.heads)) if other != item]
+            chances.append(
+                sum(
+                    (below[item][number + 1] - below[item][number]) * prod(other[number] for other in others)
+                    for number in range(MOST + 1)
+                )
+            )
+        return [chance / sum(chances) for chance in chances]
+
+
+def problems(seed: int) -> Iterator[dict[str, str]]:
+    """Draw different problems with their answers."""
+    rng, seen = random.Random(f"problems-{seed}"), set[str]()
+    while True:
+        choice = Choice.sample(rng)
+        if choice.problem not in seen:
+            seen.add(choice.problem)
+            yield {"problem": choice.problem, "answer": choice.answer}
+
+
+def make_data(output: Path, seed: int) -> None:
+    rows = problems(seed)
+    write_data(output, {split: islice(rows, size) for split, size in SPLITS.items()})
+
+
+def example(rng: random.Random, growth: float) -> tuple[str, str, str]:
+    """Make a worked example; problems grow to full size with the training."""
+    counts, scales = (each[: 1 + round(growth * 2)] for each in (COUNTS, SCALES))
+    choice = Choice.sample(rng, counts, scales)
+    thought, answer = choice.natural(rng), choice.answer
+    if rng.random() < STOPPED:
+        thought = [] if rng.random() < NO_THINKING else thought[: rng.randrange(1, len(thought))]
+        answer = ITEMS[rng.randrange(len(choice.heads))]
+    return choice.problem, "".join(thought), f"\\boxed{{{answer}}}"
+
+
+def make_model(output: Path, seed: int) -> None:
+    pretrain(output, seed, 3, make_tokenizer(WORDS, ADDED), example)
+
+
+if __name__ == "__main__":
+    main("best_of", make_data, make_model)

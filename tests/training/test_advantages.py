@@ -1,0 +1,110 @@
+"""Advantages of a group: formulas by numbers worked out by hand, and TRL's own."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from e1_trl.errors import UserError
+from e1_trl.training.advantages import ADVANTAGES, brpo, gfpo, grpo, lead, make_advantage, mgpo, per_fork, s_grpo
+from e1_trl.training.groups import Group, advantages_of
+
+
+def group(rewards: Sequence[float], tokens: Sequence[int] = (), forks: int = 1) -> Group:
+    count = len(rewards)
+    correct = [None if math.isnan(reward) else reward > 0 for reward in rewards]
+    lengths = [*tokens] or [5] * count
+    return Group("key", correct, lengths, lengths, [True] * count, [False] * count, None, [9] * count, forks)
+
+
+def near(*values: float) -> object:
+    return pytest.approx([*values], abs=1e-3)
+
+
+def test_grpo_is_what_trl_computes() -> None:
+    for rewards in ([0.0, 1.0, 1.0, 0.0], [0.5, 0.25, 0.0, 1.0], [1.0, math.nan, 0.0, 1.0], [1.0] * 4):
+        given = torch.tensor(rewards)
+        graded = given[~given.isnan()]
+        expected = (given - graded.mean()) / (graded.std() + 1e-4)
+        assert torch.tensor(grpo(group(rewards), rewards)).nan_to_num() == pytest.approx(expected.nan_to_num(), abs=1e-6)
+    assert math.isnan(grpo(group([math.nan] * 2), [math.nan] * 2)[0])
+
+
+def test_lead_weighs_a_right_answer_by_the_share_of_wrong_ones() -> None:
+    half = [1.0, 0.0, 1.0, 0.0]
+    assert lead(group(half), half) == near(1.2265, -1.2265, 1.2265, -1.2265)  # 0.866 x 1.4166
+    rare = [1.0, 0.0, 0.0, 0.0]
+    weights = 0.4 + 1.1 / (1 + math.exp(-5)), 0.4 + 1.1 / (1 + math.exp(0))  # of 1/4 right, 3/4 wrong
+    assert lead(group(rare), rare) == near(1.5 * weights[0], *[-0.5 * weights[1]] * 3)
+
+
+def test_mgpo_weighs_a_group_by_the_entropy_of_its_solve_rate() -> None:
+    eighth = [1.0] + [0.0] * 7
+    z = grpo(group(eighth), eighth)
+    assert mgpo(group(eighth), eighth) == near(*(0.6628 * each for each in z))
+    half = [1.0, 0.0]
+    assert mgpo(group(half), half) == near(*grpo(group(half), half))
+    assert mgpo(group([1.0, 1.0]), [1.0, 1.0]) == [0.0, 0.0]
+
+
+def test_gfpo_learns_from_the_shortest_alone() -> None:
+    rewards = [0.0, 1.0, 1.0, 0.0]
+    assert gfpo(group(rewards, [5, 9, 7, 12]), rewards, keep=2) == near(-0.707, 0, 0.707, 0)
+
+
+def test_a_fork_is_compared_with_the_forks_at_its_place() -> None:
+    rewards = [0.0, 1.0, 1.0, 1.0]  # two thoughts
+    assert per_fork(group(rewards, forks=2), rewards) == near(-0.5, 0, 0.5, 0)
+    unknown = [0.0, 1.0, math.nan, 0.0]
+    assert per_fork(group(unknown, forks=2), unknown)[:2] == near(0, 0.5)
+
+
+def test_brpo_sums_to_the_papers_advantages_of_segments() -> None:
+    rewards = [0.0, 1.0, 1.0, 1.0]
+    thinking, solution = zip(*brpo(group(rewards, forks=2), rewards), strict=True)
+    assert [thinking[0] + thinking[1], thinking[1]] == near(-0.25, 0.25)  # tokens before the first cut, and after it
+    assert [thinking[2] + thinking[3], thinking[3]] == near(0.25, 0.0)
+    assert [*solution] == near(-0.5, 0, 0.5, 0)
+    # Three budgets, by the paper's formula: R - [s V1 + (3 - s) V2] / 3.
+    rewards = [0.0, 1.0, 0.0, 1.0, 1.0, 1.0]
+    thinking, _ = zip(*brpo(group(rewards, forks=3), rewards), strict=True)
+    first = 1 / 3 - (1 / 3 + 1) / 2
+    second = 1 / 3 - (1 * 0.0 * 2 / 3 + 2 * (1 / 3 + 2 / 3) / 2) / 3
+    third = 0 - (2 * (0 + 2 * 1) / 3 * 1 / 3 + 1 * (0 + 1 / 3) / 2) / 3
+    assert [sum(thinking[at:3]) for at in range(3)] == near(first, second, third)
+    assert brpo(group([0.0, math.nan, 1.0, 1.0], forks=2), [0.0, math.nan, 1.0, 1.0])[3] == pytest.approx((0.0, 0.0))
+
+
+def test_s_grpo_halves_the_reward_of_each_right_exit_after_the_first() -> None:
+    rewards = [0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]  # two thoughts of four exits
+    values = [0, 1, 1 / 2, 1 / 4, 1, 0, 0, 0]
+    assert s_grpo(group(rewards, forks=4), rewards) == near(
+        *(each - 7 / 16 for each in values[:4]), *(each - 1 / 4 for each in values[4:])
+    )
+
+
+def test_rollouts_without_a_reward_have_no_advantage_and_pairs_stay_pairs() -> None:
+    def own(of: Group, rewards: Sequence[float]) -> list[float | tuple[float, float]]:
+        return [(1.0, 2.0), 3.0] if of.key == "key" else []
+
+    groups = [group([1.0, 0.0]), group([1.0, math.nan])]
+    assert advantages_of(groups, [1.0, 0.0, 1.0, math.nan], own) == [(1, 2), (3, 3), (1, 2), (0, 0)]
+    with pytest.raises(UserError, match="short returns 1 values for a group of 2"):
+        advantages_of(groups, [1.0] * 4, short)
+
+
+def short(of: Group, rewards: Sequence[float]) -> list[float]:
+    return [0.0]
+
+
+def test_a_recipe_names_advantages_with_their_arguments() -> None:
+    assert make_advantage(None) is None
+    for name in ADVANTAGES.keys() - {"gfpo"}:
+        assert make_advantage(name) is not None
+    made = make_advantage({"name": "gfpo", "keep": 1})
+    assert made is not None and [*made(group([0.0, 1.0], [5, 9]), [0.0, 1.0])] == [0.0, 0.0]
+    with pytest.raises(UserError, match="the advantage gfpo cannot be made with {}: .*keep"):
+        make_advantage("gfpo")
+    with pytest.raises(UserError, match="advantage"):
+        make_advantage("brpoo")
