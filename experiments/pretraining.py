@@ -43,8 +43,8 @@ RUN = 16  # batches sorted by length together
 IGNORED_LABEL = -100
 
 # From a generator and how far the training is (0 to 1, reached after a third of it) to a problem, the thinking and the
-# solution of a worked example.
-Example = Callable[[random.Random, float], tuple[str, str, str]]
+# solution of a worked example, and whether the thinking was stopped: then only the solution is learnt.
+Example = Callable[[random.Random, float], tuple[str, str, str] | tuple[str, str, str, bool]]
 
 
 def rechecked(steps: Iterable[str], rng: random.Random) -> str:
@@ -123,13 +123,17 @@ class WorkedExamples(IterableDataset):
             rng.shuffle(batches)
             yield from itertools.chain.from_iterable(batches)
 
-    def tokenized(self, problem: str, thinking: str, solution: str) -> dict[str, list[int]]:
-        """Only the response is learnt; the prompt is ignored by the loss."""
+    def tokenized(self, problem: str, thinking: str, solution: str, stopped: bool = False) -> dict[str, list[int]]:
+        """Only the response is learnt, or of a stopped thinking the solution; the loss ignores what is before it."""
         prompt = self.tokenizer.apply_chat_template(
             [{"role": "user", "content": problem}], add_generation_prompt=True, return_dict=False
         )
         response = self.encode(thinking, solution)
-        return {"input_ids": prompt + response, "labels": [IGNORED_LABEL] * len(prompt) + response}
+        given = len(self.encode(thinking, "")) - 1 if stopped else 0  # the end of the sequence apart
+        return {
+            "input_ids": prompt + response,
+            "labels": [IGNORED_LABEL] * (len(prompt) + given) + response[given:],
+        }
 
 
 def pad(rows: list[dict[str, list[int]]], tokenizer: PreTrainedTokenizerBase) -> dict[str, torch.Tensor]:
@@ -160,7 +164,9 @@ def settings(
     )
 
 
-def pretrain(output: Path, seed: int, layers: int, tokenizer: PreTrainedTokenizerFast, example: Example) -> None:
+def pretrain(
+    output: Path, seed: int, layers: int, tokenizer: PreTrainedTokenizerFast, example: Example, steps: int = STEPS
+) -> None:
     """Train a model from nothing, and write it, with its tokenizer, into the folder `base`."""
     set_seed(seed)
     model = Qwen2ForCausalLM(
@@ -186,8 +192,8 @@ def pretrain(output: Path, seed: int, layers: int, tokenizer: PreTrainedTokenize
     own = {"warmup_steps": 100, "adam_beta2": 0.99, "weight_decay": 0.01, "logging_steps": 100, "save_strategy": "no"}
     trainer = Trainer(
         model=model,
-        args=settings(seed, STEPS, BATCH, LEARNING_RATE, output / "pretraining", **own),
-        train_dataset=WorkedExamples(tokenizer, example, encode, seed, STEPS, BATCH),
+        args=settings(seed, steps, BATCH, LEARNING_RATE, output / "pretraining", **own),
+        train_dataset=WorkedExamples(tokenizer, example, encode, seed, steps, BATCH),
         data_collator=partial(pad, tokenizer=tokenizer),
     )
     trainer.train()

@@ -48,11 +48,11 @@ def test_half_of_the_concise_thoughts_fit_the_training_budget_and_natural_ones_a
 
 
 def test_a_stopped_thought_leaves_open_what_it_has_not_passed() -> None:
-    assert SEARCH.open_groups([]) == dict.fromkeys("ABCD", 2)
-    assert SEARCH.open_groups(SEARCH.concise[:9]) == {"B": 2, "C": 2, "D": 2}
-    assert SEARCH.open_groups(SEARCH.concise[:8]) == {"A": 1, "B": 2, "C": 2, "D": 2}  # the mark of b is missing
-    assert SEARCH.open_groups([*SEARCH.concise, "Wait", "c"]) == {"B": 1}
-    assert SEARCH.open_groups(["x", ".", *SEARCH.concise[:5]])["A"] == 1  # what a model says besides
+    assert SEARCH.left([]) == dict.fromkeys("ABCD", 1 / 4)
+    assert SEARCH.left(SEARCH.concise[:9]) == dict.fromkeys("BCD", 1 / 3)
+    assert SEARCH.left(SEARCH.concise[:8]) == {"A": 1 / 7} | dict.fromkeys("BCD", 2 / 7)  # the mark of b is missing
+    assert SEARCH.left([*SEARCH.concise, "Wait", "c"]) == {"B": 1}
+    assert SEARCH.left(["x", ".", *SEARCH.concise[:5]])["A"] == 1 / 7  # what a model says besides
 
 
 def test_a_wish_that_cannot_be_kept_is_stopped_nearby_and_answered_by_any_group() -> None:

@@ -60,6 +60,19 @@ def arora(group: Group, alpha: float = 0.1) -> list[float]:
     return [-alpha * (1 / (1 + math.exp(-(n - mean) / spread))) if correct else 0.0 for n, correct in group.graded()]
 
 
+def lead(group: Group, alpha: float = 0.05, from_tokens: int = 4000) -> list[float]:
+    """GRPO-LEAD (arXiv 2504.09696): `exp(-alpha z)` in the place of 1, where the three shortest are not short already.
+
+    z is among the lengths of right answers; `from_tokens` is the least mean of the three shortest.
+    """
+    right = sorted(n for n, correct in group.graded() if correct)
+    if not right or fmean(right[:3]) <= from_tokens:
+        return [0.0] * len(group.tokens)
+    mean = fmean(right)
+    spread = pstdev(right) + 1e-7
+    return [math.exp(-alpha * (n - mean) / spread) - 1 if correct else 0.0 for n, correct in group.graded()]
+
+
 def alp(group: Group, beta: float = 1e-7) -> list[float]:
     """ALP (arXiv 2506.05256): `-beta n` times the share of the group that is right, at least one rollout's."""
     return [-beta * n * max(group.solved, 1 / len(group.tokens)) for n in group.tokens]
@@ -90,7 +103,7 @@ def overlong(group: Group, longest: int, margin: int) -> list[float]:
     return [-min(max((n - longest + margin) / margin, 0.0), 1.0) for n in group.tokens]
 
 
-FORMULAS = {each.__name__: each for each in (l1_exact, l1_max, laser, kimi, arora, alp, solve_rate, cosine, overlong)}
+FORMULAS = {each.__name__: each for each in (l1_exact, l1_max, laser, kimi, arora, lead, alp, solve_rate, cosine, overlong)}
 
 
 class LengthReward(GroupReward):

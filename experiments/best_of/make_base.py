@@ -11,7 +11,7 @@ nothing needs to be computed.
     solution   \\boxed{B}
 
     python -m experiments.best_of.make_base --what data     the problems: seconds
-    python -m experiments.best_of.make_base --what model    the base: half an hour on two cores
+    python -m experiments.best_of.make_base --what model    the base: twenty minutes on two cores
 """
 
 import random
@@ -156,8 +156,16 @@ class Choice:
                 found.add(ITEMS.index(item))
         return found & set(range(len(self.heads)))
 
-    def chances(self, thought: Sequence[str]) -> list[float]:
-        """Return the probability of each item to be the best after a thought, if all last digits are equally likely."""
+    @property
+    def choices(self) -> str:
+        """The answers that a problem can have."""
+        return ITEMS[: len(self.heads)]
+
+    def left(self, thought: Sequence[str]) -> dict[str, float]:
+        """Return the probability of each item to be the best after a thought, where it is not 0.
+
+        Last digits of sums that the thought does not tell are taken to be equally likely, and ties to be impossible.
+        """
         done = self.done(thought)
         known = [item in done or not terms for item, terms in enumerate(self.terms)]
         below = [  # for each item and number: the probability that its value is less
@@ -176,7 +184,7 @@ class Choice:
                     for number in range(MOST + 1)
                 )
             )
-        return [chance / sum(chances) for chance in chances]
+        return {name: chance / sum(chances) for name, chance in zip(self.choices, chances, strict=True) if chance > 0}
 
 
 def problems(seed: int) -> Iterator[dict[str, str]]:
@@ -194,19 +202,20 @@ def make_data(output: Path, seed: int) -> None:
     write_data(output, {split: islice(rows, size) for split, size in SPLITS.items()})
 
 
-def example(rng: random.Random, growth: float) -> tuple[str, str, str]:
+def example(rng: random.Random, growth: float) -> tuple[str, str, str, bool]:
     """Make a worked example; problems grow to full size with the training."""
     counts, scales = (each[: 1 + round(growth * 2)] for each in (COUNTS, SCALES))
     choice = Choice.sample(rng, counts, scales)
     thought, answer = choice.natural(rng), choice.answer
-    if rng.random() < STOPPED:
+    stopped = rng.random() < STOPPED
+    if stopped:
         thought = [] if rng.random() < NO_THINKING else thought[: rng.randrange(1, len(thought))]
-        answer = ITEMS[rng.randrange(len(choice.heads))]
-    return choice.problem, "".join(thought), f"\\boxed{{{answer}}}"
+        answer = rng.choice(choice.choices)
+    return choice.problem, "".join(thought), f"\\boxed{{{answer}}}", stopped
 
 
 def make_model(output: Path, seed: int) -> None:
-    pretrain(output, seed, 3, make_tokenizer(WORDS, ADDED), example)
+    pretrain(output, seed, 3, make_tokenizer(WORDS, ADDED), example, steps=2000)
 
 
 if __name__ == "__main__":

@@ -117,13 +117,18 @@ class Search:
             rechecks[step] += 1
         return self.thought(rechecks)
 
-    def open_groups(self, thought: Sequence[str]) -> dict[str, int]:
-        """The steps that the tokens of a thought leave in each group; after the hit its own is left."""
+    @property
+    def choices(self) -> str:
+        """The answers that a problem can have."""
+        return GROUPS
+
+    def left(self, thought: Sequence[str]) -> dict[str, float]:
+        """The share of the steps that the tokens of a thought leave in each group; after the hit its own is left."""
         if "!" in thought:
-            return {self.answer: 1}
+            return {self.answer: 1.0}
         done = {thought[at] for at, token in enumerate(thought[STEP_TOKENS - 1 :]) if token == "."}
         left = Counter(GROUPS[step // self.size] for step in range(len(self.digits)) if NAMES[step] not in done)
-        return dict(left)
+        return {group: steps / left.total() for group, steps in left.items()}
 
 
 def _rechecks(rng: random.Random, again: float) -> int:

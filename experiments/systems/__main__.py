@@ -1,8 +1,10 @@
-"""Trains every system on one miniature from one base to as many generated tokens, and writes the table of all.
+"""Trains every system on a miniature from one base to as many generated tokens, and writes the tables of all.
 
-A row is in docs/results/systems.json as soon as it is measured; only rows that are missing are run. A row of one's own:
+A row is in docs/results/systems.json as soon as it is measured; only rows that are missing are run. The recipes are
+written for the miniature first_zero; on best_of they are run with the fields that its own recipe has in their place. A
+row of one's own:
 
-    python -m experiments.systems my_recipe.yaml
+    python -m experiments.systems my_recipe.yaml --miniature best_of
 """
 
 import argparse
@@ -19,31 +21,32 @@ from transformers import AutoTokenizer
 
 from e1_trl.atomic import write_atomically
 from e1_trl.errors import UserError, run_command
-from e1_trl.recipes import fields_of
+from e1_trl.recipes import fields_of, read_mapping
 from e1_trl.training.budgets import Schedule
-from experiments.first_zero.make_base import make_data
+from e1_trl.training.callbacks import generated_tokens
 from experiments.pretraining import SEED
 from experiments.systems.document import ROWS, publish, read
 from experiments.systems.measure import (
     ANSWER_TOKENS,
     AT_RATE,
     BANNED,
-    BASE,
     CUT,
     FIRST,
+    FIRST_ZERO,
     FORCED_CLOSE,
+    MINIATURES,
     NOT_ASKED,
     RATED,
     RATES,
+    SHARES,
     SOLUTION,
     THINKING,
+    Miniature,
     System,
     measured,
 )
 
 RECIPES, RUNS = Path(__file__).parent, Path("runs/systems")
-BASE_RECIPE = RECIPES.parent / "first_zero" / "recipe.yaml"
-EVALUATION = RECIPES.parent / "first_zero" / "evaluation.yaml"
 SEEDS = (FIRST, 43, 44)
 THRICE = ("e1_72", "e1_18", "e1_144", "e1", "grpo_cut")  # and the four that are best besides, on the validation split
 # Compared over problems and seeds, so that their rows keep every answer.
@@ -51,7 +54,7 @@ PAIRED = ("e1_72", "e1_18", "e1_144", "e1", "e1_random", "e1_random_rows")
 # What a recipe must have as the base has it: what is compared is compared on that.
 SHARED = (
     *("model_name_or_path", "dataset_name", "instruction", "max_generated_tokens", "max_steps", "learning_rate"),
-    *("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations", "num_iterations", "seed"),
+    *("per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations", "seed"),
 )
 
 
@@ -64,10 +67,17 @@ def e1(*words: object) -> None:
     subprocess.run([sys.executable, "-m", "e1_trl.cli", *map(str, words)], check=True)
 
 
-def evaluate(model: Path, folder: Path, *words: object) -> Path:
+def evaluate(miniature: Miniature, model: Path, folder: Path, *words: object) -> Path:
     """Ask a model what the evaluation's file says, but for `words`; returns the folder."""
-    e1("eval", "--config", EVALUATION, "--model", model, "--output", folder, *words)
+    e1("eval", "--config", miniature.folder / "evaluation.yaml", "--model", model, "--output", folder, *words)
     return folder
+
+
+def in_place(recipe: Path, miniature: Miniature) -> dict[str, object]:
+    """The fields of a miniature's own recipe that a system's recipe takes in the place of first_zero's."""
+    usual, own = fields_of(FIRST_ZERO.recipe), read_mapping(recipe)
+    fields = fields_of(miniature.recipe)
+    return {name: value for name, value in fields.items() if name not in own and usual.get(name) != value}
 
 
 def check(recipe: Path) -> None:
@@ -76,7 +86,7 @@ def check(recipe: Path) -> None:
     Raises:
         UserError: one line about what is wrong.
     """
-    own, base = fields_of(recipe), fields_of(BASE_RECIPE)
+    own, base = fields_of(recipe), fields_of(FIRST_ZERO.recipe)
     if other := [name for name in SHARED if own.get(name) != base.get(name)]:
         raise UserError(
             f"{recipe}: {other[0]} is {own.get(other[0])!r}, and {base.get(other[0])!r} in the rows that it would "
@@ -89,7 +99,7 @@ def check(recipe: Path) -> None:
         raise UserError(f"{recipe}: target_prompt is {words!r}; it must begin with one space, and not end with one")
 
 
-def asked(recipe: Path, model: Path, folder: Path, *split: str) -> list[Path]:
+def asked(miniature: Miniature, recipe: Path, model: Path, folder: Path, *split: str) -> list[Path]:
     """Evaluate with prompts that ask for each budget; none where the recipe tells no length.
 
     A length is one of the whole response, so the tokens of an answer are added; it is the longest that was trained on
@@ -102,14 +112,25 @@ def asked(recipe: Path, model: Path, folder: Path, *split: str) -> list[Path]:
     for budget in THINKING:
         said = fields["target_prompt"].strip().replace("{target}", str(min(budget + ANSWER_TOKENS, longest)))
         options = ("--instruction", said, "--budgets", f"{budget}+{SOLUTION}", "--methods", FORCED_CLOSE, CUT)
-        folders.append(evaluate(model, folder / f"asked-{'-'.join(split[1:])}{budget}", *options, *split))
+        where = folder / f"asked-{'-'.join(split[1:])}{budget}"
+        folders.append(evaluate(miniature, model, where, *options, *split))
     return folders
 
 
-def run(recipe: Path, seed: int, rate: str | None = None) -> list[System]:
+def checkpoint_at(model: Path, share: float, rollouts: int) -> Path:
+    """The first checkpoint of a training that has generated this share of the training's tokens."""
+    log = json.loads((model / "trainer_state.json").read_text())["log_history"]
+    enough = share * generated_tokens(log, rollouts)
+    steps = sorted(int(folder.name.rpartition("-")[2]) for folder in model.glob("checkpoint-*"))
+    upto = {step: [entry for entry in log if entry["step"] <= step] for step in steps}
+    return model / f"checkpoint-{next(step for step in steps if generated_tokens(upto[step], rollouts) >= enough)}"
+
+
+def run(miniature: Miniature, recipe: Path, seed: int, rate: str | None = None) -> list[System]:
     """Train a recipe and measure what it has made: a row, or two where prompts can ask for a length.
 
     Args:
+        miniature: the base and its problems.
         recipe: its file.
         seed: of the training.
         rate: learning rate in place of the recipe's.
@@ -119,32 +140,43 @@ def run(recipe: Path, seed: int, rate: str | None = None) -> list[System]:
         UserError: the training ended before it had generated as much as the others.
     """
     name = named(recipe, rate)
-    folder = RUNS / f"{name.replace(' ', '-')}-{seed}"
+    folder = RUNS / miniature.name / f"{name.replace(' ', '-')}-{seed}"
     shutil.rmtree(folder, ignore_errors=True)  # what a run that was interrupted has left
     model = folder / "model"
-    learning_rate = () if rate is None else ("--learning_rate", rate)
-    e1("train", "--config", recipe, "--output_dir", model, "--seed", seed, *learning_rate)
-    test, split = evaluate(model, folder / "test"), ("--dataset_split", "validation")
-    validation = evaluate(model, folder / "validation", *split, "--methods", FORCED_CLOSE)
-    own, chosen = asked(recipe, model, folder), asked(recipe, model, folder, *split)
-    rows = [measured(name + NOT_ASKED * bool(own), seed, model, test, validation)]
-    if rows[0].generated_tokens < (least := fields_of(recipe)["max_generated_tokens"]):
+    fields = in_place(recipe, miniature) | ({} if rate is None else {"learning_rate": rate})
+    fields |= {"output_dir": model, "seed": seed, "save_strategy": "steps", "save_steps": 2, "save_only_model": "true"}
+    e1("train", "--config", recipe, *(word for name, value in fields.items() for word in (f"--{name}", value)))
+    split, forced = ("--dataset_split", "validation"), ("--methods", FORCED_CLOSE)
+    test = evaluate(miniature, model, folder / "test")
+    validation = evaluate(miniature, model, folder / "validation", *split, *forced)
+    earlier = {
+        share: evaluate(miniature, checkpoint_at(model, share, miniature.rollouts), folder / f"at-{share}", *forced)
+        for share in SHARES
+    }
+    own, chosen = asked(miniature, recipe, model, folder), asked(miniature, recipe, model, folder, *split)
+    label = name + NOT_ASKED * bool(own)
+    rows = [measured(miniature, label, seed, model, test, validation, earlier=earlier)]
+    if rows[0].generated_tokens < (least := fields_of(miniature.recipe)["max_generated_tokens"]):
         raise UserError(f"{recipe}: the training ended after {rows[0].generated_tokens} tokens, before {least}")
     if own:
-        rows = [measured(name, seed, model, test, validation, own, chosen), *rows]
+        rows = [measured(miniature, name, seed, model, test, validation, own, chosen), *rows]
+    for checkpoint in model.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
     known = subprocess.run(["git", "ls-files", "--error-unmatch", recipe], capture_output=True).returncode == 0
     return rows if known else [replace(row, commit=f"{row.commit}, not in it") for row in rows]
 
 
-def run_base(name: str) -> list[System]:
+def run_base(miniature: Miniature, name: str) -> list[System]:
     """Measure what all begin with, as it is or with "Wait" banned, which opens each of its rechecks."""
-    folder = RUNS / name.replace(", ", "-").replace(" ", "-")
+    folder = RUNS / miniature.name / name.replace(", ", "-").replace(" ", "-")
     shutil.rmtree(folder, ignore_errors=True)
-    wait = AutoTokenizer.from_pretrained(BASE).convert_tokens_to_ids("Wait")
+    base = miniature.base
+    wait = AutoTokenizer.from_pretrained(base).convert_tokens_to_ids("Wait")
     banned = ("--logit_bias", json.dumps({wait: -100})) if name == BANNED else ()
     split = ("--dataset_split", "validation", "--methods", FORCED_CLOSE)
-    test = evaluate(BASE, folder / "test", *banned)
-    return [measured(name, SEED, BASE, test, evaluate(BASE, folder / "validation", *split, *banned))]
+    test = evaluate(miniature, base, folder / "test", *banned)
+    validation = evaluate(miniature, base, folder / "validation", *split, *banned)
+    return [measured(miniature, name, SEED, base, test, validation)]
 
 
 def named(recipe: Path, rate: str | None) -> str:
@@ -155,38 +187,38 @@ def named(recipe: Path, rate: str | None) -> str:
 def add(rows: Sequence[System]) -> None:
     """Add rows to the file, in place of those of the same system and seed, and make the documents again."""
     added = [row.as_json() for row in rows]
-    names = {(row.system, row.seed) for row in rows}
-    kept = [row for row in read() if (row["system"], row["seed"]) not in names]
+    names = {(row.miniature, row.system, row.seed) for row in rows}
+    kept = [row for row in read() if (row["miniature"], row["system"], row["seed"]) not in names]
     text = "[\n" + ",\n".join(map(json.dumps, [*kept, *added])) + "\n]\n"
     write_atomically(ROWS, lambda path: path.write_text(text))
     publish()
 
 
-def best_besides() -> list[str]:
+def best_besides(miniature: str) -> list[str]:
     """The four systems that are best on the validation split, from the first seed, besides those that are fixed."""
-    means = {row["system"]: row["validation_mean_accuracy"] for row in read() if row["seed"] == FIRST}
+    means = {row["system"]: row["validation_mean_accuracy"] for row in read(miniature) if row["seed"] == FIRST}
     ranked = sorted(means, key=lambda name: -means[name])
     return [name for name in ranked if (RECIPES / f"{name}.yaml").exists() and name not in THRICE][:4]
 
 
-def is_there(name: str, seed: int) -> bool:
+def is_there(miniature: str, name: str, seed: int) -> bool:
     """Return whether a system has its row from a seed, with its answers if they are compared."""
-    rows = [row for row in read() if (row["system"], row["seed"]) == (name, seed)]
+    rows = [row for row in read(miniature) if (row["system"], row["seed"]) == (name, seed)]
     return any("right" in row or name not in PAIRED for row in rows)
 
 
-def complete(recipes: Sequence[Path], seeds: Sequence[int], rate: str | None = None) -> list[str]:
+def complete(miniature: Miniature, recipes: Sequence[Path], seeds: Sequence[int], rate: str | None = None) -> list[str]:
     """Run the rows that are missing; returns what failed, and why."""
     failed = []
     for recipe in recipes:
         for seed in seeds:
-            row = f"{named(recipe, rate)}, seed {seed}"
-            if is_there(named(recipe, rate), seed):
+            row = f"{miniature.name}: {named(recipe, rate)}, seed {seed}"
+            if is_there(miniature.name, named(recipe, rate), seed):
                 print(f"==> {row}: is there", flush=True)
                 continue
             print(f"==> {row}", flush=True)
             try:
-                add(run(recipe, seed, rate))
+                add(run(miniature, recipe, seed, rate))
             except (subprocess.CalledProcessError, UserError) as error:
                 failed.append(f"{row}: {error}")
     return failed
@@ -200,26 +232,33 @@ def main() -> None:
     """
     parser = argparse.ArgumentParser(prog="experiments.systems", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("recipes", nargs="*", type=Path, help="unset: every one of this folder, some from three seeds")
+    parser.add_argument("--miniature", choices=MINIATURES, default=FIRST_ZERO.name)
     parser.add_argument("--seeds", nargs="+", type=int, default=[FIRST], help=f"of the recipes; unset: {FIRST}")
+    parser.add_argument("--rate", help="learning rate of the recipes in place of their own, after which rows are named")
     arguments = parser.parse_args()
+    miniature = MINIATURES[arguments.miniature]
     recipes, all_of_them = arguments.recipes, sorted(RECIPES.glob("*.yaml"))
     for recipe in recipes:
         check(recipe)
+    if miniature is not FIRST_ZERO:  # whose base alone has learnt what a prompt that asks for a length means
+        all_of_them = [recipe for recipe in all_of_them if "target_prompt" not in fields_of(recipe)]
     RUNS.mkdir(parents=True, exist_ok=True)
     with open(RUNS / "lock", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise UserError(f"another process writes into {RUNS}; wait for it") from error
-        make_data(Path("runs/first_zero"), SEED)
+        for each in MINIATURES.values():  # the documents have references from the problems of all
+            each.make_data(Path("runs") / each.name, SEED)
         for name in ("base", BANNED):
-            if not is_there(name, SEED):
-                add(run_base(name))
-        failed = complete(recipes or all_of_them, arguments.seeds)
-        if not recipes and all(is_there(recipe.stem, FIRST) for recipe in all_of_them):
-            failed += complete([RECIPES / f"{name}.yaml" for name in (*THRICE, *best_besides())], SEEDS)
+            if not is_there(miniature.name, name, SEED):
+                add(run_base(miniature, name))
+        failed = complete(miniature, recipes or all_of_them, arguments.seeds, arguments.rate)
+        if not recipes and all(is_there(miniature.name, recipe.stem, FIRST) for recipe in all_of_them):
+            again = (*THRICE, *best_besides(miniature.name))
+            failed += complete(miniature, [RECIPES / f"{name}.yaml" for name in again], SEEDS)
             for rate in RATES:
-                failed += complete([RECIPES / f"{name}.yaml" for name in RATED], [FIRST], rate)
+                failed += complete(miniature, [RECIPES / f"{name}.yaml" for name in RATED], [FIRST], rate)
     if failed:
         raise UserError("; ".join(failed))
 

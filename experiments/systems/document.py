@@ -1,4 +1,4 @@
-"""The table of all systems as documents: docs/results/systems.md with a picture, and the tables of docs/systems.md.
+"""The tables of all systems as documents: for each miniature a page of docs/results, and the tables of docs/systems.md.
 
 python -m experiments.systems.document     makes them again from the rows that are there
 """
@@ -16,25 +16,35 @@ from e1_trl.recipes import fields_of
 from e1_trl.report.markdown import replace_section, table
 from e1_trl.report.pictures import save
 from experiments.banned import share_of_gain
-from experiments.first_zero.make_base import make_data
 from experiments.pretraining import SEED
 from experiments.systems.compare import answers, comparisons
-from experiments.systems.measure import AT_RATE, BANNED, FIRST, RATED, THINKING, mean_over_budgets, references
+from experiments.systems.measure import (
+    AT_RATE,
+    BANNED,
+    BEST_OF,
+    FIRST,
+    FIRST_ZERO,
+    MINIATURES,
+    RATED,
+    SHARES,
+    THINKING,
+    Miniature,
+    mean_over_budgets,
+    references,
+)
 
-ROWS = Path("docs/results/systems.json")
-TABLES, PICTURE, DOCUMENT = ROWS.with_suffix(".md"), ROWS.with_suffix(".png"), Path("docs/systems.md")
-PROBLEMS = Path("runs/first_zero/data/test.jsonl")
+ROWS, DOCUMENT = Path("docs/results/systems.json"), Path("docs/systems.md")
+PAGES = {FIRST_ZERO.name: "systems", BEST_OF.name: "best_of"}  # of docs/results, by miniature
 LEADERS = 5  # lines of the picture besides those that are always shown
 SHOWN = ("base", BANNED, "e1", "grpo_cut")
-BASE_RECIPE = Path(__file__).parents[1] / "first_zero" / "recipe.yaml"
 
 Row = dict[str, Any]
 
 
-def read() -> list[Row]:
-    """The rows that are there."""
+def read(miniature: str | None = None) -> list[Row]:
+    """The rows that are there, of one miniature or of all."""
     rows: list[Row] = json.loads(ROWS.read_text()) if ROWS.exists() else []
-    return rows
+    return [row for row in rows if miniature in (None, row["miniature"])]
 
 
 def by_system(rows: Sequence[Row]) -> list[list[Row]]:
@@ -77,8 +87,9 @@ def over_seeds(own: Sequence[Row]) -> str:
 
 
 def leaderboard(rows: Sequence[Row]) -> str:
-    """Rank, system, mean accuracy with both intervals, and what the answers cost without a budget."""
+    """Rank, system, mean accuracy with both intervals, on the way too, and what answers cost without a budget."""
     lines = []
+    shares = [str(share) for share in SHARES if any(str(share) in row.get("area_at", {}) for row in rows)]
     for rank, own in enumerate(by_system(at_base_rate(rows)), 1):
         lines.append(
             (
@@ -87,21 +98,44 @@ def leaderboard(rows: Sequence[Row]) -> str:
                 f"{mean(own, 'mean_accuracy'):.1%}",
                 over_problems(own),
                 over_seeds(own),
+                *(_at_share(own, share) for share in shares),
                 f"{mean(own, 'unconstrained_accuracy'):.1%}",
                 f"{mean(own, 'unconstrained_tokens'):.0f}",
                 ", ".join(dict.fromkeys(row["commit"] for row in own)),
             )
         )
-    header = ("", "system", "mean accuracy", "95% over problems", "over seeds", "no budget", "tokens", "commit")
+    on_the_way = (f"after {float(share):.0%} of the tokens" for share in shares)
+    header = (
+        "",
+        "system",
+        "mean accuracy",
+        "95% over problems",
+        "over seeds",
+        *on_the_way,
+        "no budget",
+        "tokens",
+        "commit",
+    )
     recipes = {file.stem for file in Path(__file__).parent.glob("*.yaml")}
     finished = len(recipes & {row["system"] for row in rows})
     return f"{table(header, lines)}\n{finished} of {len(recipes)} recipes have their row.\n"
 
 
-def learning_rates(rows: Sequence[Row]) -> str:
-    """E1 and plain GRPO at each learning rate: by what rates are chosen, and what is left without a budget."""
-    lines, usual, said = [], fields_of(BASE_RECIPE)["learning_rate"], []
-    for name in RATED:
+def _at_share(own: Sequence[Row], share: str) -> str:
+    areas = [row["area_at"][share] for row in own if share in row["area_at"]]
+    return f"{fmean(areas):.1%}" if areas else ""
+
+
+def learning_rates(rows: Sequence[Row], miniature: Miniature) -> str:
+    """Systems at each learning rate that they were trained at: what chooses a rate, and what is left without a budget.
+
+    E1 and plain GRPO on every miniature, and others that were trained at more than one.
+    """
+    lines, usual, said = [], fields_of(miniature.recipe)["learning_rate"], []
+    for name in (
+        *RATED,
+        *sorted({row["system"].partition(AT_RATE)[0] for row in rows if AT_RATE in row["system"]} - {*RATED}),
+    ):
         own = [row for row in rows if row["system"].partition(AT_RATE)[0] == name and row["seed"] == FIRST]
         rates = {float(row["system"].partition(AT_RATE)[2] or usual): row for row in own}
         lines += [
@@ -126,14 +160,18 @@ def cheapest(rows: Sequence[Row]) -> str:
     systems = {own[0]["system"]: own for own in by_system(rows)}
     if not all(name in systems for name in ("base", BANNED, "e1")):
         return ""
+    budget = 36
     base, banned, e1 = (mean(systems[name], "mean_accuracy") for name in ("base", BANNED, "e1"))
     tokens = mean(systems[BANNED], "unconstrained_tokens")
     free = mean(systems[BANNED], "unconstrained_accuracy")
-    guesses = [f"{_known(systems[name], THINKING.index(36), 'open_ratio') or 0:.1%}" for name in (BANNED, "e1")]
+    at = THINKING.index(budget)
+    guesses = [f"{_known(systems[name], at, 'open_ratio') or 0:.1%}" for name in (BANNED, "e1")]
+    likeliest = [_known(systems[name], at, "likeliest_ratio") for name in (BANNED, "e1")]
+    best = "" if None in likeliest else f" The likeliest is named in {likeliest[0]:.1%} and {likeliest[1]:.1%}."
     return (
         f"{share_of_gain('of mean accuracy', base, banned, e1)} Without a budget it is right on {free:.1%}, after "
-        f"{tokens:.0f} tokens. What training adds here is the guess: stopped at 36 tokens, the base without `Wait` "
-        f"names a group that is still open in {guesses[0]} of its forced answers, E1 in {guesses[1]}.\n"
+        f"{tokens:.0f} tokens. Stopped at {budget} tokens, the base without `Wait` names an answer that can still be "
+        f"right in {guesses[0]} of its forced answers, E1 in {guesses[1]}.{best}\n"
     )
 
 
@@ -151,14 +189,15 @@ def accuracies(rows: Sequence[Row]) -> str:
 
 def lengths(rows: Sequence[Row], at: int) -> str:
     """Tokens used at one budget, by right and wrong answers, and behaviour after a forced close."""
-    header = ("system", "thinking", "solution", "right", "wrong", "forced", "names an open group", "goes on thinking")
+    names = ("names what is open", "names the likeliest", "goes on thinking")
+    header = ("system", "thinking", "solution", "right", "wrong", "forced", *names)
     lines = []
     for own in by_system(rows):
         tokens = [
             _known(own, at, name)
             for name in ("mean_thinking_tokens", "mean_solution_tokens", "tokens_right", "tokens_wrong")
         ]
-        shares = [_known(own, at, name) for name in ("forced_ratio", "open_ratio", "escape_ratio")]
+        shares = [_known(own, at, name) for name in ("forced_ratio", "open_ratio", "likeliest_ratio", "escape_ratio")]
         cells = [*("" if each is None else f"{each:.1f}" for each in tokens)]
         lines.append((own[0]["system"], *cells, *("" if each is None else f"{each:.1%}" for each in shares)))
     return table(header, lines)
@@ -205,38 +244,50 @@ def picture(rows: Sequence[Row], reference: dict[str, list[float]]) -> Figure:
     return figure
 
 
-def sections(rows: Sequence[Row]) -> dict[str, str]:
-    """The sections of docs/systems.md that are made of the rows."""
-    return {
+def sections(rows: Sequence[Row], miniature: Miniature) -> dict[str, str]:
+    """The sections of docs/systems.md that are made of the rows of a miniature."""
+    made = {
         "leaderboard": leaderboard(rows),
         "cheapest": cheapest(rows),
         "differences": comparisons({own[0]["system"]: own for own in by_system(rows)}),
-        "rates": learning_rates(rows),
+        "rates": learning_rates(rows, miniature),
     }
+    suffix = "" if miniature is FIRST_ZERO else f"-{miniature.name}"
+    return {f"{name}{suffix}": text for name, text in made.items()}
 
 
 def publish() -> None:
-    """Write all documents from the rows that are there."""
-    rows = read()
-    reference = references([json.loads(line)["problem"] for line in PROBLEMS.read_text().splitlines()])
+    """Write the documents of every miniature from the rows that are there."""
+    for miniature in MINIATURES.values():
+        if rows := read(miniature.name):
+            publish_one(miniature, rows)
+
+
+def publish_one(miniature: Miniature, rows: Sequence[Row]) -> None:
+    """Write the page, the picture and the sections of one miniature."""
+    page = ROWS.with_name(f"{PAGES[miniature.name]}.md")
+    picture_file = page.with_suffix(".png")
+    problems = (Path("runs") / miniature.name / "data" / "test.jsonl").read_text().splitlines()
+    reference = references(miniature, [json.loads(line)["problem"] for line in problems])
     best = table(
         ("the shortest right thought, where it does not fit", "mean accuracy", *map(str, THINKING)),
         ((name, *(f"{share:.1%}" for share in (fmean(line), *line))) for name, line in reference.items()),
     )
-    made = sections(rows)
+    made = sections(rows, miniature)
+    board, cheap, compared, rates = made.values()
     parts = [
-        "# Every system on the miniature in which the budget binds",
+        f"# Every system on the miniature {miniature.name}",
         "Made by `make systems` from [systems.json](systems.json); what it means is in [systems](../systems.md).",
         "## Mean accuracy over the budgets",
-        made["leaderboard"],
-        made["cheapest"],
+        board,
+        cheap,
         "## Differences",
-        made["differences"],
+        compared,
         "## Learning rates",
-        made["rates"],
+        rates,
         "## What the shortest thoughts would reach",
         best,
-        f"![curves]({PICTURE.name})",
+        f"![curves]({picture_file.name})",
         "## Accuracy at each thinking budget, with a forced close and 8 tokens to answer, and cut at the same total",
         accuracies(rows),
         *(
@@ -248,18 +299,19 @@ def publish() -> None:
         trainings(rows),
     ]
     text = "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
-    write_atomically(TABLES, lambda path: path.write_text(text))
-    save(picture(rows, reference), PICTURE)
+    write_atomically(page, lambda path: path.write_text(text))
+    save(picture(rows, reference), picture_file)
     for name, section in made.items():
         replace_section(DOCUMENT, name, section)
 
 
 def _known(rows: Sequence[Row], at: int, name: str) -> float | None:
     """The mean of a number at a budget over the seeds that have it."""
-    values = [row["budgets"][at][name] for row in rows if row["budgets"][at][name] is not None]
+    values = [row["budgets"][at][name] for row in rows if row["budgets"][at].get(name) is not None]
     return fmean(values) if values else None
 
 
 if __name__ == "__main__":
-    make_data(PROBLEMS.parents[1], SEED)
+    for each in MINIATURES.values():
+        each.make_data(Path("runs") / each.name, SEED)
     publish()

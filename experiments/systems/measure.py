@@ -5,10 +5,10 @@ Knows nothing about how it was trained.
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -16,17 +16,18 @@ from transformers import AutoTokenizer
 
 from e1_trl.answers.grade import Outcome
 from e1_trl.provenance import Provenance
+from e1_trl.recipes import fields_of
 from e1_trl.report import samples
 from e1_trl.report.statistics import Values, accuracy
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.callbacks import generated_tokens
-from experiments.first_zero.make_base import Search
+from experiments.best_of import make_base as best_of
+from experiments.first_zero import make_base as first_zero
 
 RESAMPLES = 1000  # of problems, for an interval
-BASE = Path(__file__).parents[1] / "first_zero" / "base"
+SHARES = (0.25, 0.5)  # of the generated tokens, after which a training is measured besides its end
 THINKING, SOLUTION = (9, 18, 36, 72, 144, 288), 8  # tokens
 ANSWER_TOKENS = 4  # of a box, and the end
-ROLLOUTS = 512  # of a step, as the base recipe has it
 FREE_ROW = len(THINKING) + 1  # of the packed answers: without a budget; the row before it is without thinking
 BANNED = "base, Wait banned"  # the base with its recheck's first token at a bias of -100: nothing is trained
 RATES = ("5e-05", "0.0002", "0.0004")  # besides the base recipe's 1e-4, for E1 and plain GRPO alike
@@ -37,12 +38,60 @@ NOT_ASKED = ", not asked"  # after the name of a system whose prompts name a len
 FORCED_CLOSE, CUT, FREE, WITHOUT = "separate", "truncation", "unconstrained", "no_thinking"
 
 
+class Problem(Protocol):
+    """A problem of a miniature."""
+
+    @property
+    def concise(self) -> list[str]:
+        """The tokens of its shortest right thought."""
+
+    @property
+    def choices(self) -> str:
+        """The answers that it can have."""
+
+    def left(self, thought: Sequence[str]) -> Mapping[str, float]:
+        """Return the probability of each answer that the tokens of a thought leave possible."""
+
+
+@dataclass(frozen=True)
+class Miniature:
+    """A base and its problems; its folder has both, with the recipe of E1 and an evaluation."""
+
+    name: str
+    read: Callable[[str], Problem]
+    make_data: Callable[[Path, int], None]
+
+    @property
+    def folder(self) -> Path:
+        return Path(__file__).parents[1] / self.name
+
+    @property
+    def base(self) -> Path:
+        return self.folder / "base"
+
+    @property
+    def recipe(self) -> Path:
+        return self.folder / "recipe.yaml"
+
+    @property
+    def rollouts(self) -> int:
+        """Rollouts of an optimizer step, as its recipe has it."""
+        fields = fields_of(self.recipe)
+        return int(fields["per_device_train_batch_size"] * fields["gradient_accumulation_steps"])
+
+
+FIRST_ZERO = Miniature("first_zero", first_zero.Search.read, first_zero.make_data)
+BEST_OF = Miniature("best_of", best_of.Choice.read, best_of.make_data)
+MINIATURES = {each.name: each for each in (FIRST_ZERO, BEST_OF)}
+
+
 @dataclass(frozen=True)
 class AtBudget:
     """Results of a system under one budget with a forced close; `accuracy_cut` truncates at the same total.
 
-    Tokens are means of sampled ones. Of the answers after a forced close, `open_ratio` is the share that names a group
-    in which the first 0 can still be, and `escape_ratio` that of solutions longer than an answer.
+    Tokens are means of sampled ones. Of the answers after a forced close, `open_ratio` is the share that names what by
+    its thinking can still be right, `likeliest_ratio` what is likeliest, and `escape_ratio` that of solutions longer
+    than an answer.
     """
 
     thinking_budget: int
@@ -57,6 +106,7 @@ class AtBudget:
     tokens_wrong: float | None
     forced_ratio: float
     open_ratio: float | None
+    likeliest_ratio: float | None
     escape_ratio: float | None
 
 
@@ -65,18 +115,22 @@ class System:
     """A row: a system trained from one seed.
 
     `mean_accuracy` is over the budgets, its interval over problems; `validation_mean_accuracy` is that of the
-    validation split, by which what is chosen is chosen. `right` keeps every answer for paired comparisons, as
-    `pack` writes it: at each budget, without thinking, and without a budget.
+    validation split, by which what is chosen is chosen. `area_at` has the mean accuracy after shares of the generated
+    tokens, each on the first checkpoint that has generated as many. `right` keeps every answer for paired comparisons,
+    as `pack` writes it: at each budget, without thinking, and without a budget.
     """
 
+    miniature: str
     system: str
     seed: int
     generated_tokens: int
     steps: int
+    learning_rate: float | None
     mean_accuracy: float
     mean_accuracy_low: float
     mean_accuracy_high: float
     validation_mean_accuracy: float
+    area_at: dict[str, float]
     budgets: list[AtBudget]
     no_thinking_accuracy: float
     unconstrained_accuracy: float
@@ -101,6 +155,7 @@ def mean_over_budgets(values: Values) -> tuple[float, float, float]:
 
 
 def measured(
+    miniature: Miniature,
     system: str,
     seed: int,
     model: Path,
@@ -108,30 +163,37 @@ def measured(
     validation: Path,
     asked: Sequence[Path] = (),
     asked_validation: Sequence[Path] = (),
+    earlier: Mapping[float, Path] | None = None,
 ) -> System:
     """The row of a model that was trained into a folder, or of the base, which was not trained.
 
     Args:
+        miniature: the base and its problems.
         system: its name.
         seed: of its training.
         model: its folder.
         test, validation: of its evaluations on either split.
         asked, asked_validation: of those whose prompts ask for each of the budgets, which count for them; what is
             unconstrained asks for nothing.
+        earlier: evaluations of earlier checkpoints, by their share of the generated tokens.
     """
     table, state = samples.read(test), model / "trainer_state.json"
     at, cut = _at(table, asked), _at(table, asked, CUT)
     free = table[table["method"] == FREE]
     trained = json.loads(state.read_text()) if state.exists() else {"log_history": [], "global_step": 0}
     made = Provenance.read(model) if state.exists() else Provenance.here([seed])
+    rates = [entry["learning_rate"] for entry in trained["log_history"] if "learning_rate" in entry]
     return System(
+        miniature.name,
         system,
         seed,
-        generated_tokens(trained["log_history"], ROLLOUTS),
+        generated_tokens(trained["log_history"], miniature.rollouts),
         trained["global_step"],
+        max(rates, default=None),
         *mean_over_budgets(_matrix(at)),
         mean_over_budgets(_matrix(_at(samples.read(validation), asked_validation)))[0],
-        [_at_budget(budget, answers, cut[budget]) for budget, answers in at.items()],
+        {str(share): float(_matrix(_at(samples.read(own), ())).mean()) for share, own in (earlier or {}).items()},
+        [_at_budget(budget, answers, cut[budget], miniature) for budget, answers in at.items()],
         float(_right(table[table["method"] == WITHOUT]).mean()),
         float(_right(free).mean()),
         float((free["thinking_tokens"] + free["solution_tokens"]).mean()),
@@ -174,10 +236,11 @@ def _right(answers: pd.DataFrame) -> Values:
     return np.asarray(answers["outcome"] == Outcome.CORRECT)
 
 
-def _at_budget(budget: int, answers: pd.DataFrame, cut: pd.DataFrame) -> AtBudget:
+def _at_budget(budget: int, answers: pd.DataFrame, cut: pd.DataFrame, miniature: Miniature) -> AtBudget:
     right, tokens = _right(answers), answers["thinking_tokens"] + answers["solution_tokens"]
     forced = answers[answers["thinking_end"] == ThinkingEnd.FORCED]
     share = accuracy(right.astype(float)[:, None])
+    named = pd.DataFrame(guesses(forced, miniature), columns=["open", "likeliest"])
     return AtBudget(
         budget,
         SOLUTION,
@@ -190,30 +253,33 @@ def _at_budget(budget: int, answers: pd.DataFrame, cut: pd.DataFrame) -> AtBudge
         _mean(tokens[right]),
         _mean(tokens[~right]),
         len(forced) / len(answers),
-        _mean(pd.Series(names_open_group(forced))),
+        _mean(named["open"]),
+        _mean(named["likeliest"]),
         _mean(forced["solution_tokens"] > ANSWER_TOKENS),
     )
 
 
-def names_open_group(answers: pd.DataFrame) -> list[bool]:
-    """Return whether each answer names a group that, by its thinking, can still hold the first 0."""
-    tokenizer = AutoTokenizer.from_pretrained(BASE)
+def guesses(answers: pd.DataFrame, miniature: Miniature) -> list[tuple[bool, bool]]:
+    """Return whether each answer names what, by its thinking, can still be right, and what is likeliest."""
+    tokenizer = AutoTokenizer.from_pretrained(miniature.base)
     found = []
     for row in answers.itertuples():
         thought = tokenizer.convert_ids_to_tokens(list(row.token_ids[: row.thinking_tokens]))
-        found.append(row.answer in Search.read(row.prompt).open_groups(thought))
+        left = miniature.read(row.prompt).left(thought)
+        chance = left.get(str(row.answer), 0.0)
+        found.append((chance > 0, chance > 0 and chance >= max(left.values())))
     return found
 
 
-def references(problems: Sequence[str]) -> dict[str, list[float]]:
+def references(miniature: Miniature, problems: Sequence[str]) -> dict[str, list[float]]:
     """Accuracy at each budget of the shortest right thought, cut where it does not fit, with either kind of guess."""
     best, random = [], []
     for budget in THINKING:
         chances = []
-        for search in map(Search.read, problems):
-            left = search.open_groups(search.concise[:budget])
-            whole = len(search.concise) <= budget
-            chances.append((max(left.values()) / sum(left.values()), 1.0 if whole else 1 / 4))
+        for problem in map(miniature.read, problems):
+            whole = len(problem.concise) <= budget
+            left = problem.left(problem.concise[:budget])
+            chances.append((1.0 if whole else max(left.values()), 1.0 if whole else 1 / len(problem.choices)))
         best.append(float(np.mean([chance for chance, _ in chances])))
         random.append(float(np.mean([chance for _, chance in chances])))
     return {"best guess": best, "random guess": random}

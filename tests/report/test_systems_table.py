@@ -14,18 +14,24 @@ from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig
 
 from e1_trl.report.markdown import around_section
+from e1_trl.recipes import fields_of
+from e1_trl.training.advantages import make_advantage
+from e1_trl.training.budgets import Budgets
 from e1_trl.training.callbacks import rollouts_of_a_step
 from e1_trl.training.config import E1Config
 from e1_trl.training.named_rewards import make_rewards
 from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe
+from experiments.best_of.make_base import Choice
 from experiments.first_zero.make_base import Search
 from experiments.systems import __main__ as command
 from experiments.systems import document
 from experiments.systems.measure import (
     BANNED,
-    BASE,
-    ROLLOUTS,
+    BEST_OF,
+    FIRST_ZERO,
+    MINIATURES,
     THINKING,
+    Miniature,
     System,
     mean_over_budgets,
     measured,
@@ -39,7 +45,7 @@ PROBLEMS = 4
 
 def answers(method: str, budget: int | None, right: int, length: int = 9) -> pd.DataFrame:
     """Of a method: the first problems right, all after the first tokens of the concise thought, or all of them."""
-    tokenizer = AutoTokenizer.from_pretrained(ROOT / BASE)
+    tokenizer = AutoTokenizer.from_pretrained(FIRST_ZERO.base)
     correct = [[problem < right] for problem in range(PROBLEMS)]
     solution = None if budget is None else 8
     table = cell(correct, budget, solution, method=method, thinking_tokens=length).assign(prompt=SEARCH.problem)
@@ -63,7 +69,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def row(folders: tuple[Path, Path]) -> System:
-    return measured("base", 42, ROOT / BASE, *folders)
+    return measured(FIRST_ZERO, "base", 42, FIRST_ZERO.base, *folders)
 
 
 def test_a_row_has_the_means_of_its_answers(folders: tuple[Path, Path]) -> None:
@@ -73,8 +79,8 @@ def test_a_row_has_the_means_of_its_answers(folders: tuple[Path, Path]) -> None:
     first, second = found.budgets[:2]
     assert [each.accuracy for each in found.budgets] == [0, 0.25, 0.5, 0.75, 1, 1]
     assert {each.accuracy_cut for each in found.budgets} == {0}
-    assert (first.forced_ratio, first.open_ratio, first.escape_ratio) == (1, 0.5, 0.25)  # A is passed after 9 tokens
-    assert (second.forced_ratio, second.open_ratio, second.escape_ratio) == (0, None, None)
+    shares = [(each.forced_ratio, each.open_ratio, each.likeliest_ratio, each.escape_ratio) for each in (first, second)]
+    assert shares == [(1, 0.5, 0.5, 0.25), (0, None, None, None)]  # A is passed after 9 tokens, the others are alike
     assert (first.tokens_right, first.tokens_wrong) == (None, 9 + 5)
     assert (found.no_thinking_accuracy, found.unconstrained_accuracy, found.unconstrained_tokens) == (0.25, 1, 19)
     assert (found.generated_tokens, found.steps, found.train_seconds) == (0, 0, 0)
@@ -88,8 +94,9 @@ def test_what_is_asked_in_the_prompt_counts_for_its_budget(folders: tuple[Path, 
         stored(tmp_path / str(budget), answers("separate", budget, 4), answers("truncation", budget, 2))
         for budget in THINKING
     ]
-    found = measured("base", 42, ROOT / BASE, *folders, asked, asked)
+    found = measured(FIRST_ZERO, "base", 42, FIRST_ZERO.base, *folders, asked, asked, {0.25: folders[0]})
     assert found.mean_accuracy == found.validation_mean_accuracy == 1 and found.budgets[0].accuracy_cut == 0.5
+    assert found.area_at == {"0.25": pytest.approx(14 / 24)}
 
 
 def test_the_interval_of_a_mean_over_budgets_is_of_problems_not_of_answers() -> None:
@@ -99,20 +106,27 @@ def test_the_interval_of_a_mean_over_budgets_is_of_problems_not_of_answers() -> 
 
 
 def test_references_are_what_the_shortest_thought_reaches() -> None:
-    found = references([SEARCH.problem])
+    found = references(FIRST_ZERO, [SEARCH.problem])
     assert found["random guess"] == [0.25, 1, 1, 1, 1, 1]
     assert found["best guess"] == [1 / 3, 1, 1, 1, 1, 1]  # A is passed, and C and D are as likely as B
+    choice = Choice((3, 9, 6), ((4, 7), (1, 0), ()))
+    found = references(BEST_OF, [choice.problem])
+    assert found["random guess"] == [1 / 3, 1, 1, 1, 1, 1] and found["best guess"][0] == pytest.approx(
+        max(choice.left(choice.concise[:9]).values())
+    )
 
 
 def test_documents_are_made_of_the_rows(
     folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for folder in ("docs/results", "runs/first_zero/data", "runs/systems"):
+    for folder in ("docs/results", "runs/first_zero/data", "runs/best_of/data", "runs/systems"):
         Path(folder).mkdir(parents=True)
-    empty = [f"<!-- {name} -->\n<!-- /{name} -->\n" for name in document.sections([])]
+    names = [name for each in MINIATURES.values() for name in document.sections([], each)]
+    empty = [f"<!-- {name} -->\n<!-- /{name} -->\n" for name in names]
     document.DOCUMENT.write_text(f"before\n{''.join(empty)}after\n")
-    document.PROBLEMS.write_text(json.dumps({"problem": SEARCH.problem}) + "\n")
+    for name, problem in ((FIRST_ZERO.name, SEARCH.problem), (BEST_OF.name, Choice((1, 2, 3), ((), (), ())).problem)):
+        Path(f"runs/{name}/data/test.jsonl").write_text(json.dumps({"problem": problem}) + "\n")
     base = row(folders)
     better = replace(
         base, system="e1", mean_accuracy=0.75, mean_accuracy_low=0.7, mean_accuracy_high=0.8, commit="first"
@@ -128,24 +142,33 @@ def test_documents_are_made_of_the_rows(
     text = document.DOCUMENT.read_text()
     assert "gains 11.7 points of mean accuracy, and E1 21.7: one banned token reaches 54% of E1's gain" in text
     assert "| e1 | 5e-05 | 58.3% | 75.0% | 100.0% | 19 |\n| e1 | 0.0001 | 58.3% | 75.0% |" in text
-    assert "\n1 of 28 recipes have their row.\n" in document.DOCUMENT.read_text()
-    assert document.PICTURE.stat().st_size > 10_000 and "## Trainings" in document.TABLES.read_text()
+    assert "\n1 of 34 recipes have their row.\n" in document.DOCUMENT.read_text()
+    command.add([replace(base, miniature="best_of", area_at={"0.25": 0.3})])
+    assert len(document.read()) == 6 and len(document.read("best_of")) == 1
+    assert (
+        "| 1 | base | 58.3% | " in document.DOCUMENT.read_text() and "after 25% of the" in document.DOCUMENT.read_text()
+    )
+    for page in document.PAGES.values():
+        assert Path(f"docs/results/{page}.png").stat().st_size > 10_000
+        assert "## Trainings" in Path(f"docs/results/{page}.md").read_text()
 
 
 def test_the_published_documents_are_of_the_published_rows() -> None:
-    rows = json.loads((ROOT / document.ROWS).read_text())
-    for name, section in document.sections(rows).items():
-        before, after = around_section(ROOT / document.DOCUMENT, name)
-        assert (ROOT / document.DOCUMENT).read_text() == before + section + after
-    tables = (ROOT / document.TABLES).read_text()
-    assert document.accuracies(rows) in tables and document.trainings(rows) in tables
+    published = json.loads((ROOT / document.ROWS).read_text())
+    for miniature in MINIATURES.values():
+        rows = [row for row in published if row["miniature"] == miniature.name]
+        for name, section in document.sections(rows, miniature).items():
+            before, after = around_section(ROOT / document.DOCUMENT, name)
+            assert (ROOT / document.DOCUMENT).read_text() == before + section + after
+        tables = (ROOT / "docs" / "results" / f"{document.PAGES[miniature.name]}.md").read_text()
+        assert document.accuracies(rows) in tables and document.trainings(rows) in tables
 
 
 def test_the_four_best_are_chosen_on_the_validation_split(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["e1", "laser", "hapo", "siri", "dler", "kimi", "somebody's"]
     rows = [{"system": name, "seed": 42, "validation_mean_accuracy": at / 10} for at, name in enumerate(names)]
-    monkeypatch.setattr(command, "read", lambda: rows)
-    assert command.best_besides() == ["kimi", "dler", "siri", "hapo"]
+    monkeypatch.setattr(command, "read", lambda _: rows)
+    assert command.best_besides("first_zero") == ["kimi", "dler", "siri", "hapo"]
 
 
 @pytest.mark.parametrize("recipe", sorted(command.RECIPES.glob("*.yaml")), ids=lambda file: file.stem)
@@ -154,7 +177,13 @@ def test_every_system_is_a_recipe_that_can_be_trained(recipe: Path, tmp_path: Pa
     records = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)
     script, args, *_ = parse_recipe(records, ["--config", str(recipe), "--output_dir", str(tmp_path)])
     make_rewards(script.reward_funcs, args.reward_weights, None)
-    assert rollouts_of_a_step(args) == ROLLOUTS and args.max_generated_tokens == 1_200_000
+    make_advantage(script.advantage)
+    assert rollouts_of_a_step(args) == FIRST_ZERO.rollouts and args.max_generated_tokens == 1_200_000
+    fields = command.in_place(recipe, BEST_OF)
+    words = [f"--{name}={value}" for name, value in fields.items()]
+    script, args, *_ = parse_recipe(records, ["--config", str(recipe), *words, "--output_dir", str(tmp_path)])
+    assert script.dataset_name == "runs/best_of/data" and rollouts_of_a_step(args) == BEST_OF.rollouts
+    assert args.budgets == Budgets.of({"total_budget": None, **fields_of(recipe)})
 
 
 @pytest.mark.parametrize(
@@ -176,14 +205,14 @@ def test_a_row_that_could_not_be_compared_is_refused(
 
 
 def test_a_row_that_fails_is_named_and_the_others_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(recipe: Path, seed: int, rate: str | None) -> list[System]:
+    def run(miniature: Miniature, recipe: Path, seed: int, rate: str | None) -> list[System]:
         if recipe.stem == "bad":
             raise subprocess.CalledProcessError(1, ["e1", "train"])
         return []
 
     added: list[list[System]] = []
-    monkeypatch.setattr(command, "read", lambda: [{"system": "there", "seed": 42}])
+    monkeypatch.setattr(command, "read", lambda _: [{"system": "there", "seed": 42}])
     monkeypatch.setattr(command, "run", run)
     monkeypatch.setattr(command, "add", added.append)
-    (failed,) = command.complete([Path("bad.yaml"), Path("there.yaml"), Path("good.yaml")], [42])
-    assert failed.startswith("bad, seed 42: ") and added == [[]]
+    (failed,) = command.complete(BEST_OF, [Path("bad.yaml"), Path("there.yaml"), Path("good.yaml")], [42])
+    assert failed.startswith("best_of: bad, seed 42: ") and added == [[]]

@@ -27,7 +27,9 @@ def test_grpo_is_what_trl_computes() -> None:
         given = torch.tensor(rewards)
         graded = given[~given.isnan()]
         expected = (given - graded.mean()) / (graded.std() + 1e-4)
-        assert torch.tensor(grpo(group(rewards), rewards)).nan_to_num() == pytest.approx(expected.nan_to_num(), abs=1e-6)
+        assert torch.tensor(grpo(group(rewards), rewards)).nan_to_num() == pytest.approx(
+            expected.nan_to_num(), abs=1e-6
+        )
     assert math.isnan(grpo(group([math.nan] * 2), [math.nan] * 2)[0])
 
 

@@ -45,6 +45,9 @@ def made(spec: str | dict[str, Any]) -> LengthReward:
         ("arora", [100, 300, 900], [RIGHT, RIGHT, WRONG], [-0.0268941, -0.0731059, 0.0]),
         ({"name": "arora", "alpha": 0.4}, [77, 50], [RIGHT, WRONG], [-0.2, 0.0]),
         ("arora", [77, 50], [WRONG, WRONG], [0.0, 0.0]),
+        # LEAD: right ones are one deviation from their mean; none learns where the three shortest are short already.
+        ({"name": "lead", "from_tokens": 9}, [100, 300, 900], [RIGHT, RIGHT, WRONG], [0.0512711, -0.0487706, 0.0]),
+        ({"name": "lead", "from_tokens": 200}, [100, 300, 900], [RIGHT, RIGHT, WRONG], [0.0, 0.0, 0.0]),
         # ALP: three of four solved, none of four (one then counts).
         ("alp", [1000, 2000, 0, 400], [RIGHT, RIGHT, RIGHT, WRONG], [-7.5e-5, -1.5e-4, 0.0, -3e-5]),
         ({"name": "alp", "beta": 1e-3}, [100, 200, 300, 400], [WRONG] * 4, [-0.025, -0.05, -0.075, -0.1]),

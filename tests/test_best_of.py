@@ -1,0 +1,102 @@
+"""The miniature in which a thought is all decisions: its problems, its thoughts, and what they leave open."""
+
+import random
+from itertools import islice
+
+import pytest
+from conftest import ROOT
+from transformers import AutoTokenizer
+
+from experiments.best_of.make_base import COUNTS, ITEMS, Choice, example, problems
+from experiments.pretraining import IGNORED_LABEL, WorkedExamples
+
+BASE = ROOT / "experiments" / "best_of" / "base"
+# Values 3 + 1 = 4, 5 + 1 = 6 and 2; bounds 12, 14 and 2.
+CHOICE = Choice.read("A3a4b7B5c1d0C2?")
+
+
+def test_a_problem_reads_as_it_is_written_and_has_one_best_item() -> None:
+    assert Choice((3, 5, 2), ((4, 7), (1, 0), ())) == CHOICE and CHOICE.problem == "A3a4b7B5c1d0C2?"
+    assert (CHOICE.values, CHOICE.bounds, CHOICE.answer) == ([4, 6, 2], [12, 14, 2], "B")
+    rng = random.Random(1)
+    choices = [Choice.sample(rng) for _ in range(2000)]
+    for choice in choices:
+        assert Choice.read(choice.problem) == choice
+        assert choice.values.count(max(choice.values)) == 1
+    assert {len(choice.heads) for choice in choices} == set(COUNTS)
+    easy = sum(max(choice.heads) >= 10 for choice in choices) / len(choices)
+    assert 0.1 < easy < 0.18  # an eighth of those that are drawn, of which ties take none
+
+
+def test_a_thought_computes_items_and_keeps_the_best() -> None:
+    rng = random.Random(0)
+    assert "".join(CHOICE.thought([0, 2, 1], rng, 1.0, 0.0)) == "Aa4b1=4A^4C=2A^4Bc1d1=6B^6"
+    assert "".join(CHOICE.thought([1, 2, 0], rng, 0.0, 0.0)) == "Bc1d1=6B^6C=2B^6Aa4b1=4B^6"
+    assert "".join(CHOICE.thought([2], rng, 0.0, 1.0)) == "C=2C^2WaitC=2C^2WaitC=2C^2"
+    assert "".join(CHOICE.concise) == "Bc1d1=6B^6Aa4b1=4B^6"  # which decides, as C is 2
+    easy = Choice((1, 15, 2), ((9,), (0,), (3,)))
+    assert "".join(easy.concise) == "Bb0=15B^15"
+
+
+def test_a_thought_leaves_open_what_can_still_be_the_best() -> None:
+    assert CHOICE.done(["A", "a", "4", "b"]) == set()
+    assert CHOICE.done(CHOICE.concise[:8]) == {1} and CHOICE.done([*CHOICE.concise, "Wait", "C"]) == {0, 1}
+    assert CHOICE.done(["=4", "Z", "?"]) == set()  # what a model says besides
+    assert CHOICE.left(CHOICE.concise) == {"B": 1}
+    # B is 6, C is 2, and A is 3 to 12, each a tenth, without a tie at 6: six of nine are more.
+    after_b = CHOICE.left(CHOICE.concise[:8])
+    assert after_b == pytest.approx({"A": 6 / 9, "B": 3 / 9})
+    # A 3 to 12, B 5 to 14, C 2: A is larger in 28 of the 92 pairs that are no tie.
+    assert CHOICE.left([]) == pytest.approx({"A": 28 / 92, "B": 64 / 92})
+    assert CHOICE.choices == "ABC"
+
+
+def test_thoughts_of_the_base_are_three_times_as_long_as_the_shortest_right_ones() -> None:
+    rng = random.Random(2)
+    choices = [Choice.sample(rng) for _ in range(2000)]
+    concise = [len(choice.concise) for choice in choices]
+    natural = [choice.natural(rng) for choice in choices]
+    assert 2.6 < sum(map(len, natural)) / sum(concise) < 3.6
+    assert all(choice.decided(sorted(choice.done(thought))) for choice, thought in zip(choices, natural, strict=True))
+
+
+def test_a_stopped_thought_is_answered_by_any_item_and_only_the_answer_is_learnt() -> None:
+    rng = random.Random(3)
+    stopped = right = expected = 0.0
+    for _ in range(5000):
+        problem, _, solution, is_stopped = example(rng, 1.0)
+        choice = Choice.read(problem)
+        if is_stopped:
+            stopped += 1
+            right += solution == f"\\boxed{{{choice.answer}}}"
+            expected += 1 / len(choice.heads)
+        else:
+            assert solution == f"\\boxed{{{choice.answer}}}"
+    assert 0.18 < stopped / 5000 < 0.22 and abs(right - expected) < 2 * stopped**0.5
+    tokenizer = AutoTokenizer.from_pretrained(BASE)
+
+    def encode(thinking: str, solution: str) -> list[int]:
+        return tokenizer.encode(f"{thinking}</think>{solution}<|end|>")
+
+    examples = WorkedExamples(tokenizer, example, encode, 0, 10, 2)
+    for is_stopped, learnt in ((True, "B<|end|>"), (False, "C=2C^2</think>B<|end|>")):
+        row = examples.tokenized("A3B5C2?", "C=2C^2", "B", is_stopped)
+        assert tokenizer.decode([label for label in row["labels"] if label != IGNORED_LABEL]) == learnt
+        assert len(row["labels"]) == len(row["input_ids"])
+
+
+def test_the_base_has_a_token_for_every_word() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(BASE)
+    rng = random.Random(4)
+    for _ in range(200):
+        problem, thinking, solution, _ = example(rng, 1.0)
+        assert tokenizer.pad_token_id not in tokenizer.encode(f"{problem}<think>{thinking}</think>{solution}")
+        thought = Choice.read(problem).natural(rng)
+        assert tokenizer.convert_ids_to_tokens(tokenizer.encode("".join(thought))) == thought
+    assert all(item in tokenizer.get_vocab() for item in ITEMS)
+
+
+def test_problems_differ_between_splits_and_are_the_same_anywhere() -> None:
+    rows = list(islice(problems(17), 3000))
+    assert len({row["problem"] for row in rows}) == len(rows)
+    assert rows[0] == next(problems(17))
