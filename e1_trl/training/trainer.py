@@ -19,11 +19,17 @@ from e1_trl.engines.colocated import make_training_engine
 from e1_trl.engines.engine import OnCompletion, ignore_completion
 from e1_trl.errors import UserError
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
-from e1_trl.training.beforehand import check_advantage, check_datasets, check_precision, warn_beforehand
+from e1_trl.training.beforehand import (
+    check_advantage,
+    check_datasets,
+    check_precision,
+    warn_beforehand,
+    warn_of_scaling,
+)
 from e1_trl.training.budgets import Generation, Generations, RolloutKey, key_of
 from e1_trl.training.callbacks import DataOrder, MasterWeights, Packing, RewardState, TokenLimit
 from e1_trl.training.config import E1Config, ModelFacts
-from e1_trl.training.groups import Advantage, GroupReward, advantages_of, reward_groups
+from e1_trl.training.groups import Advantage, advantages_of, reward_groups
 from e1_trl.training.logprob_gap import LogprobGap
 from e1_trl.training.phases import SAMPLING, SCORING, SYNC, Phases
 from e1_trl.training.progress import Progress, columns_of, log_traces, metrics_of, parts, transcripts
@@ -91,6 +97,8 @@ class E1Trainer(HookedTrainer):
             )
         check_precision(args, self.model)
         warn_beforehand(args, self.model, rewards, self.reward_func_names)
+        if advantage is None:
+            warn_of_scaling(rewards, args.scale_rewards, args.multi_objective_aggregation)
         self.thinking_close = facts.thinking_close
         self.budgets = args.budgets
         self._advantage = advantage  # None is TRL's
@@ -230,13 +238,11 @@ class E1Trainer(HookedTrainer):
         for metric, value in self._phases.take().items():
             self.log_metric(metric, value)
         graded = [index for index, reward in enumerate(self.reward_funcs) if isinstance(reward, Accuracy)]
+        column = next(iter(graded), None)
         training = self.model.training
-        groups = []
-        if self._advantage or any(isinstance(reward, GroupReward) for reward in self.reward_funcs):
-            size = self.num_generations if training else self.num_generations_eval
-            of_groups = [{**row, "completion_ids": ids} for row, ids in zip(rows, token_ids, strict=True)]
-            column = next(iter(graded), None)
-            groups = reward_groups(self.reward_funcs, rewards, column, of_groups, size, training, self._forks)
+        size = self.num_generations if training else self.num_generations_eval
+        of_groups = [{**row, "completion_ids": ids} for row, ids in zip(rows, token_ids, strict=True)]
+        groups = reward_groups(self.reward_funcs, rewards, column, of_groups, size, training, self._forks)
         rewards[rewards[:, graded].isnan().any(dim=1)] = torch.nan
         weighted = rewards * self.reward_weights.to(rewards.device)
         sums = weighted.nansum(dim=1).masked_fill(rewards.isnan().all(dim=1), torch.nan)
@@ -245,8 +251,8 @@ class E1Trainer(HookedTrainer):
         self._rewards = sums[own].tolist()
         if self._advantage:
             self._advantages = advantages_of(groups, sums.tolist(), self._advantage)[own]
-            for part, values in zip(("thinking", "solution"), zip(*self._advantages, strict=True), strict=True):
-                self.log_column(f"{part}_advantage", [*values])
+            self.log_column("thinking_advantage", [thinking for thinking, _ in self._advantages])
+            self.log_column("solution_advantage", [solution for _, solution in self._advantages])
         for row, reward in zip(rows, self._rewards, strict=True):
             if not math.isnan(reward):
                 self.log_metric(f"reward/{row['thinking_end']}", reward)

@@ -2,6 +2,9 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
+from statistics import fmean
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +12,7 @@ import torch
 from e1_trl.errors import UserError
 from e1_trl.training.advantages import ADVANTAGES, brpo, gfpo, grpo, lead, make_advantage, mgpo, per_fork, s_grpo
 from e1_trl.training.groups import Group, advantages_of
+from e1_trl.training.rewards import Accuracy
 
 
 def group(rewards: Sequence[float], tokens: Sequence[int] = (), forks: int = 1) -> Group:
@@ -27,7 +31,9 @@ def test_grpo_is_what_trl_computes() -> None:
         given = torch.tensor(rewards)
         graded = given[~given.isnan()]
         expected = (given - graded.mean()) / (graded.std() + 1e-4)
-        assert torch.tensor(grpo(group(rewards), rewards)).nan_to_num() == pytest.approx(expected.nan_to_num(), abs=1e-6)
+        assert torch.tensor(grpo(group(rewards), rewards)).nan_to_num() == pytest.approx(
+            expected.nan_to_num(), abs=1e-6
+        )
     assert math.isnan(grpo(group([math.nan] * 2), [math.nan] * 2)[0])
 
 
@@ -85,26 +91,61 @@ def test_s_grpo_halves_the_reward_of_each_right_exit_after_the_first() -> None:
 
 
 def test_rollouts_without_a_reward_have_no_advantage_and_pairs_stay_pairs() -> None:
-    def own(of: Group, rewards: Sequence[float]) -> list[float | tuple[float, float]]:
-        return [(1.0, 2.0), 3.0] if of.key == "key" else []
+    def own(of: Group, rewards: Sequence[float]) -> list[Any]:
+        return [(1, 2.0), 3.0] if math.isnan(rewards[1]) else [[1.0, 2.0], torch.tensor(3.0)]
 
     groups = [group([1.0, 0.0]), group([1.0, math.nan])]
-    assert advantages_of(groups, [1.0, 0.0, 1.0, math.nan], own) == [(1, 2), (3, 3), (1, 2), (0, 0)]
-    with pytest.raises(UserError, match="short returns 1 values for a group of 2"):
-        advantages_of(groups, [1.0] * 4, short)
+    found = advantages_of(groups, [1.0, 0.0, 1.0, math.nan], own)
+    assert found == [(1, 2), (3, 3), (1, 2), (0, 0)] and {type(each) for pair in found for each in pair} == {float}
 
 
 def short(of: Group, rewards: Sequence[float]) -> list[float]:
     return [0.0]
 
 
+def centred(of: Group, rewards: Sequence[float], by: float = 1.0) -> list[float]:
+    return [(reward - fmean(rewards)) / by for reward in rewards]
+
+
+def by_budget(of: Group, rewards: Sequence[float]) -> list[float]:
+    return [reward / (budget or 1) for reward, budget in zip(rewards, of.budgets, strict=True)]
+
+
+def test_what_is_no_advantage_of_each_rollout_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^short returns 1 values for a group of 2$"):
+        advantages_of([group([1.0, 0.0])], [1.0, 0.0], short)
+    # One rollout that the grader failed on would make the whole training's loss NaN.
+    with pytest.raises(UserError, match=r"^centred returns nan for a rollout with the reward 1$"):
+        advantages_of([group([1.0, math.nan])], [1.0, math.nan], partial(centred, by=2.0))
+
+
 def test_a_recipe_names_advantages_with_their_arguments() -> None:
-    assert make_advantage(None) is None
+    accuracy = Accuracy(None)  # type: ignore[arg-type]
+    assert make_advantage(None, 1, [accuracy]) is None
     for name in ADVANTAGES.keys() - {"gfpo"}:
-        assert make_advantage(name) is not None
-    made = make_advantage({"name": "gfpo", "keep": 1})
-    assert made is not None and [*made(group([0.0, 1.0], [5, 9]), [0.0, 1.0])] == [0.0, 0.0]
-    with pytest.raises(UserError, match="the advantage gfpo cannot be made with {}: .*keep"):
-        make_advantage("gfpo")
-    with pytest.raises(UserError, match="advantage"):
-        make_advantage("brpoo")
+        assert make_advantage(name, 2, [accuracy]) is not None
+    for spec in ({"name": "gfpo", "keep": 2}, "{name: gfpo, keep: 2}"):  # the second as on a command line
+        made = make_advantage(spec, 1, [accuracy])
+        assert made is not None and [*made(group([0.0, 1.0], [5, 9]), [0.0, 1.0])] == near(-0.707, 0.707)
+    assert make_advantage(f"{__name__}.by_budget", 4, []) is not None
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("brpoo", "^unknown advantage 'brpoo'; available are grpo, gfpo, lead"),
+        ({"keep": 3}, "^unknown advantage ''; available are grpo"),
+        ("gfpo", r"^the advantage gfpo fails with {}: .*'keep'"),
+        ({"name": "gfpo", "keep": 1}, "^the advantage gfpo fails with {'keep': 1}: one rollout has nothing to be"),
+        ({"name": "grpo", "keep": 8}, "^the advantage grpo fails with {'keep': 8}: "),
+        ("s_grpo", r"^the advantage s_grpo compares forks of a thought: thinking_budget: {nested: \["),
+        ("e1_trl.training.advantages.brpo", "^the advantage e1_trl.* compares forks of a thought"),
+        ("lead", "^the advantage lead must know which answers are right; add accuracy to reward_funcs$"),
+        (f"{__name__}.short", "fails with {}: short returns 1 values for a group of 4$"),
+        ({"name": f"{__name__}.centred", "by": 2.0}, "fails with {'by': 2.0}: centred returns nan for a rollout"),
+    ],
+)
+def test_an_advantage_that_cannot_work_is_refused_in_one_line(spec: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        make_advantage(spec, 1, [])
+    assert "\n" not in str(error.value)
