@@ -2,8 +2,7 @@
 
 A recipe names one as `advantage: lead`, or with arguments, as `advantage: {name: gfpo, keep: 8}`. Each returns a number
 for every rollout, or one for its thinking and one for its solution. Where thoughts are forked, a token of a thought
-stands in every fork that goes beyond it, so it is trained with the sum of their advantages. docs/systems.md lists the
-papers.
+stands in every fork that goes beyond it, so it is trained with the sum of their advantages.
 """
 
 import math

@@ -19,13 +19,7 @@ from e1_trl.engines.colocated import make_training_engine
 from e1_trl.engines.engine import OnCompletion, ignore_completion
 from e1_trl.errors import UserError
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
-from e1_trl.training.beforehand import (
-    check_advantage,
-    check_datasets,
-    check_precision,
-    warn_beforehand,
-    warn_of_scaling,
-)
+from e1_trl.training import beforehand
 from e1_trl.training.budgets import Generation, Generations, RolloutKey, key_of
 from e1_trl.training.callbacks import DataOrder, MasterWeights, Packing, RewardState, TokenLimit
 from e1_trl.training.config import E1Config, ModelFacts
@@ -75,11 +69,11 @@ class E1Trainer(HookedTrainer):
         if own := {"rollout_func", "tools", "environment_factory"} & kwargs.keys():
             raise UserError(f"E1Trainer makes its own rollouts; it does not take {sorted(own)}")
         facts = ModelFacts.of(args, model, processing_class)
-        check_advantage(args, advantage)
-        check_precision(args, model, adapter=kwargs.get("peft_config") is not None)
+        beforehand.check_advantage(args, advantage)
+        beforehand.check_precision(args, model, adapter=kwargs.get("peft_config") is not None)
         rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
         with args.main_process_first(desc="checking the prompts"):
-            datasets = check_datasets(train_dataset, eval_dataset, rewards, args, facts.tokenizer)
+            datasets = beforehand.check_datasets(train_dataset, eval_dataset, rewards, args, facts.tokenizer)
         args = copy.copy(args)
         args.max_completion_length = facts.completion
         args.vllm_max_model_length = facts.thinking_close.context
@@ -95,10 +89,10 @@ class E1Trainer(HookedTrainer):
                 rollout_func=E1Trainer.rollout,
                 **kwargs,
             )
-        check_precision(args, self.model)
-        warn_beforehand(args, self.model, rewards, self.reward_func_names)
+        beforehand.check_precision(args, self.model)
+        beforehand.warn_beforehand(args, self.model, rewards, self.reward_func_names)
         if advantage is None:
-            warn_of_scaling(rewards, args.scale_rewards, args.multi_objective_aggregation)
+            beforehand.warn_of_scaling(rewards, args.scale_rewards, args.multi_objective_aggregation)
         self.thinking_close = facts.thinking_close
         self.budgets = args.budgets
         self._advantage = advantage  # None is TRL's
