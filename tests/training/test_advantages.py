@@ -2,15 +2,22 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset
+from trl import ModelConfig
 
+import e1_trl.train
 from e1_trl.errors import UserError
 from e1_trl.training.advantages import ADVANTAGES, brpo, gfpo, grpo, lead, make_advantage, mgpo, per_fork, s_grpo
+from e1_trl.training.config import E1Config
 from e1_trl.training.groups import Group, advantages_of
 from e1_trl.training.rewards import Accuracy
 
@@ -149,3 +156,33 @@ def test_an_advantage_that_cannot_work_is_refused_in_one_line(spec: Any, message
     with pytest.raises(UserError, match=message) as error:
         make_advantage(spec, 1, [])
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("advantage", "reads"), [(None, False), (by_budget, True)])
+def test_an_advantage_sees_the_column_of_lengths_that_no_reward_needs(
+    advantage: Any, reads: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[list[str]] = []
+
+    class Given(Exception):  # noqa: N818
+        """Ends the training where its trainer would be made."""
+
+    def keep(*, train_dataset: Dataset, **_: Any) -> None:
+        given.append(train_dataset.column_names)
+        raise Given
+
+    monkeypatch.setattr(e1_trl.train, "E1Trainer", keep)
+    rows = Dataset.from_dict({"prompt": ["p"], "answers": [["1"]], "key": ["k"], "prompt_tokens": [1], "target": [9]})
+    args = E1Config(str(tmp_path / "run"), report_to="none", use_cpu=True, bf16=False)
+    recipe = SimpleNamespace(
+        args=args,
+        model=ModelConfig("m"),
+        facts=SimpleNamespace(tokenizer=None),
+        problems=SimpleNamespace(train=rows, evaluation=None),
+        grader=nullcontext(),
+        rewards=[Accuracy(None)],  # type: ignore[arg-type]
+        advantage=advantage,
+    )
+    with pytest.raises(Given):
+        e1_trl.train.train(recipe, {})  # type: ignore[arg-type]
+    assert ("target" in given[0]) is reads
