@@ -38,7 +38,7 @@ from e1_trl.provenance import FILE as PROVENANCE
 from e1_trl.provenance import Provenance
 from e1_trl.training import dry_run
 from e1_trl.training.advantages import make_advantage
-from e1_trl.training.beforehand import check_precision
+from e1_trl.training.beforehand import check_advantage, check_precision
 from e1_trl.training.budgets import key_of
 from e1_trl.training.callbacks import RewardState
 from e1_trl.training.cards import write_cards
@@ -87,7 +87,8 @@ def prepare(
     workers = max(1, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)) // args.world_size))
     grader = make_grader(script_args, workers)
     rewards = make_rewards(script_args.reward_funcs, args.reward_weights, grader)
-    advantage = make_advantage(script_args.advantage)
+    advantage = make_advantage(script_args.advantage, args.budgets.forks, rewards)
+    check_advantage(args, advantage)
     args.model_init_kwargs = {
         "revision": model.model_revision,
         "attn_implementation": model.attn_implementation,
@@ -186,7 +187,7 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
     write_logs(output)
     if args.push_to_hub and args.log_completions and args.process_index == 0:
         hub.keep_from_the_hub(output)
-    if all(isinstance(reward, Accuracy) for reward in recipe.rewards):
+    if recipe.advantage is None and all(isinstance(reward, Accuracy) for reward in recipe.rewards):
         # Saves every process from reading columns that no reward needs at every step.
         problems = problems.select_columns(["prompt", "answers", "key", "prompt_tokens"])
     with recipe.grader:
@@ -237,7 +238,7 @@ def main(argv: list[str] | None = None) -> None:
         with recipe.grader:
             if args.process_index == 0:
                 kind = script_args.answer_type
-                dry_run.show(args, kind, recipe.facts, recipe.problems, recipe.grader, recipe.rewards)
+                dry_run.show(args, kind, recipe.facts, recipe.problems, recipe.grader, recipe.rewards, recipe.advantage)
         return
     train(recipe, resolved(argv, (script_args, args, model, mixture)))
 

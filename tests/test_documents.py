@@ -1,7 +1,9 @@
 """README, CONTRIBUTING, docs/ and examples/: links lead somewhere, commands and metrics that are named exist."""
 
 import ast
+import math
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from conftest import ROOT
 
 from e1_trl.cli import COMMANDS
+from e1_trl.training.groups import Group, advantages_of
 from e1_trl.training.progress import ENDS
 
 FOLDERS = ("docs", "examples", "experiments")
@@ -78,6 +81,15 @@ def example(name: str) -> dict[str, Any]:
 def test_the_reward_of_the_page_on_extending_rewards_short_thinking_that_closed() -> None:
     brevity = example("my_rewards")["brevity"]
     assert brevity([100, 600, 100], ["closed", "closed", "forced"], solution_text=[""] * 3) == [1, 0, 0]
+
+
+def test_the_advantage_of_the_page_on_extending_blames_no_thought_that_was_cut() -> None:
+    patient = example("my_advantages")["patient"]
+    group = Group("", [True, False, False, None], [5, 8, 5, 5], [9] * 4, [True] * 4, [False] * 4, budgets=[8, 8, 8, 8])
+    rewards = [1.0, 0.0, 0.0, math.nan]
+    found = advantages_of([group], rewards, partial(patient, wrong=0.1))
+    assert found[0] == pytest.approx((1.1545, 1.1545), abs=1e-3) and found[3] == (0, 0)  # (1 - 1/3) / 0.57735
+    assert found[1] == pytest.approx((0, -0.0577), abs=1e-3) and found[2] == pytest.approx((-0.0577,) * 2, abs=1e-3)
 
 
 def test_the_kind_of_answer_of_the_page_on_extending_grades_letters() -> None:

@@ -105,11 +105,8 @@ def run(
         return [] if request is None else [(row, replace(request, name=(*name, row)))]
 
     def begin(thought: range) -> Iterator[tuple[int, Request]]:
-        thinking = [row for row in thought if is_thinking(row)]
-        longest = sorted(thinking, key=lambda row: -_limit(rollouts[row]))[:1]
-        for row in thought:
-            if row in longest or row not in thinking:
-                yield from next_request(row)
+        by_limit = sorted(filter(is_thinking, thought), key=lambda row: _limit(rollouts[row]))
+        return (request for row in thought if row not in by_limit[:-1] for request in next_request(row))
 
     def receive(row: int, segment: Segment) -> list[tuple[int, Request]]:
         thought = range(row - row % forks, row - row % forks + forks)

@@ -2,19 +2,20 @@
 
 A recipe names one as `advantage: lead`, or with arguments, as `advantage: {name: gfpo, keep: 8}`. Each returns a number
 for every rollout, or one for its thinking and one for its solution. Where thoughts are forked, a token of a thought
-stands in every fork that goes beyond it, so it is trained with the sum of their advantages. docs/systems.md lists the
-papers.
+stands in every fork that goes beyond it, so it is trained with the sum of their advantages.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import fmean, stdev
 from typing import Any
 
-from e1_trl.arguments import find
+from e1_trl.arguments import find, from_yaml
 from e1_trl.errors import UserError, one_line
-from e1_trl.training.groups import Advantage, Group
+from e1_trl.training.budgets import FORMS, nested
+from e1_trl.training.groups import Advantage, Group, advantages_of
+from e1_trl.training.rewards import Accuracy, Reward
 
 Rewards = Sequence[float]
 
@@ -46,6 +47,8 @@ def mgpo(group: Group, rewards: Rewards, weight: float = 1.3) -> list[float]:
 
 def gfpo(group: Group, rewards: Rewards, keep: int) -> list[float]:
     """GFPO (arXiv 2508.09726): GRPO among the `keep` shortest rollouts, and nothing for the others."""
+    if keep < 2:
+        raise ValueError("one rollout has nothing to be compared with; keep two or more")
     kept = sorted(range(len(rewards)), key=lambda row: group.tokens[row])[:keep]
     found = dict(zip(kept, grpo(group, [rewards[row] for row in kept]), strict=True))
     return [found.get(row, 0.0) for row in range(len(rewards))]
@@ -99,24 +102,38 @@ def _mean(rewards: Rewards) -> float:
     return fmean(graded) if graded else 0.0
 
 
-ADVANTAGES: dict[str, Callable[..., Any]] = {
-    each.__name__: each for each in (grpo, lead, mgpo, gfpo, per_fork, brpo, s_grpo)
-}
+BY_FORK = (per_fork, brpo, s_grpo)  # compare the forks of a thought
+BY_GRADE = (lead, mgpo)  # weigh by the share of right answers
+ADVANTAGES: dict[str, Callable[..., Any]] = {each.__name__: each for each in (grpo, gfpo, *BY_GRADE, *BY_FORK)}
 
 
-def make_advantage(spec: str | dict[str, Any] | None) -> Advantage | None:
+def make_advantage(spec: Any, forks: int, rewards: Sequence[Reward]) -> Advantage | None:
     """Find what a recipe names: one of `ADVANTAGES`, or the user's at a dotted path; `None` is TRL's own.
 
+    Args:
+        spec: a name, or a mapping of `name` and arguments, which is YAML text if it comes from a command line.
+        forks: rollouts of a thought.
+        rewards: the recipe's.
+
     Raises:
-        UserError: there is none of that name, or it does not take its arguments.
+        UserError: there is none of that name, or it does not work with these arguments, forks and rewards.
     """
-    if spec is None:
+    if (said := from_yaml("advantage", spec)) is None:
         return None
-    options = {"name": spec} if isinstance(spec, str) else dict(spec)
+    options = dict(said) if isinstance(said, Mapping) else {"name": said}
     name = str(options.pop("name", ""))
-    made = partial(find(name, ADVANTAGES, "advantage"), **options)
+    function = find(name, ADVANTAGES, "advantage")
+    if function in BY_FORK and forks == 1:
+        raise UserError(f"the advantage {name} compares forks of a thought: thinking_budget: {FORMS[nested]}")
+    if function in BY_GRADE and not any(isinstance(reward, Accuracy) for reward in rewards):
+        raise UserError(f"the advantage {name} must know which answers are right; add accuracy to reward_funcs")
+    rows = 4 * forks
+    tokens = [*range(1, rows + 1)]
+    correct = [True, False, None, False] * forks
+    tried = Group("", correct, tokens, tokens, [True] * rows, [False] * rows, budgets=[*tokens], forks=forks)
     try:
-        made(Group("", [True, False], [1, 1], [2, 2], [True] * 2, [False] * 2, budgets=[1, 1]), [1.0, 0.0])
-    except TypeError as error:
-        raise UserError(f"the advantage {name} cannot be made with {options}: {one_line(error)}") from error
+        made = partial(function, **options)
+        advantages_of([tried], [math.nan if right is None else float(right) for right in correct], made)
+    except Exception as error:  # whatever a function of the user's raises
+        raise UserError(f"the advantage {name} fails with {options}: {one_line(error)}") from error
     return made

@@ -104,10 +104,17 @@ def _check_columns(dataset: Dataset, rewards: Sequence[Reward], args: E1Config) 
 
 
 def check_advantage(args: E1Config, advantage: Advantage | None) -> None:
-    """Raise a `UserError` where the loss takes a row's sign from its advantage, and thinking and solution have two."""
+    """Raise a `UserError` where TRL's advantages are needed, or have a setting that another function does not read."""
     by_sign = [f"loss_type {args.loss_type}"] * (args.loss_type == "vespo")
     by_sign += ["off_policy_mask_threshold"] * (args.off_policy_mask_threshold is not None)
-    if advantage is not None and by_sign:
+    if advantage is None:
+        return
+    if args.multi_objective_aggregation != "sum_then_normalize":
+        raise UserError(
+            f"multi_objective_aggregation is {args.multi_objective_aggregation}, and `advantage` takes the sum of the "
+            "rewards; remove one"
+        )
+    if by_sign:
         raise UserError(
             f"{by_sign[0]} needs one advantage of a completion, and `advantage` may give its thinking and its solution "
             "two; remove one"
@@ -170,7 +177,6 @@ def warn_beforehand(args: E1Config, model: PreTrainedModel, rewards: Sequence[Re
             "eval_budgets evaluates at fixed ones",
             args.budgets,
         )
-    warn_of_scaling(rewards, args.scale_rewards, args.multi_objective_aggregation)
 
 
 def warn_of_scaling(rewards: Sequence[Any], scale_rewards: str, aggregation: str) -> None:

@@ -169,6 +169,8 @@ class Schedule:
         except Exception as error:  # whatever a function of the user's raises
             reads = f"must read as {FORMS[function]}" if name in SCHEDULES else f"fails: {one_line(error)}"
             raise UserError(f"{field} is {given!r}; it {reads}") from error
+        if schedule.forks > 1 and field != FIELDS[0]:
+            raise UserError(f"{field} has {schedule.forks} forks; only the thoughts of {FIELDS[0]} are forked")
         return schedule
 
     @property
@@ -220,9 +222,6 @@ class Budgets:
         """
         budgets = cls(*(Schedule.parse(name, fields[name]) for name in FIELDS))
         budgets.extremes()
-        for part in (budgets.solution, budgets.total):
-            if part.forks > 1:
-                raise UserError(f"{part.field} has {part.forks} forks; only the thinking of thinking_budget is forked")
         return budgets
 
     @property

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PROBE = 32  # tokens of each of the two rows that test packing
-# Logged metrics of sampled tokens; the logs of a training of before have the mean of the thinking alone.
-THINKING, SOLUTION = ("thinking/sampled_tokens", "thinking/mean_tokens"), "solution/mean_tokens"
+# Logged metrics of sampled tokens; earlier logs have the second of the thinking's alone.
+THINKING = ("thinking/sampled_tokens", "thinking/mean_tokens")
+SOLUTION = "solution/mean_tokens"
 
 
 class DataOrder(TrainerCallback):

@@ -13,6 +13,7 @@ from e1_trl.problems.selection import normalised
 from e1_trl.training.budgets import RolloutKey, key_of
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.data import Problems
+from e1_trl.training.groups import Advantage
 from e1_trl.training.rewards import Reward, name_of
 
 SHORT = reprlib.Repr()
@@ -34,10 +35,11 @@ def show(
     problems: Problems,
     grader: Grader,
     rewards: Sequence[Reward],
+    advantage: Advantage | None = None,
 ) -> None:
     """Print what would be trained on, then check the first prompts and accepted answers as the functions below do."""
     tried = try_answers(kind, problems, grader)
-    print(describe(args, kind, facts, problems, tried, rewards), flush=True)
+    print(describe(args, kind, facts, problems, tried, rewards, advantage), flush=True)
     check_prompts(args, facts, problems)
     check_answers(kind, problems, tried)
 
@@ -88,15 +90,20 @@ def steps_of(args: E1Config, prompts: int) -> int:
 
 
 def at_steps(args: E1Config, problems: Problems) -> str:
-    """Format a scheduled budget at the first, middle and last step, for the first problem.
+    """Format a scheduled budget, of each fork, at the first, middle and last step, for the first problem.
 
     Raises:
         UserError: a schedule of the user's gives no budget at one of these steps.
     """
     steps = steps_of(args, len(problems.train))
     key = key_of(problems.train[0])
-    keys = {step: RolloutKey(args.seed, (True, step, 1), key, 0) for step in (0, steps // 2, steps - 1)}
-    return ", ".join(f"{args.budgets.at(key)} at step {step}" for step, key in keys.items())
+    budgets = args.budgets
+
+    def forks_at(step: int) -> str:
+        keys = [RolloutKey(args.seed, (True, step, 1), key, row) for row in range(budgets.forks)]
+        return " and ".join(str(budgets.at(key)) for key in keys)
+
+    return ", ".join(f"{forks_at(step)} at step {step}" for step in dict.fromkeys((0, steps // 2, steps - 1)))
 
 
 def describe(
@@ -106,6 +113,7 @@ def describe(
     problems: Problems,
     tried: Tried,
     rewards: Sequence[Reward],
+    advantage: Advantage | None,
 ) -> str:
     """Describe first prompt, marker, budgets, rewards, grades of the first trials, and the size of the training."""
     tokenizer = facts.tokenizer
@@ -136,6 +144,7 @@ def describe(
             kind.show(first),
             f"graded           {'; '.join(graded) or 'nothing'}",
             f"rewards          {', '.join(map('{} x {:g}'.format, names, args.reward_weights or [1.0] * len(names)))}",
+            *([] if advantage is None else [f"advantage        {name_of(advantage)}"]),
             f"training         {len(problems.train)} prompts, {steps_of(args, len(problems.train))} steps",
             f"a step           {rollouts} rollouts: {args.per_device_train_batch_size} per device x "
             f"{args.gradient_accumulation_steps} accumulated x {args.world_size} processes",

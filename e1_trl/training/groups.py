@@ -155,14 +155,17 @@ def advantages_of(groups: Sequence[Group], rewards: Sequence[float], advantage: 
     """Return the advantage of each rollout's thinking and of its solution; both are 0 without a reward.
 
     Raises:
-        UserError: the function returns another number of values than a group has rollouts.
+        UserError: the function returns another number of values than a group has rollouts, or one that is no number.
     """
+    name = name_of(advantage)
     found: list[tuple[float, float]] = []
     for group in groups:
         own = rewards[len(found) : len(found) + len(group.tokens)]
-        for value, reward in zip(_checked(advantage(group, own), group, name_of(advantage)), own, strict=True):
-            parts = value if isinstance(value, tuple) else (value, value)
-            found.append((0.0, 0.0) if math.isnan(reward) else parts)
+        for value, reward in zip(_checked(advantage(group, own), group, name), own, strict=True):
+            thinking, solution = value if isinstance(value, Sequence) else (value, value)
+            found.append((0.0, 0.0) if math.isnan(reward) else (float(thinking), float(solution)))
+            if not math.isfinite(sum(found[-1])):
+                raise UserError(f"{name} returns {value} for a rollout with the reward {reward:g}")
     return found
 
 

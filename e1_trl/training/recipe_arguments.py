@@ -25,8 +25,8 @@ class RecipeArguments(ProblemArguments):
         default=None,
         metadata={
             "help": "Advantages of a group's rollouts: grpo, lead, mgpo, gfpo, per_fork, brpo, s_grpo, or the dotted "
-            "path of your own function; in a recipe's file also with arguments, as {name: gfpo, keep: 8}. Default: "
-            "TRL's, by `scale_rewards`."
+            "path of your own function; also with arguments, as {name: gfpo, keep: 8}. Default: TRL's, by "
+            "`scale_rewards`."
         },
     )
     target: dict[str, Any] | str | int | None = field(

@@ -19,11 +19,11 @@ from e1_trl.engines.colocated import make_training_engine
 from e1_trl.engines.engine import OnCompletion, ignore_completion
 from e1_trl.errors import UserError
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
-from e1_trl.training.beforehand import check_advantage, check_datasets, check_precision, warn_beforehand
+from e1_trl.training import beforehand
 from e1_trl.training.budgets import Generation, Generations, RolloutKey, key_of
 from e1_trl.training.callbacks import DataOrder, MasterWeights, Packing, RewardState, TokenLimit
 from e1_trl.training.config import E1Config, ModelFacts
-from e1_trl.training.groups import Advantage, GroupReward, advantages_of, reward_groups
+from e1_trl.training.groups import Advantage, advantages_of, reward_groups
 from e1_trl.training.logprob_gap import LogprobGap
 from e1_trl.training.phases import SAMPLING, SCORING, SYNC, Phases
 from e1_trl.training.progress import Progress, columns_of, log_traces, metrics_of, parts, transcripts
@@ -69,11 +69,11 @@ class E1Trainer(HookedTrainer):
         if own := {"rollout_func", "tools", "environment_factory"} & kwargs.keys():
             raise UserError(f"E1Trainer makes its own rollouts; it does not take {sorted(own)}")
         facts = ModelFacts.of(args, model, processing_class)
-        check_advantage(args, advantage)
-        check_precision(args, model, adapter=kwargs.get("peft_config") is not None)
+        beforehand.check_advantage(args, advantage)
+        beforehand.check_precision(args, model, adapter=kwargs.get("peft_config") is not None)
         rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
         with args.main_process_first(desc="checking the prompts"):
-            datasets = check_datasets(train_dataset, eval_dataset, rewards, args, facts.tokenizer)
+            datasets = beforehand.check_datasets(train_dataset, eval_dataset, rewards, args, facts.tokenizer)
         args = copy.copy(args)
         args.max_completion_length = facts.completion
         args.vllm_max_model_length = facts.thinking_close.context
@@ -89,8 +89,10 @@ class E1Trainer(HookedTrainer):
                 rollout_func=E1Trainer.rollout,
                 **kwargs,
             )
-        check_precision(args, self.model)
-        warn_beforehand(args, self.model, rewards, self.reward_func_names)
+        beforehand.check_precision(args, self.model)
+        beforehand.warn_beforehand(args, self.model, rewards, self.reward_func_names)
+        if advantage is None:
+            beforehand.warn_of_scaling(rewards, args.scale_rewards, args.multi_objective_aggregation)
         self.thinking_close = facts.thinking_close
         self.budgets = args.budgets
         self._advantage = advantage  # None is TRL's
@@ -230,13 +232,11 @@ class E1Trainer(HookedTrainer):
         for metric, value in self._phases.take().items():
             self.log_metric(metric, value)
         graded = [index for index, reward in enumerate(self.reward_funcs) if isinstance(reward, Accuracy)]
+        column = next(iter(graded), None)
         training = self.model.training
-        groups = []
-        if self._advantage or any(isinstance(reward, GroupReward) for reward in self.reward_funcs):
-            size = self.num_generations if training else self.num_generations_eval
-            of_groups = [{**row, "completion_ids": ids} for row, ids in zip(rows, token_ids, strict=True)]
-            column = next(iter(graded), None)
-            groups = reward_groups(self.reward_funcs, rewards, column, of_groups, size, training, self._forks)
+        size = self.num_generations if training else self.num_generations_eval
+        of_groups = [{**row, "completion_ids": ids} for row, ids in zip(rows, token_ids, strict=True)]
+        groups = reward_groups(self.reward_funcs, rewards, column, of_groups, size, training, self._forks)
         rewards[rewards[:, graded].isnan().any(dim=1)] = torch.nan
         weighted = rewards * self.reward_weights.to(rewards.device)
         sums = weighted.nansum(dim=1).masked_fill(rewards.isnan().all(dim=1), torch.nan)
@@ -245,8 +245,8 @@ class E1Trainer(HookedTrainer):
         self._rewards = sums[own].tolist()
         if self._advantage:
             self._advantages = advantages_of(groups, sums.tolist(), self._advantage)[own]
-            for part, values in zip(("thinking", "solution"), zip(*self._advantages, strict=True), strict=True):
-                self.log_column(f"{part}_advantage", [*values])
+            self.log_column("thinking_advantage", [thinking for thinking, _ in self._advantages])
+            self.log_column("solution_advantage", [solution for _, solution in self._advantages])
         for row, reward in zip(rows, self._rewards, strict=True):
             if not math.isnan(reward):
                 self.log_metric(f"reward/{row['thinking_end']}", reward)

@@ -3,6 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.engines.engine import Follow, Requests, ignore_steps, run
 from e1_trl.marker import Marker
@@ -11,13 +15,14 @@ from e1_trl.training.progress import metrics_of
 
 MARKER = Marker("</think>", (9,), (9,), 1)
 PROMPT = [1, 2]
+SAMPLED = ("thinking/sampled_tokens", "solution/mean_tokens")
 
 
 class Scripted:
     """An engine that samples the same thought and the same solution for every request, as far as it is asked to."""
 
-    def __init__(self, thought: Sequence[int], solution: Sequence[int] = (7, 8)):
-        self.thought, self.solution = thought, solution
+    def __init__(self, thought: Sequence[int], ends: Stop = Stop.MARKER):
+        self.thought, self.ends = thought, ends
         self.asked: list[Request] = []
         self.sampled = 0
 
@@ -25,16 +30,17 @@ class Scripted:
         waiting = [*requests]
         for key, request in waiting:  # which grows
             self.asked.append(request)
-            text = self.thought if request.stop_at_marker else self.solution
+            text = self.thought if request.stop_at_marker else (7, 8)
             ids = [*text[: request.max_tokens]]
-            ended = Stop.MARKER if request.stop_at_marker else Stop.EOS
+            ended = self.ends if request.stop_at_marker else Stop.EOS
             self.sampled += len(ids)
             stop = ended if len(ids) == len(text) else Stop.LENGTH
             waiting += follow(key, Segment(ids, stop, [-0.5 * each for each in ids]))
 
 
-def run_forks(engine: Scripted, budgets: Sequence[int], forks: int, marker: Marker = MARKER) -> list[Rollout]:
-    rollouts = [Rollout(PROMPT, Budget(budget, 4), ThinkingClose(marker, 100)) for budget in budgets]
+def run_forks(engine: Scripted, budgets: Sequence[int | Budget], forks: int, marker: Marker = MARKER) -> list[Rollout]:
+    each = [budget if isinstance(budget, Budget) else Budget(budget, 4) for budget in budgets]
+    rollouts = [Rollout(PROMPT, budget, ThinkingClose(marker, 40)) for budget in each]
     finished: list[int] = []
     run(engine, rollouts, ("x",), lambda row, _: finished.append(row), forks)
     assert sorted(finished) == [*range(len(budgets))]
@@ -64,8 +70,7 @@ def test_reported_tokens_are_those_that_were_sampled() -> None:
     engine = Scripted([3, 4, 5, 6, 3, 9])
     completions = [rollout.completion for rollout in run_forks(engine, [2, 4, 12, 3, 3, 4], 3)]
     metrics = [*metrics_of(completions, 3)]
-    reported = sum(value for name, value in metrics if name in ("thinking/sampled_tokens", "solution/mean_tokens"))
-    assert reported == engine.sampled == 6 + 4 + 6 * 2
+    assert sum(value for name, value in metrics if name in SAMPLED) == engine.sampled == 6 + 4 + 6 * 2
     assert sum(value for name, value in metrics if name == "thinking/mean_tokens") == 2 + 4 + 6 + 3 + 3 + 4
 
 
@@ -89,8 +94,40 @@ def test_a_marker_of_several_tokens_can_be_cut_within() -> None:
     assert [each.parts[:2] for each in completions] == [([3, 4, 8], [8, 9]), ([3, 4, 8, 9], [])]
 
 
-def test_a_single_fork_is_a_rollout_of_its_own() -> None:
-    alone, forked = Scripted([3, 4, 5, 9]), Scripted([3, 4, 5, 9])
-    for engine, forks in ((alone, 1), (forked, 1)):
-        run_forks(engine, [2, 3, 12], forks)
-    assert alone.asked == forked.asked and len(alone.asked) == 6
+def test_without_forks_every_rollout_asks_for_its_own_thought_and_solution() -> None:
+    engine = Scripted([3, 4, 5, 9])
+    run_forks(engine, [2, 3, 12], 1)
+    thoughts = [([], budget, True) for budget in (2, 3, 12)]
+    solutions = [([3, 4, 9], 4, False), ([3, 4, 5, 9], 4, False), ([3, 4, 5, 9], 4, False)]
+    assert engine.asked == [
+        Request([*PROMPT, *ids], tokens, stop_at_marker=thinks, name=("x", row % 3))
+        for row, (ids, tokens, thinks) in enumerate(thoughts + solutions)
+    ]
+
+
+@given(
+    st.integers(1, 4).flatmap(
+        lambda forks: st.tuples(
+            st.just(forks),
+            st.lists(
+                st.builds(Budget, st.integers(0, 9) | st.none(), st.integers(1, 3), st.integers(1, 12) | st.none()),
+                min_size=2 * forks,
+                max_size=2 * forks,
+            ),
+        )
+    ),
+    st.integers(1, 12),
+    st.sampled_from([Stop.MARKER, Stop.EOS]),
+)
+def test_forks_are_what_rollouts_of_the_same_thought_would_be_alone(
+    drawn: tuple[int, list[Budget]], tokens: int, ends: Stop
+) -> None:
+    forks, budgets = drawn
+    thought = [*[3] * (tokens - 1), 9]
+    engine = Scripted(thought, ends)
+    completions = [rollout.completion for rollout in run_forks(engine, budgets, forks)]
+    alone = [rollout.completion for rollout in run_forks(Scripted(thought, ends), budgets, 1)]
+    assert repr(completions) == repr(alone)  # in which NaN equals NaN
+    reported = sum(value for name, value in metrics_of(completions, forks) if name in SAMPLED)
+    assert reported == pytest.approx(engine.sampled)
+    assert len([request for request in engine.asked if request.stop_at_marker]) <= 2

@@ -251,6 +251,23 @@ def test_each_process_receives_its_own_completions_once_and_the_main_one_while_o
     assert received == [(0, 8), (1, 8)]
 
 
+def test_the_forks_of_each_processs_thought_are_served_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    budgets = [Budget(1, 1), Budget(3, 1)]
+    own = [Rollout([7], budget, ThinkingClose(CLOSE.marker, 100)) for budget in budgets]
+
+    def respond(body: Any) -> Any:
+        return {**TOKEN, "text": "x" * body["max_tokens"], "token_ids": [3] * body["max_tokens"]}
+
+    stub = ServerStub(respond)
+    monkeypatch.setattr(colocated, "gather_object", lambda own: [*own, *copy.deepcopy(own)])
+    monkeypatch.setattr(colocated, "broadcast_object_list", lambda objects, from_process: objects)
+    engine = ServedEngine(SimpleNamespace(process_index=0), connect(stub, seed=1))  # type: ignore[arg-type]
+    completions = engine.complete(own, (True, 0, 1), forks=2)
+    assert [each.thinking_tokens for each in completions] == [1, 3]
+    assert sorted(body["max_tokens"] for body in stub.bodies) == [1, 1, 1, 1, 3, 3]
+    assert len(set(seeds_of(stub))) == 6
+
+
 def test_every_request_of_an_evaluation_has_a_seed_of_its_own_whenever_it_is_added_or_none(
     nano_data: Path, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ from e1_trl.report.__main__ import main
 from e1_trl.report.page import choose_places
 from e1_trl.report.rows import Row
 from e1_trl.report.tables import accuracies
+from e1_trl.report.training_log import TrainingLog
 
 PACKED = ("items", "steps")
 
@@ -64,7 +65,7 @@ class Read(HTMLParser):
             self.tables[-1][-1][-1] += data
 
 
-def trained(folder: Path, parts: Sequence[str] = ("think", "</think>", "<b>so</b>")) -> Path:
+def trained(folder: Path, parts: Sequence[str] = ("think", "</think>", "<b>so</b>"), **columns: Any) -> Path:
     """What a training of 30 steps leaves, of which every tenth logged its rollouts."""
     (folder / "completions").mkdir(parents=True)
     history = [{"step": i, "loss": 0.1, "reward": i / 30} for i in range(1, 31)]
@@ -74,7 +75,7 @@ def trained(folder: Path, parts: Sequence[str] = ("think", "</think>", "<b>so</b
     for step in (1, 11, 21):
         rows = {"step": step, "prompt": [f"Q{step}", f"R{step}"], "thinking_end": "forced", "thinking_tokens": 8}
         rows |= {"solution_tokens": 2, "solution_truncated": [False, True], "advantage": [1.0, -1.0]}
-        rows |= {"parts": [list(parts)] * 2} if parts else {}
+        rows |= columns | ({"parts": [list(parts)] * 2} if parts else {})
         pd.DataFrame(rows).to_parquet(folder / "completions" / f"completions_{step:05d}.parquet")
     return folder
 
@@ -265,6 +266,12 @@ def test_the_training_is_on_the_page_with_its_rollouts(usual: Path) -> None:
     first, second = steps[1]["rollouts"]
     assert (first["prompt"], first["close"], first["solution"]) == ("Q11", "</think>", "<b>so</b>")
     assert second["facts"] == "thinking forced after 8 tokens, solution of 2, truncated, advantage -1.00"
+
+
+def test_a_recipes_own_advantages_are_shown_in_place_of_trls(tmp_path: Path) -> None:
+    folder = trained(tmp_path / "run", thinking_advantage=[0.5, -0.25], solution_advantage=[0.5, 0.0])
+    (_, rollouts), *_ = TrainingLog.read(folder).rollouts(3, 2)
+    assert [each["facts"].rpartition("advantage ")[2] for each in rollouts] == ["+0.50", "-0.25 and +0.00"]
 
 
 @pytest.mark.slow

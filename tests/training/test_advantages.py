@@ -2,13 +2,24 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset
+from trl import ModelConfig
 
+import e1_trl.train
 from e1_trl.errors import UserError
 from e1_trl.training.advantages import ADVANTAGES, brpo, gfpo, grpo, lead, make_advantage, mgpo, per_fork, s_grpo
+from e1_trl.training.config import E1Config
 from e1_trl.training.groups import Group, advantages_of
+from e1_trl.training.rewards import Accuracy
 
 
 def group(rewards: Sequence[float], tokens: Sequence[int] = (), forks: int = 1) -> Group:
@@ -87,26 +98,91 @@ def test_s_grpo_halves_the_reward_of_each_right_exit_after_the_first() -> None:
 
 
 def test_rollouts_without_a_reward_have_no_advantage_and_pairs_stay_pairs() -> None:
-    def own(of: Group, rewards: Sequence[float]) -> list[float | tuple[float, float]]:
-        return [(1.0, 2.0), 3.0] if of.key == "key" else []
+    def own(of: Group, rewards: Sequence[float]) -> list[Any]:
+        return [(1, 2.0), 3.0] if math.isnan(rewards[1]) else [[1.0, 2.0], torch.tensor(3.0)]
 
     groups = [group([1.0, 0.0]), group([1.0, math.nan])]
-    assert advantages_of(groups, [1.0, 0.0, 1.0, math.nan], own) == [(1, 2), (3, 3), (1, 2), (0, 0)]
-    with pytest.raises(UserError, match="short returns 1 values for a group of 2"):
-        advantages_of(groups, [1.0] * 4, short)
+    found = advantages_of(groups, [1.0, 0.0, 1.0, math.nan], own)
+    assert found == [(1, 2), (3, 3), (1, 2), (0, 0)] and {type(each) for pair in found for each in pair} == {float}
 
 
 def short(of: Group, rewards: Sequence[float]) -> list[float]:
     return [0.0]
 
 
+def centred(of: Group, rewards: Sequence[float], by: float = 1.0) -> list[float]:
+    return [(reward - fmean(rewards)) / by for reward in rewards]
+
+
+def by_budget(of: Group, rewards: Sequence[float]) -> list[float]:
+    return [reward / (budget or 1) for reward, budget in zip(rewards, of.budgets, strict=True)]
+
+
+def test_what_is_no_advantage_of_each_rollout_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^short returns 1 values for a group of 2$"):
+        advantages_of([group([1.0, 0.0])], [1.0, 0.0], short)
+    # One rollout that the grader failed on would make the whole training's loss NaN.
+    with pytest.raises(UserError, match=r"^centred returns nan for a rollout with the reward 1$"):
+        advantages_of([group([1.0, math.nan])], [1.0, math.nan], partial(centred, by=2.0))
+
+
 def test_a_recipe_names_advantages_with_their_arguments() -> None:
-    assert make_advantage(None) is None
+    accuracy = Accuracy(None)  # type: ignore[arg-type]
+    assert make_advantage(None, 1, [accuracy]) is None
     for name in ADVANTAGES.keys() - {"gfpo"}:
-        assert make_advantage(name) is not None
-    made = make_advantage({"name": "gfpo", "keep": 1})
-    assert made is not None and [*made(group([0.0, 1.0], [5, 9]), [0.0, 1.0])] == [0.0, 0.0]
-    with pytest.raises(UserError, match="the advantage gfpo cannot be made with {}: .*keep"):
-        make_advantage("gfpo")
-    with pytest.raises(UserError, match="advantage"):
-        make_advantage("brpoo")
+        assert make_advantage(name, 2, [accuracy]) is not None
+    for spec in ({"name": "gfpo", "keep": 2}, "{name: gfpo, keep: 2}"):  # the second as on a command line
+        made = make_advantage(spec, 1, [accuracy])
+        assert made is not None and [*made(group([0.0, 1.0], [5, 9]), [0.0, 1.0])] == near(-0.707, 0.707)
+    assert make_advantage(f"{__name__}.by_budget", 4, []) is not None
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("brpoo", "^unknown advantage 'brpoo'; available are grpo, gfpo, lead"),
+        ({"keep": 3}, "^unknown advantage ''; available are grpo"),
+        ("gfpo", r"^the advantage gfpo fails with {}: .*'keep'"),
+        ({"name": "gfpo", "keep": 1}, "^the advantage gfpo fails with {'keep': 1}: one rollout has nothing to be"),
+        ({"name": "grpo", "keep": 8}, "^the advantage grpo fails with {'keep': 8}: "),
+        ("s_grpo", r"^the advantage s_grpo compares forks of a thought: thinking_budget: {nested: \["),
+        ("e1_trl.training.advantages.brpo", "^the advantage e1_trl.* compares forks of a thought"),
+        ("lead", "^the advantage lead must know which answers are right; add accuracy to reward_funcs$"),
+        (f"{__name__}.short", "fails with {}: short returns 1 values for a group of 4$"),
+        ({"name": f"{__name__}.centred", "by": 2.0}, "fails with {'by': 2.0}: centred returns nan for a rollout"),
+    ],
+)
+def test_an_advantage_that_cannot_work_is_refused_in_one_line(spec: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        make_advantage(spec, 1, [])
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("advantage", "reads"), [(None, False), (by_budget, True)])
+def test_an_advantage_sees_the_column_of_lengths_that_no_reward_needs(
+    advantage: Any, reads: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[list[str]] = []
+
+    class Given(Exception):  # noqa: N818
+        """Ends the training where its trainer would be made."""
+
+    def keep(*, train_dataset: Dataset, **_: Any) -> None:
+        given.append(train_dataset.column_names)
+        raise Given
+
+    monkeypatch.setattr(e1_trl.train, "E1Trainer", keep)
+    rows = Dataset.from_dict({"prompt": ["p"], "answers": [["1"]], "key": ["k"], "prompt_tokens": [1], "target": [9]})
+    args = E1Config(str(tmp_path / "run"), report_to="none", use_cpu=True, bf16=False)
+    recipe = SimpleNamespace(
+        args=args,
+        model=ModelConfig("m"),
+        facts=SimpleNamespace(tokenizer=None),
+        problems=SimpleNamespace(train=rows, evaluation=None),
+        grader=nullcontext(),
+        rewards=[Accuracy(None)],  # type: ignore[arg-type]
+        advantage=advantage,
+    )
+    with pytest.raises(Given):
+        e1_trl.train.train(recipe, {})  # type: ignore[arg-type]
+    assert ("target" in given[0]) is reads

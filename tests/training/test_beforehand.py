@@ -13,7 +13,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config, Qwe
 
 from e1_trl.errors import UserError
 from e1_trl.train import main
-from e1_trl.training.beforehand import check_precision, warn_beforehand
+from e1_trl.training.advantages import grpo
+from e1_trl.training.beforehand import check_advantage, check_precision, warn_beforehand
 from e1_trl.training.config import E1Config
 from e1_trl.training.named_rewards import TRLS_REWARDS, format_reward
 from e1_trl.training.trainer import E1Trainer
@@ -87,6 +88,25 @@ def test_a_trainer_refuses_them_before_its_engine_starts(tmp_path: Path) -> None
             UserError, match=r"dtype is bfloat16, .*: 16-bit weights have no fp32 master copy without DeepSpeed"
         ):
             E1Trainer(model, format_reward, args, rows)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"loss_type": "vespo"}, "^loss_type vespo needs one advantage of a completion, .*; remove one$"),
+        ({"off_policy_mask_threshold": 0.5}, "^off_policy_mask_threshold needs one advantage of a completion"),
+        (
+            {"multi_objective_aggregation": "normalize_then_sum"},
+            "^multi_objective_aggregation is normalize_then_sum, and `advantage` takes the sum of the rewards; remove",
+        ),
+    ],
+)
+def test_settings_of_trls_advantages_are_refused_beside_others(fields: dict[str, Any], message: str) -> None:
+    check_advantage(config(), grpo)
+    check_advantage(config(**fields), None)
+    with pytest.raises(UserError, match=message) as error:
+        check_advantage(config(**fields), grpo)
+    assert "\n" not in str(error.value)
 
 
 def warned(caplog: pytest.LogCaptureFixture, model: PreTrainedModel | None = None, **fields: Any) -> str:

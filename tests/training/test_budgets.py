@@ -92,6 +92,43 @@ def test_draws_have_the_distribution_that_is_named() -> None:
     assert counts.keys() == {0, 512, None} and min(counts.values()) > 333 - 75
 
 
+def test_forks_draw_from_equal_parts_of_the_range_and_share_the_place_in_them() -> None:
+    place = replace(DRAW, field="thinking_budget").random().random()
+    forked = budgets({"log_uniform": [9, 144], "forks": 4}, 8)
+    by_hand = [round(9 * 2 ** (part + place)) for part in range(4)]  # 144 / 9 is 2 to the fourth
+    assert [each.thinking for each in map(forked.at, ROWS[:8])] == by_hand * 2 == [16, 33, 66, 132] * 2
+    assert forked.largest == Budget(144, 8) and forked.fixed is None and forked.forks == 4
+
+    per_row = budgets({"log_uniform": [9, 144], "forks": 4, "per": "row"}, {"log_uniform": [8, 64], "per": "row"})
+    places = [replace(DRAW, field="thinking_budget", row=thought).random("row").random() for thought in (0, 1)]
+    found = [per_row.at(row) for row in ROWS[:8]]
+    assert [each.thinking for each in found] == [round(9 * 2 ** (part + at)) for at in places for part in range(4)]
+    assert len({each.solution for each in found}) > 3  # solutions are no thoughts
+    assert found == [per_row.at(row) for row in reversed(ROWS[:8])][::-1]  # as where a run resumes
+
+
+def test_a_thought_is_nested_in_the_budgets_that_are_named() -> None:
+    named = budgets("{nested: [0, 16, 16, 64]}")
+    assert [named.at(row).thinking for row in ROWS[:6]] == [0, 16, 16, 64, 0, 16]
+    assert named.forks == 4 and named.largest.thinking == 64
+
+
+def test_one_fork_is_drawn_as_a_rollout_always_was() -> None:
+    drawn_before = ["34+64", "61+57", "99+35", "79+21", "117+48"]
+    for forks in ({}, {"forks": 1}):
+        each = budgets({"log_uniform": [9, 144], "per": "row", **forks}, {"uniform": [8, 64], "per": "row"})
+        assert [str(each.at(row)) for row in ROWS[:5]] == drawn_before
+
+
+@pytest.mark.parametrize("forked", [{"log_uniform": [8, 64], "forks": 2}, {"nested": [8, 64]}])
+def test_nothing_but_a_thought_is_forked(forked: Any) -> None:
+    for given in ({"solution": forked}, {"total": forked}):
+        with pytest.raises(UserError, match=r"_budget has 2 forks; only the thoughts of thinking_budget are forked$"):
+            budgets(**given)
+    with pytest.raises(UserError, match=r"^target has 2 forks; only the thoughts of thinking_budget are forked$"):
+        Schedule.parse("target", forked)  # a length that all rollouts of a prompt are asked for
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -119,6 +156,14 @@ def test_draws_have_the_distribution_that_is_named() -> None:
         ({"choice": {1: 10, 2: 30}}, "must read as {choice"),
         ({"uniform": {3: 10, 9: 30}}, "must read as {uniform"),
         ({"log_uniform": [64, 8]}, "must read as {log_uniform"),
+        ({"log_uniform": [8, 64], "forks": 0}, "must read as {log_uniform.*forks: 4"),
+        ({"log_uniform": [8, 64], "forks": True}, "must read as {log_uniform.*forks: 4"),
+        ({"log_uniform": [8, 64], "forks": "2"}, "must read as {log_uniform.*forks: 4"),
+        ({"uniform": [8, 64], "forks": 2}, "must read as {uniform"),
+        ({"nested": [64, 8]}, "must read as {nested"),
+        ({"nested": [8, None]}, "must read as {nested"),
+        ({"nested": []}, "must read as {nested"),
+        ({"nested": 8}, "must read as {nested"),
         ({"stages": {0: 10, -5: 3}}, "must read as {stages"),
         ({"stages": {0: 10, 1.5: 3}}, "must read as {stages"),
         ({"cosine": [8, 4], "period": 10}, "it must be a number of tokens, null, or a schedule"),
@@ -145,6 +190,9 @@ def staircase(key, values, every=100):
 def drawn(key, values, per="problem"):
     return key.random(per).choice(values)
 
+def forked(key, values, forks):
+    return values[key.fork] // forks
+
 def beyond(key, values):
     return values[0] + key.step
 
@@ -169,6 +217,8 @@ def test_a_function_of_the_users_is_a_schedule_by_its_dotted_path() -> None:
     named = budgets(str(staircase))  # as on a command line
     assert named.largest.thinking == 1024 and named.fixed is None
     assert {each.thinking for each in named.extremes()} == {256, 512, 1024}
+    forked = budgets({"my_schedules.forked": [8, 40], "forks": 2})
+    assert forked.forks == 2 and [forked.at(row).thinking for row in ROWS[:4]] == [4, 20, 4, 20]
     own = drawn({"my_schedules.drawn": [8, 32, 64]}, PROBLEMS)
     assert own == drawn({"choice": [8, 32, 64]}, PROBLEMS)
 

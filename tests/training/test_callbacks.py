@@ -100,6 +100,8 @@ def test_every_step_since_the_last_logged_one_counts() -> None:
     ]
     assert generated_tokens(history, 8) == 8 * 35 + 3 * 8 * 10.5
     assert generated_tokens([], 8) == 0
+    # Four forks that share their thought's longest: 30 tokens each, of which a quarter of the longest was sampled.
+    assert generated_tokens([{"step": 2, "thinking/sampled_tokens": 12.0, **LOGGED}], 8) == 2 * 8 * (12 + 5)
 
 
 def arguments(iterations: int = 1) -> GRPOConfig:

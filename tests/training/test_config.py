@@ -117,6 +117,19 @@ def test_a_budget_is_a_number_or_a_schedule_in_a_recipe_and_on_the_command_line(
         parse_recipe((E1Config,), ["--config", "recipe.yaml", "--thinking_budget", "even"])
 
 
+def test_a_thought_whose_forks_would_be_on_two_processes_is_refused() -> None:
+    args = config(thinking_budget={"nested": [8, 16, 32, 64]}, num_generations=8)
+    args.per_device_train_batch_size = 1
+    args.steps_per_generation = 4
+    args._check_budgets()
+    args.steps_per_generation = 6  # of four processes, say: 24 rollouts, three groups of eight
+    with pytest.raises(
+        UserError,
+        match=r"^per_device_train_batch_size \* steps_per_generation is 6; .* of the 4 forks of thinking_budget",
+    ):
+        args._check_budgets()
+
+
 def test_a_model_brings_its_tokenizer_and_its_context() -> None:
     args = config(thinking_budget=64, solution_budget=32, max_prompt_length=64)
     facts, tokenizer = ModelFacts.of(args, str(BASE)), AutoTokenizer.from_pretrained(BASE)
@@ -144,6 +157,10 @@ def test_a_model_brings_its_tokenizer_and_its_context() -> None:
         (
             {"cache_implementation": "static", "vllm_structured_outputs_regex": "a+"},
             "cache_implementation, vllm_structured_outputs_regex: no effect",
+        ),
+        (
+            {"thinking_budget": {"nested": [8, 16, 64]}, "num_generations": 8},
+            "^num_generations is 8; expected a multiple of the 3 forks of thinking_budget$",
         ),
         ({"eval_samples": 0}, "eval_samples is 0"),
         (

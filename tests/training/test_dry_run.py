@@ -202,6 +202,21 @@ def test_a_training_does_not_begin_where_another_one_is(
         assert "holds a training" not in caplog.text
 
 
+def test_forks_and_advantages_are_shown_or_refused_before_a_model_loads(
+    nano_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--dataset_name", nano_data, "--output_dir", tmp_path / "run", "--advantage", "per_fork")
+    forked = ("--thinking_budget", "{nested: [32, 64]}")
+    dry_run(*words, *forked)
+    printed = capsys.readouterr().out
+    assert "of a rollout     32+32 and 64+32 at step 0, 32+32 and 64+32 at step 30" in printed
+    assert "advantage        per_fork\n" in printed
+    with pytest.raises(UserError, match=r"^the advantage per_fork compares forks of a thought: thinking_budget: {nest"):
+        dry_run(*words)
+    with pytest.raises(UserError, match=r"^loss_type vespo needs one advantage of a completion"):
+        dry_run(*words, *forked, "--loss_type", "vespo")
+
+
 def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
     args = E1Config(str(tmp_path), report_to="none", use_cpu=True, bf16=False, resume_from_checkpoint="true")
     for step in (2, 10, 11, "10-best", 12):

@@ -6,6 +6,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import wait
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from e1_trl.engines.engine import EngineError
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.rollout import Completion, ThinkingEnd
-from e1_trl.training.budgets import Budgets, RolloutKey
+from e1_trl.training.advantages import brpo
+from e1_trl.training.budgets import Budgets, RolloutKey, Schedule
 from e1_trl.training.config import E1Config
 from e1_trl.training.groups import Group, GroupReward
 from e1_trl.training.named_rewards import format_reward, make_rewards
@@ -302,7 +304,9 @@ def test_a_reward_of_groups_sees_the_groups_of_a_generation(
     row = {"prompt": trainer.train_dataset[0]["prompt"], "answers": ["9"]}
     batch = trainer._generate_and_score_completions([{**row, "key": str(at // 8)} for at in range(16)])
     correct = [True, None, False, None] * 2
-    assert groups == [Group(key, correct, [2] * 8, [6] * 8, [True] * 8, [False] * 8) for key in ("0", "1")]
+    assert groups == [
+        Group(key, correct, [2] * 8, [6] * 8, [True] * 8, [False] * 8, budgets=[96] * 8) for key in ("0", "1")
+    ]
     assert [at for at, value in enumerate(batch["advantages"].tolist()) if value > 0] == [0, 8]
 
 
@@ -337,6 +341,65 @@ def test_a_rollout_is_graded_while_others_are_sampled_and_once(
     logged = {name: values[-1] for name, values in trainer._metrics["train"].items() if name.startswith("seconds/")}
     assert logged.keys() >= {"seconds/waiting_for_grades", "seconds/sampling", "seconds/scoring"}
     assert all(0 <= seconds < 60 for seconds in logged.values())
+
+
+@pytest.fixture
+def forking(trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch) -> E1Trainer:
+    """The trainer with four forks of each thought and two advantages of each rollout."""
+    nested = Schedule.parse("thinking_budget", {"nested": [4, 12, 36, 96]})
+    monkeypatch.setattr(trainer, "budgets", replace(trainer.budgets, thinking=nested))
+    monkeypatch.setattr(trainer, "_advantage", brpo)
+    monkeypatch.setattr(trainer, "rollout_func", E1Trainer.rollout)
+    monkeypatch.setattr(trainer, "_metrics", {"train": defaultdict(list), "eval": defaultdict(list)})
+    return trainer
+
+
+def test_forks_share_a_thought_and_each_token_has_the_advantage_of_its_part(forking: E1Trainer) -> None:
+    rows = [dict(forking.train_dataset[i // 8]) for i in range(32)]
+    batch = forking._generate_and_score_completions(rows)
+    ids = batch["completion_ids"].tolist()
+    thoughts = [each[: row["thinking_tokens"]] for each, row in zip(ids, rows, strict=True)]
+    for first in range(0, 32, 4):
+        longest = thoughts[first + 3]
+        assert [thoughts[first + fork] for fork in range(4)] == [longest[:most] for most in (4, 12, 36, 96)]
+    assert len({tuple(thoughts[first + 3]) for first in range(0, 32, 4)}) == 8  # two thoughts about each problem
+
+    rewards = forking._rewards
+    groups = [range(start, start + 8) for start in range(0, 32, 8)]
+    blank = Group("", [None] * 8, [1] * 8, [1] * 8, [True] * 8, [False] * 8, forks=4)
+    expected = [pair for rows in groups for pair in brpo(blank, [rewards[row] for row in rows])]
+    assert any(thinking != solution for thinking, solution in expected)
+    length = len(ids[0])
+    assert batch["advantages"].shape == (32, length)
+    for row, (thinking, solution) in enumerate(expected):
+        parts = [thinking] * len(thoughts[row]) + [solution] * (length - len(thoughts[row]))
+        assert batch["advantages"][row].tolist() == pytest.approx(parts)
+    for part, values in zip(("thinking", "solution"), zip(*expected, strict=True), strict=True):
+        assert [*forking._logs["extra"][f"{part}_advantage"]][-32:] == pytest.approx([*values])
+    (sampled_tokens,) = forking._metrics["train"]["thinking/sampled_tokens"]
+    assert sampled_tokens * 32 == pytest.approx(sum(len(thoughts[first + 3]) for first in range(0, 32, 4)))
+
+    # The loss takes them: where all tokens of a row have one, it is what TRL computes of rows' advantages.
+    of_rows = batch["advantages"][:, :1]
+    losses = [
+        forking._compute_loss(forking.model, {**batch, "advantages": each}).item()
+        for each in (batch["advantages"], of_rows.expand(-1, length), of_rows.squeeze(1))
+    ]
+    assert losses[1] == pytest.approx(losses[2], abs=1e-6) and abs(losses[0] - losses[1]) > 1e-4
+
+
+def test_nothing_is_forked_in_trls_own_evaluation(forking: E1Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forking, "num_generations_eval", 1)
+    rows = [dict(forking.train_dataset[i]) for i in range(8)]
+    forking.model.eval()
+    try:
+        batch = forking._generate_and_score_completions(rows)
+    finally:
+        forking.model.train()
+    assert not batch["advantages"].any()  # a rollout alone is compared with nothing
+    logged = forking._metrics["eval"]
+    assert logged["thinking/sampled_tokens"] == logged["thinking/mean_tokens"]
+    assert len({tuple(ids[:4]) for ids in batch["completion_ids"].tolist()}) > 2  # prompts and thoughts of their own
 
 
 def test_nothing_is_graded_for_a_recipe_without_accuracy(trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,6 +88,48 @@ def test_a_run_logs_the_bookkeeping_and_evaluates_at_the_same_budget(train: Trai
     assert (tmp_path / "run" / "_libraries.log").read_text().count("RotaryEmbedding: Failed to load weights") == 1
 
 
+def table_of(output: Path, step: int) -> pd.DataFrame:
+    """The rollouts of a step as they were sampled, groups and thoughts together; with each one's thinking."""
+    table = pd.read_parquet(output / "completions" / f"completions_{step:05d}.parquet")
+    return table.assign(thought=[parts[0] for parts in table["parts"]])
+
+
+FORKED = ("--log_completions", "true", "--completions_steps", 1)
+
+
+def test_a_run_on_forks_of_thoughts_learns_with_advantages_of_thinking_and_solution(
+    train: Train, tmp_path: Path
+) -> None:
+    log = train(
+        *("--thinking_budget", "{log_uniform: [8, 64], forks: 2, per: row}", "--advantage", "brpo", *FORKED),
+        *("--reward_funcs", "accuracy", "kimi", "--max_steps", 3, "--num_iterations", 2, *FAST),
+        *("--eval_strategy", "steps", "--eval_steps", 3, "--dataset_test_split", "test[:8]"),
+        *("--per_device_eval_batch_size", 8, "--num_generations_eval", 1),
+        launched=False,
+    )
+    assert_in_sync(log)
+    table = table_of(tmp_path / "run", 1)
+    assert len(table) == 32 and len(set(table["thinking_budget"])) > 8
+    for first, second in zip(range(0, 32, 2), range(1, 32, 2), strict=True):
+        shorter, longer = table["thought"][first], table["thought"][second]
+        assert shorter == longer[: len(shorter)]
+        assert table["thinking_budget"][first] <= 23 <= table["thinking_budget"][second]  # 8 x 8 ** (1/2)
+    assert (table["thinking_advantage"] != table["solution_advantage"]).any()
+    rewards = table["accuracy"] + table["kimi"]
+    for group in range(0, 32, 8):
+        for fork in (0, 1):
+            rows = [*range(group + fork, group + 8, 2)]
+            assert [*table["solution_advantage"][rows]] == pytest.approx(
+                [*rewards[rows] - rewards[rows].mean()], abs=1e-5
+            )
+    steps_of_training = steps(log)
+    sampled = [entry["thinking/sampled_tokens"] for entry in steps_of_training if "thinking/sampled_tokens" in entry]
+    assert sampled[0] == pytest.approx(sum(table["thinking_tokens"][1::2]) / 32, abs=1e-3)
+    (evaluation,) = [entry for entry in log if "eval_reward" in entry]
+    assert evaluation["eval_thinking/sampled_tokens"] == evaluation["eval_thinking/mean_tokens"]
+    assert "scale_rewards is group" not in printed(tmp_path / "run")
+
+
 @pytest.mark.slow
 def test_lora_trains_and_reaches_the_engine(train: Train, tmp_path: Path) -> None:
     log = train(
@@ -191,6 +233,29 @@ def test_two_processes_share_one_tensor_parallel_engine(
     for begun, solutions in map(json.loads, graded[0] + graded[1]):
         assert sorted(begun) == sorted(solutions) and begun != solutions and len(solutions) == 32
     assert len(graded[0]) == len(graded[1]) == 4
+
+
+@pytest.mark.alone
+def test_two_processes_share_an_engine_and_each_keeps_the_forks_of_its_own_thoughts(
+    train: Train, tmp_path: Path
+) -> None:
+    log = train(
+        *("--vllm_tensor_parallel_size", 2, *FAST, "--max_steps", 2, "--ddp_backend", "gloo"),
+        *("--thinking_budget", "{nested: [8, 24, 48, 64]}", "--advantage", "per_fork", *FORKED),
+        accelerate_config="cpu_zero3",
+    )
+    assert_in_sync(log)
+    table = table_of(tmp_path / "run", 1)
+    assert len(table) == 64 and [*table["thinking_budget"]] == [8, 24, 48, 64] * 16
+    for row, thought in enumerate(table["thought"]):
+        assert thought == table["thought"][row - row % 4 + 3][: len(thought)]
+    for group in range(0, 64, 8):
+        for fork in range(4):
+            rewards = table["accuracy"][[group + fork, group + fork + 4]]
+            expected = [*rewards - rewards.mean()]
+            for part in ("thinking", "solution"):
+                assert [*table[f"{part}_advantage"][rewards.index]] == pytest.approx(expected)
+    assert set(table["thinking_advantage"]) == {-0.5, 0.0, 0.5}
 
 
 @pytest.mark.alone
