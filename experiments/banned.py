@@ -18,9 +18,10 @@ MODELS = ("base", "base, Wait banned", "e1")
 def share_of_gain(of: str, base: float, banned: float, trained: float) -> str:
     """Say what share of a trained model's gain over its base one banned token reaches; all are from 0 to 1."""
     gain, whole = banned - base, trained - base
+    reached = f"reaches {gain / whole:.0%} of E1's gain" if gain < whole else "gains more than E1"
     return (
         f"With `Wait` banned the untrained base gains {100 * gain:.1f} points {of}, and E1 {100 * whole:.1f}: one "
-        f"banned token reaches {gain / whole:.0%} of E1's gain."
+        f"banned token {reached}."
     )
 
 
