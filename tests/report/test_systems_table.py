@@ -13,8 +13,8 @@ from fabricated import cell, stored
 from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig
 
-from e1_trl.report.markdown import around_section
 from e1_trl.recipes import fields_of
+from e1_trl.report.markdown import around_section
 from e1_trl.training.advantages import make_advantage
 from e1_trl.training.budgets import Budgets
 from e1_trl.training.callbacks import rollouts_of_a_step
@@ -176,8 +176,8 @@ def test_every_system_is_a_recipe_that_can_be_trained(recipe: Path, tmp_path: Pa
     command.check(recipe)
     records = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)
     script, args, *_ = parse_recipe(records, ["--config", str(recipe), "--output_dir", str(tmp_path)])
-    make_rewards(script.reward_funcs, args.reward_weights, None)
-    make_advantage(script.advantage)
+    rewards = make_rewards(script.reward_funcs, args.reward_weights, None)
+    make_advantage(script.advantage, args.budgets.forks, rewards)
     assert rollouts_of_a_step(args) == FIRST_ZERO.rollouts and args.max_generated_tokens == 1_200_000
     fields = command.in_place(recipe, BEST_OF)
     words = [f"--{name}={value}" for name, value in fields.items()]
