@@ -103,7 +103,9 @@ def overlong(group: Group, longest: int, margin: int) -> list[float]:
     return [-min(max((n - longest + margin) / margin, 0.0), 1.0) for n in group.tokens]
 
 
-FORMULAS = {each.__name__: each for each in (l1_exact, l1_max, laser, kimi, arora, lead, alp, solve_rate, cosine, overlong)}
+FORMULAS = {
+    each.__name__: each for each in (l1_exact, l1_max, laser, kimi, arora, lead, alp, solve_rate, cosine, overlong)
+}
 
 
 class LengthReward(GroupReward):

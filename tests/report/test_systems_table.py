@@ -38,6 +38,7 @@ from experiments.systems.measure import (
     references,
     unpack,
 )
+from experiments.systems.tables import accuracies, trainings
 
 SEARCH = Search.read("3Aa+4b+2Bc+1d+6Ce+9f+5Dg+4h+1?")  # the first 0 is at c, in B; 14 tokens
 PROBLEMS = 4
@@ -161,7 +162,7 @@ def test_the_published_documents_are_of_the_published_rows() -> None:
             before, after = around_section(ROOT / document.DOCUMENT, name)
             assert (ROOT / document.DOCUMENT).read_text() == before + section + after
         tables = (ROOT / "docs" / "results" / f"{document.PAGES[miniature.name]}.md").read_text()
-        assert document.accuracies(rows) in tables and document.trainings(rows) in tables
+        assert accuracies(rows) in tables and trainings(rows) in tables
 
 
 def test_the_four_best_are_chosen_on_the_validation_split(monkeypatch: pytest.MonkeyPatch) -> None:

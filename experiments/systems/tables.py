@@ -1,0 +1,208 @@
+"""Tables of systems, from their rows: the leaderboard, learning rates, accuracies, lengths and trainings."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from e1_trl.recipes import fields_of
+from e1_trl.report.markdown import table
+from experiments.banned import share_of_gain
+from experiments.systems.compare import answers
+from experiments.systems.measure import (
+    AT_RATE,
+    BANNED,
+    FIRST,
+    RATED,
+    SHARES,
+    THINKING,
+    Miniature,
+    mean_over_budgets,
+)
+
+Row = dict[str, Any]
+
+
+def by_system(rows: Sequence[Row]) -> list[list[Row]]:
+    """The rows of each system, by their seeds; the largest mean accuracy first."""
+    systems: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row["seed"]):
+        systems.setdefault(row["system"], []).append(row)
+    return sorted(systems.values(), key=lambda own: -mean(own, "mean_accuracy"))
+
+
+def mean(rows: Sequence[Row], name: str) -> float:
+    """Mean of a number over seeds."""
+    return fmean(row[name] for row in rows)
+
+
+def at_base_rate(rows: Sequence[Row]) -> list[Row]:
+    """The rows at the base recipe's learning rate."""
+    return [row for row in rows if AT_RATE not in row["system"]]
+
+
+def over_problems(own: Sequence[Row]) -> str:
+    """The 95% interval over problems of a system's mean accuracy, its seeds averaged.
+
+    Where an answer was not kept it is as wide as the intervals of single seeds are on average.
+    """
+    kept = answers(own)
+    if kept is None:
+        low, high = mean(own, "mean_accuracy_low"), mean(own, "mean_accuracy_high")
+    else:
+        _, low, high = mean_over_budgets(kept)
+    return f"{low:.1%} to {high:.1%}"
+
+
+def over_seeds(own: Sequence[Row]) -> str:
+    """The smallest and the largest mean accuracy of a system's seeds, and their standard deviation in points."""
+    means = [row["mean_accuracy"] for row in own]
+    if len(means) == 1:
+        return "one"
+    return f"{min(means):.1%} to {max(means):.1%}, SD {100 * stdev(means):.2f}, {len(means)} seeds"
+
+
+def leaderboard(rows: Sequence[Row]) -> str:
+    """Rank, system, mean accuracy with both intervals, on the way too, and what answers cost without a budget."""
+    lines = []
+    shares = [str(share) for share in SHARES if any(str(share) in row.get("area_at", {}) for row in rows)]
+    for rank, own in enumerate(by_system(at_base_rate(rows)), 1):
+        lines.append(
+            (
+                str(rank),
+                own[0]["system"],
+                f"{mean(own, 'mean_accuracy'):.1%}",
+                over_problems(own),
+                over_seeds(own),
+                *(_at_share(own, share) for share in shares),
+                f"{mean(own, 'unconstrained_accuracy'):.1%}",
+                f"{mean(own, 'unconstrained_tokens'):.0f}",
+                ", ".join(dict.fromkeys(row["commit"] for row in own)),
+            )
+        )
+    on_the_way = (f"after {float(share):.0%} of the tokens" for share in shares)
+    header = (
+        "",
+        "system",
+        "mean accuracy",
+        "95% over problems",
+        "over seeds",
+        *on_the_way,
+        "no budget",
+        "tokens",
+        "commit",
+    )
+    recipes = {file.stem for file in Path(__file__).parent.glob("*.yaml")}
+    finished = len(recipes & {row["system"] for row in rows})
+    return f"{table(header, lines)}\n{finished} of {len(recipes)} recipes have their row.\n"
+
+
+def _at_share(own: Sequence[Row], share: str) -> str:
+    areas = [row["area_at"][share] for row in own if share in row["area_at"]]
+    return f"{fmean(areas):.1%}" if areas else ""
+
+
+def learning_rates(rows: Sequence[Row], miniature: Miniature) -> str:
+    """Systems at each learning rate that they were trained at: what chooses a rate, and what is left without a budget.
+
+    E1 and plain GRPO on every miniature, and others that were trained at more than one.
+    """
+    lines, usual, said = [], fields_of(miniature.recipe)["learning_rate"], []
+    for name in (
+        *RATED,
+        *sorted({row["system"].partition(AT_RATE)[0] for row in rows if AT_RATE in row["system"]} - {*RATED}),
+    ):
+        own = [row for row in rows if row["system"].partition(AT_RATE)[0] == name and row["seed"] == FIRST]
+        rates = {float(row["system"].partition(AT_RATE)[2] or usual): row for row in own}
+        lines += [
+            (
+                name,
+                f"{rate:g}",
+                f"{row['validation_mean_accuracy']:.1%}",
+                f"{row['mean_accuracy']:.1%}",
+                f"{row['unconstrained_accuracy']:.1%}",
+                f"{row['unconstrained_tokens']:.0f}",
+            )
+            for rate, row in sorted(rates.items())
+        ]
+        ends = [f"{row['unconstrained_accuracy']:.1%} at {rate:g}" for rate, row in sorted(rates.items())]
+        said.append(f"{name} is right on {', '.join(ends)}")
+    header = ("system", "learning rate", "validation", "test", "no budget", "tokens")
+    return f"{table(header, lines)}\nWithout a budget {'; '.join(said)}.\n"
+
+
+def cheapest(rows: Sequence[Row]) -> str:
+    """Share of E1's gain that the untrained base reaches with one token banned, and the rest of the gain."""
+    systems = {own[0]["system"]: own for own in by_system(rows)}
+    if not all(name in systems for name in ("base", BANNED, "e1")):
+        return ""
+    budget = 36
+    base, banned, e1 = (mean(systems[name], "mean_accuracy") for name in ("base", BANNED, "e1"))
+    tokens = mean(systems[BANNED], "unconstrained_tokens")
+    free = mean(systems[BANNED], "unconstrained_accuracy")
+    at = THINKING.index(budget)
+    guesses = [f"{known(systems[name], at, 'open_ratio') or 0:.1%}" for name in (BANNED, "e1")]
+    likeliest = [known(systems[name], at, "likeliest_ratio") for name in (BANNED, "e1")]
+    best = "" if None in likeliest else f" The likeliest is named in {likeliest[0]:.1%} and {likeliest[1]:.1%}."
+    return (
+        f"{share_of_gain('of mean accuracy', base, banned, e1)} Without a budget it is right on {free:.1%}, after "
+        f"{tokens:.0f} tokens. Stopped at {budget} tokens, the base without `Wait` names an answer that can still be "
+        f"right in {guesses[0]} of its forced answers, E1 in {guesses[1]}.{best}\n"
+    )
+
+
+def accuracies(rows: Sequence[Row]) -> str:
+    """Accuracy at each budget, with a forced close and cut at the same total."""
+    header = ("system", "none", *(f"{budget}" for budget in THINKING), *(f"{budget}, cut" for budget in THINKING))
+    lines = []
+    for own in by_system(rows):
+        forced = [fmean(row["budgets"][at]["accuracy"] for row in own) for at in range(len(THINKING))]
+        cut = [fmean(row["budgets"][at]["accuracy_cut"] for row in own) for at in range(len(THINKING))]
+        shares = [mean(own, "no_thinking_accuracy"), *forced, *cut]
+        lines.append((own[0]["system"], *(f"{share:.1%}" for share in shares)))
+    return table(header, lines)
+
+
+def lengths(rows: Sequence[Row], at: int) -> str:
+    """Tokens used at one budget, by right and wrong answers, and behaviour after a forced close."""
+    names = ("names what is open", "names the likeliest", "goes on thinking")
+    header = ("system", "thinking", "solution", "right", "wrong", "forced", *names)
+    lines = []
+    for own in by_system(rows):
+        tokens = [
+            known(own, at, name)
+            for name in ("mean_thinking_tokens", "mean_solution_tokens", "tokens_right", "tokens_wrong")
+        ]
+        shares = [known(own, at, name) for name in ("forced_ratio", "open_ratio", "likeliest_ratio", "escape_ratio")]
+        cells = [*("" if each is None else f"{each:.1f}" for each in tokens)]
+        lines.append((own[0]["system"], *cells, *("" if each is None else f"{each:.1%}" for each in shares)))
+    return table(header, lines)
+
+
+def trainings(rows: Sequence[Row]) -> str:
+    """Cost of each training."""
+    header = ("system", "seed", "generated tokens", "steps", "seconds", "validation", "commit", "date", "machine")
+    ordered = sorted(rows, key=lambda row: (row["system"], row["seed"]))
+    return table(
+        header,
+        (
+            (
+                row["system"],
+                str(row["seed"]),
+                f"{row['generated_tokens']:,}",
+                str(row["steps"]),
+                f"{row['train_seconds']:.0f}",
+                f"{row['validation_mean_accuracy']:.1%}",
+                row["commit"],
+                row["date"],
+                row["machine"],
+            )
+            for row in ordered
+        ),
+    )
+
+
+def known(rows: Sequence[Row], at: int, name: str) -> float | None:
+    """The mean of a number at a budget over the seeds that have it."""
+    values = [row["budgets"][at][name] for row in rows if row["budgets"][at].get(name) is not None]
+    return fmean(values) if values else None
