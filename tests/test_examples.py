@@ -63,6 +63,7 @@ def test_the_library_example_trains(clone: Path) -> None:
 
 
 @pytest.mark.engine
+@pytest.mark.slow
 def test_a_reward_of_ones_own_is_trained_on(clone: Path) -> None:
     text = run(clone, "examples/reward.py")
     shares = re.findall(r"^step [12]: (\d+)% of the solutions are a box alone$", text, re.MULTILINE)
@@ -70,6 +71,7 @@ def test_a_reward_of_ones_own_is_trained_on(clone: Path) -> None:
 
 
 @pytest.mark.engine
+@pytest.mark.slow
 def test_a_file_of_ones_own_problems_is_evaluated(clone: Path) -> None:
     text = run(clone, "examples/evaluate.py")
     accuracies = re.findall(r"^(?:32|64|128) +(\S+) +(\S+)$", text, re.MULTILINE)
@@ -88,6 +90,7 @@ def test_a_schedule_of_ones_own_shortens_the_thinking(clone: Path) -> None:
 
 
 @pytest.mark.engine
+@pytest.mark.slow
 def test_a_method_of_ones_own_shares_the_thinking_and_drops_unfinished_steps(clone: Path) -> None:
     run(clone, "examples/method.py")
     answers = pd.read_parquet(clone / "runs" / "examples" / "method" / "samples.parquet")

@@ -57,6 +57,7 @@ def test_everything_is_on_the_terminal_on_demand(tmp_path: Path) -> None:
 
 
 @pytest.mark.engine
+@pytest.mark.slow
 def test_an_evaluation_with_the_real_engine_prints_nothing_of_vllms(nano_data: Path, tmp_path: Path) -> None:
     problems = ["--dataset_name", nano_data, "--max_problems", 4, "--budgets", "8+8", "--methods", "separate"]
     words = ["--model", BASE, *problems, "--instruction", "", "--enforce_eager", "true", "--output", tmp_path / "run"]
