@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, set_seed
+from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
 from e1_trl.checkout import check_committed
 from e1_trl.errors import run_command
@@ -87,25 +87,19 @@ class Policy:
     def sample(self, prompts: list[Ids], limits: list[int], stops: list[int], temperature: float = 1.0) -> list[Ids]:
         """Sample after each prompt up to the first of `stops`, and at most so many tokens."""
         found: list[Ids] = [[] for _ in prompts]
-        asked = [at for at, limit in enumerate(limits) if limit > 0]
-        for batch in make_batches([prompts[at] for at in asked], TOGETHER):
-            rows = [asked[at] for at in batch]
-            missing = [len(prompts[rows[-1]]) - len(prompts[at]) for at in rows]
+        asked = sorted((at for at, limit in enumerate(limits) if limit > 0), key=lambda at: limits[at])
+        for start in range(0, len(asked), TOGETHER):
+            rows = asked[start : start + TOGETHER]
+            width = max(len(prompts[at]) for at in rows)
+            missing = [width - len(prompts[at]) for at in rows]
             ids = torch.tensor([[self.end] * left + prompts[at] for at, left in zip(rows, missing, strict=True)])
-            mask = (torch.arange(ids.shape[1]) >= torch.tensor(missing)[:, None]).long()
-            positions, cache = (mask.cumsum(1) - 1).clamp(min=0), DynamicCache(config=self.model.config)
-            while rows:
-                past = {"past_key_values": cache, "use_cache": True, "logits_to_keep": 1}
-                logits = self.model(ids, attention_mask=mask, position_ids=positions, **past).logits[:, -1]
-                ids = torch.multinomial((logits / temperature).softmax(-1), 1)
-                for at, token in zip(rows, ids[:, 0].tolist(), strict=True):
-                    found[at].append(token)
-                left = [i for i, at in enumerate(rows) if found[at][-1] not in stops and len(found[at]) < limits[at]]
-                if len(left) < len(rows):
-                    cache.batch_select_indices(torch.tensor(left, dtype=torch.long))
-                    ids, mask, rows = ids[left], mask[left], [rows[i] for i in left]
-                mask = pad(mask, (0, 1), value=1)
-                positions = mask.sum(1, keepdim=True) - 1
+            mask = (torch.arange(width) >= torch.tensor(missing)[:, None]).long()
+            chosen = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+            ends = {"max_new_tokens": limits[rows[-1]], "eos_token_id": stops, "pad_token_id": self.end}
+            sampled = self.model.generate(ids, attention_mask=mask, **chosen, **ends)[:, width:].tolist()
+            for at, tokens in zip(rows, sampled, strict=True):
+                last = next((i for i, token in enumerate(tokens) if token in stops), len(tokens))
+                found[at] = tokens[: min(last + 1, limits[at])]
         return found
 
     def cut(self, problem: Problem, thought: Ids, budget: int) -> Cut:
@@ -229,7 +223,7 @@ def run() -> None:
     parser.add_argument("--learning-rate", type=float, default=1e-4)
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--tokens", type=int, default=200_000, help="generated ones")
-    parser.add_argument("--output", type=Path, default=Path("docs/results/expected.jsonl"))
+    parser.add_argument("--output", type=Path, default=Path("docs/results/expected_answers.jsonl"))
     arguments = parser.parse_args()
     check_committed(arguments.output)
     base, miniature = Path(__file__).with_name(arguments.miniature) / "base", MINIATURES[arguments.miniature]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -57,6 +57,26 @@ def rechecked(steps: Iterable[str], rng: random.Random) -> str:
                 break
             text += f"Wait {step}"
     return text
+
+
+class Problem(Protocol):
+    """A problem of a miniature, and its answer."""
+
+    @property
+    def problem(self) -> str: ...
+
+    @property
+    def answer(self) -> str: ...
+
+
+def draw_problems(seed: int, sample: Callable[[random.Random], Problem]) -> Iterator[dict[str, str]]:
+    """Draw different problems with their answers."""
+    rng, seen = random.Random(f"problems-{seed}"), set[str]()
+    while True:
+        drawn = sample(rng)
+        if drawn.problem not in seen:
+            seen.add(drawn.problem)
+            yield {"problem": drawn.problem, "answer": drawn.answer}
 
 
 def write_data(output: Path, splits: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:

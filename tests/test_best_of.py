@@ -34,6 +34,9 @@ def test_a_thought_computes_items_and_keeps_the_best() -> None:
     assert "".join(CHOICE.thought([1, 2, 0], rng, 0.0, 0.0)) == "Bc1d1=6B^6C=2B^6Aa4b1=4B^6"
     assert "".join(CHOICE.thought([2], rng, 0.0, 1.0)) == "C=2C^2WaitC=2C^2WaitC=2C^2"
     assert "".join(CHOICE.concise) == "Bc1d1=6B^6Aa4b1=4B^6"  # which decides, as C is 2
+    shown = Choice.read("A3a4b7B5c1d0e2C2?")  # in the documents, and its thought
+    thought = "".join(shown.thought([2, 1, 0], rng, 0.0, 0.0))
+    assert all(f"{each}" in (ROOT / "docs/systems.md").read_text() for each in (shown.problem, thought))
     easy = Choice((1, 15, 2), ((9,), (0,), (3,)))
     assert "".join(easy.concise) == "Bb0=15B^15"
 

@@ -104,7 +104,7 @@ def _mean(rewards: Rewards) -> float:
 
 BY_FORK = (per_fork, brpo, s_grpo)  # compare the forks of a thought
 BY_GRADE = (lead, mgpo)  # weigh by the share of right answers
-ADVANTAGES: dict[str, Callable[..., Any]] = {each.__name__: each for each in (grpo, gfpo, *BY_GRADE, *BY_FORK)}
+ADVANTAGES: dict[str, Callable[..., Any]] = {each.__name__: each for each in (gfpo, *BY_GRADE, *BY_FORK)}
 
 
 def make_advantage(spec: Any, forks: int, rewards: Sequence[Reward]) -> Advantage | None:

@@ -121,12 +121,10 @@ class E1Config(BudgetedTraining, GRPOConfig):
 
     def _check_budgets(self) -> None:
         forks = self.budgets.forks
-        rows = self.per_device_train_batch_size * (self.steps_per_generation or 1)
-        for name, count in (
-            ("num_generations", self.num_generations),
-            ("per_device_train_batch_size * steps_per_generation", rows),
-        ):
-            if count and count % forks:
+        rows = self.per_device_train_batch_size * self.steps_per_generation  # which TRL has set by now
+        named = "per_device_train_batch_size * steps_per_generation"
+        for name, count in (("num_generations", self.num_generations), (named, rows)):
+            if count % forks:
                 raise UserError(f"{name} is {count}; expected a multiple of the {forks} forks of thinking_budget")
         best = f"eval_{(self.metric_for_best_model or '').removeprefix('eval_')}"
         metrics = [f"eval_budget/{budget}/accuracy" for budget in self.evaluation_budgets]

@@ -24,7 +24,7 @@ class RecipeArguments(ProblemArguments):
     advantage: dict[str, Any] | str | None = field(
         default=None,
         metadata={
-            "help": "Advantages of a group's rollouts: grpo, lead, mgpo, gfpo, per_fork, brpo, s_grpo, or the dotted "
+            "help": "Advantages of a group's rollouts: lead, mgpo, gfpo, per_fork, brpo, s_grpo, or the dotted "
             "path of your own function; also with arguments, as {name: gfpo, keep: 8}. Default: TRL's, by "
             "`scale_rewards`."
         },

@@ -6,8 +6,8 @@ stopped can all be decided well or badly. The base takes the items in any order,
 nothing can change any more, and names any item when it is stopped. In one problem of eight a head is so large that
 nothing needs to be computed.
 
-    problem    A3a4b7B9c1d0e2C6?
-    thinking   C=6C^6Bc1d1e3=12B^12            (an item: its terms, the sum so far, its value, the best item so far)
+    problem    A3a4b7B5c1d0e2C2?
+    thinking   C=2C^2Bc1d1e3=8B^8Aa4b1=4B^8    (an item: terms, the sum so far; its value, the best item so far)
     solution   \\boxed{B}
 
     python -m experiments.best_of.make_base --what data     the problems: seconds
@@ -23,7 +23,7 @@ from math import prod
 from pathlib import Path
 from string import ascii_lowercase
 
-from experiments.pretraining import main, make_tokenizer, pretrain, write_data
+from experiments.pretraining import draw_problems, main, make_tokenizer, pretrain, write_data
 
 SPLITS = {"test": 2048, "validation": 512, "train": 16384}
 ITEMS = "ABCDEFGHI"
@@ -189,12 +189,7 @@ class Choice:
 
 def problems(seed: int) -> Iterator[dict[str, str]]:
     """Draw different problems with their answers."""
-    rng, seen = random.Random(f"problems-{seed}"), set[str]()
-    while True:
-        choice = Choice.sample(rng)
-        if choice.problem not in seen:
-            seen.add(choice.problem)
-            yield {"problem": choice.problem, "answer": choice.answer}
+    return draw_problems(seed, Choice.sample)
 
 
 def make_data(output: Path, seed: int) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from experiments.pretraining import main, make_tokenizer, pretrain, write_data
+from experiments.pretraining import draw_problems, main, make_tokenizer, pretrain, write_data
 
 SPLITS = {"test": 2048, "validation": 512, "train": 16384}
 GROUPS = "ABCD"
@@ -139,13 +139,8 @@ def _rechecks(rng: random.Random, again: float) -> int:
 
 
 def problems(seed: int) -> Iterator[dict[str, str]]:
-    """Different problems with their answers."""
-    rng, seen = random.Random(f"problems-{seed}"), set[str]()
-    while True:
-        search = Search.sample(rng)
-        if search.problem not in seen:
-            seen.add(search.problem)
-            yield {"problem": search.problem, "answer": search.answer}
+    """Draw different problems with their answers."""
+    return draw_problems(seed, Search.sample)
 
 
 def make_data(output: Path, seed: int) -> None:

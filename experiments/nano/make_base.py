@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from experiments.pretraining import main, make_tokenizer, pretrain, rechecked, write_data
+from experiments.pretraining import draw_problems, main, make_tokenizer, pretrain, rechecked, write_data
 
 SPLITS = {"test": 1024, "train": 8192}
 SHORTEST, LONGEST = 4, 8  # chains, in variables
@@ -73,13 +73,8 @@ class Chain:
 
 
 def problems(seed: int) -> Iterator[dict[str, str]]:
-    """Different problems with their answers."""
-    rng, seen = random.Random(f"problems-{seed}"), set[str]()
-    while True:
-        chain = Chain.sample(rng, SHORTEST, LONGEST)
-        if chain.problem not in seen:
-            seen.add(chain.problem)
-            yield {"problem": chain.problem, "answer": chain.answer}
+    """Draw different problems with their answers."""
+    return draw_problems(seed, lambda rng: Chain.sample(rng, SHORTEST, LONGEST))
 
 
 def make_data(output: Path, seed: int) -> None:

@@ -237,11 +237,9 @@ def main() -> None:
     parser.add_argument("--rate", help="learning rate of the recipes in place of their own, after which rows are named")
     arguments = parser.parse_args()
     miniature = MINIATURES[arguments.miniature]
-    recipes, all_of_them = arguments.recipes, sorted(RECIPES.glob("*.yaml"))
+    recipes, all_of_them = arguments.recipes, miniature.systems
     for recipe in recipes:
         check(recipe)
-    if miniature is not FIRST_ZERO:  # whose base alone has learnt what a prompt that asks for a length means
-        all_of_them = [recipe for recipe in all_of_them if "target_prompt" not in fields_of(recipe)]
     RUNS.mkdir(parents=True, exist_ok=True)
     with open(RUNS / "lock", "w") as lock:
         try:

@@ -61,7 +61,7 @@ def picture(rows: Sequence[Row], reference: dict[str, list[float]]) -> Figure:
 def sections(rows: Sequence[Row], miniature: Miniature) -> dict[str, str]:
     """The sections of docs/systems.md that are made of the rows of a miniature."""
     made = {
-        "leaderboard": leaderboard(rows),
+        "leaderboard": leaderboard(rows, miniature),
         "cheapest": cheapest(rows),
         "differences": comparisons({own[0]["system"]: own for own in by_system(rows)}),
         "rates": learning_rates(rows, miniature),
@@ -91,7 +91,8 @@ def publish_one(miniature: Miniature, rows: Sequence[Row]) -> None:
     board, cheap, compared, rates = made.values()
     parts = [
         f"# Every system on the miniature {miniature.name}",
-        "Made by `make systems` from [systems.json](systems.json); what it means is in [systems](../systems.md).",
+        f"Made by `make systems ARGS='--miniature {miniature.name}'` from [systems.json](systems.json); what it means "
+        "is in [systems](../systems.md).",
         "## Mean accuracy over the budgets",
         board,
         cheap,

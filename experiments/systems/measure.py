@@ -74,6 +74,12 @@ class Miniature:
         return self.folder / "recipe.yaml"
 
     @property
+    def systems(self) -> list[Path]:
+        """Recipes that are trained on it; only first_zero's base knows what a prompt that asks for a length means."""
+        recipes = sorted(Path(__file__).parent.glob("*.yaml"))
+        return [each for each in recipes if self.name == "first_zero" or "target_prompt" not in fields_of(each)]
+
+    @property
     def rollouts(self) -> int:
         """Rollouts of an optimizer step, as its recipe has it."""
         fields = fields_of(self.recipe)

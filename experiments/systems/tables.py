@@ -1,7 +1,6 @@
 """Tables of systems, from their rows: the leaderboard, learning rates, accuracies, lengths and trainings."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
@@ -62,7 +61,7 @@ def over_seeds(own: Sequence[Row]) -> str:
     return f"{min(means):.1%} to {max(means):.1%}, SD {100 * stdev(means):.2f}, {len(means)} seeds"
 
 
-def leaderboard(rows: Sequence[Row]) -> str:
+def leaderboard(rows: Sequence[Row], miniature: Miniature) -> str:
     """Rank, system, mean accuracy with both intervals, on the way too, and what answers cost without a budget."""
     lines = []
     shares = [str(share) for share in SHARES if any(str(share) in row.get("area_at", {}) for row in rows)]
@@ -81,18 +80,9 @@ def leaderboard(rows: Sequence[Row]) -> str:
             )
         )
     on_the_way = (f"after {float(share):.0%} of the tokens" for share in shares)
-    header = (
-        "",
-        "system",
-        "mean accuracy",
-        "95% over problems",
-        "over seeds",
-        *on_the_way,
-        "no budget",
-        "tokens",
-        "commit",
-    )
-    recipes = {file.stem for file in Path(__file__).parent.glob("*.yaml")}
+    means = ("mean accuracy", "95% over problems", "over seeds", *on_the_way)
+    header = ("", "system", *means, "no budget", "tokens", "commit")
+    recipes = {file.stem for file in miniature.systems}
     finished = len(recipes & {row["system"] for row in rows})
     return f"{table(header, lines)}\n{finished} of {len(recipes)} recipes have their row.\n"
 
@@ -108,11 +98,10 @@ def learning_rates(rows: Sequence[Row], miniature: Miniature) -> str:
     E1 and plain GRPO on every miniature, and others that were trained at more than one.
     """
     lines, usual, said = [], fields_of(miniature.recipe)["learning_rate"], []
-    for name in (
-        *RATED,
-        *sorted({row["system"].partition(AT_RATE)[0] for row in rows if AT_RATE in row["system"]} - {*RATED}),
-    ):
-        own = [row for row in rows if row["system"].partition(AT_RATE)[0] == name and row["seed"] == FIRST]
+    first = [row for row in rows if row["seed"] == FIRST]
+    tried = {row["system"].partition(AT_RATE)[0] for row in first if AT_RATE in row["system"]}
+    for name in (*RATED, *sorted(tried - {*RATED})):
+        own = [row for row in first if row["system"].partition(AT_RATE)[0] == name]
         rates = {float(row["system"].partition(AT_RATE)[2] or usual): row for row in own}
         lines += [
             (
@@ -126,7 +115,7 @@ def learning_rates(rows: Sequence[Row], miniature: Miniature) -> str:
             for rate, row in sorted(rates.items())
         ]
         ends = [f"{row['unconstrained_accuracy']:.1%} at {rate:g}" for rate, row in sorted(rates.items())]
-        said.append(f"{name} is right on {', '.join(ends)}")
+        said += [f"{name} is right on {', '.join(ends)}"] if ends else []
     header = ("system", "learning rate", "validation", "test", "no budget", "tokens")
     return f"{table(header, lines)}\nWithout a budget {'; '.join(said)}.\n"
 
