@@ -32,19 +32,17 @@ from experiments.systems.measure import (
     BANNED,
     CUT,
     FIRST,
-    FIRST_ZERO,
     FORCED_CLOSE,
-    MINIATURES,
     NOT_ASKED,
     RATED,
     RATES,
     SHARES,
     SOLUTION,
     THINKING,
-    Miniature,
     System,
     measured,
 )
+from experiments.systems.miniatures import FIRST_ZERO, MINIATURES, Miniature
 
 RECIPES, RUNS = Path(__file__).parent, Path("runs/systems")
 SEEDS = (FIRST, 43, 44)

@@ -15,7 +15,12 @@ from e1_trl.report.markdown import replace_section, table
 from e1_trl.report.pictures import save
 from experiments.pretraining import SEED
 from experiments.systems.compare import comparisons
-from experiments.systems.measure import BANNED, BEST_OF, FIRST_ZERO, MINIATURES, THINKING, Miniature, references
+from experiments.systems.measure import (
+    BANNED,
+    THINKING,
+    references,
+)
+from experiments.systems.miniatures import BEST_OF, FIRST_ZERO, MINIATURES, Miniature
 from experiments.systems.tables import (
     Row,
     accuracies,

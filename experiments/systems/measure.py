@@ -5,10 +5,10 @@ Knows nothing about how it was trained.
 
 import base64
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,13 +16,11 @@ from transformers import AutoTokenizer
 
 from e1_trl.answers.grade import Outcome
 from e1_trl.provenance import Provenance
-from e1_trl.recipes import fields_of
 from e1_trl.report import samples
 from e1_trl.report.statistics import Values, accuracy
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.callbacks import generated_tokens
-from experiments.best_of import make_base as best_of
-from experiments.first_zero import make_base as first_zero
+from experiments.systems.miniatures import Miniature
 
 RESAMPLES = 1000  # of problems, for an interval
 SHARES = (0.25, 0.5)  # of the generated tokens, after which a training is measured besides its end
@@ -36,59 +34,6 @@ FIRST = 42  # the seed of the rows that are not from several
 AT_RATE = " at "  # between a system's name and its learning rate, where that is not the base recipe's
 NOT_ASKED = ", not asked"  # after the name of a system whose prompts name a length, where they do not
 FORCED_CLOSE, CUT, FREE, WITHOUT = "separate", "truncation", "unconstrained", "no_thinking"
-
-
-class Problem(Protocol):
-    """A problem of a miniature."""
-
-    @property
-    def concise(self) -> list[str]:
-        """The tokens of its shortest right thought."""
-
-    @property
-    def choices(self) -> str:
-        """The answers that it can have."""
-
-    def left(self, thought: Sequence[str]) -> Mapping[str, float]:
-        """Return the probability of each answer that the tokens of a thought leave possible."""
-
-
-@dataclass(frozen=True)
-class Miniature:
-    """A base and its problems; its folder has both, with the recipe of E1 and an evaluation."""
-
-    name: str
-    read: Callable[[str], Problem]
-    make_data: Callable[[Path, int], None]
-
-    @property
-    def folder(self) -> Path:
-        return Path(__file__).parents[1] / self.name
-
-    @property
-    def base(self) -> Path:
-        return self.folder / "base"
-
-    @property
-    def recipe(self) -> Path:
-        return self.folder / "recipe.yaml"
-
-    @property
-    def systems(self) -> list[Path]:
-        """Recipes that are trained on it; only first_zero's base knows what a prompt that asks for a length means."""
-        recipes = sorted(Path(__file__).parent.glob("*.yaml"))
-        return [each for each in recipes if self.name == "first_zero" or "target_prompt" not in fields_of(each)]
-
-    @property
-    def rollouts(self) -> int:
-        """Rollouts of an optimizer step, as its recipe has it."""
-        fields = fields_of(self.recipe)
-        return int(fields["per_device_train_batch_size"] * fields["gradient_accumulation_steps"])
-
-
-FIRST_ZERO = Miniature("first_zero", first_zero.Search.read, first_zero.make_data)
-BEST_OF = Miniature("best_of", best_of.Choice.read, best_of.make_data)
-MINIATURES = {each.name: each for each in (FIRST_ZERO, BEST_OF)}
 
 
 @dataclass(frozen=True)

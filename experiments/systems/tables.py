@@ -15,9 +15,9 @@ from experiments.systems.measure import (
     RATED,
     SHARES,
     THINKING,
-    Miniature,
     mean_over_budgets,
 )
+from experiments.systems.miniatures import Miniature
 
 Row = dict[str, Any]
 

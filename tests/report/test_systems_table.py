@@ -27,17 +27,14 @@ from experiments.systems import __main__ as command
 from experiments.systems import document
 from experiments.systems.measure import (
     BANNED,
-    BEST_OF,
-    FIRST_ZERO,
-    MINIATURES,
     THINKING,
-    Miniature,
     System,
     mean_over_budgets,
     measured,
     references,
     unpack,
 )
+from experiments.systems.miniatures import BEST_OF, FIRST_ZERO, MINIATURES, Miniature
 from experiments.systems.tables import accuracies, trainings
 
 SEARCH = Search.read("3Aa+4b+2Bc+1d+6Ce+9f+5Dg+4h+1?")  # the first 0 is at c, in B; 14 tokens
