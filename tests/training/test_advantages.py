@@ -144,7 +144,7 @@ def test_a_recipe_names_advantages_with_their_arguments() -> None:
         ({"keep": 3}, "^unknown advantage ''; available are gfpo"),
         ("gfpo", r"^the advantage gfpo fails with {}: .*'keep'"),
         ({"name": "gfpo", "keep": 1}, "^the advantage gfpo fails with {'keep': 1}: one rollout has nothing to be"),
-        ({"name": "lead", "keep": 8}, "^the advantage lead fails with {'keep': 8}: "),
+        ({"name": "gfpo", "most": 8}, "^the advantage gfpo fails with {'most': 8}: "),
         ("s_grpo", r"^the advantage s_grpo compares forks of a thought: thinking_budget: {nested: \["),
         ("e1_trl.training.advantages.brpo", "^the advantage e1_trl.* compares forks of a thought"),
         ("lead", "^the advantage lead must know which answers are right; add accuracy to reward_funcs$"),
