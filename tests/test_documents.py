@@ -50,6 +50,16 @@ def test_every_command_that_a_document_names_exists() -> None:
             assert set(re.findall(r"(?:`|^)e1 ([a-z]+)", text, re.M)) <= COMMANDS.keys(), document.name
 
 
+def test_the_table_of_policies_links_every_recipe_of_a_system_and_nothing_that_is_not_there() -> None:
+    page = ROOT / "docs" / "policies.md"
+    cells = re.findall(r"^\|.*\| (.*) \|$", page.read_text(), re.M)  # the last of each row
+    links = [link.partition("#")[0] for cell in cells for link in re.findall(r"\]\(([^)\s]+)\)", cell)]
+    linked = {(page.parent / link).resolve() for link in links}
+    recipes = {file.resolve() for file in (ROOT / "experiments" / "systems").glob("*.yaml")}
+    assert sorted(file.stem for file in recipes - linked) == []
+    assert [str(file) for file in linked if not file.exists()] == []
+
+
 def test_the_readme_is_under_900_words() -> None:
     assert len((ROOT / "README.md").read_text().split()) < 900
 

@@ -3,7 +3,7 @@
 A recipe names a length reward next to `accuracy`: `reward_funcs: [accuracy, {name: laser, target: 4096, wrong: -0.5}]`.
 Where a paper's formula replaces the reward for a right answer, ours is the difference, so that both add up to the
 formula. Lengths are sampled tokens of the whole response, as in all of the papers; forced tokens do not count.
-docs/systems.md lists the papers.
+docs/policies.md lists the papers.
 """
 
 import math
