@@ -4,8 +4,11 @@
     forks       4 thoughts a problem, each cut at 4 budgets of the problem's, and answered there by sampling
     expected    the same cuts, where nothing is sampled: the reward is the probability of the reference answer; only at
                 the largest budget is an answer sampled, too, lest the model forgets how a solution looks
+    adapt_think 16 rollouts a problem without a budget, of which 8 begin with the close and gain a little more for a
+                right answer (arXiv 2505.13417): whether first tokens that are forced have a place in the trainer
 
 python -m experiments.expected --miniature first_zero --estimator expected --learning-rate 1e-4 --seed 42
+python -m experiments.expected --miniature first_zero --estimator expected --noise 256
 """
 
 import argparse
@@ -21,6 +24,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
+from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
 from e1_trl.checkout import check_committed
@@ -31,11 +35,14 @@ from experiments.first_zero import make_base as first_zero
 from experiments.pretraining import SEED
 
 MINIATURES = {"first_zero": first_zero, "best_of": best_of}
-SHAPES = {"rows": (8, 1), "forks": (4, 4), "expected": (4, 4)}  # thoughts of a problem, and cuts of a thought
+SHAPES = {"rows": (8, 1), "forks": (4, 4), "expected": (4, 4), "adapt_think": (16, 1)}  # thoughts x cuts of each
 LEAST, MOST, SOLUTION = 9, 144, 8  # tokens: the smallest and the largest thinking budget of a training, and an answer
 MEASURED, FREE, COOL = (9, 18, 36, 72, 144, 288), 600, 0.6  # budgets, tokens without one, and the temperature
 BATCH, WARMUP, VALIDATION, TOGETHER = 16, 5, 512, 128  # problems of a step, steps, problems, rows sampled
 SCORED, LEAST_SPREAD, UNTRAINED = 32, 0.1, nan  # rows scored together
+# AdaptThink's reference accuracy, which the bases have without a budget on nearly all problems; the gain of an answer
+# without thinking; and tokens without a budget.
+REFERENCE, GAIN, LONGEST = 1.0, 0.05, 352
 Ids = list[int]
 Problem = tuple[Ids, Ids]  # a prompt that opens the thinking, and the reference solution, a box and the end
 Floats = list[float]
@@ -158,6 +165,8 @@ def weigh(cuts: list[Cut], answers: list[Ids], rewards: Floats, chances: Floats,
 
 def sample_rows(policy: Policy, problems: list[Problem], estimator: str) -> tuple[list[Row], int]:
     """Sample for problems; return their rows, and the number of tokens; a closed thought is answered once."""
+    if estimator == "adapt_think":
+        return sample_arms(policy, problems)
     thoughts, size = SHAPES[estimator]
     owners = [problem for problem in problems for _ in range(thoughts)]
     places = [[random.random() for _ in range(thoughts)] for _ in problems]
@@ -178,6 +187,25 @@ def sample_rows(policy: Policy, problems: list[Problem], estimator: str) -> tupl
     return weigh(cuts, answers, rewards, chances, (thoughts, size)), tokens
 
 
+def sample_arms(policy: Policy, problems: list[Problem]) -> tuple[list[Row], int]:
+    """Sample half of the rollouts of each problem with a thought, and half without; see `sample_rows`."""
+    half = SHAPES["adapt_think"][0] // 2
+    owners = [problem for problem in problems for _ in range(half)]
+    stops = [policy.close, policy.end]
+    thoughts = policy.sample([prompt for prompt, _ in owners], [LONGEST] * len(owners), stops)
+    empty = [Cut(*problem, [policy.close], [], True) for problem in owners]
+    cuts = empty + [policy.cut(*each, LONGEST) for each in zip(owners, thoughts, strict=True)]
+    answers = policy.answer(cuts, [SOLUTION] * len(cuts))
+    gains = [GAIN] * len(empty) + [0.0] * len(thoughts)
+    lengths = [len(cut.thinking) + len(answer) for cut, answer in zip(cuts, answers, strict=True)]
+    mean = sum(lengths) / len(lengths)  # so that each row, not each token, weighs alike
+    rows = []
+    for cut, answer, gain, length in zip(cuts, answers, gains, lengths, strict=True):
+        weight = (is_right(answer, cut.reference) - REFERENCE + gain) * mean / length
+        rows.append(cut.make_row(answer, weight, weight))
+    return rows, sum(map(len, thoughts + answers))
+
+
 def measure(policy: Policy, problems: list[Problem]) -> dict[str, Any]:
     """Return the mean accuracy over budgets, and without one, of a thought to each problem."""
     prompts, found = [prompt for prompt, _ in problems], {}
@@ -188,7 +216,11 @@ def measure(policy: Policy, problems: list[Problem]) -> dict[str, Any]:
         answers = zip(policy.answer(cuts, limits, COOL), problems, strict=True)
         found[budget] = sum(is_right(answer, reference) for answer, (_, reference) in answers) / len(problems)
     mean = sum(found[budget] for budget in MEASURED) / len(MEASURED)
-    return {"mean_accuracy": mean, "unconstrained": found.pop(FREE), "budgets": found}
+    whole = {
+        "thinking_tokens": sum(map(len, thoughts)) / len(thoughts),
+        "empty": sum(len(own) == 1 for own in thoughts),
+    }
+    return {"mean_accuracy": mean, "unconstrained": found.pop(FREE), "budgets": found} | whole
 
 
 def train(policy: Policy, problems: list[Problem], validation: list[Problem], arguments: argparse.Namespace) -> None:
@@ -196,7 +228,6 @@ def train(policy: Policy, problems: list[Problem], validation: list[Problem], ar
     optimizer = torch.optim.AdamW(policy.model.parameters(), arguments.learning_rate, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, step / WARMUP))
     marks = [share * arguments.tokens for share in (1 / 8, 1 / 4, 1 / 2, 1)]
-    said = {name: getattr(arguments, name) for name in ("miniature", "estimator", "learning_rate", "seed")}
     tokens, start = 0, time.monotonic()
     while marks:
         rows, sampled = sample_rows(policy, random.sample(problems, BATCH), arguments.estimator)
@@ -209,22 +240,53 @@ def train(policy: Policy, problems: list[Problem], validation: list[Problem], ar
         print(f"{tokens} tokens, {time.monotonic() - start:.0f} seconds", flush=True)
         if tokens >= marks[0]:
             marks = [mark for mark in marks if mark > tokens]
-            here = Provenance.here([arguments.seed])
-            result = said | {"tokens": tokens, "commit": here.commit, "date": here.date} | measure(policy, validation)
-            with arguments.output.open("a") as file:
-                file.write(json.dumps(result) + "\n")
+            append(arguments, {"tokens": tokens} | measure(policy, validation))
+
+
+def append(arguments: argparse.Namespace, found: dict[str, Any]) -> None:
+    """Append a row of what was found to the output, after how and when."""
+    names = ["miniature", "estimator", "seed", *(() if arguments.noise else ("learning_rate",))]
+    here = Provenance.here([arguments.seed])
+    said = {name: getattr(arguments, name) for name in names} | {"commit": here.commit, "date": here.date}
+    with arguments.output.open("a") as file:
+        file.write(json.dumps(said | found) + "\n")
+
+
+def measure_noise(policy: Policy, problems: list[Problem], estimator: str) -> dict[str, float]:
+    """Return how noisy the gradient from each of some problems is: its variance over its squared mean.
+
+    What is said per 1,000 generated tokens compares estimators at equal cost: averaged over problems until so many
+    tokens are generated, a gradient has this noise.
+    """
+    parameters = [*policy.model.parameters()]
+    total, squares, tokens = torch.zeros(1), 0.0, 0
+    for problem in tqdm(problems):
+        rows, sampled = sample_rows(policy, [problem], estimator)
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        policy.add_gradient(rows, 1.0)
+        own = torch.cat([parameter.grad.flatten() for parameter in parameters]).double()
+        total, squares, tokens = total + own, squares + float(own @ own), tokens + sampled
+    count = len(problems)
+    mean = float((total**2).sum()) / count**2
+    variance = (squares - count * mean) / (count - 1)
+    cost = tokens / count
+    return {"tokens_a_problem": cost, "noise_per_1000_tokens": variance / (mean - variance / count) * cost / 1000}
 
 
 def run() -> None:
-    """Train as the command line says."""
+    """Train as the command line says, or measure the noise of an estimator's gradient before any training."""
     parser = argparse.ArgumentParser(prog="experiments.expected")
     parser.add_argument("--miniature", choices=MINIATURES, required=True)
     parser.add_argument("--estimator", choices=SHAPES, required=True)
     parser.add_argument("--learning-rate", type=float, default=1e-4)
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--tokens", type=int, default=200_000, help="generated ones")
-    parser.add_argument("--output", type=Path, default=Path("docs/results/expected_answers.jsonl"))
+    parser.add_argument("--noise", type=int, help="train nothing; problems on which the gradient's noise is measured")
+    parser.add_argument("--output", type=Path, help="unset: docs/results/expected_answers.jsonl, or noise.jsonl there")
     arguments = parser.parse_args()
+    if arguments.output is None:
+        arguments.output = Path("docs/results") / ("noise.jsonl" if arguments.noise else "expected_answers.jsonl")
     check_committed(arguments.output)
     base, miniature = Path(__file__).with_name(arguments.miniature) / "base", MINIATURES[arguments.miniature]
     tokenizer = AutoTokenizer.from_pretrained(base)
@@ -236,6 +298,10 @@ def run() -> None:
         prompt = tokenizer.encode(f"<|user|>{row['problem']}<|assistant|><think>")
         problems.append((prompt, tokenizer.encode(f"\\boxed{{{row['answer']}}}<|end|>")))
     validation = problems[sizes["test"] :][:VALIDATION]
+    if arguments.noise:
+        found = measure_noise(Policy(model, *ids), problems[-sizes["train"] :][: arguments.noise], arguments.estimator)
+        append(arguments, {"problems": arguments.noise} | found)
+        return
     train(Policy(model, *ids), problems[-sizes["train"] :], validation, arguments)
 
 

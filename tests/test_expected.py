@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from experiments.expected import Cut, Policy, is_right, sample_rows, stratify, weigh
+from experiments.expected import Cut, Policy, is_right, measure_noise, sample_rows, stratify, weigh
 
 START, END, CLOSE, BOX, RIGHT, WRONG, WORD, SHUT = range(8)
 REFERENCE = [BOX, RIGHT, SHUT, END]
@@ -223,3 +223,28 @@ def test_the_last_box_is_graded() -> None:
     assert is_right(REFERENCE, REFERENCE) and is_right([WORD, BOX, WRONG, SHUT, BOX, RIGHT, SHUT, WORD], REFERENCE)
     assert not is_right([BOX, RIGHT, SHUT, BOX, WRONG, SHUT, END], REFERENCE)
     assert not is_right([BOX, RIGHT], REFERENCE) and not is_right([], REFERENCE)
+
+
+def test_noise_is_the_variance_of_a_problems_gradient_over_the_squared_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = make_random()
+    weights = iter((1.0, 3.0))  # of one token, so that one gradient is thrice the other: variance 2, mean 2
+
+    def sample(*_: object) -> tuple[list[tuple[list[int], list[float]]], int]:
+        return [([START, WORD, BOX], [0.0, 0.0, next(weights)])], 500
+
+    monkeypatch.setattr("experiments.expected.sample_rows", sample)
+    found = measure_noise(policy, [PROBLEM, PROBLEM], "rows")
+    assert found == pytest.approx({"tokens_a_problem": 500, "noise_per_1000_tokens": 2 / (2**2 - 2 / 2) / 2})
+
+
+def test_a_right_answer_without_thinking_gains_and_rows_weigh_alike() -> None:
+    right = {BOX: {RIGHT: 1}, RIGHT: {SHUT: 1}, SHUT: {END: 1}}
+    policy = make_by_hand({WORD: {START: 1}, START: {CLOSE: 1}, CLOSE: {BOX: 1}, **right})
+    rows, tokens = sample_rows(policy, [PROBLEM], "adapt_think")
+    assert len(rows) == 16 and tokens == 8 * 4 + 8 * (2 + 4)
+    without, thinking = rows[0], rows[8]
+    assert without[0] == [START, WORD, CLOSE, *REFERENCE] and thinking[0] == [START, WORD, START, CLOSE, *REFERENCE]
+    assert without[1][2:] == pytest.approx([0.05 * 5.5 / 5] * 5) and thinking[1][2:] == [0.0] * 6
+    wrong = make_by_hand({WORD: {START: 1}, START: {CLOSE: 1}, CLOSE: {BOX: 1}, BOX: {END: 1}})
+    rows, _ = sample_rows(wrong, [PROBLEM], "adapt_think")
+    assert rows[0][1][2:] == pytest.approx([-0.95 * 3.5 / 3] * 3) and rows[8][1][2:] == pytest.approx([-3.5 / 4] * 4)
