@@ -42,7 +42,7 @@ LEARNING_RATE = 2e-3  # the peak
 RUN = 16  # batches sorted by length together
 IGNORED_LABEL = -100
 
-# From a generator and how far the training is (0 to 1, reached after a third of it) to a problem, the thinking and the
+# From a generator and how far the training is (0 to 1, reached after a part of it) to a problem, the thinking and the
 # solution of a worked example, and whether the thinking was stopped: then only the solution is learnt.
 Example = Callable[[random.Random, float], tuple[str, str, str] | tuple[str, str, str, bool]]
 
@@ -132,11 +132,12 @@ class WorkedExamples(IterableDataset):
     seed: int
     steps: int
     batch_size: int  # examples
+    grown: float = 1 / 3  # share of the training after which examples grow no more
 
     def __iter__(self) -> Iterator[dict[str, list[int]]]:
         rng, size = random.Random(self.seed), self.batch_size
         for step in itertools.count(0, RUN):
-            growth = min(1.0, step / (self.steps / 3))
+            growth = min(1.0, step / (self.grown * self.steps))
             examples = [self.tokenized(*self.example(rng, growth)) for _ in range(RUN * size)]
             examples.sort(key=lambda example: len(example["input_ids"]))
             batches = [examples[i : i + size] for i in range(0, len(examples), size)]
@@ -185,9 +186,18 @@ def settings(
 
 
 def pretrain(
-    output: Path, seed: int, layers: int, tokenizer: PreTrainedTokenizerFast, example: Example, steps: int = STEPS
+    output: Path,
+    seed: int,
+    layers: int,
+    tokenizer: PreTrainedTokenizerFast,
+    example: Example,
+    steps: int = STEPS,
+    grown: float = 1 / 3,
 ) -> None:
-    """Train a model from nothing, and write it, with its tokenizer, into the folder `base`."""
+    """Train a model from nothing, and write it, with its tokenizer, into the folder `base`.
+
+    Examples grow for the share `grown` of the training.
+    """
     set_seed(seed)
     model = Qwen2ForCausalLM(
         Qwen2Config(
@@ -213,7 +223,7 @@ def pretrain(
     trainer = Trainer(
         model=model,
         args=settings(seed, steps, BATCH, LEARNING_RATE, output / "pretraining", **own),
-        train_dataset=WorkedExamples(tokenizer, example, encode, seed, steps, BATCH),
+        train_dataset=WorkedExamples(tokenizer, example, encode, seed, steps, BATCH, grown),
         data_collator=partial(pad, tokenizer=tokenizer),
     )
     trainer.train()

@@ -29,61 +29,74 @@ def test_a_problem_reads_as_it_is_written_and_has_one_best_item() -> None:
 
 
 def test_a_thought_computes_items_and_keeps_the_best() -> None:
-    rng = random.Random(0)
-    assert "".join(CHOICE.thought([0, 2, 1], rng, 1.0, 0.0)) == "Aa4b1=4A^4C=2A^4Bc1d1=6B^6"
-    assert "".join(CHOICE.thought([1, 2, 0], rng, 0.0, 0.0)) == "Bc1d1=6B^6C=2B^6Aa4b1=4B^6"
-    assert "".join(CHOICE.thought([2], rng, 0.0, 1.0)) == "C=2C^2WaitC=2C^2WaitC=2C^2"
-    assert "".join(CHOICE.concise) == "Bc1d1=6B^6Aa4b1=4B^6"  # which decides, as C is 2
-    shown = Choice.read("A3a4b7B5c1d0e2C2?")  # in the documents, and its thought
-    thought = "".join(shown.thought([2, 1, 0], rng, 0.0, 0.0))
-    assert all(f"{each}" in (ROOT / "docs/systems.md").read_text() for each in (shown.problem, thought))
+    steps = [CHOICE.step(item, done) for item, done in ((0, [0]), (2, [0, 2]), (1, [0, 2, 1]))]
+    assert ["".join(step) for step in steps] == ["A3a4b1=4A^4", "C2=2A^4", "B5c1d1=6B^6"]
+    assert "".join(CHOICE.concise) == "B5c1d1=6B^6A3a4b1=4B^6"  # which decides, as C is 2
     easy = Choice((1, 15, 2), ((9,), (0,), (3,)))
-    assert "".join(easy.concise) == "Bb0=15B^15"
+    assert "".join(easy.concise) == "B15b0=15B^15"
+    shown = Choice.read("A3a4b7B5c1d0e2C2?")  # in the documents, and its thought
+    thought = "".join(
+        token for item, done in ((2, [2]), (1, [2, 1]), (0, [2, 1, 0])) for token in shown.step(item, done)
+    )
+    assert all(f"{each}" in (ROOT / "docs/systems.md").read_text() for each in (shown.problem, thought))
+
+
+def test_the_best_so_far_is_named_wherever_a_thought_is_stopped() -> None:
+    rng = random.Random(5)
+    thought = [*CHOICE.step(0, [0]), *CHOICE.step(1, [0, 1])]  # A3a4b1=4A^4, then B5c1d1=6B^6
+    named = [CHOICE.named(thought[:tokens], rng) for tokens in range(len(thought) + 1)]
+    assert named[9:17] == ["A"] * 8 and named[18:] == ["B"]
+    assert {CHOICE.named(thought[:8], rng) for _ in range(100)} == set("ABC")  # the value stands, the best does not
 
 
 def test_a_thought_leaves_open_what_can_still_be_the_best() -> None:
-    assert CHOICE.done(["A", "a", "4", "b"]) == set()
-    assert CHOICE.done(CHOICE.concise[:8]) == {1} and CHOICE.done([*CHOICE.concise, "Wait", "C"]) == {0, 1}
+    assert CHOICE.done(["A", "3", "a", "4", "b"]) == set()
+    assert CHOICE.done(CHOICE.concise[:9]) == {1} and CHOICE.done([*CHOICE.concise, "Wait", "C"]) == {0, 1}
     assert CHOICE.done(["=4", "Z", "?"]) == set()  # what a model says besides
     assert CHOICE.left(CHOICE.concise) == {"B": 1}
     # B is 6, C is 2, and A is 3 to 12, each a tenth, without a tie at 6: six of nine are more.
-    after_b = CHOICE.left(CHOICE.concise[:8])
+    after_b = CHOICE.left(CHOICE.concise[:9])
     assert after_b == pytest.approx({"A": 6 / 9, "B": 3 / 9})
     # A 3 to 12, B 5 to 14, C 2: A is larger in 28 of the 92 pairs that are no tie.
     assert CHOICE.left([]) == pytest.approx({"A": 28 / 92, "B": 64 / 92})
     assert CHOICE.choices == "ABC"
 
 
-def test_thoughts_of_the_base_are_three_times_as_long_as_the_shortest_right_ones() -> None:
+def test_most_thoughts_of_the_base_are_long_and_all_decide() -> None:
     rng = random.Random(2)
     choices = [Choice.sample(rng) for _ in range(2000)]
-    concise = [len(choice.concise) for choice in choices]
     natural = [choice.natural(rng) for choice in choices]
-    assert 2.6 < sum(map(len, natural)) / sum(concise) < 3.6
+    ratio = sum(map(len, natural)) / sum(len(choice.concise) for choice in choices)
+    assert 6 < ratio < 7.5
+    without_wait = sum(len(thought) - thought.count("Wait") for thought in natural) / sum(map(len, natural))
+    assert 0.95 < without_wait < 1  # most of what is said again begins with no word of its own
     assert all(choice.decided(sorted(choice.done(thought))) for choice, thought in zip(choices, natural, strict=True))
+    concise = sum(thought == choice.concise for choice, thought in zip(choices, natural, strict=True)) / 2000
+    assert 0.08 < concise < 0.14  # a tenth, and others by chance
+    thought = CHOICE.natural(random.Random(0), repeats=False)
+    assert "".join(thought) in ("A3a4b1=4A^4B5c1d1=6B^6C2=2B^6", "".join(CHOICE.concise))
 
 
-def test_a_stopped_thought_is_answered_by_any_item_and_only_the_answer_is_learnt() -> None:
+def test_a_thought_that_is_not_stopped_is_answered_rightly_and_of_a_stopped_one_only_the_answer_is_learnt() -> None:
     rng = random.Random(3)
-    stopped = right = expected = 0.0
+    stopped = right = 0
     for _ in range(5000):
-        problem, _, solution, is_stopped = example(rng, 1.0)
+        problem, thought, solution, is_stopped = example(rng, 1.0)
         choice = Choice.read(problem)
-        if is_stopped:
-            stopped += 1
-            right += solution == f"\\boxed{{{choice.answer}}}"
-            expected += 1 / len(choice.heads)
-        else:
-            assert solution == f"\\boxed{{{choice.answer}}}"
-    assert 0.18 < stopped / 5000 < 0.22 and abs(right - expected) < 2 * stopped**0.5
+        is_right = solution == f"\\boxed{{{choice.answer}}}"
+        stopped += is_stopped
+        right += is_stopped and is_right
+        assert is_stopped or is_right
+        assert not (is_stopped and "^" in thought) or solution[len("\\boxed{")] in thought
+    assert 0.18 < stopped / 5000 < 0.22 and 0.3 < right / stopped < 0.7
     tokenizer = AutoTokenizer.from_pretrained(BASE)
 
     def encode(thinking: str, solution: str) -> list[int]:
         return tokenizer.encode(f"{thinking}</think>{solution}<|end|>")
 
     examples = WorkedExamples(tokenizer, example, encode, 0, 10, 2)
-    for is_stopped, learnt in ((True, "B<|end|>"), (False, "C=2C^2</think>B<|end|>")):
-        row = examples.tokenized("A3B5C2?", "C=2C^2", "B", is_stopped)
+    for is_stopped, learnt in ((True, "B<|end|>"), (False, "C2=2C^2</think>B<|end|>")):
+        row = examples.tokenized("A3B5C2?", "C2=2C^2", "B", is_stopped)
         assert tokenizer.decode([label for label in row["labels"] if label != IGNORED_LABEL]) == learnt
         assert len(row["labels"]) == len(row["input_ids"])
 

@@ -1,13 +1,14 @@
 """Make the base of the miniature in which every part of a thought is a decision: which of some items is the largest?
 
-Three, six or nine items, each with a head and up to twelve terms; its value is the head plus the last digit of the sum
-of its terms. The head bounds the value, so which item to compute next, when to stop, and which item to name when
-stopped can all be decided well or badly. The base takes the items in any order, checks some of them again, goes on when
-nothing can change any more, and names any item when it is stopped. In one problem of eight a head is so large that
-nothing needs to be computed.
+Four, six or eight items, each with a head and up to nine terms; its value is the head plus the last digit of the sum of
+its terms. The head bounds the value, so which item to compute next, when to stop, and which item to name when stopped
+can all be decided well or badly. In nine of ten thoughts the base computes all items in their order, and some of them
+again, at once or later; in the tenth it computes no more than it must, the items that can be largest first. When it is
+stopped it names the best item so far, or any item where none is computed. In one problem of eight a head is so large
+that nothing needs to be computed.
 
     problem    A3a4b7B5c1d0e2C2?
-    thinking   C=2C^2Bc1d1e3=8B^8Aa4b1=4B^8    (an item: terms, the sum so far; its value, the best item so far)
+    thinking   C2=2C^2B5c1d1e3=8B^8A3a4b1=4B^8   (an item: head, terms, sum so far; its value, the best item so far)
     solution   \\boxed{B}
 
     python -m experiments.best_of.make_base --what data     the problems: seconds
@@ -18,7 +19,7 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import islice, pairwise, product
 from math import prod
 from pathlib import Path
 from string import ascii_lowercase
@@ -26,9 +27,9 @@ from string import ascii_lowercase
 from experiments.pretraining import draw_problems, main, make_tokenizer, pretrain, write_data
 
 SPLITS = {"test": 2048, "validation": 512, "train": 16384}
-ITEMS = "ABCDEFGHI"
-COUNTS = (3, 6, 9)  # items of a problem
-SCALES = (1, 2, 4)  # of a problem, times
+ITEMS = "ABCDEFGH"
+COUNTS = (4, 6, 8)  # items of a problem
+SCALES = (1, 2, 3)  # of a problem, times
 TERMS = (0, 1, 2, 3)  # of an item: its number of terms
 HEADS = 6  # 0 to 5, but for an item that no other can reach
 MOST = HEADS + 18  # the largest value
@@ -42,11 +43,12 @@ WORDS = [
     *(f"^{number}" for number in NUMBERS),
 ]
 ADDED = [word for word in WORDS if len(word) > 1]  # which Qwen2's pre-tokenizer would spell (`make_tokenizer`)
-CLOSES = 0.15  # probability that a natural thought stops after an item, once nothing can change any more
-CONCISE = 1 / 8  # share of the natural thoughts that check nothing again
-RECHECK = (0.25, 0.55)  # probability of one more recheck of an item, drawn for each of the other thoughts
+CONCISE = 1 / 10  # share of the thoughts that are no longer than they must be; the numbers below are of the others
+CONCISE_AT_FIRST = 1 / 2  # the same while the base learns to compute, before anything is said again
+BACK = 0.7  # probability that it computes an earlier item again, at most 1.5 times as often as there are items
+RECHECK = (0.2, 0.45)  # probability of one more recheck of an item at once, drawn for each thought
 MAX_RECHECKS = 2
-STOPPED = 1 / 5  # share of the worked examples that are stopped, and name any item
+STOPPED = 1 / 5  # share of the worked examples that are stopped
 NO_THINKING = 1 / 4  # share of these that have not begun to think
 
 
@@ -108,9 +110,10 @@ class Choice:
     def answer(self) -> str:
         return ITEMS[self.best]
 
-    def step(self, item: int, best: int) -> list[str]:
-        """Compute an item, in tokens: each term with the sum so far, its value, and the best item so far."""
-        tokens, total = [ITEMS[item]], 0
+    def step(self, item: int, done: Sequence[int]) -> list[str]:
+        """Compute an item, in tokens: head, each term with the sum so far, value, and the best of what is done."""
+        best = max(done, key=lambda each: (self.values[each], -done.index(each)))
+        tokens, total = [ITEMS[item], str(self.heads[item])], 0
         for name, term in zip(self.names(item), self.terms[item], strict=True):
             total = (total + term) % 10
             tokens += [name, str(total)]
@@ -121,31 +124,43 @@ class Choice:
         best = max((self.values[item] for item in done), default=-1)
         return all(bound <= best for item, bound in enumerate(self.bounds) if item not in done)
 
-    def thought(self, order: Sequence[int], rng: random.Random, closes: float, again: float) -> list[str]:
-        """Compute the items in an order, with rechecks, until some are decided and the thought closes, or all are."""
-        tokens: list[str] = []
-        for at, item in enumerate(order):
-            done = order[: at + 1]
-            step = self.step(item, max(done, key=lambda each: (self.values[each], -done.index(each))))
+    def natural(self, rng: random.Random, repeats: bool = True) -> list[str]:
+        """Think as the base does, or without saying anything again."""
+        if rng.random() < (CONCISE if repeats else CONCISE_AT_FIRST):
+            return self.concise
+        again = rng.uniform(*RECHECK) if repeats else 0.0
+        back = 3 * len(self.heads) // 2 if repeats else 0
+        done, tokens = list[int](), list[str]()
+        while len(done) < len(self.heads):
+            if done and back and rng.random() < BACK:
+                item = rng.choice(done)
+                back -= 1
+            else:
+                item = len(done)
+                done.append(item)
+            step = self.step(item, done)
             tokens += step
             for _ in range(MAX_RECHECKS):
                 if rng.random() >= again:
                     break
                 tokens += ["Wait", *step]
-            if self.decided(done) and rng.random() < closes:
-                break
         return tokens
-
-    def natural(self, rng: random.Random) -> list[str]:
-        """Think as the base does."""
-        again = 0.0 if rng.random() < CONCISE else rng.uniform(*RECHECK)
-        return self.thought(rng.sample(range(len(self.heads)), len(self.heads)), rng, CLOSES, again)
 
     @property
     def concise(self) -> list[str]:
         """Think no more than needed: the largest bounds first, the shorter of two, and none that cannot be the best."""
-        order = sorted(range(len(self.heads)), key=lambda item: (-self.bounds[item], len(self.terms[item])))
-        return self.thought(order, random.Random(0), 1.0, 0.0)
+        done, tokens = list[int](), list[str]()
+        for item in sorted(range(len(self.heads)), key=lambda item: (-self.bounds[item], len(self.terms[item]))):
+            if self.decided(done):
+                break
+            done.append(item)
+            tokens += self.step(item, done)
+        return tokens
+
+    def named(self, thought: Sequence[str], rng: random.Random) -> str:
+        """Name the best item so far, as the base does when it is stopped, or any where none is computed."""
+        best = [item for item, token in pairwise(thought) if token.startswith("^")]
+        return best[-1] if best else rng.choice(self.choices)
 
     def done(self, thought: Sequence[str]) -> set[int]:
         """Return the items whose values stand in the tokens of a thought."""
@@ -198,19 +213,21 @@ def make_data(output: Path, seed: int) -> None:
 
 
 def example(rng: random.Random, growth: float) -> tuple[str, str, str, bool]:
-    """Make a worked example; problems grow to full size with the training."""
-    counts, scales = (each[: 1 + round(growth * 2)] for each in (COUNTS, SCALES))
+    """Make a worked example; problems grow to full size with the training, and nothing is said again before its end.
+
+    What is said again is copied, and from copies no sum is learnt.
+    """
+    counts, scales = (each[: 1 + round(min(1, growth * 2) * 2)] for each in (COUNTS, SCALES))
     choice = Choice.sample(rng, counts, scales)
-    thought, answer = choice.natural(rng), choice.answer
+    thought = choice.natural(rng, repeats=growth == 1)
     stopped = rng.random() < STOPPED
     if stopped:
-        thought = [] if rng.random() < NO_THINKING else thought[: rng.randrange(1, len(thought))]
-        answer = rng.choice(choice.choices)
-    return choice.problem, "".join(thought), f"\\boxed{{{answer}}}", stopped
+        thought = thought[: 0 if rng.random() < NO_THINKING else rng.randrange(1, len(thought))]
+    return choice.problem, "".join(thought), f"\\boxed{{{choice.named(thought, rng)}}}", stopped
 
 
 def make_model(output: Path, seed: int) -> None:
-    pretrain(output, seed, 3, make_tokenizer(WORDS, ADDED), example, steps=2000)
+    pretrain(output, seed, 3, make_tokenizer(WORDS, ADDED), example, steps=3000, grown=2 / 3)
 
 
 if __name__ == "__main__":

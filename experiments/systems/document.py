@@ -24,12 +24,13 @@ from experiments.systems.miniatures import BEST_OF, FIRST_ZERO, MINIATURES, Mini
 from experiments.systems.tables import (
     Row,
     accuracies,
-    at_base_rate,
+    at_best_rate,
     by_system,
     cheapest,
     leaderboard,
     learning_rates,
     lengths,
+    plain,
     trainings,
 )
 
@@ -49,8 +50,8 @@ def picture(rows: Sequence[Row], reference: dict[str, list[float]]) -> Figure:
     """Accuracy over the budget: the leaders, E1, plain GRPO and the base, beside what concise thoughts would reach."""
     figure = Figure(figsize=(7, 4.6), layout="constrained")
     axis = figure.subplots()
-    ranked = [own for own in by_system(at_base_rate(rows)) if own[0]["system"] not in SHOWN][:LEADERS]
-    named = [own for own in by_system(rows) if own[0]["system"] in SHOWN]
+    ranked = [own for own in by_system(at_best_rate(rows)) if plain(own[0]["system"]) not in SHOWN][:LEADERS]
+    named = [own for own in by_system(at_best_rate(rows)) if plain(own[0]["system"]) in SHOWN]
     for own in [*ranked, *named]:
         line = [fmean(row["budgets"][at]["accuracy"] for row in own) for at in range(len(THINKING))]
         axis.plot(THINKING, line, "o-", markersize=3, label=own[0]["system"])
@@ -68,7 +69,7 @@ def sections(rows: Sequence[Row], miniature: Miniature) -> dict[str, str]:
     made = {
         "leaderboard": leaderboard(rows, miniature),
         "cheapest": cheapest(rows),
-        "differences": comparisons({own[0]["system"]: own for own in by_system(rows)}),
+        "differences": comparisons({plain(own[0]["system"]): own for own in by_system(at_best_rate(rows))}),
         "rates": learning_rates(rows, miniature),
     }
     suffix = "" if miniature is FIRST_ZERO else f"-{miniature.name}"

@@ -35,9 +35,18 @@ def mean(rows: Sequence[Row], name: str) -> float:
     return fmean(row[name] for row in rows)
 
 
-def at_base_rate(rows: Sequence[Row]) -> list[Row]:
-    """The rows at the base recipe's learning rate."""
-    return [row for row in rows if AT_RATE not in row["system"]]
+def at_best_rate(rows: Sequence[Row]) -> list[Row]:
+    """The rows of each system at the learning rate that is best for it on the validation split, by its first seed."""
+    best: dict[str, Row] = {}
+    for row in sorted(rows, key=lambda row: (row["seed"], -row["validation_mean_accuracy"])):
+        best.setdefault(plain(row["system"]), row)
+    chosen = {row["system"] for row in best.values()}
+    return [row for row in rows if row["system"] in chosen]
+
+
+def plain(system: str) -> str:
+    """Return a system's name without its learning rate."""
+    return system.partition(AT_RATE)[0]
 
 
 def over_problems(own: Sequence[Row]) -> str:
@@ -65,7 +74,7 @@ def leaderboard(rows: Sequence[Row], miniature: Miniature) -> str:
     """Rank, system, mean accuracy with both intervals, on the way too, and what answers cost without a budget."""
     lines = []
     shares = [str(share) for share in SHARES if any(str(share) in row.get("area_at", {}) for row in rows)]
-    for rank, own in enumerate(by_system(at_base_rate(rows)), 1):
+    for rank, own in enumerate(by_system(at_best_rate(rows)), 1):
         lines.append(
             (
                 str(rank),
@@ -83,7 +92,7 @@ def leaderboard(rows: Sequence[Row], miniature: Miniature) -> str:
     means = ("mean accuracy", "95% over problems", "over seeds", *on_the_way)
     header = ("", "system", *means, "no budget", "tokens", "commit")
     recipes = {file.stem for file in miniature.systems}
-    finished = len(recipes & {row["system"] for row in rows})
+    finished = len(recipes & {plain(row["system"]) for row in rows})
     return f"{table(header, lines)}\n{finished} of {len(recipes)} recipes have their row.\n"
 
 
@@ -99,9 +108,9 @@ def learning_rates(rows: Sequence[Row], miniature: Miniature) -> str:
     """
     lines, usual, said = [], fields_of(miniature.recipe)["learning_rate"], []
     first = [row for row in rows if row["seed"] == FIRST]
-    tried = {row["system"].partition(AT_RATE)[0] for row in first if AT_RATE in row["system"]}
+    tried = {plain(row["system"]) for row in first if AT_RATE in row["system"]}
     for name in (*RATED, *sorted(tried - {*RATED})):
-        own = [row for row in first if row["system"].partition(AT_RATE)[0] == name]
+        own = [row for row in first if plain(row["system"]) == name]
         rates = {float(row["system"].partition(AT_RATE)[2] or usual): row for row in own}
         lines += [
             (
@@ -122,7 +131,7 @@ def learning_rates(rows: Sequence[Row], miniature: Miniature) -> str:
 
 def cheapest(rows: Sequence[Row]) -> str:
     """Share of E1's gain that the untrained base reaches with one token banned, and the rest of the gain."""
-    systems = {own[0]["system"]: own for own in by_system(rows)}
+    systems = {plain(own[0]["system"]): own for own in by_system(at_best_rate(rows))}
     if not all(name in systems for name in ("base", BANNED, "e1")):
         return ""
     budget = 36

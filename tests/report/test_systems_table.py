@@ -35,7 +35,7 @@ from experiments.systems.measure import (
     unpack,
 )
 from experiments.systems.miniatures import BEST_OF, FIRST_ZERO, MINIATURES, Miniature
-from experiments.systems.tables import accuracies, trainings
+from experiments.systems.tables import accuracies, at_best_rate, trainings
 
 SEARCH = Search.read("3Aa+4b+2Bc+1d+6Ce+9f+5Dg+4h+1?")  # the first 0 is at c, in B; 14 tokens
 PROBLEMS = 4
@@ -167,6 +167,18 @@ def test_the_four_best_are_chosen_on_the_validation_split(monkeypatch: pytest.Mo
     rows = [{"system": name, "seed": 42, "validation_mean_accuracy": at / 10} for at, name in enumerate(names)]
     monkeypatch.setattr(command, "read", lambda _: rows)
     assert command.best_besides("first_zero") == ["kimi", "dler", "siri", "hapo"]
+
+
+def test_each_system_is_ranked_at_the_rate_that_is_best_on_the_validation_split_from_the_first_seed() -> None:
+    rows = [
+        {"system": name, "seed": seed, "validation_mean_accuracy": share}
+        for name, seed, share in (
+            *(("e1", 42, 0.5), ("e1", 43, 0.9), ("e1 at 0.0002", 42, 0.6), ("e1 at 0.0002", 44, 0.1)),
+            *(("kimi", 42, 0.7), ("kimi at 0.0002", 42, 0.6), ("base", 17, 0.2)),
+        )
+    ]
+    ranked = [(row["system"], row["seed"]) for row in at_best_rate(rows)]
+    assert ranked == [("e1 at 0.0002", 42), ("e1 at 0.0002", 44), ("kimi", 42), ("base", 17)]
 
 
 @pytest.mark.parametrize("recipe", sorted(command.RECIPES.glob("*.yaml")), ids=lambda file: file.stem)
