@@ -106,7 +106,7 @@ def start_server(log: Path, port: int, model: str, context: int, dtype: str, *mo
 def start_proxy(log: Path, port: int, model: str, server: int, *more: object, **environment: str) -> Any:
     """Start a proxy in front of the server at a port."""
     words = ("--model", model, "--served_model_name", NAME, "--upstream", address(server), "--port", port, *more)
-    words = (*words, "--thinking_budget", 64, "--solution_budget", 32)
+    words = (*words, "--budget", "64+32")
     return started(log, port, sys.executable, "-m", "e1_trl.serving.app", *words, **environment)
 
 

@@ -5,7 +5,7 @@ Start vLLM and the proxy in two other terminals first; they take half a minute o
     VLLM_ENABLE_V1_MULTIPROCESSING=1 python -m vllm.entrypoints.openai.api_server --model experiments/nano/base \
         --dtype float32 --max-model-len 256 --enforce-eager --no-enable-chunked-prefill --port 8000 \
         --reasoning-config '{"reasoning_start_str": "<think>", "reasoning_end_str": "</think>"}'
-    e1 serve --upstream http://localhost:8000/v1 --model experiments/nano/base --thinking_budget 64 --solution_budget 32
+    e1 serve --upstream http://localhost:8000/v1 --model experiments/nano/base --budget 64+32
     python examples/query.py [http://localhost:8100/v1]
 """
 

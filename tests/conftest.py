@@ -214,7 +214,7 @@ def proxy(server: openai.OpenAI) -> Iterator[str]:
     """Address of a real `e1 serve` of the nano model at 64+32."""
     port = free_port()
     words = ["--upstream", server.base_url, "--model", BASE, "--served_model_name", "nano", "--port", port]
-    words += ["--thinking_budget", 64, "--solution_budget", 32]
+    words += ["--budget", "64+32"]
     process = subprocess.Popen([sys.executable, "-m", "e1_trl.serving.app", *map(str, words)], start_new_session=True)
     try:
         wait_for(process, port)

@@ -16,7 +16,8 @@ from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import parse
 from e1_trl.evaluation.prepare import prepare
 from e1_trl.marker import Marker
-from e1_trl.serving.model import Model, ModelArguments
+from e1_trl.serving.arguments import ModelArguments
+from e1_trl.serving.model import Model
 from e1_trl.training.config import E1Config, ModelFacts
 
 parts = st.one_of(st.none(), st.integers(0, 10_000))
@@ -120,9 +121,7 @@ def test_a_marker_that_holds_the_end_of_a_sequence_is_refused_everywhere(
     (model / "generation_config.json").write_text(json.dumps({"eos_token_id": eos}))
     told = {} if marker is None else {"marker": marker}
     args = E1Config(str(tmp_path), report_to="none", use_cpu=True, bf16=False, max_prompt_length=64, **told)
-    serving = ModelArguments(
-        model=str(model), upstream="http://127.0.0.1:9/v1", thinking_budget="8", solution_budget="8", **told
-    )
+    serving = ModelArguments(model=str(model), upstream="http://127.0.0.1:9/v1", budget="8+8", **told)
     words = ["--model", model, "--dataset_name", nano_data, "--budgets", "8+8"]
     words += [] if marker is None else ["--marker", marker]
     for refuse in (

@@ -65,7 +65,7 @@ NEEDED: dict[str, list[object]] = {
     "validate": ["--config", "nano_code"],
     "eval": ["--model", BASE, "--benchmark", "amc", "--budgets", "8+8"],
     "report": [FOLDER],
-    "serve": ["--model", BASE, "--upstream", "http://127.0.0.1:9/v1", "--thinking_budget", 8, "--solution_budget", 8],
+    "serve": ["--model", BASE, "--upstream", "http://127.0.0.1:9/v1", "--budget", "8+8"],
     "chat": ["--model", BASE, "--upstream", "http://127.0.0.1:9/v1", "--budget", "8+8"],
     "exclude": [FOLDER, "--budget", "8+8", "--output", "unused.jsonl"],
     "card": [FOLDER],

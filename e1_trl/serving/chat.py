@@ -9,7 +9,6 @@ conversation, Ctrl-C ends an answer, and Ctrl-D the chat.
 
 import asyncio
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -17,19 +16,16 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, aclosing, contextmanager, suppress
-from dataclasses import dataclass
-from tempfile import TemporaryFile
-from typing import ClassVar
 
 from rich.console import Console
 
 from e1_trl.budget import Budget
-from e1_trl.command_line import CommandParser, option
+from e1_trl.command_line import CommandParser
 from e1_trl.engines.engine import CPU_CACHE
 from e1_trl.errors import UserError, run_command
 from e1_trl.serving.arguments import ModelArguments
 from e1_trl.serving.model import Model, ModelTexts
-from e1_trl.serving.request import ParsedRequest, RefusedError
+from e1_trl.serving.request import parse_request
 from e1_trl.serving.response import Answer
 
 with suppress(ImportError):  # arrows and history where a terminal has them
@@ -40,69 +36,36 @@ CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) no
 ON_CPUS = ("--enforce-eager", "--no-enable-chunked-prefill")  # starts faster; see docs/internals.md for the second
 
 
-@dataclass(kw_only=True)
-class ChatArguments(ModelArguments):
-    """Arguments of `e1 chat`."""
-
-    GROUP: ClassVar[str] = "chat"
-
-    budget: str | None = option(
-        None,
-        "First budget, in tokens, as 256+256. Default: the trained one, from budget.json.",
-        metavar="THINKING+SOLUTION",
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.budget is not None:
-            Budget.parse(self.budget)
-            self.thinking_budget, _, self.solution_budget = self.budget.partition("+")
-            self.solution_budget = self.solution_budget or self.thinking_budget
-
-
 @contextmanager
-def start_server(arguments: ChatArguments, options: Sequence[str]) -> Iterator[str]:
-    """Start a vLLM server of the model with further options, and yield its address.
-
-    Raises:
-        UserError: the model has no budget, or the server does not start.
-    """
+def start_server(arguments: ModelArguments, options: Sequence[str]) -> Iterator[str]:
+    """Start a vLLM server of the model with further options, and yield its address; its errors go to the terminal."""
     from torch.cuda import is_available
 
     config = ModelTexts.read(arguments).config  # raises in front of half a minute of starting
     Console().print("starting vLLM; half a minute for a small model, minutes for a large one", style="dim")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+    with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     line = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", arguments.model]
     line += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", arguments.name]
-    line += ["--reasoning-config", config, *(() if is_available() else ON_CPUS)]
+    line += ["--uvicorn-log-level", "error", "--reasoning-config", config, *(() if is_available() else ON_CPUS)]
     line += [*(["--revision", arguments.revision] if arguments.revision else []), *options]
     # On a CPU vLLM would take nearly all memory for its cache, and refuse to start where that is not free.
-    cache = {"VLLM_CPU_KVCACHE_SPACE": str(CPU_CACHE // 2**30)}
-    environment = {**cache, **os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    quiet = {"VLLM_CPU_KVCACHE_SPACE": str(CPU_CACHE // 2**30), "VLLM_LOGGING_LEVEL": "ERROR"}
+    environment = {**quiet, **os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     for number in (signal.SIGHUP, signal.SIGTERM):  # would end this process without the server
         signal.signal(number, lambda *_: sys.exit(1))
-    with TemporaryFile() as log:
-        # In a session of its own, since Ctrl-C ends an answer, and not the server.
-        process = subprocess.Popen(line, stdout=log, stderr=log, env=environment, start_new_session=True)
-        try:
-            with socket.socket() as probe:
-                while probe.connect_ex(("127.0.0.1", port)):
-                    if process.poll() is not None:
-                        log.seek(0)
-                        raise UserError(f"the server did not start: {_find_cause(log.read().decode(errors='replace'))}")
-                    time.sleep(0.5)
-            yield f"http://127.0.0.1:{port}/v1"
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def _find_cause(log: str) -> str:
-    """Find the first error in a server's log, to which later ones refer; return the log's end where there is none."""
-    found = re.search(r"^(?:\([^)]*\) ?)*(?:ERROR [^\]]*\] )?(\w*Error: .+|.* error: .+)", log, re.MULTILINE)
-    return log[-400:] if found is None else found[1]
+    # In a session of its own, since Ctrl-C ends an answer, and not the server.
+    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, env=environment, start_new_session=True)
+    try:
+        with socket.socket() as probe:
+            while probe.connect_ex(("127.0.0.1", port)):
+                if process.poll() is not None:
+                    raise UserError("the server did not start; its first error says why")
+                time.sleep(0.5)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        process.terminate()
+        process.wait()
 
 
 class Chat:
@@ -117,44 +80,39 @@ class Chat:
     async def say(self, line: str) -> None:
         """Obey a command, or answer a question."""
         command, _, rest = line.strip().partition(" ")
-        if command == "/clear":
-            self._messages = []
-        elif command == "/budget":
-            try:
-                self._budget = Budget.parse(rest.strip()) if rest.strip() else self._budget
-            except ValueError as error:
-                self._note(str(error))
-            self._note(f"budget {self._budget}")
-        elif command.startswith("/"):
-            self._note("/budget 256+256, /clear; Ctrl-D ends")
-        elif command:
-            try:
+        try:
+            if command == "/clear":
+                self._messages = []
+            elif command == "/budget":
+                self._budget = Budget.parse(rest.strip())
+            elif command.startswith("/"):
+                self._note(f"/budget 256+256 changes the budget {self._budget}, /clear; Ctrl-D ends")
+            elif command:
                 await self._answer(line)
-            except RefusedError as error:
-                self._note(str(error))
+        except UserError as error:
+            self._note(str(error))
 
     async def _answer(self, question: str) -> None:
         messages = [*self._messages, {"role": "user", "content": question}]
         presets = self._model.presets
-        asked = ParsedRequest(self._budget, None, presets.name, {**presets.sampling, "messages": messages})
+        body = {"messages": messages, "model": f"{presets.name}@{self._budget}", "stream": True}
+        asked = parse_request(body, presets, 0)
         answer = await Answer.begin(self._model, asked, "/v1/chat/completions", "")
-        (choice,) = answer.choices
         solution = ""
-        async with aclosing(answer.read()) as stream:
-            async for events in stream:
-                for part in (each for event in events for each in event["choices"]):
-                    self._print(part["delta"].get("reasoning") or "", "dim")
-                    if "thinking_end" in part and not solution:
-                        forced = f" ‖{self._model.close.marker.text}‖" if part["thinking_end"] == "forced" else ""
-                        self._print(forced, "bold yellow")
-                        self._print("\n")
-                    solution += part["delta"].get("content") or ""
-                    self._print(part["delta"].get("content") or "")
+        async with aclosing(answer.read()) as events:
+            async for event in events:
+                (part,) = event["choices"]
+                self._print(part["delta"].get("reasoning") or "", "dim")
+                if "thinking_end" in part and not solution:
+                    forced = f" ‖{self._model.close.marker.text}‖" if part["thinking_end"] == "forced" else ""
+                    self._print(forced, "bold yellow")
+                    self._print("\n")
+                solution += part["delta"].get("content") or ""
+                self._print(part["delta"].get("content") or "")
         self._messages = [*messages, {"role": "assistant", "content": solution}]
-        count = choice.count
+        thinking, _, solved = answer.usage()["completion_tokens_details"].values()
         cut = ", truncated" if part["finish_reason"] == "length" else ""
-        solved = len(count.ids) - count.thinking - count.forced
-        self._note(f"\n{count.end}, {count.thinking} + {solved} tokens{cut} of {self._budget}")
+        self._note(f"\n{part['thinking_end']}, {thinking} + {solved} tokens{cut} of {self._budget}")
 
     def _print(self, text: str, style: str = "") -> None:
         self._console.print(text.translate(CONTROL), style=style, end="", markup=False, highlight=False, soft_wrap=True)
@@ -172,7 +130,7 @@ def make_parser() -> CommandParser:
         "vLLM server of the model is started for as long as the chat lasts, with the options after --:\n\n"
         "  e1 chat --model runs/my-model --budget 256+256 -- --max-model-len 8192",
     )
-    made.add_record(ChatArguments)
+    made.add_record(ModelArguments)
     return made
 
 
@@ -182,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if argv is None else argv)
     own = words.index("--") if "--" in words else len(words)
     try:
-        arguments = make_parser().read(ChatArguments, words[:own])
+        arguments = make_parser().read(ModelArguments, words[:own])
         with ExitStack() as stack:
             if arguments.upstream is None:
                 arguments.upstream = stack.enter_context(start_server(arguments, words[own + 1 :]))

@@ -7,20 +7,15 @@ from e1_trl.serving.model import Limits
 
 
 class TokenCount:
-    """Tokens of an answer by part.
-
-    Attributes:
-        end: how the thinking ended: `None` until then, "prompt" where the prompt had closed it, and "none" where the
-            model opened none.
-        is_thinking: whether a thinking is open; it may still begin where there is no end either.
-    """
+    """Tokens of an answer by part."""
 
     def __init__(self, limits: Limits, marker: Marker):
         self.ids: list[int] = []
         self.thinking = 0
         self.forced = 0
+        # How the thinking ended: "prompt" where the prompt had closed it, "none" where the model opened none.
         self.end = "prompt" if limits.state is PromptState.CLOSED else None
-        self.is_thinking = limits.state is PromptState.OPENED
+        self.is_thinking = limits.state is PromptState.OPENED  # it may still begin where it has not ended
         self._limits = limits
         self._marker = marker
         self._blanks = 0  # tokens in front of what may be the opener
@@ -70,9 +65,10 @@ class TokenCount:
         elif tuple(self.ids[-len(close) :]) == close:
             # vLLM may complete a close of several tokens that had begun within the budget.
             self.end = "forced" if past else "closed"
-        self.thinking = min(len(self.ids), self._most) if self.end else 0
-        self.forced = len(self.ids) - self.thinking if self.end else 0
-        self.is_thinking = self.is_thinking and self.end is None
+        if self.end is not None:
+            self.thinking = min(len(self.ids), self._most)
+            self.forced = len(self.ids) - self.thinking
+            self.is_thinking = False
 
     def finish(self, reason: str) -> None:
         """Say how a thinking ended that was not closed."""

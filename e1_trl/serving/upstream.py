@@ -9,35 +9,33 @@ from typing import Any, ClassVar
 import aiohttp
 
 from e1_trl.engines.openai import Client, read_message
-from e1_trl.serving.arguments import LOCAL
 from e1_trl.serving.request import RefusedError
 
 logger = logging.getLogger("e1 serve")
 KEY = "E1_UPSTREAM_API_KEY"
-FALLBACK = "OPENAI_API_KEY"
 FAULTS_OF_CLIENTS = (400, 404, 413, 422, 429, 501, 503)  # statuses that are passed on, with their message
 
 
 class Upstream(Client):
-    """A vLLM server. Its API key is read from `E1_UPSTREAM_API_KEY`, else from `OPENAI_API_KEY`."""
+    """A vLLM server. Its API key is read from `E1_UPSTREAM_API_KEY`."""
 
     # A connection that is kept may fail when it is used again, which a client would see.
     CONNECTIONS: ClassVar[Mapping[str, Any]] = {"force_close": True}
 
     def __init__(self, base_url: str, name: str):
         super().__init__(base_url, name)
-        if (key := os.environ.get(KEY)) is not None:
+        self._session.headers.popall("Authorization", None)  # of OPENAI_API_KEY, which may be another server's
+        if key := os.environ.get(KEY):
             self._session.headers["Authorization"] = f"Bearer {key}"
-        elif FALLBACK in os.environ and not any(f"//{host}" in base_url for host in (*LOCAL, "[::1]")):
-            logger.warning("%s is sent to %s; set %s for a key of its own", FALLBACK, base_url, KEY)
 
     async def post(self, path: str, body: Mapping[str, Any], request_id: str = "") -> aiohttp.ClientResponse:
         """Post a request to a path, as /v1/completions; return its answer, of status 200, which must be closed."""
         url = self.base_url.removesuffix("/v1") + path
-        headers = {"Content-Type": "application/json", "X-Request-Id": request_id}
-        sent: Any = {"data": json.dumps({"model": self.name, **body}), "allow_redirects": False, "headers": headers}
+        headers = {"X-Request-Id": request_id}
         try:
-            answer = await self._session.post(url, **sent)
+            answer = await self._session.post(
+                url, json={"model": self.name, **body}, headers=headers, allow_redirects=False
+            )
         except (aiohttp.ClientError, TimeoutError) as error:
             raise _fail("does not answer", f"{url}: {error!r}") from error
         if answer.status == 200:
@@ -59,20 +57,19 @@ def _fail(what: str, details: str) -> RefusedError:
     return RefusedError(f"the server behind this proxy {what}", 502)
 
 
-async def read_events(answer: aiohttp.ClientResponse) -> AsyncGenerator[list[dict[str, Any]]]:
-    """Read a stream of events up to its end; those that arrive together come together."""
+async def read_events(answer: aiohttp.ClientResponse) -> AsyncGenerator[dict[str, Any]]:
+    """Read a stream of events up to its end."""
     rest = b""
-    ended = False
     try:
         async for received in answer.content.iter_any():
-            *lines, rest = (rest + received).split(b"\n\n")
-            data = [line.strip().removeprefix(b"data:").strip() for line in lines if line.lstrip().startswith(b"data:")]
-            ended = ended or b"[DONE]" in data
-            events = [json.loads(each) for each in data if each != b"[DONE]"]
-            if failed := [event["error"] for event in events if "error" in event]:
-                raise _fail("failed", str(failed))
-            yield events
+            *events, rest = (rest + received).split(b"\n\n")
+            for data in (event.removeprefix(b"data: ") for event in events):
+                if data == b"[DONE]":
+                    return
+                event = json.loads(data)
+                if "error" in event:
+                    raise _fail("failed", str(event["error"]))
+                yield event
     except (aiohttp.ClientError, json.JSONDecodeError) as error:
         raise _fail("broke off its answer", repr(error)) from error
-    if not ended:
-        raise _fail("broke off its answer", "its end is missing")
+    raise _fail("broke off its answer", "its end is missing")

@@ -12,8 +12,7 @@ from typing import Any
 from aiohttp import web
 from conftest import BASE, free_port
 
-from e1_trl.serving.app import ServeArguments, Server
-from e1_trl.serving.model import Model
+from e1_trl.serving.app import RUNNING, ServeArguments, Server, connect
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 20) -> bool:
@@ -25,14 +24,15 @@ def eventually(condition: Callable[[], bool], seconds: float = 20) -> bool:
 
 
 @contextlib.contextmanager
-def proxy_of(upstream: object, key: str | None = None, heartbeat: float = 15.0, **options: Any) -> Iterator[str]:
+def proxy_of(upstream: object, key: str | None = None, **options: Any) -> Iterator[str]:
     """Run a proxy at 64+32 in a thread, and yield its address."""
     port = free_port()
-    default = {"model": str(BASE), "thinking_budget": "64", "solution_budget": "32"}
+    default = {"model": str(BASE), "budget": "64+32"}
     arguments = ServeArguments(**{**default, **options}, served_model_name="nano", upstream=str(upstream), port=port)
     with asyncio.Runner() as loop:
-        model = loop.run(Model.connect(arguments))
-        runner = Server(model, arguments, key, heartbeat).runner(stopping=1)
+        model = loop.run(connect(arguments))
+        app = Server(model, arguments, key).app()
+        runner = web.AppRunner(app, **{**RUNNING, "shutdown_timeout": 1})
         loop.run(runner.setup())
         loop.run(web.TCPSite(runner, "127.0.0.1", port).start())
         running = loop.get_loop()
@@ -44,7 +44,6 @@ def proxy_of(upstream: object, key: str | None = None, heartbeat: float = 15.0, 
             running.call_soon_threadsafe(running.stop)
             thread.join()
             loop.run(runner.cleanup())
-            loop.run(model.upstream.close())
 
 
 def conversation(problem: str) -> list[dict[str, str]]:

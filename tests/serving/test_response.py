@@ -56,7 +56,7 @@ def test_tokens_are_counted_as_a_rollout_counts_them(
     while (request := rollout.request) is not None:
         rollout.receive(sampled(source, request.max_tokens, marker.ids if request.stop_at_marker else None))
     expected = rollout.completion
-    count = TokenCount(Limits([*OPENER], PromptState.OPENED, thinking, marker.forced_ids, solution, {}), marker)
+    count = TokenCount(Limits(PromptState.OPENED, thinking, marker.forced_ids, solution, {}), marker)
     ids = [*expected.token_ids.tolist(), *tokens]  # which go on, as vLLM's may
     ids = ids if expected.truncated else expected.token_ids.tolist()
     whole = list(ids)
@@ -74,7 +74,7 @@ def test_a_thinking_that_the_model_opens_or_the_prompt_closed_is_counted() -> No
     marker = marker_of((5,), (5,))
 
     def counted(state: PromptState, thinking: int, forced: tuple[int, ...], ids: list[int]) -> tuple[Any, ...]:
-        count = TokenCount(Limits([2], state, thinking, forced, 3, {}), marker)
+        count = TokenCount(Limits(state, thinking, forced, 3, {}), marker)
         count.add(ids)
         count.finish("stop")
         return count.end, count.thinking, count.forced, count.solution_ids
@@ -92,7 +92,7 @@ def test_a_thinking_that_the_model_opens_or_the_prompt_closed_is_counted() -> No
 
 def test_a_close_that_vllm_completes_is_forced() -> None:
     marker = marker_of((6, 7), (6, 7))
-    count = TokenCount(Limits([4], PromptState.OPENED, 3, (6, 7), 3, {}), marker)
+    count = TokenCount(Limits(PromptState.OPENED, 3, (6, 7), 3, {}), marker)
     count.add([2, 2, 6, 7, 2])  # by vLLM's second model runner, where the first forces 6, 7 after the 6
     assert (count.end, count.thinking, count.forced, count.solution_ids) == ("forced", 3, 1, [2])
 
