@@ -40,9 +40,7 @@ LEAST, MOST, SOLUTION = 9, 144, 8  # tokens: the smallest and the largest thinki
 MEASURED, FREE, COOL = (9, 18, 36, 72, 144, 288), 600, 0.6  # budgets, tokens without one, and the temperature
 BATCH, WARMUP, VALIDATION, TOGETHER = 16, 5, 512, 128  # problems of a step, steps, problems, rows sampled
 SCORED, LEAST_SPREAD, UNTRAINED = 32, 0.1, nan  # rows scored together
-# AdaptThink's reference accuracy, which the bases have without a budget on nearly all problems; the gain of an answer
-# without thinking; and tokens without a budget.
-REFERENCE, GAIN, LONGEST = 1.0, 0.05, 352
+REFERENCE, GAIN, LONGEST = 1.0, 0.05, 352  # AdaptThink: a base's accuracy, what not thinking gains, tokens
 Ids = list[int]
 Problem = tuple[Ids, Ids]  # a prompt that opens the thinking, and the reference solution, a box and the end
 Floats = list[float]
@@ -189,19 +187,16 @@ def sample_rows(policy: Policy, problems: list[Problem], estimator: str) -> tupl
 
 def sample_arms(policy: Policy, problems: list[Problem]) -> tuple[list[Row], int]:
     """Sample half of the rollouts of each problem with a thought, and half without; see `sample_rows`."""
-    half = SHAPES["adapt_think"][0] // 2
-    owners = [problem for problem in problems for _ in range(half)]
+    owners = [problem for problem in problems for _ in range(SHAPES["adapt_think"][0] // 2)]
     stops = [policy.close, policy.end]
     thoughts = policy.sample([prompt for prompt, _ in owners], [LONGEST] * len(owners), stops)
     empty = [Cut(*problem, [policy.close], [], True) for problem in owners]
     cuts = empty + [policy.cut(*each, LONGEST) for each in zip(owners, thoughts, strict=True)]
     answers = policy.answer(cuts, [SOLUTION] * len(cuts))
-    gains = [GAIN] * len(empty) + [0.0] * len(thoughts)
     lengths = [len(cut.thinking) + len(answer) for cut, answer in zip(cuts, answers, strict=True)]
-    mean = sum(lengths) / len(lengths)  # so that each row, not each token, weighs alike
-    rows = []
-    for cut, answer, gain, length in zip(cuts, answers, gains, lengths, strict=True):
-        weight = (is_right(answer, cut.reference) - REFERENCE + gain) * mean / length
+    mean, rows = sum(lengths) / len(lengths), []  # so that each row, not each token, weighs alike
+    for at, (cut, answer, length) in enumerate(zip(cuts, answers, lengths, strict=True)):
+        weight = (is_right(answer, cut.reference) - REFERENCE + GAIN * (at < len(empty))) * mean / length
         rows.append(cut.make_row(answer, weight, weight))
     return rows, sum(map(len, thoughts + answers))
 
@@ -253,11 +248,7 @@ def append(arguments: argparse.Namespace, found: dict[str, Any]) -> None:
 
 
 def measure_noise(policy: Policy, problems: list[Problem], estimator: str) -> dict[str, float]:
-    """Return how noisy the gradient from each of some problems is: its variance over its squared mean.
-
-    What is said per 1,000 generated tokens compares estimators at equal cost: averaged over problems until so many
-    tokens are generated, a gradient has this noise.
-    """
+    """Return the variance of a gradient that is averaged over 1,000 generated tokens, over its squared mean."""
     parameters = [*policy.model.parameters()]
     total, squares, tokens = torch.zeros(1), 0.0, 0
     for problem in tqdm(problems):
@@ -270,8 +261,8 @@ def measure_noise(policy: Policy, problems: list[Problem], estimator: str) -> di
     count = len(problems)
     mean = float((total**2).sum()) / count**2
     variance = (squares - count * mean) / (count - 1)
-    cost = tokens / count
-    return {"tokens_a_problem": cost, "noise_per_1000_tokens": variance / (mean - variance / count) * cost / 1000}
+    noise = variance / (mean - variance / count) * tokens / count / 1000
+    return {"tokens_a_problem": tokens / count, "noise_per_1000_tokens": noise}
 
 
 def run() -> None:
