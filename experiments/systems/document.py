@@ -114,7 +114,7 @@ def publish_one(miniature: Miniature, rows: Sequence[Row]) -> None:
         *(
             f"## Tokens at {budget}+8\n\n{lengths(rows, at)}"
             for at, budget in enumerate(THINKING)
-            if budget in (18, 36, 144)
+            if budget in (9, 18, 36, 144)
         ),
         "## Trainings",
         trainings(rows),
