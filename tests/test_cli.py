@@ -92,14 +92,15 @@ def test_an_unknown_command_is_named_in_one_line() -> None:
 def test_an_unknown_recipe_or_accelerate_configuration_is_one_line_with_the_known_ones(tmp_path: Path) -> None:
     text = tmp_path / "text.yaml"
     text.write_text("no recipe")
+    known = "E1-Math-3B is neither a file nor one of our recipes: E1-AceReason-14B, "
+    done = e1("train", "--config", "E1-Math-3B")
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and done.stderr.startswith(f"e1 train: {known}")
     for words, message in (
-        (["E1-Math-3B"], "E1-Math-3B is neither a file nor one of our recipes: E1-AceReason-14B, "),
         (["nano", "--accelerate_config", "zero4"], "zero4 is neither a file nor one of our accelerate_configs: cpu, "),
-        ([text], f"{text} must be a YAML file of lines `field: value`; it holds 'no recipe'\n"),
+        ([str(text)], f"{text} must be a YAML file of lines `field: value`; it holds 'no recipe'"),
     ):
-        done = e1("train", "--config", *words)
-        assert done.returncode == 1 and done.stderr.count("\n") == 1
-        assert done.stderr.startswith(f"e1 train: {message}")
+        with pytest.raises(SystemExit, match=rf"^e1 train: {re.escape(message)}[^\n]*$"):
+            cli.main(["train", "--config", *words])
 
 
 @pytest.mark.parametrize(

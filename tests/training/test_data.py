@@ -22,7 +22,7 @@ from e1_trl.training.recipe_as_run import E1ScriptArguments
 from e1_trl.training.rewards import Accuracy
 from e1_trl.training.trainer import E1Trainer
 
-ACCURACY = Accuracy(MathematicsGrader(time_limit=1.0, workers=1))
+ACCURACY = Accuracy(MathematicsGrader(time_limit=60, workers=1))
 
 
 def config(**fields: Any) -> E1Config:

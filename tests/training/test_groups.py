@@ -54,7 +54,7 @@ def test_a_reward_of_groups_fills_in_its_own_column_by_what_accuracy_has_found()
             seen.append(group)
             return super().of(group)
 
-    accuracy, shortest = Accuracy(MathematicsGrader(time_limit=1.0, workers=1)), Watching()
+    accuracy, shortest = Accuracy(MathematicsGrader(time_limit=60, workers=1)), Watching()
     assert shortest(**{"thinking_tokens": [8, 7], "prompts": []}) == [0.0, 0.0] and not sees_all(shortest)
     scores = torch.tensor([[0.5, 1.0, 0.0], [0.5, 1.0, 0.0], [0.5, math.nan, 0.0], [0.5, 1.0, 0.0]])
     reward_groups([format_reward, accuracy, shortest], scores, 1, rows(9, 8, 5, 6), 2, training=True)

@@ -22,7 +22,7 @@ def group(tokens: list[int], correct: list[bool | None], **fields: Any) -> Group
 
 
 def made(spec: str | dict[str, Any]) -> LengthReward:
-    (reward,) = make_rewards([spec], None, MathematicsGrader(time_limit=1.0, workers=1))
+    (reward,) = make_rewards([spec], None, MathematicsGrader(time_limit=60, workers=1))
     assert isinstance(reward, LengthReward)
     return reward
 

@@ -60,7 +60,7 @@ def trainer(nano_data: Path, tmp_path_factory: pytest.TempPathFactory) -> E1Trai
     problems = load_problems(str(nano_data), "train[:32]", ProblemArguments(instruction=""))
     trainer = E1Trainer(
         model=str(BASE),
-        reward_funcs=make_rewards(["accuracy"], None, MathematicsGrader(time_limit=5.0, workers=1)),
+        reward_funcs=make_rewards(["accuracy"], None, MathematicsGrader(time_limit=60, workers=1)),
         args=args,
         train_dataset=problems,
     )
