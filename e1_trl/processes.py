@@ -1,6 +1,7 @@
 """Child processes: their environment, time limit, stacks, and end."""
 
 import contextlib
+import ctypes
 import os
 import re
 import resource
@@ -88,7 +89,8 @@ def print_stacks(leader: psutil.Process) -> None:
     for process in family:
         _send(process, signal.SIGSTOP)
     for process in reversed(family):
-        _send(process, signal.SIGABRT)
+        # To the main thread: if another took the signal, the main one would go on meanwhile, as its child has ended.
+        ctypes.CDLL(None).tgkill(process.pid, process.pid, signal.SIGABRT)
         _send(process, signal.SIGCONT)
         deadline = time.monotonic() + STACKS
         while not _has_ended(process) and time.monotonic() < deadline:

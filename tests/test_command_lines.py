@@ -120,7 +120,6 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("report", "grading_workers", 0, COUNT),
     ("report", "grading_time_limit", "long", POSITIVE),
     ("serve", "port", 99_999, "it must be a whole number, from 1 to 65535"),
-    ("serve", "max_requests", 0, COUNT),
     ("serve", "upstream", "localhost:8000/v1", "it must be a text, as http://host:8000/v1"),
     ("chat", "budget", "8", "must read"),
     ("exclude", "budget", "eight", "must read"),

@@ -226,7 +226,7 @@ def test_a_run_that_hangs_leaves_the_stacks_of_all_its_processes(tmp_path: Path)
         "def waits_in_a_thread():\n    time.sleep(600)\n\n\n"
         "def waits_for_its_child():\n"
         "    subprocess.run([sys.executable, '-c', sys.argv[1]])\n\n\n"
-        "threading.Thread(target=waits_in_a_thread).start()\nwaits_for_its_child()\n"
+        "for _ in range(6):\n    threading.Thread(target=waits_in_a_thread).start()\nwaits_for_its_child()\n"
     )
     before = set(psutil.Process().children(recursive=True))  # of other tests in this process, such as a grader's
     up = tmp_path / "up"
