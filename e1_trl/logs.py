@@ -60,11 +60,16 @@ def route_logs() -> None:
         return
     os.environ.update({name: os.environ.get(name, value) for name, value in QUIET.items()})
     terminal = logging.StreamHandler()
-    terminal.addFilter(lambda record: record.name.startswith(OURS) or record.levelno >= logging.ERROR)
+    terminal.addFilter(lambda record: _is_ours(record.name) or record.levelno >= logging.ERROR)
     logging.root.addHandler(terminal)
     logging.root.addHandler(_log)
     logging.captureWarnings(True)
     sys.excepthook = _show_failure
+
+
+def _is_ours(name: str) -> bool:
+    """Return whether a logger is ours, and has no handler of its own, as that of `e1 serve` has."""
+    return name.startswith(OURS) and not logging.getLogger(name).handlers
 
 
 def write_logs(folder: Path) -> None:

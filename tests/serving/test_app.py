@@ -143,7 +143,8 @@ def test_a_proxy_says_where_it_listens_and_stops_on_a_signal(stub: ServerStub) -
         assert address == f"http://127.0.0.1:{port}"
         assert httpx.get(f"{address}/v1/models", timeout=60).json()["data"][0]["id"] == "nano"
         os.kill(proxy.pid, signal.SIGTERM)
-        assert "Traceback" not in proxy.stderr.read() and proxy.wait() == 0
+        rest = proxy.stderr.read()
+        assert "Running on" not in rest and "Traceback" not in rest and proxy.wait() == 0
 
 
 @pytest.mark.slow
