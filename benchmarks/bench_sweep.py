@@ -23,6 +23,7 @@ from vllm import LLM
 from benchmarks.engines import ImposedLengths
 from benchmarks.results import arguments, in_turns, publish, ratio
 from e1_trl.budget import Budget, ThinkingClose
+from e1_trl.evaluation.method_options import MethodOptions
 from e1_trl.evaluation.methods import Cell, Setting
 from e1_trl.evaluation.sample import Grown, is_sampled, sample_plan
 from e1_trl.evaluation.sampling_plan import Goal, Problem, SamplingPlan
@@ -76,7 +77,7 @@ def main() -> None:
     parsed = arguments("Measure one generation for all budgets against one for each.", "sweep.json", "sweep")
     engine, tokenizer = start()
     marker = engine.engine.marker
-    setting = Setting(ThinkingClose(marker, CONTEXT), marker, marker.ids, 0, tokenizer.decode)
+    setting = Setting(ThinkingClose(marker, CONTEXT), marker, marker.ids, MethodOptions(s1_waits=0), tokenizer.decode)
     prompts = [tokenizer.encode(f"a={i % 10};b={i // 10};a?<think>") for i in range(PROBLEMS)]
     problems = [Problem(i, None, [], ["0"], {"": ids}) for i, ids in enumerate(prompts)]
     goals = [Goal(Cell("separate", Budget(thinking, SOLUTION)), PROBLEMS, 1) for thinking in THINKING]

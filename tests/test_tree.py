@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from e1_trl import tree
 from e1_trl.budget import Budget, ThinkingClose
+from e1_trl.evaluation.method_options import MethodOptions
 from e1_trl.evaluation.methods import METHODS, MIXED, Cell, Question, Setting, make_cells
 from e1_trl.marker import Marker
 from e1_trl.rollout import Completion, Request, Rollout, Segment, Stop
@@ -41,7 +42,7 @@ def setting(forced: tuple[int, ...] = (MARKER,), waits: int = 2) -> Setting:
         close=ThinkingClose(marker, CONTEXT),
         s1_marker=Marker("\0", (MARKER,), (MARKER, 9, 9), close_tokens=1),
         wait_ids=(WAIT, 3),
-        s1_waits=waits,
+        options=MethodOptions(s1_waits=waits),
         decode=lambda ids: "".join(map(chr, ids)),
     )
 

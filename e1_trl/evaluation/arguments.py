@@ -13,6 +13,7 @@ from e1_trl.arguments import Count, Fraction, Natural, Share, Url, Within, json_
 from e1_trl.budget import BudgetArguments
 from e1_trl.command_line import CommandParser, option
 from e1_trl.errors import UserError
+from e1_trl.evaluation.method_options import MethodOptions
 from e1_trl.evaluation.methods import METHODS
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import BENCHMARKS, find_benchmark
@@ -51,11 +52,10 @@ class Model:
 
 
 @dataclass(kw_only=True)
-class EvaluationArguments(ProblemArguments, BudgetArguments):
+class EvaluationArguments(MethodOptions, ProblemArguments, BudgetArguments):
     """Arguments of `e1 eval`: models, problems, budgets and methods, sampling, and engine.
 
-    An argument of the same name as a field of `report.conditions.Conditions` or `evaluation.methods.Setting` is
-    recorded and handed to the methods without further ado.
+    An argument of the same name as a field of `report.conditions.Conditions` is recorded without further ado.
 
     Raises:
         UserError: a field is of another type or beyond a limit, or two contradict each other.
@@ -110,11 +110,6 @@ class EvaluationArguments(ProblemArguments, BudgetArguments):
         f"Methods: {', '.join(METHODS)}, or a dotted path to your own (docs/extend.md).",
         metavar="METHOD",
     )
-    s1_text: str = option(
-        "\nFinal Answer:", "Text that the method s1 appends after the marker when its budget runs out."
-    )
-    wait_text: str = option("\nWait", "Text that the method s1 puts in place of an early close of the thinking.")
-    s1_waits: Natural = option(1, "Most times that the method s1 replaces an early close by `wait_text`.")
     thinking_from: Path | None = option(
         None, "Folder of the finished evaluation whose model does the thinking in the method mixed."
     )

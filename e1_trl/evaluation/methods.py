@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from e1_trl.arguments import find
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.errors import UserError
+from e1_trl.evaluation.method_options import MethodOptions
 from e1_trl.marker import Marker, PromptState
 from e1_trl.rollout import ENDS_BY_POLICY, Completion, Rollout, Segment, Stop, ThinkingEnd
 from e1_trl.tree import Coroutine, Phase, Tree
@@ -58,7 +59,7 @@ class Setting:
         close: marker that ends the thinking, with the text that the method forces, and the engine's context.
         s1_marker: marker with the text that s1 forces: the close, and words that ask for the answer.
         wait_ids: tokens that s1 puts in place of an early close ("Wait").
-        s1_waits: most times that s1 does so.
+        options: of single methods, as the command has them.
         decode: turns token ids into text.
         response: tokens of the longest completion where a part of the budget is unlimited; `None`: as many as the
             context leaves.
@@ -67,7 +68,7 @@ class Setting:
     close: ThinkingClose
     s1_marker: Marker
     wait_ids: tuple[int, ...]
-    s1_waits: int
+    options: MethodOptions
     decode: Callable[..., str]
     response: int | None = None
 
@@ -142,7 +143,7 @@ def s1(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Comp
     prompt_ids = question.prompt_ids
     limit = question.budget.thinking_limit(len(prompt_ids), setting.close)
     thinking = yield from tree.sample(prompt_ids, Phase.THINKING, limit)
-    for _ in range(setting.s1_waits):
+    for _ in range(setting.options.s1_waits):
         if thinking.stop is not Stop.MARKER:
             break
         unclosed = thinking.token_ids[: _marker_start(thinking.token_ids, setting)]
@@ -156,7 +157,7 @@ def s1(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Comp
 
 def s1_no_wait(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
     """Answer as s1 without "Wait", to see what the forced words do alone."""
-    return (yield from s1(tree, question, replace(setting, s1_waits=0)))
+    return (yield from s1(tree, question, replace(setting, options=replace(setting.options, s1_waits=0))))
 
 
 def _marker_start(token_ids: Sequence[int], setting: Setting) -> int:

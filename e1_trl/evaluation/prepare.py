@@ -20,6 +20,7 @@ from e1_trl.checkpoints.budget_file import FILE, BudgetInfo
 from e1_trl.engines.engine import end_ids
 from e1_trl.errors import UserError, user_errors
 from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments
+from e1_trl.evaluation.method_options import MethodOptions
 from e1_trl.evaluation.methods import MIXED, UNCONSTRAINED, Cell, Setting, make_cells
 from e1_trl.evaluation.model import Served, Weights, find_model, marker_of
 from e1_trl.evaluation.sampling_plan import Goal, Problem, SamplingPlan
@@ -86,7 +87,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     thinking = _read_thinking(arguments, plan, compared)
     conditions = _describe(arguments, model, tokenizer, setting, data, len(problems), thinking)
     facts = {
-        **{name: value for name, value in asdict(conditions).items() if name not in DETERMINED},
+        **{name: value for name, value in conditions.values().items() if name not in DETERMINED},
         **compared,
         "prompts": digest(json.dumps([problem.prompts[""] for problem in problems])),
         "date": day,
@@ -162,7 +163,7 @@ def _load_tokenizer(
     if context is None:
         raise UserError(f"the configuration of {checkpoint.model} names no context; set max_model_length, in tokens")
     setting = {
-        **arguments.shared_with(Setting),
+        "options": MethodOptions(**arguments.shared_with(MethodOptions)),
         "close": ThinkingClose(marker, context),
         "s1_marker": Marker.from_tokenizer(tokenizer, text, text + arguments.s1_text),
         "wait_ids": tuple(tokenizer.encode(arguments.wait_text, add_special_tokens=False)),
@@ -281,6 +282,7 @@ def _describe(
     marker = setting.close.marker
     conditions = {
         **arguments.shared_with(Conditions),
+        "options": arguments.shared_with(MethodOptions),
         "dataset": data,
         "problems": problems,
         "local": arguments.benchmark not in BENCHMARKS or arguments.local_benchmarks is not None,

@@ -1,8 +1,7 @@
 """Conditions under which answers were asked for and sampled: one record, in every row of the table of answers.
 
-An option of a method is recorded where it has a field of its name here: in the table, in the report, and in run.json,
-by which a resumed evaluation is compared. A new field needs a default, `None` for "unset", so that folders of the same
-version that lack it can be read and resumed.
+They are in the table, in the report, and in run.json, by which a resumed evaluation is compared. A new field needs a
+default, `None` for "unset", so that folders of the same version that lack it can be read and resumed.
 """
 
 import json
@@ -28,7 +27,7 @@ class Conditions:
         max_prompt_length: longer prompts were left out; 0: none was.
         temperature, top_p, top_k, min_p: of the sampling.
         marker, forced_text: text that ends the thinking, and text that is appended in its place.
-        s1_text, wait_text, s1_waits: text that s1 appends, text that it puts in place of an early close, and how often.
+        options: of single methods (`evaluation.method_options.MethodOptions`), written among the others.
         context: longest sequence.
         response: longest completion where a part of the budget is unlimited; `None`: as long as the context allows.
         thinking_from: digest of the other model's evaluation whose thinking was answered after.
@@ -50,9 +49,7 @@ class Conditions:
     min_p: float
     marker: str
     forced_text: str
-    s1_text: str
-    wait_text: str
-    s1_waits: int
+    options: Mapping[str, Any]
     context: int
     response: int | None
     thinking_from: str | None
@@ -60,9 +57,16 @@ class Conditions:
     versions: Mapping[str, str]
     logit_bias: Mapping[str, float] | None = None
 
+    def values(self) -> dict[str, Any]:
+        """Return all conditions by name, in their order, with the methods' options in the place of `options`."""
+        found: dict[str, Any] = {}
+        for name, value in asdict(self).items():
+            found |= value if name == "options" else {name: value}
+        return found
+
     def as_text(self) -> str:
         """Write the conditions as the table of answers has them."""
-        return json.dumps(asdict(self), ensure_ascii=False)
+        return json.dumps(self.values(), ensure_ascii=False)
 
     @classmethod
     def from_text(cls, text: str) -> Self:
@@ -71,16 +75,22 @@ class Conditions:
         Raises:
             StoreError: they are those of an evaluation with gentle closes.
         """
-        return cls(**refuse_gentle(json.loads(text), "the table of answers"))
+        found = refuse_gentle(json.loads(text), "the table of answers")
+        own = {each.name: found.pop(each.name) for each in fields(cls) if each.name in found}
+        return cls(**own, options=found)
 
     def unlike(self, other: "Conditions") -> tuple[str, ...]:
         """Return the names of the conditions that differ."""
-        return tuple(each.name for each in fields(self) if getattr(self, each.name) != getattr(other, each.name))
+        mine = self.values()
+        others = other.values()
+        return tuple(name for name in mine | others if mine.get(name) != others.get(name))
 
     def said(self, names: Iterable[str]) -> str:
         """Write the conditions of these names in words."""
-        values = ((name.replace("_", " "), getattr(self, name)) for name in names)
-        return "; ".join(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in values)
+        values = self.values()
+        return "; ".join(
+            f"{name.replace('_', ' ')} {json.dumps(values.get(name), ensure_ascii=False)}" for name in names
+        )
 
 
 def refuse_gentle(facts: dict[str, Any], where: str) -> dict[str, Any]:
@@ -115,9 +125,9 @@ def shared(table: pd.DataFrame) -> list[Shared]:
 def as_markdown(found: Sequence[Shared]) -> str:
     """Write in one line what all share, and in one for each group of models what only it has."""
     first = found[0].conditions
-    names = [each.name for each in fields(Conditions)]
+    names = list(dict.fromkeys(name for each in found for name in each.conditions.values()))
     unlike = {name for each in found for name in first.unlike(each.conditions)}
-    common = (name for name in names if name not in unlike and getattr(first, name) not in (None, {}))
+    common = (name for name in names if name not in unlike and first.values().get(name) not in (None, {}))
     text = f"Sampled with {first.said(common)}.\n"
     if unlike:
         own = [name for name in names if name in unlike]

@@ -12,6 +12,7 @@ import pytest
 
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.engines.engine import Follow, Requests, Stepped
+from e1_trl.evaluation.method_options import MethodOptions
 from e1_trl.evaluation.methods import Cell, Setting
 from e1_trl.evaluation.sample import is_sampled, sample_plan, trees
 from e1_trl.evaluation.sampling_plan import Goal, Problem, SamplingPlan
@@ -91,7 +92,7 @@ def plan(*budgets: Budget) -> SamplingPlan:
         close=ThinkingClose(marker, 10**6),
         s1_marker=marker,
         wait_ids=(),
-        s1_waits=0,
+        options=MethodOptions(s1_waits=0),
         decode=lambda ids, **_: "".join(map(chr, ids)),
     )
     problems = [Problem(i, None, [], ["0"], {"": PROMPT}) for i in range(PROBLEMS)]

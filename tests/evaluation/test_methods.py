@@ -7,7 +7,17 @@ import pytest
 
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.errors import UserError
-from e1_trl.evaluation.methods import METHODS, MIXED, Cell, Method, Question, Setting, make_cells, separate
+from e1_trl.evaluation.method_options import MethodOptions
+from e1_trl.evaluation.methods import (
+    METHODS,
+    MIXED,
+    Cell,
+    Method,
+    Question,
+    Setting,
+    make_cells,
+    separate,
+)
 from e1_trl.marker import Marker
 from e1_trl.rollout import Segment, Stop, ThinkingEnd
 from e1_trl.tree import Tree
@@ -17,7 +27,7 @@ SETTING = Setting(
     close=ThinkingClose(Marker("</think>", (CLOSE,), (CLOSE,), close_tokens=1), context=100),
     s1_marker=Marker("</think>", (CLOSE,), (CLOSE, 8, 9), close_tokens=1),
     wait_ids=(5,),
-    s1_waits=2,
+    options=MethodOptions(s1_waits=2),
     decode=str,
 )
 

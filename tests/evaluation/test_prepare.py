@@ -5,7 +5,7 @@ import json
 import shutil
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -14,12 +14,14 @@ import pytest
 from conftest import BASE, options
 from transformers import AutoTokenizer
 
+import e1_trl
 from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import BudgetInfo, Point
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import parse
+from e1_trl.evaluation.method_options import MethodOptions
 from e1_trl.evaluation.model import Weights
 from e1_trl.evaluation.prepare import Prepared, prepare
 from e1_trl.evaluation.sampling_plan import Problem, SamplingPlan
@@ -352,3 +354,15 @@ def test_more_gpus_than_there_are_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     arguments = parse(words)
     with pytest.raises(ValueError, match="is 4, and there are 2 GPUs"):
         Weights(arguments, None, None)  # type: ignore[arg-type]
+
+
+def test_a_methods_option_is_handed_over_and_recorded_but_named_in_two_files_at_most(
+    nano_data: Path, tmp_path: Path
+) -> None:
+    work = prepared(nano_data, tmp_path, *AT, "--s1_waits", 3, "--wait_text", "Hm")
+    assert work.plan.setting.options.s1_waits == 3
+    assert work.facts["s1_waits"] == 3
+    assert conditions(work).options == {"s1_text": r"\boxed{", "wait_text": "Hm", "s1_waits": 3}
+    package = [path.read_text() for path in Path(e1_trl.__path__[0]).rglob("*.py")]
+    for each in fields(MethodOptions):
+        assert sum(each.name in text for text in package) <= 2

@@ -101,7 +101,11 @@ def test_a_folder_of_an_earlier_version_is_resumed_as_it_is(
     table = samples.read(tmp_path)
     text = {**json.loads(table["conditions"].iloc[0]), **written}
     samples.write(table.assign(conditions=json.dumps(text)), tmp_path)
-    assert Conditions.from_text(json.dumps(text)).s1_waits == 1
+    assert Conditions.from_text(json.dumps(text)).options == {
+        "s1_text": r"\boxed{",
+        "wait_text": "Wait ",
+        "s1_waits": 1,
+    }
 
     assert run(tmp_path, "--methods", "separate", "s1") == 0
     assert (tokens(tmp_path), segments(tmp_path)) == before
