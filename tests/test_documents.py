@@ -12,6 +12,7 @@ from conftest import ROOT
 
 from e1_trl.cli import COMMANDS
 from e1_trl.training.groups import Group, advantages_of
+from e1_trl.training.lengths import LENGTH_REWARDS
 from e1_trl.training.progress import ENDS
 
 FOLDERS = ("docs", "examples", "experiments")
@@ -58,6 +59,11 @@ def test_the_table_of_policies_links_every_recipe_of_a_system_and_nothing_that_i
     recipes = {file.resolve() for file in (ROOT / "experiments" / "systems").glob("*.yaml")}
     assert sorted(file.stem for file in recipes - linked) == []
     assert [str(file) for file in linked if not file.exists()] == []
+
+
+def test_every_length_reward_is_named_where_rewards_are_explained() -> None:
+    page = (ROOT / "docs" / "training.md").read_text()
+    assert [name for name in LENGTH_REWARDS if f"`{name}`" not in page] == []
 
 
 def test_the_readme_is_under_900_words() -> None:
