@@ -14,11 +14,11 @@ python -m experiments.expected --miniature first_zero --estimator expected --noi
 import argparse
 import json
 import random
-import time
+import shutil
 from dataclasses import dataclass
-from itertools import islice
 from math import isnan, nan
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
@@ -27,18 +27,19 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
+from e1_trl.answers.grade import Outcome
 from e1_trl.checkout import check_committed
 from e1_trl.errors import run_command
 from e1_trl.provenance import Provenance
-from experiments.best_of import make_base as best_of
-from experiments.first_zero import make_base as first_zero
+from e1_trl.report import samples
 from experiments.pretraining import SEED
+from experiments.systems.__main__ import evaluate
+from experiments.systems.measure import FORCED_CLOSE, FREE
+from experiments.systems.miniatures import MINIATURES, Miniature
 
-MINIATURES = {"first_zero": first_zero, "best_of": best_of}
 SHAPES = {"rows": (8, 1), "forks": (4, 4), "expected": (4, 4), "adapt_think": (16, 1)}  # thoughts x cuts of each
 LEAST, MOST, SOLUTION = 9, 144, 8  # tokens: the smallest and the largest thinking budget of a training, and an answer
-MEASURED, FREE, COOL = (9, 18, 36, 72, 144, 288), 600, 0.6  # budgets, tokens without one, and the temperature
-BATCH, WARMUP, VALIDATION, TOGETHER = 16, 5, 512, 128  # problems of a step, steps, problems, rows sampled
+BATCH, WARMUP, TOGETHER = 16, 5, 128  # problems of a step, steps, rows sampled together
 SCORED, LEAST_SPREAD, UNTRAINED = 32, 0.1, nan  # rows scored together
 REFERENCE, GAIN, LONGEST = 1.0, 0.05, 352  # AdaptThink: a base's accuracy, what not thinking gains, tokens
 Ids = list[int]
@@ -89,7 +90,7 @@ class Policy:
     end: int
 
     @torch.inference_mode()
-    def sample(self, prompts: list[Ids], limits: list[int], stops: list[int], temperature: float = 1.0) -> list[Ids]:
+    def sample(self, prompts: list[Ids], limits: list[int], stops: list[int]) -> list[Ids]:
         """Sample after each prompt up to the first of `stops`, and at most so many tokens."""
         found: list[Ids] = [[] for _ in prompts]
         asked = sorted((at for at, limit in enumerate(limits) if limit > 0), key=lambda at: limits[at])
@@ -99,7 +100,7 @@ class Policy:
             missing = [width - len(prompts[at]) for at in rows]
             ids = torch.tensor([[self.end] * left + prompts[at] for at, left in zip(rows, missing, strict=True)])
             mask = (torch.arange(width) >= torch.tensor(missing)[:, None]).long()
-            chosen = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+            chosen = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
             ends = {"max_new_tokens": limits[rows[-1]], "eos_token_id": stops, "pad_token_id": self.end}
             sampled = self.model.generate(ids, attention_mask=mask, **chosen, **ends)[:, width:].tolist()
             for at, tokens in zip(rows, sampled, strict=True):
@@ -112,10 +113,10 @@ class Policy:
         last = thought[:budget][-1]
         return Cut(*problem, thought[:budget], [self.close] * (last not in (self.close, self.end)), last != self.end)
 
-    def answer(self, cuts: list[Cut], limits: list[int], temperature: float = 1.0) -> list[Ids]:
+    def answer(self, cuts: list[Cut], limits: list[int]) -> list[Ids]:
         """Sample an answer to each cut that can have one."""
         limits = [limit * cut.answered for cut, limit in zip(cuts, limits, strict=True)]
-        return self.sample([cut.make_row([])[0] for cut in cuts], limits, [self.end], temperature)
+        return self.sample([cut.make_row([])[0] for cut in cuts], limits, [self.end])
 
     def score(self, rows: list[Ids]) -> torch.Tensor:
         """Return the log-probability of each token but the first, which has 0; right of a row's end is padding."""
@@ -201,29 +202,31 @@ def sample_arms(policy: Policy, problems: list[Problem]) -> tuple[list[Row], int
     return rows, sum(map(len, thoughts + answers))
 
 
-def measure(policy: Policy, problems: list[Problem]) -> dict[str, Any]:
-    """Return the mean accuracy over budgets, and without one, of a thought to each problem."""
-    prompts, found = [prompt for prompt, _ in problems], {}
-    thoughts = policy.sample(prompts, [FREE] * len(prompts), [policy.close, policy.end], COOL)
-    for budget in (*MEASURED, FREE):
-        cuts = [policy.cut(problem, thought, budget) for problem, thought in zip(problems, thoughts, strict=True)]
-        limits = [FREE - len(cut.thinking) if budget == FREE else SOLUTION for cut in cuts]
-        answers = zip(policy.answer(cuts, limits, COOL), problems, strict=True)
-        found[budget] = sum(is_right(answer, reference) for answer, (_, reference) in answers) / len(problems)
-    mean = sum(found[budget] for budget in MEASURED) / len(MEASURED)
-    whole = {
-        "thinking_tokens": sum(map(len, thoughts)) / len(thoughts),
-        "empty": sum(len(own) == 1 for own in thoughts),
+def measure(policy: Policy, miniature: Miniature) -> dict[str, Any]:
+    """Evaluate on the validation split, as systems are: return the mean accuracy over budgets, and without one."""
+    with TemporaryDirectory() as folder:
+        model = shutil.copytree(miniature.base, Path(folder, "model"))
+        policy.model.save_pretrained(model)
+        words = ("--dataset_split", "validation", "--methods", FORCED_CLOSE, FREE)
+        table = samples.read(evaluate(miniature, model, Path(folder, "found"), *words))
+    right = table["outcome"] == Outcome.CORRECT
+    forced, free = table["method"] == FORCED_CLOSE, table["method"] == FREE
+    budgets = right[forced].groupby(table["thinking_budget"]).mean()
+    return {
+        "mean_accuracy": float(budgets.mean()),
+        "unconstrained": float(right[free].mean()),
+        "budgets": {int(budget): float(share) for budget, share in budgets.items()},
+        "thinking_tokens": float(table["thinking_tokens"][free].mean()),
+        "empty": int((table["thinking_tokens"][free] == 1).sum()),  # closed at once
     }
-    return {"mean_accuracy": mean, "unconstrained": found.pop(FREE), "budgets": found} | whole
 
 
-def train(policy: Policy, problems: list[Problem], validation: list[Problem], arguments: argparse.Namespace) -> None:
-    """Train on so many generated tokens, and append the measurements to a file."""
+def train(policy: Policy, problems: list[Problem], miniature: Miniature, arguments: argparse.Namespace) -> None:
+    """Train on so many generated tokens, and append what is measured to a file."""
     optimizer = torch.optim.AdamW(policy.model.parameters(), arguments.learning_rate, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, step / WARMUP))
-    marks = [share * arguments.tokens for share in (1 / 8, 1 / 4, 1 / 2, 1)]
-    tokens, start = 0, time.monotonic()
+    marks = [share * arguments.tokens for share in (1 / 4, 1 / 2, 1)]
+    progress = tqdm(total=arguments.tokens, unit=" tokens")
     while marks:
         rows, sampled = sample_rows(policy, random.sample(problems, BATCH), arguments.estimator)
         policy.add_gradient(rows, sum(not isnan(weight) for _, weights in rows for weight in weights))
@@ -231,20 +234,19 @@ def train(policy: Policy, problems: list[Problem], validation: list[Problem], ar
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-        tokens += sampled
-        print(f"{tokens} tokens, {time.monotonic() - start:.0f} seconds", flush=True)
-        if tokens >= marks[0]:
-            marks = [mark for mark in marks if mark > tokens]
-            append(arguments, {"tokens": tokens} | measure(policy, validation))
+        progress.update(sampled)
+        if progress.n >= marks[0]:
+            marks = [mark for mark in marks if mark > progress.n]
+            append(arguments, {"tokens": progress.n} | measure(policy, miniature))
 
 
 def append(arguments: argparse.Namespace, found: dict[str, Any]) -> None:
     """Append a row of what was found to the output, after how and when."""
     names = ["miniature", "estimator", "seed", *(() if arguments.noise else ("learning_rate",))]
     here = Provenance.here([arguments.seed])
-    said = {name: getattr(arguments, name) for name in names} | {"commit": here.commit, "date": here.date}
+    said = {name: getattr(arguments, name) for name in names} | {"commit": here.commit, "date": here.date} | found
     with arguments.output.open("a") as file:
-        file.write(json.dumps(said | found) + "\n")
+        file.write(json.dumps(said) + "\n")
 
 
 def measure_noise(policy: Policy, problems: list[Problem], estimator: str) -> dict[str, float]:
@@ -279,21 +281,20 @@ def run() -> None:
     if arguments.output is None:
         arguments.output = Path("docs/results") / ("noise.jsonl" if arguments.noise else "expected_answers.jsonl")
     check_committed(arguments.output)
-    base, miniature = Path(__file__).with_name(arguments.miniature) / "base", MINIATURES[arguments.miniature]
-    tokenizer = AutoTokenizer.from_pretrained(base)
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).eval()
+    miniature, data = MINIATURES[arguments.miniature], Path("runs", arguments.miniature)
+    miniature.make_data(data, SEED)
+    tokenizer = AutoTokenizer.from_pretrained(miniature.base)
+    model = AutoModelForCausalLM.from_pretrained(miniature.base, dtype=torch.float32).eval()
     ids = tokenizer.convert_tokens_to_ids(["</think>", "<|end|>"])
     set_seed(arguments.seed)
-    problems, sizes = [], miniature.SPLITS  # in the order of `make_data`: test, validation, train
-    for row in islice(miniature.problems(SEED), sum(sizes.values())):
+    problems = []
+    for row in map(json.loads, (data / "data" / "train.jsonl").read_text().splitlines()):
         prompt = tokenizer.encode(f"<|user|>{row['problem']}<|assistant|><think>")
         problems.append((prompt, tokenizer.encode(f"\\boxed{{{row['answer']}}}<|end|>")))
-    validation = problems[sizes["test"] :][:VALIDATION]
-    if arguments.noise:
-        found = measure_noise(Policy(model, *ids), problems[-sizes["train"] :][: arguments.noise], arguments.estimator)
-        append(arguments, {"problems": arguments.noise} | found)
-        return
-    train(Policy(model, *ids), problems[-sizes["train"] :], validation, arguments)
+    if not arguments.noise:
+        return train(Policy(model, *ids), problems, miniature, arguments)
+    found = measure_noise(Policy(model, *ids), problems[: arguments.noise], arguments.estimator)
+    append(arguments, {"problems": arguments.noise} | found)
 
 
 if __name__ == "__main__":
