@@ -278,8 +278,9 @@ def run() -> None:
     parser.add_argument("--noise", type=int, help="train nothing; problems on which the gradient's noise is measured")
     parser.add_argument("--output", type=Path, help="unset: docs/results/expected_answers.jsonl, or noise.jsonl there")
     arguments = parser.parse_args()
-    if arguments.output is None:
-        arguments.output = Path("docs/results") / ("noise.jsonl" if arguments.noise else "expected_answers.jsonl")
+    arguments.output = arguments.output or Path(
+        "docs/results", ("noise" if arguments.noise else "expected_answers") + ".jsonl"
+    )
     check_committed(arguments.output)
     miniature, data = MINIATURES[arguments.miniature], Path("runs", arguments.miniature)
     miniature.make_data(data, SEED)
