@@ -7,8 +7,7 @@
     adapt_think 16 rollouts a problem without a budget, of which 8 begin with the close and gain a little more for a
                 right answer (arXiv 2505.13417): whether first tokens that are forced have a place in the trainer
 
-python -m experiments.expected --miniature first_zero --estimator expected --learning-rate 1e-4 --seed 42
-python -m experiments.expected --miniature first_zero --estimator expected --noise 256
+python -m experiments.expected --miniature first_zero --estimator expected --learning-rate 1e-4 [--noise 256]
 """
 
 import argparse
@@ -278,9 +277,8 @@ def run() -> None:
     parser.add_argument("--noise", type=int, help="train nothing; problems on which the gradient's noise is measured")
     parser.add_argument("--output", type=Path, help="unset: docs/results/expected_answers.jsonl, or noise.jsonl there")
     arguments = parser.parse_args()
-    arguments.output = arguments.output or Path(
-        "docs/results", ("noise" if arguments.noise else "expected_answers") + ".jsonl"
-    )
+    name = "noise.jsonl" if arguments.noise else "expected_answers.jsonl"
+    arguments.output = arguments.output or Path("docs/results", name)
     check_committed(arguments.output)
     miniature, data = MINIATURES[arguments.miniature], Path("runs", arguments.miniature)
     miniature.make_data(data, SEED)
