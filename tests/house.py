@@ -90,8 +90,9 @@ def function_lines(root: Path) -> dict[Finding, int]:
 
 
 def files(root: Path) -> Iterator[Finding]:
-    """Find files that are too long."""
-    for file, text in sources(root, *FOLDERS).items():
+    """Find files of Python and of JavaScript that are too long."""
+    scripts = {str(file.relative_to(root)): file.read_text() for file in sorted(root.glob("e1_trl/**/*.js"))}
+    for file, text in {**sources(root, *FOLDERS), **scripts}.items():
         if (lines := text.count("\n")) > FILE_LINES:
             yield file, FILE_LINES + 1, f"{lines} lines, {FILE_LINES} may be"
 

@@ -1,7 +1,7 @@
 """Page of a report: one HTML file with curves, tables and the answers behind them, which needs no network.
 
-`page.jinja` is its text, `page.css` its style and `page.js` its script. Texts of models are only data: compressed, one
-problem at a time, and put into text nodes.
+`page.jinja` is its text, `page.css` its style; `page_data.js` and `page.js` are its script. Texts of models are only
+data: compressed, one problem at a time, and put into text nodes.
 """
 
 import json
@@ -36,6 +36,7 @@ ROLLOUTS = 16  # of each step
 SHARED = (REFERENCE, "unconstrained", "truncation")  # methods that cut one thought at their budgets
 TEXTS = ["prompt", "thinking", "close", "solution"]
 TEMPLATES = Path(__file__).parent
+SCRIPTS = ("page_data.js", "page.js")  # one script, in this order
 MADE = re.compile('<span id="made">.*?</span>')  # commit, date and machine
 BOLD = re.compile(r"^\*\*(.+?)\*\*")  # at the beginning of a line of Markdown
 Place = tuple[int, int]  # problem and sample
@@ -72,7 +73,7 @@ def make(
     data = _data([each for each in texts if each[0] in models[:MODELS]], places)
     data["samples"] = bool((shown["sample"] > 0).any())
     data["steps"] = [] if training is None else _steps(training)
-    script = (TEMPLATES / "page.js").read_text()
+    script = "".join((TEMPLATES / name).read_text() for name in SCRIPTS)
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     said = [line for line in conditions.as_markdown(report.conditions).splitlines() if line]
     return environment.get_template("page.jinja").render(

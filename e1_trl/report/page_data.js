@@ -1,0 +1,123 @@
+const data = JSON.parse(document.getElementById("data").textContent);
+const at = (id) => document.getElementById(id);
+const SYMBOLS = { correct: "✓", wrong: "✗", unanswered: "✂", unevaluated: "=", unparseable: "?", unboxed: "∅",
+  no_program: "∅", timed_out: "T", crashed: "C", out_of_memory: "M", too_much_output: "O", not_callable: "N", ungraded: "U" };
+const ENDS = { closed: "closed naturally", forced: "closed by force", eos: "ended without an answer (eos)", total: "ended by the total budget" };
+const symbol = (finalOutcome) => SYMBOLS[finalOutcome] ?? "!";
+const shade = (finalOutcome) => (finalOutcome === "correct" ? "right" : finalOutcome === "wrong" ? "wrong" : "other");
+const words = (name) => (name === "correct" ? "right" : name.replaceAll("_", " "));
+
+/* Texts of models go into text nodes only. Invisible characters, and those that turn text around, are shown by name. */
+const STRANGE =
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\ud800-\udfff\u{e0000}-\u{e007f}]/gu;
+function write(element, text, kind) {
+  const part = element.appendChild(document.createElement("span"));
+  part.className = kind ?? "";
+  let end = 0;
+  const plain = text.replaceAll("\r\n", "\n");
+  for (const found of plain.matchAll(STRANGE)) {
+    part.append(plain.slice(end, found.index));
+    const named = part.appendChild(document.createElement("span"));
+    named.className = "strange";
+    named.textContent = `⟨U+${found[0].codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
+    end = found.index + found[0].length;
+  }
+  part.append(plain.slice(end));
+}
+
+function writeClipped(element, [text, length]) {
+  write(element, text);
+  if (length > text.length) write(element, ` … ${length - text.length} characters more`, "strange");
+}
+
+function make(tag, parent, text, kind) {
+  const element = parent.appendChild(document.createElement(tag));
+  if (text !== undefined) write(element, String(text));
+  if (kind) element.className = kind;
+  return element;
+}
+
+async function inflate(base64) {
+  if (!window.DecompressionStream) throw new Error("This browser cannot unpack the texts (DecompressionStream).");
+  const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+/* Tables: a click on the name of a column sorts by it. */
+function value(row, column) {
+  const text = row.cells[column].textContent;
+  const number = parseFloat(text);
+  return Number.isNaN(number) ? text : number;
+}
+function compare(one, other) {
+  if (typeof one === typeof other) return one < other ? -1 : one > other ? 1 : 0;
+  return typeof one === "number" ? 1 : -1;
+}
+for (const table of document.querySelectorAll("table.sortable")) {
+  [...table.tHead.rows[0].cells].forEach((header, column) => {
+    header.firstChild.addEventListener("click", () => {
+      const falling = header.getAttribute("aria-sort") !== "descending";
+      for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+      header.setAttribute("aria-sort", falling ? "descending" : "ascending");
+      const rows = [...table.tBodies[0].rows];
+      rows.sort((one, other) => (falling ? -1 : 1) * compare(value(one, column), value(other, column)));
+      table.tBodies[0].append(...rows);
+    });
+  });
+}
+at("copy")?.addEventListener("click", async () => {
+  try {
+    await navigator.clipboard.writeText(at("copy").dataset.command);
+    at("copied").textContent = "copied";
+  } catch {
+    at("copied").textContent = at("copy").dataset.command; // without a clipboard, to be selected
+  }
+});
+
+/* Problems. `place` is everything that a reader has chosen, and the page's address. */
+try {
+  for (const part of ["items", "steps"]) data[part] = await Promise.all(data[part].map(inflate));
+} catch (error) {
+  at("problem-title").textContent = error.message;
+  throw error;
+}
+const NO_METHOD = "unconstrained";
+const methods = [...new Set(data.cells.map((cell) => cell.method))].filter((name) => name !== NO_METHOD);
+if (!methods.length && data.cells.length) methods.push(NO_METHOD);
+const place = { item: 0, cell: 0, method: methods[0], model: "", filter: "all" };
+let visible = [];
+
+const columns = () =>
+  data.cells.map((cell, index) => ({ ...cell, index })).filter((cell) => [place.method, NO_METHOD].includes(cell.method))
+    .sort((one, other) => (one.thinking ?? Infinity) - (other.thinking ?? Infinity) || one.solution - other.solution);
+const models = () => data.models.map((_, index) => index).filter((i) => !place.model || data.models[i] === place.model);
+const answerTo = (item, model, cell) => item.models[model].answers[cell];
+const isRight = (item, model, cell) => answerTo(item, model, cell)?.final_outcome === "correct";
+const forced = (item, model, cell) => answerTo(item, model, cell).end === "forced";
+const escapes = (answer) => answer.end === "forced" && (answer.truncated || answer.closes_again);
+
+const comparable = (one, other) => data.cells[one].solution === data.cells[other].solution || !data.cells[other].solution;
+
+/* Each filter looks at one model's answers to an item, in the order of their budgets. */
+const FILTERS = {
+  all: ["all problems", () => true],
+  forced: ["right only when forced", (item, m, cells) => cells.some((c) => isRight(item, m, c) && forced(item, m, c)) &&
+    !cells.some((c) => isRight(item, m, c) && !forced(item, m, c))],
+  never: ["wrong at every budget", (item, m, cells) => cells.length && !cells.some((c) => isRight(item, m, c))],
+  lost: ["right at a budget, wrong at a larger one", (item, m, cells) => cells.some((c, i) => isRight(item, m, c) &&
+    cells.slice(i + 1).some((later) => comparable(c, later) && !isRight(item, m, later)))],
+  escapes: ["a forced solution is truncated, or closes again", (item, m, cells) => cells.some((c) => escapes(answerTo(item, m, c)))],
+  differ: ["models differ", (item, m, cells) => cells.some((c) => data.models.some((_, other) =>
+    answerTo(item, other, c) && isRight(item, other, c) !== isRight(item, m, c)))],
+};
+
+const offered = () => Object.keys(FILTERS).filter((key) => key !== "differ" || data.models.length > 1);
+
+function option(select, text, key) {
+  const element = make("option", select, text);
+  element.value = key;
+}
+function title(item) {
+  return `${item.problem}${data.samples ? `/${item.sample}` : ""}`;
+}
