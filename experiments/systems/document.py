@@ -32,9 +32,11 @@ from experiments.systems.tables import (
     lengths,
     plain,
     trainings,
+    trial,
 )
 
 ROWS, DOCUMENT = Path("docs/results/systems.json"), Path("docs/systems.md")
+TRIAL = ROWS.with_name("expected_answers.jsonl")
 PAGES = {FIRST_ZERO.name: "systems", BEST_OF.name: "best_of"}  # of docs/results, by miniature
 LEADERS = 5  # lines of the picture besides those that are always shown
 SHOWN = ("base", BANNED, "e1", "grpo_cut")
@@ -81,6 +83,8 @@ def publish() -> None:
     for miniature in MINIATURES.values():
         if rows := read(miniature.name):
             publish_one(miniature, rows)
+    if TRIAL.exists():
+        replace_section(DOCUMENT, "trial", trial([*map(json.loads, TRIAL.read_text().splitlines())]))
 
 
 def publish_one(miniature: Miniature, rows: Sequence[Row]) -> None:

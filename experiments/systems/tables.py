@@ -200,6 +200,22 @@ def trainings(rows: Sequence[Row]) -> str:
     )
 
 
+def trial(rows: Sequence[Row]) -> str:
+    """Mean accuracy over the budgets, and without one, of each estimator in the trial of expected answers."""
+    runs: dict[tuple[str, str, float], list[Row]] = {}
+    for row in rows:
+        runs.setdefault((row["miniature"], row["estimator"], row["learning_rate"]), []).append(row)
+    header = ("miniature", "estimator", "learning rate", "tokens", "mean accuracy", "no budget", "commit")
+    lines = []
+    for (miniature, estimator, rate), own in sorted(runs.items(), key=lambda run: (run[0][0], run[0][2])):
+        tokens, area, free = (
+            " / ".join(format(row[name], spec) for row in own)
+            for name, spec in (("tokens", ",d"), ("mean_accuracy", ".1%"), ("unconstrained", ".1%"))
+        )
+        lines.append((miniature, estimator, f"{rate:g}", tokens, area, free, own[0]["commit"]))
+    return table(header, lines)
+
+
 def known(rows: Sequence[Row], at: int, name: str) -> float | None:
     """The mean of a number at a budget over the seeds that have it."""
     values = [row["budgets"][at][name] for row in rows if row["budgets"][at].get(name) is not None]
