@@ -202,7 +202,7 @@ test: install  ## the tests to wait for, engines included: seven to ten minutes 
 test-all: install  ## all other tests, the slow ones: about twenty minutes
 	$(ALL_CORES) and slow"
 	$(ENGINES) and slow"
-	$(PY) -m pytest -m alone
+	OMP_NUM_THREADS=1 $(PY) -m pytest -m alone
 
 # Quiet by grep: mkdocs' own -q does not count warnings, which are errors here.
 BUILD_SITE := NO_MKDOCS_2_WARNING=1 mkdocs build --strict 2>&1 | { grep -v '^INFO' || true; }

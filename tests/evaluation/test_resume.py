@@ -149,7 +149,7 @@ def test_prompts_that_closed_the_thinking_are_answered_by_each_method(
     output = tmp_path / "evaluation"
     methods = ["separate", "truncation", "s1", "l1_exact", "no_thinking", "unconstrained"]
     assert run(output, "--model", dated, "--methods", *methods, "--max_model_length", "128") > 0
-    assert any(text.startswith("1024 of 1024 prompts have closed the thinking") for text in caplog.messages)
+    assert any(text.startswith("256 of 256 prompts have closed the thinking") for text in caplog.messages)
     table = pd.read_parquet(output / "samples.parquet")
     assert set(table["method"]) >= set(methods) and set(table["thinking_end"]) == {"prompt"}
     assert (table["thinking_tokens"] == 0).all() and (table["forced_tokens"] == 0).all()
