@@ -195,14 +195,16 @@ ENGINES := OMP_NUM_THREADS=1 VLLM_CPU_OMP_THREADS_BIND=nobind $(PY) -m pytest -n
 else
 ENGINES := $(PY) -m pytest -m "not ($(LIGHT)) and not alone
 endif
+# Every process of a run imports all files that it is given, which takes ten to twenty seconds for all of them.
+MARKED = $(shell grep -rlE --include='test_*.py' 'mark\.($1)\b' tests | sort)
 test: install  ## the tests to wait for, engines included: seven to ten minutes on two cores
 	$(ALL_CORES) and not slow"
-	$(ENGINES) and not slow"
+	$(ENGINES) and not slow" $(call MARKED,engine|distributed)
 
 test-all: install  ## all other tests, the slow ones: about twenty minutes
-	$(ALL_CORES) and slow"
-	$(ENGINES) and slow"
-	OMP_NUM_THREADS=1 $(PY) -m pytest -m alone
+	$(ALL_CORES) and slow" $(call MARKED,slow)
+	$(ENGINES) and slow" $(call MARKED,engine|distributed)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -m alone $(call MARKED,alone)
 
 # Quiet by grep: mkdocs' own -q does not count warnings, which are errors here.
 BUILD_SITE := NO_MKDOCS_2_WARNING=1 mkdocs build --strict 2>&1 | { grep -v '^INFO' || true; }
