@@ -240,6 +240,12 @@ def train(nano_data: Path, tmp_path: Path) -> Train:
     return run
 
 
+def outside_a_group() -> dict[str, str]:
+    """Return the environment without variables that an engine in this process has set for its own group."""
+    group = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+    return {name: value for name, value in os.environ.items() if name not in group}
+
+
 # Ends a script under Gloo without Python's finalization, which aborts if a thread still frees a gathered weight.
 ENDS = """
 import os, sys
@@ -248,10 +254,34 @@ os._exit(0)
 """
 
 
-def outside_a_group() -> dict[str, str]:
-    """Return the environment without variables that an engine in this process has set for its own group."""
-    group = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
-    return {name: value for name, value in os.environ.items() if name not in group}
+def in_group(script: str, *arguments: object, folder: Path, processes: int = 2, **variables: str) -> str:
+    """Run a script in processes of one group on CPUs, with these environment variables, and return what they print."""
+    (folder / "script.py").write_text(script + ENDS)
+    words = [str(word) for word in (folder / "script.py", *arguments)]
+    path = os.pathsep.join(map(str, (ROOT, ROOT / "tests", ROOT / "tests" / "training")))
+    environment = {**outside_a_group(), "DS_ACCELERATOR": "cpu", "PYTHONPATH": path, **variables}
+    if torch.cuda.is_available():  # for which DeepSpeed is imported where programs are forked
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+        done = subprocess.run([*launcher, *words], cwd=ROOT, env=environment, capture_output=True, text=True)
+        code, said = done.returncode, done.stdout + done.stderr
+    else:
+        log = folder / "script.log"
+        ranks = ranks_of(processes, free_port())
+        group = Group([Program("warm_script", words, ROOT, log, environment | rank) for rank in ranks])
+        try:
+            code = group.wait()
+        finally:
+            group.kill()
+        said = log.read_text()
+    assert code == 0, said[-9000:]
+    return said
+
+
+def ranks_of(size: int, port: int) -> list[dict[str, str]]:
+    """Return the variables by which PyTorch's launcher tells each process its place in a group."""
+    number = str(size)
+    group = {"WORLD_SIZE": number, "LOCAL_WORLD_SIZE": number, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [{**group, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
 
 
 def launch(
@@ -287,12 +317,13 @@ def launch(
         *options,
     ]
     environment = outside_a_group()
+    launched = launched or (accelerate_config != "cpu" and torch.cuda.is_available())  # as in `in_group`
     if compiled:
         environment["TORCH_COMPILE_DISABLE"] = "0"
     if not launched:
         log_file, words = output.with_suffix(".log"), [str(part) for part in line]
         if accelerate_config != "cpu":
-            ranks = ranks_of([str(part) for part in command[3:]])
+            ranks = deepspeed_ranks([str(part) for part in command[3:]])
             return Group([Program("e1_trl.train", words, ROOT, log_file, environment | rank) for rank in ranks])
         environment |= {"ACCELERATE_USE_CPU": "true"}  # as the launcher would set it
         return Program("e1_trl.train", words, ROOT, log_file, environment)
@@ -307,8 +338,8 @@ def launch(
         )
 
 
-def ranks_of(line: list[str]) -> list[dict[str, str]]:
-    """The variables that Accelerate's launcher and PyTorch's give each process of DeepSpeed for this command line."""
+def deepspeed_ranks(line: list[str]) -> list[dict[str, str]]:
+    """Return the variables that Accelerate's launcher gives each process of DeepSpeed for this command line."""
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
     from accelerate.utils.launch import prepare_deepspeed_cmd_env
 
@@ -316,12 +347,8 @@ def ranks_of(line: list[str]) -> list[dict[str, str]]:
     arguments.deepspeed_fields_from_accelerate_config = ",".join(written.deepspeed_config)
     given = prepare_deepspeed_cmd_env(arguments)[1]
     deepspeed = {name: value for name, value in given.items() if name not in os.environ}
-    size, port = str(arguments.num_processes), str(arguments.main_process_port)
-    group = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    return [
-        {"DS_ACCELERATOR": "cpu", **deepspeed, **group, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        for rank in range(arguments.num_processes)
-    ]
+    ranks = ranks_of(arguments.num_processes, arguments.main_process_port)
+    return [{"DS_ACCELERATOR": "cpu", **deepspeed, **rank} for rank in ranks]
 
 
 def printed(output: Path) -> str:
