@@ -27,8 +27,9 @@ from e1_trl.engines.engine import EngineError, SamplingSettings, run
 from e1_trl.engines.local import LocalEngine
 from e1_trl.engines.server import MOST_IN_FLIGHT, ServerEngine
 from e1_trl.evaluation.arguments import parse
-from e1_trl.evaluation.evaluate import evaluate
 from e1_trl.evaluation.prepare import prepare
+from e1_trl.evaluation.sample import reach
+from e1_trl.evaluation.store import Store
 from e1_trl.marker import Marker
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
@@ -276,7 +277,9 @@ def test_every_request_of_an_evaluation_has_a_seed_of_its_own_whenever_it_is_add
         stub = ServerStub()
         line = ["--base_url", stub.url, "--served_model_name", "m", "--methods", "separate", "--budgets", "1+1"]
         line += ["--max_problems", 2, "--max_model_length", 100, "--samples", samples, *more]
-        evaluate(prepare(parse(options(nano_data, tmp_path / name, *line))))
+        work = prepare(parse(options(nano_data, tmp_path / name, *line)))
+        with Store.open(tmp_path / name, work.facts) as store:
+            reach(work.plan, store, work.model.start)
         return seeds_of(stub)
 
     at_once = seeds("at-once", 2)
