@@ -26,7 +26,7 @@ export DS_ACCELERATOR := cpu
 KEEP_FREED := MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184
 endif
 
-.PHONY: help install usable train results base recipes smoke test test-all check docs house format eval compare table1 systems sweep ablations bench lock clean
+.PHONY: help install usable train results base recipes smoke test test-all check style quick docs house format eval compare table1 systems sweep ablations bench lock clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -212,11 +212,16 @@ docs: install  ## build the documentation as a site, into runs/site; a broken li
 	$(BUILD_SITE)
 
 check: install  ## format, lint, types, the site, and the tests that start neither an engine nor processes
+	@$(MAKE) --no-print-directory -j 2 style quick
+
+style: install
 	ruff format --check .
 	ruff check .
 	$(PY) -m tests.house
 	mypy
 	$(BUILD_SITE)
+
+quick: install
 	$(PY) -m pytest -q -n auto -m "$(LIGHT) and not slow"
 
 house: install  ## print the figures of the code base beside their limits, and check its prose and layout
