@@ -26,7 +26,7 @@ export DS_ACCELERATOR := cpu
 KEEP_FREED := MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184
 endif
 
-.PHONY: help install usable train results base recipes smoke test test-all check docs house format eval compare table1 systems sweep ablations bench lock clean
+.PHONY: help install usable train results base recipes smoke test test-all check style quick docs house format eval compare table1 systems sweep ablations bench lock clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -195,14 +195,16 @@ ENGINES := OMP_NUM_THREADS=1 VLLM_CPU_OMP_THREADS_BIND=nobind $(PY) -m pytest -n
 else
 ENGINES := $(PY) -m pytest -m "not ($(LIGHT)) and not alone
 endif
+# Every process of a run imports all files that it is given, which takes ten to twenty seconds for all of them.
+MARKED = $(shell grep -rlE --include='test_*.py' 'mark\.($1)\b' tests | sort)
 test: install  ## the tests to wait for, engines included: seven to ten minutes on two cores
 	$(ALL_CORES) and not slow"
-	$(ENGINES) and not slow"
+	$(ENGINES) and not slow" $(call MARKED,engine|distributed)
 
 test-all: install  ## all other tests, the slow ones: about twenty minutes
-	$(ALL_CORES) and slow"
-	$(ENGINES) and slow"
-	$(PY) -m pytest -m alone
+	$(ALL_CORES) and slow" $(call MARKED,slow)
+	$(ENGINES) and slow" $(call MARKED,engine|distributed)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -m alone $(call MARKED,alone)
 
 # Quiet by grep: mkdocs' own -q does not count warnings, which are errors here.
 BUILD_SITE := NO_MKDOCS_2_WARNING=1 mkdocs build --strict 2>&1 | { grep -v '^INFO' || true; }
@@ -210,11 +212,16 @@ docs: install  ## build the documentation as a site, into runs/site; a broken li
 	$(BUILD_SITE)
 
 check: install  ## format, lint, types, the site, and the tests that start neither an engine nor processes
+	@$(MAKE) --no-print-directory -j 2 style quick
+
+style: install
 	ruff format --check .
 	ruff check .
 	$(PY) -m tests.house
 	mypy
 	$(BUILD_SITE)
+
+quick: install
 	$(PY) -m pytest -q -n auto -m "$(LIGHT) and not slow"
 
 house: install  ## print the figures of the code base beside their limits, and check its prose and layout

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ import openai
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
-from warm import Program
+from warm import Group, Program
 
 from e1_trl.processes import kill_tree
 
@@ -76,11 +77,13 @@ def sandbox() -> None:
 
 @pytest.fixture(scope="session")
 def nano_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of the nano problems, made by their own script."""
-    from experiments.nano.make_base import make_data
+    """Folder of the nano problems, made by their own script; of the test problems, which evaluations encode, 256."""
+    from experiments.nano.make_base import SPLITS, problems
+    from experiments.pretraining import write_data
 
     output = tmp_path_factory.mktemp("nano")
-    make_data(output, seed=17)
+    rows = [*islice(problems(seed=17), sum(SPLITS.values()))]
+    write_data(output, {"test": rows[:256], "train": rows[SPLITS["test"] :]})
     return output / "data"
 
 
@@ -158,15 +161,15 @@ def free_port() -> int:
     raise OSError("no port is free")
 
 
-def wait_for(process: "subprocess.Popen[bytes]", port: int) -> None:
+def wait_for(process: Program, port: int) -> None:
     """Wait until a server answers."""
     deadline = time.monotonic() + STARTUP
     while True:
         with contextlib.suppress(httpx.TransportError):
             httpx.get(f"http://127.0.0.1:{port}/v1/models")
             return
-        assert process.poll() is None, f"{process.args} ended while starting"
-        assert time.monotonic() < deadline, f"{process.args} did not start within {STARTUP} s"
+        assert process.poll() is None, f"{process.module} {process.argv} ended while starting"
+        assert time.monotonic() < deadline, f"{process.module} {process.argv} did not start within {STARTUP} s"
         time.sleep(0.1)
 
 
@@ -175,7 +178,7 @@ def reasoning_config(end: str) -> str:
 
 
 @contextlib.contextmanager
-def serving(port: int, **changed: object) -> "Iterator[tuple[openai.OpenAI, subprocess.Popen[bytes]]]":
+def serving(port: int, **changed: object) -> Iterator[tuple[openai.OpenAI, Program]]:
     """Run a real vLLM server of the nano base, named nano, in a process group of its own; options may be `changed`."""
     options = {
         "--model": BASE,
@@ -188,13 +191,8 @@ def serving(port: int, **changed: object) -> "Iterator[tuple[openai.OpenAI, subp
         **{f"--{name.replace('_', '-')}": value for name, value in changed.items()},
     }
     words = [str(word) for option in options.items() for word in option]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *SERVER_FLAGS, *words],
-        env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    process = Program("warm_server", [*SERVER_FLAGS, *words], ROOT, Path(os.devnull), environment)
     client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="unused")
     try:
         wait_for(process, port)
@@ -215,7 +213,7 @@ def proxy(server: openai.OpenAI) -> Iterator[str]:
     port = free_port()
     words = ["--upstream", server.base_url, "--model", BASE, "--served_model_name", "nano", "--port", port]
     words += ["--budget", "64+32"]
-    process = subprocess.Popen([sys.executable, "-m", "e1_trl.serving.app", *map(str, words)], start_new_session=True)
+    process = Program("e1_trl.serving.app", [str(word) for word in words], ROOT, Path(os.devnull), os.environ)
     try:
         wait_for(process, port)
         yield f"http://127.0.0.1:{port}/v1"
@@ -242,6 +240,12 @@ def train(nano_data: Path, tmp_path: Path) -> Train:
     return run
 
 
+def outside_a_group() -> dict[str, str]:
+    """Return the environment without variables that an engine in this process has set for its own group."""
+    group = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+    return {name: value for name, value in os.environ.items() if name not in group}
+
+
 # Ends a script under Gloo without Python's finalization, which aborts if a thread still frees a gathered weight.
 ENDS = """
 import os, sys
@@ -250,10 +254,34 @@ os._exit(0)
 """
 
 
-def outside_a_group() -> dict[str, str]:
-    """Return the environment without variables that an engine in this process has set for its own group."""
-    group = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
-    return {name: value for name, value in os.environ.items() if name not in group}
+def in_group(script: str, *arguments: object, folder: Path, processes: int = 2, **variables: str) -> str:
+    """Run a script in processes of one group on CPUs, with these environment variables, and return what they print."""
+    (folder / "script.py").write_text(script + ENDS)
+    words = [str(word) for word in (folder / "script.py", *arguments)]
+    path = os.pathsep.join(map(str, (ROOT, ROOT / "tests", ROOT / "tests" / "training")))
+    environment = {**outside_a_group(), "DS_ACCELERATOR": "cpu", "PYTHONPATH": path, **variables}
+    if torch.cuda.is_available():  # for which DeepSpeed is imported where programs are forked
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+        done = subprocess.run([*launcher, *words], cwd=ROOT, env=environment, capture_output=True, text=True)
+        code, said = done.returncode, done.stdout + done.stderr
+    else:
+        log = folder / "script.log"
+        ranks = ranks_of(processes, free_port())
+        group = Group([Program("warm_script", words, ROOT, log, environment | rank) for rank in ranks])
+        try:
+            code = group.wait()
+        finally:
+            group.kill()
+        said = log.read_text()
+    assert code == 0, said[-9000:]
+    return said
+
+
+def ranks_of(size: int, port: int) -> list[dict[str, str]]:
+    """Return the variables by which PyTorch's launcher tells each process its place in a group."""
+    number = str(size)
+    group = {"WORLD_SIZE": number, "LOCAL_WORLD_SIZE": number, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [{**group, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
 
 
 def launch(
@@ -266,13 +294,13 @@ def launch(
     launched: bool = True,
     launcher: Sequence[object] = (),
     recipe: Path = NANO,
-) -> "subprocess.Popen[bytes] | Program":
+) -> "subprocess.Popen[bytes] | Program | Group":
     """Start a recipe on tiny batches, in a process group of its own; its output goes into a file beside `output`.
 
     Args:
         options: override the recipe.
         compiled: let the engine compile the model, as it does for users.
-        launched: start it by Accelerate's launcher, and not as a single process.
+        launched: start it by Accelerate's launcher, and not forked, as one process or as those of DeepSpeed.
         launcher: more options of the launcher.
     """
     command = [
@@ -289,12 +317,16 @@ def launch(
         *options,
     ]
     environment = outside_a_group()
+    launched = launched or (accelerate_config != "cpu" and torch.cuda.is_available())  # as in `in_group`
     if compiled:
         environment["TORCH_COMPILE_DISABLE"] = "0"
     if not launched:
-        log_file = output.with_suffix(".log")
+        log_file, words = output.with_suffix(".log"), [str(part) for part in line]
+        if accelerate_config != "cpu":
+            ranks = deepspeed_ranks([str(part) for part in command[3:]])
+            return Group([Program("e1_trl.train", words, ROOT, log_file, environment | rank) for rank in ranks])
         environment |= {"ACCELERATE_USE_CPU": "true"}  # as the launcher would set it
-        return Program("e1_trl.train", [str(part) for part in line], ROOT, log_file, environment)
+        return Program("e1_trl.train", words, ROOT, log_file, environment)
     with output.with_suffix(".log").open("a") as log:
         return subprocess.Popen(
             [str(part) for part in [*command, *line]],
@@ -306,15 +338,31 @@ def launch(
         )
 
 
+def deepspeed_ranks(line: list[str]) -> list[dict[str, str]]:
+    """Return the variables that Accelerate's launcher gives each process of DeepSpeed for this command line."""
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+    from accelerate.utils.launch import prepare_deepspeed_cmd_env
+
+    arguments, written, _ = _validate_launch_command(launch_command_parser().parse_args(line))
+    arguments.deepspeed_fields_from_accelerate_config = ",".join(written.deepspeed_config)
+    given = prepare_deepspeed_cmd_env(arguments)[1]
+    deepspeed = {name: value for name, value in given.items() if name not in os.environ}
+    ranks = ranks_of(arguments.num_processes, arguments.main_process_port)
+    return [{"DS_ACCELERATOR": "cpu", **deepspeed, **rank} for rank in ranks]
+
+
 def printed(output: Path) -> str:
     """Read the output of the runs with this output folder."""
     return output.with_suffix(".log").read_text()
 
 
-def kill(process: "subprocess.Popen[bytes] | Program") -> None:
+def kill(process: "subprocess.Popen[bytes] | Program | Group") -> None:
     """Kill a launched run with all its processes by signal 9, if it still runs."""
-    kill_tree(process.pid)
-    process.wait()
+    if isinstance(process, Group):
+        process.kill()
+    else:
+        kill_tree(process.pid)
+        process.wait()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

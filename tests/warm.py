@@ -12,12 +12,18 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+from e1_trl.processes import forget_killed, kill_tree
+
 multiprocessing.set_forkserver_preload(
-    ["e1_trl.train", "e1_trl.evaluation.evaluate", "e1_trl.engines.local", "vllm", "vllm.entrypoints.llm"]
+    [
+        *("e1_trl.train", "e1_trl.evaluation.evaluate", "e1_trl.engines.local", "e1_trl.serving.app"),
+        *("vllm", "vllm.entrypoints.llm", "vllm.entrypoints.launchers.api_server.entry", "vllm.v1.engine.core"),
+    ]
 )
 
 
@@ -60,6 +66,7 @@ class Program(ForkServerProcess):
         os.environ.update(self.environment)
         sys.argv = [self.module, *self.argv]
         # Undo the differences of a fork server's process from a new interpreter.
+        sys.path[:0] = [str(self.cwd), *filter(None, self.environment.get("PYTHONPATH", "").split(os.pathsep))]
         multiprocessing.set_start_method(None, force=True)
         self._config["daemon"] = False  # it may start processes
         try:
@@ -67,3 +74,33 @@ class Program(ForkServerProcess):
         finally:
             threading._shutdown()  # type: ignore[attr-defined]
             atexit._run_exitfuncs()
+
+
+class Group:
+    """Programs of one training, a process each, as a launcher starts them; has the methods of `Program`."""
+
+    def __init__(self, members: Sequence[Program]):
+        self.members = members
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status of a program that failed, or 0 once all have ended; None until then."""
+        codes = [member.poll() for member in self.members]
+        return next(filter(None, codes), None if None in codes else 0)
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def wait(self) -> int:
+        """Wait until all have ended, or one has failed; kill the others then, and return the exit status."""
+        while (code := self.returncode) is None:
+            time.sleep(0.1)
+        self.kill()
+        return code
+
+    def kill(self) -> None:
+        """Kill the programs with all their processes."""
+        for member in self.members:
+            kill_tree(member.pid)
+            member.wait()
+        forget_killed()  # a forked process does not remove its shared memory when it ends, either

@@ -1,5 +1,6 @@
 """Measure what each template does to the thinking, and the miniature's answers in its words at three budgets."""
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -85,19 +86,21 @@ def measure(found: Sequence[Rendering], base: Path) -> list[Row]:
     )
     rng = random.Random(1)
     asked = [example(rng) for _ in range(QUESTIONS)]
-    rows = []
-    for rendering in found:
-        engine.marker = rendering.marker(tokenizer)
-        close = ThinkingClose(engine.marker, CONTEXT)
-        answers = {}
-        is_unasked = not rendering.thinks(tokenizer) and rendering.state(tokenizer) is PromptState.NOTHING
-        for name, budget in {} if is_unasked else BUDGETS.items():
-            prompts = [rendering.prompt_ids(tokenizer, question) for question, *_ in asked]
-            rollouts = [Rollout(prompt, budget, close) for prompt in prompts]
-            run(engine, rollouts)
-            completions = [rollout.completion for rollout in rollouts]
-            texts = [tokenizer.decode(each.graded_ids) for each in completions]
-            answers[name] = Shares.of(completions, texts, [answer for *_, answer in asked])
-        rows.append(describe(rendering, tokenizer, answers))
-        print(rows[-1].template, rows[-1].arguments, rows[-1].answers, flush=True)
-    return rows
+    answers = [answer for *_, answer in asked]
+    shares: dict[Rendering, dict[str, Shares]] = {each: {} for each in found}
+    thinking = [each for each in found if each.thinks(tokenizer) or each.state(tokenizer) is not PromptState.NOTHING]
+    markers = {each: each.marker(tokenizer) for each in thinking}
+    for marker in dict.fromkeys(markers.values()):  # prompts of one marker are answered together
+        engine.marker = marker
+        close = ThinkingClose(marker, CONTEXT)
+        rollouts: dict[tuple[Rendering, str], list[Rollout]] = {}
+        for each in (each for each in thinking if markers[each] == marker):
+            prompts = [each.prompt_ids(tokenizer, question) for question, *_ in asked]
+            for name, budget in BUDGETS.items():
+                rollouts[each, name] = [Rollout(prompt, budget, close) for prompt in prompts]
+        run(engine, [*itertools.chain.from_iterable(rollouts.values())])
+        for (each, name), ended in rollouts.items():
+            completions = [rollout.completion for rollout in ended]
+            texts = [tokenizer.decode(completion.graded_ids) for completion in completions]
+            shares[each][name] = Shares.of(completions, texts, answers)
+    return [describe(each, tokenizer, shares[each]) for each in found]

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,8 +27,9 @@ from e1_trl.engines.engine import EngineError, SamplingSettings, run
 from e1_trl.engines.local import LocalEngine
 from e1_trl.engines.server import MOST_IN_FLIGHT, ServerEngine
 from e1_trl.evaluation.arguments import parse
-from e1_trl.evaluation.evaluate import evaluate
 from e1_trl.evaluation.prepare import prepare
+from e1_trl.evaluation.sample import reach
+from e1_trl.evaluation.store import Store
 from e1_trl.marker import Marker
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
@@ -53,9 +54,10 @@ def test_server_and_process_sample_the_same_tokens_and_neither_a_banned_one(
     llm = start_engine(max_model_len=SERVED_CONTEXT, logprobs_mode="processed_logprobs")
     wait = TOKENIZER.convert_tokens_to_ids("Wait ")
 
-    def sample(marker: Marker, budget: Budget, sampling: SamplingSettings) -> list[Completion]:
+    def sample(marker: Marker, budgets: Sequence[Budget], sampling: SamplingSettings) -> list[Completion]:
         close = ThinkingClose(marker, SERVED_CONTEXT)
-        local, remote = ([Rollout(ids, budget, close) for ids in prompt_ids] for _ in range(2))
+        asked = [(ids, budget) for budget in budgets for ids in prompt_ids]
+        local, remote = ([Rollout(ids, budget, close) for ids, budget in asked] for _ in range(2))
         run(LocalEngine(llm, marker, sampling), local)
         run(ServerEngine(str(server.base_url), "nano", close, sampling), remote)
         for ours, theirs in zip(local, remote, strict=True):
@@ -67,11 +69,11 @@ def test_server_and_process_sample_the_same_tokens_and_neither_a_banned_one(
     # One marker of a single token, and one of several with a longer forced text.
     markers = (CLOSE.marker, Marker.from_tokenizer(TOKENIZER, ";c=", "Wait ;c="))
     budgets = (Budget(0, 8), Budget(None, 8), Budget(20, 8))
-    found = [sample(marker, budget, GREEDY) for marker in markers for budget in budgets]
-    assert {each.thinking_end for part in found for each in part} >= {ThinkingEnd.CLOSED, ThinkingEnd.FORCED}
-    assert any(wait in each.token_ids for each in found[1])
+    single, several = (sample(marker, budgets, GREEDY) for marker in markers)
+    assert {each.thinking_end for each in (*single, *several)} >= {ThinkingEnd.CLOSED, ThinkingEnd.FORCED}
+    assert any(wait in each.token_ids for each in single)
     banned = SamplingSettings(temperature=0.0, logit_bias={wait: -100.0})
-    assert not any(wait in each.token_ids for each in sample(CLOSE.marker, Budget(None, 8), banned))
+    assert not any(wait in each.token_ids for each in sample(CLOSE.marker, [Budget(None, 8)], banned))
 
 
 @pytest.mark.engine
@@ -86,13 +88,13 @@ def test_vllms_own_thinking_budget_gives_the_same_tokens_as_ours(
         run(ServerEngine(str(server.base_url), "nano", CLOSE, GREEDY), rollouts)
         body = {"thinking_token_budget": thinking, "return_token_ids": True}
         most = thinking + CLOSE.forced_after(thinking) + 16
-        for ids, ours in zip(prompt_ids, (rollout.completion for rollout in rollouts), strict=True):
-            answer = server.completions.create(
-                model="nano", prompt=ids, temperature=0.0, max_tokens=most, extra_body=body
-            )
+        answers = server.completions.create(
+            model="nano", prompt=prompt_ids, temperature=0.0, max_tokens=most, extra_body=body
+        )
+        for theirs, ours in zip(answers.choices, (rollout.completion for rollout in rollouts), strict=True):
             # What the thinking leaves of its budget is the solution's there, and not here.
             length = len(ours.token_ids) if ours.truncated else None
-            assert answer.choices[0].token_ids[:length] == ours.token_ids.tolist()
+            assert theirs.token_ids[:length] == ours.token_ids.tolist()
             ends.add(ours.thinking_end)
     assert ends == {ThinkingEnd.FORCED, ThinkingEnd.CLOSED}
 
@@ -275,7 +277,9 @@ def test_every_request_of_an_evaluation_has_a_seed_of_its_own_whenever_it_is_add
         stub = ServerStub()
         line = ["--base_url", stub.url, "--served_model_name", "m", "--methods", "separate", "--budgets", "1+1"]
         line += ["--max_problems", 2, "--max_model_length", 100, "--samples", samples, *more]
-        evaluate(prepare(parse(options(nano_data, tmp_path / name, *line))))
+        work = prepare(parse(options(nano_data, tmp_path / name, *line)))
+        with Store.open(tmp_path / name, work.facts) as store:
+            reach(work.plan, store, work.model.start)
         return seeds_of(stub)
 
     at_once = seeds("at-once", 2)

@@ -268,7 +268,7 @@ def test_the_context_of_a_server_is_that_of_the_evaluation(
         assert work.plan.close.context == work.plan.setting.close.context == conditions(work).context == 512
         longest = max(len(problem.prompts[""]) for problem in work.plan.problems)
         assert caplog.messages[-1] == (
-            "1,024 answers by each method at each budget, of at most so many tokens: separate 33, truncation 32, "
+            "256 answers by each method at each budget, of at most so many tokens: separate 33, truncation 32, "
             f"s1 34, no_thinking 18, unconstrained {512 - longest} (unconstrained has no budget; --methods can leave "
             "it out)"
         )

@@ -83,7 +83,7 @@ def interrupted(command: Sequence[str], output: Path) -> None:
 @pytest.mark.slow
 def test_ctrl_c_is_one_line_that_says_what_is_stored(server: openai.OpenAI, nano_data: Path, tmp_path: Path) -> None:
     sampled = ["--base_url", server.base_url, "--served_model_name", "nano", "--max_model_length", SERVED_CONTEXT]
-    sampled += ["--budgets", "64+16", "--methods", "separate", "--max_problems", 512, "--concurrency", 2]
+    sampled += ["--budgets", "64+16", "--methods", "separate", "--concurrency", 2]
     interrupted(evaluation(nano_data, tmp_path, *sampled), tmp_path)
 
 

@@ -16,7 +16,7 @@ from e1_trl.evaluation.store import Store
 from e1_trl.report import samples
 from e1_trl.rollout import Segment, Stop
 
-PROBLEMS, SAMPLES = 1000, 5
+PROBLEMS, SAMPLES = 250, 20
 BUDGETS = [f"{thinking}+20" for thinking in range(80, 481, 80)]
 MOST = 150_000  # KiB on top of the libraries; four times as many answers are to fit into a gigabyte with them
 
@@ -54,11 +54,12 @@ def test_a_resume_of_five_thousand_answers_of_five_hundred_tokens_at_six_budgets
     ids = AutoTokenizer.from_pretrained(BASE).encode("0123456789+-=;", add_special_tokens=False)
     with Store.open(tmp_path / "out", work.facts) as store:
         for place in work.plan.places():
-            tree = work.plan.tree(*place, ())
+            tree, stored = work.plan.tree(*place, ()), []
             while requests := tree.requests():
                 for (_, branch), request in requests:  # no thinking ends by itself, and every solution is cut
                     segment = Segment(rng.choices(ids, k=request.max_tokens), Stop.LENGTH)
-                    store.add([tree.receive(branch, segment)])
+                    stored.append(tree.receive(branch, segment))
+            store.add(stored)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     resume = [sys.executable, "-c", RESUME, nano_data, tmp_path / "out"]
     done = subprocess.run(resume, env=environment, capture_output=True, text=True)

@@ -1,11 +1,8 @@
 """The plan of a recipe: counts against built models, bytes against hand calculation, and what it says does not fit."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -18,7 +15,7 @@ import pytest
 import torch
 import yaml
 from accelerate import DeepSpeedPlugin
-from conftest import NANO, ROOT
+from conftest import NANO, ROOT, in_group
 from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs
 from deepspeed.runtime.zero.stage_1_and_2 import estimate_zero2_model_states_mem_needs
 from peft import LoraConfig, get_peft_model
@@ -685,15 +682,8 @@ if torch.distributed.get_rank() == 0:
 @pytest.mark.slow
 def test_deepspeed_allocates_the_training_state_that_is_planned(tmp_path: Path) -> None:
     dimensions = {**TINY, "num_hidden_layers": 3, "vocab_size": 5000, "tie_word_embeddings": False}
-    (tmp_path / "allocates.py").write_text(ALLOCATES)
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    done = subprocess.run(
-        [*launch, str(tmp_path / "allocates.py"), json.dumps(dimensions), str(tmp_path / "saved")],
-        env={**os.environ, "DS_ACCELERATOR": "cpu"},
-        capture_output=True,
-        text=True,
-    )
-    (printed,) = [line for line in done.stdout.splitlines() if "BYTES" in line] or [done.stderr[-3000:]]
+    text = in_group(ALLOCATES, json.dumps(dimensions), tmp_path / "saved", folder=tmp_path)
+    (printed,) = [line for line in text.splitlines() if "BYTES" in line]
     allocated = json.loads(printed.partition("BYTES ")[2])
     Qwen2Config(**dimensions).save_pretrained(tmp_path / "model")
     fields = {"model_name_or_path": str(tmp_path / "model"), "dtype": "bfloat16"}

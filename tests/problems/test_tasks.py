@@ -194,7 +194,7 @@ def test_rows_that_cannot_be_used_are_counted_and_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "count", "title"),
-    [("codeforces", 408, "codeforces-sample-tests"), ("leetcode", 200, "leetcode"), ("humanevalplus", 40, None)],
+    [("codeforces", 408, "codeforces-sample-tests"), ("leetcode", 200, "leetcode"), ("humanevalplus", 16, None)],
 )
 def test_real_benchmarks_of_programs_load(
     name: str, count: int, title: str | None, sandbox: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,7 +16,7 @@ import httpx
 import openai
 import pytest
 from conftest import BASE, SERVED_CONTEXT, free_port, reasoning_config, serving
-from proxies import conversation, events, proxy_of, send
+from proxies import conversation, events, eventually, proxy_of, send
 from transformers import AutoTokenizer
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.utils.argparse_utils import FlexibleArgumentParser
@@ -50,10 +50,11 @@ def ids_of(text: str) -> list[int]:
 
 
 def evaluated(
-    server: openai.OpenAI, prompts: Sequence[Sequence[int]], budget: Budget, marker: CoreMarker
+    server: openai.OpenAI, asked: Sequence[tuple[Sequence[int], Budget]], marker: CoreMarker
 ) -> list[Completion]:
+    """Return what an evaluation samples of each prompt at its budget, all together."""
     close = ThinkingClose(marker, SERVED_CONTEXT)
-    rollouts = [Rollout(prompt, budget, close) for prompt in prompts]
+    rollouts = [Rollout(prompt, budget, close) for prompt, budget in asked]
     run(ServerEngine(str(server.base_url), "nano", close, GREEDY), rollouts)
     return [rollout.completion for rollout in rollouts]
 
@@ -77,36 +78,37 @@ def ask(url: str, stream: bool, budget: str, **fields: Any) -> tuple[list[int], 
 
 def check_equal(server: openai.OpenAI, url: str, problems: list[str], marker: CoreMarker) -> set[str]:
     """Compare answers, whole and streamed, as messages and as texts, with those of an evaluation; return their ends."""
-    ends = set()
-    text = marker.text
     prompts = [tokenize(TOKENIZER, conversation(each), {}) for each in problems]
-    with ThreadPoolExecutor(8) as pool:
-        for budget in ("0+8", "1+1", "20+8", "64+3", "unlimited+8"):
-            # The tokens after <think> are part of the prompt, and none of the budget.
-            for begun in ([], ids_of(";;")):
-                begins = [[*each, *begun] for each in prompts]
-                expected = evaluated(server, begins, Budget.parse(budget), marker)
-                texts = [{"prompt": each} for each in begins]
-                chats: list[Any] = [] if begun else [{"messages": conversation(each)} for each in problems]
-                cases = [(index % len(problems), own) for index, own in enumerate([*texts, *chats])]
-                for stream in (True, False):
-                    asked = [pool.submit(ask, url, stream, budget, **own) for _, own in cases]
-                    for (index, own), future in zip(cases, asked, strict=True):
-                        ours = expected[index]
-                        ids, end, thinking, solution = future.result()
-                        assert (ids, end) == (ours.token_ids.tolist(), ours.thinking_end), (budget, stream, own)
-                        closed = ours.thinking_tokens + ours.close_tokens
-                        thought = TOKENIZER.decode(ours.token_ids[:closed].tolist(), skip_special_tokens=True)
-                        answer = TOKENIZER.decode(ours.graded_ids, skip_special_tokens=True)
-                        chat = (thought.removesuffix(text), answer)
-                        assert (thinking, solution) == (chat if "messages" in own else ("", thought + answer))
-                        ends.add(end)
-    return ends
+    # The tokens after <think> are part of the prompt, and none of the budget.
+    begun = [[*each, *ids_of(";;")] for each in prompts]
+    budgets = ("0+8", "1+1", "20+8", "64+3", "unlimited+8")
+    asked = [(prompt, budget) for budget in budgets for prompt in (*prompts, *begun)]
+    expected = evaluated(server, [(prompt, Budget.parse(budget)) for prompt, budget in asked], marker)
+    of_case = dict(zip([(tuple(prompt), budget) for prompt, budget in asked], expected, strict=True))
+    cases = [
+        (budget, stream, own, of_case[tuple(prompt), budget])
+        for budget in budgets
+        for stream in (True, False)
+        for prompt, own in (
+            *((prompt, {"prompt": prompt}) for prompt in (*prompts, *begun)),
+            *((prompt, {"messages": conversation(each)}) for prompt, each in zip(prompts, problems, strict=True)),
+        )
+    ]
+    with ThreadPoolExecutor(32) as pool:
+        answers = [*pool.map(lambda case: ask(url, case[1], case[0], **case[2]), cases)]
+    for (budget, stream, own, ours), (ids, end, thinking, solution) in zip(cases, answers, strict=True):
+        assert (ids, end) == (ours.token_ids.tolist(), ours.thinking_end), (budget, stream, own)
+        closed = ours.thinking_tokens + ours.close_tokens
+        thought = TOKENIZER.decode(ours.token_ids[:closed].tolist(), skip_special_tokens=True)
+        answer = TOKENIZER.decode(ours.graded_ids, skip_special_tokens=True)
+        chat = (thought.removesuffix(marker.text), answer)
+        assert (thinking, solution) == (chat if "messages" in own else ("", thought + answer))
+    return {end for _, end, *_ in answers}
 
 
 def test_a_served_answer_is_the_evaluated_one(server: openai.OpenAI, problems: list[str]) -> None:
     with proxy_of(server.base_url) as url:
-        ends = check_equal(server, url, problems, Marker.from_tokenizer(TOKENIZER))
+        ends = check_equal(server, url, problems[:4], Marker.from_tokenizer(TOKENIZER))
     assert ends == {"forced", "closed"}
 
 
@@ -114,7 +116,7 @@ def test_a_served_answer_is_the_evaluated_one(server: openai.OpenAI, problems: l
 def test_a_close_of_several_tokens_is_served_as_it_is_evaluated(problems: list[str]) -> None:
     with serving(free_port(), reasoning_config=reasoning_config(";c=")) as (server, _):
         with proxy_of(server.base_url, marker=";c=") as url:
-            ends = check_equal(server, url, problems, Marker.from_tokenizer(TOKENIZER, ";c="))
+            ends = check_equal(server, url, problems[:4], Marker.from_tokenizer(TOKENIZER, ";c="))
         forced = {"marker": ";c=", "forced_text": "Wait ;c=Wait "}
         with pytest.raises(UserError, match="does not close a thinking as this"), proxy_of(server.base_url, **forced):
             pass
@@ -175,10 +177,14 @@ def test_a_server_with_a_parser_keeps_formats_for_the_solution_and_closed_prompt
 
 def test_tokens_that_come_together_are_cut_as_those_that_come_alone(proxy: str, problems: list[str]) -> None:
     asked = {"messages": conversation(problems[0])}
-    for budget in ("unlimited+3", "unlimited+1", "20+3"):
-        alone = ask(proxy, True, budget, **asked)
-        for size in (3, 5, 100):
-            assert ask(proxy, True, budget, **asked, stream_interval=size) == alone
+    budgets = ("unlimited+3", "unlimited+1", "20+3")
+    sizes: tuple[dict[str, int], ...] = ({}, *({"stream_interval": size} for size in (3, 5, 100)))
+    with ThreadPoolExecutor(len(budgets) * len(sizes)) as pool:
+        answers = {
+            budget: [pool.submit(ask, proxy, True, budget, **asked, **size) for size in sizes] for budget in budgets
+        }
+    for alone, *together in answers.values():
+        assert [each.result() for each in together] == [alone.result()] * len(together)
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -205,20 +211,21 @@ def test_several_answers_and_prompts_are_one_request(proxy: str, problems: list[
 
 def test_a_limit_takes_nothing_that_a_thinking_that_closes_needs(server: openai.OpenAI, problems: list[str]) -> None:
     """What vLLM itself answers within `max_tokens`, the proxy answers, too, but for a quarter of the solution."""
+    prompts = [[*tokenize(TOKENIZER, conversation(problem), {}), *ids_of(";;")] for problem in problems]
+    cases = [{"prompt": prompt, "max_tokens": limit, "temperature": 0} for prompt in prompts for limit in (48, 64, 80)]
+    with proxy_of(server.base_url, budget="192+32") as url, ThreadPoolExecutor(8) as pool:
+        ours = pool.map(lambda asked: httpx.post(f"{url}/completions", json=asked, timeout=120).json(), cases)
+        theirs = pool.map(lambda asked: server.completions.create(model="nano", **asked).choices[0], cases)
+        answers = [*zip(cases, ours, theirs, strict=True)]
     closed = 0
-    with proxy_of(server.base_url, budget="192+32") as url:
-        for problem in problems:
-            prompt = [*tokenize(TOKENIZER, conversation(problem), {}), *ids_of(";;")]
-            for limit in (48, 64, 80):
-                asked = {"prompt": prompt, "max_tokens": limit, "temperature": 0}
-                own = server.completions.create(model="nano", **asked).choices[0]
-                whole = httpx.post(f"{url}/completions", json=asked, timeout=120).json()
-                assert whole["usage"]["completion_tokens"] <= limit
-                thinking, closes, _ = own.text.partition("</think>")
-                kept = 8  # of a solution budget of 32 tokens, and the forced close
-                if own.finish_reason == "stop" and closes and len(ids_of(thinking)) < limit - 1 - kept:
-                    closed += 1
-                    assert (whole["choices"][0]["thinking_end"], whole["choices"][0]["text"]) == ("closed", own.text)
+    for asked, whole, own in answers:
+        limit = asked["max_tokens"]
+        assert whole["usage"]["completion_tokens"] <= limit
+        thinking, closes, _ = own.text.partition("</think>")
+        kept = 8  # of a solution budget of 32 tokens, and the forced close
+        if own.finish_reason == "stop" and closes and len(ids_of(thinking)) < limit - 1 - kept:
+            closed += 1
+            assert (whole["choices"][0]["thinking_end"], whole["choices"][0]["text"]) == ("closed", own.text)
     assert closed
 
 
@@ -295,6 +302,13 @@ def total(server: openai.OpenAI, name: str) -> float:
     return sum(float(line.split()[-1]) for line in lines)
 
 
+def stands(server: openai.OpenAI, name: str) -> bool:
+    """Return whether a counter does not change for a second."""
+    before = total(server, name)
+    time.sleep(1)
+    return total(server, name) == before
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_clients_that_go_away_free_their_requests(server: openai.OpenAI, problems: list[str], stream: bool) -> None:
     clients = 64
@@ -310,9 +324,8 @@ def test_clients_that_go_away_free_their_requests(server: openai.OpenAI, problem
                 each.close()
             # The server answers others at once, and samples nothing more for those that left.
             assert ask(url, False, "150+8", messages=conversation(problems[1]))[0]
-            sampled = total(server, "generation_tokens") - before
-            time.sleep(1)
-            if tokens < sampled == total(server, "generation_tokens") - before < (clients + 1) * tokens:
+            assert eventually(lambda: stands(server, "generation_tokens"), 120)
+            if tokens < total(server, "generation_tokens") - before < (clients + 1) * tokens:
                 return
     pytest.fail("all was sampled for clients that had left")
 
@@ -334,7 +347,7 @@ def test_a_chat_remembers_marks_and_changes_its_budget(
     assert "Unclosed" not in done.stderr
     for budget in ("64+32", "8+4"):
         prompt = tokenize(TOKENIZER, conversation(problems[0]), {})
-        (completion,) = evaluated(server, [prompt], Budget.parse(budget), Marker.from_tokenizer(TOKENIZER))
+        (completion,) = evaluated(server, [(prompt, Budget.parse(budget))], Marker.from_tokenizer(TOKENIZER))
         forced = completion.thinking_end is ThinkingEnd.FORCED
         thought = TOKENIZER.decode(completion.parts[0]).removesuffix("</think>")
         assert thought + (" ‖</think>‖\n" if forced else "\n") in done.stdout

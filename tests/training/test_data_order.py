@@ -1,16 +1,13 @@
 """Order of problems in a training that is resumed."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from conftest import ENDS, ROOT, outside_a_group
+from conftest import in_group
 
 # TRL's own trainer with its sampler and data loader, of which a step only writes down what it is given.
-TRAINS = (
-    """
+TRAINS = """
 import json, os, sys
 from pathlib import Path
 import torch
@@ -43,21 +40,11 @@ def seen(resumed):
 runs = [seen(int(step)) for step in sys.argv[2:]]
 (Path(sys.argv[1]) / f"seen-{os.environ['RANK']}.json").write_text(json.dumps(runs))
 """
-    + ENDS
-)
 
 
 def orders(folder: Path, processes: int, *resumed: int) -> list[list[list[list[object]]]]:
     """Return, for each process, the steps and problems of each run, which is resumed at this step."""
-    (folder / "script.py").write_text(TRAINS)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
-    done = subprocess.run(
-        [*launcher, str(folder / "script.py"), str(folder), *map(str, resumed)],
-        env={**outside_a_group(), "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-5000:]
+    in_group(TRAINS, folder, *resumed, folder=folder, processes=processes)
     return [json.loads((folder / f"seen-{rank}.json").read_text()) for rank in range(processes)]
 
 

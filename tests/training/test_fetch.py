@@ -46,7 +46,8 @@ def cached(home: Path, repository: str) -> set[str]:
 @pytest.mark.slow
 def test_a_recipe_that_was_fetched_needs_no_hub(hub: Hub, nano_data: Path, tmp_path: Path) -> None:
     hub.add("org/base", {**WEIGHTS, "pytorch_model.bin": b"as large again"})
-    hub.add("org/problems", {"train.jsonl": (nano_data / "train.jsonl").read_bytes()})
+    rows = (nano_data / "train.jsonl").read_bytes().splitlines(keepends=True)
+    hub.add("org/problems", {"train.jsonl": b"".join(rows[:256])})
     hub.add("HuggingFaceH4/MATH-500", {"test.jsonl": json.dumps({"problem": "1+1", "answer": "2"}).encode()})
     fields = {"model_name_or_path": "org/base", "dataset_name": "org/problems"}
     fields |= {

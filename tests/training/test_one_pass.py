@@ -1,14 +1,12 @@
 """Micro-batches of one pass and of two under DeepSpeed: the order of reductions, and gathered weights."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import ENDS, ROOT, outside_a_group
+from conftest import in_group
 from test_scoring import WithoutEngine, model_of, padded_rows
 
 from e1_trl.training import trainer as module
@@ -22,7 +20,6 @@ from deepspeed.runtime.zero import partitioned_param_coordinator, stage3, stage_
 from transformers.integrations import HfDeepSpeedConfig
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from trl.trainer.utils import add_fused_lm_head
-sys.path.insert(0, "tests"); sys.path.insert(0, "tests/training")
 from test_one_pass import LAYERS
 from test_scoring import model_of, padded_rows
 from e1_trl.training.scoring import scored
@@ -82,22 +79,13 @@ for stage in (2, 3):
 def test_gradients_are_reduced_as_they_come_and_weights_prefetched_where_a_micro_batch_is_one_pass(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "script.py").write_text(UNDER_ZERO + ENDS)
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    done = subprocess.run(
-        [*launch, tmp_path / "script.py"],
-        env={**outside_a_group(), "DS_ACCELERATOR": "cpu", "PYTHONPATH": str(ROOT)},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-9000:]
+    printed = in_group(UNDER_ZERO, folder=tmp_path)
     found = {}
-    for line in done.stdout.splitlines():
+    for line in printed.splitlines():
         if line.startswith("SEEN"):
             seen = json.loads(line.removeprefix("SEEN"))
             found[seen["stage"], seen["parts"]] = seen
-    assert len(found) == 4, done.stdout
+    assert len(found) == 4, printed
     for stage in (2, 3):
         one, two = (waits(found[stage, parts]["order"]) for parts in (1, 2))
         assert one == 0 and two >= LAYERS - 2, (stage, found)

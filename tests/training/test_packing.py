@@ -1,14 +1,12 @@
 """Packed rows that see each other, by the arguments that a model passes to its attention."""
 
-import subprocess
-import sys
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import ENDS, ROOT, outside_a_group
+from conftest import in_group
 from test_scoring import LOGPROBS, WithoutEngine, padded_rows
 from transformers import (
     AttentionInterface,
@@ -102,7 +100,6 @@ from types import SimpleNamespace
 from accelerate import Accelerator
 from transformers.integrations import HfDeepSpeedConfig
 from trl.trainer.utils import add_fused_lm_head
-sys.path.insert(0, "tests"); sys.path.insert(0, "tests/training")
 from e1_trl.training.arguments import VARLEN
 from test_packing import DEAF, QWEN, model_of
 from e1_trl.training.callbacks import packing_gap
@@ -122,22 +119,13 @@ for attention in (VARLEN, DEAF):
     trainer.score = lambda model, ids, mask, kept: scored(
         model, model.base_model, ids, mask, kept, len(ids), trainer.layout is Layout.PACKED
     )
-    print(f"GAP {packing_gap(trainer)}\\n", end="", flush=True)
+    print("GAP", packing_gap(trainer))
 """
 
 
 @pytest.mark.distributed
 @pytest.mark.slow
 def test_processes_that_share_the_weights_out_come_to_the_same_gap(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(UNDER_ZERO + ENDS)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    done = subprocess.run(
-        [*launcher, str(tmp_path / "script.py")],
-        env={**outside_a_group(), "DS_ACCELERATOR": "cpu", "PYTHONPATH": str(ROOT)},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-9000:]
-    gaps = sorted(float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("GAP"))
+    printed = in_group(UNDER_ZERO, folder=tmp_path)
+    gaps = sorted(float(line.split()[1]) for line in printed.splitlines() if line.startswith("GAP"))
     assert len(gaps) == 4 and gaps[0] == gaps[1] < LOGPROBS < GROSS < gaps[2] == gaps[3]

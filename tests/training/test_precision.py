@@ -1,13 +1,10 @@
 """Precision under DeepSpeed: sums of gradients, the beginning of fp32 master weights, and small steps."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import BASE, ENDS, NANO, ROOT
+from conftest import BASE, NANO, in_group
 from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 from safetensors.torch import load_file
 from transformers import Qwen2Config, Qwen2ForCausalLM, TrainerControl, TrainerState
@@ -16,7 +13,6 @@ from e1_trl.training.callbacks import MasterWeights
 
 pytestmark = pytest.mark.distributed
 
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone")
 ODD = 33  # a hidden size, so that norms do not divide into two parts
 STEP = 1e-6
 
@@ -75,7 +71,6 @@ for stage in sys.argv[4:]:
     train(output / stage / "begun", 1)
     train(output / stage / "resumed", 2, output / stage / "begun" / "checkpoint-1")
 """
-    + ENDS
 )
 
 
@@ -90,22 +85,12 @@ def checkpoint(tmp_path: Path) -> Path:
 
 def run(script: str, stage: int, *arguments: object, folder: Path, processes: int = 2) -> str:
     """Run a script in CPU processes under DeepSpeed, and return its output."""
-    (folder / "script.py").write_text(script)
-    done = subprocess.run(
-        [*TORCHRUN, "--nproc_per_node", str(processes), str(folder / "script.py"), *map(str, arguments)],
-        env={
-            **os.environ,
-            "DS_ACCELERATOR": "cpu",
-            "ACCELERATE_USE_DEEPSPEED": "true",
-            "ACCELERATE_DEEPSPEED_ZERO_STAGE": str(stage),
-            "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL": "true",
-        },
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-9000:]
-    return done.stdout + done.stderr
+    variables = {
+        "ACCELERATE_USE_DEEPSPEED": "true",
+        "ACCELERATE_DEEPSPEED_ZERO_STAGE": str(stage),
+        "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL": "true",
+    }
+    return in_group(script, *arguments, folder=folder, processes=processes, **variables)
 
 
 Weights = dict[str, torch.Tensor]

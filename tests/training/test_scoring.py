@@ -1,13 +1,11 @@
 """Log-probabilities without padding equal the padded ones, and so do the weights trained with them."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import BASE, ENDS, ROOT, outside_a_group
+from conftest import BASE, in_group
 from datasets import Dataset
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, Qwen2Config
@@ -205,7 +203,6 @@ import torch.distributed as dist
 from transformers.integrations import HfDeepSpeedConfig
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from trl.trainer.utils import add_fused_lm_head
-sys.path.insert(0, "tests"); sys.path.insert(0, "tests/training")
 from test_scoring import model_of, padded_rows
 from e1_trl.training.scoring import scored
 
@@ -267,25 +264,9 @@ for packed in (False, True):
 @pytest.mark.distributed
 @pytest.mark.slow
 def test_gradients_are_those_of_the_padded_on_two_processes(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(UNDER_ZERO + ENDS)
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            "--nproc_per_node",
-            "2",
-            tmp_path / "script.py",
-        ],
-        env={**outside_a_group(), "DS_ACCELERATOR": "cpu", "PYTHONPATH": str(ROOT)},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-9000:]
-    compared = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("COMPARED")]
-    assert len(compared) == 10, done.stdout
+    printed = in_group(UNDER_ZERO, folder=tmp_path)
+    compared = [line.split()[1:] for line in printed.splitlines() if line.startswith("COMPARED")]
+    assert len(compared) == 10, printed
     for way, worst, size in compared:
         assert float(worst) < GRADIENTS < 0.01 < float(size), (way, worst, size)
 

@@ -43,7 +43,8 @@ def test_schedules_and_memory_hold_on_two_processes_with_uneven_groups_and_on_re
     recipe.write_text(yaml.safe_dump(RECIPE))
     # 24 rollouts of a generation are three groups, of which each process has one and a half.
     batch = ("--per_device_train_batch_size", 12, "--gradient_accumulation_steps", 1)
-    log = train(*batch, recipe=recipe, accelerate_config="cpu_zero3", processes=2)
+    how = {"recipe": recipe, "accelerate_config": "cpu_zero3", "launched": False}
+    log = train(*batch, **how)
     steps = [entry for entry in log if "reward" in entry]
     assert [entry["step"] for entry in steps] == [1, 2, 3]
     # Only in the last stage is the total less than the larger thinking budget.
@@ -63,5 +64,5 @@ def test_schedules_and_memory_hold_on_two_processes_with_uneven_groups_and_on_re
     assert set(whole) == {"1 hapo", "2 laser_d"} and whole["1 hapo"]["problems"]
     assert len(whole["2 laser_d"]["generations"]) == 3
     again = ("--resume_from_checkpoint", tmp_path / "run" / "checkpoint-1")
-    train(*batch, *again, recipe=recipe, accelerate_config="cpu_zero3", processes=2, output=tmp_path / "resumed")
+    train(*batch, *again, **how, output=tmp_path / "resumed")
     assert memory(tmp_path / "resumed" / "checkpoint-3") == whole != memory(tmp_path / "run" / "checkpoint-1")
