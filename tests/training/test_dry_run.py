@@ -20,7 +20,20 @@ from e1_trl.train import check_output, find_checkpoint, main
 from e1_trl.training.config import E1Config
 from e1_trl.training.dry_run import steps_of
 
-NANO = ("--config", ROOT / "experiments" / "nano" / "recipe.yaml", "--model_name_or_path", BASE, "--use_cpu", "true")
+NANO = (
+    *("--config", ROOT / "experiments" / "nano" / "recipe.yaml", "--model_name_or_path", BASE, "--use_cpu", "true"),
+    *("--grading_time_limit", 60),  # seconds, which no loaded machine takes
+)
+
+
+@pytest.fixture(scope="module")
+def nano_data(nano_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The nano problems, with 256 to train on: a dry run reads and measures all of them."""
+    folder = tmp_path_factory.mktemp("few")
+    (folder / "test.jsonl").symlink_to(nano_data / "test.jsonl")
+    rows = (nano_data / "train.jsonl").read_text().splitlines(keepends=True)
+    (folder / "train.jsonl").write_text("".join(rows[:256]))
+    return folder
 
 
 def dry_run(*options: object) -> None:
