@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from conftest import BASE, ROOT, outside_a_group
 from transformers import AutoConfig
+from warm import Program
 
 from e1_trl.answers.arguments import GradingArguments
 from e1_trl.answers.grade import Outcome
@@ -33,22 +34,33 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(clone: Path, *words: str, without: str | None = None) -> str:
-    """What `python …` prints there, with the commands of this environment at hand."""
-    environment = {**outside_a_group(), "PYTHONPATH": str(ROOT)}
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    environment.pop(without, None)
+def environment() -> dict[str, str]:
+    """Return the environment of a user who has activated this one."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**outside_a_group(), "PYTHONPATH": str(ROOT), "PATH": path}
+
+
+def run(clone: Path, *words: str) -> str:
+    """Run `python …` there, and return what it prints."""
     done = subprocess.run(
-        [sys.executable, *words], cwd=clone, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, *words], cwd=clone, env=environment(), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-5000:]
     return done.stdout
 
 
+def run_forked(clone: Path, program: str, without: str | None = None) -> str:
+    """Run a program of the library as `run` does, but in a process that has imported the libraries."""
+    log = clone / "log"
+    variables = {name: value for name, value in environment().items() if name != without}
+    assert Program("warm_script", [program], clone, log, variables).wait() == 0, log.read_text()[-5000:]
+    return log.read_text()
+
+
 @pytest.mark.engine
 @pytest.mark.slow
 def test_a_sample_shows_thinking_forced_close_and_answer(clone: Path) -> None:
-    text = run(clone, "examples/sample.py", without="VLLM_CPU_KVCACHE_SPACE")
+    text = run_forked(clone, "examples/sample.py", without="VLLM_CPU_KVCACHE_SPACE")
     thinking, close, answer = re.findall(r"^(?:thinking|forced close|answer): (.*)$", text, re.MULTILINE)
     assert thinking and answer and (close == "</think>") != thinking.endswith("</think>")
 
@@ -57,7 +69,7 @@ def test_a_sample_shows_thinking_forced_close_and_answer(clone: Path) -> None:
 def test_the_library_example_trains(clone: Path) -> None:
     (program,) = LIBRARY_EXAMPLE.findall((ROOT / "docs" / "training.md").read_text())
     (clone / "program.py").write_text(program)
-    steps = re.findall(r"^step \d+/\d+ \| reward .*$", run(clone, "program.py"), re.MULTILINE)
+    steps = re.findall(r"^step \d+/\d+ \| reward .*$", run_forked(clone, "program.py"), re.MULTILINE)
     assert steps and "accuracy" in steps[0]
     assert BudgetInfo.read(clone / "runs" / "example" / "budget.json").budget == Budget(64, 32)
 

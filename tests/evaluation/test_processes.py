@@ -92,14 +92,15 @@ def test_ctrl_c_is_one_line_that_says_what_is_stored(server: openai.OpenAI, nano
 @pytest.mark.skipif(torch.cuda.device_count() == 1, reason="two processes need two GPUs, or none")
 @pytest.mark.alone
 @pytest.mark.timeout(1200)
-def test_a_tensor_parallel_group_finds_what_one_process_does(nano_data: Path, tmp_path: Path) -> None:
+def test_a_tensor_parallel_group_finds_what_one_process_does(
+    nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     sampled = ["--budgets", "16+16", "--methods", "separate", "--max_problems", 48, "--temperature", 0]
     evaluated(nano_data, one, *sampled)
     # vLLM binds the processes of a group to a NUMA node each, if it is not told where to.
-    cores = {"VLLM_CPU_OMP_THREADS_BIND": "|".join(map(str, sorted(os.sched_getaffinity(0))[:2]))}
-    line = evaluation(nano_data, two, *sampled, "--tensor_parallel_size", 2)
-    subprocess.run(line, cwd=ROOT, env=os.environ | cores, check=True, capture_output=True)
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "|".join(map(str, sorted(os.sched_getaffinity(0))[:2])))
+    evaluated(nano_data, two, *sampled, "--tensor_parallel_size", 2)
     assert results(one) == results(two)
     # All of it is in the folder, too: nothing is left to sample.
     assert segments(one).keys() == segments(two).keys()
