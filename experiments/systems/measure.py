@@ -93,8 +93,8 @@ class System:
     right: str
 
     def as_json(self) -> dict[str, Any]:
-        """With numbers as short as they are certain."""
-        return _rounded(asdict(self))
+        """With numbers as short as they are certain; the learning rate as it is."""
+        return _rounded(asdict(self)) | {"learning_rate": self.learning_rate}
 
 
 def mean_over_budgets(values: Values) -> tuple[float, float, float]:

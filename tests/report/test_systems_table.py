@@ -95,6 +95,7 @@ def test_what_is_asked_in_the_prompt_counts_for_its_budget(folders: tuple[Path, 
     found = measured(FIRST_ZERO, "base", 42, FIRST_ZERO.base, *folders, asked, asked, {0.25: folders[0]})
     assert found.mean_accuracy == found.validation_mean_accuracy == 1 and found.budgets[0].accuracy_cut == 0.5
     assert found.area_at == {"0.25": pytest.approx(14 / 24)}
+    assert replace(found, learning_rate=5e-05).as_json()["learning_rate"] == 5e-05
 
 
 def test_the_interval_of_a_mean_over_budgets_is_of_problems_not_of_answers() -> None:
