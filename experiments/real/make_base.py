@@ -211,11 +211,11 @@ def make_data(output: Path, seed: int = SEED) -> None:
 def make_model(output: Path, seed: int) -> None:
     """Make a base in the folder `base`, stage by stage: a stage whose folder is there has ended.
 
-    The problems are the same for every seed.
+    The problems are in a folder beside it, for every seed the same.
     """
-    data, model = output / "data", output / "gsm8k"
-    if not data.exists():
-        make_data(output)
+    data, model = output.parent / "data", output / "gsm8k"
+    if (output / "base").exists():
+        return
     if not model.exists():
         fine_tune(None, [written_by_people(each) for each in read_split(SEED).worked], model, seed, WORKED_EPOCHS)
     for number in range(1, ROUNDS + 1):
@@ -229,4 +229,4 @@ def make_model(output: Path, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main("real", make_data, make_model)
+    main("real", make_data, lambda output, seed: make_model(output / "1", seed))
