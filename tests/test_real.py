@@ -13,8 +13,10 @@ import pytest
 from conftest import DATA
 
 from e1_trl.errors import UserError
+from e1_trl.recipes import read_mapping
+from experiments.real.__main__ import PLAN
 from experiments.real.make_base import KEPT, chosen, dealt, written_by_people
-from experiments.real.measure import BUDGETS, Rows, banned_gate, by_story, gate, minus, sentence_starts
+from experiments.real.measure import BUDGETS, FOLDER, Rows, banned_gate, by_story, gate, minus, sentence_starts
 from experiments.real.problems import (
     MOST_OF_A_STORY,
     SAME_STORY,
@@ -32,8 +34,8 @@ from experiments.systems.measure import pack
 FILES = [DATA / "math_train" / name for name in SETS]
 needs_problems = pytest.mark.skipif(not all(file.exists() for file in FILES), reason=f"no MAWPS or SVAMP in {DATA}")
 STORIES = {
-    "carpet": "Jesse needs carpet for her room. If the room is {} feet long and the carpet has {} square feet, how wide is it?",
-    "pond": "Paige raised {} goldfish in the pond, but stray cats loved eating them. {} are left. How many disappeared?",
+    "carpet": "Jesse needs carpet for her room. The room is {} feet long and she has {} square feet. How wide is it?",
+    "pond": "Paige raised {} goldfish in the pond, but stray cats love eating them. {} are left. How many disappeared?",
     "bus": "A bus has {} passengers. At the next stop {} passengers get off. How many passengers are left?",
     "bake": "For the bake sale Carol made {} cupcakes, and sold {} cupcakes. How many cupcakes would she have?",
 }
@@ -205,10 +207,6 @@ def test_sentences_start_after_their_ends_but_not_inside_numbers() -> None:
 
 
 def test_the_recipes_share_everything_but_their_budgets() -> None:
-    from e1_trl.recipes import read_mapping
-    from experiments.real.__main__ import PLAN
-    from experiments.real.measure import FOLDER
-
     own = {file.stem: read_mapping(file) for file in FOLDER.glob("*.yaml") if file.stem not in ("e1", "evaluation")}
     assert {name for _, _, names in PLAN for name in names} == {"e1", *own}
     budget = re.compile("(thinking|solution|total)_budget|base|advantage|num_generations")

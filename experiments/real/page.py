@@ -3,7 +3,7 @@
 python -m experiments.real.page
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,135 +11,99 @@ from matplotlib.figure import Figure
 
 from e1_trl.report.markdown import replace_section, table
 from e1_trl.report.pictures import save
-from experiments.real.measure import (
-    BANNED,
-    BASE,
-    BUDGETS,
-    E1,
-    Rows,
-    banned_gate,
-    by_story,
-    gate,
-    minus,
-    points,
-)
+from experiments.real.measure import BASE, BUDGETS, E1, FREE, Rows, banned_gate, by_story, gate, minus, points
 from experiments.results import FOLDER, Results
 
-DOCUMENT = Path("docs/real.md")
-TABLE, METHODS = FOLDER / "real.png", FOLDER / "real-methods.png"
-BASES = (1, 2)
+DOCUMENT, PICTURE = Path("docs/real.md"), FOLDER / "real.png"
 PAIRS = (("separate", "s1"), ("s1", "truncation"), ("separate", "truncation"), ("separate", "no_thinking"))
-BUDGETED = ("separate", "s1", "truncation")
-THIRDS = 3  # of the test problems, by their distance to the nearest trained one
-NOTHING = "Not measured yet.\n"
+PARTS = 3  # of the test problems, by their distance to the nearest trained one
+Lines = Iterator[Sequence[str]]
 
 
-def gates(rows: Rows) -> str:
-    """The conditions on each base, and what was found."""
-    lines = [
-        (line.name, str(base), line.found, line.wanted, "yes" if line.holds else "**no**")
-        for base in measured_bases(rows)
-        for line in (*gate(rows, base), *banned_gate(rows, base))
-    ]
-    return table(("condition", "base", "found", "wanted", "holds"), lines) if lines else NOTHING
+def bases(rows: Rows, *systems: str) -> list[tuple[int, str]]:
+    """Each base with those of the systems that have rows, or with all."""
+    found = [(base, name) for base in (1, 2) for name in rows.systems(base)]
+    return [each for each in found if not systems or each[1] in systems]
 
 
-def measured_bases(rows: Rows) -> list[int]:
-    """The bases that have rows."""
-    return [base for base in BASES if BASE in rows.systems(base)]
+def gates(rows: Rows) -> Lines:
+    """The conditions on each base."""
+    yield "condition", "base", "found", "wanted", "holds"
+    for base, _ in bases(rows, BASE):
+        for name, found, wanted, holds in (*gate(rows, base), *banned_gate(rows, base)):
+            yield name, str(base), found, wanted, "yes" if holds else "**no**"
 
 
-def systems(rows: Rows) -> str:
-    """Accuracy of each system at each budget and without one, its tokens, and E1's lead on it."""
-    lines = []
-    for base in measured_bases(rows):
-        for system in rows.systems(base):
-            seeds = len(rows.of(base, system, "unconstrained", None))
-            at = [f"{rows.values(base, system, budgets=[budget]).mean():.1%}" for budget in BUDGETS]
-            free = rows.of(base, system, "unconstrained", None)
-            tokens = f"{np.mean([row['mean_tokens'] for row in free]):.0f}"
-            alone = f"{np.mean([row['accuracy'] for row in free]):.1%}"
-            lead = ("", "") if system == E1 or E1 not in rows.systems(base) else leads(rows, base, system)
-            lines.append((str(base), system, str(seeds), *at, alone, tokens, *lead))
-    header = ("base", "system", "seeds", *BUDGETS, "no budget", "tokens", "E1 leads at budgets by", "without one by")
-    return table(header, lines) if lines else NOTHING
+def systems(rows: Rows) -> Lines:
+    """Accuracy of each system at each budget and without one, tokens of thinking without one, and E1's lead."""
+    lead = ("E1 leads at budgets by", "without one by")
+    yield "base", "system", "seeds", *BUDGETS, "no budget", "thinking", *lead
+    for base, system in bases(rows):
+        free = rows.of(base, system, FREE, None)
+        at = (rows.values(base, system, "separate", budget) for budget in BUDGETS)
+        shares = [f"{each.mean():.1%}" for each in (*at, rows.values(base, system, FREE, None))]
+        leads = ["", ""]
+        if system != E1 and (base, E1) in bases(rows):
+            pairs = [[rows.values(base, name, *how) for name in (E1, system)] for how in ((), (FREE, None))]
+            leads = [points(minus(*pair)) for pair in pairs]
+        tokens = np.mean([row["mean_thinking_tokens"] for row in free])
+        yield str(base), system, str(len(free)), *shares, f"{tokens:.0f}", *leads
 
 
-def leads(rows: Rows, base: int, system: str) -> tuple[str, str]:
-    """Points by which E1 is ahead in mean accuracy over the budgets, and without a budget."""
-    free = [rows.values(base, name, "unconstrained", [None]) for name in (E1, system)]
-    return points(minus(rows.values(base, E1), rows.values(base, system))), points(minus(*free))
+def methods(rows: Rows) -> Lines:
+    """Differences between methods at each budget, on the bases and on E1; without thinking there is one budget."""
+    yield "methods", "base", "model", *BUDGETS
+    for pair in PAIRS:
+        for base, system in bases(rows, BASE, E1):
+            cells = []
+            for budget in BUDGETS:
+                without = f"0+{budget.partition('+')[2]}"
+                at = [(method, without if method == "no_thinking" else budget) for method in pair]
+                cells.append(points(minus(*(rows.values(base, system, *each) for each in at))))
+            yield " minus ".join(pair), str(base), system, *cells
 
 
-def methods(rows: Rows) -> str:
-    """Differences between methods at each budget, on the bases and on E1."""
-    lines = []
-    for one, other in PAIRS:
-        for system, base in ((name, base) for name in (BASE, E1) for base in measured_bases(rows)):
-            if system in rows.systems(base):
-                pairs = zip(asked(one), asked(other), strict=True)
-                both = (minus(*(rows.values(base, system, *each) for each in pair)) for pair in pairs)
-                lines.append((f"{one} minus {other}", system, str(base), *map(points, both)))
-    return table(("methods", "model", "base", *BUDGETS), lines) if lines else NOTHING
-
-
-def asked(method: str) -> Iterator[tuple[str, list[str]]]:
-    """A method at each budget; without thinking only the solution's part counts."""
-    for budget in BUDGETS:
-        solution = budget.partition("+")[2]
-        yield method, [f"0+{solution}" if method == "no_thinking" else budget]
-
-
-def nearness(rows: Rows, nearest: Sequence[float]) -> str:
+def nearness(rows: Rows, nearest: Sequence[float]) -> Lines:
     """Accuracy without a budget by the similarity of the nearest trained problem, in parts of equal size."""
-    lines = []
-    for part in np.array_split(np.argsort(nearest, kind="stable"), THIRDS):
+    yield "similarity of the nearest trained problem", "base", "model", "right", "95% interval"
+    for part in np.array_split(np.argsort(nearest, kind="stable"), PARTS):
         similar = np.asarray(nearest)[part]
-        for base in measured_bases(rows):
-            for system in (name for name in (BASE, E1) if name in rows.systems(base)):
-                right = rows.problems(base, system, "unconstrained", [None])[:, part]
-                kept = np.unique(np.asarray(rows.stories)[part], return_inverse=True)[1]
-                low, high = minus(by_story(right, kept)).interval
-                cells = f"{right.mean():.1%}", f"{low:.1%} to {high:.1%}"
-                lines.append((f"{similar.min():.2f} to {similar.max():.2f}", system, str(base), *cells))
-    header = ("similarity of the nearest trained problem", "model", "base", "right", "95% interval")
-    return table(header, lines) if lines else NOTHING
+        stories = np.unique(np.asarray(rows.stories)[part], return_inverse=True)[1]
+        for base, system in bases(rows, BASE, E1):
+            right = rows.right(base, system, FREE, None)[:, part]
+            low, high = minus(by_story(right, stories)).interval
+            cells = f"{right.mean():.1%}", f"{low:.1%} to {high:.1%}"
+            yield f"{similar.min():.2f} to {similar.max():.2f}", str(base), system, *cells
 
 
-def panels(rows: Rows, draw: Callable[[int], Iterator[tuple[str, str, str]]]) -> Figure:
-    """Accuracy over the budget, a panel for each base, of the systems and methods that `draw` yields with a label."""
-    figure = Figure(figsize=(9, 4), layout="constrained")
-    axes = figure.subplots(1, len(BASES), sharey=True)
-    thinking = [int(budget.partition("+")[0]) for budget in BUDGETS]
-    for axis, base in zip(axes, BASES, strict=True):
-        for system, method, label in draw(base):
-            line = [100 * rows.values(base, system, method, [budget]).mean() for budget in BUDGETS]
-            axis.plot(thinking, line, "o-", markersize=3, label=label)
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(thinking, BUDGETS)
-        axis.set(title=f"base {base}", xlabel="thinking + solution budget (tokens)", ylabel="right, %")
-        if axis.lines:
-            axis.legend(fontsize="x-small")
+def picture(rows: Rows) -> Figure:
+    """Accuracy over the budget: above the systems with separate budgets, below the methods on the base and on E1."""
+    figure = Figure(figsize=(9, 7.5), layout="constrained")
+    axes = figure.subplots(2, 2, sharex=True, sharey=True)
+    budgeted = dict.fromkeys(method for pair in PAIRS[:3] for method in pair)
+    below = [(base, name, method) for base, name in bases(rows, BASE, E1) for method in budgeted]
+    above = [(base, name, "separate") for base, name in bases(rows)]
+    for row, lines in enumerate((above, below)):
+        for base, system, method in lines:
+            shares = [100 * rows.values(base, system, method, budget).mean() for budget in BUDGETS]
+            label = f"{system}, {method}" if row else system
+            axes[row, base - 1].plot(BUDGETS, shares, "o-", markersize=3, label=label)
+            axes[row, base - 1].set(title=f"base {base}", xlabel="budget (tokens)", ylabel="right, %")
+            axes[row, base - 1].legend(fontsize="x-small")
     return figure
 
 
-def main() -> None:
+def publish() -> None:
+    """Write the sections and the picture."""
     results = Results()["real"]
     rows = Rows(results["rows"], results["split"]["stories"])
-    sections = {
-        "gate": gates(rows),
-        "systems": systems(rows),
-        "methods": methods(rows),
-        "nearness": nearness(rows, results["split"]["nearest"]),
-    }
-    for name, text in sections.items():
-        replace_section(DOCUMENT, f"real-{name}", text)
-    if measured_bases(rows):
-        save(panels(rows, lambda base: ((name, "separate", name) for name in rows.systems(base))), TABLE)
-        both = [(system, method) for system in (BASE, E1) for method in BUDGETED]
-        shown = lambda base: ((*each, ", ".join(each)) for each in both if each[0] in rows.systems(base))  # noqa: E731
-        save(panels(rows, shown), METHODS)
+    near = nearness(rows, results["split"]["nearest"])
+    made = {"gate": gates(rows), "systems": systems(rows), "methods": methods(rows), "nearness": near}
+    for name, (header, *lines) in made.items():
+        replace_section(DOCUMENT, f"real-{name}", table(header, lines) if lines else "Not measured yet.\n")
+    if rows.rows:
+        save(picture(rows), PICTURE)
 
 
 if __name__ == "__main__":
-    main()
+    publish()

@@ -33,8 +33,8 @@ PRONOUN = re.compile("i|me|my|we|us|our|you|your|he|him|his|she|hers?|it|its|the
 SINGULARS = {"are": "is", "were": "was", "have": "has"}
 WORD = re.compile(r"[A-Za-z]+")
 POSSESSIVE = re.compile(r"\s*['’]s\b|['’]")
-# Of SVAMP's variations of one story 99% are as close, and of any two problems 0.5% (tests/test_real.py). Of the pairs just
-# below it that were read, none was one story.
+# Of pairs of SVAMP's variations of one story 99% are as close, of any two problems 0.5% (tests/test_real.py). None of
+# the pairs just below it that were read was one story.
 SAME_STORY = 0.34
 TEST, VALIDATION = 600, 120  # problems
 MOST_OF_A_STORY = 8  # problems that are held out, so that no story decides
@@ -50,9 +50,6 @@ class Problem:
     text: str
     answer: str
     solution: str = ""
-
-    def as_row(self) -> dict[str, str]:
-        return {"problem": self.text, "answer": self.answer}
 
 
 @dataclass(frozen=True)
@@ -73,40 +70,30 @@ class Split:
 
 
 def read(files: Sequence[Path]) -> list[Problem]:
-    """The different problems of JSON Lines files with the fields `problem` and `answer`, in their order.
-
-    Raises:
-        OSError: there is no such file.
-        ValueError: a row is not what it should be; says where.
-    """
+    """Read the different problems of JSON Lines files with the fields `problem` and `answer`, in their order."""
     found = dict[str, Problem]()
     for file in files:
         if not file.is_file():
             raise UserError(f"no file {file}: docs/real.md says how to make it, and E1_TRL_DATA names its folder")
         content = gzip.decompress(file.read_bytes()).decode() if file.suffix == ".gz" else file.read_text()
-        for number, line in enumerate(content.rstrip("\n").split("\n"), start=1):
-            try:
-                row = json.loads(line)
-                text, answer = " ".join(row["problem"].split()), str(row["answer"])
-            except (ValueError, KeyError, AttributeError, TypeError) as error:
-                raise UserError(f"{file}, line {number}: no JSON object with `problem` and `answer`") from error
-            found.setdefault(text, Problem(text, answer, row.get("solution", "")))
+        for row in map(json.loads, content.rstrip("\n").split("\n")):
+            text = " ".join(row["problem"].split())
+            found.setdefault(text, Problem(text, str(row["answer"]), row.get("solution", "")))
     return list(found.values())
 
 
 def content_words(texts: Sequence[str]) -> list[set[str]]:
-    """The words of each text without names, pronouns and numbers; case and the grammatical number are folded.
+    """Find the words of each text without names, pronouns and numbers; case and the grammatical number are folded.
 
     A name is a word with a capital that none of the texts has without one.
     """
     words = [WORD.findall(POSSESSIVE.sub("", text)) for text in texts]
     common = {word for each in words for word in each if word.islower()}
     lower = [[word.lower() for word in each if word.lower() in common] for each in words]
-    return [{_singular(word) for word in each if not _is_number_or_pronoun(word)} for each in lower]
-
-
-def _is_number_or_pronoun(word: str) -> bool:
-    return (NUMBER_WORD.fullmatch(word) or PRONOUN.fullmatch(word)) is not None
+    return [
+        {_singular(word) for word in each if not (NUMBER_WORD.fullmatch(word) or PRONOUN.fullmatch(word))}
+        for each in lower
+    ]
 
 
 def _singular(word: str) -> str:
@@ -114,7 +101,7 @@ def _singular(word: str) -> str:
 
 
 def directions(texts: Sequence[str]) -> csr_array:
-    """A row of length one for each text, whose product with another's is the similarity of the two stories, 0 to 1.
+    """Make a row of length one for each text, whose product with another's is the similarity of their stories, 0 to 1.
 
     Each content word counts with the logarithm of how rare it is among the texts: "the" and "many" with almost nothing,
     "carpet" with much.
@@ -130,14 +117,14 @@ def directions(texts: Sequence[str]) -> csr_array:
 
 
 def similarity(ones: csr_array, others: csr_array) -> Values:
-    """The similarity of each story with each other."""
+    """Compute the similarity of each story with each other."""
     return np.clip((ones @ others.T).toarray(), 0, 1)
 
 
 def story_numbers(rows: csr_array) -> Values:
     """Number the stories: groups of problems that are on average as close as `SAME_STORY`.
 
-    Chains do not count: were two problems of one story whenever a third is close to both, a fourth of MAWPS would be one.
+    Chains do not count: were two problems of one story whenever a third is close to both, a fourth of all would be.
     """
     distance = 1 - similarity(rows, rows)
     np.fill_diagonal(distance, 0)
@@ -190,5 +177,5 @@ def split(problems: Sequence[Problem], worked: Sequence[Problem], counts: Sequen
 
 
 def read_split(seed: int) -> Split:
-    """The split of the problems of the experiment."""
+    """Split the problems of the experiment."""
     return split(read([DATA / name for name in SETS]), read([DATA / WORKED]), (TEST, VALIDATION), seed)
