@@ -150,7 +150,7 @@ def answer_training_problems(model: Path, data: Path, folder: Path, seed: int) -
     """Answer each training problem `SAMPLES` times; killed, it goes on."""
     if not (folder / samples.FILE).exists():
         own = ("--dataset_name", data, "--dataset_split", "train", "--methods", "unconstrained", "--page_problems", 0)
-        drawn = ("--samples", SAMPLES, "--temperature", TEMPERATURE, "--seed", seed)
+        drawn = ("--samples", SAMPLES, "--temperature", TEMPERATURE, "--seed", seed, "--dtype", "bfloat16")
         e1("eval", "--config", EVALUATION, "--model", model, "--output", folder, *own, *drawn)
     return samples.read(folder)
 
@@ -173,6 +173,8 @@ def make_model(output: Path, seed: int) -> None:
     data, model = output.parent / "data", output / "gsm8k"
     if (output / "base").exists():
         return
+    if not (data / "train.jsonl").exists():  # the last that is written
+        make_data(output.parent)
     if not model.exists():
         fine_tune(None, [written_by_people(each) for each in read_split(SEED).worked], model, seed, WORKED_EPOCHS)
     for number in range(1, ROUNDS + 1):

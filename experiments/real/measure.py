@@ -136,14 +136,15 @@ class Rows:
 def gate(rows: Rows, base: int) -> list[Line]:
     """The conditions on a base as it is."""
     (free,) = rows.of(base, BASE, FREE, None)
-    right, closed, spread = free["accuracy"], free["closed_ratio"], free["thinking_p90"] / max(free["thinking_p10"], 1)
+    right, closed, p10, p90 = (free[name] for name in ("accuracy", "closed_ratio", "thinking_p10", "thinking_p90"))
+    spread = p90 / max(p10, 1)
     at = [rows.values(base, BASE, "separate", budget) for budget in BUDGETS]
     rises = [minus(later, earlier) for earlier, later in pairwise(at)]
     rising = all(each.interval[0] > 0 for each in rises)
     return [
         ("right without a budget", f"{right:.1%}", f"{LEAST_RIGHT:.0%}", right >= LEAST_RIGHT),
         ("thoughts it closes", f"{closed:.1%}", f"{LEAST_CLOSED:.0%}", closed >= LEAST_CLOSED),
-        ("90th over 10th percentile of tokens", f"{spread:.1f}", f"{LEAST_SPREAD:.0f}", spread >= LEAST_SPREAD),
+        ("longest over shortest tenth", f"{p90:.0f} / {p10:.0f} tokens", f"{LEAST_SPREAD:.0f}", spread >= LEAST_SPREAD),
         ("points gained from each budget to the next", ", ".join(map(points, rises)), "above 0", rising),
     ]
 
