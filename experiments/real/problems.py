@@ -150,7 +150,7 @@ def draw(stories: Values, counts: Sequence[int], seed: int) -> list[Values]:
             if sum(map(len, part)) + len(story) <= count:
                 part.append(story)
                 break
-    found = [np.concatenate(part) if part else np.array([], dtype=int) for part in parts]
+    found = [rng.permutation(np.concatenate([np.array([], dtype=int), *part])) for part in parts]
     if [len(part) for part in found] != list(counts):
         raise UserError(f"of {len(stories)} problems, {' and '.join(map(str, counts))} cannot be held out")
     return found
