@@ -14,6 +14,7 @@ from conftest import DATA
 
 from e1_trl.errors import UserError
 from e1_trl.recipes import read_mapping
+from experiments.real import page
 from experiments.real.__main__ import PLAN
 from experiments.real.make_base import KEPT, chosen, dealt, written_by_people
 from experiments.real.measure import BUDGETS, FOLDER, Rows, banned_gate, by_story, gate, minus, sentence_starts
@@ -155,6 +156,9 @@ def test_problems_of_one_story_count_as_one_draw() -> None:
     seeds = np.array([[1.0, 1, 0, 0], [0, 0, 0, 0]])
     both, one = (minus(seeds[:count], np.zeros((count, 4))) for count in (2, 1))
     assert both.df != one.df == 3
+    method = seeds + np.array([0.1, 0.1, 0.1, 0.2])
+    apart, paired = minus(method, seeds), minus(method - seeds)
+    assert apart.error > 2 * paired.error  # methods on the same models: seeds that differ alike cancel
 
 
 PROBLEMS = 64
@@ -196,6 +200,40 @@ def test_a_banned_token_may_recover_a_third_of_e1s_gain() -> None:
     for shares, said in (((0.484375, 0.25, 0.5, 0.75), ("32%", True)), ((0.5, 0.34375, 0.5, 0.75), ("40%", False))):
         ((_, found, _, holds),) = banned_gate(rows(*e1, *at_all("base, So banned", *shares)), 1)
         assert (found, holds) == said
+
+
+def test_the_page_compares_systems_methods_and_distances_on_each_base_that_has_rows() -> None:
+    def all_rows(base: int, system: str, share: float, **own: Any) -> list[dict[str, Any]]:
+        asked = [(method, budget) for method in ("separate", "s1", "truncation") for budget in BUDGETS]
+        asked += [("no_thinking", "0+20"), ("unconstrained", None)]
+        usual = {"base": base, "mean_thinking_tokens": 30.0}
+        return [row(system, *each, share, **{**usual, **own}) for each in asked]
+
+    found = Rows(
+        [
+            *all_rows(1, "base", 0.25),
+            *all_rows(1, "e1", 0.5),
+            *all_rows(1, "e1", 0.75, seed=43),
+            *all_rows(1, "grpo_cut", 0.5),
+            *all_rows(2, "base", 0.5),
+        ],
+        range(PROBLEMS),
+    )
+    systems = list(page.systems(found))
+    assert [line[:3] for line in systems[1:]] == [
+        ("1", "base", "1"),
+        ("1", "e1", "2"),
+        ("1", "grpo_cut", "1"),
+        ("2", "base", "1"),
+    ]
+    assert systems[2][3:] == ("62.5%",) * 5 + ("30", "", "")
+    assert [line[-1].partition(" ")[0] for line in systems[1:]] == ["+37.5", "", "+12.5", ""]
+    methods = list(page.methods(found))
+    assert len(methods) == 1 + 4 * 3 and all(cell == "+0.0 (+0.0 to +0.0)" for line in methods[1:] for cell in line[3:])
+    assert len(list(page.gates(found))) == 1 + 4 * 2
+    near, *_, far = [line for line in page.nearness(found, np.linspace(0, 0.3, PROBLEMS).tolist()) if line[2] == "e1"]
+    assert (near[3], far[3]) == ("100.0%", "11.9%")  # the first are right, and farthest from what is trained on
+    assert [len(axis.lines) for axis in page.picture(found).axes] == [3, 1, 6, 3]
 
 
 def test_sentences_start_after_their_ends_but_not_inside_numbers() -> None:

@@ -59,7 +59,8 @@ def methods(rows: Rows) -> Lines:
             for budget in BUDGETS:
                 without = f"0+{budget.partition('+')[2]}"
                 at = [(method, without if method == "no_thinking" else budget) for method in pair]
-                cells.append(points(minus(*(rows.values(base, system, *each) for each in at))))
+                one, other = (rows.values(base, system, *each) for each in at)
+                cells.append(points(minus(one - other)))
             yield " minus ".join(pair), str(base), system, *cells
 
 
