@@ -15,8 +15,11 @@ from typing import Any, Protocol
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from torch.nn.functional import cross_entropy
+from torch.nn.functional import pad as pad_tensor
 from torch.utils.data import IterableDataset
 from transformers import (
+    PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
     Qwen2Config,
@@ -41,6 +44,7 @@ BATCH = 48  # worked examples per step
 LEARNING_RATE = 2e-3  # the peak
 RUN = 16  # batches sorted by length together
 IGNORED_LABEL = -100
+ROWS = 128  # of which the output head takes a multiple
 
 # From a generator and how far the training is (0 to 1, reached after a part of it) to a problem, the thinking and the
 # solution of a worked example, and whether the thinking was stopped: then only the solution is learnt.
@@ -165,6 +169,29 @@ def pad(rows: list[dict[str, list[int]]], tokenizer: PreTrainedTokenizerBase) ->
     width = padded["input_ids"].shape[1]
     labels = [row["labels"] + [IGNORED_LABEL] * (width - len(row["labels"])) for row in rows]
     return {**padded, "labels": torch.tensor(labels)}
+
+
+class WarmUp(Trainer):
+    """A Trainer that puts nothing but responses through the output head, which is a fifth of this model."""
+
+    def compute_loss(self, model: PreTrainedModel, inputs: dict[str, torch.Tensor], *_: Any, **__: Any) -> torch.Tensor:
+        labels = inputs.pop("labels")[:, 1:]
+        learnt = (labels != IGNORED_LABEL).flatten().nonzero()[:, 0]
+        # Few different shapes: oneDNN compiles for each, and memory that was freed fits the next.
+        places = pad_tensor(learnt, (0, -len(learnt) % ROWS))
+        weights = torch.arange(len(places)) < len(learnt)
+        with self.accelerator.autocast():
+            hidden = model.model(**inputs).last_hidden_state[:, :-1]
+            logits = model.lm_head(hidden.flatten(0, 1)[places])
+        losses = cross_entropy(logits.float(), labels.flatten()[places], reduction="none")
+        return (losses * weights).sum() / len(learnt)
+
+
+def last_checkpoint(folder: Path) -> str | None:
+    """Find the last checkpoint that is whole: its state is written last."""
+    whole = (state.parent for state in folder.glob("checkpoint-*/trainer_state.json"))
+    last = max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    return None if last is None else str(last)
 
 
 def settings(

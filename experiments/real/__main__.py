@@ -1,0 +1,149 @@
+"""Makes both bases, measures them with and without training, trains every system, and writes the rows of all.
+
+A row is in docs/results/real.json as soon as it is measured, and only what is missing is run: killed at any moment, the
+same command goes on where it was, trainings from their last checkpoint.
+
+    python -m experiments.real                     everything, in the order in which it is needed
+    python -m experiments.real --bases 1           the first base only
+    python -m experiments.real --gate              print the gate from the rows that are there
+"""
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer
+
+from e1_trl.atomic import write_atomically
+from e1_trl.checkout import check_committed
+from e1_trl.errors import UserError, run_command
+from e1_trl.report import samples
+from experiments.pretraining import SEED, last_checkpoint
+from experiments.real.make_base import EVALUATION, make_model
+from experiments.real.measure import BANNED, BASE, E1, FOLDER, FREE, Rows, banned_gate, gate, measured, sentence_starts
+from experiments.real.problems import SAME_STORY, read_split
+from experiments.systems.__main__ import e1
+
+RUNS, ROWS = Path("runs/real"), Path("docs/results/real.json")
+BASE_SEEDS = {1: SEED, 2: SEED + 100}
+BEST = "random"  # the recipe here of the policy that leads the table of docs/systems.md
+CONTROLS = (E1, "grpo_cut", "grpo_free", BEST)
+# Base, seed of the trainings, and recipes: what every claim needs comes first.
+PLAN = ((1, 42, {*CONTROLS, "random"}), (2, 42, {*CONTROLS}), (1, 43, {*CONTROLS, "random"}))
+CANDIDATES = 20  # most frequent first tokens of sentences that are banned one after the other, on the validation split
+
+
+def read() -> dict[str, Any]:
+    """The results that are there; at first only the split, which every run makes alike."""
+    if ROWS.exists():
+        return json.loads(ROWS.read_text())
+    parts = read_split(SEED)
+    sizes = {name: len(getattr(parts, name)) for name in ("test", "validation", "train", "worked")}
+    near = {"bound": SAME_STORY, "left_out": parts.left_out, "stories": parts.stories, "nearest": parts.nearest}
+    return {"split": {**sizes, **near}, "candidates": [], "rows": []}
+
+
+def append(name: str, *found: Any) -> None:
+    """Add to the rows or to the candidates, a line each."""
+    check_committed(ROWS)
+    results = read()
+    results[name] += found
+    lists = {each: "[\n" + ",\n".join(map(json.dumps, results[each])) + "\n]" for each in ("candidates", "rows")}
+    parts = {"split": json.dumps(results["split"]), **lists}
+    text = "{\n" + ",\n".join(f'"{each}": {part}' for each, part in parts.items()) + "\n}\n"
+    write_atomically(ROWS, lambda path: path.write_text(text))
+
+
+def evaluate(model: Path, folder: Path, *words: object) -> Path:
+    """Ask a model what the evaluation's file says, but for `words`; returns the folder. Killed, it goes on."""
+    e1("eval", "--config", EVALUATION, "--model", model, "--output", folder, "--page_problems", 0, *words)
+    return folder
+
+
+def add(base: int, system: str, seed: int, *words: object) -> None:
+    """Measure a system on the test split, trained before where it is a recipe, unless its rows are there."""
+    results, folder = read(), RUNS / str(base)
+    if any((row["base"], row["system"], row["seed"]) == (base, system, seed) for row in results["rows"]):
+        return
+    print(f"==> base {base}: {system}, seed {seed}", flush=True)
+    trained = train(folder, system, seed) if (FOLDER / f"{system}.yaml").exists() else None
+    asked = evaluate(trained or folder / "base", folder / f"test-{system.replace(' ', '-')}-{seed}", *words)
+    append("rows", *measured(asked, base, system, seed, results["split"]["stories"], trained))
+
+
+def train(folder: Path, recipe: str, seed: int) -> Path:
+    """Train a recipe from a base, from the last whole checkpoint if there is one; returns the model's folder."""
+    model = folder / f"{recipe}-{seed}"
+    partly = model.with_suffix(".training")
+    if model.exists():
+        return model
+    resumed = last_checkpoint(partly) is not None
+    if not resumed:
+        shutil.rmtree(partly, ignore_errors=True)
+    own = ("--model_name_or_path", folder / "base", "--output_dir", partly, "--seed", seed)
+    e1("train", "--config", FOLDER / f"{recipe}.yaml", *own, *("--resume_from_checkpoint", "true") * resumed)
+    for checkpoint in partly.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    return partly.rename(model)
+
+
+def ban_a_token(base: int) -> None:
+    """Find the best of the `CANDIDATES` tokens to ban, on the validation split, and measure it on the test."""
+    model, folder = RUNS / str(base) / "base", RUNS / str(base)
+    split = ("--dataset_split", "validation")
+    plain = samples.read(evaluate(model, folder / "validation", *split, "--methods", FREE))
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    thoughts = (ids[:count] for ids, count in zip(plain["token_ids"], plain["thinking_tokens"], strict=True))
+    for token, count in sentence_starts(thoughts, tokenizer).most_common(CANDIDATES):
+        tried = {"base": base, "token": int(token), "text": tokenizer.decode([token]), "count": count}
+        if any(each.items() >= tried.items() for each in read()["candidates"]):
+            continue
+        own = ("--methods", "separate", "--logit_bias", json.dumps({int(token): -100}))
+        right = samples.read(evaluate(model, folder / f"validation-{token}", *split, *own))["outcome"] == "correct"
+        append("candidates", {**tried, "accuracy": round(float(right.mean()), 4)})
+    best = max((each for each in read()["candidates"] if each["base"] == base), key=lambda each: each["accuracy"])
+    named = f"{BASE}, {best['text'].strip()}{BANNED}"
+    add(base, named, BASE_SEEDS[base], "--logit_bias", json.dumps({best["token"]: -100}))
+
+
+def print_gate(base: int) -> bool:
+    """Print the conditions on a base; returns whether those hold that need no training."""
+    results = read()
+    rows = Rows(results["rows"], results["split"]["stories"])
+    if BASE not in rows.systems(base):
+        return False
+    lines = gate(rows, base)
+    for name, found, wanted, holds in (*lines, *banned_gate(rows, base)):
+        print(f"    base {base}: {name}: {found}; wanted {wanted}: {'yes' if holds else 'NO'}", flush=True)
+    return all(holds for *_, holds in lines)
+
+
+def main() -> None:
+    """Run what is missing, or print the gate.
+
+    Raises:
+        CalledProcessError: a command failed, and has said why.
+        UserError: a base does not pass the gate.
+    """
+    parser = argparse.ArgumentParser(prog="experiments.real", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--bases", nargs="+", type=int, choices=BASE_SEEDS, default=[*BASE_SEEDS])
+    parser.add_argument("--gate", action="store_true", help="only print the gate, from the rows that are there")
+    parser.add_argument("--despite-gate", action="store_true", help="train on a base that does not pass it, too")
+    arguments = parser.parse_args()
+    plan = [each for each in PLAN if each[0] in arguments.bases]
+    for base, seed, recipes in plan if not arguments.gate else ():
+        make_model(RUNS / str(base), BASE_SEEDS[base])
+        add(base, BASE, BASE_SEEDS[base])
+        ban_a_token(base)
+        if not print_gate(base) and not arguments.despite_gate:
+            raise UserError(f"base {base} does not pass the gate; change how it is made, or go on with --despite-gate")
+        for recipe in sorted(recipes):
+            add(base, recipe, seed)
+    for base in arguments.bases:
+        print_gate(base)
+
+
+if __name__ == "__main__":
+    run_command("experiments.real", main)

