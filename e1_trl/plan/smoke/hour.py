@@ -182,7 +182,8 @@ class Hour:
         whole = output / f"checkpoint-{SAVED}" / STATE
         killed = self.run("killed", self.line("resume", eval_samples=1), output, whole)
         if whole.is_file():
-            again = self.line("resume", eval_samples=1, resume_from_checkpoint="true")
+            # By its name: a run of short steps may have written the next one before it was killed.
+            again = self.line("resume", eval_samples=1, resume_from_checkpoint=whole.parent)
             yield checks.resumed(name, killed, self.run("resumed", again, output))
         else:
             yield Check(name, False, f"no checkpoint to resume from: {killed.fault}", f"one after step {SAVED}")
