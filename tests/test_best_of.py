@@ -8,6 +8,7 @@ from conftest import ROOT
 from transformers import AutoTokenizer
 
 from experiments.best_of.make_base import COUNTS, ITEMS, Choice, example, problems
+from experiments.best_of.transcripts import KINDS, kind_of
 from experiments.pretraining import IGNORED_LABEL, WorkedExamples
 
 BASE = ROOT / "experiments" / "best_of" / "base"
@@ -116,3 +117,15 @@ def test_problems_differ_between_splits_and_are_the_same_anywhere() -> None:
     rows = list(islice(problems(17), 3000))
     assert len({row["problem"] for row in rows}) == len(rows)
     assert rows[0] == next(problems(17))
+
+
+def test_a_thought_has_a_wrong_step_or_closes_too_early_or_is_decided() -> None:
+    choice = Choice((3, 2, 5), ((4, 7), (1,), ()))  # values 4, 3, 5; A can be 12 by its head, B 11
+    first, second, third = choice.step(2, [2]), choice.step(0, [2, 0]), choice.step(1, [2, 0, 1])
+    whole = [*first, "Wait", *first, *second, *third, "</think>"]
+    assert kind_of(choice, whole) == "decided"
+    assert kind_of(choice, [*first, *second]) == KINDS[1] == kind_of(choice, [])
+    for place, token in ((1, "4"), (4, "^6"), (-2, "^6"), (0, "D"), (-4, "=9")):
+        wrong = [*whole]
+        wrong[place] = token
+        assert kind_of(choice, wrong) == "a wrong step", place

@@ -15,7 +15,7 @@ from conftest import DATA
 from e1_trl.errors import UserError
 from e1_trl.recipes import read_mapping
 from experiments.real import page
-from experiments.real.__main__ import PLAN
+from experiments.real.__main__ import SYSTEMS
 from experiments.real.make_base import KEPT, chosen, dealt, written_by_people
 from experiments.real.measure import BUDGETS, FOLDER, Rows, banned_gate, by_story, gate, minus, sentence_starts
 from experiments.real.problems import (
@@ -245,7 +245,7 @@ def test_sentences_start_after_their_ends_but_not_inside_numbers() -> None:
 
 def test_the_recipes_share_everything_but_their_budgets() -> None:
     own = {file.stem: read_mapping(file) for file in FOLDER.glob("*.yaml") if file.stem not in ("e1", "evaluation")}
-    assert {name for _, _, names in PLAN for name in names} == {"e1", *own}
+    assert {*SYSTEMS} == {"e1", *own}
     budget = re.compile("(thinking|solution|total)_budget|base|advantage|num_generations")
     assert all(budget.fullmatch(field) for fields in own.values() for field in fields)
     assert all(fields["base"] == "e1.yaml" for fields in own.values())

@@ -33,8 +33,8 @@ PRONOUN = re.compile("i|me|my|we|us|our|you|your|he|him|his|she|hers?|it|its|the
 SINGULARS = {"are": "is", "were": "was", "have": "has"}
 WORD = re.compile(r"[A-Za-z]+")
 POSSESSIVE = re.compile(r"\s*['’]s\b|['’]")
-# Of pairs of SVAMP's variations of one story 99% are as close, of any two problems 0.5% (tests/test_real.py). None of
-# the pairs just below it that were read was one story.
+# Of pairs of SVAMP's variations of one story over 98% are as close, of any two problems less than 1%
+# (tests/test_real.py).
 SAME_STORY = 0.34
 TEST, VALIDATION = 600, 120  # problems
 MOST_OF_A_STORY = 8  # problems that are held out, so that no story decides

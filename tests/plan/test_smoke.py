@@ -21,7 +21,7 @@ from transformers import AutoConfig
 from e1_trl.errors import UserError
 from e1_trl.plan.estimate import memory
 from e1_trl.plan.setup import Launch
-from e1_trl.plan.smoke import checks
+from e1_trl.plan.smoke import checks, hour
 from e1_trl.plan.smoke.__main__ import end_as_by_ctrl_c, main, page, record_of
 from e1_trl.plan.smoke.checks import COMPARED, GAP, Check, Run, beginnings
 from e1_trl.plan.smoke.hour import FIELDS, PARTS, Hour
@@ -316,6 +316,7 @@ def test_a_part_is_tried_again_alone(
     try_out: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VLLM_CONFIGURE_LOGGING", "0")  # as our commands have it for themselves
+    monkeypatch.setattr(hour, "OTHERS", 8)  # seconds in which the run writes its next checkpoint, too
     record = try_out("--only", "base", "resume", "server", "--hub_token", "hf_abcdefghijklmno")
     said = verdicts(record)
     assert "FAILED" not in said.values() and list(said.values()).count("passed") == 5, page(record)
