@@ -265,14 +265,14 @@ def in_group(script: str, *arguments: object, folder: Path, processes: int = 2, 
         done = subprocess.run([*launcher, *words], cwd=ROOT, env=environment, capture_output=True, text=True)
         code, said = done.returncode, done.stdout + done.stderr
     else:
-        log = folder / "script.log"
-        ranks = ranks_of(processes, free_port())
-        group = Group([Program("warm_script", words, ROOT, log, environment | rank) for rank in ranks])
+        logs = [folder / f"script_{rank}.log" for rank in range(processes)]  # one each: a line is not written at once
+        members = zip(ranks_of(processes, free_port()), logs, strict=True)
+        group = Group([Program("warm_script", words, ROOT, log, environment | rank) for rank, log in members])
         try:
             code = group.wait()
         finally:
             group.kill()
-        said = log.read_text()
+        said = "".join(log.read_text() for log in logs)
     assert code == 0, said[-9000:]
     return said
 
