@@ -245,7 +245,7 @@ def main() -> None:
         except OSError as error:
             raise UserError(f"another process writes into {RUNS}; wait for it") from error
         for each in MINIATURES.values():  # the documents have references from the problems of all
-            each.make_data(Path("runs") / each.name, SEED)
+            each.make_data(each.data, SEED)
         for name in ("base", BANNED):
             if not is_there(miniature.name, name, SEED):
                 add(run_base(miniature, name))

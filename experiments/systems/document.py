@@ -20,7 +20,7 @@ from experiments.systems.measure import (
     THINKING,
     references,
 )
-from experiments.systems.miniatures import BEST_OF, FIRST_ZERO, MINIATURES, Miniature
+from experiments.systems.miniatures import FIRST_ZERO, MINIATURES, Miniature
 from experiments.systems.tables import (
     Row,
     accuracies,
@@ -37,7 +37,7 @@ from experiments.systems.tables import (
 
 ROWS, DOCUMENT = Path("docs/results/systems.json"), Path("docs/systems.md")
 TRIAL = ROWS.with_name("expected_answers.jsonl")
-PAGES = {FIRST_ZERO.name: "systems", BEST_OF.name: "best_of"}  # of docs/results, by miniature
+PAGES = {"first_zero": "systems", "first_zero_short": "first_zero_short", "best_of": "best_of"}  # of docs/results
 LEADERS = 5  # lines of the picture besides those that are always shown
 SHOWN = ("base", BANNED, "e1", "grpo_cut")
 
@@ -91,7 +91,7 @@ def publish_one(miniature: Miniature, rows: Sequence[Row]) -> None:
     """Write the page, the picture and the sections of one miniature."""
     page = ROWS.with_name(f"{PAGES[miniature.name]}.md")
     picture_file = page.with_suffix(".png")
-    problems = (Path("runs") / miniature.name / "data" / "test.jsonl").read_text().splitlines()
+    problems = (miniature.data / "data" / "test.jsonl").read_text().splitlines()
     reference = references(miniature, [json.loads(line)["problem"] for line in problems])
     best = table(
         ("the shortest right thought, where it does not fit", "mean accuracy", *map(str, THINKING)),
@@ -132,5 +132,5 @@ def publish_one(miniature: Miniature, rows: Sequence[Row]) -> None:
 
 if __name__ == "__main__":
     for each in MINIATURES.values():
-        each.make_data(Path("runs") / each.name, SEED)
+        each.make_data(each.data, SEED)
     publish()

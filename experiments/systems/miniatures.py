@@ -27,15 +27,25 @@ class Problem(Protocol):
 
 @dataclass(frozen=True)
 class Miniature:
-    """A base and its problems; its folder has both, with the recipe of E1 and an evaluation."""
+    """A base, its problems, and the recipe of E1, which has the batch, learning rate and tokens of all systems.
+
+    The folder of its language has them all, with an evaluation.
+    """
 
     name: str
+    language: str
     read: Callable[[str], Problem]
     make_data: Callable[[Path, int], None]
+    settings: str = "recipe.yaml"
 
     @property
     def folder(self) -> Path:
-        return Path(__file__).parents[1] / self.name
+        return Path(__file__).parents[1] / self.language
+
+    @property
+    def data(self) -> Path:
+        """Where its problems are; the recipes and the evaluation name this folder."""
+        return Path("runs") / self.language
 
     @property
     def base(self) -> Path:
@@ -43,13 +53,13 @@ class Miniature:
 
     @property
     def recipe(self) -> Path:
-        return self.folder / "recipe.yaml"
+        return self.folder / self.settings
 
     @property
     def systems(self) -> list[Path]:
         """Recipes that are trained on it; only first_zero's base knows what a prompt that asks for a length means."""
         recipes = sorted(Path(__file__).parent.glob("*.yaml"))
-        return [each for each in recipes if self.name == "first_zero" or "target_prompt" not in fields_of(each)]
+        return [each for each in recipes if self.language == "first_zero" or "target_prompt" not in fields_of(each)]
 
     @property
     def rollouts(self) -> int:
@@ -58,6 +68,7 @@ class Miniature:
         return int(fields["per_device_train_batch_size"] * fields["gradient_accumulation_steps"])
 
 
-FIRST_ZERO = Miniature("first_zero", first_zero.Search.read, first_zero.make_data)
-BEST_OF = Miniature("best_of", best_of.Choice.read, best_of.make_data)
-MINIATURES = {each.name: each for each in (FIRST_ZERO, BEST_OF)}
+FIRST_ZERO = Miniature("first_zero", "first_zero", first_zero.Search.read, first_zero.make_data)
+SHORT = Miniature("first_zero_short", "first_zero", first_zero.Search.read, first_zero.make_data, "short.yaml")
+BEST_OF = Miniature("best_of", "best_of", best_of.Choice.read, best_of.make_data)
+MINIATURES = {each.name: each for each in (FIRST_ZERO, SHORT, BEST_OF)}
