@@ -280,14 +280,14 @@ def run() -> None:
     name = "noise.jsonl" if arguments.noise else "expected_answers.jsonl"
     arguments.output = arguments.output or Path("docs/results", name)
     check_committed(arguments.output)
-    miniature, data = MINIATURES[arguments.miniature], Path("runs", arguments.miniature)
-    miniature.make_data(data, SEED)
+    miniature = MINIATURES[arguments.miniature]
+    miniature.make_data(miniature.data, SEED)
     tokenizer = AutoTokenizer.from_pretrained(miniature.base)
     model = AutoModelForCausalLM.from_pretrained(miniature.base, dtype=torch.float32).eval()
     ids = tokenizer.convert_tokens_to_ids(["</think>", "<|end|>"])
     set_seed(arguments.seed)
     problems = []
-    for row in map(json.loads, (data / "data" / "train.jsonl").read_text().splitlines()):
+    for row in map(json.loads, (miniature.data / "data" / "train.jsonl").read_text().splitlines()):
         prompt = tokenizer.encode(f"<|user|>{row['problem']}<|assistant|><think>")
         problems.append((prompt, tokenizer.encode(f"\\boxed{{{row['answer']}}}<|end|>")))
     if not arguments.noise:
