@@ -44,7 +44,7 @@ class Miniature:
 
     @property
     def data(self) -> Path:
-        """Where its problems are; the recipes and the evaluation name this folder."""
+        """The folder of its problems, which its recipe and its evaluation name."""
         return Path("runs") / self.language
 
     @property
