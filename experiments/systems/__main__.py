@@ -179,7 +179,7 @@ def run_base(miniature: Miniature, name: str) -> list[System]:
 
 def named(recipe: Path, rate: str | None) -> str:
     """Name a row after its recipe, and after its learning rate where that is not the base recipe's."""
-    return recipe.stem if rate is None else f"{recipe.stem}{AT_RATE}{rate}"
+    return recipe.stem if rate is None else f"{recipe.stem}{AT_RATE}{float(rate):g}"  # 5e-5 is 5e-05
 
 
 def add(rows: Sequence[System]) -> None:

@@ -219,6 +219,11 @@ def test_a_row_that_could_not_be_compared_is_refused(
         command.check(recipe)
 
 
+def test_a_row_has_one_name_however_its_rate_is_written() -> None:
+    names = {command.named(Path("forks.yaml"), rate) for rate in ("5e-5", "5e-05", "0.00005")}
+    assert names == {"forks at 5e-05"} and command.named(Path("forks.yaml"), None) == "forks"
+
+
 def test_a_row_that_fails_is_named_and_the_others_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(miniature: Miniature, recipe: Path, seed: int, rate: str | None) -> list[System]:
         if recipe.stem == "bad":
