@@ -16,15 +16,14 @@ from typing import Any
 
 import httpx
 import psutil
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoTokenizer
 
 from e1_trl.marker import Marker
-from e1_trl.problems.prompts import tokenize
 
 NANO = "experiments/nano/base"
 NAME = "model"  # at the server
-MARKERS = {NANO: "</think>"}
-RARE = "<|endoftext|>"  # the marker of other models: one token, which is never sampled here
+MARKER = "</think>"  # of the nano model: one token
+CONTEXT = 256  # tokens
 STARTING = 300.0  # seconds
 Event = dict[str, Any]
 
@@ -36,11 +35,7 @@ class Pair:
     server: str
     proxy: str
     process: psutil.Process
-    tokenizer: PreTrainedTokenizerBase
     marker: Marker
-
-    def prompt_ids(self, question: str) -> list[int]:
-        return tokenize(self.tokenizer, conversation(question), {})
 
     @property
     def sampling(self) -> dict[str, Any]:
@@ -93,11 +88,11 @@ def _answers(url: str) -> bool:
         return False
 
 
-def start_server(log: Path, port: int, model: str, context: int, dtype: str, *more: object) -> Any:
-    """Start a vLLM server."""
+def start_server(log: Path, port: int, model: str) -> Any:
+    """Start a vLLM server of a nano model."""
     flags = ("--no-enable-chunked-prefill", "--enforce-eager", "--block-size", 32, "--served-model-name", NAME)
-    words = ("--model", model, "--dtype", dtype, "--max-model-len", context, "--port", port, *flags, *more)
-    config = {"reasoning_start_str": "<think>", "reasoning_end_str": MARKERS.get(model, RARE)}
+    words = ("--model", model, "--dtype", "float32", "--max-model-len", CONTEXT, "--port", port, *flags)
+    config = {"reasoning_start_str": "<think>", "reasoning_end_str": MARKER}
     words = (*words, "--reasoning-config", json.dumps(config))
     apart = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_CPU_KVCACHE_SPACE": "4"}
     return started(log, port, sys.executable, "-m", "vllm.entrypoints.openai.api_server", *words, **apart)
@@ -111,22 +106,19 @@ def start_proxy(log: Path, port: int, model: str, server: int, *more: object, **
 
 
 @contextmanager
-def pair(folder: Path, model: str, context: int, dtype: str) -> Iterator[Pair]:
-    """Start a server and its proxy, whose requests end at their budgets."""
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    text = MARKERS.get(model, RARE)
-    marker = Marker.from_tokenizer(tokenizer, text)
+def pair(folder: Path, model: str = NANO, imposed: bool = True) -> Iterator[Pair]:
+    """Start a server and its proxy, whose requests end at their budgets if lengths are imposed."""
+    marker = Marker.from_tokenizer(AutoTokenizer.from_pretrained(model), MARKER)
     server = free_port()
     proxy = free_port()
-    if len(marker.ids) != 1:
-        raise ValueError(f"the marker {text!r} is {len(marker.ids)} tokens of {model}; it must be one")
     sides = address(server), address(proxy)
-    options = ("--marker", text, "--sampling", json.dumps(Pair(*sides, psutil.Process(), tokenizer, marker).sampling))
+    sampling = json.dumps(Pair(*sides, psutil.Process(), marker).sampling) if imposed else "{}"
+    options = ("--marker", MARKER, "--sampling", sampling)
     with (
-        start_server(folder / "server.log", server, model, context, dtype),
+        start_server(folder / "server.log", server, model),
         start_proxy(folder / "proxy.log", proxy, model, server, *options) as process,
     ):
-        yield Pair(*sides, psutil.Process(process.pid), tokenizer, marker)
+        yield Pair(*sides, psutil.Process(process.pid), marker)
 
 
 def questions(number: int, *seed: object) -> list[str]:
