@@ -54,10 +54,16 @@ def gfpo(group: Group, rewards: Rewards, keep: int) -> list[float]:
     return [found.get(row, 0.0) for row in range(len(rewards))]
 
 
-def per_fork(group: Group, rewards: Rewards) -> list[float]:
-    """Subtract from each reward the mean of the group's forks at the same place, hence of about the same budget."""
+def per_fork(group: Group, rewards: Rewards, thinking: float = 1.0) -> list[tuple[float, float]]:
+    """Subtract from each reward the mean of the group's forks at the same place, hence of about the same budget.
+
+    Args:
+        group, rewards: as for every advantage.
+        thinking: share of a fork's advantage that its thinking has; 1 divided by the forks makes their sum a mean.
+    """
     means = [_mean(rewards[fork :: group.forks]) for fork in range(group.forks)]
-    return [reward - means[row % group.forks] for row, reward in enumerate(rewards)]
+    found = [reward - means[row % group.forks] for row, reward in enumerate(rewards)]
+    return [(thinking * value, value) for value in found]
 
 
 def brpo(group: Group, rewards: Rewards) -> list[tuple[float, float]]:

@@ -1,6 +1,6 @@
 """Read unconstrained thoughts about best_of: are their steps right, and do they close before an answer is certain?
 
-python -m experiments.best_of.transcripts runs/systems/best_of/*/test     writes docs/results/best_of-thoughts.md
+python -m experiments.best_of.transcripts runs/systems/best_of/*/test     adds to docs/results/best_of-thoughts.md
 """
 
 import argparse
@@ -54,16 +54,23 @@ def count(answers: pd.DataFrame) -> list[str]:
     return [f"{(own == kind).mean():.1%}, {(wrong & (own == kind)).mean():.1%} wrong" for kind in KINDS]
 
 
+def read_table(text: str) -> dict[str, list[str]]:
+    """Read the counts of each training that stand in the document."""
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")][2:]
+    return {name: counts for name, *counts in rows}
+
+
 def main() -> None:
-    """Write the table of the evaluations that the command line names."""
+    """Add the evaluations that the command line names to the table, in place of their own lines."""
     parser = argparse.ArgumentParser(prog="experiments.best_of.transcripts")
     parser.add_argument("folders", nargs="+", type=Path, help="evaluations, in folders named after their systems")
     folders = parser.parse_args().folders
-    lines = []
+    lines = read_table(DOCUMENT.read_text()) if DOCUMENT.exists() else {}
     for folder in folders:
         answers = samples.read(folder)
-        lines.append((folder.parent.name, *count(answers[answers["method"] == FREE])))
-    DOCUMENT.write_text(f"{INTRODUCTION}\n{table(('training', *KINDS), lines)}")
+        lines[folder.parent.name] = count(answers[answers["method"] == FREE])
+    rows = [(name, *counts) for name, counts in sorted(lines.items())]
+    DOCUMENT.write_text(f"{INTRODUCTION}\n{table(('training', *KINDS), rows)}")
 
 
 if __name__ == "__main__":

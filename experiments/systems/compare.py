@@ -21,7 +21,7 @@ Row = Mapping[str, Any]
 PAIRS = (
     *((name, "e1") for name in ("e1_random", "e1_random_rows", "e1_18", "e1_72", "e1_144")),
     *((name, "e1_72") for name in ("e1_random", "e1_random_rows")),
-    *((name, "e1_random_rows") for name in ("forks", "anytime", "s_grpo", "gfpo", "lead", "mgpo")),
+    *((name, "e1_random_rows") for name in ("forks", "forks_mean", "anytime", "s_grpo", "gfpo", "lead", "mgpo")),
     ("e1", BANNED),
 )
 HEADER = ("system", "minus", "seeds", "points", "over seeds: Welch's t, p", "95% over problems", "95% over both", "p")

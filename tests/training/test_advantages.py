@@ -68,9 +68,10 @@ def test_gfpo_learns_from_the_shortest_alone() -> None:
 
 def test_a_fork_is_compared_with_the_forks_at_its_place() -> None:
     rewards = [0.0, 1.0, 1.0, 1.0]  # two thoughts
-    assert per_fork(group(rewards, forks=2), rewards) == near(-0.5, 0, 0.5, 0)
+    assert per_fork(group(rewards, forks=2), rewards) == [(-0.5, -0.5), (0, 0), (0.5, 0.5), (0, 0)]
+    assert per_fork(group(rewards, forks=2), rewards, thinking=0.5)[:2] == [(-0.25, -0.5), (0, 0)]
     unknown = [0.0, 1.0, math.nan, 0.0]
-    assert per_fork(group(unknown, forks=2), unknown)[:2] == near(0, 0.5)
+    assert per_fork(group(unknown, forks=2), unknown)[:2] == [(0, 0), (0.5, 0.5)]
 
 
 def test_brpo_sums_to_the_papers_advantages_of_segments() -> None:
