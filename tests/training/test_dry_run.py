@@ -26,16 +26,6 @@ NANO = (
 )
 
 
-@pytest.fixture(scope="module")
-def nano_data(nano_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The nano problems, with 256 to train on: a dry run reads and measures all of them."""
-    folder = tmp_path_factory.mktemp("few")
-    (folder / "test.jsonl").symlink_to(nano_data / "test.jsonl")
-    rows = (nano_data / "train.jsonl").read_text().splitlines(keepends=True)
-    (folder / "train.jsonl").write_text("".join(rows[:256]))
-    return folder
-
-
 def dry_run(*options: object) -> None:
     main([str(part) for part in (*NANO, "--dry_run", "true", *options)])
 
