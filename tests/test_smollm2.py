@@ -16,10 +16,10 @@ import yaml
 from conftest import DATA, ROOT
 
 from e1_trl.report.markdown import around_section
-from experiments.pretraining import SEED, last_checkpoint, main
+from experiments.pretraining import SEED, last_checkpoint
 from experiments.real.problems import Problem, content_words, read
 from experiments.results import Results
-from experiments.smollm2 import bases, make_base, policies
+from experiments.smollm2 import bases, policies
 from experiments.smollm2.equations import Step, Worked, find, numbers_in, work_out
 from experiments.smollm2.make_base import TRAINED_AT
 from experiments.smollm2.overlap import nearest
@@ -51,16 +51,6 @@ def test_the_document_makes_the_problems_from_what_it_names(tmp_path: Path) -> N
         Problem("Joan had 3 shells and found 4. How many has she?", "7"),
         Problem("Each pen costs 1.5. How much do 3 cost?", "4.5"),
     ]
-
-
-def test_problems_that_are_not_there_are_one_line_that_says_how_to_make_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(make_base, "DATA", tmp_path)
-    monkeypatch.setattr(sys, "argv", ["make_base", "--what", "data", "--output", str(tmp_path)])
-    said = f"experiments.smollm2: no file {tmp_path}/math_train/mawps.jsonl: docs/real.md says how to make it"
-    with pytest.raises(SystemExit, match=re.escape(said)):
-        main("smollm2", make_base.make_data, make_base.make_model)
 
 
 ALIKE = [

@@ -48,9 +48,3 @@ def test_options_and_columns_of_the_page_exist() -> None:
         file.read_text() for file in [*Path(ROOT, "e1_trl").rglob("*.py"), *Path(ROOT).glob("recipes/*.yaml")]
     )
     assert {each for each in named if each not in sources} <= {"frac_reward_zero_std"}  # TRL's metric
-
-
-def test_the_readme_and_the_messages_name_the_page() -> None:
-    assert f"({TROUBLESHOOTING}#out-of-memory-oom)" in (ROOT / "README.md").read_text()
-    naming = {file.name for file in Path(ROOT, "e1_trl").rglob("*.py") if "TROUBLESHOOTING" in file.read_text()}
-    assert naming >= {"launch.py", "weight_check.py", "logprob_gap.py", "server.py", "logs.py"}

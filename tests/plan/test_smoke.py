@@ -13,7 +13,6 @@ from typing import Any
 import psutil
 import pytest
 import torch
-import yaml
 from conftest import BASE, ROOT
 from safetensors.torch import save_file
 from transformers import AutoConfig
@@ -27,7 +26,6 @@ from e1_trl.plan.smoke.checks import COMPARED, GAP, Check, Run, beginnings
 from e1_trl.plan.smoke.hour import FIELDS, PARTS, Hour
 from e1_trl.processes import kill_tree
 from e1_trl.training.cuda import Card, visible_cards
-from tests.reduced import smoke
 from tests.reduced.run import environment
 
 RECIPE = ROOT / "recipes" / "E1-Math-1.5B.yaml"
@@ -373,13 +371,6 @@ def test_the_page_is_kept_after_each_part(tmp_path: Path, monkeypatch: pytest.Mo
     assert [row["name"] for row in record["rows"]] == ["preflight?"]
 
 
-def test_rows_of_parts_that_are_no_more_are_left_out(tmp_path: Path) -> None:
-    hour = hour_of(tmp_path, None, None)
-    kept = {"rows": [{"part": part, "name": part} for part in ("flash", "resume")], "runs": {}}
-    rows = record_of(hour, [("base", Check("base?", True, "measured"))], kept)["rows"]
-    assert [row["part"] for row in rows] == ["base", "resume"]
-
-
 def test_a_part_that_cannot_be_run_hides_none_of_the_others(tmp_path: Path) -> None:
     hour = hour_of(tmp_path, None, None)
     broken = replace(hour, launch=replace(hour.launch, recipe=Path("absent")))
@@ -436,21 +427,3 @@ def test_a_lost_connection_ends_it_unless_nohup_ignores_that() -> None:
 def test_a_field_that_is_cleared_is_handed_on_empty(tmp_path: Path) -> None:
     line = hour_of(tmp_path, None, None, "--exclude", "", "--reward_funcs", "[accuracy]").line("base")
     assert line[line.index("--exclude") + 1] == ""
-
-
-def test_a_reduced_recipe_is_handed_to_the_same_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def become(_: str, words: list[str], variables: dict[str, str]) -> None:
-        assert Path.cwd() == folder and variables["DS_ACCELERATOR"] == "cpu"
-        started.extend(words)
-
-    started: list[str] = []
-    folder = tmp_path / "runs" / "smoke-reduced" / RECIPE.stem
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(smoke, "RUNS", tmp_path / smoke.RUNS)
-    monkeypatch.setattr(smoke, "prepare", lambda case, folder: folder.mkdir(parents=True))
-    monkeypatch.setattr(os, "execve", become)
-    smoke.main([str(RECIPE), "--beta", "0.1"])
-    assert started[3:8] == ["smoke", RECIPE.name, "--cpu", "--largest_gap", "0.01"]
-    assert started[-2:] == ["--beta", "0.1"]
-    fields: dict[str, Any] = yaml.safe_load((folder / RECIPE.name).read_text())
-    assert (fields["thinking_budget"], fields["bf16"], fields["accelerate_config"]) == (16, False, "accelerate.yaml")

@@ -250,12 +250,8 @@ COUNT = "it must be a whole number, 1 or more"
     [
         ("gradient_accumulation_steps: 0", f"gradient_accumulation_steps is 0; {COUNT}"),
         ("gradient_accumulation_steps: [2]", "gradient_accumulation_steps is [2]; it must be a whole number"),
-        ("per_device_train_batch_size: -8", f"per_device_train_batch_size is -8; {COUNT}"),
         ("num_generations: 1", "num_generations is 1; it must be a whole number, 2 or more"),
-        ("steps_per_generation: 0", f"steps_per_generation is 0; {COUNT}"),
-        ("num_iterations: 0", f"num_iterations is 0; {COUNT}"),
         ("max_steps: 1e3", "max_steps is '1e3'; it must be a whole number"),
-        ("max_prompt_length: 0", f"max_prompt_length is 0; {COUNT}"),
         ("learning_rate: fast", "learning_rate is 'fast'; it must be a number"),
         ("temperature: 0", "temperature is 0; it must be a number, above 0"),
         (
