@@ -309,7 +309,7 @@ def stands(server: openai.OpenAI, name: str) -> bool:
     return total(server, name) == before
 
 
-@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("stream", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_clients_that_go_away_free_their_requests(server: openai.OpenAI, problems: list[str], stream: bool) -> None:
     clients = 64
     tokens = 150 + 32
