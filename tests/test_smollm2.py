@@ -24,7 +24,6 @@ from experiments.smollm2.equations import Step, Worked, find, numbers_in, work_o
 from experiments.smollm2.make_base import TRAINED_AT
 from experiments.smollm2.overlap import nearest
 from experiments.smollm2.problems import OVERLAP, clusters, hold_out
-from experiments.smollm2.publish import last_value, seconds
 from experiments.smollm2.thoughts import concise, planted, solution
 
 FILES = [DATA / "math_train" / f"{name}.jsonl" for name in ("mawps", "svamp")]
@@ -195,15 +194,6 @@ def test_the_command_resumes_a_failed_training(tmp_path: Path) -> None:
     (checkpoint / "trainer_state.json").touch()
     training, _ = run_script(tmp_path)
     assert after("--resume_from_checkpoint", training) == "true"
-
-
-def test_hours_are_of_what_is_known_to_have_run_and_values_of_the_last_step() -> None:
-    stages = "data began 10\ndata ended 15\ntraining began 20\ntraining began 100\ntraining failed 130\n"
-    assert seconds(f"{stages}training began 200\ntraining ended 300\n") == ({"data": 5, "training": 130}, 1)
-    assert seconds(f"{stages}training began 200\n") == ({"data": 5, "training": 30}, 2)
-    assert last_value("10-6=4. 4*1.5=6. Wait, 4*1.5=6.</think>") == "6"
-    assert last_value("10-6=4. 4*5=") == "4"
-    assert last_value("The numbers are 4 and 5.") is None
 
 
 def test_policies_are_compared_problem_by_problem() -> None:
