@@ -258,21 +258,9 @@ def test_killing_a_program_ends_its_children_in_sessions_of_their_own() -> None:
 # A reward function of the user's own, in which a fault can be planted.
 OWN = """
 import time
-import torch
-from vllm.model_executor.models.qwen2 import Qwen2ForCausalLM
-from e1_trl.engines.colocated import ColocatedEngine
-
-HANG, STALE = {hang}, {stale}
-load = Qwen2ForCausalLM.load_weights
-
-def stale(self, weights):
-    return load(self, [(name, tensor + 0.01 if name == "model.norm.weight" else tensor) for name, tensor in weights])
-
-if STALE:
-    Qwen2ForCausalLM.load_weights = stale
 
 def letters(*, solution_text, **_):
-    while HANG:
+    while {hang}:
         time.sleep(1)
     return [len(set(text)) / 10 for text in solution_text]
 """
@@ -282,8 +270,8 @@ def letters(*, solution_text, **_):
 def try_out(nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     """Run `e1 smoke` on the miniature, with a fault; returns the JSON beside the page."""
 
-    def run_smoke(*words: str, hang: bool = False, stale: bool = False, status: int = 0) -> dict[str, Any]:
-        (tmp_path / "own.py").write_text(OWN.format(hang=hang, stale=stale))
+    def run_smoke(*words: str, hang: bool = False, status: int = 0) -> dict[str, Any]:
+        (tmp_path / "own.py").write_text(OWN.format(hang=hang))
         given = {"model_name_or_path": BASE, "dataset_name": nano_data, "reward_funcs": "[accuracy, own.letters]"}
         given |= {"thinking_budget": 16, "solution_budget": 8, "learning_rate": 1e-4, "eval_budgets": "[16+8]"}
         given |= {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 1, "steps_per_generation": 2}
@@ -332,25 +320,24 @@ def test_a_part_is_tried_again_alone(
 @pytest.mark.distributed
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "planted", "failed"),
+    ("words", "hang", "failed"),
     [
         (
             ["--top_p", "0.5", "--largest_gap", "0.01", "--learning_rate", "0"],
-            {},
+            False,
             {"does vLLM sample what is scored": "nats at steps 1, 3", "do steps move the weights": "by 0.0e+00"},
         ),
-        ([], {"stale": True}, {"does it start and end": "its weights are stale"}),
-        (["--limit", "30"], {"hang": True}, {"does it start and end": "it took longer than 30 s"}),
+        (["--limit", "30"], True, {"does it start and end": "it took longer than 30 s"}),
     ],
-    ids=["another distribution and steps of nothing", "stale weights", "a hang"],
+    ids=["another distribution and steps of nothing", "a hang"],
 )
 def test_a_planted_fault_fails_its_row(
-    words: list[str], planted: dict[str, bool], failed: dict[str, str], try_out: Callable[..., dict[str, Any]]
+    words: list[str], hang: bool, failed: dict[str, str], try_out: Callable[..., dict[str, Any]]
 ) -> None:
-    record = try_out("--only", "base", *words, **planted, status=1)
+    record = try_out("--only", "base", *words, hang=hang, status=1)
     rows = {row["name"]: row["measured"] for row in record["rows"] if row["verdict"] == "FAILED"}
     assert rows.keys() == failed.keys() and all(why in rows[name] for name, why in failed.items()), page(record)
-    if "hang" in planted:
+    if hang:
         assert any("most recent call first" in line for line in record["runs"]["base"]["printed"])
 
 
