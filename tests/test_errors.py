@@ -69,7 +69,7 @@ def test_every_command_is_tried() -> None:
     assert COMMANDS.keys() == cli.COMMANDS.keys()
 
 
-@pytest.mark.parametrize("bug", [ValueError("a bug"), OSError(5, "a bug"), RuntimeError("a bug"), KeyError("a bug")])
+@pytest.mark.parametrize("bug", [ValueError("a bug"), OSError(5, "a bug")])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_bug_in_a_command_keeps_its_traceback(name: str, bug: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments, place, _ = COMMANDS[name]

@@ -1,11 +1,9 @@
 """A kind of answer of one's own: the module in the docstring, named as the grader."""
 
-import ast
 import textwrap
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
 from datasets import Dataset
 
 from e1_trl.answers import kinds
@@ -47,13 +45,3 @@ def test_what_is_no_kind_is_refused_in_one_line(grader: str, expected: str) -> N
     with pytest.raises(ValueError, match=expected) as error:
         ProblemArguments(grader=grader)
     assert "\n" not in str(error.value)
-
-
-def test_the_type_of_answers_is_looked_up_by_its_name_at_one_place() -> None:
-    sites = [
-        (file.relative_to(ROOT).as_posix(), ast.unparse(node))
-        for file in (ROOT / "e1_trl").rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "kind_of"
-    ]
-    assert sites == [("e1_trl/answers/arguments.py", "kind_of(self.grader)")]

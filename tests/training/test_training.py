@@ -46,7 +46,6 @@ def test_a_run_logs_the_bookkeeping_and_evaluates_at_the_same_budget(train: Trai
         *("--log_completions", "true", "--num_completions_to_print", 1, "--completions_steps", 2),
         *("--eval_strategy", "steps", "--eval_steps", 3, "--dataset_test_split", "test[:32]"),
         *("--per_device_eval_batch_size", 32, "--num_generations_eval", 1),
-        compiled=True,
     )
     for entry in steps(log):
         ratios = [entry[f"thinking/{end}_ratio"] for end in ("closed", "forced", "eos")]
