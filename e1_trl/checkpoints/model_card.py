@@ -54,25 +54,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BaseModel:
-    """Base model and data of a training.
+    """Base model and data of a training."""
 
-    Attributes:
-        base: Hub id, folder, or the name of a model made in memory.
-        commit: of the base on the Hub; None if it is not there.
-        license: fields of the base's own card about its license.
-        datasets: Hub ids of the datasets that are on the Hub.
-        conversations: whether prompts were conversations, for the tokenizer's chat template, or texts.
-        instruction: text that followed every problem, after a space.
-        chat_template_kwargs: arguments of the chat template.
-    """
-
-    base: str
-    commit: str | None
-    license: Mapping[str, Any] = field(default_factory=dict)
-    datasets: tuple[str, ...] = ()
-    conversations: bool = True
-    instruction: str = ""
-    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    base: str  # Hub id, folder, or the name of a model made in memory
+    commit: str | None  # of the base on the Hub; None if it is not there
+    license: Mapping[str, Any] = field(default_factory=dict)  # fields of the base's own card about its license
+    datasets: tuple[str, ...] = ()  # Hub ids of the datasets that are on the Hub
+    conversations: bool = True  # whether prompts were conversations, for the tokenizer's chat template, or texts
+    instruction: str = ""  # text that followed every problem, after a space
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)  # arguments of the chat template
 
     @classmethod
     def of(cls, base: str, revision: str | None) -> Self:

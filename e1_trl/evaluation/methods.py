@@ -53,23 +53,15 @@ class Cell:
 
 @dataclass(frozen=True)
 class Setting:
-    """Setting that all problems of an evaluation share.
+    """Setting that all problems of an evaluation share."""
 
-    Attributes:
-        close: marker that ends the thinking, with the text that the method forces, and the engine's context.
-        s1_marker: marker with the text that s1 forces: the close, and words that ask for the answer.
-        wait_ids: tokens that s1 puts in place of an early close ("Wait").
-        options: of single methods, as the command has them.
-        decode: turns token ids into text.
-        response: tokens of the longest completion where a part of the budget is unlimited; `None`: as many as the
-            context leaves.
-    """
-
+    # Marker that ends the thinking, with the text that the method forces, and the engine's context.
     close: ThinkingClose
-    s1_marker: Marker
-    wait_ids: tuple[int, ...]
-    options: MethodOptions
-    decode: Callable[..., str]
+    s1_marker: Marker  # marker with the text that s1 forces: the close, and words that ask for the answer
+    wait_ids: tuple[int, ...]  # tokens that s1 puts in place of an early close ("Wait")
+    options: MethodOptions  # of single methods, as the command has them
+    decode: Callable[..., str]  # turns token ids into text
+    # Tokens of the longest completion where a part of the budget is unlimited; `None`: as many as the context leaves.
     response: int | None = None
 
     def s1_close(self) -> ThinkingClose:

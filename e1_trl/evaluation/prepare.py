@@ -48,23 +48,14 @@ DETERMINED = ("problems", "local", "s1_text", "wait_text", "temperature", "top_p
 
 @dataclass(frozen=True)
 class Prepared:
-    """An evaluation that `prepare` found to be in order.
+    """An evaluation that `prepare` found to be in order."""
 
-    Attributes:
-        arguments: completed from the model and the benchmark.
-        model: what is evaluated.
-        facts: what determines its samples, for run.json.
-        alike: columns that are alike in all rows of the table of answers.
-        plan: the problems that are short enough, and the goals that the command names.
-        grader: of the answers.
-    """
-
-    arguments: EvaluationArguments
-    model: Weights | Served
-    facts: Mapping[str, Any]
-    alike: Mapping[str, Any]
-    plan: SamplingPlan
-    grader: Grader
+    arguments: EvaluationArguments  # completed from the model and the benchmark
+    model: Weights | Served  # what is evaluated
+    facts: Mapping[str, Any]  # what determines its samples, for run.json
+    alike: Mapping[str, Any]  # columns that are alike in all rows of the table of answers
+    plan: SamplingPlan  # the problems that are short enough, and the goals that the command names
+    grader: Grader  # of the answers
 
 
 def prepare(arguments: EvaluationArguments) -> Prepared:
