@@ -26,7 +26,7 @@ from e1_trl.problems.program_benchmarks import NAMES as PROGRAM_BENCHMARKS
 from e1_trl.problems.program_benchmarks import read_tasks
 from e1_trl.problems.prompts import Prompt, compose, identity, last_question
 from e1_trl.problems.selection import exclude, named_in
-from e1_trl.problems.source import find_fault, load_source
+from e1_trl.problems.source import load_source
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ def load_problems(
     try:
         return make_problems(source, where, arguments, need_answers)
     except UnicodeDecodeError as error:  # the reader has let it pass
-        raise UserError(f"{where}: {find_fault(Path(name)) or f'a text is not in UTF-8 ({error})'}") from error
+        raise UserError(f"{where}: a text is not in UTF-8 ({error})") from error
 
 
 def load_benchmark(
