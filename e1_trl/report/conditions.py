@@ -11,8 +11,6 @@ from typing import Any, Self
 
 import pandas as pd
 
-from e1_trl.atomic import StoreError
-
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
@@ -54,14 +52,10 @@ class Conditions:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Read the conditions in a table of answers.
-
-        Raises:
-            StoreError: they are those of an evaluation with gentle closes.
-        """
-        found = refuse_gentle(json.loads(text), "the table of answers")
+        """Read the conditions in a table of answers; an option that is null is one that later versions do not have."""
+        found = json.loads(text)
         own = {each.name: found.pop(each.name) for each in fields(cls) if each.name in found}
-        return cls(**own, options=found)
+        return cls(**own, options={name: value for name, value in found.items() if value is not None})
 
     def unlike(self, other: "Conditions") -> tuple[str, ...]:
         """Return the names of the conditions that differ."""
@@ -75,20 +69,6 @@ class Conditions:
         return "; ".join(
             f"{name.replace('_', ' ')} {json.dumps(values.get(name), ensure_ascii=False)}" for name in names
         )
-
-
-def refuse_gentle(facts: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return facts or conditions without the null that older versions wrote for the gentle closes.
-
-    Raises:
-        StoreError: it is not null.
-    """
-    if facts.get("gentle") is not None:
-        raise StoreError(
-            f"{where} is of an evaluation with gentle closes ({json.dumps(facts['gentle'])}), which were removed after "
-            "commit abc65e9; go on with it at that commit, or name another folder"
-        )
-    return {name: value for name, value in facts.items() if name != "gentle"}
 
 
 @dataclass(frozen=True)
