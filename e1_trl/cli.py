@@ -28,7 +28,6 @@ COMMANDS = {
     "report": Command("e1_trl.report.__main__", "make a report with tables and pictures of finished evaluations"),
     "serve": Command("e1_trl.serving.app", "run an OpenAI-compatible proxy with budgets in front of vLLM"),
     "chat": Command("e1_trl.serving.chat", "chat with a model in a terminal, with a budget"),
-    "exclude": Command("e1_trl.report.exclude", "list the training problems that a model never or always solves"),
     "card": Command("e1_trl.report.card", "add measured results to a model's card, and upload the card"),
     "merge": Command("e1_trl.checkpoints.merge", "merge a LoRA adapter into its base"),
 }

@@ -24,7 +24,6 @@ from e1_trl.rollout import Rollout
 PACKAGE = ROOT / "e1_trl"
 EVALUATED = ["--model", str(BASE), "--dataset_name", "data.jsonl", "--budgets", "8+8"]
 SERVED = ["--model", str(BASE), "--upstream", "http://localhost:1/v1"]
-EXCLUDED = ["evaluation", "--output", "file", "--budget"]
 CARD = "e1_trl.checkpoints.budget_file.BudgetInfo.read"
 # For each command: valid arguments, a function of it that is replaced by a bug, and invalid arguments.
 COMMANDS = {
@@ -37,7 +36,6 @@ COMMANDS = {
     "report": (["evaluation"], "e1_trl.report.document.Report.of", ["nothing"]),
     "serve": (SERVED, "e1_trl.serving.model.BudgetInfo.find", SERVED),
     "chat": (SERVED, "e1_trl.serving.model.BudgetInfo.find", SERVED),
-    "exclude": ([*EXCLUDED, "8+8"], "e1_trl.report.exclude.rates", [*EXCLUDED, "many"]),
     "card": (["adapter"], CARD, ["nothing"]),
     "merge": (["adapter", "--output", "new"], CARD, ["nothing", "--output", "new"]),
 }

@@ -66,7 +66,7 @@ def named_in(file: Path) -> frozenset[str]:
         UserError: there is no such file, or a line is none of those.
     """
     if not file.is_file():
-        written = "`e1 validate --config RECIPE` or `e1 exclude` writes it, and --exclude '' does without"
+        written = "`e1 validate --config RECIPE` writes that of programs, and --exclude '' does without"
         raise UserError(f"exclude: no file {file}; {written}")
     named = set()
     for number, line in enumerate(file.read_text().splitlines(), start=1):
