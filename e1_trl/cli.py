@@ -29,7 +29,6 @@ COMMANDS = {
     "serve": Command("e1_trl.serving.app", "run an OpenAI-compatible proxy with budgets in front of vLLM"),
     "chat": Command("e1_trl.serving.chat", "chat with a model in a terminal, with a budget"),
     "card": Command("e1_trl.report.card", "add measured results to a model's card, and upload the card"),
-    "merge": Command("e1_trl.checkpoints.merge", "merge a LoRA adapter into its base"),
 }
 
 

@@ -85,7 +85,7 @@ def test_all_fields_of_a_recipe_are_listed_on_request() -> None:
 def test_an_unknown_command_is_named_in_one_line() -> None:
     done = e1("evaluate")
     assert done.returncode == 1
-    known = "train, plan, fetch, smoke, validate, eval, report, serve, chat, card, merge"
+    known = "train, plan, fetch, smoke, validate, eval, report, serve, chat, card"
     assert done.stderr == f"e1: there is no command 'evaluate', only {known}\n"
 
 

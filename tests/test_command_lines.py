@@ -68,7 +68,6 @@ NEEDED: dict[str, list[object]] = {
     "serve": ["--model", BASE, "--upstream", "http://127.0.0.1:9/v1", "--budget", "8+8"],
     "chat": ["--model", BASE, "--upstream", "http://127.0.0.1:9/v1", "--budget", "8+8"],
     "card": [FOLDER],
-    "merge": [FOLDER, "--output", "unused"],
 }
 COUNT = "it must be a whole number, 1 or more"
 SHARE = "it must be a number, above 0 and at most 1"
@@ -126,7 +125,7 @@ WRONG: list[tuple[str, str, object, str]] = [
 
 
 def test_every_command_has_a_value_that_is_wrong_below() -> None:
-    assert {name for name, *_ in WRONG} == COMMANDS.keys() - {"merge"}  # which takes texts alone
+    assert {name for name, *_ in WRONG} == COMMANDS.keys()
 
 
 @pytest.mark.parametrize(("name", "option", "value", "said"), WRONG)
@@ -145,8 +144,6 @@ def test_a_value_that_is_wrong_is_one_line(
 
 def test_a_folder_that_is_not_what_a_command_needs_is_named(tmp_path: Path) -> None:
     nowhere = tmp_path / "nosuch"
-    said = f"e1 merge: {nowhere} holds no adapter_config.json; name the output folder of a training with use_peft"
-    assert ended("merge", nowhere, "--output", tmp_path / "new") == said
     assert ended("report", nowhere).startswith(f"e1 report: there is no folder {nowhere}; name the ")
 
 

@@ -37,7 +37,6 @@ COMMANDS = {
     "serve": (SERVED, "e1_trl.serving.model.BudgetInfo.find", SERVED),
     "chat": (SERVED, "e1_trl.serving.model.BudgetInfo.find", SERVED),
     "card": (["adapter"], CARD, ["nothing"]),
-    "merge": (["adapter", "--output", "new"], CARD, ["nothing", "--output", "new"]),
 }
 
 
