@@ -68,11 +68,6 @@ class Checkpoint:
         return snapshot_download(self.adapter, revision=self.revision)
 
     @property
-    def max_rank(self) -> int:
-        """Rank that vLLM must reserve."""
-        return served_rank(self.rank)
-
-    @property
     def model_revision(self) -> str | None:
         """Revision of the weights; None, the newest, for the base of an adapter."""
         return self.revision if self.adapter is None else None

@@ -187,14 +187,6 @@ def _bounded(budget: Budget) -> Budget | None:
     return None if budget.thinking is None else _bounded_solution(budget)
 
 
-def _without_thinking(budget: Budget) -> Budget | None:
-    return None if budget.solution is None else Budget(0, budget.solution)
-
-
-def _as_released(budget: Budget) -> Budget | None:
-    return None if _bounded(budget) is None else Budget(budget.thinking, S1_RELEASED_SOLUTION)
-
-
 @dataclass(frozen=True)
 class Method:
     """Record of one method.
@@ -253,12 +245,17 @@ METHODS = {
     "truncation": Method(truncation, close=Setting.no_close),
     "s1": Method(s1, close=Setting.s1_close, unboxed=True),
     "s1_no_wait": Method(s1_no_wait, close=Setting.s1_close, unboxed=True),
-    "s1_as_released": Method(s1, keeps=_as_released, close=Setting.s1_close, unboxed=True),
+    "s1_as_released": Method(
+        s1,
+        keeps=lambda budget: _bounded(budget) and Budget(budget.thinking, S1_RELEASED_SOLUTION),
+        close=Setting.s1_close,
+        unboxed=True,
+    ),
     "l1_exact": Method(length_in_prompt, asks=lambda budget: f"Think for {budget.thinking} tokens.", bounded=False),
     "l1_max": Method(
         length_in_prompt, asks=lambda budget: f"Think for maximum {budget.thinking} tokens.", bounded=False
     ),
-    "no_thinking": Method(separate, keeps=_without_thinking),
+    "no_thinking": Method(separate, keeps=lambda budget: _bounded_solution(replace(budget, thinking=0))),
     UNCONSTRAINED: Method(truncation, keeps=lambda budget: Budget(None, None), close=Setting.no_close),
     MIXED: Method(mixed, keeps=_bounded_solution),
 }
