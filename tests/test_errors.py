@@ -30,7 +30,7 @@ COMMANDS = {
     "train": (["--config", "nano"], "e1_trl.training.launch.resource", ["--config", "nothing"]),
     "plan": (["E1-Math-1.5B"], "e1_trl.plan.setup.Architecture.of", ["nothing"]),
     "fetch": (["--config", "nano"], "e1_trl.training.fetch.fetch", ["--config", "nothing"]),
-    "smoke": (["E1-Math-1.5B", "--cpu"], "e1_trl.plan.smoke.__main__.Hour", ["nothing"]),
+    "smoke": (["E1-Math-1.5B", "--cpu"], "e1_trl.plan.smoke.command.Hour", ["nothing"]),
     "validate": (["--config", "E1-Code-14B"], "e1_trl.training.validate.validate", ["--config", "nothing"]),
     "eval": (EVALUATED, "e1_trl.evaluation.prepare.load_problems", [*EVALUATED, "--samples", "0"]),
     "report": (["evaluation"], "e1_trl.report.document.Report.of", ["nothing"]),

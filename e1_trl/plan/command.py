@@ -11,7 +11,7 @@ from typing import Any
 
 from e1_trl.arguments import Count, Positive
 from e1_trl.command_line import CommandParser, describe_unknown
-from e1_trl.errors import UserError, run_command
+from e1_trl.errors import UserError
 from e1_trl.plan import estimate
 from e1_trl.plan.estimate import Memory, gb, memory
 from e1_trl.plan.setup import DEFAULTS, Launch, launch_parser
@@ -92,7 +92,7 @@ def report_time(taken: Memory, prompt: float | None, fields: Mapping[str, Any]) 
     )
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str]) -> None:
     """Print the plan; the exit status is 1 if the training would not fit or not learn, or cannot be planned."""
     arguments, words = make_parser().parse_known_args(argv)
     launch = Launch.read(arguments.recipe, arguments.accelerate_config, arguments.gpus, words)
@@ -109,7 +109,3 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"\n{report_time(taken, arguments.prompt_tokens, launch.fields)}", end="")
     if taken.problems or taken.setup.rounds_away:
         sys.exit(1)
-
-
-if __name__ == "__main__":
-    run_command("e1 plan", main)
