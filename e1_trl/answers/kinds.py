@@ -1,30 +1,7 @@
-r"""Types of answers: one record says how answers are asked for, read, graded and reported.
+"""Types of answers: one record says how answers are asked for, read, graded and reported.
 
-Ours are mathematics and programs. Your own is a module with a `KIND`, named as the grader (`e1 eval --grader
-letters`, or `grader: letters` in a recipe). Multiple choice, whole:
-
-    import re
-
-    from e1_trl.answers.grade import Grade, Grader, Outcome
-    from e1_trl.answers.kinds import AnswerType
-
-
-    class Letters(Grader):
-        version = "letters 1"  # an edit of this file changes it, too; raise it when something that is imported changes
-
-        def grade(self, solutions, references, free_text=None):
-            return [self.judge(*each) for each in zip(solutions, references, strict=True)]
-
-        def judge(self, solution, accepted):
-            letters = re.findall(r"\b[A-D]\b", solution)
-            if not letters:
-                return Grade(Outcome.UNPARSEABLE, None)
-            return Grade(Outcome.CORRECT if letters[-1] in accepted else Outcome.WRONG, letters[-1])
-
-
-    KIND = AnswerType(lambda arguments, workers: Letters(), ask=lambda problem, row, _: f"{problem}\n{row['choices']}")
-
-Graders are imported when they are made.
+Ours are mathematics and programs. Your own is a module with a `KIND`, named as the grader: docs/extend.md has a whole
+one. Graders are imported when they are made.
 """
 
 import hashlib

@@ -1,14 +1,4 @@
-r"""Evaluate models at every thinking budget, against every baseline, on one benchmark.
-
-    e1 eval --model MODEL --benchmark math500 --budgets 512+1024 1024+1024 \
-        --methods separate truncation s1 unconstrained
-
-    e1 eval --model MODEL OTHER@REVISION --output FOLDER …      # one after the other, and one report on all of them
-
-Thinking is sampled once per problem and sample, and forked at every budget. Stopped at any moment, the same command
-resumes; with more budgets, methods, samples or problems, it extends the evaluation. Everything is checked before a
-model is loaded, and engines are imported when one is needed.
-"""
+"""`e1 eval`: evaluate models at every thinking budget, and report on them. Imports engines when one is needed."""
 
 import shlex
 import subprocess

@@ -1,6 +1,4 @@
-"""The command `e1 plan`: estimates the memory and time of a recipe without any GPU.
-
-    e1 plan E1-Math-1.5B --gpus 8 --gpu_memory 80 [--FIELD VALUE …]
+"""`e1 plan`: estimates the memory and time of a recipe without any GPU.
 
 The estimate follows from the model's dimensions and a few assumed constants; docs/gpu.md compares it with one GPU.
 """

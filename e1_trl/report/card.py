@@ -1,7 +1,5 @@
 """`e1 card`: put measured results into the card of a trained model, and upload the card.
 
-    e1 card runs/E1-Math-1.5B --results runs/evaluations/*E1-Math-1.5B* --push ORG/E1-Math-1.5B
-
 The card gets the accuracy at every budget, as a table and a picture for each evaluation; `budget.json` gets the same
 for programs. Results of other weights than the folder's are refused, and so is a repository with other weights.
 """

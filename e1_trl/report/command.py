@@ -1,9 +1,4 @@
-"""`e1 report`: report on finished evaluations together, as tables, results.json, pictures and a page.
-
-    e1 report runs/evaluations/base runs/evaluations/e1 --output runs/compare
-
-Everything is computed from the table of answers in each folder; nothing is sampled. To publish, name the report, and
-the rows that a document shows:
+r"""`e1 report`: report on finished evaluations together. To publish, name the report and the rows of a document:
 
     e1 report runs/nano/evaluation/{base,e1} --output docs/results --name nano \
         --document docs/nano.md --section nano --rows "base separate 64+32" "e1 separate 64+32"

@@ -1,6 +1,4 @@
-"""The first hour on a GPU node: short runs of a recipe, each of which answers questions, on one page.
-
-    e1 smoke E1-Math-1.5B [--num_processes N] [--only PART …] [--FIELD VALUE …]
+"""`e1 smoke`, the first hour on a GPU node: short runs of a recipe, each of which answers questions, on one page.
 
 docs/recipes.md is the guide. The page is runs/smoke/RECIPE/report.md; report.json beside it has all numbers. Ctrl-C
 stops the runs and keeps the page so far.
