@@ -119,11 +119,8 @@ class CardInputs:
     ) -> None:
         """Write the card of the model in a folder and the files that it links to; remove results of earlier weights.
 
-        Args:
-            folder: of the model.
-            hub_id: of the model on the Hub, if it is uploaded.
-            revision: its branch there; None: main.
-            dataset_name, tags: TRL's, which are added to our own.
+        A model that is uploaded has a `hub_id` and a branch there (None: main). `dataset_name` and `tags` are TRL's,
+        and are added to our own.
         """
         remove_results(folder)
         (folder / DETAILS).mkdir(parents=True, exist_ok=True)
@@ -146,13 +143,7 @@ def remove_results(folder: Path) -> None:
 
 
 def write(folder: Path, name: str, revision: str | None = None, tags: Sequence[str] = ()) -> None:
-    """Write the card of the model in a folder.
-
-    Args:
-        folder: of the model.
-        name: its Hub id, or its name on this machine.
-        revision: its branch on the Hub; None: main.
-        tags: to add to our own.
+    """Write the card of the model in a folder, under its Hub id or its name here, and its branch (None: main).
 
     Raises:
         UserError: the folder lacks what a training with e1_trl leaves.

@@ -59,11 +59,7 @@ class Store:
     @classmethod
     @contextmanager
     def open(cls, folder: Path, facts: Mapping[str, Any]) -> Iterator["Store"]:
-        """Open the store in a folder, which nobody else may open meanwhile.
-
-        Args:
-            folder: made if it is not there.
-            facts: all that determines a sample, compared with the folder's.
+        """Open the store in a folder, made if it is not there, which nobody else may open meanwhile.
 
         Raises:
             StoreError: the folder belongs to an evaluation with other settings, is in use, or is damaged; or, then and

@@ -61,10 +61,7 @@ def load_benchmark(
     mathematics with the columns `problem`, and `answer` or (several accepted ones) `answers`; of programs with those of
     the dataset on the Hub.
 
-    Args:
-        name: of the benchmark.
-        arguments: all but columns, grader and prompts of programs, for a benchmark has its own.
-        window: of LiveCodeBench.
+    Of the arguments, columns, grader and prompts of programs are the benchmark's own; the window is LiveCodeBench's.
 
     Raises:
         UserError: the benchmark is unknown, the folder has not exactly one such file, or its rows cannot be used.
@@ -113,11 +110,7 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
     Rows are left out where the problem is empty, or neither a text nor messages of text, or where the answer cannot be
     read or graded against (`check_unusable`); then the problems that `exclude` names.
 
-    Args:
-        source: one split, loaded by `load_source`, `datasets` or `trl.get_dataset`.
-        where: name of the source in messages.
-        arguments: columns, instruction, the share of rows that may be left out, and how answers are read.
-        need_answers: whether a row must have an answer, and the source a column for it.
+    `where` names the source in messages. Unless `need_answers`, a row may have no answer, and the source no column.
 
     Raises:
         UserError: a column is missing, too many rows cannot be used, or the file `exclude` is missing or cannot be

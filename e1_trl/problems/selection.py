@@ -30,12 +30,7 @@ STYLE = re.compile(
 def decontaminate(problems: "Dataset", others: "Dataset", name: str) -> "Dataset":
     """Return the problems whose text is not in `others`, whatever the case, spacing, punctuation and LaTeX style.
 
-    A warning counts the dropped ones. Rephrased problems are not found.
-
-    Args:
-        problems: problems to train on, from `make_problems`.
-        others: problems to evaluate on, from `make_problems`.
-        name: name of `others` in messages.
+    A warning counts the dropped ones, and names the others. Rephrased problems are not found.
 
     Raises:
         UserError: none is left.

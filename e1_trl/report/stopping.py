@@ -108,9 +108,7 @@ class _Thoughts:
 def stopping(table: pd.DataFrame, votes: bool) -> list[Stopping]:
     """Analyse each model and solution budget with one thought for several thinking budgets.
 
-    Args:
-        table: graded answers.
-        votes: whether answers can be compared, as those of mathematics; rules by agreement need that.
+    Rules by agreement need answers that can be compared (`votes`), as those of mathematics.
     """
     separate = table[(table["method"] == REFERENCE) & table["thinking_budget"].notna()]
     groups = separate.groupby(["model", "solution_budget"], sort=False, dropna=False)
