@@ -113,12 +113,12 @@ def options(data: Path, output: Path, *more: object) -> list[str]:
 
 def evaluation(data: Path, output: Path, *more: object) -> list[str]:
     """Return the command of an evaluation of the nano base."""
-    return [sys.executable, "-m", "e1_trl.evaluation", *options(data, output, *more)]
+    return [sys.executable, "-m", "e1_trl.cli", "eval", *options(data, output, *more)]
 
 
 def started(data: Path, output: Path, log: Path, *more: object) -> Program:
     """Start an evaluation of the nano base in a process group of its own; its output goes into the file."""
-    return Program("e1_trl.evaluation.__main__", options(data, output, *more), ROOT, log, os.environ)
+    return Program("e1_trl.evaluation.command", options(data, output, *more), ROOT, log, os.environ)
 
 
 def evaluated(data: Path, output: Path, *more: object) -> None:

@@ -91,7 +91,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_unknown_command_is_named_in_one_line() -> None:
-    known = "train, plan, fetch, smoke, validate, eval, report, serve, chat, exclude, card, merge"
+    known = "train, plan, fetch, smoke, validate, eval, report, serve, chat, card"
     with pytest.raises(SystemExit, match=f"^e1: there is no command 'evaluate', only {known}$"):
         cli.main(["evaluate"])
 

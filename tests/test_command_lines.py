@@ -67,9 +67,7 @@ NEEDED: dict[str, list[object]] = {
     "report": [FOLDER],
     "serve": ["--model", BASE, "--upstream", "http://127.0.0.1:9/v1", "--budget", "8+8"],
     "chat": ["--model", BASE, "--upstream", "http://127.0.0.1:9/v1", "--budget", "8+8"],
-    "exclude": [FOLDER, "--budget", "8+8", "--output", "unused.jsonl"],
     "card": [FOLDER],
-    "merge": [FOLDER, "--output", "unused"],
 }
 COUNT = "it must be a whole number, 1 or more"
 SHARE = "it must be a number, above 0 and at most 1"
@@ -105,13 +103,12 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("serve", "port", 99_999, "it must be a whole number, from 1 to 65535"),
     ("serve", "upstream", "localhost:8000/v1", "it must be a text, as http://host:8000/v1"),
     ("chat", "budget", "8", "must read"),
-    ("exclude", "budget", "eight", "must read"),
     ("card", "page_problems", "all", NATURAL),
 ]
 
 
 def test_every_command_has_a_value_that_is_wrong_below() -> None:
-    assert {name for name, *_ in WRONG} == COMMANDS.keys() - {"merge"}  # which takes texts alone
+    assert {name for name, *_ in WRONG} == COMMANDS.keys()
 
 
 @pytest.mark.parametrize(("name", "option", "value", "said"), WRONG)
@@ -130,11 +127,7 @@ def test_a_value_that_is_wrong_is_one_line(
 
 def test_a_folder_that_is_not_what_a_command_needs_is_named(tmp_path: Path) -> None:
     nowhere = tmp_path / "nosuch"
-    said = f"e1 merge: {nowhere} holds no adapter_config.json; name the output folder of a training with use_peft"
-    assert ended("merge", nowhere, "--output", tmp_path / "new") == said
     assert ended("report", nowhere).startswith(f"e1 report: there is no folder {nowhere}; name the ")
-    line = ended("exclude", tmp_path, "--budget", "8+8", "--output", tmp_path / "new")
-    assert line.startswith(f"e1 exclude: {tmp_path} is not an evaluation")
 
 
 # These hand what they do not know to the parser of recipes: see tests/training/test_config.py.

@@ -233,10 +233,10 @@ def test_the_base_install_imports_what_evaluates_a_server_and_reports() -> None:
         "e1_trl.problems.benchmarks",
         "e1_trl.answers.mathematics.grader",
         "e1_trl.engines.server",
-        "e1_trl.evaluation.__main__",
-        "e1_trl.report.__main__",
+        "e1_trl.evaluation.command",
+        "e1_trl.report.command",
         "e1_trl.cli",
-        "e1_trl.plan.__main__",
+        "e1_trl.plan.command",
         "e1_trl.serving.app",
         "e1_trl.serving.chat",
     ]

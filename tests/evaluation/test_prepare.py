@@ -92,7 +92,6 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(
         ("grader is 'programs'; the benchmark amc has", ("--benchmark", "amc", "--grader", "programs")),
         ("program_prompt is 'deepcoder'; the", ("--benchmark", "leetcode", "--program_prompt", "deepcoder")),
         ("max_tests is 3; the benchmark leetcode has", ("--benchmark", "leetcode", "--max_tests", 3)),
-        ("is for a server: `vllm serve MODEL --data-parallel-size N`", (*nano, "--data_parallel_size=1")),
     ]
     for expected, words in refused:
         with pytest.raises((ValueError, OSError), match=expected) as error:

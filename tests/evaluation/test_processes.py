@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.errors import UserError
-from e1_trl.evaluation.__main__ import main
+from e1_trl.evaluation.command import main
 from e1_trl.report import samples
 
 KILLS = 6

@@ -30,8 +30,8 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from e1_trl.errors import UserError, run_command
 from e1_trl.plan import estimate
-from e1_trl.plan.__main__ import main, report
 from e1_trl.plan.architecture import KNOWN, Architecture
+from e1_trl.plan.command import main, report
 from e1_trl.plan.estimate import MARGIN, Memory, activations, memory, saved
 from e1_trl.plan.setup import DEFAULTS, Setup
 from e1_trl.plan.verdict import fitting, remedy, verdict

@@ -21,8 +21,8 @@ from e1_trl.errors import UserError
 from e1_trl.plan.estimate import memory
 from e1_trl.plan.setup import Launch
 from e1_trl.plan.smoke import checks, hour
-from e1_trl.plan.smoke.__main__ import end_as_by_ctrl_c, main, page, record_of
 from e1_trl.plan.smoke.checks import COMPARED, GAP, Check, Run, beginnings
+from e1_trl.plan.smoke.command import end_as_by_ctrl_c, main, page, record_of
 from e1_trl.plan.smoke.hour import FIELDS, PARTS, Hour
 from e1_trl.processes import kill_tree
 from e1_trl.training.cuda import Card, visible_cards

@@ -19,7 +19,7 @@ from pages import HOSTILE, SOLVED, evaluated, report, thought
 
 from e1_trl.errors import UserError
 from e1_trl.report import page
-from e1_trl.report.__main__ import main
+from e1_trl.report.command import main
 from e1_trl.report.page import choose_places
 from e1_trl.report.rows import Row
 from e1_trl.report.tables import accuracies

@@ -9,7 +9,7 @@ from fabricated import stored
 from pages import HOSTILE, SOLVED, STEPS, evaluated, report, thought
 from test_page import trained
 
-from e1_trl.report.__main__ import main
+from e1_trl.report.command import main
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python, of .[dev]")
