@@ -33,7 +33,7 @@ def quotes(results: Results) -> Iterator[str]:
         )
         for name in ("grpo_cut", "e1")
     )
-    yield f"plain GRPO with a cut is right on {cut:.1%} without a budget, E1 on {e1:.1%}"
+    yield f"GRPO trained with truncation is right on {cut:.1%}, E1 on {e1:.1%}"
     yield policies(results)
     sweep = results["sweep"]
     yield f"Six budgets cost {sweep['shared_tokens'] / sweep['separate_tokens']:.2f} of the tokens"
@@ -44,7 +44,7 @@ def policies(results: Results) -> str:
     own = at_best_rate([row for row in results["systems"] if row["miniature"] == "best_of"])
     means = {plain(rows[0]["system"]): mean(rows, "mean_accuracy") for rows in by_system(own)}
     gains = {name: 100 * (value - means["base"]) for name, value in means.items()}
-    return f"they gain {gains['e1_random_rows']:.1f} points of mean accuracy, E1 {gains['e1']:.1f}"
+    return f"random budgets gain {gains['e1_random_rows']:.1f} points of mean accuracy, E1 {gains['e1']:.1f}"
 
 
 def smollm2(results: Results) -> str:
