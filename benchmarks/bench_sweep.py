@@ -25,7 +25,7 @@ from benchmarks.results import arguments, in_turns, publish, ratio
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.evaluation.method_options import MethodOptions
 from e1_trl.evaluation.methods import Cell, Setting
-from e1_trl.evaluation.sample import Grown, is_sampled, sample_plan
+from e1_trl.evaluation.sample import Key, is_sampled, sample_plan
 from e1_trl.evaluation.sampling_plan import Goal, Problem, SamplingPlan
 from e1_trl.evaluation.store import Store
 from e1_trl.marker import Marker
@@ -42,7 +42,7 @@ SLOTS = 16  # half as many as problems, so that separate runs fill them, too
 PROBLEMS, ROUNDS = 32, 3
 
 
-def left(key: Grown, request: Request) -> int:
+def left(key: Key, request: Request) -> int:
     """Tokens up to the natural end of a branch, whose length its place alone decides."""
     tree, branch = key
     thinking = request.stop_at_marker

@@ -20,17 +20,15 @@ class Command:
 
 COMMANDS = {
     "train": Command("e1_trl.training.launch", "train a recipe: e1 train --config E1-Math-1.5B"),
-    "plan": Command("e1_trl.plan.__main__", "estimate the memory and time that a recipe takes on a node"),
+    "plan": Command("e1_trl.plan.command", "estimate the memory and time that a recipe takes on a node"),
     "fetch": Command("e1_trl.training.fetch", "download what a recipe loads, for nodes without internet"),
-    "smoke": Command("e1_trl.plan.smoke.__main__", "try a recipe in short runs on a node, and report on one page"),
+    "smoke": Command("e1_trl.plan.smoke.command", "try a recipe in short runs on a node, and report on one page"),
     "validate": Command("e1_trl.training.validate", "run a dataset's reference programs on its tests"),
-    "eval": Command("e1_trl.evaluation.__main__", "evaluate models at several budgets, in this process or at a server"),
-    "report": Command("e1_trl.report.__main__", "make a report with tables and pictures of finished evaluations"),
+    "eval": Command("e1_trl.evaluation.command", "evaluate models at several budgets, in this process or at a server"),
+    "report": Command("e1_trl.report.command", "make a report with tables and pictures of finished evaluations"),
     "serve": Command("e1_trl.serving.app", "run an OpenAI-compatible proxy with budgets in front of vLLM"),
     "chat": Command("e1_trl.serving.chat", "chat with a model in a terminal, with a budget"),
-    "exclude": Command("e1_trl.report.exclude", "list the training problems that a model never or always solves"),
     "card": Command("e1_trl.report.card", "add measured results to a model's card, and upload the card"),
-    "merge": Command("e1_trl.checkpoints.merge", "merge a LoRA adapter into its base"),
 }
 
 

@@ -56,11 +56,7 @@ def user_errors(about: str, *kinds: type[Exception]) -> Iterator[None]:
 
 
 def run_command(name: str, command: Callable[[], None]) -> None:
-    """Run a command; a `UserError` ends the process with one line.
-
-    Args:
-        name: prefix of the line, such as "e1 eval".
-        command: called without arguments.
+    """Run a command; a `UserError` ends the process with one line, which begins with its name, such as "e1 eval".
 
     Raises:
         SystemExit: the command raised a `UserError`, whose line is the message.

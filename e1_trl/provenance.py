@@ -19,19 +19,13 @@ FILE = "provenance.json"
 
 @dataclass(frozen=True)
 class Provenance:
-    """Record in every published file.
+    """Record in every published file."""
 
-    Attributes:
-        commit: of this project when the file was made (see `commit`); rows name the commit that sampled their answers.
-        date: YYYY-MM-DD, UTC.
-        machine: that made the file (see `machine`).
-        seeds: of the sampling or the training, sorted.
-    """
-
+    # Of this project when the file was made (see `commit`); rows name the commit that sampled their answers.
     commit: str
-    date: str
-    machine: str
-    seeds: tuple[int, ...]
+    date: str  # YYYY-MM-DD, UTC
+    machine: str  # that made the file (see `machine`)
+    seeds: tuple[int, ...]  # of the sampling or the training, sorted
 
     @classmethod
     def here(cls, seeds: Iterable[int]) -> "Provenance":

@@ -47,7 +47,7 @@ os.environ["VLLM_LOGGING_LEVEL"] = "WARNING"  # engines/ has set another default
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 os.environ.setdefault("DO_NOT_TRACK", "1")
 if not torch.cuda.is_available():
-    # TRL lets vLLM compile the model in every training, for 10 to 30 seconds; one test does.
+    # TRL lets vLLM compile the model in every training, for 10 to 30 seconds; one slow test does, that of TRL's recipe.
     os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
 
 # The same examples on every machine, busy or not.
@@ -77,13 +77,13 @@ def sandbox() -> None:
 
 @pytest.fixture(scope="session")
 def nano_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of the nano problems, made by their own script; of the test problems, which evaluations encode, 256."""
+    """Folder of 256 nano problems of each split; every training, dry run and evaluation reads and encodes them all."""
     from experiments.nano.make_base import SPLITS, problems
     from experiments.pretraining import write_data
 
     output = tmp_path_factory.mktemp("nano")
-    rows = [*islice(problems(seed=17), sum(SPLITS.values()))]
-    write_data(output, {"test": rows[:256], "train": rows[SPLITS["test"] :]})
+    rows = [*islice(problems(seed=17), SPLITS["test"] + 256)]
+    write_data(output, {"test": rows[:256], "train": rows[-256:]})
     return output / "data"
 
 
@@ -113,12 +113,12 @@ def options(data: Path, output: Path, *more: object) -> list[str]:
 
 def evaluation(data: Path, output: Path, *more: object) -> list[str]:
     """Return the command of an evaluation of the nano base."""
-    return [sys.executable, "-m", "e1_trl.evaluation", *options(data, output, *more)]
+    return [sys.executable, "-m", "e1_trl.cli", "eval", *options(data, output, *more)]
 
 
 def started(data: Path, output: Path, log: Path, *more: object) -> Program:
     """Start an evaluation of the nano base in a process group of its own; its output goes into the file."""
-    return Program("e1_trl.evaluation.__main__", options(data, output, *more), ROOT, log, os.environ)
+    return Program("e1_trl.evaluation.command", options(data, output, *more), ROOT, log, os.environ)
 
 
 def evaluated(data: Path, output: Path, *more: object) -> None:
@@ -290,7 +290,6 @@ def launch(
     data: Path,
     accelerate_config: str = "cpu",
     processes: int | None = None,
-    compiled: bool = False,
     launched: bool = True,
     launcher: Sequence[object] = (),
     recipe: Path = NANO,
@@ -299,8 +298,8 @@ def launch(
 
     Args:
         options: override the recipe.
-        compiled: let the engine compile the model, as it does for users.
-        launched: start it by Accelerate's launcher, and not forked, as one process or as those of DeepSpeed.
+        launched: start it by Accelerate's launcher, and not forked, as one process or as those of DeepSpeed; nor is
+            one forked for which the environment names another Hub, which libraries read as they are imported.
         launcher: more options of the launcher.
     """
     command = [
@@ -318,15 +317,15 @@ def launch(
     ]
     environment = outside_a_group()
     launched = launched or (accelerate_config != "cpu" and torch.cuda.is_available())  # as in `in_group`
-    if compiled:
-        environment["TORCH_COMPILE_DISABLE"] = "0"
-    if not launched:
-        log_file, words = output.with_suffix(".log"), [str(part) for part in line]
-        if accelerate_config != "cpu":
-            ranks = deepspeed_ranks([str(part) for part in command[3:]])
-            return Group([Program("e1_trl.train", words, ROOT, log_file, environment | rank) for rank in ranks])
+    if not launched and accelerate_config == "cpu":
         environment |= {"ACCELERATE_USE_CPU": "true"}  # as the launcher would set it
-        return Program("e1_trl.train", words, ROOT, log_file, environment)
+        command = [sys.executable, "-m", "e1_trl.train"]
+    if not launched and "HF_ENDPOINT" not in environment:
+        log_file, words = output.with_suffix(".log"), [str(part) for part in line]
+        if accelerate_config == "cpu":
+            return Program("e1_trl.train", words, ROOT, log_file, environment)
+        ranks = deepspeed_ranks([str(part) for part in command[3:]])
+        return Group([Program("e1_trl.train", words, ROOT, log_file, environment | rank) for rank in ranks])
     with output.with_suffix(".log").open("a") as log:
         return subprocess.Popen(
             [str(part) for part in [*command, *line]],

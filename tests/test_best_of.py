@@ -1,13 +1,12 @@
 """The miniature in which a thought is all decisions: its problems, its thoughts, and what they leave open."""
 
 import random
-from itertools import islice
 
 import pytest
 from conftest import ROOT
 from transformers import AutoTokenizer
 
-from experiments.best_of.make_base import COUNTS, ITEMS, Choice, example, problems
+from experiments.best_of.make_base import COUNTS, ITEMS, Choice, example
 from experiments.best_of.transcripts import KINDS, kind_of
 from experiments.pretraining import IGNORED_LABEL, WorkedExamples
 
@@ -111,12 +110,6 @@ def test_the_base_has_a_token_for_every_word() -> None:
         thought = Choice.read(problem).natural(rng)
         assert tokenizer.convert_ids_to_tokens(tokenizer.encode("".join(thought))) == thought
     assert all(item in tokenizer.get_vocab() for item in ITEMS)
-
-
-def test_problems_differ_between_splits_and_are_the_same_anywhere() -> None:
-    rows = list(islice(problems(17), 3000))
-    assert len({row["problem"] for row in rows}) == len(rows)
-    assert rows[0] == next(problems(17))
 
 
 def test_a_thought_has_a_wrong_step_or_closes_too_early_or_is_decided() -> None:

@@ -119,22 +119,3 @@ def test_an_edge_that_is_added_is_found_and_named(root: Path, edge: str) -> None
         "e1_trl.extra <- e1_trl.budget <- e1_trl.trainer: not one of the core",
         "e1_trl.extra.card <- e1_trl.budget <- e1_trl.trainer: not one of the core",
     ]
-
-
-def test_lines_that_are_over_are_counted_and_the_longest_files_named(root: Path) -> None:
-    (said,) = faults("e1_trl.trainer", None, 6, root)
-    assert said.startswith(
-        "e1_trl.trainer imports 7 lines, 6 may be; most are 6 of e1_trl.trainer, 1 of e1_trl.budget <- "
-    )
-
-
-@pytest.mark.parametrize("edge", ["checkpoints.model_card", "training.data", "answers.kinds", "problems.arguments"])
-def test_each_of_the_edges_that_were_dropped_would_be_found_in_the_package_itself(tmp_path: Path, edge: str) -> None:
-    for file in (ROOT / "e1_trl").rglob("*.py"):
-        copied = tmp_path / file.relative_to(ROOT)
-        copied.parent.mkdir(parents=True, exist_ok=True)
-        copied.write_text(file.read_text())
-    with (tmp_path / "e1_trl" / "training" / "config.py").open("a") as file:
-        file.write(f"\n\ndef later():\n    import e1_trl.{edge}\n")
-    said = faults(TRAINER, MODULES, 100_000, tmp_path)
-    assert f"e1_trl.{edge} <- e1_trl.training.config <- {TRAINER}: not one of the core" in said

@@ -157,11 +157,6 @@ def test_a_python_that_will_not_do_is_refused_in_one_line(clone: Path) -> None:
     assert ".venv/bin/python is Python 3.10, and one of 3.11" in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_the_preflight_ends_an_installation_for_gpus(clone: Path) -> None:
-    assert "-m e1_trl.plan.smoke.preflight" in make(clone, "install", "DEVICE=gpu").stdout
-    assert "-m e1_trl.plan.smoke.preflight" not in make(clone, "install", "DEVICE=cpu").stdout
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
 def test_an_installation_for_gpus_resolves_with_every_package_pinned_once(python: str, clone: Path) -> None:
@@ -238,10 +233,10 @@ def test_the_base_install_imports_what_evaluates_a_server_and_reports() -> None:
         "e1_trl.problems.benchmarks",
         "e1_trl.answers.mathematics.grader",
         "e1_trl.engines.server",
-        "e1_trl.evaluation.__main__",
-        "e1_trl.report.__main__",
+        "e1_trl.evaluation.command",
+        "e1_trl.report.command",
         "e1_trl.cli",
-        "e1_trl.plan.__main__",
+        "e1_trl.plan.command",
         "e1_trl.serving.app",
         "e1_trl.serving.chat",
     ]

@@ -43,19 +43,6 @@ def test_every_listed_name_is_there_with_its_parameters(row: tuple[str, ...]) ->
         pytest.fail(f"{'.'.join(filter(None, place[:3]))}: {found}. Look at {remedy}", pytrace=False)
 
 
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        (("trl.trainer.gone", "GRPOTrainer", "_metrics", ""), "No module named 'trl.trainer.gone'"),
-        (("trl.trainer.utils", "Gone", "_metrics", ""), "has no attribute 'Gone'"),
-        (("trl.trainer.utils", "RepeatSampler", "_gone", ""), "it is gone"),
-        (("trl.trainer.utils", "RepeatSampler", "__iter__", "self, of_late"), "it takes (self)"),
-    ],
-)
-def test_a_name_that_is_gone_or_takes_other_parameters_is_found(row: tuple[str, ...], said: str) -> None:
-    assert difference(*row).endswith(said)
-
-
 def test_every_row_of_the_list_is_read_and_what_is_pythons_is_there() -> None:
     assert len(LISTED) == TEXT.count("\n| `") and len(PYTHONS) == TEXT.count("\n- `")
     for module, name in PYTHONS:
@@ -99,18 +86,3 @@ def test_trls_private_names_stand_in_the_adapter_alone() -> None:
     others = {file: [*trls_names_in(file.read_text())] for file in PACKAGE.glob("**/*.py") if file != ADAPTER}
     assert {str(file): names for file, names in others.items() if names} == {}
     assert len({*trls_names_in(ADAPTER.read_text())}) > 12
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "from trl.trainer.utils import pad",
-        "import trl.generation",
-        "trainer.vllm_generation.llm",
-        "self.log_completions = True",
-        "getattr(trainer, '_metrics')",
-        "class Mine:\n    def _calculate_rewards(self): ...",
-    ],
-)
-def test_a_private_name_of_trl_outside_of_the_adapter_would_be_found(code: str) -> None:
-    assert [*trls_names_in(code)] and not [*trls_names_in("from trl import GRPOConfig\nargs.log_completions")]

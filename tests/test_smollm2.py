@@ -16,15 +16,14 @@ import yaml
 from conftest import DATA, ROOT
 
 from e1_trl.report.markdown import around_section
-from experiments.pretraining import SEED, last_checkpoint, main
+from experiments.pretraining import SEED, last_checkpoint
 from experiments.real.problems import Problem, content_words, read
 from experiments.results import Results
-from experiments.smollm2 import bases, make_base, policies
+from experiments.smollm2 import bases, policies
 from experiments.smollm2.equations import Step, Worked, find, numbers_in, work_out
 from experiments.smollm2.make_base import TRAINED_AT
 from experiments.smollm2.overlap import nearest
 from experiments.smollm2.problems import OVERLAP, clusters, hold_out
-from experiments.smollm2.publish import last_value, seconds
 from experiments.smollm2.thoughts import concise, planted, solution
 
 FILES = [DATA / "math_train" / f"{name}.jsonl" for name in ("mawps", "svamp")]
@@ -51,16 +50,6 @@ def test_the_document_makes_the_problems_from_what_it_names(tmp_path: Path) -> N
         Problem("Joan had 3 shells and found 4. How many has she?", "7"),
         Problem("Each pen costs 1.5. How much do 3 cost?", "4.5"),
     ]
-
-
-def test_problems_that_are_not_there_are_one_line_that_says_how_to_make_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(make_base, "DATA", tmp_path)
-    monkeypatch.setattr(sys, "argv", ["make_base", "--what", "data", "--output", str(tmp_path)])
-    said = f"experiments.smollm2: no file {tmp_path}/math_train/mawps.jsonl: docs/real.md says how to make it"
-    with pytest.raises(SystemExit, match=re.escape(said)):
-        main("smollm2", make_base.make_data, make_base.make_model)
 
 
 ALIKE = [
@@ -205,15 +194,6 @@ def test_the_command_resumes_a_failed_training(tmp_path: Path) -> None:
     (checkpoint / "trainer_state.json").touch()
     training, _ = run_script(tmp_path)
     assert after("--resume_from_checkpoint", training) == "true"
-
-
-def test_hours_are_of_what_is_known_to_have_run_and_values_of_the_last_step() -> None:
-    stages = "data began 10\ndata ended 15\ntraining began 20\ntraining began 100\ntraining failed 130\n"
-    assert seconds(f"{stages}training began 200\ntraining ended 300\n") == ({"data": 5, "training": 130}, 1)
-    assert seconds(f"{stages}training began 200\n") == ({"data": 5, "training": 30}, 2)
-    assert last_value("10-6=4. 4*1.5=6. Wait, 4*1.5=6.</think>") == "6"
-    assert last_value("10-6=4. 4*5=") == "4"
-    assert last_value("The numbers are 4 and 5.") is None
 
 
 def test_policies_are_compared_problem_by_problem() -> None:

@@ -31,7 +31,7 @@ class GradingArguments:
         "mathematics",
         "Type of the answers: mathematics (the last box of a solution, compared with the accepted answers), programs "
         "(the last fenced Python block, run on tests), or your own module that defines a `KIND` "
-        "(e1_trl/answers/kinds.py).",
+        "(docs/extend.md).",
     )
     max_tests: Natural = option(
         TESTS,

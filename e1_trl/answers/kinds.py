@@ -1,30 +1,7 @@
-r"""Types of answers: one record says how answers are asked for, read, graded and reported.
+"""Types of answers: one record says how answers are asked for, read, graded and reported.
 
-Ours are mathematics and programs. Your own is a module with a `KIND`, named as the grader (`e1 eval --grader
-letters`, or `grader: letters` in a recipe). Multiple choice, whole:
-
-    import re
-
-    from e1_trl.answers.grade import Grade, Grader, Outcome
-    from e1_trl.answers.kinds import AnswerType
-
-
-    class Letters(Grader):
-        version = "letters 1"  # an edit of this file changes it, too; raise it when something that is imported changes
-
-        def grade(self, solutions, references, free_text=None):
-            return [self.judge(*each) for each in zip(solutions, references, strict=True)]
-
-        def judge(self, solution, accepted):
-            letters = re.findall(r"\b[A-D]\b", solution)
-            if not letters:
-                return Grade(Outcome.UNPARSEABLE, None)
-            return Grade(Outcome.CORRECT if letters[-1] in accepted else Outcome.WRONG, letters[-1])
-
-
-    KIND = AnswerType(lambda arguments, workers: Letters(), ask=lambda problem, row, _: f"{problem}\n{row['choices']}")
-
-Graders are imported when they are made.
+Ours are mathematics and programs. Your own is a module with a `KIND`, named as the grader: docs/extend.md has a whole
+one. Graders are imported when they are made.
 """
 
 import hashlib
@@ -56,11 +33,6 @@ WALL = 4  # times the CPU time
 PATIENCE = 10.0  # seconds of wall time besides
 
 
-def problem_alone(problem: str, row: Row, arguments: GradingArguments) -> str:
-    """Return the problem as it is, since it says how it is to be answered."""
-    return problem
-
-
 def read_texts(row: Row, column: str, arguments: GradingArguments) -> list[str]:
     """Read the accepted answers in a column: a text, a number, or a list of them; none if one cannot be used."""
     found = row[column]
@@ -77,21 +49,6 @@ def _text(answer: Any) -> str:
     if isinstance(answer, float) and answer.is_integer():
         return str(int(answer))  # JSON readers make a whole column of integers float if one row is null or 0.5
     return str(answer).strip()
-
-
-def show_accepted(row: Row) -> str:
-    """Show the accepted answers, for a dry run."""
-    return f"answers          {row['answers']}"
-
-
-def no_fault(answers: Sequence[str]) -> str | None:
-    """Find no fault in accepted answers that could be read."""
-    return None
-
-
-def no_trials(row: Row) -> Sequence[Trial]:
-    """Try nothing on the accepted answers."""
-    return ()
 
 
 @dataclass(frozen=True)
@@ -118,10 +75,10 @@ class AnswerType:
     columns: tuple[str, ...] = ("answers", "answer", "solution")  # the last is TRL's name for the gold answer
     wanted: str = "a text, a number, or a list of them, none of them empty"
     read: Callable[[Row, str, GradingArguments], list[str]] = read_texts
-    fault: Callable[[Sequence[str]], str | None] = no_fault
-    ask: Callable[[str, Row, GradingArguments], str] = problem_alone
-    show: Callable[[Row], str] = show_accepted
-    trials: Callable[[Row], Sequence[Trial]] = no_trials
+    fault: Callable[[Sequence[str]], str | None] = lambda answers: None
+    ask: Callable[[str, Row, GradingArguments], str] = lambda problem, row, arguments: problem
+    show: Callable[[Row], str] = lambda row: f"answers          {row['answers']}"
+    trials: Callable[[Row], Sequence[Trial]] = lambda row: ()
     faults: tuple[Outcome, ...] = ()
     votes: bool = True
     boxed: bool = True

@@ -25,19 +25,12 @@ VLLM_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Weights to load.
+    """Weights to load."""
 
-    Attributes:
-        model: folder or Hub id of the weights; of an adapter, those of its base.
-        revision: branch, tag or commit on the Hub, of the adapter if there is one, else of the model.
-        adapter: folder or Hub id of the adapter.
-        rank: of the adapter.
-    """
-
-    model: str
-    revision: str | None = None
-    adapter: str | None = None
-    rank: int = 0
+    model: str  # folder or Hub id of the weights; of an adapter, those of its base
+    revision: str | None = None  # branch, tag or commit on the Hub, of the adapter if there is one, else of the model
+    adapter: str | None = None  # folder or Hub id of the adapter
+    rank: int = 0  # of the adapter
 
     @classmethod
     def find(cls, name: str, revision: str | None) -> "Checkpoint":
@@ -73,11 +66,6 @@ class Checkpoint:
         if self.adapter is None or Path(self.adapter).is_dir():
             return self.adapter
         return snapshot_download(self.adapter, revision=self.revision)
-
-    @property
-    def max_rank(self) -> int:
-        """Rank that vLLM must reserve."""
-        return served_rank(self.rank)
 
     @property
     def model_revision(self) -> str | None:

@@ -54,25 +54,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BaseModel:
-    """Base model and data of a training.
+    """Base model and data of a training."""
 
-    Attributes:
-        base: Hub id, folder, or the name of a model made in memory.
-        commit: of the base on the Hub; None if it is not there.
-        license: fields of the base's own card about its license.
-        datasets: Hub ids of the datasets that are on the Hub.
-        conversations: whether prompts were conversations, for the tokenizer's chat template, or texts.
-        instruction: text that followed every problem, after a space.
-        chat_template_kwargs: arguments of the chat template.
-    """
-
-    base: str
-    commit: str | None
-    license: Mapping[str, Any] = field(default_factory=dict)
-    datasets: tuple[str, ...] = ()
-    conversations: bool = True
-    instruction: str = ""
-    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    base: str  # Hub id, folder, or the name of a model made in memory
+    commit: str | None  # of the base on the Hub; None if it is not there
+    license: Mapping[str, Any] = field(default_factory=dict)  # fields of the base's own card about its license
+    datasets: tuple[str, ...] = ()  # Hub ids of the datasets that are on the Hub
+    conversations: bool = True  # whether prompts were conversations, for the tokenizer's chat template, or texts
+    instruction: str = ""  # text that followed every problem, after a space
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)  # arguments of the chat template
 
     @classmethod
     def of(cls, base: str, revision: str | None) -> Self:
@@ -129,11 +119,8 @@ class CardInputs:
     ) -> None:
         """Write the card of the model in a folder and the files that it links to; remove results of earlier weights.
 
-        Args:
-            folder: of the model.
-            hub_id: of the model on the Hub, if it is uploaded.
-            revision: its branch there; None: main.
-            dataset_name, tags: TRL's, which are added to our own.
+        A model that is uploaded has a `hub_id` and a branch there (None: main). `dataset_name` and `tags` are TRL's,
+        and are added to our own.
         """
         remove_results(folder)
         (folder / DETAILS).mkdir(parents=True, exist_ok=True)
@@ -156,13 +143,7 @@ def remove_results(folder: Path) -> None:
 
 
 def write(folder: Path, name: str, revision: str | None = None, tags: Sequence[str] = ()) -> None:
-    """Write the card of the model in a folder.
-
-    Args:
-        folder: of the model.
-        name: its Hub id, or its name on this machine.
-        revision: its branch on the Hub; None: main.
-        tags: to add to our own.
+    """Write the card of the model in a folder, under its Hub id or its name here, and its branch (None: main).
 
     Raises:
         UserError: the folder lacks what a training with e1_trl leaves.

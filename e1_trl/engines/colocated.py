@@ -36,13 +36,6 @@ def make_training_engine(
 ) -> "ColocatedEngine | ServedEngine":
     """Make the engine of TRL's `vllm_mode`. In `colocate`, every sync compares its weights with the trainer's.
 
-    Args:
-        vllm: TRL's engine or its client.
-        close: the end-of-thinking marker, and the longest sequence.
-        accelerator: the trainer's.
-        adapter: a LoRA adapter is trained.
-        seed: seed of the training.
-
     Raises:
         EngineError: the server does not serve the model, or its context is too short.
     """

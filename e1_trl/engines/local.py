@@ -75,21 +75,13 @@ def read_segment(output: CompletionOutput, request: Request, marker: Marker) -> 
 
 @dataclass
 class LocalEngine:
-    """vLLM in this process, which nobody else steps meanwhile.
-
-    Args:
-        llm: the engine.
-        marker: end-of-thinking marker.
-        sampling: how tokens are drawn.
-        concurrency: requests in flight at a time; `None` queues all of them at once.
-        adapter: LoRA adapter of all requests.
-    """
+    """vLLM in this process, which nobody else steps meanwhile."""
 
     llm: LLM
     marker: Marker
     sampling: SamplingSettings
-    concurrency: int | None = None
-    adapter: LoRARequest | None = None
+    concurrency: int | None = None  # requests in flight at a time; None queues all of them at once
+    adapter: LoRARequest | None = None  # of all requests
 
     def __post_init__(self) -> None:
         # Names are never repeated: a step that was started for an earlier generation may still be in flight.
@@ -105,12 +97,7 @@ class LocalEngine:
         adapter: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> "LocalEngine":
-        """Load a model.
-
-        Args:
-            model: folder or Hub id.
-            adapter: folder or Hub id of a LoRA adapter of that model.
-            options: other arguments of `vllm.LLM`.
+        """Load a model, and a LoRA adapter of it, each from a folder or the Hub; `options` are those of `vllm.LLM`.
 
         Raises:
             UnusableEngineError: vLLM does not start.

@@ -48,12 +48,9 @@ def allow_files(connections: int) -> int:
 
 
 class Client:
-    """Connections to a server, for the event loop that it is made in. The API key is read from `OPENAI_API_KEY`.
+    """Connections to a server (`base_url`, as http://host:8000/v1), for the event loop that it is made in.
 
-    Args:
-        base_url: as http://host:8000/v1.
-        name: name of the model at the server.
-        trust_env: use `HTTP_PROXY` and its like.
+    The API key is read from `OPENAI_API_KEY`, and with `trust_env` proxies from `HTTP_PROXY` and its like.
     """
 
     CONNECTIONS: ClassVar[Mapping[str, Any]] = {"keepalive_timeout": KEPT}  # of aiohttp's connector

@@ -263,9 +263,4 @@ def parse(argv: Sequence[str]) -> EvaluationArguments:
         UserError: an option is unknown, missing or wrong, two contradict each other, or the file is no YAML mapping.
         SystemExit: help was asked for.
     """
-    if any(word.partition("=")[0] == "--data_parallel_size" for word in argv):
-        raise UserError(
-            "data_parallel_size is for a server: `vllm serve MODEL --data-parallel-size N`, and here "
-            "--base_url http://localhost:8000/v1"
-        )
     return make_parser().read(EvaluationArguments, argv)

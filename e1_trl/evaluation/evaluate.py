@@ -19,12 +19,8 @@ class EvaluationError(UserError):
 def evaluate(prepared: Prepared, start: StartEngine | None = None, command: str = "") -> None:
     """Reach the goals, beside those that the folder has reached, and report on all of them.
 
-    An engine is started if anything is missing. Nobody else may evaluate into the folder until the report is written.
-
-    Args:
-        prepared: the checked evaluation.
-        start: starts the engine, in place of the model's own.
-        command: command line, for the report's page.
+    An engine is started if anything is missing: by `start`, if given, in place of the model's own. Nobody else may
+    evaluate into the folder until the report is written, whose page shows the `command`.
 
     Raises:
         StoreError: the folder belongs to another evaluation, is in use, or cannot be written to.

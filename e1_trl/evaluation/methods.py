@@ -53,23 +53,15 @@ class Cell:
 
 @dataclass(frozen=True)
 class Setting:
-    """Setting that all problems of an evaluation share.
+    """Setting that all problems of an evaluation share."""
 
-    Attributes:
-        close: marker that ends the thinking, with the text that the method forces, and the engine's context.
-        s1_marker: marker with the text that s1 forces: the close, and words that ask for the answer.
-        wait_ids: tokens that s1 puts in place of an early close ("Wait").
-        options: of single methods, as the command has them.
-        decode: turns token ids into text.
-        response: tokens of the longest completion where a part of the budget is unlimited; `None`: as many as the
-            context leaves.
-    """
-
+    # Marker that ends the thinking, with the text that the method forces, and the engine's context.
     close: ThinkingClose
-    s1_marker: Marker
-    wait_ids: tuple[int, ...]
-    options: MethodOptions
-    decode: Callable[..., str]
+    s1_marker: Marker  # marker with the text that s1 forces: the close, and words that ask for the answer
+    wait_ids: tuple[int, ...]  # tokens that s1 puts in place of an early close ("Wait")
+    options: MethodOptions  # of single methods, as the command has them
+    decode: Callable[..., str]  # turns token ids into text
+    # Tokens of the longest completion where a part of the budget is unlimited; `None`: as many as the context leaves.
     response: int | None = None
 
     def s1_close(self) -> ThinkingClose:
@@ -195,14 +187,6 @@ def _bounded(budget: Budget) -> Budget | None:
     return None if budget.thinking is None else _bounded_solution(budget)
 
 
-def _without_thinking(budget: Budget) -> Budget | None:
-    return None if budget.solution is None else Budget(0, budget.solution)
-
-
-def _as_released(budget: Budget) -> Budget | None:
-    return None if _bounded(budget) is None else Budget(budget.thinking, S1_RELEASED_SOLUTION)
-
-
 @dataclass(frozen=True)
 class Method:
     """Record of one method.
@@ -261,12 +245,17 @@ METHODS = {
     "truncation": Method(truncation, close=Setting.no_close),
     "s1": Method(s1, close=Setting.s1_close, unboxed=True),
     "s1_no_wait": Method(s1_no_wait, close=Setting.s1_close, unboxed=True),
-    "s1_as_released": Method(s1, keeps=_as_released, close=Setting.s1_close, unboxed=True),
+    "s1_as_released": Method(
+        s1,
+        keeps=lambda budget: _bounded(budget) and Budget(budget.thinking, S1_RELEASED_SOLUTION),
+        close=Setting.s1_close,
+        unboxed=True,
+    ),
     "l1_exact": Method(length_in_prompt, asks=lambda budget: f"Think for {budget.thinking} tokens.", bounded=False),
     "l1_max": Method(
         length_in_prompt, asks=lambda budget: f"Think for maximum {budget.thinking} tokens.", bounded=False
     ),
-    "no_thinking": Method(separate, keeps=_without_thinking),
+    "no_thinking": Method(separate, keeps=lambda budget: _bounded_solution(replace(budget, thinking=0))),
     UNCONSTRAINED: Method(truncation, keeps=lambda budget: Budget(None, None), close=Setting.no_close),
     MIXED: Method(mixed, keeps=_bounded_solution),
 }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from e1_trl.arguments import json_object
 from e1_trl.budget import ThinkingClose
-from e1_trl.checkpoints.checkpoint import Checkpoint
+from e1_trl.checkpoints.checkpoint import Checkpoint, served_rank
 from e1_trl.engines.engine import Engine, SamplingSettings
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import EvaluationArguments, token_biases
@@ -114,7 +114,7 @@ class Weights:
             "gpu_memory_utilization": arguments.gpu_memory_utilization,
             "enforce_eager": arguments.enforce_eager,
             "seed": seed,
-            **({"max_lora_rank": checkpoint.max_rank} if checkpoint.adapter else {}),
+            **({"max_lora_rank": served_rank(checkpoint.rank)} if checkpoint.adapter else {}),
         }
         more = json_object("engine_args", arguments.engine_args)
         if twice := sorted(more.keys() & {*own, "model", "max_num_seqs", "enable_lora"}):

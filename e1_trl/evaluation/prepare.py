@@ -48,23 +48,14 @@ DETERMINED = ("problems", "local", "s1_text", "wait_text", "temperature", "top_p
 
 @dataclass(frozen=True)
 class Prepared:
-    """An evaluation that `prepare` found to be in order.
+    """An evaluation that `prepare` found to be in order."""
 
-    Attributes:
-        arguments: completed from the model and the benchmark.
-        model: what is evaluated.
-        facts: what determines its samples, for run.json.
-        alike: columns that are alike in all rows of the table of answers.
-        plan: the problems that are short enough, and the goals that the command names.
-        grader: of the answers.
-    """
-
-    arguments: EvaluationArguments
-    model: Weights | Served
-    facts: Mapping[str, Any]
-    alike: Mapping[str, Any]
-    plan: SamplingPlan
-    grader: Grader
+    arguments: EvaluationArguments  # completed from the model and the benchmark
+    model: Weights | Served  # what is evaluated
+    facts: Mapping[str, Any]  # what determines its samples, for run.json
+    alike: Mapping[str, Any]  # columns that are alike in all rows of the table of answers
+    plan: SamplingPlan  # the problems that are short enough, and the goals that the command names
+    grader: Grader  # of the answers
 
 
 def prepare(arguments: EvaluationArguments) -> Prepared:
@@ -84,7 +75,10 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     plan = _make_plan(arguments, setting, problems, cells)
     vocabulary = digest(json.dumps(sorted(tokenizer.get_vocab().items())))
     compared = {"dataset": data, "vocabulary": vocabulary, "marker": list(setting.close.marker.ids)}
-    thinking = _read_thinking(arguments, plan, compared)
+    thinking = None
+    if arguments.thinking_from is not None:
+        thinking = Thinking.read(arguments.thinking_from, compared)
+        thinking.check(plan.goals, [problem.index for problem in plan.problems])
     conditions = _describe(arguments, model, tokenizer, setting, data, len(problems), thinking)
     facts = {
         **{name: value for name, value in conditions.values().items() if name not in DETERMINED},
@@ -140,11 +134,7 @@ def _complete(arguments: EvaluationArguments) -> EvaluationArguments:
 def _load_tokenizer(
     arguments: EvaluationArguments, model: Weights | Served
 ) -> tuple["PreTrainedTokenizerBase", Setting]:
-    """Load the tokenizer, and put in its tokens what all problems share: the texts that end the thinking, the context.
-
-    Raises:
-        UserError: the model, its context or the marker cannot be used, or a biased token is not in the vocabulary.
-    """
+    """Load the tokenizer, and put in its tokens what all problems share: texts that end the thinking, the context."""
     from transformers import AutoConfig, AutoTokenizer
 
     checkpoint = model.checkpoint
@@ -225,11 +215,7 @@ def _load_problems(
 def _make_plan(
     arguments: EvaluationArguments, setting: Setting, problems: list[Problem], cells: list[Cell]
 ) -> SamplingPlan:
-    """Plan the goals that the command names, and say how many tokens an answer by each method may take.
-
-    Raises:
-        UserError: every prompt is too long, or a budget does not fit the context.
-    """
+    """Plan the goals that the command names, and say how many tokens an answer by each method may take."""
     count = min(arguments.max_problems or len(problems), len(problems))
     goals = [Goal(cell, count, arguments.samples or 1) for cell in cells]
     short = [each for each in problems if not 0 < arguments.max_prompt_length < len(each.prompts[""])]
@@ -254,19 +240,6 @@ def _make_plan(
         f" ({UNCONSTRAINED} has no budget; --methods can leave it out)" if UNCONSTRAINED in most else "",
     )
     return plan
-
-
-def _read_thinking(arguments: EvaluationArguments, plan: SamplingPlan, compared: Mapping[str, Any]) -> Thinking | None:
-    """Read the thinking that the method mixed answers after, if a folder of it is named.
-
-    Raises:
-        UserError, StoreError: the folder holds none, or none that can be answered after.
-    """
-    if arguments.thinking_from is None:
-        return None
-    thinking = Thinking.read(arguments.thinking_from, compared)
-    thinking.check(plan.goals, [problem.index for problem in plan.problems])
-    return thinking
 
 
 def _describe(

@@ -80,14 +80,7 @@ def is_sampled(plan: SamplingPlan, store: Store) -> bool:
 
 
 def sample_plan(plan: SamplingPlan, store: Store, engine: Engine, saving: float = SAVING) -> None:
-    """Sample what is missing of every tree.
-
-    Args:
-        plan: the trees.
-        store: keeps the samples.
-        engine: draws them.
-        saving: share of the time that may go into storing: the next save follows a save that took `t` after
-            `t / saving`.
+    """Sample what is missing of every tree; the next save follows a save that took `t` after `t / saving`.
 
     Raises:
         EngineError: the engine failed; what was saved stands.

@@ -27,7 +27,6 @@ from e1_trl.atomic import StoreError, make_folder, write_atomically
 from e1_trl.budget import Budget
 from e1_trl.evaluation.methods import Cell
 from e1_trl.evaluation.sampling_plan import Goal
-from e1_trl.report.conditions import refuse_gentle
 from e1_trl.rollout import Stop
 from e1_trl.tree import StoredSegment
 
@@ -60,11 +59,7 @@ class Store:
     @classmethod
     @contextmanager
     def open(cls, folder: Path, facts: Mapping[str, Any]) -> Iterator["Store"]:
-        """Open the store in a folder, which nobody else may open meanwhile.
-
-        Args:
-            folder: made if it is not there.
-            facts: all that determines a sample, compared with the folder's.
+        """Open the store in a folder, made if it is not there, which nobody else may open meanwhile.
 
         Raises:
             StoreError: the folder belongs to an evaluation with other settings, is in use, or is damaged; or, then and
@@ -187,16 +182,15 @@ def read_facts(folder: Path) -> dict[str, Any]:
     """Read the facts that determined the samples in a folder.
 
     Raises:
-        StoreError: they are missing or damaged, or of an evaluation with gentle closes.
+        StoreError: they are missing or damaged.
     """
     file = folder / FACTS
     try:
-        facts = dict(json.loads(file.read_text()))
+        return dict(json.loads(file.read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise StoreError(
             f"{file}, which says how the samples were drawn, cannot be read ({error}); name another folder"
         ) from error
-    return refuse_gentle(facts, str(folder))
 
 
 def digest(text: str) -> str:

@@ -67,11 +67,7 @@ def lack_of_disk(taken: Memory, output: Path) -> str:
 def verdict(args: Any, model: Any, card: int | None, skip: bool) -> str:
     """Return a line that says whether a training fits its GPUs and its disk; empty on CPUs if the disk is large enough.
 
-    Args:
-        args: the trainer's configuration, an `E1Config`.
-        model: TRL's `ModelConfig`.
-        card: bytes of the smallest GPU; None on CPUs.
-        skip: return the line even if the training is sure to fail.
+    `args` is an `E1Config`, `model` TRL's `ModelConfig`, and `card` the bytes of the smallest GPU (None on CPUs).
 
     Raises:
         UserError: the memory breaks the rule (`Memory.breaks_the_rule`) or the disk is too small, unless `skip`.

@@ -47,8 +47,8 @@ class ProblemArguments(GradingArguments):
     )
     exclude: str | None = option(
         None,
-        "File of problems that are left out and counted: JSON lines with the field `id`, as `e1 validate` and "
-        '`e1 exclude` write them; "" leaves none out.',
+        "File of problems that are left out and counted: JSON lines with the field `id`, as `e1 validate` writes them; "
+        '"" leaves none out.',
     )
     max_unusable: Fraction = option(
         0.01,

@@ -1,12 +1,7 @@
 """Benchmarks by name: where their problems lie on the Hub, and how their answers are read and sampled.
 
-A benchmark of your own is one file, `my_benchmarks.py`, named as `--benchmark my_benchmarks.sums`:
-
-    from e1_trl.problems.benchmarks import Benchmark
-
-    sums = Benchmark("data/sums.jsonl", problem_column="question", samples=4)
-
-Imports nothing heavy, so that `--help` can name them.
+A benchmark of your own is a record at a dotted path: docs/extend.md has one. Imports nothing heavy, so that `--help`
+can name them.
 """
 
 from dataclasses import dataclass

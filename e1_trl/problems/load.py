@@ -26,7 +26,7 @@ from e1_trl.problems.program_benchmarks import NAMES as PROGRAM_BENCHMARKS
 from e1_trl.problems.program_benchmarks import read_tasks
 from e1_trl.problems.prompts import Prompt, compose, identity, last_question
 from e1_trl.problems.selection import exclude, named_in
-from e1_trl.problems.source import find_fault, load_source
+from e1_trl.problems.source import load_source
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ def load_problems(
     try:
         return make_problems(source, where, arguments, need_answers)
     except UnicodeDecodeError as error:  # the reader has let it pass
-        raise UserError(f"{where}: {find_fault(Path(name)) or f'a text is not in UTF-8 ({error})'}") from error
+        raise UserError(f"{where}: a text is not in UTF-8 ({error})") from error
 
 
 def load_benchmark(
@@ -61,10 +61,7 @@ def load_benchmark(
     mathematics with the columns `problem`, and `answer` or (several accepted ones) `answers`; of programs with those of
     the dataset on the Hub.
 
-    Args:
-        name: of the benchmark.
-        arguments: all but columns, grader and prompts of programs, for a benchmark has its own.
-        window: of LiveCodeBench.
+    Of the arguments, columns, grader and prompts of programs are the benchmark's own; the window is LiveCodeBench's.
 
     Raises:
         UserError: the benchmark is unknown, the folder has not exactly one such file, or its rows cannot be used.
@@ -113,11 +110,7 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
     Rows are left out where the problem is empty, or neither a text nor messages of text, or where the answer cannot be
     read or graded against (`check_unusable`); then the problems that `exclude` names.
 
-    Args:
-        source: one split, loaded by `load_source`, `datasets` or `trl.get_dataset`.
-        where: name of the source in messages.
-        arguments: columns, instruction, the share of rows that may be left out, and how answers are read.
-        need_answers: whether a row must have an answer, and the source a column for it.
+    `where` names the source in messages. Unless `need_answers`, a row may have no answer, and the source no column.
 
     Raises:
         UserError: a column is missing, too many rows cannot be used, or the file `exclude` is missing or cannot be

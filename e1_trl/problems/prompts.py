@@ -66,10 +66,7 @@ def tokenize(
 ) -> list[int]:
     """Return the token ids after which an answer is generated: the conversation and the generation prompt.
 
-    Args:
-        tokenizer: the policy's, with its chat template.
-        prompt: a conversation; or a text, which is tokenized as it is, without a template, as TRL does.
-        chat_template_kwargs: arguments of the chat template, such as `enable_thinking`.
+    A prompt that is a text is tokenized as it is, without a chat template, as TRL does.
 
     Raises:
         UserError: the tokenizer has no chat template, or one that refuses the conversation.

@@ -30,12 +30,7 @@ STYLE = re.compile(
 def decontaminate(problems: "Dataset", others: "Dataset", name: str) -> "Dataset":
     """Return the problems whose text is not in `others`, whatever the case, spacing, punctuation and LaTeX style.
 
-    A warning counts the dropped ones. Rephrased problems are not found.
-
-    Args:
-        problems: problems to train on, from `make_problems`.
-        others: problems to evaluate on, from `make_problems`.
-        name: name of `others` in messages.
+    A warning counts the dropped ones, and names the others. Rephrased problems are not found.
 
     Raises:
         UserError: none is left.
@@ -66,7 +61,7 @@ def named_in(file: Path) -> frozenset[str]:
         UserError: there is no such file, or a line is none of those.
     """
     if not file.is_file():
-        written = "`e1 validate --config RECIPE` or `e1 exclude` writes it, and --exclude '' does without"
+        written = "`e1 validate --config RECIPE` writes that of programs, and --exclude '' does without"
         raise UserError(f"exclude: no file {file}; {written}")
     named = set()
     for number, line in enumerate(file.read_text().splitlines(), start=1):

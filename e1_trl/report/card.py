@@ -1,7 +1,5 @@
 """`e1 card`: put measured results into the card of a trained model, and upload the card.
 
-    e1 card runs/E1-Math-1.5B --results runs/evaluations/*E1-Math-1.5B* --push ORG/E1-Math-1.5B
-
 The card gets the accuracy at every budget, as a table and a picture for each evaluation; `budget.json` gets the same
 for programs. Results of other weights than the folder's are refused, and so is a repository with other weights.
 """
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from e1_trl.arguments import Natural
 from e1_trl.command_line import CommandParser
-from e1_trl.errors import UserError, run_command
+from e1_trl.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,10 +105,6 @@ def check(folder: Path, results: Sequence[Path], name: str) -> "dict[str, tuple[
     return found
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Run `e1 card` with the words of `argv`, by default those of the command line."""
+def main(argv: Sequence[str]) -> None:
+    """Run `e1 card` with the words of `argv`."""
     card(make_parser().parse_args(argv))
-
-
-if __name__ == "__main__":
-    run_command("e1 card", main)

@@ -11,51 +11,33 @@ from typing import Any, Self
 
 import pandas as pd
 
-from e1_trl.atomic import StoreError
-
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """Conditions that all answers of one evaluation share. Lengths are in tokens; digests stand for long values.
+    """Conditions that all answers of one evaluation share. Lengths are in tokens; digests stand for long values."""
 
-    Attributes:
-        dataset: name and digest of the problems, with what was added to them.
-        problems: their number, whether they were asked or not.
-        local: whether they came from a local file, not from the Hub.
-        instruction: text added to every problem; `None`: the usual request to box the answer.
-        chat_template, chat_template_kwargs: digest and arguments of the template that made prompts of them.
-        max_prompt_length: longer prompts were left out; 0: none was.
-        temperature, top_p, top_k, min_p: of the sampling.
-        marker, forced_text: text that ends the thinking, and text that is appended in its place.
-        options: of single methods (`evaluation.method_options.MethodOptions`), written among the others.
-        context: longest sequence.
-        response: longest completion where a part of the budget is unlimited; `None`: as long as the context allows.
-        thinking_from: digest of the other model's evaluation whose thinking was answered after.
-        engine: arguments of the engine; a server has its own.
-        versions: of the packages that have a say in the samples.
-        logit_bias: numbers added to logits, by token id; `None`: nothing.
-    """
-
-    dataset: str
-    problems: int
-    local: bool
-    instruction: str | None
-    chat_template: str
-    chat_template_kwargs: Mapping[str, Any]
-    max_prompt_length: int
-    temperature: float
+    dataset: str  # name and digest of the problems, with what was added to them
+    problems: int  # their number, whether they were asked or not
+    local: bool  # whether they came from a local file, not from the Hub
+    instruction: str | None  # text added to every problem; `None`: the usual request to box the answer
+    chat_template: str  # digest of the template that made prompts of them
+    chat_template_kwargs: Mapping[str, Any]  # its arguments
+    max_prompt_length: int  # longer prompts were left out; 0: none was
+    temperature: float  # of the sampling, as the three that follow
     top_p: float
     top_k: int
     min_p: float
-    marker: str
-    forced_text: str
+    marker: str  # text that ends the thinking
+    forced_text: str  # text that is appended in its place
+    # Of single methods (`evaluation.method_options.MethodOptions`), written among the others.
     options: Mapping[str, Any]
-    context: int
+    context: int  # longest sequence
+    # Longest completion where a part of the budget is unlimited; `None`: as long as the context allows.
     response: int | None
-    thinking_from: str | None
-    engine: Mapping[str, Any]
-    versions: Mapping[str, str]
-    logit_bias: Mapping[str, float] | None = None
+    thinking_from: str | None  # digest of the other model's evaluation whose thinking was answered after
+    engine: Mapping[str, Any]  # arguments of the engine; a server has its own
+    versions: Mapping[str, str]  # of the packages that have a say in the samples
+    logit_bias: Mapping[str, float] | None = None  # numbers added to logits, by token id; `None`: nothing
 
     def values(self) -> dict[str, Any]:
         """Return all conditions by name, in their order, with the methods' options in the place of `options`."""
@@ -70,14 +52,10 @@ class Conditions:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Read the conditions in a table of answers.
-
-        Raises:
-            StoreError: they are those of an evaluation with gentle closes.
-        """
-        found = refuse_gentle(json.loads(text), "the table of answers")
+        """Read the conditions in a table of answers; an option that is null is one that later versions do not have."""
+        found = json.loads(text)
         own = {each.name: found.pop(each.name) for each in fields(cls) if each.name in found}
-        return cls(**own, options=found)
+        return cls(**own, options={name: value for name, value in found.items() if value is not None})
 
     def unlike(self, other: "Conditions") -> tuple[str, ...]:
         """Return the names of the conditions that differ."""
@@ -91,20 +69,6 @@ class Conditions:
         return "; ".join(
             f"{name.replace('_', ' ')} {json.dumps(values.get(name), ensure_ascii=False)}" for name in names
         )
-
-
-def refuse_gentle(facts: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return facts or conditions without the null that older versions wrote for the gentle closes.
-
-    Raises:
-        StoreError: it is not null.
-    """
-    if facts.get("gentle") is not None:
-        raise StoreError(
-            f"{where} is of an evaluation with gentle closes ({json.dumps(facts['gentle'])}), which were removed after "
-            "commit abc65e9; go on with it at that commit, or name another folder"
-        )
-    return {name: value for name, value in facts.items() if name != "gentle"}
 
 
 @dataclass(frozen=True)

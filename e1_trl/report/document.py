@@ -83,10 +83,7 @@ class Report:
 
 
 def write(report: Report, folder: Path, name: str | None = None) -> list[Path]:
-    """Write a report into a folder: report.md, results.json and pictures; with a name NAME.md, NAME.json and so on.
-
-    Returns:
-        The paths of the files.
+    """Write report.md, results.json and pictures, or NAME.md, NAME.json and so on, into a folder; return their paths.
 
     Raises:
         StoreError: a file cannot be written, as on a full disk.

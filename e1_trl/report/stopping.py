@@ -48,30 +48,21 @@ class Rule:
 
 @dataclass(frozen=True)
 class Stopping:
-    """Thinking that the thoughts of a model need, by separate budgets with one solution budget.
+    """Thinking that the thoughts of a model need, by separate budgets with one solution budget."""
 
-    Attributes:
-        model: its name.
-        thoughts: number of thoughts that were answered at every budget; shares are of these.
-        budgets: in increasing order.
-        first_right: share that is right at each budget, and at no smaller one; the rest is never right.
-        wrong_again: share that is wrong at each budget, and right at the one below.
-        tokens_beyond: mean thinking tokens that thoughts first right at each budget add up to the largest budget;
-            `None` if no thought is.
-        escape_ratio: share of the forced answers at each budget whose solution closes the thinking again or runs out of
-            its own budget, less that share after natural closes at the largest budget (0 without natural closes);
-            `None` if no answer is forced.
-        rules: the first is the largest budget for all.
-    """
-
-    model: str
-    thoughts: int
-    budgets: list[str]
-    first_right: list[float]
-    wrong_again: list[float]
+    model: str  # its name
+    thoughts: int  # number of thoughts that were answered at every budget; shares are of these
+    budgets: list[str]  # in increasing order
+    first_right: list[float]  # share that is right at each budget, and at no smaller one; the rest is never right
+    wrong_again: list[float]  # share that is wrong at each budget, and right at the one below
+    # Mean thinking tokens that thoughts first right at each budget add up to the largest budget; `None` if no thought
+    # is.
     tokens_beyond: list[float | None]
+    # Share of the forced answers at each budget whose solution closes the thinking again or runs out of its own
+    # budget, less that share after natural closes at the largest budget (0 without natural closes); `None` if no
+    # answer is forced.
     escape_ratio: list[float | None]
-    rules: list[Rule]
+    rules: list[Rule]  # the first is the largest budget for all
 
 
 @dataclass(frozen=True)
@@ -117,9 +108,7 @@ class _Thoughts:
 def stopping(table: pd.DataFrame, votes: bool) -> list[Stopping]:
     """Analyse each model and solution budget with one thought for several thinking budgets.
 
-    Args:
-        table: graded answers.
-        votes: whether answers can be compared, as those of mathematics; rules by agreement need that.
+    Rules by agreement need answers that can be compared (`votes`), as those of mathematics.
     """
     separate = table[(table["method"] == REFERENCE) & table["thinking_budget"].notna()]
     groups = separate.groupby(["model", "solution_budget"], sort=False, dropna=False)

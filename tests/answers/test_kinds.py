@@ -1,14 +1,12 @@
-"""A kind of answer of one's own: the module in the docstring, named as the grader."""
+"""A kind of answer of one's own: the module in docs/extend.md, named as the grader."""
 
-import ast
-import textwrap
+import re
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
 from datasets import Dataset
 
-from e1_trl.answers import kinds
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.kinds import make_grader
 from e1_trl.problems.arguments import ProblemArguments
@@ -16,9 +14,9 @@ from e1_trl.problems.load import make_problems
 
 
 def test_a_third_kind_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = str(kinds.__doc__)
-    start = shown.index("    import re")
-    (tmp_path / "letters.py").write_text(textwrap.dedent(shown[start : shown.index("Graders are imported")]))
+    page = (ROOT / "docs" / "extend.md").read_text()
+    (module,) = re.findall(r"<!-- letters.py -->\n```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "letters.py").write_text(module)
     monkeypatch.chdir(tmp_path)
     arguments = ProblemArguments(grader="letters")
     rows = [{"problem": "Which is prime?", "choices": "A) 4 B) 5", "answer": "B"}]
@@ -47,13 +45,3 @@ def test_what_is_no_kind_is_refused_in_one_line(grader: str, expected: str) -> N
     with pytest.raises(ValueError, match=expected) as error:
         ProblemArguments(grader=grader)
     assert "\n" not in str(error.value)
-
-
-def test_the_type_of_answers_is_looked_up_by_its_name_at_one_place() -> None:
-    sites = [
-        (file.relative_to(ROOT).as_posix(), ast.unparse(node))
-        for file in (ROOT / "e1_trl").rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "kind_of"
-    ]
-    assert sites == [("e1_trl/answers/arguments.py", "kind_of(self.grader)")]

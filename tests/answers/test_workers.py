@@ -69,16 +69,6 @@ def test_an_error_of_the_function_is_raised(workers: Workers[int]) -> None:
         workers.run([("fail",)])
 
 
-def test_an_idle_worker_that_dies_costs_nothing() -> None:
-    one_worker = Workers(_act, _nothing, time_limit=60, workers=1)
-    (pid,) = one_worker.run([("pid",)])
-    assert isinstance(pid, int)
-    os.kill(pid, signal.SIGKILL)
-    time.sleep(0.5)
-    assert one_worker.run([("echo", 1)]) == [1]
-    one_worker.close()
-
-
 def test_what_has_begun_is_run_once_and_found_by_the_next_run_alone() -> None:
     one_worker = Workers(_act, _nothing, time_limit=60, workers=1)
     for number in (1, 2, 1):

@@ -37,9 +37,6 @@ def test_an_argument_that_is_missing_is_named() -> None:
     ("written", "said"),
     [
         ("samples: [1, 2]", "samples is [1, 2]; it must be a whole number, 1 or more"),
-        ("samples: 1e1", "samples is '1e1'; it must be a whole number, 1 or more"),
-        ("temperature: hot", "temperature is 'hot'; it must be a number, 0 or more"),
-        ("enforce_eager: 3", "enforce_eager is 3; it must be true or false"),
         ("budgets: {8: 8}", "budgets is {8: 8}; it must be a list, each entry a text"),
         ("modle: a", "modle is unknown; did you mean model?"),
         ("7: a", "7 is unknown"),

@@ -38,7 +38,7 @@ def evaluated(output: Path, *more: object) -> None:
     fixed += ["--methods", "separate", "unconstrained", "--grading_time_limit", 1]
     words = [str(word) for word in [*fixed, *more]]
     log = output.with_suffix(".log")
-    assert Program("e1_trl.evaluation.__main__", words, ROOT, log, os.environ).wait() == 0, log.read_text()[-5000:]
+    assert Program("e1_trl.evaluation.command", words, ROOT, log, os.environ).wait() == 0, log.read_text()[-5000:]
 
 
 @pytest.mark.slow
@@ -61,8 +61,8 @@ def test_programs_have_the_same_table_as_answers_and_are_graded_again_alike(
     assert set(table["grader"]) == {"programs"}
     assert all(answer.startswith("suite:") for (answer,) in table["answers"])
 
-    regrade = [sys.executable, "-m", "e1_trl.report", str(tmp_path / "whole"), "--regrade", "--grading_time_limit", "2"]
-    subprocess.run(regrade, cwd=ROOT, check=True)
+    regrade = ["report", str(tmp_path / "whole"), "--regrade", "--grading_time_limit", "2"]
+    subprocess.run([sys.executable, "-m", "e1_trl.cli", *regrade], cwd=ROOT, check=True)
     again = samples.read(tmp_path / "whole")
     assert again["outcome"].equals(table["outcome"]) and not again["graded_by"].isin(table["graded_by"]).any()
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 from conftest import ROOT
 
-from e1_trl.plan.estimate import GB
 from e1_trl.plan.smoke import preflight
 from e1_trl.training.cuda import gpu_fault
 
@@ -102,17 +101,7 @@ def test_processes_sum_a_tensor_and_a_limit_ends_those_that_hang() -> None:
 
 @pytest.mark.distributed
 @pytest.mark.slow
-@pytest.mark.skipif(torch.cuda.is_available(), reason="fails without GPUs only")
-def test_an_all_reduce_that_fails_says_why_in_one_line() -> None:
-    row = preflight.all_reduce(1, on_gpu=True)
-    assert row.right is False and "Error: " in row.measured and "\n" not in row.measured
-
-
-@pytest.mark.distributed
-@pytest.mark.slow
-def test_the_command_prints_a_line_for_each_row_and_its_status_says_whether_one_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_prints_a_line_for_each_row_and_its_status_says_whether_one_failed() -> None:
     command = [sys.executable, "-m", "e1_trl.plan.smoke.preflight"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     lines = done.stdout.splitlines()
@@ -120,14 +109,3 @@ def test_the_command_prints_a_line_for_each_row_and_its_status_says_whether_one_
     rows = ["driver", "PyTorch", "C compiler", "free GPUs", "free disk", "shared memory", "all-reduce"]
     assert [name for name in names if name in rows] == rows, done.stdout + done.stderr
     assert done.returncode == any(line.startswith("FAILED") for line in lines)
-    pretend(tmp_path, monkeypatch, memory="81559, 30000")
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "FAILED  free GPUs: 2 visible; in use: GPU 0 (31.5 GB), GPU 1 (31.5 GB) (expected: 2, with" in done.stdout
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="rows about GPUs are left out without one")
-def test_rows_about_gpus_are_open_on_a_cpu(tmp_path: Path) -> None:
-    rows = preflight.preflight(1, tmp_path, GB, on_gpu=False)
-    assert [next(rows).verdict for _ in range(4)] == ["open"] * 4
-    assert [next(rows).name for _ in range(2)] == ["free disk", "shared memory"]

@@ -1,15 +1,11 @@
 """Benchmarks are found by name in a local folder, with the paper's sampling."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import DATA
-from hub_stub import serving_hub
 
 from e1_trl.answers.kinds import INSTRUCTION
 from e1_trl.problems.arguments import ProblemArguments
@@ -37,20 +33,6 @@ def test_a_local_benchmark_is_found_by_the_beginning_of_its_name(tmp_path: Path)
     assert row["prompt"] == [{"role": "user", "content": f"1 + 1? {INSTRUCTION}"}]
     (row,) = load_benchmark("math500", replace(arguments, instruction="Box it."))[0]
     assert row["prompt"][0]["content"] == "1 + 1? Box it."
-
-
-@pytest.mark.slow
-def test_a_benchmark_comes_from_the_hub_where_no_folder_is_named(tmp_path: Path) -> None:
-    code = (
-        "from e1_trl.problems.arguments import ProblemArguments\n"
-        "from e1_trl.problems.load import load_benchmark\n"
-        "print(load_benchmark('math500', ProblemArguments())[0]['answers'][:])"
-    )
-    with serving_hub() as hub:
-        hub.add("HuggingFaceH4/MATH-500", {"test.jsonl": b'{"problem": "1 + 1?", "answer": "2"}\n'})
-        environment = {**os.environ, **hub.environment, "HF_HOME": str(tmp_path)}
-        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == "[['2']]\n"
 
 
 def test_a_benchmark_knows_its_columns_and_where_the_answer_stands(

@@ -139,7 +139,7 @@ def test_a_file_names_what_is_left_out_wherever_it_stands(tmp_path: Path, caplog
     assert "left out 0 of 1 problems" in caplog.text  # a file for another dataset is noticed
     with pytest.raises(ValueError, match="all 1 problems are named in"):
         exclude(make(rows[1:]), named_in(named), str(named))
-    with pytest.raises(ValueError, match="`e1 validate --config RECIPE` or `e1 exclude` writes it"):
+    with pytest.raises(ValueError, match="`e1 validate --config RECIPE` writes that of programs"):
         make(rows, exclude=str(tmp_path / "none.jsonl"))
     for line in ("x", "[]", "{}"):
         named.write_text(f"{line}\n")

@@ -186,11 +186,6 @@ def test_an_instruction_takes_the_place_of_what_a_benchmark_adds(tmp_path: Path)
         assert (problem["problem"], problem["prompt"][0]["content"]) == (text, wanted)
 
 
-def test_rows_that_cannot_be_used_are_counted_and_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"^codeforces: 1 of 2 rows cannot be used \(row 1: .*no tests.*max_un"):
-        load_benchmark("codeforces", written(tmp_path, "codeforces", SUM, {**SUM, "examples": []}))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "count", "title"),

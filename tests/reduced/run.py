@@ -7,6 +7,7 @@
 The folder is the working directory of every command, and each is a command of users.
 """
 
+import re
 import shutil
 import sys
 import time
@@ -27,6 +28,7 @@ from tests.reduced.found import Found
 
 ACCELERATE = "accelerate.yaml"
 LONGEST = 900  # seconds that a command may take
+(MERGE,) = re.findall(r"<!-- merge.py -->\n```python\n(.*?)```", (ROOT / "docs/sharing.md").read_text(), re.DOTALL)
 QUIET = {"VLLM_LOGGING_LEVEL": "WARNING", "TRL_EXPERIMENTAL_SILENCE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
@@ -58,7 +60,9 @@ def run(case: Case, folder: Path, log: Path) -> Found:
     if recipe.get("use_peft") and "num_experts_per_tok" in KNOWN[recipe["model_name_or_path"]]:
         # vLLM's kernels for experts beside an adapter need a GPU.
         model = "merged"
-        e1(["merge", recipe["output_dir"], "--output", model], folder, log)
+        merge = [sys.executable, "-c", MERGE, recipe["output_dir"], model]
+        if fault := processes.run(merge, log, environment(folder), LONGEST, folder):
+            raise RunError(f"the script of docs/sharing.md: {fault}; see {log}")
     saved = ["--model", model, "--budgets", str(budget), "--output", "evaluation"]
     asked = ["--dataset_name", stand_ins.MATHEMATICS, "--dataset_split", "train", "--methods", "separate"]
     engine = ["--enforce_eager", "true", "--max_model_length", "512", "--top_p", str(recipe.get("top_p", 1.0))]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 from fabricated import cell, stored
 
-from e1_trl.report.__main__ import main
+from e1_trl.report.command import main
 from e1_trl.rollout import ThinkingEnd
 
 HOSTILE = (

@@ -119,10 +119,3 @@ def test_what_keeps_it_from_fetching_is_said_in_a_line(
     with pytest.raises(UserError, match=f"^.*{message}.*$"):
         fetched(problem, population=population)
     assert not codeforces.requests
-
-
-def test_an_answer_of_another_shape_is_said_in_a_line(codeforces: Codeforces, fetched: Any) -> None:
-    for wrong in ([], {"problems": [], "rows": [{}]}, {"rows": None}):
-        codeforces.contests[1971] = (wrong, [])
-        with pytest.raises(UserError, match=r"^.* on contest 1971: an answer of another"):
-            fetched('{"id": "1971A"}')

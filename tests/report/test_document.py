@@ -11,7 +11,7 @@ from fabricated import CONDITIONS, cell, right, stored
 
 from e1_trl.errors import UserError
 from e1_trl.report import samples
-from e1_trl.report.__main__ import main
+from e1_trl.report.command import main
 from e1_trl.report.rows import Row
 
 PROSE = "before\n<!-- nano -->\nold\n<!-- /nano -->\nafter\n"

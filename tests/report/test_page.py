@@ -18,8 +18,8 @@ from fabricated import CONDITIONS, cell, stored
 from pages import HOSTILE, SOLVED, evaluated, report, thought
 
 from e1_trl.errors import UserError
-from e1_trl.report import page, samples
-from e1_trl.report.__main__ import main
+from e1_trl.report import page
+from e1_trl.report.command import main
 from e1_trl.report.page import choose_places
 from e1_trl.report.rows import Row
 from e1_trl.report.tables import accuracies
@@ -198,21 +198,6 @@ def test_no_problems_are_no_page_and_an_earlier_one_goes(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_page_is_made_anew_where_a_number_changed_and_not_for_another_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file, again = report(tmp_path), [str(tmp_path / "base"), str(tmp_path / "e1"), "--output", str(tmp_path)]
-    before = file.read_text()
-    monkeypatch.setattr("e1_trl.provenance.commit", lambda: "another")
-    main(again)
-    assert file.read_text() == before and "another" in (tmp_path / "report.md").read_text()
-    table = evaluated("base", [*SOLVED["base"][1:], 12])
-    samples.write(table, tmp_path / "base")
-    main(again)
-    assert file.read_text() != before and "another" in file.read_text()
-
-
-@pytest.mark.slow
 def test_a_page_that_cannot_be_made_leaves_what_was_there(tmp_path: Path) -> None:
     before = {file.name: file.read_bytes() for file in report(tmp_path).parent.iterdir() if file.is_file()}
     with pytest.raises(UserError, match=r"there is no .*trainer_state.json"):
@@ -272,18 +257,6 @@ def test_a_recipes_own_advantages_are_shown_in_place_of_trls(tmp_path: Path) -> 
     folder = trained(tmp_path / "run", thinking_advantage=[0.5, -0.25], solution_advantage=[0.5, 0.0])
     (_, rollouts), *_ = TrainingLog.read(folder).rollouts(3, 2)
     assert [each["facts"].rpartition("advantage ")[2] for each in rollouts] == ["+0.50", "-0.25 and +0.00"]
-
-
-@pytest.mark.slow
-def test_of_long_rollouts_each_step_has_as_many_as_fit(
-    usual: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = json.loads(Read(usual.read_text()).scripts[0])["steps"]
-    monkeypatch.setattr(page, "ROLLOUT_BYTES", 3 * (min(map(len, whole)) - 1))
-    file = report(tmp_path, "--training", str(usual.parent / "run"), "--name", "long")
-    assert tmp_path.joinpath("long-training.png").exists() and tmp_path.joinpath("long-training.json").exists()
-    steps = data_of(file.with_name("long.html"))["steps"]
-    assert [(each["step"], len(each["rollouts"])) for each in steps] == [(1, 1), (11, 1), (21, 1)]
 
 
 def test_rollouts_of_another_version_are_refused_in_one_line(tmp_path: Path) -> None:

@@ -4,13 +4,12 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from fabricated import stored
 from pages import HOSTILE, SOLVED, STEPS, evaluated, report, thought
 from test_page import trained
 
-from e1_trl.report.__main__ import main
+from e1_trl.report.command import main
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python, of .[dev]")
@@ -109,12 +108,6 @@ def press(page: "playwright.Page", *keys: str) -> None:
 
 def address(page: "playwright.Page") -> str:
     return str(page.evaluate("location.hash"))
-
-
-def test_no_picture_is_stretched_and_curves_keep_letters_that_can_be_read(opened: Open, usual: Path) -> None:
-    sizes = "[...document.querySelectorAll('figure svg')].map(svg => svg.clientWidth / svg.viewBox.baseVal.width)"
-    scales = opened(usual).evaluate(sizes)  # pixels of a point, of which a picture as it is has 4/3
-    assert max(scales) < 1.34 and min(scales[:3]) > 1
 
 
 def test_the_cut_moves_through_one_thought_and_the_solution_changes_with_it(usual: Path, opened: Open) -> None:
@@ -239,49 +232,3 @@ def test_contrast_names_and_roles_are_in_order(usual: Path, opened: Open, scheme
     page = opened(usual, color_scheme=scheme, bypass_csp=True)  # the checker is a script of its own
     violations = axe.Axe().run(page).response["violations"]
     assert [(each["id"], each["nodes"][0]["html"]) for each in violations] == []
-
-
-def test_the_focus_goes_through_controls_in_the_order_of_the_page(usual: Path, opened: Open) -> None:
-    page = opened(usual)
-    stops = []
-    for _ in range(20):
-        page.keyboard.press("Tab")
-        stops.append(page.evaluate("document.activeElement.id || document.activeElement.ariaLabel"))
-    wanted = ["copy", "method", "filter", "model", "grid-box", "budget"]
-    assert [stop for stop in stops if stop in wanted] == wanted
-    assert "Thought of base" in stops and stops.index("Thought of base") > stops.index("budget")
-
-
-def test_two_thoughts_scroll_together(folder: Path, opened: Open) -> None:
-    page = opened(folder / "usual" / "report.html", "#p=2&b=32", viewport={"width": 900, "height": 200})
-    first, second = page.locator(".thought").all()
-    first.focus()
-    first.evaluate("element => { element.scrollTop = element.scrollHeight }")
-    page.wait_for_timeout(100)
-    assert first.evaluate("element => element.scrollTop") > 0
-    assert second.evaluate("element => element.scrollTop") == first.evaluate("element => element.scrollTop")
-
-
-def test_many_budgets_and_long_names_leave_room_for_the_problem(folder: Path, opened: Open) -> None:
-    own = folder / "wide"
-    names = ("base of a very long name " * 4, "e1, whose name is longer than anybody would think " * 2)
-    for i, name in enumerate(names):
-        tables = [
-            evaluated(name, (6, 12)).assign(solution_budget=pd.array([s] * 10, dtype="Int64")) for s in range(8, 14)
-        ]
-        stored(own / str(i), *tables)
-    main([str(own / "0"), str(own / "1"), "--output", str(own)])
-    for width in (400, 1280):
-        page = opened(own / "report.html", "#p=0&b=16+9", viewport={"width": width, "height": 900})
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.locator("#problem").bounding_box()["width"] > 300
-    heads = page.locator("#grid thead tr").nth(1).locator("th").all_text_contents()
-    assert heads[:3] == ["8+8", "8+9", "8+10"]
-
-
-def test_the_cut_is_in_view_in_a_long_thought(folder: Path, opened: Open) -> None:
-    page = opened(folder / "usual" / "report.html", "#p=2&b=32", viewport={"width": 500, "height": 120})
-    box = page.locator(".thought").first.bounding_box()
-    close = page.locator(".thought .close").first.bounding_box()
-    assert box["y"] <= close["y"] <= box["y"] + box["height"]
-    assert page.locator(".thought").first.evaluate("element => element.scrollTop") > 0

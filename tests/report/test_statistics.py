@@ -17,14 +17,6 @@ from e1_trl.report.statistics import Estimate, Scores
 Values = NDArray[np.float64]
 
 
-def bootstrap(values: Values, resamples: int = 500) -> Estimate:
-    """The percentile bootstrap over problems."""
-    problems = values.mean(axis=1)
-    drawn = np.random.default_rng(9).multinomial(len(values), [1 / len(values)] * len(values), size=resamples)
-    low, high = np.quantile(drawn @ problems / len(values), [0.025, 0.975])
-    return Estimate(float(problems.mean()), float(low), float(high))
-
-
 def ends(estimate: Estimate) -> tuple[float, float]:
     return estimate.low, estimate.high
 
@@ -98,16 +90,6 @@ def test_an_accuracys_interval_covers_what_it_says_near_the_edges_too() -> None:
     }
     assert np.mean(list(covered.values())) >= 0.95
     assert min(covered.values()) >= 0.9, covered
-
-
-@pytest.mark.parametrize("samples", [1, 4, 16])
-def test_many_problems_away_from_the_edges_have_the_bootstraps_interval(samples: int) -> None:
-    rng = np.random.default_rng(2)
-    correct = answers(rng, 0.4, 0.3, 1000, samples)
-    paired = correct - answers(rng, 0.5, 0.3, 1000, samples)
-    for estimate, values in ((statistics.accuracy, correct), (statistics.difference, paired)):
-        low, high = ends(bootstrap(values, 2000))
-        assert ends(estimate(values)) == pytest.approx((low, high), abs=0.1 * (high - low))
 
 
 AIME = {"problems": [30], "samples": [16], "rate": (0.1, 0.5, 0.9), "alike": (0.4, 0.9), "better": (0.1, 0.3)}

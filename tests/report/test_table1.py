@@ -10,7 +10,6 @@ from conftest import ROOT
 from contests import FIRST, NEVER, WITH_POINTS
 from fabricated import cell, right, stored
 
-from e1_trl.errors import UserError
 from e1_trl.report.markdown import around_section
 from experiments.table1 import __main__ as table1
 from experiments.table1 import document
@@ -73,11 +72,6 @@ def test_with_standings_codeforces_is_a_rating(evaluated: Path) -> None:
     ratings = [int(row[3].split(" ")[0]) for row in (base, e1)]
     assert ratings[0] < ratings[1] and "th" in e1[3]
     assert "rating, with its 95% interval over 1 contests" in text
-
-
-def test_what_is_missing_is_said_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"none\.json is no file of standings"):
-        table1.main(["--models", "base", "--output", str(tmp_path), "--standings", str(tmp_path / "none.json")])
 
 
 def test_the_documents_have_the_published_rows_as_they_are_now() -> None:

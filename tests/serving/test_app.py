@@ -147,20 +147,6 @@ def test_a_proxy_says_where_it_listens_and_stops_on_a_signal(stub: ServerStub) -
         assert "Running on" not in rest and "Traceback" not in rest and proxy.wait() == 0
 
 
-@pytest.mark.slow
-def test_what_a_library_warns_of_is_printed_once() -> None:
-    code = (
-        "import contextlib\n"
-        "from e1_trl.serving import app\n"
-        "with contextlib.suppress(SystemExit, ValueError):\n"
-        f"    app.main([*{['--model', str(BASE), '--upstream', NOWHERE, *BUDGET]}])\n"
-        "from huggingface_hub.utils import logging\n"
-        "logging.get_logger('huggingface_hub.file_download').warning('no Hub')"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr.count("no Hub") == 1
-
-
 @pytest.mark.parametrize(
     ("tokens", "budget", "fields"),
     [
@@ -459,16 +445,6 @@ def test_a_stream_without_its_thinking_has_none_of_its_tokens(stub: ServerStub) 
     choices = [choice for event in events(done.text) for choice in event["choices"]]
     shown = [each["token"] for choice in choices for each in choice["logprobs"]["content"]]
     assert shown == ["7", "8"] and [token for each in choices for token in each["token_ids"]] == [7, 8]
-
-
-@pytest.mark.slow
-def test_an_idle_connection_of_a_client_is_kept(stub: ServerStub) -> None:
-    ports = set()
-    with proxy_of(stub.url) as url, httpx.Client(base_url=url, limits=httpx.Limits(keepalive_expiry=60)) as client:
-        for wait in (6, 0):
-            ports.add(client.get("/models").extensions["network_stream"].get_extra_info("client_addr"))
-            time.sleep(wait)
-    assert len(ports) == 1
 
 
 def test_headers_have_an_end(stub: ServerStub) -> None:

@@ -26,16 +26,6 @@ NANO = (
 )
 
 
-@pytest.fixture(scope="module")
-def nano_data(nano_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The nano problems, with 256 to train on: a dry run reads and measures all of them."""
-    folder = tmp_path_factory.mktemp("few")
-    (folder / "test.jsonl").symlink_to(nano_data / "test.jsonl")
-    rows = (nano_data / "train.jsonl").read_text().splitlines(keepends=True)
-    (folder / "train.jsonl").write_text("".join(rows[:256]))
-    return folder
-
-
 def dry_run(*options: object) -> None:
     main([str(part) for part in (*NANO, "--dry_run", "true", *options)])
 
@@ -66,15 +56,6 @@ def test_a_dry_run_shows_what_would_be_trained_on_and_loads_no_model(
         assert line in printed, printed
     assert rf"\boxed{{{answer}}} is correct; \boxed{{{answer}1}} is wrong" in printed
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-def test_a_generation_for_one_step_and_a_half_is_shown_as_that(
-    nano_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sizes = ("--steps_per_generation", 3, "--gradient_accumulation_steps", 2)
-    dry_run("--dataset_name", nano_data, "--output_dir", tmp_path / "run", *sizes)
-    assert "a generation     48 prompts x 8 rollouts, for 1.5 steps" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -169,16 +150,6 @@ def test_the_number_of_steps_is_what_the_trainer_makes_of_the_dataset(
     batches = DataLoader(range(prompts), 16 * args.steps_per_generation, sampler=sampler)  # type: ignore[arg-type]
     *_, trained = Trainer(torch.nn.Linear(1, 1), args).set_initial_training_values(args, batches)
     assert trained == steps
-
-
-def test_a_bad_recipe_is_refused_in_one_line(nano_data: Path, tmp_path: Path) -> None:
-    for options, message in (
-        (("--resume_from_checkpoint", "true"), f"{tmp_path} holds no whole checkpoint .* to resume from"),
-        (("--eval_benchmark", "aime", "--eval_budgets", "8+8"), "unknown benchmark 'aime'"),
-    ):
-        with pytest.raises(UserError, match=f"^{message}") as error:
-            dry_run("--dataset_name", nano_data, "--output_dir", tmp_path, *options)
-        assert "\n" not in str(error.value)
 
 
 def test_a_training_that_could_not_upload_does_not_begin(

@@ -1,19 +1,18 @@
 """A recipe and the launcher's configuration that contradict each other, before anything is loaded."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import yaml
-from conftest import NANO, ROOT, outside_a_group
+from accelerate import DeepSpeedPlugin
+from conftest import NANO
 
 from e1_trl.errors import UserError
 from e1_trl.train import main
 from e1_trl.training.config import E1Config
+from e1_trl.training.launched import check_launcher
 
 
 def config(**fields: Any) -> E1Config:
@@ -78,44 +77,25 @@ def test_the_refusal_names_both_files(nano_data: Path, tmp_path: Path, monkeypat
         main([*given, "--output_dir", str(tmp_path), "--dry_run", "true"])
 
 
-def dry_run(nano_data: Path, folder: Path, accelerate: dict[str, Any], *more: str) -> str:
-    """The last line of a dry run, which fails, through the real launcher."""
-    (folder / "own.yaml").write_text(yaml.safe_dump(accelerate))
-    where = ["--accelerate_config", str(folder / "own.yaml"), "--output_dir", str(folder / "run")]
-    where += ["--dataset_name", str(nano_data)]
-    done = subprocess.run(
-        [sys.executable, "-m", "e1_trl.cli", "train", "--config", "nano", *where, "--dry_run", "true", *more],
-        env={**outside_a_group(), "DS_ACCELERATOR": "cpu"},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr[-5000:]
-    return done.stderr.splitlines()[-1]
-
-
 def test_one_process_alone_needs_no_group_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert config(bf16=False, ddp_backend="gloo").ddp_backend is None
 
 
-@pytest.mark.distributed
-@pytest.mark.slow
-def test_deepspeeds_configuration_is_held_against_the_recipe(nano_data: Path, tmp_path: Path) -> None:
-    deepspeed = {"zero_stage": 2, "gradient_accumulation_steps": 8, "gradient_clipping": 0.5}
-    accelerate = {"distributed_type": "DEEPSPEED", "num_processes": 1, "deepspeed_config": deepspeed}
-    said = dry_run(nano_data, tmp_path, accelerate, "--ddp_backend", "gloo")
-    assert said == (
-        f"e1 train: {NANO} with {tmp_path / 'own.yaml'}: gradient_accumulation_steps=4 in the recipe, "
-        "gradient_accumulation_steps=8 in DeepSpeed's; max_grad_norm=1.0 in the recipe, gradient_clipping=0.5 in "
-        "DeepSpeed's (deepspeed_config of the Accelerate configuration); make them equal, or remove DeepSpeed's "
-        "value, so that the recipe's is used"
+def test_deepspeeds_configuration_is_held_against_the_recipe() -> None:
+    args = config(bf16=False, gradient_accumulation_steps=4)
+    args.deepspeed_plugin = DeepSpeedPlugin(zero_stage=2, gradient_accumulation_steps=8, gradient_clipping=0.5)
+    said = (
+        "^gradient_accumulation_steps=4 in the recipe, gradient_accumulation_steps=8 in DeepSpeed's; "
+        r"max_grad_norm=1\.0 in the recipe, gradient_clipping=0\.5 in DeepSpeed's \(deepspeed_config of [^\n]*$"
     )
+    with pytest.raises(UserError, match=said):
+        check_launcher(args)
 
 
-@pytest.mark.distributed
-@pytest.mark.slow
-def test_processes_that_would_each_train_alone_are_refused(nano_data: Path, tmp_path: Path) -> None:
-    accelerate = {"distributed_type": "DEEPSPEED", "num_processes": 2, "deepspeed_config": {"zero_stage": 3}}
-    said = dry_run(nano_data, tmp_path, accelerate)
-    assert "the launcher started 2 processes, and each would train alone: without GPUs, processes of DeepSpeed" in said
+@pytest.mark.skipif(torch.cuda.is_available(), reason="PyTorch uses its GPUs")
+def test_processes_that_would_each_train_alone_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    with pytest.raises(UserError, match=r"^the launcher started 2 processes, and each would train alone: [^\n]*$"):
+        config(bf16=False)

@@ -23,9 +23,6 @@ def made(model: Callable[[Any], PreTrainedModel], config: Any) -> PreTrainedMode
         return model(config)
 
 
-CHUNKED = Qwen2Config(num_hidden_layers=1, layer_types=["chunked_attention"])
-
-
 @pytest.mark.parametrize(
     ("model", "config", "said"),
     [

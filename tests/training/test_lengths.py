@@ -9,7 +9,7 @@ import pytest
 from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.training.beforehand import warn_of_scaling
 from e1_trl.training.groups import Group, repeats
-from e1_trl.training.lengths import LENGTH_REWARDS, Hapo, LaserD, LengthReward, difficulty
+from e1_trl.training.lengths import Hapo, LaserD, LengthReward, difficulty
 from e1_trl.training.named_rewards import make_rewards
 
 RIGHT, WRONG = True, False
@@ -165,10 +165,3 @@ def test_scaling_by_groups_takes_a_length_rewards_weight_and_is_warned_of(caplog
     assert not caplog.text
     warn_of_scaling([made("kimi")], "none", "normalize_then_sum")  # which does not read scale_rewards
     assert "whatever its bonus, alpha or weight; reward_weights weigh it" in caplog.text
-
-
-def test_every_length_reward_has_its_own_name() -> None:
-    arguments = {"laser": {"target": 8}, "cosine": {"longest": 8}, "overlong": {"longest": 8, "margin": 2}}
-    arguments["laser_d"] = {"lowest": 8, "highest": 16, "step": 8}
-    for name, make in LENGTH_REWARDS.items():
-        assert make(**arguments.get(name, {})).__name__ == name

@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, TrainerControl, TrainerState
 
 from e1_trl.rollout import Completion, ThinkingEnd
 from e1_trl.training import progress
-from e1_trl.training.progress import Progress, summary, transcripts
+from e1_trl.training.progress import Progress, transcripts
 
 STEP = {
     "loss": 0.1,
@@ -59,19 +59,6 @@ def test_a_step_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         "0.0 s/step | 0:00:00 left\n"
     )
     assert shown(capsys, STEP, main=False) == ""
-
-
-def test_a_step_without_a_generation_has_a_line_of_loss_and_gradient(capsys: pytest.CaptureFixture[str]) -> None:
-    repeats = {"loss": -0.01234, "grad_norm": 0.5678, "learning_rate": 1e-6}
-    said = "step 2/10 | no new rollouts | loss -0.0123 | grad_norm 0.568 | 0.0 s/step | 0:00:00 left\n"
-    assert shown(capsys, repeats) == said
-
-
-def test_accuracy_is_shown_where_a_reward_measures_it() -> None:
-    without = {name: value for name, value in STEP.items() if name != "rewards/accuracy/mean"}
-    assert not any(part.startswith("accuracy") for part in summary(without))
-    assert "accuracy 70.0%" in summary({**without, "rewards/accuracy_reward/mean": 0.7})
-    assert "reward none" in summary({**without, "reward": None})  # type: ignore[dict-item]
 
 
 def test_evaluations_and_the_end_have_lines_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,18 +10,11 @@ import pytest
 from conftest import BASE, Train, evaluation, kill, launch, printed, results
 from hub_stub import Commit, Hub, faults, serving_hub
 from huggingface_hub import ModelCard
-from safetensors.torch import load
 
 from e1_trl.checkpoints.budget_file import BudgetInfo
 
 pytestmark = [pytest.mark.engine, pytest.mark.distributed]
 
-LOADED = """
-import sys
-from transformers import AutoModelForCausalLM, AutoTokenizer
-AutoTokenizer.from_pretrained(sys.argv[1])
-print(AutoModelForCausalLM.from_pretrained(sys.argv[1]).num_parameters())
-"""
 OF_A_MODEL = {"README.md", "config.json", "model.safetensors", "tokenizer.json", "budget.json", "provenance.json"}
 OF_ITS_CARD = {"e1/origin.json", "e1/recipe.yaml", "e1/versions.txt", "trainer_state.json"}
 
@@ -79,7 +71,7 @@ def assert_whole(commit: Commit, output: Path) -> None:
 def test_a_trained_model_is_uploaded_once_and_evaluated_from_there_at_its_own_budget(
     train: Train, hub: Hub, texts: Path, nano_data: Path, tmp_path: Path
 ) -> None:
-    log = train(*pushing(texts, log_completions="true", num_completions_to_print=1))
+    log = train(*pushing(texts, log_completions="true", num_completions_to_print=1), launched=False)
     assert all(entry["reward"] > 0 for entry in log if "loss" in entry)
     assert list((tmp_path / "run" / "completions").glob("*.parquet"))
     (commit,) = hub.commits("someone/e1")
@@ -87,10 +79,6 @@ def test_a_trained_model_is_uploaded_once_and_evaluated_from_there_at_its_own_bu
     assert commit.files["model.safetensors"] == (tmp_path / "run/checkpoint-2/model.safetensors").read_bytes()
     text = ModelCard(commit.files["README.md"].decode()).text
     assert "| steps | 2 |" in text and "192+32" in text and "--model someone/e1" in text and "None" not in text
-
-    loaded = [sys.executable, "-c", LOADED, "someone/e1"]
-    parameters = int(subprocess.run(loaded, check=True, capture_output=True, text=True).stdout)
-    assert parameters == sum(tensor.numel() for tensor in load(commit.files["model.safetensors"]).values())
 
     output = tmp_path / "evaluation"
     asked = evaluation(nano_data, output, "--methods", "separate", "--max_problems", 16, "--model", "someone/e1")
@@ -114,7 +102,7 @@ def test_an_adapter_is_uploaded_with_its_base_named_after_an_upload_that_was_kil
     words = pushing(texts, model_name_or_path="org/base", **hub_options, **lora)
     output = tmp_path / "run"
     hub.stalled = True
-    process = launch(*words, output=output, data=texts)
+    process = launch(*words, output=output, data=texts, launched=False)
     try:
         while not hub.uploading.wait(timeout=1):
             assert process.poll() is None, printed(output)[-3000:]
@@ -123,13 +111,13 @@ def test_an_adapter_is_uploaded_with_its_base_named_after_an_upload_that_was_kil
     hub.stalled, hub.full = False, True
     assert hub.commits("someone/e1", "lora") == []
 
-    process = launch(*words, "--resume_from_checkpoint", "true", output=output, data=texts)
+    process = launch(*words, "--resume_from_checkpoint", "true", output=output, data=texts, launched=False)
     assert process.wait(timeout=300) != 0
     lines = [line for line in printed(output).splitlines() if line.startswith("e1 train: ")]
     assert len(lines) == 1 and f"the model is whole in {output}" in lines[0] and "400" in lines[0]
     hub.full = False
 
-    train(*words, "--resume_from_checkpoint", "true")
+    train(*words, "--resume_from_checkpoint", "true", launched=False)
     commits = hub.commits("someone/e1", "lora")
     assert hub.repositories["someone/e1"].private and hub.commits("someone/e1") == []
     last = commits[-1].files
@@ -149,7 +137,8 @@ def test_what_is_saved_on_the_way_is_uploaded_if_asked_and_the_finished_model_la
     train: Train, hub: Hub, texts: Path, tmp_path: Path
 ) -> None:
     hub.add("someone/e1", dict.fromkeys(["budget.json", "adapter_config.json"], b"{}"))  # of an earlier model
-    train(*pushing(texts, hub_strategy="all_checkpoints", hub_always_push="true", log_completions="true"))
+    words = pushing(texts, hub_strategy="all_checkpoints", hub_always_push="true", log_completions="true")
+    train(*words, launched=False)
     commits = {commit.message: commit.files for commit in hub.commits("someone/e1")}
     last = hub.commits("someone/e1")[-1].files
     for step in (1, 2):

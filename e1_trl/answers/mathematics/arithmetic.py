@@ -68,7 +68,8 @@ def leaves_arithmetic(gold: Form, answer: Form) -> bool:
     asked = [(part, *_evaluate(part)) for part in list_parts(gold)]
     for part in list_parts(answer):
         kinds = _evaluate(part)[1]
-        if kinds and not any(_may_leave(kinds, own, value) and are_equal([one], [part]) for one, value, own in asked):
+        allowed = (one for one, value, own in asked if kinds <= own or _is_long(value))
+        if kinds and not any(are_equal([one], [part]) for one in allowed):
             return True
     if not isinstance(gold, sympy.Expr) or not isinstance(answer, sympy.Expr) or gold.is_Symbol or answer.is_Symbol:
         return False
@@ -92,10 +93,8 @@ def _leaves_a_set(gold: sympy.Basic, answer: sympy.Basic) -> bool:
     return any(found.args[0].args for found in left)  # unless it is the set of all numbers
 
 
-def _may_leave(kinds: Kinds, accepted: Kinds, value: sympy.Basic) -> bool:
-    return kinds <= accepted or any(
-        max(abs(each.p), each.q).bit_length() > LONG for each in value.atoms(sympy.Rational)
-    )
+def _is_long(value: sympy.Basic) -> bool:
+    return any(max(abs(each.p), each.q).bit_length() > LONG for each in value.atoms(sympy.Rational))
 
 
 def _evaluate(node: sympy.Basic) -> tuple[sympy.Basic, Kinds]:

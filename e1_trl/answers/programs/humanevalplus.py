@@ -24,17 +24,11 @@ OVER_THE_LIMITS = {End.TIMED_OUT, End.OUT_OF_MEMORY, End.TOO_MUCH_OUTPUT}
 
 
 def humaneval_suite(code: str, name: str, box: Box, limits: Limits) -> Suite:
-    """Return the suite of a problem.
+    """Return the suite of a problem: the tests in `code`, a function `check` with its helpers, of the function `name`.
 
     Tests that a reference function does not pass within the limits are left out with a warning: some results have a
     million digits or items. With `limits.output` at 2**19 bytes and some seconds of CPU time, the same 39 of 1,503 are
     left out on every machine; without a limit, the suite of problem 15 alone has 147 MB.
-
-    Args:
-        code: the problem's tests, a function `check` with its helpers.
-        name: the function to test.
-        box: where a reference function runs.
-        limits: for each of its runs; at most those for grading programs.
 
     Raises:
         UserError: the tests are malformed, or the reference fails.

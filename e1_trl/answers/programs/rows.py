@@ -80,12 +80,7 @@ def references(row: Mapping[str, Any], column: str) -> list[str]:
 
 
 def read_suite(tests: Any, rule: Rule, call: str | None = None) -> Suite:
-    """Read tests in any of the shapes above.
-
-    Args:
-        tests: the tests as a dataset holds them.
-        rule: when an output is right.
-        call: the function to call, where the tests do not name it.
+    """Read tests in any of the shapes above; `call` is the function to call, where they do not name it.
 
     Raises:
         UserError: the tests are malformed.

@@ -40,16 +40,12 @@ class Case:
 class Suite:
     """All tests of one problem.
 
-    Attributes:
-        cases: at least one.
-        call: the function, or the method of a class Solution, to call; None for programs on stdin.
-
     Raises:
         UserError: there are no cases, or one accepts nothing, so that any program would pass.
     """
 
-    cases: tuple[Case, ...]
-    call: str | None = None
+    cases: tuple[Case, ...]  # at least one
+    call: str | None = None  # the function, or the method of a class Solution, to call; None for programs on stdin
     rule: Rule = Rule.EXACT
 
     def __post_init__(self) -> None:

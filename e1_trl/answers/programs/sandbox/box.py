@@ -37,11 +37,7 @@ class Box:
     """One box. Used by one thread at a time, in a `with` block, or closed.
 
     With namespaces, the box dies with the thread that started it. Under root it belongs to the user `nobody` where
-    possible: then the kernel limits its threads and protects files that only root may read.
-
-    Args:
-        isolation: the kind of isolation.
-        as_nobody: whether the box belongs to `nobody`; None for wherever possible.
+    possible (`as_nobody` decides it): then the kernel limits its threads and protects files that only root may read.
 
     Raises:
         StartError: the box does not start.

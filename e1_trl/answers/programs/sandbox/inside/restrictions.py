@@ -34,12 +34,7 @@ class Restrictions:
     address_space: int  # bytes held by the process from which programs are forked
 
     def impose(self, cpu: float, memory: int, tasks: int) -> None:
-        """Restrict this process for good to what a program needs.
-
-        Args:
-            cpu: seconds.
-            memory: bytes.
-            tasks: most processes and threads of its user; no limit for root.
+        """Restrict this process for good: seconds, bytes, and processes and threads of its user, unless that is root.
 
         Raises:
             OSError: a restriction failed.

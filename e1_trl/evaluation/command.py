@@ -1,28 +1,15 @@
-r"""Evaluate models at every thinking budget, against every baseline, on one benchmark.
-
-    e1 eval --model MODEL --benchmark math500 --budgets 512+1024 1024+1024 \
-        --methods separate truncation s1 unconstrained
-
-    e1 eval --model MODEL OTHER@REVISION --output FOLDER …      # one after the other, and one report on all of them
-
-Thinking is sampled once per problem and sample, and forked at every budget. Stopped at any moment, the same command
-resumes; with more budgets, methods, samples or problems, it extends the evaluation. Everything is checked before a
-model is loaded, and engines are imported when one is needed.
-"""
+"""`e1 eval`: evaluate models at every thinking budget, and report on them. Imports engines when one is needed."""
 
 import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
 
-from e1_trl.errors import run_command
 from e1_trl.evaluation.arguments import EvaluationArguments, parse
-from e1_trl.logs import route_logs
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Evaluate the models that the arguments name; by default those of the command line."""
-    argv = sys.argv[1:] if argv is None else argv
+def main(argv: Sequence[str]) -> None:
+    """Evaluate the models that the arguments name."""
     arguments = parse(argv)
     if len(arguments.model) > 1:
         return evaluate_each(arguments, argv)
@@ -43,13 +30,8 @@ def evaluate_each(arguments: EvaluationArguments, argv: Sequence[str]) -> None:
         folders.append(str(arguments.output / model.folder))
         print(f"==> evaluating {model}, {folders[-1]}", flush=True)
         own = ["--model", str(model), "--output", folders[-1]]
-        if subprocess.run([sys.executable, "-m", "e1_trl.evaluation", *argv, *own], check=False).returncode:
+        if subprocess.run([sys.executable, "-m", "e1_trl.cli", "eval", *argv, *own], check=False).returncode:
             sys.exit(f"e1 eval: the evaluation of {model} failed; the same command resumes")
-    from e1_trl.report.__main__ import main as report
+    from e1_trl.report.command import main as report
 
     report([*folders, "--output", str(arguments.output), "--page_problems", str(arguments.page_problems)])
-
-
-if __name__ == "__main__":
-    route_logs()
-    run_command("e1 eval", main)

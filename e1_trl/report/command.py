@@ -1,22 +1,17 @@
-"""`e1 report`: report on finished evaluations together, as tables, results.json, pictures and a page.
+r"""`e1 report`: report on finished evaluations together. To publish, name the report and the rows of a document:
 
-    python -m e1_trl.report runs/evaluations/base runs/evaluations/e1 --output runs/compare
-
-Everything is computed from the table of answers in each folder; nothing is sampled. To publish, name the report, and
-the rows that a document shows:
-
-    python -m e1_trl.report runs/nano/evaluation/{base,e1} --output docs/results --name nano \
+    e1 report runs/nano/evaluation/{base,e1} --output docs/results --name nano \
         --document docs/nano.md --section nano --rows "base separate 64+32" "e1 separate 64+32"
 """
 
 import argparse
 import shlex
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from e1_trl.arguments import Count, Natural, Positive
 from e1_trl.command_line import CommandParser
-from e1_trl.errors import UserError, run_command
+from e1_trl.errors import UserError
 
 
 def make_parser() -> CommandParser:
@@ -89,13 +84,9 @@ def regrade(arguments: argparse.Namespace) -> None:
             samples.regrade(folder, grader)
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Run `e1 report` with the words of `argv`, by default those of the command line."""
+def main(argv: Sequence[str]) -> None:
+    """Run `e1 report` with the words of `argv`."""
     arguments = make_parser().parse_args(argv)
     if (arguments.document is None) != (arguments.section is None):
         raise UserError("--document and --section go together")
-    report(arguments, shlex.join(["e1", "report", *(sys.argv[1:] if argv is None else argv)]))
-
-
-if __name__ == "__main__":
-    run_command("e1 report", main)
+    report(arguments, shlex.join(["e1", "report", *argv]))

@@ -1,6 +1,4 @@
-"""The first hour on a GPU node: short runs of a recipe, each of which answers questions, on one page.
-
-    e1 smoke E1-Math-1.5B [--num_processes N] [--only PART …] [--FIELD VALUE …]
+"""`e1 smoke`, the first hour on a GPU node: short runs of a recipe, each of which answers questions, on one page.
 
 docs/recipes.md is the guide. The page is runs/smoke/RECIPE/report.md; report.json beside it has all numbers. Ctrl-C
 stops the runs and keeps the page so far.
@@ -18,7 +16,7 @@ from typing import Any
 from e1_trl.arguments import Count, Positive
 from e1_trl.atomic import write_atomically
 from e1_trl.command_line import CommandParser
-from e1_trl.errors import UserError, run_command
+from e1_trl.errors import UserError
 from e1_trl.plan.setup import Launch, launch_parser
 from e1_trl.plan.smoke.checks import Check
 from e1_trl.plan.smoke.hour import PARTS, Hour
@@ -109,7 +107,7 @@ def end_as_by_ctrl_c() -> None:
             signal.signal(ending, signal.default_int_handler)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str]) -> None:
     """Try a recipe; the exit status is 1 if a check failed."""
     check_versions()
     parsed, words = make_parser().parse_known_args(argv)
@@ -153,7 +151,3 @@ def main(argv: Sequence[str] | None = None) -> None:
     shutil.rmtree(folder / "output", ignore_errors=True)  # checkpoints take gigabytes
     print(f"\n{keep()}\nTo send it: tar czf smoke.tgz {folder}", flush=True)
     sys.exit(status)
-
-
-if __name__ == "__main__":
-    run_command("e1 smoke", main)

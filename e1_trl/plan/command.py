@@ -1,6 +1,4 @@
-"""The command `e1 plan`: estimates the memory and time of a recipe without any GPU.
-
-    e1 plan E1-Math-1.5B --gpus 8 --gpu_memory 80 [--FIELD VALUE …]
+"""`e1 plan`: estimates the memory and time of a recipe without any GPU.
 
 The estimate follows from the model's dimensions and a few assumed constants; docs/gpu.md compares it with one GPU.
 """
@@ -11,7 +9,7 @@ from typing import Any
 
 from e1_trl.arguments import Count, Positive
 from e1_trl.command_line import CommandParser, describe_unknown
-from e1_trl.errors import UserError, run_command
+from e1_trl.errors import UserError
 from e1_trl.plan import estimate
 from e1_trl.plan.estimate import Memory, gb, memory
 from e1_trl.plan.setup import DEFAULTS, Launch, launch_parser
@@ -92,7 +90,7 @@ def report_time(taken: Memory, prompt: float | None, fields: Mapping[str, Any]) 
     )
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str]) -> None:
     """Print the plan; the exit status is 1 if the training would not fit or not learn, or cannot be planned."""
     arguments, words = make_parser().parse_known_args(argv)
     launch = Launch.read(arguments.recipe, arguments.accelerate_config, arguments.gpus, words)
@@ -109,7 +107,3 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"\n{report_time(taken, arguments.prompt_tokens, launch.fields)}", end="")
     if taken.problems or taken.setup.rounds_away:
         sys.exit(1)
-
-
-if __name__ == "__main__":
-    run_command("e1 plan", main)
