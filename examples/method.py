@@ -3,8 +3,8 @@
     python examples/method.py        the miniature on 64 problems, half a minute on two CPU cores
 
 `e1 eval` takes the dotted path of a `Method` among its methods. A method is a coroutine over the tree of one sample: it
-asks the tree for segments after a prefix, and methods that ask for the same prefix share what was sampled. So this one
-samples no thinking of its own, and `separate` none beside it.
+asks the tree for segments after a prefix, and methods that ask for the same prefix share what was sampled. So this
+method and `separate` share one thinking.
 """
 
 import subprocess

@@ -1,4 +1,4 @@
-"""Train with a reward of your own: besides the right answer, a solution that is nothing but its box is paid for.
+"""Train with a reward of your own: besides the right answer, a solution that is nothing but its box is rewarded.
 
     python examples/reward.py        two steps of the miniature, a minute on two CPU cores
 
@@ -22,7 +22,7 @@ def box_alone(solution_text: list[str], **others: Any) -> list[float]:
     """Return 1.0 for each solution without a word around its box, else 0.0.
 
     `others` holds the columns of the dataset, and per completion `thinking_end`, `thinking_tokens`, `solution_tokens`
-    and `solution_truncated`. A reward of `None` leaves a completion out of the training.
+    and `solution_truncated`. A reward of `None` adds nothing; if all are `None`, the completion has no advantage.
     """
     return [float(re.fullmatch(r"\\boxed\{[^{}]*\}", text.strip()) is not None) for text in solution_text]
 

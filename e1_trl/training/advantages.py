@@ -1,8 +1,8 @@
 """Advantages of other systems, each a formula of a group, in place of GRPO's.
 
 A recipe names one as `advantage: lead`, or with arguments, as `advantage: {name: gfpo, keep: 8}`. Each returns a number
-for every rollout, or one for its thinking and one for its solution. Where thoughts are forked, a token of a thought
-stands in every fork that goes beyond it, so it is trained with the sum of their advantages.
+for every rollout, or one for its thinking and one for its solution. A token of a forked thought is part of every fork
+whose budget reaches it, so it is trained with the sum of these forks' advantages.
 """
 
 import math

@@ -248,7 +248,8 @@ def test_what_the_grader_failed_on_is_in_no_mean_and_moves_nothing(
     trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     completion = recorded(trainer, ["9", "</think>"], [], [r"\boxed{", "9", "}", "<|end|>"])
-    patch(monkeypatch, trainer, completion, accuracy=Accuracy(Failing()), format=format_reward)  # type: ignore[arg-type]
+    rewards = {"accuracy": Accuracy(Failing()), "format": format_reward}  # type: ignore[arg-type]
+    patch(monkeypatch, trainer, completion, **rewards, silent=lambda prompts, **_: [None] * len(prompts))
     monkeypatch.setattr(trainer, "_metrics", {"train": defaultdict(list), "eval": defaultdict(list)})
     row = {"prompt": trainer.train_dataset[0]["prompt"], "answers": ["9"]}
     batch = trainer._generate_and_score_completions([dict(row) for _ in range(8)])
