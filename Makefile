@@ -182,7 +182,7 @@ bench: install  ## measure scheduler, step, sandbox, grading, serving into docs/
 	$(KEEP_FREED) $(PY) -m benchmarks.bench_scoring --document docs/results/bench.md
 	$(PY) -m benchmarks.bench_programs --document docs/results/bench.md
 	$(KEEP_FREED) $(PY) -m benchmarks.bench_grading --document docs/results/bench.md
-	$(if $(wildcard runs/nano/e1/model.safetensors),$(PY) -m benchmarks.bench_serve --trained runs/nano/e1 --document docs/results/bench.md,@echo "serving is not measured: make train")
+	$(if $(wildcard runs/smollm2/base),$(PY) -m benchmarks.bench_serve --model runs/smollm2/base --document docs/results/bench.md,@echo "serving is not measured: make base RECIPE=smollm2")
 
 ## ---- checks
 

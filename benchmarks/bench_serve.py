@@ -1,21 +1,24 @@
-"""Cost of `e1 serve`, and what it makes of `max_tokens`, next to the vLLM server behind it.
+"""Cost of `e1 serve`: time to the first token, throughput, CPU time of its own, requests/s in front of a stub.
 
-    python -m benchmarks.bench_serve --trained runs/nano/e1      (eight minutes; nothing else should run)
+    python -m benchmarks.bench_serve --model runs/smollm2/base      (twelve minutes; nothing else should run)
 
-Servers and proxies are started here. Speed: both are asked for the same thinking budget, and lengths are imposed, so
-that each part of an answer uses its whole budget. Requests/s are in front of a stub (`stub_serve.py`). Limits: a client
-sends `max_tokens` alone, to the base and to the trained model. A soak (`soak_serve.py`) is the last part.
+Servers and proxies are started here. Lengths are imposed: each part of an answer uses its whole budget. The proxy is
+compared with the same two requests, made by the client, and with one request for as many tokens, without a close. With
+`--litellm FILE`, that program of an installation of LiteLLM is put in front of the stub, too (`stub_serve.py`). A soak
+(`soak_serve.py`) is the last part.
 """
 
 import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import httpx
 
@@ -28,208 +31,250 @@ from benchmarks.serving import (
     connections,
     conversation,
     events,
+    metric,
     pair,
     questions,
 )
 from benchmarks.soak_serve import soak
 from benchmarks.stub_serve import CLIENTS, answered_per_s, stub
-from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.budget import Budget
+from e1_trl.engines.openai import RETURNED
 from e1_trl.report.markdown import table
 
-LENGTHS = Budget(96, 32)
-ROUNDS = 4
-REQUESTS = {1: 24, 32: 256}  # by clients
-PROXY = "through the proxy"
-ALONE = "vLLM alone"
+LENGTHS = Budget(512, 128)
+CONTEXT = 1024  # tokens
+ROUNDS = {1: 3, 32: 2}  # by clients
+GIVEN_UP = 8  # more requests of the only client, each given up at its first token
+NANO_LENGTHS = Budget(96, 32)
+NANO_REQUESTS = {1: 24, 32: 256}  # by clients
+STUB_ROUNDS = 4
 FIGURES = ("ttft_s", "tokens_per_s")
-LIMITS = (32, 48, 64, 96, 160)  # `max_tokens` that a client sends
-PROBLEMS = 256
-DATA = Path("runs/nano/data/test.jsonl")
-AT_A_TIME = 32
+HEADER = ("clients", "", "first token, s", "to two requests'", "tokens/s", "to two requests'", "found in the cache")
 
 
 @dataclass(frozen=True)
 class Run:
-    """Run of an arm: seconds to the first token (the clients' median), and tokens/s of all clients."""
+    """Run of an arm: seconds to the first token (the clients' median), tokens/s of all clients, cached prompt tokens.
+
+    Those are a share of all prompts but the first one of each client; `None` where there are no others.
+    """
 
     ttft_s: float
     tokens_per_s: float
+    cached: float | None
 
 
-def through_proxy(client: httpx.AsyncClient, pair: Pair, question: str) -> AsyncGenerator[Event]:
-    budget = {"thinking_budget": LENGTHS.thinking, "solution_budget": LENGTHS.solution}
-    return events(client, f"{pair.proxy}/chat/completions", {"messages": conversation(question), **budget})
+async def through_proxy(client: httpx.AsyncClient, pair: Pair, question: str, lengths: Budget) -> AsyncGenerator[Event]:
+    budget = {"thinking_budget": lengths.thinking, "solution_budget": lengths.solution}
+    body = {"messages": conversation(question), **budget}
+    async for event in events(client, f"{pair.proxy}/chat/completions", body):
+        yield event
 
 
-def vllm_alone(client: httpx.AsyncClient, pair: Pair, question: str) -> AsyncGenerator[Event]:
-    budget = {"thinking_token_budget": LENGTHS.thinking, "max_tokens": total()}
-    body = {"messages": conversation(question), **budget, **pair.sampling}
-    return events(client, f"{pair.server}/chat/completions", body)
+async def two_requests(client: httpx.AsyncClient, pair: Pair, question: str, lengths: Budget) -> AsyncGenerator[Event]:
+    prompt_ids = pair.prompt_ids(question)
+    thinking: list[int] = []
+    body = {**RETURNED, **pair.sampling, "prompt": prompt_ids, "max_tokens": lengths.thinking}
+    url = f"{pair.server}/completions"
+    async for event in events(client, url, {**body, "stop_token_ids": pair.marker.ids}):
+        thinking += [token for choice in event["choices"] for token in choice["token_ids"]]
+        yield event
+    then = {"prompt": [*prompt_ids, *thinking, *pair.marker.forced_ids], "max_tokens": lengths.solution}
+    async for event in events(client, url, {**body, **then}):
+        yield event
 
 
-Arm = Callable[[httpx.AsyncClient, Pair, str], AsyncGenerator[Event]]
-ARMS: Mapping[str, Arm] = {PROXY: through_proxy, ALONE: vllm_alone}
+async def one_request(client: httpx.AsyncClient, pair: Pair, question: str, lengths: Budget) -> AsyncGenerator[Event]:
+    body = {**pair.sampling, "prompt": pair.prompt_ids(question), "max_tokens": total(lengths)}
+    async for event in events(client, f"{pair.server}/completions", body):
+        yield event
 
 
-def total() -> int:
-    """Count the tokens of an answer: both budgets, and the forced close of one token."""
-    return (LENGTHS.thinking or 0) + 1 + (LENGTHS.solution or 0)
+Arm = Callable[[httpx.AsyncClient, Pair, str, Budget], AsyncGenerator[Event]]
+PROXY = "through the proxy"
+TWO = "two requests"
+ARMS: Mapping[str, Arm] = {PROXY: through_proxy, TWO: two_requests, "one request": one_request}
 
 
-async def ask(arm: Arm, client: httpx.AsyncClient, pair: Pair, question: str) -> float:
+def total(lengths: Budget) -> int:
+    return (lengths.thinking or 0) + (lengths.solution or 0)
+
+
+async def ask(arm: Arm, client: httpx.AsyncClient, pair: Pair, question: str, lengths: Budget) -> float:
     """Read an answer to its end, and return the seconds to its first token.
 
     Raises:
-        RuntimeError: it has another length than the imposed one.
+        RuntimeError: it has other lengths than the imposed ones.
     """
     began = time.perf_counter()
     first = 0.0
     tokens = 0
-    async for event in arm(client, pair, question):
+    async for event in arm(client, pair, question, lengths):
         first = first or time.perf_counter() - began
-        tokens += (event.get("usage") or {"completion_tokens": 0})["completion_tokens"]
-    if tokens != total():
-        raise RuntimeError(f"an answer has {tokens} tokens, not {total()}")
+        usage = event.get("usage") or {"completion_tokens": 0}
+        tokens += usage["completion_tokens"] - (usage.get("completion_tokens_details") or {}).get("forced_tokens", 0)
+    if tokens != total(lengths):
+        raise RuntimeError(f"an answer has {tokens} tokens, not {total(lengths)}")
     return first
 
 
-async def measure(arm: Arm, pair: Pair, clients: int, turn: int) -> Run:
-    """Measure an arm with clients that ask on and on."""
-    asked = iter(questions(REQUESTS[clients], arm.__name__, clients, turn))
+async def ask_and_give_up(arm: Arm, client: httpx.AsyncClient, pair: Pair, question: str, lengths: Budget) -> float:
+    """Seconds to the first token of a request, which then ends."""
+    began = time.perf_counter()
+    async with aclosing(arm(client, pair, question, lengths)) as stream:
+        await anext(stream)
+        taken = time.perf_counter() - began
+    await asyncio.sleep(0.1)  # in which the server frees it
+    return taken
+
+
+async def measure(name: str, pair: Pair, clients: int, lengths: Budget, turn: int) -> Run:
+    """Measure an arm with clients that begin at once."""
+    arm = ARMS[name]
+    asked = questions(clients + GIVEN_UP, name, clients, turn)
     firsts: list[float] = []
-
-    async def ask_all(client: httpx.AsyncClient) -> None:
-        for each in asked:
-            firsts.append(await ask(arm, client, pair, each))
-
     async with connections() as client:
+        if clients == 1:
+            firsts += [await ask_and_give_up(arm, client, pair, each, lengths) for each in asked[clients:]]
+        before = cache(pair.server)
         began = time.perf_counter()
-        await asyncio.gather(*(ask_all(client) for _ in range(clients)))
+        firsts += await asyncio.gather(*(ask(arm, client, pair, each, lengths) for each in asked[:clients]))
         wall = time.perf_counter() - began
-    return Run(median(firsts), len(firsts) * total() / wall)
+    hits, queries = (now - then for now, then in zip(cache(pair.server), before, strict=True))
+    others = queries - sum(len(pair.prompt_ids(each)) for each in asked[:clients])
+    return Run(median(firsts), clients * total(lengths) / wall, hits / others if others else None)
+
+
+def cache(server: str) -> list[float]:
+    """Return the tokens that the server has found in its prefix cache, and those that it has looked up."""
+    return [metric(server, f"vllm:prefix_cache_{what}_total") for what in ("hits", "queries")]
 
 
 async def cpu_us(pair: Pair, clients: int, stream: bool) -> float:
     """Measure the proxy's CPU microseconds for a token of a stream, or for a request that is answered at once."""
-    requests = REQUESTS[clients]
+    requests = NANO_REQUESTS[clients]
     asked = iter(questions(requests, "cpu", clients, stream))
-    budget = {"thinking_budget": LENGTHS.thinking, "solution_budget": LENGTHS.solution}
+    url = f"{pair.proxy}/chat/completions"
+    budget = {"thinking_budget": NANO_LENGTHS.thinking, "solution_budget": NANO_LENGTHS.solution}
 
     async def ask_all(client: httpx.AsyncClient) -> None:
         for each in asked:
             if stream:
-                await ask(through_proxy, client, pair, each)
+                await ask(through_proxy, client, pair, each, NANO_LENGTHS)
             else:
                 body = {"model": NAME, "messages": conversation(each), **budget}
-                (await client.post(f"{pair.proxy}/chat/completions", json=body)).raise_for_status()
+                (await client.post(url, json=body)).raise_for_status()
 
     async with connections() as client:
         before = pair.process.cpu_times()
         await asyncio.gather(*(ask_all(client) for _ in range(clients)))
         after = pair.process.cpu_times()
     seconds = after.user + after.system - before.user - before.system
-    return 1e6 * seconds / (requests * total() if stream else requests)
+    return 1e6 * seconds / (requests * total(NANO_LENGTHS) if stream else requests)
 
 
-async def accuracy(url: str, problems: list[dict[str, str]], limit: int) -> float:
-    """Return the share of problems that a server answers rightly under `max_tokens`, at temperature 0."""
-    asked = iter(problems)
-    solutions: list[str] = []
-    golds: list[list[str]] = []
-
-    async def ask_all(client: httpx.AsyncClient) -> None:
-        for each in asked:
-            body = {"messages": conversation(each["problem"]), "max_tokens": limit, "temperature": 0}
-            answer = await client.post(f"{url}/chat/completions", json={"model": NAME, **body})
-            message = answer.raise_for_status().json()["choices"][0]["message"]
-            # Without a reasoning parser vLLM's own content begins with the thinking.
-            solutions.append((message["content"] or "").rpartition("</think>")[2])
-            golds.append([each["answer"]])
-
-    async with connections() as client:
-        await asyncio.gather(*(ask_all(client) for _ in range(AT_A_TIME)))
-    with MathematicsGrader(5.0, 1) as grader:
-        grades = await asyncio.to_thread(grader.grade, solutions, golds)
-    return sum(grade.correct for grade in grades) / len(problems)
+def rows(found: Mapping[str, list[Run]], clients: int) -> list[tuple[str, ...]]:
+    """Make the lines of the table: each arm next to the two requests of the same rounds."""
+    lines = []
+    two = found[TWO]
+    for name, runs in found.items():
+        to_two = [ratio([getattr(each, key) for each in runs], [getattr(each, key) for each in two]) for key in FIGURES]
+        own = [spread([getattr(each, key) for each in runs]) for key in FIGURES]
+        cached = [each.cached for each in runs if each.cached is not None]
+        share = f"{median(cached):.0%}" if cached else ""
+        lines.append((str(clients), name, own[0], to_two[0], own[1], to_two[1], share))
+    return lines
 
 
-def of_limits(folder: Path, model: str, problems: list[dict[str, str]]) -> dict[str, dict[str, float]]:
-    """Measure the accuracy of a model under each limit, through the proxy and without it."""
-    with pair(folder, model, imposed=False) as sides:
+def to_two_requests(found: Mapping[str, list[Run]], key: str) -> float:
+    """Divide the proxy's figure by that of two requests, and return the median of the rounds."""
+    return median(getattr(ours, key) / getattr(two, key) for ours, two in zip(found[PROXY], found[TWO], strict=True))
+
+
+class Parts:
+    """Measurements of one commit in a file; those in it are not repeated."""
+
+    def __init__(self, commit: str):
+        self._file = Path("runs/bench_serve.json")
+        stored = json.loads(self._file.read_text()) if self._file.exists() else {}
+        self._found = stored if stored.get("commit") == commit else {"commit": commit}
+
+    def part(self, name: str, measure: Callable[[], Any]) -> Any:
+        """Return the measurement of a name, as JSON, after measuring if it is new."""
+        if name not in self._found:
+            self._found[name] = measure()
+            self._file.parent.mkdir(exist_ok=True)
+            self._file.write_text(json.dumps(self._found))
+        return self._found[name]
+
+
+def against_stub(folder: Path, litellm: Path | None) -> dict[str, list[float]]:
+    """Measure the requests/s of each proxy, and of the stub."""
+    with stub(folder, litellm) as ports:
+        runs = {name: partial(answered_per_s, port) for name, port in ports.items()}
+        return in_turns(runs, STUB_ROUNDS, "requests in front of the stub")
+
+
+def of_processor(folder: Path) -> dict[str, float]:
+    """Measure the CPU microseconds of the proxy."""
+    with pair(folder, NANO, 256, "float32") as sides:
         return {
-            str(limit): {
-                name: asyncio.run(accuracy(url, problems, limit))
-                for name, url in ((PROXY, sides.proxy), (ALONE, sides.server))
-            }
-            for limit in LIMITS
+            f"{what}, {clients} clients": asyncio.run(cpu_us(sides, clients, what == "a token"))
+            for what in ("a token", "a request")
+            for clients in CLIENTS
         }
 
 
+def of_arms(folder: Path, model: str, clients: int) -> dict[str, list[dict[str, Any]]]:
+    """Measure the rounds of each arm."""
+    with pair(folder, model, CONTEXT, "bfloat16") as sides:
+
+        def run(name: str, turn: int) -> Run:
+            return asyncio.run(measure(name, sides, clients, LENGTHS, turn))
+
+        found = in_turns({name: partial(run, name) for name in ARMS}, ROUNDS[clients], f"{clients} clients")
+    return {name: [asdict(each) for each in runs] for name, runs in found.items()}
+
+
 def main() -> None:
-    words = parser("Measure what e1 serve costs, and what it makes of max_tokens.", "serve.json", "serve")
-    words.add_argument(
-        "--trained", required=True, help="nano model that was trained under a budget, as make train does"
-    )
+    words = parser("Measure what e1 serve costs.", "serve.json", "serve")
+    words.add_argument("--model", required=True, help="checkpoint folder that the server samples")
+    words.add_argument("--litellm", type=Path, help="the program of an installation of LiteLLM, to compare with")
     parsed = settled(words)
-    problems = [json.loads(line) for line in DATA.read_text().splitlines()[:PROBLEMS]]
+    parts = Parts(parsed.provenance.commit)
     with TemporaryDirectory() as name:
         folder = Path(name)
-        with stub(folder) as ports:
-            runs = {each: partial(answered_per_s, port) for each, port in ports.items()}
-            answered = in_turns(runs, ROUNDS, "requests in front of the stub")
-        with pair(folder) as sides:
-            arms: dict[int, dict[str, list[Run]]] = {}
-            for clients in CLIENTS:
-
-                def run(arm: Arm, turn: int, clients: int = clients) -> Run:
-                    return asyncio.run(measure(arm, sides, clients, turn))
-
-                arms[clients] = in_turns(
-                    {each: partial(run, arm) for each, arm in ARMS.items()}, ROUNDS, f"{clients} clients"
-                )
-            cpu = {
-                f"{what}, {clients} clients": asyncio.run(cpu_us(sides, clients, what == "a token"))
-                for what in ("a token", "a request")
-                for clients in CLIENTS
-            }
-        limits = {each: of_limits(folder, model, problems) for each, model in (("base", NANO), ("e1", parsed.trained))}
-        held = asdict(asyncio.run(soak(folder)))
+        answered = parts.part("answered_per_s", lambda: against_stub(folder, parsed.litellm))
+        cpu = parts.part("cpu_us", lambda: of_processor(folder))
+        held = parts.part("soak", lambda: asdict(asyncio.run(soak(folder))))
+        stored = {
+            clients: parts.part(f"clients_{clients}", partial(of_arms, folder, parsed.model, clients))
+            for clients in CLIENTS
+        }
+    arms = {
+        clients: {arm: [Run(**run) for run in runs] for arm, runs in own.items()} for clients, own in stored.items()
+    }
     content = {
-        "to_vllm_alone": {clients: {key: to_alone(own, key) for key in FIGURES} for clients, own in arms.items()},
+        "throughput_ratio_32": to_two_requests(arms[32], "tokens_per_s"),
+        "ttft_ratio": to_two_requests(arms[1], "ttft_s"),
+        "ttft_ratio_32": to_two_requests(arms[32], "ttft_s"),
+        "cpu_us_per_token": cpu["a token, 32 clients"],
+        "requests_per_s": median(answered["e1 serve"]),
+        **held,
+        **{key: getattr(parsed.provenance, key) for key in ("commit", "date", "machine")},
         "cpu_us": cpu,
         "answered_per_s": answered,
-        "limits": limits,
-        "soak": held,
-        "runs": {
-            clients: {name: [asdict(run) for run in runs] for name, runs in own.items()}
-            for clients, own in arms.items()
-        },
+        **{f"clients_{clients}": own for clients, own in stored.items()},
     }
-    speed = [
-        (str(clients), name, *(spread([getattr(run, key) for run in runs]) for key in FIGURES))
-        for clients, own in arms.items()
-        for name, runs in own.items()
-    ]
-    right = [
-        (model, limit, *(f"{share:.1%}" for share in own.values()))
-        for model, found in limits.items()
-        for limit, own in found.items()
-    ]
+    lines = [line for clients, own in arms.items() for line in rows(own, clients)]
     served = [(name, spread(each)) for name, each in answered.items()]
     tables = [
-        table(("clients", "", "first token, s", "tokens/s"), speed),
+        table(HEADER, lines),
         table(("CPU of the proxy for", "µs"), [(what, f"{value:.0f}") for what, value in cpu.items()]),
         table(("in front of a server that answers at once, 32 clients", "requests/s"), served),
-        table(("model", "max_tokens alone", f"right {PROXY}", f"right, {ALONE}"), right),
         table(("soak", ""), [(key.replace("_", " "), str(value)) for key, value in held.items()]),
     ]
     publish(parsed, content, "\n".join(tables))
-
-
-def to_alone(own: Mapping[str, list[Run]], key: str) -> str:
-    """Divide the proxy's figure by vLLM's of the same round: the median and the range."""
-    return ratio([getattr(run, key) for run in own[PROXY]], [getattr(run, key) for run in own[ALONE]])
 
 
 if __name__ == "__main__":

@@ -16,14 +16,15 @@ from typing import Any
 
 import httpx
 import psutil
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from e1_trl.marker import Marker
+from e1_trl.problems.prompts import tokenize
 
 NANO = "experiments/nano/base"
 NAME = "model"  # at the server
-MARKER = "</think>"  # of the nano model: one token
-CONTEXT = 256  # tokens
+MARKERS = {NANO: "</think>"}
+RARE = "<|endoftext|>"  # the marker of other models: one token, which is never sampled here
 STARTING = 300.0  # seconds
 Event = dict[str, Any]
 
@@ -35,7 +36,11 @@ class Pair:
     server: str
     proxy: str
     process: psutil.Process
+    tokenizer: PreTrainedTokenizerBase
     marker: Marker
+
+    def prompt_ids(self, question: str) -> list[int]:
+        return tokenize(self.tokenizer, conversation(question), {})
 
     @property
     def sampling(self) -> dict[str, Any]:
@@ -88,11 +93,11 @@ def _answers(url: str) -> bool:
         return False
 
 
-def start_server(log: Path, port: int, model: str) -> Any:
-    """Start a vLLM server of a nano model."""
+def start_server(log: Path, port: int, model: str, context: int, dtype: str, *more: object) -> Any:
+    """Start a vLLM server."""
     flags = ("--no-enable-chunked-prefill", "--enforce-eager", "--block-size", 32, "--served-model-name", NAME)
-    words = ("--model", model, "--dtype", "float32", "--max-model-len", CONTEXT, "--port", port, *flags)
-    config = {"reasoning_start_str": "<think>", "reasoning_end_str": MARKER}
+    words = ("--model", model, "--dtype", dtype, "--max-model-len", context, "--port", port, *flags, *more)
+    config = {"reasoning_start_str": "<think>", "reasoning_end_str": MARKERS.get(model, RARE)}
     words = (*words, "--reasoning-config", json.dumps(config))
     apart = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_CPU_KVCACHE_SPACE": "4"}
     return started(log, port, sys.executable, "-m", "vllm.entrypoints.openai.api_server", *words, **apart)
@@ -106,19 +111,22 @@ def start_proxy(log: Path, port: int, model: str, server: int, *more: object, **
 
 
 @contextmanager
-def pair(folder: Path, model: str = NANO, imposed: bool = True) -> Iterator[Pair]:
-    """Start a server and its proxy, whose requests end at their budgets if lengths are imposed."""
-    marker = Marker.from_tokenizer(AutoTokenizer.from_pretrained(model), MARKER)
+def pair(folder: Path, model: str, context: int, dtype: str) -> Iterator[Pair]:
+    """Start a server and its proxy, whose requests end at their budgets."""
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    text = MARKERS.get(model, RARE)
+    marker = Marker.from_tokenizer(tokenizer, text)
     server = free_port()
     proxy = free_port()
+    if len(marker.ids) != 1:
+        raise ValueError(f"the marker {text!r} is {len(marker.ids)} tokens of {model}; it must be one")
     sides = address(server), address(proxy)
-    sampling = json.dumps(Pair(*sides, psutil.Process(), marker).sampling) if imposed else "{}"
-    options = ("--marker", MARKER, "--sampling", sampling)
+    options = ("--marker", text, "--sampling", json.dumps(Pair(*sides, psutil.Process(), tokenizer, marker).sampling))
     with (
-        start_server(folder / "server.log", server, model),
+        start_server(folder / "server.log", server, model, context, dtype),
         start_proxy(folder / "proxy.log", proxy, model, server, *options) as process,
     ):
-        yield Pair(*sides, psutil.Process(process.pid), marker)
+        yield Pair(*sides, psutil.Process(process.pid), tokenizer, marker)
 
 
 def questions(number: int, *seed: object) -> list[str]:

@@ -18,8 +18,6 @@ import psutil
 from transformers import AutoTokenizer
 
 from benchmarks.serving import (
-    CONTEXT,
-    MARKER,
     NAME,
     NANO,
     address,
@@ -42,6 +40,7 @@ from e1_trl.rollout import Rollout
 REQUESTS = 500
 AT_A_TIME = 16
 KILLED_AT = 200  # requests
+CONTEXT = 256  # tokens
 BUDGETS = (Budget(8, 8), Budget(64, 32), Budget(128, 16))
 PATIENCE = 60.0  # seconds for a reply
 KINDS = {"stream": 6, "whole": 6, "text": 4, "leaves": 4, "malformed": 2, "oversized": 1, "contradictory": 2, "long": 1}
@@ -155,9 +154,9 @@ async def soak(folder: Path) -> Soak:
     proxy = free_port()
     asked = questions(24, "soak")
     with ExitStack() as stack, ExitStack() as first:
-        first.enter_context(start_server(folder / "server.log", server, NANO))
-        process = stack.enter_context(start_proxy(folder / "soak.log", proxy, NANO, server, "--marker", MARKER))
-        close = ThinkingClose(Marker.from_tokenizer(tokenizer, MARKER), CONTEXT)
+        first.enter_context(start_server(folder / "server.log", server, NANO, CONTEXT, "float32"))
+        process = stack.enter_context(start_proxy(folder / "soak.log", proxy, NANO, server, "--marker", "</think>"))
+        close = ThinkingClose(Marker.from_tokenizer(tokenizer, "</think>"), CONTEXT)
         expected = {}
         for budget in BUDGETS:
             rollouts = [Rollout(tokenize(tokenizer, conversation(each), {}), budget, close) for each in asked]
@@ -172,7 +171,7 @@ async def soak(folder: Path) -> Soak:
                 await asyncio.sleep(0.05)
             await asyncio.to_thread(first.close)
             soaking.found.upstream_kills += 1
-            again = start_server(folder / "server.log", server, NANO)
+            again = start_server(folder / "server.log", server, NANO, CONTEXT, "float32")
             await asyncio.to_thread(stack.enter_context, again)
 
         async with connections() as client:

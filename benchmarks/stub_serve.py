@@ -1,4 +1,4 @@
-"""Stub of a server that answers at once, and the requests/s of the proxy in front of it."""
+"""Stub of a server that answers at once, and the requests/s of proxies in front of it."""
 
 import asyncio
 import json
@@ -6,14 +6,15 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.serving import MARKER, NAME, NANO, free_port, start_proxy, started
+from benchmarks.serving import NAME, NANO, address, free_port, start_proxy, started
 
 CLIENTS = (1, 32)
 SECONDS = 4.0  # of requests
+KEYLESS = {"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}  # LiteLLM listens on this machine alone
 
 
 class Stub(asyncio.Protocol):
@@ -84,15 +85,22 @@ async def requests_per_s(port: int, seconds: float) -> float:
 
 
 @contextmanager
-def stub(folder: Path) -> Iterator[dict[str, int]]:
-    """Yield the ports of a stub, and of the proxy in front of it."""
-    port = free_port()
-    proxy = free_port()
-    with (
-        started(folder / "stub.log", port, sys.executable, "-m", "benchmarks.stub_serve", port),
-        start_proxy(folder / "proxy.log", proxy, NANO, port, "--marker", MARKER),
-    ):
-        yield {"e1 serve": proxy, "the stub alone": port}
+def stub(folder: Path, litellm: Path | None) -> Iterator[dict[str, int]]:
+    """Yield the ports of a stub, and of the proxies in front of it."""
+    with ExitStack() as stack:
+        port = free_port()
+        proxy = free_port()
+        stack.enter_context(started(folder / "stub.log", port, sys.executable, "-m", "benchmarks.stub_serve", port))
+        stack.enter_context(start_proxy(folder / "proxy.log", proxy, NANO, port, "--marker", "</think>"))
+        ports = {"e1 serve": proxy, "the stub alone": port}
+        if litellm is not None:
+            ports["LiteLLM"] = other = free_port()
+            behind = {"model": f"text-completion-openai/{NAME}", "api_base": address(port), "api_key": "none"}
+            config = folder / "litellm.json"  # also valid YAML
+            config.write_text(json.dumps({"model_list": [{"model_name": NAME, "litellm_params": behind}]}))
+            words = (litellm, "--config", config, "--host", "127.0.0.1", "--port", other)
+            stack.enter_context(started(folder / "litellm.log", other, *words, **KEYLESS))
+        yield ports
 
 
 if __name__ == "__main__":
