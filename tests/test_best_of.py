@@ -7,7 +7,7 @@ from conftest import ROOT
 from transformers import AutoTokenizer
 
 from experiments.best_of.make_base import COUNTS, ITEMS, Choice, example
-from experiments.best_of.transcripts import KINDS, kind_of
+from experiments.best_of.transcripts import DOCUMENT, KINDS, kind_of, read_table
 from experiments.pretraining import IGNORED_LABEL, WorkedExamples
 
 BASE = ROOT / "experiments" / "best_of" / "base"
@@ -122,3 +122,9 @@ def test_a_thought_has_a_wrong_step_or_closes_too_early_or_is_decided() -> None:
         wrong = [*whole]
         wrong[place] = token
         assert kind_of(choice, wrong) == "a wrong step", place
+
+
+def test_the_table_of_thoughts_is_read_back() -> None:
+    counted = read_table((ROOT / DOCUMENT).read_text())
+    assert counted["forks-at-5e-05-42"] == ["6.1%, 3.2% wrong", "9.1%, 2.4% wrong", "84.8%, 0.0% wrong"]
+    assert all(len(shares) == len(KINDS) for shares in counted.values())

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from experiments.quotes import closing, miniatures, readme, real, smollm2, speed
+from experiments.quotes import closing, miniatures, readme, real, smollm2, speed, systems
 from experiments.results import Results
 
 ROOT = Path(__file__).parents[2]
@@ -20,6 +20,7 @@ QUOTES: dict[str, Callable[[Results], Iterable[str]]] = {
     "docs/smollm2.md": smollm2.quotes,
     "docs/real.md": real.quotes,
     "docs/closing.md": closing.quotes,
+    "docs/systems.md": systems.quotes,
     "docs/benchmark.md": speed.benchmark,
     "docs/gpu.md": speed.gpu,
     "docs/evaluation.md": speed.sweep,

@@ -37,7 +37,7 @@ from experiments.systems.tables import (
 
 ROWS, DOCUMENT = Path("docs/results/systems.json"), Path("docs/systems.md")
 TRIAL = ROWS.with_name("expected_answers.jsonl")
-PAGES = {"first_zero": "systems", "first_zero_short": "first_zero_short", "best_of": "best_of"}  # of docs/results
+PAGES = {name: name for name in MINIATURES} | {FIRST_ZERO.name: "systems"}  # of docs/results
 LEADERS = 5  # lines of the picture besides those that are always shown
 SHOWN = ("base", BANNED, "e1", "grpo_cut")
 

@@ -1,7 +1,7 @@
 """Miniatures on which systems are ranked: their bases, problems and recipes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -69,6 +69,6 @@ class Miniature:
 
 
 FIRST_ZERO = Miniature("first_zero", "first_zero", first_zero.Search.read, first_zero.make_data)
-SHORT = Miniature("first_zero_short", "first_zero", first_zero.Search.read, first_zero.make_data, "short.yaml")
+SHORT = replace(FIRST_ZERO, name="first_zero_short", settings="short.yaml")
 BEST_OF = Miniature("best_of", "best_of", best_of.Choice.read, best_of.make_data)
 MINIATURES = {each.name: each for each in (FIRST_ZERO, SHORT, BEST_OF)}

@@ -1,0 +1,50 @@
+"""Numbers in the prose of docs/systems.md about forks, their mean, and random budgets; its tables have a test."""
+
+from collections.abc import Iterator
+from statistics import fmean
+
+from experiments.results import Results
+from experiments.systems.tables import Row, at_best_rate, by_system, mean, plain
+
+QUARTER = "0.25"
+RANDOM = "e1_random_rows"
+
+
+def systems(rows: list[Row], miniature: str) -> dict[str, list[Row]]:
+    """Return the rows of each system of a miniature, at the rate at which it is ranked."""
+    own = at_best_rate([row for row in rows if row["miniature"] == miniature])
+    return {plain(each[0]["system"]): each for each in by_system(own)}
+
+
+def after_a_quarter(rows: list[Row]) -> str:
+    """Return the mean accuracy after a quarter of the tokens, over the seeds."""
+    return f"{fmean(row['area_at'][QUARTER] for row in rows):.1%}"
+
+
+def quotes(results: Results) -> Iterator[str]:
+    """Quotes of docs/systems.md."""
+    rows: list[Row] = list(results["systems"])
+    short = {
+        name: after_a_quarter(own) for name, own in systems(rows, "first_zero_short").items() if "base" not in name
+    }
+    yield (
+        f"forks with the mean have {short['forks_mean']}, AnytimeReasoner {short['anytime']}, MGPO {short['mgpo']}, "
+        f"E1 {short['e1']}, forks {short['forks']}, random budgets {short[RANDOM]} and S-GRPO {short['s_grpo']}"
+    )
+    found = systems(rows, "best_of")
+    ends = {name: mean(found[name], "mean_accuracy") for name in found}
+    free = {name: mean(found[name], "unconstrained_accuracy") for name in found}
+    seeds = [row["mean_accuracy"] for row in found[RANDOM]]
+    yield (
+        f"Forks at 5e-5 end {100 * (ends['forks'] - ends[RANDOM]):.1f} points ahead of random budgets per rollout, "
+        f"with {100 * (free['forks'] - free[RANDOM]):.1f} points more without a budget"
+    )
+    yield f"with the mean of their advantages {100 * (ends['forks_mean'] - ends[RANDOM]):.1f}; but"
+    yield f"seeds of random budgets lie {100 * (max(seeds) - min(seeds)):.1f} points apart"
+    first = {name: own[0] for name, own in found.items()}  # by their seeds
+    control = first["rows_quarter"]["mean_accuracy"]
+    yield f"it ends {100 * (control - first[RANDOM]['mean_accuracy']):.1f} points above random budgets"
+    yield f"mean of forks is another {100 * (first['forks_mean']['mean_accuracy'] - control):.1f} points above it"
+    mean_of_forks, rows_quarter = (after_a_quarter([first[name]]) for name in ("forks_mean", "rows_quarter"))
+    yield f"it has {mean_of_forks}, where `rows_quarter` has {rows_quarter}"
+    yield f"right on only {found['forks_mean'][1]['unconstrained_accuracy']:.0%} without a budget"
