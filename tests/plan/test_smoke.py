@@ -358,6 +358,13 @@ def test_the_page_is_kept_after_each_part(tmp_path: Path, monkeypatch: pytest.Mo
     assert [row["name"] for row in record["rows"]] == ["preflight?"]
 
 
+def test_rows_of_parts_that_are_no_more_are_left_out(tmp_path: Path) -> None:
+    hour = hour_of(tmp_path, None, None)
+    kept = {"rows": [{"part": part, "name": part} for part in ("flash", "resume")], "runs": {}}
+    rows = record_of(hour, [("base", Check("base?", True, "measured"))], kept)["rows"]
+    assert [row["part"] for row in rows] == ["base", "resume"]
+
+
 def test_a_part_that_cannot_be_run_hides_none_of_the_others(tmp_path: Path) -> None:
     hour = hour_of(tmp_path, None, None)
     broken = replace(hour, launch=replace(hour.launch, recipe=Path("absent")))
