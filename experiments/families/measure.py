@@ -40,7 +40,7 @@ def stand_in_for_torchvision(folder: Path) -> None:
     """Let the imports of torchvision succeed in this process and those that it starts; a text needs nothing of it."""
     scales = dict.fromkeys(("NEAREST", "NEAREST_EXACT", "BILINEAR", "BICUBIC", "BOX", "HAMMING", "LANCZOS"), "scale")
     lines = ("def __getattr__(name):", "    if name[:2] == '__':", "        raise AttributeError(name)")
-    text = "\n".join((*lines, f"    return type(name, (), {scales})", ""))
+    text = "\n".join(('__version__ = "0"', *lines, f"    return type(name, (), {scales})", ""))
     for module in ("", "io", "transforms", "transforms/functional", "transforms/v2", "transforms/v2/functional"):
         (folder / "torchvision" / module).mkdir(parents=True)
         (folder / "torchvision" / module / "__init__.py").write_text(text)
