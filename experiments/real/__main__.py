@@ -14,6 +14,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import AutoTokenizer
 
 from e1_trl.atomic import write_atomically
@@ -29,6 +30,7 @@ from experiments.systems.__main__ import e1
 RUNS, ROWS = Path("runs/real"), Path("docs/results/real.json")
 BASE_SEEDS = {1: SEED, 2: SEED + 100}
 SYSTEMS = (E1, "grpo_cut", "grpo_free", "random")  # recipes
+ON_GPU = ("--accelerate_config", "one_gpu", "--use_cpu", "false")  # instead of what the recipes say
 # Base, and seed of the trainings: what every claim needs comes first.
 PLAN = ((1, 42), (2, 42), (1, 43))
 CANDIDATES = 20  # most frequent first tokens of sentences that are banned one after the other, on the validation split
@@ -82,6 +84,7 @@ def train(folder: Path, recipe: str, seed: int) -> Path:
     if not resumed:
         shutil.rmtree(partly, ignore_errors=True)
     own = ("--model_name_or_path", folder / "base", "--output_dir", partly, "--seed", seed)
+    own += ON_GPU * torch.cuda.is_available()
     e1("train", "--config", FOLDER / f"{recipe}.yaml", *own, *("--resume_from_checkpoint", "true") * resumed)
     for checkpoint in partly.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)

@@ -131,7 +131,7 @@ def fine_tune(source: Path | None, examples: Sequence[Example], output: Path, se
 
     training, steps = output.with_name(f"{output.name}.training"), round(epochs * len(examples) / BATCH)
     rate = LEARNING_RATE if source is None else LEARNING_RATE / 2
-    own = {"warmup_steps": min(50, steps // 10), "logging_steps": 10, "save_steps": 50, "save_total_limit": 1}
+    own = {"warmup_steps": min(50, steps // 10), "logging_steps": 10, "save_steps": 100, "save_total_limit": 1}
     trainer = WarmUp(
         model=model,
         args=settings(seed, steps, BATCH, rate, training, remove_unused_columns=False, **own),
