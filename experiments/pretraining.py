@@ -180,9 +180,10 @@ class WarmUp(Trainer):
         # Few different shapes: oneDNN compiles for each, and memory that was freed fits the next.
         places = pad_tensor(learnt, (0, -len(learnt) % ROWS))
         weights = torch.arange(len(places), device=places.device) < len(learnt)
+        causal = getattr(model, "get_base_model", lambda: model)()  # of an adapter
         with self.accelerator.autocast():
-            hidden = model.model(**inputs).last_hidden_state[:, :-1]
-            logits = model.lm_head(hidden.flatten(0, 1)[places])
+            hidden = causal.model(**inputs).last_hidden_state[:, :-1]
+            logits = causal.lm_head(hidden.flatten(0, 1)[places])
         losses = cross_entropy(logits.float(), labels.flatten()[places], reduction="none")
         return (losses * weights).sum() / len(learnt)
 

@@ -28,6 +28,7 @@ from random import Random
 
 import pandas as pd
 import torch
+from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from e1_trl.errors import UserError
@@ -42,9 +43,12 @@ CHAT_TEMPLATE = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>' }}{% endif %}"
 )
-BATCH = 16  # worked examples per step
-LEARNING_RATE = 2e-4  # the peak on people's solutions; on its own answers half of it
-WORKED_EPOCHS, OWN_EPOCHS = 2, 2
+ATTENTION = "sdpa" if torch.cuda.is_available() else "eager"  # the faster one
+ADAPTER = "adapter"  # folder of a model's adapter
+RANK = 16  # of the adapter: 10 MB
+BATCH = 64  # worked examples per step
+LEARNING_RATE = 1e-3  # the peak on people's solutions; on its own answers half of it
+WORKED_EPOCHS, OWN_EPOCHS = 2, 3
 ROUNDS = 2  # of answering and learning from right answers
 SAMPLES, TEMPERATURE = 8, 1.0  # answers to a training problem in each round
 KEPT = 4  # right answers to a problem: half the shortest, half the longest
@@ -72,7 +76,7 @@ def load_weights() -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     config = dequantized.config
     del config.quantization_config  # `save_pretrained` would refuse
     config.tie_word_embeddings = False
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION)
     model.load_state_dict(dequantized.state_dict())
     return tokenizer, model
 
@@ -109,17 +113,34 @@ def dealt(examples: Sequence[Example], rng: Random) -> Iterator[Example]:
         yield from rng.sample(examples, len(examples))
 
 
+def load(adapter: Path | None) -> tuple[PreTrainedTokenizerBase, PeftModel]:
+    """Load tokenizer and model with an adapter to be trained: that of a folder, or a new one."""
+    tokenizer, model = load_weights()
+    if adapter is None:
+        return tokenizer, get_peft_model(model, LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules="all-linear"))
+    return tokenizer, PeftModel.from_pretrained(model, str(adapter), is_trainable=True)
+
+
+def save(tokenizer: PreTrainedTokenizerBase, model: PeftModel, output: Path) -> None:
+    """Save the adapter, in bfloat16, and the model that it makes of the weights, into a folder that is whole or not."""
+    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    for value in trained.values():
+        value.data = value.data.bfloat16().float()
+    partly = output.with_name(f"{output.name}.partial")
+    halves = {name: value.detach().bfloat16().cpu() for name, value in trained.items()}
+    model.save_pretrained(str(partly / ADAPTER), state_dict=halves, save_embedding_layers=False)
+    model.merge_and_unload().save_pretrained(str(partly))
+    tokenizer.save_pretrained(partly)
+    partly.rename(output)
+
+
 def fine_tune(source: Path | None, examples: Sequence[Example], output: Path, seed: int, epochs: float) -> None:
-    """Fine-tune the model of a folder, or the weights, on all examples, from the last whole checkpoint if there is one.
+    """Fine-tune the adapter of a folder, or a new one, on all examples, from the last whole checkpoint if there is one.
 
     Only the responses are learnt.
     """
     set_seed(seed)
-    if source is None:
-        tokenizer, model = load_weights()
-    else:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, attn_implementation="eager")
+    tokenizer, model = load(None if source is None else source / ADAPTER)
     deck = dealt(examples, Random(seed))
 
     def encode(thinking: str, answer: str) -> list[int]:
@@ -130,20 +151,27 @@ def fine_tune(source: Path | None, examples: Sequence[Example], output: Path, se
         ]
 
     training, steps = output.with_name(f"{output.name}.training"), round(epochs * len(examples) / BATCH)
-    rate = LEARNING_RATE if source is None else LEARNING_RATE / 2
+    rate, passes = LEARNING_RATE if source is None else LEARNING_RATE / 2, 1 if torch.cuda.is_available() else 4
     own = {"warmup_steps": min(50, steps // 10), "logging_steps": 10, "save_steps": 100, "save_total_limit": 1}
     trainer = WarmUp(
         model=model,
-        args=settings(seed, steps, BATCH, rate, training, remove_unused_columns=False, **own),
+        args=settings(
+            seed,
+            steps,
+            BATCH // passes,
+            rate,
+            training,
+            gradient_accumulation_steps=passes,
+            remove_unused_columns=False,
+            **own,
+        ),
         train_dataset=WorkedExamples(tokenizer, lambda *_: next(deck), encode, seed, steps, BATCH),
         data_collator=partial(pad, tokenizer=tokenizer),
     )
+    trainer.model_accepts_loss_kwargs = False  # its loss is a mean
     trainer.train(resume_from_checkpoint=last_checkpoint(training))
-    partly = output.with_name(f"{output.name}.partial")
-    trainer.save_model(str(partly))
-    tokenizer.save_pretrained(partly)
-    partly.rename(output)
-    shutil.rmtree(training)
+    save(tokenizer, model, output)
+    shutil.rmtree(training, ignore_errors=True)
 
 
 def answer_training_problems(model: Path, data: Path, folder: Path, seed: int) -> pd.DataFrame:
