@@ -177,8 +177,16 @@ def run_base(miniature: Miniature, name: str) -> list[System]:
     return [measured(miniature, name, SEED, base, test, validation)]
 
 
+def other_rate(recipe: Path, miniature: Miniature, rate: str | None) -> str | None:
+    """Return a learning rate unless a recipe has it on this miniature anyway, so that a row has one name."""
+    if rate is None:
+        return None
+    own = fields_of(recipe) | in_place(recipe, miniature)
+    return None if float(rate) == own["learning_rate"] else rate
+
+
 def named(recipe: Path, rate: str | None) -> str:
-    """Name a row after its recipe, and after its learning rate where that is not the base recipe's."""
+    """Name a row after its recipe, and after its learning rate where that is another than the recipe's."""
     return recipe.stem if rate is None else f"{recipe.stem}{AT_RATE}{float(rate):g}"  # 5e-5 is 5e-05
 
 
@@ -209,14 +217,15 @@ def complete(miniature: Miniature, recipes: Sequence[Path], seeds: Sequence[int]
     """Run the rows that are missing; returns what failed, and why."""
     failed = []
     for recipe in recipes:
+        other = other_rate(recipe, miniature, rate)
         for seed in seeds:
-            row = f"{miniature.name}: {named(recipe, rate)}, seed {seed}"
-            if is_there(miniature.name, named(recipe, rate), seed):
+            row = f"{miniature.name}: {named(recipe, other)}, seed {seed}"
+            if is_there(miniature.name, named(recipe, other), seed):
                 print(f"==> {row}: is there", flush=True)
                 continue
             print(f"==> {row}", flush=True)
             try:
-                add(run(miniature, recipe, seed, rate))
+                add(run(miniature, recipe, seed, other))
             except (subprocess.CalledProcessError, UserError) as error:
                 failed.append(f"{row}: {error}")
     return failed

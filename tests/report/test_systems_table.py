@@ -222,6 +222,9 @@ def test_a_row_that_could_not_be_compared_is_refused(
 def test_a_row_has_one_name_however_its_rate_is_written() -> None:
     names = {command.named(Path("forks.yaml"), rate) for rate in ("5e-5", "5e-05", "0.00005")}
     assert names == {"forks at 5e-05"} and command.named(Path("forks.yaml"), None) == "forks"
+    recipe, miniature = command.RECIPES / "forks_mean.yaml", command.MINIATURES["best_of"]
+    assert command.other_rate(recipe, miniature, "0.0001") is None  # the recipe's own
+    assert command.other_rate(recipe, miniature, "5e-5") == "5e-5"
 
 
 def test_a_row_that_fails_is_named_and_the_others_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
