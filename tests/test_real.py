@@ -16,8 +16,18 @@ from e1_trl.errors import UserError
 from e1_trl.recipes import read_mapping
 from experiments.real import page
 from experiments.real.__main__ import SYSTEMS
-from experiments.real.make_base import KEPT, chosen, dealt, written_by_people
-from experiments.real.measure import BUDGETS, FOLDER, Rows, banned_gate, by_story, gate, minus, sentence_starts
+from experiments.real.make_base import chosen, dealt, written_by_people
+from experiments.real.measure import (
+    BUDGETS,
+    FOLDER,
+    Rows,
+    banned_gate,
+    by_story,
+    gate,
+    minus,
+    round_row,
+    sentence_starts,
+)
 from experiments.real.problems import (
     MOST_OF_A_STORY,
     SAME_STORY,
@@ -118,6 +128,7 @@ def answers(**columns: Any) -> pd.DataFrame:
     """Right answers in form to one problem, but for these columns."""
     size = len(next(iter(columns.values())))
     usual = {"outcome": "correct", "thinking_end": "closed", "closes_again": False, "truncated": False, "problem": 0}
+    usual["commit"] = "abc"
     told = {"prompt": "?", "solution": "\n\\boxed{1}.", "thinking_tokens": range(size), "sample": range(size)}
     texts = {"thinking": [f"{place}</think>" for place in range(size)]}
     return pd.DataFrame({**{name: [value] * size for name, value in usual.items()}, **told, **texts, **columns})
@@ -133,11 +144,21 @@ def test_only_right_answers_in_form_are_learnt_from() -> None:
     assert chosen(answers(**faults)) == [("?", "4", "\n\\boxed{1}.")]
 
 
-def test_the_shortest_and_the_longest_of_different_thoughts_are_learnt_from() -> None:
-    table = answers(thinking_tokens=[5, 9, 2, 2, 30, 7, 8], thinking=[f"{each}</think>" for each in "abccdef"])
-    assert [thinking for _, thinking, _ in chosen(table)] == ["c", "a", "b", "d"] and KEPT == 4
-    two = answers(problem=[3, 1, 3], thinking_tokens=[9, 1, 2])
-    assert [thinking for _, thinking, _ in chosen(two)] == ["1", "2", "0"]
+def test_all_different_right_thoughts_are_learnt_from() -> None:
+    table = answers(thinking=[f"{each}</think>" for each in "abca"], problem=[0, 0, 0, 1])
+    assert [thinking for _, thinking, _ in chosen(table)] == ["a", "b", "c", "a"]
+
+
+def test_a_round_counts_right_answers_and_right_equations() -> None:
+    said = ["5 + 7 = 12.\nSo 12*$2=$25", "1,000/4 = 250</think>", "She has 3 apples and 5-2 are left"]
+    table = answers(
+        thinking=said, outcome=["wrong", "correct", "correct"], problem=[0, 0, 1], thinking_tokens=[3, 4, 5]
+    )
+    found = round_row(table, 1, "training, 1")
+    numbers = {"right": 0.6667, "solved": 1.0, "equations": 3, "equations_right": 0.6667, "mean_thinking_tokens": 4.0}
+    assert found == {"base": 1, "asked": "training, 1", "answers": 3, **numbers, "commit": "abc"}
+    ((*_, share),) = list(page.rounds([found]))[1:]
+    assert share == "66.7%"
 
 
 def test_every_example_is_dealt_once_a_round_and_alike_from_a_seed() -> None:

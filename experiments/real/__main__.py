@@ -23,13 +23,26 @@ from e1_trl.errors import UserError, run_command
 from e1_trl.report import samples
 from experiments.pretraining import SEED, last_checkpoint
 from experiments.real.make_base import EVALUATION, make_model
-from experiments.real.measure import BANNED, BASE, E1, FOLDER, FREE, Rows, banned_gate, gate, measured, sentence_starts
+from experiments.real.measure import (
+    BANNED,
+    BASE,
+    E1,
+    FOLDER,
+    FREE,
+    Rows,
+    banned_gate,
+    gate,
+    measured,
+    round_row,
+    sentence_starts,
+)
 from experiments.real.problems import SAME_STORY, read_split
 from experiments.systems.__main__ import e1
 
 RUNS, ROWS = Path("runs/real"), Path("docs/results/real.json")
 BASE_SEEDS = {1: SEED, 2: SEED + 100}
 SYSTEMS = (E1, "grpo_cut", "grpo_free", "random")  # recipes
+LISTS = ("rounds", "candidates", "rows")  # of the results
 ON_GPU = ("--accelerate_config", "one_gpu", "--use_cpu", "false")  # instead of what the recipes say
 # Base, and seed of the trainings: what every claim needs comes first.
 PLAN = ((1, 42), (2, 42), (1, 43))
@@ -43,18 +56,28 @@ def read() -> dict[str, Any]:
     parts = read_split(SEED)
     sizes = {name: len(getattr(parts, name)) for name in ("test", "validation", "train", "worked")}
     near = {"bound": SAME_STORY, "left_out": parts.left_out, "stories": parts.stories, "nearest": parts.nearest}
-    return {"split": {**sizes, **near}, "candidates": [], "rows": []}
+    return {"split": {**sizes, **near}, "rounds": [], "candidates": [], "rows": []}
 
 
 def append(name: str, *found: Any) -> None:
-    """Add to the rows or to the candidates, a line each."""
+    """Add to one of the lists, a line each."""
     check_committed(ROWS)
     results = read()
     results[name] += found
-    lists = {each: "[\n" + ",\n".join(map(json.dumps, results[each])) + "\n]" for each in ("candidates", "rows")}
+    lists = {each: "[\n" + ",\n".join(map(json.dumps, results[each])) + "\n]" for each in LISTS}
     parts = {"split": json.dumps(results["split"]), **lists}
     text = "{\n" + ",\n".join(f'"{each}": {part}' for each, part in parts.items()) + "\n}\n"
     write_atomically(ROWS, lambda path: path.write_text(text))
+
+
+def add_rounds(base: int) -> None:
+    """Add the rows of what a base answered on its way, and then to the problems held out, without a budget."""
+    folder = RUNS / str(base)
+    asked = {f"training, {each.name.removeprefix('answers-')}": each for each in sorted(folder.glob("answers-*"))}
+    asked["test"] = evaluate(folder / "base", folder / "free", "--methods", FREE)
+    there = {(row["base"], row["asked"]) for row in read()["rounds"]}
+    new = [name for name in asked if (base, name) not in there]
+    append("rounds", *(round_row(samples.read(asked[name]), base, name) for name in new))
 
 
 def evaluate(model: Path, folder: Path, *words: object) -> Path:
@@ -137,6 +160,7 @@ def main() -> None:
     plan = [each for each in PLAN if each[0] in arguments.bases]
     for base, seed in plan if not arguments.gate else ():
         make_model(RUNS / str(base), BASE_SEEDS[base])
+        add_rounds(base)
         add(base, BASE, BASE_SEEDS[base])
         ban_a_token(base)
         if not print_gate(base) and not arguments.despite_gate:

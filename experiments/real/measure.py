@@ -6,6 +6,8 @@ these are a second chance (`experiments.systems.compare`).
 """
 
 import json
+import operator
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +31,8 @@ FOLDER = Path(__file__).parent
 BUDGETS = tuple(fields_of(FOLDER / "evaluation.yaml")["budgets"])
 BASE, E1, FREE = "base", "e1", "unconstrained"
 BANNED = " banned"  # ends the name of a base without the first token of some sentences
+EQUATION = re.compile(r"\$?(\d[\d,.]*) ?([-+*x/]) ?\$?(\d[\d,.]*) ?= ?\$?(\d[\d,]*(?:\.\d+)?)")
+OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "x": operator.mul, "/": operator.truediv}
 SENTENCE_END = (".", "!", "?", "\n")
 LEAST_RIGHT, LEAST_CLOSED, LEAST_SPREAD, MOST_RECOVERED = 0.25, 0.95, 4.0, 1 / 3
 
@@ -165,6 +169,30 @@ def banned_gate(rows: Rows, base: int) -> list[Line]:
     share = (mean[best] - mean[BASE]) / whole if whole > 0 else float("inf")
     holds = share <= MOST_RECOVERED
     return [(f"share of E1's gain by {best}", f"{share:.0%}", f"{MOST_RECOVERED:.0%} at most", holds)]
+
+
+def round_row(answers: pd.DataFrame, base: int, asked: str) -> Row:
+    """Make the row of a base's answers on its way.
+
+    `right` is the share of right answers, `solved` that of problems with one, and `equations_right` that of the
+    equations in its thoughts whose result is what their left side comes to.
+    """
+    right = answers["outcome"] == "correct"
+    found = [each for thought in answers["thinking"] for each in EQUATION.findall(thought)]
+    numbers = {
+        "right": right.mean(),
+        "solved": right.groupby(answers["problem"]).any().mean(),
+        "equations": len(found),
+        "equations_right": np.mean([_holds(*each) for each in found]),
+        "mean_thinking_tokens": answers["thinking_tokens"].mean(),
+    }
+    rounded = {name: round(value.item() if hasattr(value, "item") else value, 4) for name, value in numbers.items()}
+    return {"base": base, "asked": asked, "answers": len(answers), **rounded, "commit": answers["commit"].iloc[0]}
+
+
+def _holds(left: str, sign: str, right: str, result: str) -> bool:
+    one, other, said = (float(each.rstrip(".,").replace(",", "")) for each in (left, right, result))
+    return not (sign == "/" and other == 0) and abs(OPERATORS[sign](one, other) - said) < 0.01
 
 
 def sentence_starts(thoughts: Iterable[Sequence[int]], tokenizer: PreTrainedTokenizerBase) -> Counter[int]:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from e1_trl.report.markdown import replace_section, table
 from e1_trl.report.pictures import save
-from experiments.real.measure import BASE, BUDGETS, E1, FREE, Rows, banned_gate, by_story, gate, minus, points
+from experiments.real.measure import BASE, BUDGETS, E1, FREE, Row, Rows, banned_gate, by_story, gate, minus, points
 from experiments.results import FOLDER, Results
 
 DOCUMENT, PICTURE = Path("docs/real.md"), FOLDER / "real.png"
@@ -32,6 +32,15 @@ def gates(rows: Rows) -> Lines:
     for base, _ in bases(rows, BASE):
         for name, found, wanted, holds in (*gate(rows, base), *banned_gate(rows, base)):
             yield name, str(base), found, wanted, "yes" if holds else "**no**"
+
+
+def rounds(rows: Sequence[Row]) -> Lines:
+    """Answers of each base on its way, without a budget."""
+    yield "base", "asked", "answers", "right", "problems solved", "thinking", "equations", "of these right"
+    for row in rows:
+        right, solved, equations = (f"{row[name]:.1%}" for name in ("right", "solved", "equations_right"))
+        counts = row["answers"], f"{row['mean_thinking_tokens']:.0f}", row["equations"]
+        yield str(row["base"]), row["asked"], f"{counts[0]:,}", right, solved, counts[1], f"{counts[2]:,}", equations
 
 
 def systems(rows: Rows) -> Lines:
@@ -99,7 +108,13 @@ def publish() -> None:
     results = Results()["real"]
     rows = Rows(results["rows"], results["split"]["stories"])
     near = nearness(rows, results["split"]["nearest"])
-    made = {"gate": gates(rows), "systems": systems(rows), "methods": methods(rows), "nearness": near}
+    made = {
+        "rounds": rounds(results["rounds"]),
+        "gate": gates(rows),
+        "systems": systems(rows),
+        "methods": methods(rows),
+        "nearness": near,
+    }
     for name, (header, *lines) in made.items():
         replace_section(DOCUMENT, f"real-{name}", table(header, lines) if lines else "Not measured yet.\n")
     if rows.rows:
