@@ -6,10 +6,10 @@
     prompt | thinking ...                              total:  a total budget ran out before it answered
     prompt </think> | solution ...                     prompt: the prompt had already closed the thinking
 
-A budget of 0 forces the opener, too, if the prompt has not opened the thinking. `Rollout.request` is the next request
-to the engine; `Rollout.receive` takes its answer, until the rollout holds a `Completion`. A rollout looks at the end of
-its prompt, and never searches a completion for the marker: the engine reports that it stopped there, and from then on
-the boundary is a position. A marker or a `<think>` inside the solution is just tokens.
+At a thinking budget of 0, the opener (`<think>`) is forced in front of the close, unless the prompt has opened the
+thinking. `Rollout.request` is the next request to the engine; `Rollout.receive` takes the engine's answer, until the
+rollout holds a `Completion`. A rollout searches its prompt for the marker, but never a completion: the engine reports
+that it stopped there. A marker or a `<think>` inside the solution is just tokens.
 """
 
 import math
@@ -121,7 +121,7 @@ class Completion:
         return [1] * self.thinking_tokens + [0] * self.forced_tokens + [1] * self.solution_tokens
 
     def trained_mask(self, closes: str, marker_tokens: int) -> list[int]:
-        """Loss mask of a training on `"sampled"` closes of the thinking, on `"all"` closes, or on `"none"`.
+        """Return the loss mask; `closes` says which are trained on: `"sampled"`, `"all"` (also forced) or `"none"`.
 
         A sampled close is the last `marker_tokens` of a thinking that ended in the marker.
         """
@@ -149,8 +149,8 @@ class Completion:
     def graded_ids(self) -> list[int]:
         """Tokens that training and evaluation grade: everything after the thinking.
 
-        These are the forced tokens after the marker, as they may open the box that the solution fills (all forced
-        tokens if they hold no marker), and the solution.
+        This is the solution and, in front of it, the forced tokens after the marker, which may open the box that the
+        solution fills. If the forced tokens hold no marker, all of them are graded.
         """
         return self.token_ids[self.thinking_tokens + self.close_tokens :].tolist()
 
