@@ -38,8 +38,8 @@ check_versions()
 class E1Trainer(HookedTrainer):
     """GRPO in which every completion is sampled under the separate budgets of Elastic Reasoning.
 
-    Takes the arguments of `GRPOTrainer` except `rollout_func`, `tools`, `environment_factory` and datasets that are not
-    loaded; prompts longer than `max_prompt_length` are dropped, with a count. Reward functions receive the dataset's
+    Takes the arguments of `GRPOTrainer` except `rollout_func`, `tools` and `environment_factory`. Datasets cannot be
+    streamed; prompts longer than `max_prompt_length` are dropped with a warning. Reward functions receive the dataset's
     columns and, for each completion, `solution_text` (the graded text after the close of the thinking, "" if there is
     none), `thinking_end` (`"closed"`, `"forced"`, `"eos"` or `"total"`), `thinking_tokens`, `thinking_budget`,
     `solution_tokens` and `solution_truncated`. `advantage` replaces TRL's advantages by a function of a group.
@@ -102,9 +102,9 @@ class E1Trainer(HookedTrainer):
         self.write_card: Callable[..., None] | None = None
         self.validation: Callable[[], dict[str, float]] | None = None
         self._table_step: int | None = None  # when a table of completions was last logged
-        self._rows: list[dict[str, Any]] = []  # rows of the dataset of this process's last rollouts
-        self._rollouts: list[tuple[list[int], Completion]] = []  # prompt ids and completions of these
-        self._rewards: list[float] = []  # rewards of these
+        self._rows: list[dict[str, Any]] = []  # dataset row of each of this process's last rollouts
+        self._rollouts: list[tuple[list[int], Completion]] = []  # prompt ids and completion of each
+        self._rewards: list[float] = []  # weighted sum of the rewards of each
         self.gap = LogprobGap()
         self._generations = Generations()
         self._add_callbacks(rewards)
@@ -195,11 +195,11 @@ class E1Trainer(HookedTrainer):
             self.write_card(**more)
 
     def complete(self, prompts: list[Any], budgets: Sequence[Budget]) -> list[list[Completion]]:
-        """Complete this process's prompts with the present weights at each of the budgets, which fit the context.
+        """Complete this process's prompts at each of the budgets, with the current weights.
 
-        A collective operation. Nothing is logged or trained on.
+        The budgets must fit the context. A collective operation. Nothing is logged or trained on.
         """
-        self.vllm.sync()  # once for all; an engine that sleeps in between syncs when it wakes
+        self.vllm.sync()  # for all budgets; in sleep mode, the engine syncs again when it wakes for the next one
         ids = self.tokenize(prompts)[0]
         names = [self._generations.next(False, self.state.global_step) for _ in budgets]
         return [self._complete(ids, [budget] * len(ids), name) for budget, name in zip(budgets, names, strict=True)]
@@ -213,7 +213,7 @@ class E1Trainer(HookedTrainer):
         forks: int = 1,
     ) -> list[Completion]:
         rollouts = [Rollout(ids, budget, self.thinking_close) for ids, budget in zip(prompt_ids, budgets, strict=True)]
-        if any(each.thinking_end is ThinkingEnd.PROMPT for each in rollouts):  # of data that was measured elsewhere
+        if any(each.thinking_end is ThinkingEnd.PROMPT for each in rollouts):  # never checked, or with other settings
             raise UserError("a prompt has closed the thinking; look at chat_template_kwargs")
         return self.engine.complete(rollouts, generation, on_completion, forks)
 
@@ -263,7 +263,7 @@ class E1Trainer(HookedTrainer):
         self._phases.forget()
 
     def _causal_model(self, model: torch.nn.Module) -> PreTrainedModel:
-        """Unwrap a policy or reference, from an adapter too."""
+        """Return a policy or reference without its wrappers, PEFT's included."""
         model = self.accelerator.unwrap_model(model)
         return model.get_base_model() if is_peft_model(model) else model
 
@@ -274,11 +274,11 @@ class E1Trainer(HookedTrainer):
     def score(
         self, model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor, kept: int, batch_size: int | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Score the old, reference or new policy without padding; `kept` of the columns are completions."""
+        """Score rows with the old, reference or new policy without padding; the last `kept` columns are completions."""
         backbone = self._causal_model(model).base_model
         packed = self.layout is Layout.PACKED
         alone = self.accelerator.num_processes == 1 and ids.device.type == "cpu"
-        # Without a gradient a whole generation is sorted, so the rows of a pass have about one length.
+        # Without a gradient, the rows of a whole generation are sorted, so those of a pass are almost equally long.
         cut_into = PARTS_ON_CPU if alone and torch.is_grad_enabled() and not packed else 1
         with self.accelerator.autocast():
             return scored(model, backbone, ids, mask, kept, batch_size or len(ids), packed, cut_into)
