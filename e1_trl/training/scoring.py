@@ -20,18 +20,18 @@ from e1_trl.errors import UserError
 from e1_trl.training import varlen  # noqa: F401  registers its attention
 from e1_trl.training.arguments import VARLEN
 
-PARTS_ON_CPU = 4  # parts by length of a micro-batch, if one process trains on a CPU
-STATES = {"linear_attention", "conv", "hybrid"}  # kept from token to token; padding behind a row comes too late
+PARTS_ON_CPU = 4  # passes into which a single CPU process cuts a micro-batch, sorted by length
+STATES = {"linear_attention", "conv", "hybrid"}  # passed from token to token, so padding behind a row has no effect
 CAUSAL = {"full_attention", "sliding_attention", "attention", "moe", "mlp", *STATES}
-LONGEST_DECIDES = {"dynamic", "longrope"}  # rotary frequencies depend on the longest row, so all passes must be as wide
+LONGEST_DECIDES = {"dynamic", "longrope"}  # rotary frequencies depend on the longest row, so all are padded to it
 
 
 class Layout(StrEnum):
     """Layout of rows in a model's input."""
 
     PADDED = "padded"  # as in TRL
-    TRIMMED = "trimmed"  # each from its first real token to the longest one's last
-    PACKED = "packed"  # all in one row, which attention keeps apart
+    TRIMMED = "trimmed"  # from each row's first real token, as wide as the longest row of the pass
+    PACKED = "packed"  # all rows joined into one, in which attention keeps them apart
 
 
 def layout_of(model: PreTrainedModel, padding_free: bool, aux_loss: bool) -> tuple[Layout, str]:
@@ -43,8 +43,8 @@ def layout_of(model: PreTrainedModel, padding_free: bool, aux_loss: bool) -> tup
     text = model.config.get_text_config()
     drops = bool(getattr(text, "attention_dropout", 0))
     if text._attn_implementation == VARLEN and (drops or not model._supports_flash_attn):
-        lacks = "dropout" if drops else "attention of this kind"
-        raise UserError(f"attn_implementation {VARLEN} has no {lacks}, for {type(model).__name__}; set it to sdpa")
+        part = "attention dropout" if drops else "the attention"
+        raise UserError(f"attn_implementation {VARLEN} cannot compute {part} of {type(model).__name__}; set it to sdpa")
     layers = getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None) or ()
     others = sorted(set(layers) - CAUSAL)
     states = sorted(set(layers) & STATES)
@@ -59,8 +59,8 @@ def layout_of(model: PreTrainedModel, padding_free: bool, aux_loss: bool) -> tup
     }
     if reason := next((reason for reason, holds in reasons.items() if holds), None):
         return Layout.PADDED, reason
-    if states:  # their kernels, where they take the bounds of packed rows at all, are optional packages
-        return Layout.TRIMMED, f"packed, states of the layers of {', '.join(states)} would pass from row to row"
+    if states:  # not all of their kernels take the bounds of packed rows, and those that do are optional packages
+        return Layout.TRIMMED, f"if packed, states of the {', '.join(states)} layers would pass from row to row"
     if text._attn_implementation == VARLEN or is_flash_attention_requested(text):
         takes = inspect.signature(model.base_model.forward).parameters.values()
         if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in takes):
@@ -100,7 +100,7 @@ def _outputs_only_at(backbone: torch.nn.Module, chosen: torch.Tensor) -> Iterato
 
 
 def _bounds(lengths: torch.Tensor, longest: int) -> dict[str, Any]:
-    """Return the bounds of packed rows as flash attention takes them; not every model passes positions to it."""
+    """Return the bounds of packed rows for flash attention, to which not every model passes the positions."""
     ends = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
     return {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends, "max_length_q": longest, "max_length_k": longest}
 
@@ -127,9 +127,9 @@ def scored(
         kept: completion tokens, the last ones of each row.
         batch_size: rows that fit into memory at a time.
         packed: whether attention keeps the sequences of a row apart.
-        parts: passes by length for `batch_size` rows. More than one is for a process that trains alone: autograd
-            delivers a weight's gradient after all passes, so each of several processes would hold all gradients
-            unshared, and ZeRO-3 would gather the weights for each pass, without prefetching.
+        parts: passes into which `batch_size` rows are cut, sorted by length. Only a process that trains alone takes
+            more than one: autograd delivers a weight's gradient after the last pass, so each of several processes
+            would hold all gradients, unsharded. ZeRO-3 would also gather the weights again for each pass.
 
     Returns:
         Both (rows, kept), 0 at padding; no entropy if the model's head computes none.

@@ -66,7 +66,7 @@ def test_states_would_pass_from_row_to_row_so_that_families_with_them_are_not_pa
     model = make_model(name)
     model.config.get_text_config()._attn_implementation = VARLEN
     layout, why = layout_of(model, padding_free=True, aux_loss=False)
-    assert layout is Layout.TRIMMED and why.startswith("packed, states of the layers of ")
+    assert layout is Layout.TRIMMED and why.startswith("if packed, states of the ")
     packed = scores(model, tmp_path, Layout.PACKED)
     assert (packed - alone(model)).abs().max() > 100 * LOGPROBS
 

@@ -92,13 +92,13 @@ def test_attention_that_the_kernel_lacks_is_refused(asked: dict[str, Any]) -> No
 
 @pytest.mark.parametrize(
     ("config", "lacks"),
-    [(Llama4TextConfig(), "attention of this kind"), (Qwen2Config(attention_dropout=0.1), "dropout")],
+    [(Llama4TextConfig(), "the attention"), (Qwen2Config(attention_dropout=0.1), "attention dropout")],
 )
 def test_a_model_whose_attention_it_is_not_is_refused(config: Any, lacks: str) -> None:
     config._attn_implementation = VARLEN
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-    with pytest.raises(UserError, match=f"{VARLEN} has no {lacks}, for {type(model).__name__}; set it to sdpa"):
+    with pytest.raises(UserError, match=f"{VARLEN} cannot compute {lacks} of {type(model).__name__}; set it to sdpa"):
         layout_of(model, padding_free=True, aux_loss=False)
 
 
