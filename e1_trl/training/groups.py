@@ -27,9 +27,9 @@ class Group:
     Attributes:
         key: names the problem.
         correct: whether each is right; `None` where its grader failed, or the recipe has no reward `accuracy`.
-        thinking, tokens: sampled tokens of each, of its thinking and of all.
+        thinking, tokens: sampled tokens of each rollout's thinking, and of the whole rollout.
         finished: whether each closed its thinking and ended its solution.
-        repeats: whether each has four tokens in a row three times; False where no reward looks at it.
+        repeats: whether each has some run of four tokens three times or more; False if no reward looks at this.
         target: tokens that the prompt asks for, if it does.
         budgets: thinking budget of each, in tokens; `None` is unlimited.
         forks: rollouts that share a thought: rollout r is fork r % forks of thought r // forks.
@@ -56,8 +56,8 @@ class Group:
         return sum(graded) / max(len(graded), 1)
 
 
-# Returns the advantage of each rollout of a group from their rewards, in which NaN is ungraded: one number, or one for
-# its thinking and one for its solution.
+# Maps a group and its rewards (NaN: not graded) to the advantage of each rollout: one number, or a pair, for its
+# thinking and its solution.
 Advantage = Callable[[Group, Sequence[float]], Sequence[float | tuple[float, float]]]
 
 
@@ -65,14 +65,14 @@ class GroupReward(ABC):
     """Reward that compares a rollout with the others of its group, for example for being the shortest right one.
 
     A recipe names a subclass with its arguments, if it takes any: `{name: my_rewards.Shortest}`. A subclass that
-    remembers past generations changes `memory` in `remember` alone; checkpoints keep it.
+    remembers past generations does so in `memory`, which only `remember` changes after `__init__`; checkpoints save it.
 
     Attributes:
-        memory: what is remembered, by name, as JSON can hold it, equal in all processes; `problems` is by problem keys.
+        memory: JSON values by name, the same in all processes. An entry `problems` maps problems' keys to values.
     """
 
     sees_repeats = False  # whether it looks at `Group.repeats`, which costs time
-    weighs_length = False  # whether it adds to the reward for a right answer, with a weight that TRL's scaling can undo
+    weighs_length = False  # whether it rewards length, with a weight that TRL's scaling can cancel
     needs_accuracy = False  # whether the reward `accuracy` must be among the recipe's
 
     @cached_property
@@ -84,7 +84,7 @@ class GroupReward(ABC):
         """Return the rewards of a group's rollouts."""
 
     def remember(self, groups: Sequence[Group]) -> None:  # noqa: B027 - most remember nothing
-        """See a generation that is trained on, once, after all of its groups have their rewards."""
+        """Update `memory`, once for each training generation, after all of its groups have their rewards."""
 
     def __call__(self, *, thinking_tokens: Sequence[int], **_: Any) -> list[float]:
         """Return zeros to TRL, which `reward_groups` replaces once the rows of all processes are together."""
@@ -92,7 +92,7 @@ class GroupReward(ABC):
 
 
 def repeats(token_ids: Sequence[int]) -> bool:
-    """Return whether four tokens in a row occur three times or more."""
+    """Return whether some run of four tokens occurs three times or more."""
     fours = Counter(zip(*(token_ids[start:] for start in range(4)), strict=False))
     return max(fours.values(), default=0) >= 3
 
@@ -118,7 +118,7 @@ def reward_groups(
         forks: rollouts of a thought.
 
     Raises:
-        UserError: a reward returns another number of values than a group has rollouts.
+        UserError: a reward returns more or fewer values than a group has rollouts.
     """
     of_groups = {column: reward for column, reward in enumerate(rewards) if isinstance(reward, GroupReward)}
     known = [math.nan] * len(scores) if accuracy is None else scores[:, accuracy].tolist()
@@ -155,7 +155,7 @@ def advantages_of(groups: Sequence[Group], rewards: Sequence[float], advantage: 
     """Return the advantage of each rollout's thinking and of its solution; both are 0 without a reward.
 
     Raises:
-        UserError: the function returns another number of values than a group has rollouts, or one that is no number.
+        UserError: the function returns more or fewer values than a group has rollouts, or one that is not finite.
     """
     name = name_of(advantage)
     found: list[tuple[float, float]] = []
