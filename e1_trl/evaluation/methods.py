@@ -1,8 +1,8 @@
 """Methods that keep a thinking budget, each a small policy over the same tree of samples.
 
-A method answers by a coroutine over a `Tree` that samples segments and returns a `Completion`. Where methods do the
-same, they arrive at the same prefixes, and share the samples. Everything else that tells one method from another stands
-in its record in `METHODS`, or in a user's module, which is named by its dotted path.
+A method is a coroutine that asks a `Tree` for sampled segments and returns a `Completion`. Methods that arrive at the
+same prefix share the samples after it. All other differences between methods are fields of their records: those in
+`METHODS`, or one in a user's module, named by its dotted path.
 """
 
 import logging
@@ -59,7 +59,7 @@ class Setting:
     close: ThinkingClose
     s1_marker: Marker  # marker with the text that s1 forces: the close, and words that ask for the answer
     wait_ids: tuple[int, ...]  # tokens that s1 puts in place of an early close ("Wait")
-    options: MethodOptions  # of single methods, as the command has them
+    options: MethodOptions  # the command's options for single methods, such as `s1_waits`
     decode: Callable[..., str]  # turns token ids into text
     # Tokens of the longest completion where a part of the budget is unlimited; `None`: as many as the context leaves.
     response: int | None = None
@@ -75,7 +75,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Question:
-    """Prompt as token ids, budget, and another model's thinking (`mixed`): what one completion answers."""
+    """Task of one completion: the prompt as token ids, the budget and, for `mixed`, another model's thinking."""
 
     prompt_ids: list[int]
     budget: Budget
@@ -93,7 +93,7 @@ def separate(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutin
 def _solve(
     tree: Tree[Cell], prompt_ids: list[int], thinking: Segment, budget: Budget, close: ThinkingClose
 ) -> Coroutine[Completion]:
-    """Answer after a given thinking, which the forced close ends if its length stopped it."""
+    """Answer after a given thinking, and after the forced close if that thinking was stopped by its length."""
     rollout = Rollout(prompt_ids, budget, close)
     if rollout.request is not None and rollout.request.stop_at_marker:  # a budget of 0 is forced at once
         rollout.receive(thinking)
@@ -101,7 +101,7 @@ def _solve(
 
 
 def _answer_at_once(tree: Tree[Cell], question: Question, close: ThinkingClose) -> Coroutine[Completion]:
-    """Answer after a prompt that has closed its thinking; a method that never closes has both budgets for it."""
+    """Answer a prompt that has closed the thinking; a method without a forced close spends both budgets on it."""
     budget = question.budget
     solution = budget.solution if close.marker.forced_ids else budget.completion_tokens(forced=0)
     return (yield from tree.drive(Rollout(question.prompt_ids, Budget(0, solution), close)))
@@ -192,8 +192,8 @@ class Method:
     """Record of one method.
 
     Attributes:
-        answer: coroutine that makes one completion; its setting has the method's close.
-        keeps: budget that the method keeps, of the one that the command names; `None` if it cannot keep it.
+        answer: coroutine that makes one completion; the setting passed to it has the method's close.
+        keeps: maps a budget of the command to the one that the method keeps; `None` if the method cannot keep it.
         asks: text that it adds to the problem.
         close: close of its thinking.
         bounded: whether the thinking budget bounds its thinking.
@@ -211,12 +211,12 @@ class Method:
         """Run `answer` with the method's own close in place of the setting's, unless the prompt closed the thinking.
 
         Raises:
-            UserError: `answer` returns something else than a completion.
+            UserError: `answer` returns something other than a `Completion`.
         """
         close = self.close(setting)
         if close.marker.state_of(question.prompt_ids) is PromptState.CLOSED and self in METHODS.values():
             if question.thinking is not None:
-                raise UserError("mixed: the prompt has closed the thinking, so that no other one can be put there")
+                raise UserError("mixed: the prompt has closed the thinking, so another model's cannot be put there")
             return (yield from _answer_at_once(tree, question, close))
         completion = yield from self.answer(tree, question, replace(setting, close=close))
         if not isinstance(completion, Completion):
