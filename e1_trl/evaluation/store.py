@@ -1,12 +1,12 @@
 """Samples on disk: an SQLite database, which a killed run leaves whole, and the facts that determined them.
 
     <folder>/run.json           what determined the samples; a run with other settings is refused
-    <folder>/segments.sqlite    sampled segments as they finish, each with its place in its tree; the goals that have
-                                been reached; grades, so that no answer is graded twice
+    <folder>/segments.sqlite    sampled segments as they finish, each with its place in its tree; reached goals (method,
+                                budget, problems, samples); grades, so that no answer is graded twice
 
 The next run resumes where this one stopped, and a run with more budgets, methods, samples or problems extends it. The
-table of answers is derived from these. Facts are compared by name; one that a folder lacks counts as null, so that a
-folder can be resumed after a new option was added, as long as it is unset.
+table of answers is derived from these. Facts are compared by name, and a missing one counts as null: a folder from
+before an option was added can be resumed while that option is unset.
 """
 
 import fcntl
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 FACTS = "run.json"
 FILE = "segments.sqlite"
 FORMAT = 4  # of the folder; an older one is refused
-UNTOLD = ("prompts", "date")  # facts that folders of before cannot tell, and are then not compared
+UNTOLD = ("prompts", "date")  # facts that are not compared with a folder that is too old to have them
 TABLES = """
 CREATE TABLE IF NOT EXISTS legs (
     problem, sample, branch, start, before, stop, checksum, token_ids,
@@ -45,7 +45,7 @@ CREATE TABLE IF NOT EXISTS cells (method, budget, problems, samples, made_by);
 CREATE TABLE IF NOT EXISTS grades (key PRIMARY KEY, grade) WITHOUT ROWID;
 """
 PASSING = (Outcome.UNGRADED, Outcome.TIMED_OUT, Outcome.CRASHED)
-SYNC_PAGES = 64  # of 4 KiB: what a crash of the node, unlike a kill, may lose of finished work
+SYNC_PAGES = 64  # of 4 KiB between syncs: finished work that a crash of the node, but no kill, may lose
 
 
 class Store:
@@ -62,8 +62,8 @@ class Store:
         """Open the store in a folder, made if it is not there, which nobody else may open meanwhile.
 
         Raises:
-            StoreError: the folder belongs to an evaluation with other settings, is in use, or is damaged; or, then and
-                later, it cannot be written to, as on a full disk.
+            StoreError: the folder belongs to an evaluation with other settings, is in use, or is damaged. Also later,
+                when it cannot be written to, as on a full disk.
         """
         file = folder / FILE
         ours = json.loads(json.dumps({"format": FORMAT, **facts}))
@@ -72,7 +72,7 @@ class Store:
             with _locked(folder):
                 _compare(folder, ours)
                 with closing(sqlite3.connect(file, isolation_level=None)) as database:
-                    # What is written survives a kill at once, and a crash of the node when it is synced.
+                    # A kill loses nothing that is written; a crash of the node loses what is not yet synced.
                     database.execute("PRAGMA journal_mode = WAL")
                     database.execute("PRAGMA synchronous = NORMAL")
                     database.execute(f"PRAGMA wal_autocheckpoint = {SYNC_PAGES}")
@@ -90,7 +90,7 @@ class Store:
             ) from error
 
     def tells_prompts(self) -> bool:
-        """Return whether the folder says how its prompts were rendered; one of before says nothing."""
+        """Return whether the folder is new, or records how its prompts were rendered, as old ones do not."""
         return not (self._folder / FACTS).exists() or "prompts" in read_facts(self._folder)
 
     def bind(self) -> None:
@@ -101,7 +101,7 @@ class Store:
             write_atomically(file, lambda path: path.write_text(text))
 
     def add(self, segments: Iterable[StoredSegment]) -> None:
-        """Store segments, all or none; a longer one replaces its beginning. A kill loses none once this returns."""
+        """Store all segments or none; a continued one replaces its shorter version. A kill loses none after that."""
         rows = []
         for each in segments:
             place = (each.problem, each.sample, each.branch, each.start, each.before, each.stop.name)
@@ -136,7 +136,7 @@ class Store:
         """Return the goals that have been reached, in the order of the table.
 
         Raises:
-            StoreError: a method is not here any more.
+            StoreError: a method no longer exists.
         """
         goals = []
         for row in self._database.execute(
@@ -147,8 +147,8 @@ class Store:
                 goals.append(Goal(Cell(method, Budget.parse(budget)), problems, samples, made_by))
             except ValueError as error:
                 raise StoreError(
-                    f"{self._folder} has answers of commit {made_by} by a method that is not here ({error}); name "
-                    "another folder, or go on at that commit"
+                    f"{self._folder} has answers of commit {made_by} by a method that is not available ({error}); name "
+                    "another folder, or check out that commit"
                 ) from error
         return goals
 
@@ -159,7 +159,7 @@ class Store:
         self._database.execute("DELETE FROM cells")
         self._database.executemany("INSERT INTO cells VALUES (?, ?, ?, ?, ?)", rows)
         self._database.execute("COMMIT")
-        # On the disk before the table that is made of it: answers must not be sampled again behind a report.
+        # Synced before the table is made: after a crash, answers in a report must not be sampled again.
         self._database.execute("PRAGMA wal_checkpoint")
 
     def grades(self, keys: Iterable[str]) -> dict[str, Grade]:

@@ -241,7 +241,7 @@ def test_a_method_of_ones_own_is_one_file_and_is_resumed_as_ours_are(run: Run, m
 
     my_methods.unlink()
     sys.modules.pop("my_methods")
-    with pytest.raises(StoreError, match=r"by a method that is not here \(the method 'my_methods.early' cannot be imp"):
+    with pytest.raises(StoreError, match=r"by a method that is not available \(the method 'my_methods.early' cannot"):
         run(output, "--methods", "separate")
 
 
