@@ -14,20 +14,20 @@ COMMUNICATION = 3 * GB  # with several GPUs: NCCL and ZeRO's buckets
 FRAGMENTS = 2 * GB  # with several GPUs and a sleeping engine: left in buckets and allocator after a training step
 ENGINE_OVERHEAD = 3 * GB  # of vLLM's share: activations of its largest batch, CUDA graphs
 MARGIN = 0.03  # share of a card that is left free for the unforeseen
-WAVES = 5  # a cache that makes vLLM sample in more waves is a problem
+WAVES = 5  # most waves, one after another, in which a small cache may make vLLM sample a generation
 # Tokens of the mean prompt, counted in DeepScaleR's problems of mathematics and DeepCoder's of programs.
 MATHEMATICS = 101
 PROGRAMS = 450
-# Assumed of an H100.
+# Assumed speeds and times on an H100.
 READ = 2.0e12  # bytes per second that kernels read
 COMPUTED = 4.0e14  # operations per second
-STEP = 0.002  # seconds of an engine's step in addition
+STEP = 0.002  # seconds of an engine's step besides reading weights and cache
 SENT = 3.0e11  # bytes per second between GPUs over NVLink, not overlapped with computing
 AROUND = 3.0  # seconds to send the weights to the engine, compare them and step the optimizer
 USED = 0.7  # share of its budget that the mean completion takes; the longest takes all of it
 ASSUMED = (
-    f"completions of {USED:.0%} of their budget; of an H100 {READ / 1e12:g} TB/s, {COMPUTED / 1e12:g} TFLOP/s, "
-    f"{SENT / 1e9:g} GB/s between GPUs, {STEP * 1000:g} ms a step of the engine, {AROUND:g} s around it"
+    f"completions use {USED:.0%} of their budget; an H100 reads {READ / 1e12:g} TB/s, does {COMPUTED / 1e12:g} TFLOP/s "
+    f"and sends {SENT / 1e9:g} GB/s; besides, {STEP * 1000:g} ms an engine step and {AROUND:g} s a generation"
 )
 
 
@@ -48,7 +48,7 @@ class Memory:
     reference: int
     activations: int  # of one micro-batch
     overhead: int  # assumed, at any time
-    gathered: int  # whole weights, into which ZeRO-3 has an adapter merged at each sync
+    gathered: int  # whole weights, if ZeRO-3 trains an adapter, which is merged into them at each sync
     engine: int  # vLLM's share, awake
     engine_weights: int  # in that share
     cache_needed: int  # for all sequences of a generation at once
@@ -73,7 +73,7 @@ class Memory:
 
     @property
     def generation(self) -> int:
-        """Peak while the engine is awake; one that has slept has only its weights at a sync."""
+        """Peak while the engine is awake; in a sync after a sleep, the engine has its weights but no cache yet."""
         synced = self.engine_weights + ENGINE_OVERHEAD if self.setup.sleep else self.engine
         return self.state + self.overhead + max(self.engine, synced + self.gathered if self.gathered else 0)
 
@@ -89,7 +89,7 @@ class Memory:
 
     @property
     def problems(self) -> list[str]:
-        """Descriptions of all that does not fit, or barely."""
+        """Descriptions of peaks that leave less than `MARGIN` free, and of a cache that is too small."""
         room = (1 - MARGIN) * self.card
         served = self.setup.served
         peaks = {"training": self.training} if served else {"generation": self.generation, "training": self.training}
@@ -125,7 +125,7 @@ def activations(setup: Setup) -> int:
     model = setup.architecture
     tokens = setup.batch * setup.context
     layer = saved(setup)
-    gradients = layer // 2  # of a layer's activations, at once: on a CPU 0.36 to 0.42 of those kept
+    gradients = layer // 2  # of one layer's activations; on a CPU, 0.36 to 0.42 of the bytes that it keeps
     if setup.rank is not None:
         gradients += 4 * tokens * model.mlp  # PEFT casts inputs of an adapter to fp32
     # In fp32, as TRL computes it in chunks; an adapter leaves the head frozen.
@@ -189,7 +189,7 @@ def widths(setup: Setup, prompt: float) -> dict[str, tuple[float, float]]:
     """Return the mean positions of a row by layout: in the scoring passes, and in those that learn.
 
     Padded rows are as long as the longest of all, packed rows have no padding. Trimmed rows are as long as the longest
-    of their pass, if lengths are spread evenly; scoring passes sort their rows, which then hardly need padding.
+    of their pass, whose mean assumes evenly spread lengths. Scoring sorts the rows first; its padding is neglected.
     """
     longest = prompt + setup.context - setup.prompt
     packed = prompt + USED * (setup.context - setup.prompt)
@@ -224,7 +224,7 @@ def seconds(taken: Memory, prompt: float, layout: str) -> float:
 
 
 def read_rows(setup: Setup, fields: Mapping[str, Any]) -> tuple[float, str]:
-    """Return the mean prompt's tokens, as in the paper's data, and the layout of rows, by a recipe's fields."""
+    """Return a recipe's mean prompt, in tokens, as in the paper's data, and its layout of rows."""
     attention = fields["attn_implementation"] or ""
     layout = "packed" if attention == VARLEN or "flash" in attention else "trimmed"  # if the model allows it
     prompt = PROGRAMS if fields.get("grader") == "programs" else MATHEMATICS
