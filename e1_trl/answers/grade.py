@@ -48,7 +48,7 @@ class Grade:
     outcome: Outcome
     answer: str | None  # the answer as text; None if the solution has none
     unboxed: bool = False  # the answer was read outside a box
-    value: str | None = field(default=None, compare=False)  # equal for equal answers in any spelling; None: the text
+    value: str | None = field(default=None, compare=False)  # equal for equal answers in any spelling; `answer` if None
 
     @property
     def correct(self) -> bool:
@@ -78,7 +78,7 @@ def grader_version(name: str, *settings: Hashable) -> str:
 
 
 class Grader(Protocol):
-    """Grades solutions. Used in a `with` block, or closed.
+    """Grades solutions. Use it in a `with` block, or call `close`.
 
     `faults` are the outcomes besides correct and wrong that the grader distinguishes and a training run logs.
     """
@@ -87,7 +87,7 @@ class Grader(Protocol):
 
     @property
     def version(self) -> str:
-        """Text that is equal only for graders that give equal solutions equal grades."""
+        """Text that two graders share only if they grade every solution alike."""
         ...
 
     def grade(
@@ -96,9 +96,9 @@ class Grader(Protocol):
         references: Sequence[Sequence[str]],
         free_text: Sequence[str | None] | None = None,
     ) -> list[Grade]:
-        """Grade each solution against its references; matching one of them is enough.
+        """Grade each solution against its `references`, the accepted answers; one match is enough.
 
-        `free_text[i]` is a text in which to look for an answer if solution i marks none as its answer.
+        If solution i has no box, `free_text[i]` is searched for an answer instead.
         """
         ...
 
