@@ -56,7 +56,7 @@ class Effort:
             return cls(Budget.parse(content))
         told = content.get("chat_template_kwargs", {})
         if not isinstance(told, dict) or content.keys() - {"budget", "chat_template_kwargs"}:
-            raise UserError(f"an effort is {content!r}; it takes budget, and chat_template_kwargs as a JSON object")
+            raise UserError(f"effort {content!r} may hold only budget, and chat_template_kwargs as a JSON object")
         return cls(Budget.parse(content["budget"]), told)
 
     def as_json(self) -> str | dict[str, Any]:
@@ -92,7 +92,7 @@ class BudgetInfo:
 
     @property
     def budgets(self) -> list[Budget]:
-        """Default budgets of an evaluation: those of the curve, else that of the training without its total."""
+        """Default budgets of an evaluation: those of the curve or, if empty, the trained one without its total."""
         return list(dict.fromkeys(point.budget for point in self.curve)) or [replace(self.budget, total=None)]
 
     def write(self, folder: Path) -> None:
@@ -102,10 +102,10 @@ class BudgetInfo:
 
     @classmethod
     def read(cls, file: Path) -> "BudgetInfo":
-        """Read a file that `write` left, whose efforts may be added by hand.
+        """Read a file that `write` made; its efforts may have been added by hand.
 
         Raises:
-            UserError: there is no such file, or it says something else.
+            UserError: the file is missing, or its content is not valid.
         """
         try:
             content = json.loads(file.read_text())
@@ -116,7 +116,7 @@ class BudgetInfo:
             efforts = {name: Effort.read(each) for name, each in content.get("efforts", {}).items()}
             return cls(*texts, Budget(**content["budget"]), curve, efforts)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{file} does not say a model's budgets as e1_trl writes them: {error!r}") from error
+            raise UserError(f"{file} cannot be read as the budgets of a trained model: {error!r}") from error
 
     @classmethod
     def find(cls, model: str, revision: str | None = None) -> "BudgetInfo | None":
@@ -133,7 +133,7 @@ def find_file(model: str, name: str, revision: str | None) -> Path | None:
     """
     if Path(model).is_dir():
         return Path(model, name) if Path(model, name).is_file() else None
-    with user_errors(f"{model} is no folder, and its {name} cannot be read from the Hub", OSError, HFValidationError):
+    with user_errors(f"{model} is not a folder; its {name} cannot be read from the Hub", OSError, HFValidationError):
         try:
             return Path(hf_hub_download(model, name, revision=revision))
         except EntryNotFoundError:  # also without a connection, if the file is not in the cache

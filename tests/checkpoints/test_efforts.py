@@ -72,5 +72,5 @@ def test_efforts_in_a_file_are_texts_or_hold_what_the_template_is_told(tmp_path:
     assert BudgetInfo.read(tmp_path / FILE).efforts == expected
     for wrong in ({"budget": "8+8", "kwargs": {}}, {"budget": "8+8", "chat_template_kwargs": 3}, {}, 3):
         (tmp_path / FILE).write_text(json.dumps({**content, "efforts": {"low": wrong}}))
-        with pytest.raises(UserError, match="does not say a model's budgets"):
+        with pytest.raises(UserError, match="cannot be read as the budgets of a trained model"):
             BudgetInfo.read(tmp_path / FILE)

@@ -149,5 +149,5 @@ def test_a_model_on_a_branch_is_served_from_there_and_an_adapter_with_its_base(f
 @pytest.mark.parametrize("content", ["", "[]", "{}", json.dumps({**asdict(TRAINED), "format": 1, "marker": 3})])
 def test_a_budget_json_of_another_making_is_refused_in_one_line(tmp_path: Path, content: str) -> None:
     (tmp_path / "budget.json").write_text(content)
-    with pytest.raises(ValueError, match=r"budget.json does not say a model's budgets as e1_trl writes them"):
+    with pytest.raises(ValueError, match=r"budget.json cannot be read as the budgets of a trained model"):
         BudgetInfo.find(str(tmp_path))
