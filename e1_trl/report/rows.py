@@ -30,22 +30,22 @@ class Row(Point):
     """One method at one budget, of one model on one benchmark, with every number that a report has of it.
 
     `accuracy` is avg@k, with its 95% interval; `maj_at_k` is at k = `samples`, and `pass_at_k` holds k = 1, 2, 4, … and
-    `samples`. Budgets (`None`: unlimited) and means are in tokens. Means count sampled tokens, and as thinking the
-    "Wait" that s1 inserts; `mean_forced_tokens` counts those forced after the thinking. `left_out` problems were
-    requested and are too long for `max_prompt_length`; `response_limit` is the longest completion under an unlimited
-    budget, `None` where the context is the limit. Ratios and shares are of all answers:
+    `samples`. Budgets (`None`: unlimited) and means are in tokens. Means count sampled tokens, and s1's "Wait" as
+    thinking; `mean_forced_tokens` counts those forced after the thinking. `left_out` problems were requested and are
+    too long for `max_prompt_length`; `response_limit` is the longest completion under an unlimited budget, `None` where
+    the context is the limit. Ratios and shares are of all answers:
 
-    - `closed_ratio`, `forced_ratio`, `eos_ratio`, `total_ratio` and `prompt_ratio` (the prompt had closed it), how the
-      thinking ended, add up to 1;
+    - `closed_ratio`, `forced_ratio`, `eos_ratio`, `total_ratio` and `prompt_ratio` (the prompt had closed it) say how
+      the thinking ended, and add up to 1;
     - `truncated_ratio`: a budget ran out before the end, in the solution or, with a total one, in the thinking;
-    - `accuracy`, `wrong`, `unevaluated`, `unparseable`, `unanswered` and, of programs, `faults` add up to 1;
+    - `accuracy`, `wrong`, `unevaluated`, `unparseable`, `unanswered` and, for programs, `faults` add up to 1;
     - `unboxed`: the answer was read without a box, which s1 allows after its forced text (`BOXES_ONLY` does not);
     - `worked_in_box`: the box has arithmetic in front of an equals sign (`works_out`).
 
-    Programs have no `maj_at_k`, since equal programs need not be equal texts, and `faults` holds the share of every
-    outcome but right and wrong (`ungraded`: the grader failed); of mathematics these are all `unparseable`.
+    Programs have no `maj_at_k`, since equal programs need not be equal texts. Their `faults` hold the share of each
+    outcome but right and wrong (`ungraded`: the grader failed). For mathematics, `unparseable` sums up such outcomes.
 
-    `seed` is that of the sampling, `commit` finished the sampling, and `graded_by` is the grader's version.
+    `seed` is that of the sampling, `commit` the version of e1_trl that finished it, `graded_by` the grader's version.
     """
 
     model: str
@@ -89,7 +89,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Measured:
-    """A row with its answers, in the order of problems and samples; `asked` holds these and the accepted answers."""
+    """A row and the scores of its answers; `asked` holds problem, sample and accepted answers of each, in order."""
 
     row: Row
     scores: statistics.Scores
@@ -113,7 +113,7 @@ def summarize(table: pd.DataFrame) -> list[Measured]:
 
 
 def _boxes_only(answers: pd.DataFrame) -> pd.DataFrame:
-    """Rename the method, and make answers that were read without a box wrong."""
+    """Rename the method, and count answers that were read without a box as missing."""
     unboxed = answers["unboxed"]
     return answers.assign(
         method=f"{answers['method'].iloc[0]}, {BOXES_ONLY}",
