@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections import Counter
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +15,8 @@ from conftest import DATA
 
 from e1_trl.errors import UserError
 from e1_trl.recipes import read_mapping
-from experiments.real import page
-from experiments.real.__main__ import SYSTEMS
+from experiments.real import make_base, page
+from experiments.real.__main__ import BASE_SEEDS, SYSTEMS
 from experiments.real.make_base import chosen, dealt, written_by_people
 from experiments.real.measure import (
     BUDGETS,
@@ -159,6 +160,16 @@ def test_a_round_counts_right_answers_and_right_equations() -> None:
     assert found == {"base": 1, "asked": "training, 1", "answers": 3, **numbers, "commit": "abc"}
     ((*_, share),) = list(page.rounds([found]))[1:]
     assert share == "66.7%"
+
+
+def test_a_kept_adapter_makes_the_base_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = []
+    monkeypatch.setattr(make_base, "make_data", lambda output: None)
+    monkeypatch.setattr(make_base, "load", lambda adapter: ("tokenizer", adapter))
+    monkeypatch.setattr(make_base, "save", lambda *words: saved.append(words))
+    for seed in BASE_SEEDS.values():
+        make_base.make_model(tmp_path, seed)
+        assert saved.pop() == ("tokenizer", make_base.KEPT / str(seed), tmp_path / "base")
 
 
 def test_every_example_is_dealt_once_a_round_and_alike_from_a_seed() -> None:

@@ -15,7 +15,8 @@ Then it learns from what people wrote, and from itself; no thought is made by a 
 The vocabulary is left as it is. It has no `</think>`, so the marker is three tokens.
 
     python -m experiments.real.make_base --what data       the problems: a minute
-    python -m experiments.real.make_base --what model      the first base: five minutes on a GPU, or hours; it resumes
+    python -m experiments.real.make_base --what model      the first base, from its adapter if that is kept; else it
+                                                           takes five minutes on a GPU, or hours, and resumes
 """
 
 import re
@@ -44,6 +45,7 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>' }}{% endif %}"
 )
 ATTENTION = "sdpa" if torch.cuda.is_available() else "eager"  # the faster one
+KEPT = Path(__file__).with_name("bases")  # adapters of bases, in folders called after their seeds
 ADAPTER = "adapter"  # folder of a model's adapter
 RANK = 16  # of the adapter: 10 MB
 BATCH = 64  # worked examples per step
@@ -119,6 +121,7 @@ def save(tokenizer: PreTrainedTokenizerBase, model: PeftModel, output: Path) -> 
     for value in trained.values():
         value.data = value.data.bfloat16().float()
     partly = output.with_name(f"{output.name}.partial")
+    model.peft_config["default"].base_model_name_or_path = GGUF.partition(".")[0]  # not the folder of the package
     halves = {name: value.detach().bfloat16().cpu() for name, value in trained.items()}
     model.save_pretrained(str(partly / ADAPTER), state_dict=halves, save_embedding_layers=False)
     model.merge_and_unload().save_pretrained(str(partly))
@@ -186,15 +189,20 @@ def make_data(output: Path, seed: int = SEED) -> None:
 
 
 def make_model(output: Path, seed: int) -> None:
-    """Make a base in the folder `base`, stage by stage: a stage whose folder is there has ended.
+    """Make a base in the folder `base`, from its adapter if that is kept, else stage by stage.
+
+    A stage whose folder is there has ended.
 
     The problems are in a folder beside it, for every seed the same.
     """
     data, model = output.parent / "data", output / "gsm8k"
-    if (output / "base").exists():
-        return
     if not (data / "train.jsonl").exists():  # the last that is written
         make_data(output.parent)
+    if (output / "base").exists():
+        return
+    if (KEPT / str(seed)).exists():
+        save(*load(KEPT / str(seed)), output / "base")
+        return
     if not model.exists():
         fine_tune(None, [written_by_people(each) for each in read_split(SEED).worked], model, seed, WORKED_EPOCHS)
     for number in range(1, ROUNDS + 1):
