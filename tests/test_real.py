@@ -151,7 +151,7 @@ def test_all_different_right_thoughts_are_learnt_from() -> None:
 
 
 def test_a_round_counts_right_answers_and_right_equations() -> None:
-    said = ["5 + 7 = 12.\nSo 12*$2=$25", "1,000/4 = 250</think>", "She has 3 apples and 5-2 are left"]
+    said = ["2..5 + 7 = 12.\nSo 12*$2=$25", "1,000/4 = 250</think>", "She has 3 apples and 5-2 are left"]
     table = answers(
         thinking=said, outcome=["wrong", "correct", "correct"], problem=[0, 0, 1], thinking_tokens=[3, 4, 5]
     )

@@ -31,7 +31,8 @@ FOLDER = Path(__file__).parent
 BUDGETS = tuple(fields_of(FOLDER / "evaluation.yaml")["budgets"])
 BASE, E1, FREE = "base", "e1", "unconstrained"
 BANNED = " banned"  # ends the name of a base without the first token of some sentences
-EQUATION = re.compile(r"\$?(\d[\d,.]*) ?([-+*x/]) ?\$?(\d[\d,.]*) ?= ?\$?(\d[\d,]*(?:\.\d+)?)")
+NUMBER = r"\$?(\d[\d,]*(?:\.\d+)?)"
+EQUATION = re.compile(rf"{NUMBER} ?([-+*x/]) ?{NUMBER} ?= ?{NUMBER}")
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "x": operator.mul, "/": operator.truediv}
 SENTENCE_END = (".", "!", "?", "\n")
 LEAST_RIGHT, LEAST_CLOSED, LEAST_SPREAD, MOST_RECOVERED = 0.25, 0.95, 4.0, 1 / 3
@@ -191,7 +192,7 @@ def round_row(answers: pd.DataFrame, base: int, asked: str) -> Row:
 
 
 def _holds(left: str, sign: str, right: str, result: str) -> bool:
-    one, other, said = (float(each.rstrip(".,").replace(",", "")) for each in (left, right, result))
+    one, other, said = (float(each.replace(",", "")) for each in (left, right, result))
     return not (sign == "/" and other == 0) and abs(OPERATORS[sign](one, other) - said) < 0.01
 
 
