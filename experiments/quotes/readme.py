@@ -3,13 +3,11 @@
 from collections.abc import Iterator
 from statistics import fmean
 
-import numpy as np
-
 from experiments.quotes.speed import step
+from experiments.quotes.systems import lead_over_seeds, systems
 from experiments.results import Report, Results
 from experiments.smollm2.bases import BASE, FILES, SEEDS, right, right_of_e1
-from experiments.systems.compare import over_seeds
-from experiments.systems.tables import at_best_rate, by_system, plain
+from experiments.systems.tables import mean
 
 
 def quotes(results: Results) -> Iterator[str]:
@@ -44,13 +42,12 @@ def quotes(results: Results) -> Iterator[str]:
 
 def policies(results: Results) -> str:
     """Gains of mean accuracy over the budgets on best_of, in points, over all seeds."""
-    own = at_best_rate([row for row in results["systems"] if row["miniature"] == "best_of"])
-    found = {plain(rows[0]["system"]): np.array([row["mean_accuracy"] for row in rows]) for rows in by_system(own)}
-    gains = {name: 100 * (values.mean() - found["base"].mean()) for name, values in found.items()}
-    test = over_seeds(found["forks_mean"], found["e1_random_rows"])
+    found = systems(results["systems"], "best_of")
+    base = mean(found["base"], "mean_accuracy")
+    gains = {name: 100 * (mean(rows, "mean_accuracy") - base) for name, rows in found.items()}
     return (
         f"random budgets gain {gains['e1_random_rows']:.1f} points of mean accuracy, E1 {gains['e1']:.1f}, forks "
-        f"{gains['forks_mean']:.1f} (p {test.p:.2f})"
+        f"{gains['forks_mean']:.1f} (p {lead_over_seeds(found):.2f})"
     )
 
 

@@ -1,5 +1,6 @@
 """Numbers in the prose of docs/systems.md about forks, their mean, and random budgets; its tables have a test."""
 
+import math
 from collections.abc import Iterator
 from statistics import fmean
 
@@ -24,6 +25,12 @@ def after_a_quarter(rows: list[Row]) -> str:
     return f"{fmean(row['area_at'][QUARTER] for row in rows):.1%}"
 
 
+def lead_over_seeds(found: dict[str, list[Row]]) -> float:
+    """Return the p of forks with the mean against random budgets, over seeds; NaN if either has one only."""
+    means = [np.array([row["mean_accuracy"] for row in found[name]]) for name in ("forks_mean", RANDOM)]
+    return over_seeds(*means).p if min(map(len, means)) > 1 else math.nan
+
+
 def quotes(results: Results) -> Iterator[str]:
     """Quotes of docs/systems.md."""
     rows: list[Row] = list(results["systems"])
@@ -38,10 +45,7 @@ def quotes(results: Results) -> Iterator[str]:
     lead = mean(own["forks_mean"], "mean_accuracy") - mean(own[RANDOM], "mean_accuracy")
     yield f"At the end forks with the mean are {100 * lead:.1f} points ahead of random budgets"
     found = systems(rows, "best_of")
-    here, above = (
-        over_seeds(*(np.array([row["mean_accuracy"] for row in each[name]]) for name in ("forks_mean", RANDOM))).p
-        for each in (found, own)
-    )
+    here, above = (lead_over_seeds(each) for each in (found, own))
     yield f"Over seeds p is {here:.2f}, and {above:.2f} on the miniature above"
     ends = {name: mean(found[name], "mean_accuracy") for name in found}
     free = {name: mean(found[name], "unconstrained_accuracy") for name in found}
