@@ -72,10 +72,10 @@ def append(name: str, *found: Any) -> None:
 
 def add_rounds(base: int) -> None:
     """Add the rows of what a base answered on its way, and then to the problems held out, without a budget."""
-    folder = RUNS / str(base)
+    folder, there = RUNS / str(base), {(row["base"], row["asked"]) for row in read()["rounds"]}
     asked = {f"training, {each.name.removeprefix('answers-')}": each for each in sorted(folder.glob("answers-*"))}
-    asked["test"] = evaluate(folder / "base", folder / "free", "--methods", FREE)
-    there = {(row["base"], row["asked"]) for row in read()["rounds"]}
+    if (base, "test") not in there:
+        asked["test"] = evaluate(folder / "base", folder / "free", "--methods", FREE)
     new = [name for name in asked if (base, name) not in there]
     append("rounds", *(round_row(samples.read(asked[name]), base, name) for name in new))
 
