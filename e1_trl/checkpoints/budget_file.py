@@ -44,7 +44,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Effort:
-    """Meaning of a word of `reasoning_effort`: a budget, and what the chat template is told, if anything."""
+    """Meaning of a value of `reasoning_effort`, such as `low`: a budget, and arguments of the chat template, if any."""
 
     budget: Budget
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class BudgetInfo:
         forced_tokens: length of the forced text in tokens.
         budget: of the training.
         curve: measurements; empty before the first evaluation.
-        efforts: meanings of the words of `reasoning_effort` in serving, which may be added by hand.
+        efforts: meanings of the values of `reasoning_effort` in serving, which may be added by hand.
     """
 
     marker: str
@@ -128,13 +128,15 @@ class BudgetInfo:
 def find_file(model: str, name: str, revision: str | None) -> Path | None:
     """Return the path of a file of a model in a folder or on the Hub; None if it has no such file.
 
+    Without a connection it is None, too, if the file is not in the cache.
+
     Raises:
-        UserError: the Hub has no such model or revision, or cannot be reached.
+        UserError: the Hub has no such model or revision.
     """
     if Path(model).is_dir():
         return Path(model, name) if Path(model, name).is_file() else None
     with user_errors(f"{model} is not a folder; its {name} cannot be read from the Hub", OSError, HFValidationError):
         try:
             return Path(hf_hub_download(model, name, revision=revision))
-        except EntryNotFoundError:  # also without a connection, if the file is not in the cache
+        except EntryNotFoundError:
             return None

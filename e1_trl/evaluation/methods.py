@@ -1,8 +1,8 @@
-"""Methods that keep a thinking budget, each a small policy over the same tree of samples.
+"""Methods of sampling under a thinking budget, which draw from one tree of sampled tokens.
 
 A method is a coroutine that asks a `Tree` for sampled segments and returns a `Completion`. Methods that arrive at the
-same prefix share the samples after it. All other differences between methods are fields of their records: those in
-`METHODS`, or one in a user's module, named by its dotted path.
+same prefix share the samples after it. All else in which methods differ is fields of their `Method`: ours are in
+`METHODS`, a user's is in a module of their own, named by its dotted path.
 """
 
 import logging
@@ -193,7 +193,7 @@ class Method:
 
     Attributes:
         answer: coroutine that makes one completion; the setting passed to it has the method's close.
-        keeps: maps a budget of the command to the one that the method keeps; `None` if the method cannot keep it.
+        keeps: maps a budget of the command to the one at which the method runs; `None` if it cannot run there.
         asks: text that it adds to the problem.
         close: close of its thinking.
         bounded: whether the thinking budget bounds its thinking.
@@ -225,7 +225,7 @@ class Method:
         return completion
 
     def context(self, longest_prompt: int, budget: Budget, setting: Setting) -> int:
-        """Return the tokens of its longest sequence after a prompt of `longest_prompt` tokens.
+        """Return the length of its longest sequence in tokens, with a prompt of `longest_prompt` tokens.
 
         Raises:
             UserError: it does not fit the context.

@@ -5,8 +5,8 @@
                                 budget, problems, samples); grades, so that no answer is graded twice
 
 The next run resumes where this one stopped, and a run with more budgets, methods, samples or problems extends it. The
-table of answers is derived from these. Facts are compared by name, and a missing one counts as null: a folder from
-before an option was added can be resumed while that option is unset.
+table of answers is derived from both files. Facts are compared by name, and a missing one counts as null: a folder
+from before an option was added can be resumed while that option is unset.
 """
 
 import fcntl
@@ -45,7 +45,7 @@ CREATE TABLE IF NOT EXISTS cells (method, budget, problems, samples, made_by);
 CREATE TABLE IF NOT EXISTS grades (key PRIMARY KEY, grade) WITHOUT ROWID;
 """
 PASSING = (Outcome.UNGRADED, Outcome.TIMED_OUT, Outcome.CRASHED)
-SYNC_PAGES = 64  # of 4 KiB between syncs: finished work that a crash of the node, but no kill, may lose
+SYNC_PAGES = 64  # of 4 KiB between syncs; a crash of the node may lose them, a kill of the process does not
 
 
 class Store:
@@ -59,7 +59,7 @@ class Store:
     @classmethod
     @contextmanager
     def open(cls, folder: Path, facts: Mapping[str, Any]) -> Iterator["Store"]:
-        """Open the store in a folder, made if it is not there, which nobody else may open meanwhile.
+        """Open the store in a folder, which is made if there is none, and locked against other processes.
 
         Raises:
             StoreError: the folder belongs to an evaluation with other settings, is in use, or is damaged. Also later,
@@ -94,7 +94,7 @@ class Store:
         return not (self._folder / FACTS).exists() or "prompts" in read_facts(self._folder)
 
     def bind(self) -> None:
-        """Bind the folder to these facts: it holds samples, or is about to."""
+        """Write the facts, before the first sample: from now on, other facts are refused in this folder."""
         file = self._folder / FACTS
         text = json.dumps(self._facts, indent=1) + "\n"
         if not file.exists():

@@ -14,7 +14,7 @@ COMMUNICATION = 3 * GB  # with several GPUs: NCCL and ZeRO's buckets
 FRAGMENTS = 2 * GB  # with several GPUs and a sleeping engine: left in buckets and allocator after a training step
 ENGINE_OVERHEAD = 3 * GB  # of vLLM's share: activations of its largest batch, CUDA graphs
 MARGIN = 0.03  # share of a card that is left free for the unforeseen
-WAVES = 5  # most waves, one after another, in which a small cache may make vLLM sample a generation
+WAVES = 5  # parts, one after another, in which vLLM samples a generation that its cache cannot hold; more is a problem
 # Tokens of the mean prompt, counted in DeepScaleR's problems of mathematics and DeepCoder's of programs.
 MATHEMATICS = 101
 PROGRAMS = 450
@@ -27,7 +27,7 @@ AROUND = 3.0  # seconds to send the weights to the engine, compare them and step
 USED = 0.7  # share of its budget that the mean completion takes; the longest takes all of it
 ASSUMED = (
     f"completions use {USED:.0%} of their budget; an H100 reads {READ / 1e12:g} TB/s, does {COMPUTED / 1e12:g} TFLOP/s "
-    f"and sends {SENT / 1e9:g} GB/s; besides, {STEP * 1000:g} ms an engine step and {AROUND:g} s a generation"
+    f"and sends {SENT / 1e9:g} GB/s; added are {STEP * 1000:g} ms for an engine's step, {AROUND:g} s for a generation"
 )
 
 
@@ -106,13 +106,13 @@ def saved(setup: Setup) -> int:
     """Return the bytes that a layer keeps of a micro-batch for its backward pass, with `sdpa` or `eager` attention."""
     model = setup.architecture
     tokens = setup.batch * setup.context
-    # Inputs of the norms in fp32 and their results; all inputs of linear layers and attention, and the attention's
-    # output. Under autocast, fp32 weights make the norms' results fp32 too, and each linear layer keeps a bf16 copy.
+    # Kept are the norms' inputs in fp32 and their results, all inputs of linear layers and attention, and the
+    # attention's output. Under autocast, fp32 weights make the norms' results fp32, and linear layers keep bf16 copies.
     norms = 8 * model.normed + 10 * model.hidden if setup.dtype == 4 else 6 * model.normed + 4 * model.hidden
-    # Eager attention keeps its weights in fp32 and in bf16.
+    # Eager attention keeps its probabilities in fp32 and in bf16.
     head = 8 * model.head + 4 + (6 * setup.context if setup.eager else 0)
     attention = head * model.heads * model.attending // model.layers
-    # A row of inputs and one of outputs for each expert. Experts compute in their weights' dtype, under autocast, too.
+    # Inputs and outputs for each expert of a token. Experts compute in their weights' dtype, under autocast, too.
     mlp = 8 * model.mlp + 4 * model.routed * model.hidden
     if model.routed:
         mlp = mlp * setup.dtype // 2
@@ -128,7 +128,7 @@ def activations(setup: Setup) -> int:
     gradients = layer // 2  # of one layer's activations; on a CPU, 0.36 to 0.42 of the bytes that it keeps
     if setup.rank is not None:
         gradients += 4 * tokens * model.mlp  # PEFT casts inputs of an adapter to fp32
-    # In fp32, as TRL computes it in chunks; an adapter leaves the head frozen.
+    # The head's gradient is in fp32, as TRL computes it in chunks; with an adapter there is none.
     head = 4 * model.output_head if setup.rank is None else 0
     # Autocast's bf16 copies of fp32 weights stay until the forward pass ends.
     copies = 2 * model.layers * model.layer if setup.dtype == 4 and setup.rank is None else 0
@@ -186,10 +186,10 @@ def memory(setup: Setup, card: int) -> Memory:
 
 
 def widths(setup: Setup, prompt: float) -> dict[str, tuple[float, float]]:
-    """Return the mean positions of a row by layout: in the scoring passes, and in those that learn.
+    """Return how many positions a row takes on average, with padding, by layout: in scoring, and in learning passes.
 
     Padded rows are as long as the longest of all, packed rows have no padding. Trimmed rows are as long as the longest
-    of their pass, whose mean assumes evenly spread lengths. Scoring sorts the rows first; its padding is neglected.
+    of their pass, on average if lengths are evenly spread. Scoring sorts the rows first; its padding is neglected.
     """
     longest = prompt + setup.context - setup.prompt
     packed = prompt + USED * (setup.context - setup.prompt)

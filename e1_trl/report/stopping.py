@@ -33,7 +33,7 @@ class Rule:
 
     An oracle stops where a thought is right for the first time, and at the largest budget if it never is. Agreement of
     k stops where the policy closes the thinking, or an answer equals the k before it (Fu et al. 2025, the paper's
-    reference 8); the tokens of every solution that it looks at count. The oracle takes the best of several independent
+    reference [8]); the tokens of every solution that it looks at count. The oracle takes the best of several independent
     solutions, and so gains with the number of budgets by chance alone. `over_largest` is `None` for the largest budget.
     """
 

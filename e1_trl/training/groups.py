@@ -1,6 +1,6 @@
 """Groups: the rollouts of one problem, whichever processes sampled them; rewards and advantages that look at them all.
 
-The only file of the training that knows in which order the rows of processes stand.
+In what order the rows of all processes are gathered is known here alone.
 """
 
 import math
@@ -68,7 +68,7 @@ class GroupReward(ABC):
     remembers past generations does so in `memory`, which only `remember` changes after `__init__`; checkpoints save it.
 
     Attributes:
-        memory: JSON values by name, the same in all processes. An entry `problems` maps problems' keys to values.
+        memory: JSON values by name, the same in all processes. Its `problems`, if any, map problems' keys to values.
     """
 
     sees_repeats = False  # whether it looks at `Group.repeats`, which costs time

@@ -54,7 +54,7 @@ def layout_of(model: PreTrainedModel, padding_free: bool, aux_loss: bool) -> tup
         "padding_free is false": not padding_free,
         "the load-balancing loss needs whole batches": aux_loss,
         f"the model has layers of {', '.join(others)}": bool(others),
-        "the model's positions are not rotary": not (rotary or states),  # a state knows the order itself
+        "the model's positions are not rotary": not (rotary or states),  # a state depends on the order
         "the model's positions depend on the longest row of a pass": bool(ropes & LONGEST_DECIDES),
     }
     if reason := next((reason for reason, holds in reasons.items() if holds), None):
@@ -100,7 +100,7 @@ def _outputs_only_at(backbone: torch.nn.Module, chosen: torch.Tensor) -> Iterato
 
 
 def _bounds(lengths: torch.Tensor, longest: int) -> dict[str, Any]:
-    """Return the bounds of packed rows for flash attention, to which not every model passes the positions."""
+    """Return the bounds of packed rows for flash attention: not every model passes it positions to find them in."""
     ends = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
     return {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends, "max_length_q": longest, "max_length_k": longest}
 
@@ -120,13 +120,13 @@ def scored(
     The number of passes depends on the number of rows alone, since under ZeRO-3 it must be equal in all processes.
 
     Args:
-        model: with TRL's fused head, wrapped as it is trained.
+        model: with TRL's fused output head, in the wrapper in which it is trained (DeepSpeed's, for example).
         backbone: the part of the model that ends in hidden states.
         ids: (rows, tokens), prompts padded on the left and completions on the right.
         mask: (rows, tokens), 1 at real tokens.
         kept: completion tokens, the last ones of each row.
         batch_size: rows that fit into memory at a time.
-        packed: whether attention keeps the sequences of a row apart.
+        packed: whether the rows of a pass are joined into one sequence, in which attention keeps them apart.
         parts: passes into which `batch_size` rows are cut, sorted by length. Only a process that trains alone takes
             more than one: autograd delivers a weight's gradient after the last pass, so each of several processes
             would hold all gradients, unsharded. ZeRO-3 would also gather the weights again for each pass.
@@ -155,7 +155,7 @@ def scored(
         with _outputs_only_at(backbone, before):
             values = through_head(model, inputs, tokens[wanted][None])
         completion = mask[part, -kept:].bool()
-        # Scattered, the values stay connected to the model even where there are none.
+        # Scattered, the values stay in the autograd graph even where there are none.
         found.append([each.new_zeros(completion.shape).masked_scatter(completion, each) for each in values])
     back = order.argsort()
     logps, *entropies = (torch.cat(each)[back] for each in zip(*found, strict=True))

@@ -213,7 +213,7 @@ class E1Trainer(HookedTrainer):
         forks: int = 1,
     ) -> list[Completion]:
         rollouts = [Rollout(ids, budget, self.thinking_close) for ids, budget in zip(prompt_ids, budgets, strict=True)]
-        if any(each.thinking_end is ThinkingEnd.PROMPT for each in rollouts):  # never checked, or with other settings
+        if any(each.thinking_end is ThinkingEnd.PROMPT for each in rollouts):  # not among those checked
             raise UserError("a prompt has closed the thinking; look at chat_template_kwargs")
         return self.engine.complete(rollouts, generation, on_completion, forks)
 
@@ -278,7 +278,7 @@ class E1Trainer(HookedTrainer):
         backbone = self._causal_model(model).base_model
         packed = self.layout is Layout.PACKED
         alone = self.accelerator.num_processes == 1 and ids.device.type == "cpu"
-        # Without a gradient, the rows of a whole generation are sorted, so those of a pass are almost equally long.
+        # Only passes with a gradient are cut: others take the rows of a generation by length, almost without padding.
         cut_into = PARTS_ON_CPU if alone and torch.is_grad_enabled() and not packed else 1
         with self.accelerator.autocast():
             return scored(model, backbone, ids, mask, kept, batch_size or len(ids), packed, cut_into)
