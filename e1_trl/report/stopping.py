@@ -32,8 +32,8 @@ class Rule:
     """A rule that stops each thought at one of the budgets, with its accuracy and mean tokens.
 
     An oracle stops where a thought is right for the first time, and at the largest budget if it never is. Agreement of
-    k stops where the policy closes the thinking, or an answer equals the k before it (Fu et al. 2025, the paper's
-    reference [8]); the tokens of every solution that it looks at count. The oracle takes the best of several independent
+    k stops where the policy closes the thinking, or an answer equals the k before it (Fu et al. 2025, which the paper
+    cites); the tokens of every solution that it looks at count. The oracle takes the best of several independent
     solutions, and so gains with the number of budgets by chance alone. `over_largest` is `None` for the largest budget.
     """
 
