@@ -2,7 +2,7 @@
 
     <folder>/run.json           what determined the samples; a run with other settings is refused
     <folder>/segments.sqlite    sampled segments as they finish, each with its place in its tree; reached goals (method,
-                                budget, problems, samples); grades, so that no answer is graded twice
+                                budget, problems, samples); grades, which the next run keeps
 
 The next run resumes where this one stopped, and a run with more budgets, methods, samples or problems extends it. The
 table of answers is derived from both files. Facts are compared by name, and a missing one counts as null: a folder

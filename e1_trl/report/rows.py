@@ -43,7 +43,8 @@ class Row(Point):
     - `worked_in_box`: the box has arithmetic in front of an equals sign (`works_out`).
 
     Programs have no `maj_at_k`, since equal programs need not be equal texts. Their `faults` hold the share of each
-    outcome but right and wrong (`ungraded`: the grader failed). For mathematics, `unparseable` is the sum of these.
+    outcome but right and wrong (`ungraded`: the grader failed). For mathematics, `unparseable` is the
+    share of all outcomes that have no field here.
 
     `seed` is that of the sampling, `commit` the version of e1_trl that finished it, `graded_by` the grader's version.
     """

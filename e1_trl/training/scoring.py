@@ -38,13 +38,15 @@ def layout_of(model: PreTrainedModel, padding_free: bool, aux_loss: bool) -> tup
     """Return the layout that a model's attention supports, and the reason.
 
     Raises:
-        UserError: `varlen` cannot compute the model's attention.
+        UserError: `varlen` or `sdpa` cannot compute the model's attention.
     """
     text = model.config.get_text_config()
     drops = bool(getattr(text, "attention_dropout", 0))
     if text._attn_implementation == VARLEN and (drops or not model._supports_flash_attn):
         part = "attention dropout" if drops else "the attention"
         raise UserError(f"attn_implementation {VARLEN} cannot compute {part} of {type(model).__name__}; set it to sdpa")
+    if text._attn_implementation == "sdpa" and getattr(text, "attn_logit_softcapping", None):  # Transformers drops it
+        raise UserError(f"sdpa leaves out the soft cap of {type(model).__name__}; set attn_implementation to eager")
     layers = getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None) or ()
     others = sorted(set(layers) - CAUSAL)
     states = sorted(set(layers) & STATES)

@@ -46,7 +46,7 @@ def attend(
     """
     rows, _, tokens, _ = query.shape
     if more := _beyond(module, query, key, value, attention_mask, others):
-        raise ValueError(f"attn_implementation {VARLEN} cannot compute attention with {more}; try sdpa")
+        raise ValueError(f"attn_implementation {VARLEN} cannot compute attention with {more}; try eager")
     # Rotary positions, norms in fp32 and adapters leave 32 bits, which the kernel does not take.
     dtype = get_target_dtype(query, module) or query.dtype
     query, key, value = (each.transpose(1, 2).flatten(0, 1).to(dtype) for each in (query, key, value))

@@ -5,7 +5,16 @@ from typing import Any
 import pytest
 import torch
 from test_scoring import LOGPROBS, model_of, padded_rows
-from transformers import AutoModelForCausalLM, Llama4TextConfig, MistralConfig, PreTrainedModel, Qwen2Config
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Llama4TextConfig,
+    MistralConfig,
+    PreTrainedModel,
+    Qwen2Config,
+    set_seed,
+)
 
 from e1_trl.errors import UserError
 from e1_trl.training.arguments import VARLEN
@@ -100,6 +109,33 @@ def test_a_model_whose_attention_it_is_not_is_refused(config: Any, lacks: str) -
         model = AutoModelForCausalLM.from_config(config)
     with pytest.raises(UserError, match=f"{VARLEN} cannot compute {lacks} of {type(model).__name__}; set it to sdpa"):
         layout_of(model, padding_free=True, aux_loss=False)
+
+
+def test_sdpa_is_refused_where_it_would_leave_out_a_soft_cap() -> None:
+    config = Gemma2Config(
+        vocab_size=32,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=8,
+        attn_logit_softcapping=0.01,
+    )
+    set_seed(0)
+    model = Gemma2ForCausalLM(config)
+    for value in model.parameters():
+        value.data *= 10  # attention that is not even
+    found = {}
+    for name in ("eager", "sdpa"):
+        model.set_attn_implementation(name)
+        found[name] = model(torch.arange(8)[None]).logits
+    # Once Transformers computes it, the refusal can go.
+    assert (found["eager"] - found["sdpa"]).abs().max() > 0.01
+    with pytest.raises(UserError, match="the soft cap of Gemma2ForCausalLM; set attn_implementation to eager"):
+        layout_of(model, padding_free=True, aux_loss=False)
+    model.set_attn_implementation("eager")
+    layout_of(model, padding_free=True, aux_loss=False)
 
 
 def test_rows_are_told_apart_by_their_positions_where_a_model_hands_on_no_bounds() -> None:
