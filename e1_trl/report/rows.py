@@ -1,6 +1,6 @@
 """The numbers of a report, computed from the table of answers: rows, and lines over budgets.
 
-Every number that is printed or drawn has its one definition here.
+Numbers of one model at one budget, or over its budgets, are defined here alone.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,7 @@
 """TRL's GRPO with budget-constrained rollouts: `E1Trainer`.
 
-Everything else is TRL's: loss, advantages, importance-sampling correction, DeepSpeed, PEFT, checkpoints, logging.
+All else is TRL's: loss, advantages (unless `advantage` is set), importance-sampling correction, DeepSpeed, PEFT,
+checkpoints, logging.
 """
 
 import copy
@@ -48,8 +49,8 @@ class E1Trainer(HookedTrainer):
     which evaluation and serving take budgets and marker.
 
     Raises:
-        UserError: budget, context length, dataset, rewards and configuration do not fit together; before the model is
-            loaded.
+        UserError: budget, context length, dataset, rewards and configuration do not fit together; mostly before the
+            model is loaded.
         EngineError: while training, if the engine does not hold the weights that it was sent.
         RuntimeError: while training, if the loss is NaN.
     """
