@@ -48,9 +48,7 @@ class Grade:
     outcome: Outcome
     answer: str | None  # the answer as text; None if the solution has none
     unboxed: bool = False  # the answer was read outside a box
-    value: str | None = field(
-        default=None, compare=False
-    )  # equal for equal answers, however written; None: compare `answer`
+    value: str | None = field(default=None, compare=False)  # equal for equal answers; None: compare `answer`
 
     @property
     def correct(self) -> bool:

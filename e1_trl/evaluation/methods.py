@@ -1,8 +1,8 @@
 """Methods of sampling under a thinking budget, which draw from one tree of sampled tokens.
 
 A method is a coroutine that asks a `Tree` for sampled segments and returns a `Completion`. Methods that arrive at the
-same prefix share the samples after it. All else in which methods differ is fields of their `Method`: ours are in
-`METHODS`, a user's is in a module of their own, named by its dotted path.
+same prefix share the samples after it. Everything else in which methods differ is a field of their `Method`: ours are
+in `METHODS`, a user's is in a module of their own, named by its dotted path.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """Groups: the rollouts of one problem, whichever processes sampled them; rewards and advantages that look at them all.
 
-In what order the rows of all processes are gathered is known here alone.
+Only this module knows the order in which the rows of all processes are gathered.
 """
 
 import math

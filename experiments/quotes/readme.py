@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from experiments.quotes.speed import step
-from experiments.quotes.systems import lead_over_seeds, systems
+from experiments.quotes.systems import p_over_seeds, systems
 from experiments.results import Report, Results
 from experiments.smollm2.bases import BASE, FILES, SEEDS, right, right_of_e1
 from experiments.systems.tables import mean
@@ -36,8 +36,8 @@ def policies(results: Results) -> str:
     base = mean(found["base"], "mean_accuracy")
     gains = {name: 100 * (mean(rows, "mean_accuracy") - base) for name, rows in found.items()}
     return (
-        f"E1 gains {gains['e1']:.1f} points, random budgets {gains['e1_random_rows']:.1f}, answers at four random "
-        f"budgets of one thought {gains['forks_mean']:.1f} (p {lead_over_seeds(found):.2f} between these)"
+        f"E1 gains {gains['e1']:.1f} points of accuracy, random budgets {gains['e1_random_rows']:.1f}, answers at four "
+        f"random budgets of one thought {gains['forks_mean']:.1f} (p {p_over_seeds(found):.2f} between these)"
     )
 
 

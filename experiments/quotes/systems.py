@@ -25,7 +25,7 @@ def after_a_quarter(rows: list[Row]) -> str:
     return f"{fmean(row['area_at'][QUARTER] for row in rows):.1%}"
 
 
-def lead_over_seeds(found: dict[str, list[Row]]) -> float:
+def p_over_seeds(found: dict[str, list[Row]]) -> float:
     """Return the p of forks with the mean against random budgets, over seeds; NaN if either has one only."""
     means = [np.array([row["mean_accuracy"] for row in found[name]]) for name in ("forks_mean", RANDOM)]
     return over_seeds(*means).p if min(map(len, means)) > 1 else math.nan
@@ -34,18 +34,16 @@ def lead_over_seeds(found: dict[str, list[Row]]) -> float:
 def quotes(results: Results) -> Iterator[str]:
     """Quotes of docs/systems.md."""
     rows: list[Row] = list(results["systems"])
-    short = {
-        name: after_a_quarter(own) for name, own in systems(rows, "first_zero_short").items() if "base" not in name
-    }
+    small = systems(rows, "first_zero_short")
+    short = {name: after_a_quarter(own) for name, own in small.items() if "base" not in name}
     yield (
         f"forks with the mean have {short['forks_mean']}, AnytimeReasoner {short['anytime']}, MGPO {short['mgpo']}, "
         f"E1 {short['e1']}, forks {short['forks']}, random budgets {short[RANDOM]} and S-GRPO {short['s_grpo']}"
     )
-    own = systems(rows, "first_zero_short")
-    lead = mean(own["forks_mean"], "mean_accuracy") - mean(own[RANDOM], "mean_accuracy")
+    lead = mean(small["forks_mean"], "mean_accuracy") - mean(small[RANDOM], "mean_accuracy")
     yield f"At the end forks with the mean are {100 * lead:.1f} points ahead of random budgets"
     found = systems(rows, "best_of")
-    here, above = (lead_over_seeds(each) for each in (found, own))
+    here, above = (p_over_seeds(each) for each in (found, small))
     yield f"Over seeds p is {here:.2f}, and {above:.2f} on the miniature above"
     ends = {name: mean(found[name], "mean_accuracy") for name in found}
     free = {name: mean(found[name], "unconstrained_accuracy") for name in found}

@@ -196,10 +196,10 @@ def make_model(output: Path, seed: int) -> None:
     The problems are in a folder beside it, for every seed the same.
     """
     data, model = output.parent / "data", output / "gsm8k"
-    if not (data / "train.jsonl").exists():  # the last that is written
-        make_data(output.parent)
     if (output / "base").exists():
         return
+    if not (data / "train.jsonl").exists():  # the last that is written
+        make_data(output.parent)
     if (KEPT / str(seed)).exists():
         save(*load(KEPT / str(seed)), output / "base")
         return

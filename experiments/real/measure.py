@@ -183,12 +183,18 @@ def round_row(answers: pd.DataFrame, base: int, asked: str) -> Row:
     numbers = {
         "right": right.mean(),
         "solved": right.groupby(answers["problem"]).any().mean(),
-        "equations": len(found),
         "equations_right": np.mean([_holds(*each) for each in found]),
         "mean_thinking_tokens": answers["thinking_tokens"].mean(),
     }
-    rounded = {name: round(value.item() if hasattr(value, "item") else value, 4) for name, value in numbers.items()}
-    return {"base": base, "asked": asked, "answers": len(answers), **rounded, "commit": answers["commit"].iloc[0]}
+    rounded = {name: round(float(value), 4) for name, value in numbers.items()}
+    return {
+        "base": base,
+        "asked": asked,
+        "answers": len(answers),
+        "equations": len(found),
+        **rounded,
+        "commit": answers["commit"].iloc[0],
+    }
 
 
 def _holds(left: str, sign: str, right: str, result: str) -> bool:

@@ -39,8 +39,8 @@ def rounds(rows: Sequence[Row]) -> Lines:
     yield "base", "asked", "answers", "right", "problems solved", "thinking", "equations", "of these right"
     for row in rows:
         right, solved, equations = (f"{row[name]:.1%}" for name in ("right", "solved", "equations_right"))
-        counts = row["answers"], f"{row['mean_thinking_tokens']:.0f}", row["equations"]
-        yield str(row["base"]), row["asked"], f"{counts[0]:,}", right, solved, counts[1], f"{counts[2]:,}", equations
+        of = str(row["base"]), row["asked"], f"{row['answers']:,}"
+        yield *of, right, solved, f"{row['mean_thinking_tokens']:.0f}", f"{row['equations']:,}", equations
 
 
 def systems(rows: Rows) -> Lines:

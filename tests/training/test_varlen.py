@@ -13,7 +13,6 @@ from transformers import (
     MistralConfig,
     PreTrainedModel,
     Qwen2Config,
-    set_seed,
 )
 
 from e1_trl.errors import UserError
@@ -122,7 +121,7 @@ def test_sdpa_is_refused_where_it_would_leave_out_a_soft_cap() -> None:
         head_dim=8,
         attn_logit_softcapping=0.01,
     )
-    set_seed(0)
+    torch.manual_seed(0)
     model = Gemma2ForCausalLM(config)
     for value in model.parameters():
         value.data *= 10  # attention that is not even
