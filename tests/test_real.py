@@ -1,4 +1,4 @@
-"""The real model: splits by story, answers to learn from, intervals over stories, and the gate."""
+"""The real model: splits by story, lessons, intervals over stories, and the gate."""
 
 import itertools
 import re
@@ -15,19 +15,21 @@ from conftest import DATA
 
 from e1_trl.errors import UserError
 from e1_trl.recipes import read_mapping
+from experiments.pretraining import IGNORED_LABEL
 from experiments.real import make_base, page
 from experiments.real.__main__ import BASE_SEEDS, SYSTEMS
-from experiments.real.make_base import chosen, dealt, written_by_people
+from experiments.real.make_base import SUMS_A_ROW, Lessons, dealt, sums, written_by_people
 from experiments.real.measure import (
     BUDGETS,
     FOLDER,
     Rows,
     banned_gate,
     by_story,
+    equations_right,
     gate,
     minus,
-    round_row,
     sentence_starts,
+    stage_row,
 )
 from experiments.real.problems import (
     MOST_OF_A_STORY,
@@ -125,51 +127,35 @@ def test_a_worked_solution_loses_the_calculators_notes_and_the_line_of_the_answe
     assert written_by_people(Problem("?", "1,000", written)) == ("?", thinking, "\nThe answer is \\boxed{1000}.")
 
 
-def answers(**columns: Any) -> pd.DataFrame:
-    """Right answers in form to one problem, but for these columns."""
-    size = len(next(iter(columns.values())))
-    usual = {"outcome": "correct", "thinking_end": "closed", "closes_again": False, "truncated": False, "problem": 0}
-    usual["commit"] = "abc"
-    told = {"prompt": "?", "solution": "\n\\boxed{1}.", "thinking_tokens": range(size), "sample": range(size)}
-    texts = {"thinking": [f"{place}</think>" for place in range(size)]}
-    return pd.DataFrame({**{name: [value] * size for name, value in usual.items()}, **told, **texts, **columns})
-
-
-def test_only_right_answers_in_form_are_learnt_from() -> None:
-    faults = {
-        "outcome": ["wrong", *["correct"] * 4],
-        "thinking_end": ["closed", "eos", *["closed"] * 3],
-        "closes_again": [False, False, True, False, False],
-        "truncated": [False, False, False, True, False],
-    }
-    assert chosen(answers(**faults)) == [("?", "4", "\n\\boxed{1}.")]
-
-
-def test_all_different_right_thoughts_are_learnt_from() -> None:
-    table = answers(thinking=[f"{each}</think>" for each in "abca"], problem=[0, 0, 0, 1])
-    assert [thinking for _, thinking, _ in chosen(table)] == ["a", "b", "c", "a"]
-
-
-def test_a_round_counts_right_answers_and_right_equations() -> None:
+def test_a_stage_counts_right_answers_and_right_equations() -> None:
     said = ["2..5 + 7 = 12.\nSo 12*$2=$25", "1,000/4 = 250</think>", "She has 3 apples and 5-2 are left"]
-    table = answers(
-        thinking=said, outcome=["wrong", "correct", "correct"], problem=[0, 0, 1], thinking_tokens=[3, 4, 5]
-    )
-    found = round_row(table, 1, "training, 1")
-    numbers = {"right": 0.6667, "solved": 1.0, "equations": 3, "equations_right": 0.6667, "mean_thinking_tokens": 4.0}
-    assert found == {"base": 1, "asked": "training, 1", "answers": 3, **numbers, "commit": "abc"}
-    ((*_, share),) = list(page.rounds([found]))[1:]
+    outcomes = {"outcome": ["wrong", "correct", "correct"], "thinking_tokens": [3, 4, 5], "commit": ["abc"] * 3}
+    found = stage_row(pd.DataFrame({"thinking": said, **outcomes}), 1, "taught")
+    numbers = {"right": 0.6667, "equations_right": 0.6667, "mean_thinking_tokens": 4.0}
+    assert found == {"base": 1, "stage": "taught", "answers": 3, "equations": 3, **numbers, "commit": "abc"}
+    ((*_, share),) = list(page.stages([found]))[1:]
     assert share == "66.7%"
 
 
-def test_a_kept_adapter_makes_the_base_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved = []
+def test_sums_are_true_and_only_their_results_are_learnt() -> None:
+    for seed in range(20):
+        lines = sums(Random(seed)).splitlines()
+        assert len(lines) == SUMS_A_ROW and all(equations_right(line) in ([], [True]) for line in lines), lines
+    characters: Any = SimpleNamespace(encode=lambda text: list(map(ord, text)))
+    row = Lessons(characters, None, None, 0, 1, 1).tokenized("", "1 + 2 = 3\n5*2=10\n", "")  # type: ignore[arg-type]
+    learnt = "".join(chr(label) if label != IGNORED_LABEL else "." for label in row["labels"])
+    assert "".join(map(chr, row["input_ids"])) == "1 + 2 = 3\n5*2=10\n" and learnt == "....... 3\n....10\n"
+
+
+def test_kept_adapters_make_the_base_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    merged = []
     monkeypatch.setattr(make_base, "make_data", lambda output: None)
-    monkeypatch.setattr(make_base, "load", lambda adapter: ("tokenizer", adapter))
-    monkeypatch.setattr(make_base, "save", lambda *words: saved.append(words))
+    monkeypatch.setattr(make_base, "merge", lambda *words: merged.append(words))
     for seed in BASE_SEEDS.values():
         make_base.make_model(tmp_path, seed)
-        assert saved.pop() == ("tokenizer", make_base.KEPT / str(seed), tmp_path / "base")
+        taught, reinforced = (make_base.KEPT / str(seed) / name for name in ("taught", "reinforced"))
+        assert merged == [([taught], tmp_path / "taught-model"), ([taught, reinforced], tmp_path / "base")]
+        merged.clear()
 
 
 def test_every_example_is_dealt_once_a_round_and_alike_from_a_seed() -> None:
@@ -276,8 +262,8 @@ def test_sentences_start_after_their_ends_but_not_inside_numbers() -> None:
 
 
 def test_the_recipes_share_everything_but_their_budgets() -> None:
-    own = {file.stem: read_mapping(file) for file in FOLDER.glob("*.yaml") if file.stem not in ("e1", "evaluation")}
-    assert {*SYSTEMS} == {"e1", *own}
+    own = {name: read_mapping(FOLDER / f"{name}.yaml") for name in SYSTEMS if name != "e1"}
+    assert {"base", "evaluation", *SYSTEMS} == {file.stem for file in FOLDER.glob("*.yaml")}
     budget = re.compile("(thinking|solution|total)_budget|base|advantage|num_generations")
     assert all(budget.fullmatch(field) for fields in own.values() for field in fields)
     assert all(fields["base"] == "e1.yaml" for fields in own.values())

@@ -10,19 +10,17 @@ same command goes on where it was, trainings from their last checkpoint.
 
 import argparse
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import AutoTokenizer
 
 from e1_trl.atomic import write_atomically
 from e1_trl.checkout import check_committed
 from e1_trl.errors import UserError, run_command
 from e1_trl.report import samples
-from experiments.pretraining import SEED, last_checkpoint
-from experiments.real.make_base import EVALUATION, make_model
+from experiments.pretraining import SEED
+from experiments.real.make_base import EVALUATION, REINFORCED, TAUGHT, make_model, train
 from experiments.real.measure import (
     BANNED,
     BASE,
@@ -33,8 +31,8 @@ from experiments.real.measure import (
     banned_gate,
     gate,
     measured,
-    round_row,
     sentence_starts,
+    stage_row,
 )
 from experiments.real.problems import SAME_STORY, read_split
 from experiments.systems.__main__ import e1
@@ -42,8 +40,7 @@ from experiments.systems.__main__ import e1
 RUNS, ROWS = Path("runs/real"), Path("docs/results/real.json")
 BASE_SEEDS = {1: SEED, 2: SEED + 100}
 SYSTEMS = (E1, "grpo_cut", "grpo_free", "random")  # recipes
-LISTS = ("rounds", "candidates", "rows")  # of the results
-ON_GPU = ("--accelerate_config", "one_gpu", "--use_cpu", "false")  # instead of what the recipes say
+LISTS = ("stages", "candidates", "rows")  # of the results
 # Base, and seed of the trainings: what every claim needs comes first.
 PLAN = ((1, 42), (2, 42), (1, 43))
 CANDIDATES = 20  # most frequent first tokens of sentences that are banned one after the other, on the validation split
@@ -56,7 +53,7 @@ def read() -> dict[str, Any]:
     parts = read_split(SEED)
     sizes = {name: len(getattr(parts, name)) for name in ("test", "validation", "train", "worked")}
     near = {"bound": SAME_STORY, "left_out": parts.left_out, "stories": parts.stories, "nearest": parts.nearest}
-    return {"split": {**sizes, **near}, "rounds": [], "candidates": [], "rows": []}
+    return {"split": {**sizes, **near}, "stages": [], "candidates": [], "rows": []}
 
 
 def append(name: str, *found: Any) -> None:
@@ -70,14 +67,14 @@ def append(name: str, *found: Any) -> None:
     write_atomically(ROWS, lambda path: path.write_text(text))
 
 
-def add_rounds(base: int) -> None:
-    """Add the rows of what a base answered on its way, and then to the problems held out, without a budget."""
-    folder, there = RUNS / str(base), {(row["base"], row["asked"]) for row in read()["rounds"]}
-    asked = {f"training, {each.name.removeprefix('answers-')}": each for each in sorted(folder.glob("answers-*"))}
-    if (base, "test") not in there:
-        asked["test"] = evaluate(folder / "base", folder / "free", "--methods", FREE)
-    new = [name for name in asked if (base, name) not in there]
-    append("rounds", *(round_row(samples.read(asked[name]), base, name) for name in new))
+def add_stages(base: int) -> None:
+    """Add the rows of a base's two stages: problems held out, without a budget."""
+    there = {(row["base"], row["stage"]) for row in read()["stages"]}
+    for stage, model in ((TAUGHT, f"{TAUGHT}-model"), (REINFORCED, "base")):
+        if (base, stage) not in there:
+            folder = RUNS / str(base)
+            answers = samples.read(evaluate(folder / model, folder / f"free-{stage}", "--methods", FREE))
+            append("stages", stage_row(answers, base, stage))
 
 
 def evaluate(model: Path, folder: Path, *words: object) -> Path:
@@ -92,26 +89,10 @@ def add(base: int, system: str, seed: int, *words: object) -> None:
     if any((row["base"], row["system"], row["seed"]) == (base, system, seed) for row in results["rows"]):
         return
     print(f"==> base {base}: {system}, seed {seed}", flush=True)
-    trained = train(folder, system, seed) if (FOLDER / f"{system}.yaml").exists() else None
+    recipe = (FOLDER / f"{system}.yaml").exists()
+    trained = train(system, folder / "base", folder / f"{system}-{seed}", seed) if recipe else None
     asked = evaluate(trained or folder / "base", folder / f"test-{system.replace(' ', '-')}-{seed}", *words)
     append("rows", *measured(asked, base, system, seed, results["split"]["stories"], trained))
-
-
-def train(folder: Path, recipe: str, seed: int) -> Path:
-    """Train a recipe from a base, from the last whole checkpoint if there is one; returns the model's folder."""
-    model = folder / f"{recipe}-{seed}"
-    partly = model.with_suffix(".training")
-    if model.exists():
-        return model
-    resumed = last_checkpoint(partly) is not None
-    if not resumed:
-        shutil.rmtree(partly, ignore_errors=True)
-    own = ("--model_name_or_path", folder / "base", "--output_dir", partly, "--seed", seed)
-    own += ON_GPU * torch.cuda.is_available()
-    e1("train", "--config", FOLDER / f"{recipe}.yaml", *own, *("--resume_from_checkpoint", "true") * resumed)
-    for checkpoint in partly.glob("checkpoint-*"):
-        shutil.rmtree(checkpoint)
-    return partly.rename(model)
 
 
 def ban_a_token(base: int) -> None:
@@ -160,7 +141,7 @@ def main() -> None:
     plan = [each for each in PLAN if each[0] in arguments.bases]
     for base, seed in plan if not arguments.gate else ():
         make_model(RUNS / str(base), BASE_SEEDS[base])
-        add_rounds(base)
+        add_stages(base)
         add(base, BASE, BASE_SEEDS[base])
         ban_a_token(base)
         if not print_gate(base) and not arguments.despite_gate:

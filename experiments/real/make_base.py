@@ -8,9 +8,10 @@ not needed for them. Two things are changed before the training:
 
 Then it learns from what people wrote, and from itself; no thought is made by a template:
 
-1. An adapter is trained on the worked solutions of GSM8K, as thinking with a boxed answer after it.
-2. It answers the training problems of MAWPS and SVAMP several times, and is trained on its different right answers;
-   twice.
+1. An adapter is trained on the worked solutions of GSM8K, as thinking with a boxed answer after it, and on sums in
+   plain text, since half of the equations of such a small model are false.
+2. A second adapter is trained with plain GRPO, without a tight budget, on the problems of MAWPS and SVAMP
+   (`base.yaml`): thoughts that come to the right answer become likelier, whatever they are.
 
 The vocabulary is left as it is. It has no `</think>`, so the marker is three tokens.
 
@@ -21,20 +22,31 @@ The vocabulary is left as it is. It has no `</think>`, so the marker is three to
 
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from random import Random
+from typing import Any
 
-import pandas as pd
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from peft.utils import SAFETENSORS_WEIGHTS_NAME
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from e1_trl.errors import UserError
-from e1_trl.report import samples
-from experiments.pretraining import SEED, WarmUp, WorkedExamples, last_checkpoint, main, pad, settings, write_data
+from experiments.pretraining import (
+    IGNORED_LABEL,
+    SEED,
+    WarmUp,
+    WorkedExamples,
+    last_checkpoint,
+    main,
+    pad,
+    settings,
+    write_data,
+)
 from experiments.real.problems import Problem, read_split
 from experiments.systems.__main__ import e1
 
@@ -46,16 +58,16 @@ CHAT_TEMPLATE = (
 )
 ATTENTION = "sdpa" if torch.cuda.is_available() else "eager"  # the faster one
 KEPT = Path(__file__).with_name("bases")  # adapters of bases, in folders called after their seeds
-ADAPTER = "adapter"  # folder of a model's adapter
-RANK = 16  # of the adapter: 10 MB
+TAUGHT, REINFORCED = "taught", "reinforced"  # folders of adapters
+RANK = 16  # of the first adapter: 10 MB
 BATCH = 64  # worked examples per step
-LEARNING_RATE = 1e-3  # the peak on people's solutions; on its own answers half of it
-WORKED_EPOCHS, OWN_EPOCHS = 2, 3
-ROUNDS = 2  # of answering and learning from right answers
-SAMPLES, TEMPERATURE = 4, 1.0  # answers to a training problem in each round
+LEARNING_RATE = 1e-3  # the peak
+EPOCHS = 2  # of the worked solutions
+SUMS_SHARE, SUMS_A_ROW = 0.5, 8  # of the examples of a step
 CALCULATOR = re.compile(r"<<[^>]*>>")
 FINAL = re.compile(r"\s*####.*", re.S)
 EVALUATION = Path(__file__).with_name("evaluation.yaml")
+ON_GPU = ("--accelerate_config", "one_gpu", "--use_cpu", "false")  # instead of what the recipes say
 Example = tuple[str, str, str]  # problem, thinking, solution
 
 
@@ -92,13 +104,37 @@ def written_by_people(problem: Problem) -> Example:
     return problem.text, FINAL.sub("", CALCULATOR.sub("", problem.solution)), solution(problem.answer)
 
 
-def chosen(answers: pd.DataFrame) -> list[Example]:
-    """Choose what to learn from: all different right thoughts that were closed once, and whose turn ended."""
-    closed = (answers["thinking_end"] == "closed") & ~answers["closes_again"] & ~answers["truncated"]
-    own = answers[closed & (answers["outcome"] == "correct")].drop_duplicates(["problem", "thinking"])
-    # Without the marker, which is in the text of a thought that was closed.
-    thoughts = own["thinking"].str.removesuffix(MARKER)
-    return list(zip(own["prompt"], thoughts, own["solution"], strict=True))
+def sums(rng: Random) -> str:
+    """Make lines of equations, as they stand in word problems: `0.25 + 1.3 = 1.55`."""
+    lines = ""
+    for _ in range(SUMS_A_ROW):
+        one, other, times = (int(10 ** rng.uniform(0, digits)) for digits in (3, 3, 1.5))
+        unit, space = rng.choice((1, 1, 1, 10, 100)), rng.choice(("", " "))
+        left, sign, right, result = rng.choice(
+            (
+                (one / unit, "+", other / unit, (one + other) / unit),
+                (max(one, other) / unit, "-", min(one, other) / unit, abs(one - other) / unit),
+                (one / unit, rng.choice("*x"), times, one * times / unit),
+                (one * times / unit, "/", times, one / unit),
+            )
+        )
+        lines += f"{left:.8g}{space}{sign}{space}{right:.8g}{rng.choice(('', ' '))}={space}{result:.8g}\n"
+    return lines
+
+
+class Lessons(WorkedExamples):
+    """Worked examples, and rows of sums, which have no problem: of these only the results are learnt."""
+
+    def tokenized(self, problem: str, thinking: str, *rest: Any) -> dict[str, list[int]]:
+        if problem:
+            return super().tokenized(problem, thinking, *rest)
+        ids, labels = list[int](), list[int]()
+        for line in thinking.splitlines(keepends=True):
+            left, equals, right = line.partition("=")
+            asked, result = (self.tokenizer.encode(text) for text in (left + equals, right))
+            ids += asked + result
+            labels += [IGNORED_LABEL] * len(asked) + result
+        return {"input_ids": ids, "labels": labels}
 
 
 def dealt(examples: Sequence[Example], rng: Random) -> Iterator[Example]:
@@ -107,35 +143,29 @@ def dealt(examples: Sequence[Example], rng: Random) -> Iterator[Example]:
         yield from rng.sample(examples, len(examples))
 
 
-def load(adapter: Path | None) -> tuple[PreTrainedTokenizerBase, PeftModel]:
-    """Load tokenizer and model with an adapter to be trained: that of a folder, or a new one."""
+def merge(adapters: Iterable[Path], output: Path) -> None:
+    """Write the model that adapters make of the weights, one after the other, into a folder that is whole or not."""
     tokenizer, model = load_weights()
-    if adapter is None:
-        return tokenizer, get_peft_model(model, LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules="all-linear"))
-    return tokenizer, PeftModel.from_pretrained(model, str(adapter), is_trainable=True)
-
-
-def save(tokenizer: PreTrainedTokenizerBase, model: PeftModel, output: Path) -> None:
-    """Save the adapter, in bfloat16, and the model that it makes of the weights, into a folder that is whole or not."""
-    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    for value in trained.values():
-        value.data = value.data.bfloat16().float()
+    for adapter in adapters:
+        model = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
     partly = output.with_name(f"{output.name}.partial")
-    model.peft_config["default"].base_model_name_or_path = GGUF.partition(".")[0]  # not the folder of the package
-    halves = {name: value.detach().bfloat16().cpu() for name, value in trained.items()}
-    model.save_pretrained(str(partly / ADAPTER), state_dict=halves, save_embedding_layers=False)
-    model.merge_and_unload().save_pretrained(str(partly))
+    model.save_pretrained(str(partly))
     tokenizer.save_pretrained(partly)
     partly.rename(output)
 
 
-def fine_tune(source: Path | None, examples: Sequence[Example], output: Path, seed: int, epochs: float) -> None:
-    """Fine-tune the adapter of a folder, or a new one, on all examples, from the last whole checkpoint if there is one.
+def halve(adapter: Path) -> None:
+    """Round an adapter to bfloat16, in which it is kept."""
+    file = adapter / SAFETENSORS_WEIGHTS_NAME
+    save_file({name: value.bfloat16() for name, value in load_file(file).items()}, file)
 
-    Only the responses are learnt.
-    """
+
+def teach(examples: Sequence[Example], output: Path, seed: int) -> None:
+    """Train an adapter on worked examples and sums, from the last whole checkpoint if there is one."""
     set_seed(seed)
-    tokenizer, model = load(None if source is None else source / ADAPTER)
+    tokenizer, model = load_weights()
+    model = get_peft_model(model, LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules="all-linear"))
+    model.peft_config["default"].base_model_name_or_path = GGUF.partition(".")[0]  # not the folder of the package
     deck = dealt(examples, Random(seed))
 
     def encode(thinking: str, answer: str) -> list[int]:
@@ -145,8 +175,11 @@ def fine_tune(source: Path | None, examples: Sequence[Example], output: Path, se
             tokenizer.eos_token_id,
         ]
 
-    training, steps = output.with_name(f"{output.name}.training"), round(epochs * len(examples) / BATCH)
-    rate, passes = LEARNING_RATE if source is None else LEARNING_RATE / 2, 1 if torch.cuda.is_available() else 4
+    def lesson(rng: Random, _: float) -> Example:
+        return ("", sums(rng), "") if rng.random() < SUMS_SHARE else next(deck)
+
+    training, steps = output.with_name(f"{output.name}.training"), round(EPOCHS * len(examples) / SUMS_SHARE / BATCH)
+    passes = 1 if torch.cuda.is_available() else 4
     own = {"warmup_steps": min(50, steps // 10), "logging_steps": 10, "save_steps": 100, "save_total_limit": 1}
     trainer = WarmUp(
         model=model,
@@ -154,28 +187,39 @@ def fine_tune(source: Path | None, examples: Sequence[Example], output: Path, se
             seed,
             steps,
             BATCH // passes,
-            rate,
+            LEARNING_RATE,
             training,
             gradient_accumulation_steps=passes,
             remove_unused_columns=False,
             **own,
         ),
-        train_dataset=WorkedExamples(tokenizer, lambda *_: next(deck), encode, seed, steps, BATCH),
+        train_dataset=Lessons(tokenizer, lesson, encode, seed, steps, BATCH),
         data_collator=partial(pad, tokenizer=tokenizer),
     )
     trainer.model_accepts_loss_kwargs = False  # its loss is a mean
     trainer.train(resume_from_checkpoint=last_checkpoint(training))
-    save(tokenizer, model, output)
-    shutil.rmtree(training, ignore_errors=True)
+    model.save_pretrained(str(training), save_embedding_layers=False)
+    halve(training)
+    for checkpoint in training.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    training.rename(output)
 
 
-def answer_training_problems(model: Path, data: Path, folder: Path, seed: int) -> pd.DataFrame:
-    """Answer each training problem `SAMPLES` times; killed, it goes on."""
-    if not (folder / samples.FILE).exists():
-        own = ("--dataset_name", data, "--dataset_split", "train", "--methods", "unconstrained", "--page_problems", 0)
-        drawn = ("--samples", SAMPLES, "--temperature", TEMPERATURE, "--seed", seed, "--dtype", "bfloat16")
-        e1("eval", "--config", EVALUATION, "--model", model, "--output", folder, *own, *drawn)
-    return samples.read(folder)
+def train(recipe: str, source: Path, output: Path, seed: int) -> Path:
+    """Train a recipe of this folder from a model, from the last whole checkpoint if there is one; returns `output`."""
+    partly = output.with_name(f"{output.name}.training")
+    if output.exists():
+        return output
+    resumed = last_checkpoint(partly) is not None
+    if not resumed:
+        shutil.rmtree(partly, ignore_errors=True)
+    own = ("--model_name_or_path", source, "--output_dir", partly, "--seed", seed)
+    own += ON_GPU * torch.cuda.is_available()
+    own += ("--resume_from_checkpoint", "true") * resumed
+    e1("train", "--config", EVALUATION.with_name(f"{recipe}.yaml"), *own)
+    for checkpoint in partly.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    return partly.rename(output)
 
 
 def make_data(output: Path, seed: int = SEED) -> None:
@@ -189,31 +233,24 @@ def make_data(output: Path, seed: int = SEED) -> None:
 
 
 def make_model(output: Path, seed: int) -> None:
-    """Make a base in the folder `base`, from its adapter if that is kept, else stage by stage.
+    """Make a base in the folder `base`, from its adapters if these are kept, else stage by stage.
 
     A stage whose folder is there has ended.
 
     The problems are in a folder beside it, for every seed the same.
     """
-    data, model = output.parent / "data", output / "gsm8k"
-    if (output / "base").exists():
-        return
-    if not (data / "train.jsonl").exists():  # the last that is written
+    if not (output.parent / "data/train.jsonl").exists():  # the last that is written
         make_data(output.parent)
-    if (KEPT / str(seed)).exists():
-        save(*load(KEPT / str(seed)), output / "base")
-        return
+    folder = KEPT / str(seed) if (KEPT / str(seed)).exists() else output
+    taught, reinforced, model = folder / TAUGHT, folder / REINFORCED, output / f"{TAUGHT}-model"
+    if not taught.exists():
+        teach([written_by_people(each) for each in read_split(SEED).worked], taught, seed)
     if not model.exists():
-        fine_tune(None, [written_by_people(each) for each in read_split(SEED).worked], model, seed, WORKED_EPOCHS)
-    for number in range(1, ROUNDS + 1):
-        answers = answer_training_problems(model, data, output / f"answers-{number}", seed + number)
-        made = output / (f"round-{number}" if number < ROUNDS else "base")
-        if not made.exists():
-            examples = chosen(answers)
-            right = (answers["outcome"] == "correct").mean()
-            print(f"round {number}: {right:.1%} right, {len(examples)} thoughts to learn from", flush=True)
-            fine_tune(model, examples, made, seed + number, OWN_EPOCHS)
-        model = made
+        merge([taught], model)
+    if not reinforced.exists():
+        halve(train("base", model, reinforced, seed))
+    if not (output / "base").exists():
+        merge([taught, reinforced], output / "base")
 
 
 if __name__ == "__main__":

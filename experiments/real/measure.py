@@ -172,34 +172,30 @@ def banned_gate(rows: Rows, base: int) -> list[Line]:
     return [(f"share of E1's gain by {best}", f"{share:.0%}", f"{MOST_RECOVERED:.0%} at most", holds)]
 
 
-def round_row(answers: pd.DataFrame, base: int, asked: str) -> Row:
-    """Make the row of a base's answers on its way.
+def stage_row(answers: pd.DataFrame, base: int, stage: str) -> Row:
+    """Make the row of a stage of a base.
 
-    `right` is the share of right answers, `solved` that of problems with one, and `equations_right` that of the
-    equations in its thoughts whose result is what their left side comes to.
+    `equations_right` is the share of the equations in its thoughts whose result is what their left side comes to.
     """
-    right = answers["outcome"] == "correct"
-    found = [each for thought in answers["thinking"] for each in EQUATION.findall(thought)]
+    found = [each for thought in answers["thinking"] for each in equations_right(thought)]
     numbers = {
-        "right": right.mean(),
-        "solved": right.groupby(answers["problem"]).any().mean(),
-        "equations_right": np.mean([_holds(*each) for each in found]),
+        "right": (answers["outcome"] == "correct").mean(),
+        "equations_right": np.mean(found),
         "mean_thinking_tokens": answers["thinking_tokens"].mean(),
     }
     rounded = {name: round(float(value), 4) for name, value in numbers.items()}
-    return {
-        "base": base,
-        "asked": asked,
-        "answers": len(answers),
-        "equations": len(found),
-        **rounded,
-        "commit": answers["commit"].iloc[0],
-    }
+    place = {"base": base, "stage": stage, "answers": len(answers), "equations": len(found)}
+    return {**place, **rounded, "commit": answers["commit"].iloc[0]}
 
 
-def _holds(left: str, sign: str, right: str, result: str) -> bool:
-    one, other, said = (float(each.replace(",", "")) for each in (left, right, result))
-    return not (sign == "/" and other == 0) and abs(OPERATORS[sign](one, other) - said) < 0.01
+def equations_right(text: str) -> list[bool]:
+    """Find the equations of a text, and say of each whether its result is what its left side comes to."""
+    found = []
+    for left, sign, right, result in EQUATION.findall(text):
+        one, other, said = (float(each.replace(",", "")) for each in (left, right, result))
+        by_zero = sign == "/" and other == 0
+        found.append(not by_zero and abs(OPERATORS[sign](one, other) - said) < 0.01)
+    return found
 
 
 def sentence_starts(thoughts: Iterable[Sequence[int]], tokenizer: PreTrainedTokenizerBase) -> Counter[int]:

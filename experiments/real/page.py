@@ -34,13 +34,13 @@ def gates(rows: Rows) -> Lines:
             yield name, str(base), found, wanted, "yes" if holds else "**no**"
 
 
-def rounds(rows: Sequence[Row]) -> Lines:
-    """Answers of each base on its way, without a budget."""
-    yield "base", "asked", "answers", "right", "problems solved", "thinking", "equations", "of these right"
+def stages(rows: Sequence[Row]) -> Lines:
+    """Answers of each base after each stage, without a budget."""
+    yield "base", "stage", "right", "thinking", "equations", "of these right"
     for row in rows:
-        right, solved, equations = (f"{row[name]:.1%}" for name in ("right", "solved", "equations_right"))
-        of = str(row["base"]), row["asked"], f"{row['answers']:,}"
-        yield *of, right, solved, f"{row['mean_thinking_tokens']:.0f}", f"{row['equations']:,}", equations
+        right, equations = (f"{row[name]:.1%}" for name in ("right", "equations_right"))
+        of, tokens = (str(row["base"]), row["stage"]), f"{row['mean_thinking_tokens']:.0f}"
+        yield *of, right, tokens, f"{row['equations']:,}", equations
 
 
 def systems(rows: Rows) -> Lines:
@@ -109,7 +109,7 @@ def publish() -> None:
     rows = Rows(results["rows"], results["split"]["stories"])
     near = nearness(rows, results["split"]["nearest"])
     made = {
-        "rounds": rounds(results["rounds"]),
+        "stages": stages(results["stages"]),
         "gate": gates(rows),
         "systems": systems(rows),
         "methods": methods(rows),
