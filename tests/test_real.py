@@ -17,7 +17,7 @@ from e1_trl.errors import UserError
 from e1_trl.recipes import read_mapping
 from experiments.pretraining import IGNORED_LABEL
 from experiments.real import make_base, page
-from experiments.real.__main__ import BASE_SEEDS, SYSTEMS
+from experiments.real.__main__ import SYSTEMS
 from experiments.real.make_base import SUMS_A_ROW, Lessons, dealt, sums, written_by_people
 from experiments.real.measure import (
     BUDGETS,
@@ -147,15 +147,32 @@ def test_sums_are_true_and_only_their_results_are_learnt() -> None:
     assert "".join(map(chr, row["input_ids"])) == "1 + 2 = 3\n5*2=10\n" and learnt == "....... 3\n....10\n"
 
 
-def test_kept_adapters_make_the_base_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    merged = []
+def test_a_base_is_made_stage_by_stage_but_for_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Any] = []
+
+    def train(recipe: str, source: Path, output: Path, seed: int) -> Path:
+        done.append((recipe, source, seed))
+        output.mkdir()
+        return output
+
+    monkeypatch.setattr(make_base, "KEPT", tmp_path / "kept")
     monkeypatch.setattr(make_base, "make_data", lambda output: None)
-    monkeypatch.setattr(make_base, "merge", lambda *words: merged.append(words))
-    for seed in BASE_SEEDS.values():
-        make_base.make_model(tmp_path, seed)
-        taught, reinforced = (make_base.KEPT / str(seed) / name for name in ("taught", "reinforced"))
-        assert merged == [([taught], tmp_path / "taught-model"), ([taught, reinforced], tmp_path / "base")]
-        merged.clear()
+    monkeypatch.setattr(make_base, "teach", lambda examples, output, seed: done.append("taught") or output.mkdir())
+    monkeypatch.setattr(make_base, "train", train)
+    monkeypatch.setattr(make_base, "read_split", lambda seed: SimpleNamespace(worked=[]))
+    monkeypatch.setattr(make_base, "merge", lambda adapters, output: done.append([*adapters]) or output.mkdir())
+    monkeypatch.setattr(make_base, "halve", lambda adapter: None)
+    (tmp_path / "1").mkdir()
+    own, model, base = (tmp_path / "1" / name for name in ("taught", "taught-model", "base"))
+    found = make_base.make_model(tmp_path / "1", 17)
+    assert next(found) == ("taught", model) and done == ["taught", [own]]
+    assert list(found) == [("reinforced", base)]
+    assert done[2:] == [("base", model, 17), [own, own.with_name("reinforced")]]
+    assert len(list(make_base.make_model(tmp_path / "1", 17))) == 2 and len(done) == 4
+    kept = tmp_path / "kept/117/taught"
+    kept.mkdir(parents=True)
+    (tmp_path / "2").mkdir()
+    assert next(make_base.make_model(tmp_path / "2", 117))[0] == "taught" and done[4:] == [[kept]]
 
 
 def test_every_example_is_dealt_once_a_round_and_alike_from_a_seed() -> None:

@@ -20,7 +20,7 @@ from e1_trl.checkout import check_committed
 from e1_trl.errors import UserError, run_command
 from e1_trl.report import samples
 from experiments.pretraining import SEED
-from experiments.real.make_base import EVALUATION, REINFORCED, TAUGHT, make_model, train
+from experiments.real.make_base import EVALUATION, make_model, train
 from experiments.real.measure import (
     BANNED,
     BASE,
@@ -67,14 +67,11 @@ def append(name: str, *found: Any) -> None:
     write_atomically(ROWS, lambda path: path.write_text(text))
 
 
-def add_stages(base: int) -> None:
-    """Add the rows of a base's two stages: problems held out, without a budget."""
-    there = {(row["base"], row["stage"]) for row in read()["stages"]}
-    for stage, model in ((TAUGHT, f"{TAUGHT}-model"), (REINFORCED, "base")):
-        if (base, stage) not in there:
-            folder = RUNS / str(base)
-            answers = samples.read(evaluate(folder / model, folder / f"free-{stage}", "--methods", FREE))
-            append("stages", stage_row(answers, base, stage))
+def add_stage(base: int, stage: str, model: Path) -> None:
+    """Add the row of a stage of a base: problems held out, without a budget."""
+    if (base, stage) not in {(row["base"], row["stage"]) for row in read()["stages"]}:
+        answers = samples.read(evaluate(model, RUNS / str(base) / f"free-{stage}", "--methods", FREE))
+        append("stages", stage_row(answers, base, stage))
 
 
 def evaluate(model: Path, folder: Path, *words: object) -> Path:
@@ -140,8 +137,8 @@ def main() -> None:
     arguments = parser.parse_args()
     plan = [each for each in PLAN if each[0] in arguments.bases]
     for base, seed in plan if not arguments.gate else ():
-        make_model(RUNS / str(base), BASE_SEEDS[base])
-        add_stages(base)
+        for stage, model in make_model(RUNS / str(base), BASE_SEEDS[base]):
+            add_stage(base, stage, model)
         add(base, BASE, BASE_SEEDS[base])
         ban_a_token(base)
         if not print_gate(base) and not arguments.despite_gate:

@@ -16,8 +16,8 @@ Then it learns from what people wrote, and from itself; no thought is made by a 
 The vocabulary is left as it is. It has no `</think>`, so the marker is three tokens.
 
     python -m experiments.real.make_base --what data       the problems: a minute
-    python -m experiments.real.make_base --what model      the first base, from its adapter if that is kept; else it
-                                                           takes five minutes on a GPU, or hours, and resumes
+    python -m experiments.real.make_base --what model      the first base, from its adapters as far as they are kept;
+                                                           else it takes half an hour on a GPU, or many, and resumes
 """
 
 import re
@@ -58,7 +58,7 @@ CHAT_TEMPLATE = (
 )
 ATTENTION = "sdpa" if torch.cuda.is_available() else "eager"  # the faster one
 KEPT = Path(__file__).with_name("bases")  # adapters of bases, in folders called after their seeds
-TAUGHT, REINFORCED = "taught", "reinforced"  # folders of adapters
+STAGES = TAUGHT, REINFORCED = "taught", "reinforced"  # folders of adapters
 RANK = 16  # of the first adapter: 10 MB
 BATCH = 64  # worked examples per step
 LEARNING_RATE = 1e-3  # the peak
@@ -232,26 +232,30 @@ def make_data(output: Path, seed: int = SEED) -> None:
     print(f"{output / 'data'}: {', '.join(f'{len(part)} {name}' for name, part in named.items())}")
 
 
-def make_model(output: Path, seed: int) -> None:
-    """Make a base in the folder `base`, from its adapters if these are kept, else stage by stage.
+def make_model(output: Path, seed: int) -> Iterator[tuple[str, Path]]:
+    """Make a base in the folder `base`; yields each stage's name, and its model as soon as it is there.
 
-    A stage whose folder is there has ended.
-
-    The problems are in a folder beside it, for every seed the same.
+    A stage whose folder is there has ended; an adapter that is kept is not trained. The problems are in a folder beside
+    it, for every seed the same.
     """
     if not (output.parent / "data/train.jsonl").exists():  # the last that is written
         make_data(output.parent)
-    folder = KEPT / str(seed) if (KEPT / str(seed)).exists() else output
-    taught, reinforced, model = folder / TAUGHT, folder / REINFORCED, output / f"{TAUGHT}-model"
+    taught, reinforced = (
+        next((folder for folder in (KEPT / str(seed) / stage, output / stage) if folder.exists()), output / stage)
+        for stage in STAGES
+    )
+    model, base = output / f"{TAUGHT}-model", output / "base"
     if not taught.exists():
         teach([written_by_people(each) for each in read_split(SEED).worked], taught, seed)
     if not model.exists():
         merge([taught], model)
+    yield TAUGHT, model
     if not reinforced.exists():
         halve(train("base", model, reinforced, seed))
-    if not (output / "base").exists():
-        merge([taught, reinforced], output / "base")
+    if not base.exists():
+        merge([taught, reinforced], base)
+    yield REINFORCED, base
 
 
 if __name__ == "__main__":
-    main("real", make_data, lambda output, seed: make_model(output / "1", seed))
+    main("real", make_data, lambda output, seed: list(make_model(output / "1", seed)))
