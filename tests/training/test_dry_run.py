@@ -175,7 +175,7 @@ def test_a_training_does_not_begin_where_another_one_is(
     words = ("--dataset_name", nano_data, "--output_dir", output)
     for file in ("checkpoint-10/trainer_state.json", "trainer_state.json"):
         TrainerState(global_step=10).save_to_json(str(output / file))
-        said = f"output_dir {output} holds an earlier run \\({file}\\): resume it with --resume_from_checkpoint true, name"
+        said = f"output_dir {output} holds an earlier run \\({file}\\): resume it with --resume_from_checkpoint true"
         with pytest.raises((UserError, SystemExit), match=said):
             main([str(part) for part in (*NANO, *words)])
         caplog.clear()
