@@ -285,7 +285,9 @@ def make_cells(methods: Sequence[str], budgets: Sequence[Budget]) -> list[Cell]:
     found = [Cell(method, budget) for method, budget in kept if budget is not None]
     if not found:
         raise UserError(f"no method of {', '.join(methods)} applies to any budget of {', '.join(map(str, budgets))}")
+    others = [method for method in methods if method != UNCONSTRAINED] or methods  # that one takes any, and limits none
     for budget in budgets:
-        if all(find_method(method).keeps(budget) is None for method in methods):
+        left_out = all(find_method(method).keeps(budget) is None for method in others)
+        if left_out and Cell(UNCONSTRAINED, budget) not in found:
             logger.warning("budget %s is left out: none of %s can run at it", budget, ", ".join(methods))
     return list(dict.fromkeys(found))

@@ -90,6 +90,12 @@ def test_a_budget_at_which_no_method_can_run_is_left_out_with_a_warning(caplog: 
     kept = make_cells(["separate", "s1"], [Budget(16, 8), Budget(None, None)])
     assert [str(cell) for cell in kept] == ["separate 16+8", "s1 16+8"]
     assert "budget unlimited is left out: none of separate, s1 can run at it" in caplog.text
+    caplog.clear()
+    make_cells(["separate", "unconstrained"], [Budget(16, 8), Budget(16, None), Budget(None, None)])
+    make_cells(["unconstrained"], [Budget(16, 8)])
+    assert [record.getMessage() for record in caplog.records] == [
+        "budget 16+unlimited is left out: none of separate, unconstrained can run at it"
+    ]
 
 
 def test_a_method_that_returns_nothing_is_named() -> None:
