@@ -8,8 +8,8 @@
 
 At a thinking budget of 0, the opener (`<think>`) is forced in front of the close, unless the prompt has opened the
 thinking. `Rollout.request` is the next request to the engine; `Rollout.receive` takes the engine's answer, until the
-rollout holds a `Completion`. A rollout searches only its prompt for the marker: the engine reports that it stopped at
-the marker of a completion. A marker or a `<think>` inside the solution is just tokens.
+rollout holds a `Completion`. A rollout searches only its prompt for the marker; in sampled tokens the engine finds it,
+and reports that it stopped there. A marker or a `<think>` inside the solution is just tokens.
 """
 
 import math
@@ -121,7 +121,7 @@ class Completion:
         return [1] * self.thinking_tokens + [0] * self.forced_tokens + [1] * self.solution_tokens
 
     def trained_mask(self, closes: str, marker_tokens: int) -> list[int]:
-        """Return the loss mask; the closes trained on are `"sampled"`, `"all"` (also forced) or `"none"`.
+        """Return the loss mask if `closes` are trained on: `"sampled"`, `"all"` (also forced ones) or `"none"`.
 
         A sampled close is the last `marker_tokens` of a thinking that ended in the marker.
         """

@@ -166,8 +166,8 @@ def check_output(output: Path, dry_run: bool = False) -> None:
     if (found := next((state for state in states if state.exists()), None)) is None:
         return
     said = (
-        f"output_dir {output} holds a training ({found.relative_to(output)}): resume it with --resume_from_checkpoint "
-        "true, name another output_dir, or remove this one"
+        f"output_dir {output} holds an earlier run ({found.relative_to(output)}): resume it with "
+        "--resume_from_checkpoint true, name another output_dir, or remove this one"
     )
     if not dry_run:
         raise UserError(said)

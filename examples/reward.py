@@ -28,7 +28,7 @@ def box_alone(solution_text: list[str], **others: Any) -> list[float]:
 
 
 if __name__ == "__main__":  # the training imports this file, too
-    shutil.rmtree(OUTPUT, ignore_errors=True)  # a folder that holds a training is refused
+    shutil.rmtree(OUTPUT, ignore_errors=True)  # a folder that holds an earlier run is refused
     command = "e1 train --config nano --dataset_name examples/problems.jsonl --reward_funcs accuracy"
     command += " examples.reward.box_alone --reward_weights 1.0 0.2 --max_steps 2 --per_device_train_batch_size 32"
     subprocess.run([*command.split(), "--output_dir", OUTPUT], check=True)

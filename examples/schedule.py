@@ -30,7 +30,7 @@ def shrink(key: RolloutKey, values: Sequence[int], steps: int) -> int:
 
 
 if __name__ == "__main__":  # the training imports this file, too
-    shutil.rmtree(OUTPUT, ignore_errors=True)  # a folder that holds a training is refused
+    shutil.rmtree(OUTPUT, ignore_errors=True)  # a folder that holds an earlier run is refused
     command = "e1 train --config nano --dataset_name examples/problems.jsonl --max_steps 4"
     command += f" --per_device_train_batch_size 32 --output_dir {OUTPUT} --thinking_budget"
     subprocess.run([*command.split(), "{examples.schedule.shrink: [96, 48], steps: 4}"], check=True)

@@ -107,7 +107,7 @@ class Grader(Protocol):
         return None  # the default for graders that work in the caller's thread
 
     def works_out(self, answer: str, references: Sequence[str]) -> bool:
-        """Return whether an answer shows work that no reference shows: training does not reward scratch work."""
+        """Return whether an answer shows its working (`6*8=48`) and no reference does: training does not reward it."""
         return False  # the default for graders that require no computed answer
 
     def close(self) -> None:

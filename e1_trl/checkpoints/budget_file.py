@@ -60,7 +60,7 @@ class Effort:
         return cls(Budget.parse(content["budget"]), told)
 
     def as_json(self) -> str | dict[str, Any]:
-        """Return the shorter of the two forms that `read` takes."""
+        """Return the budget as text if there are no template arguments, else the form with both."""
         told = {"chat_template_kwargs": dict(self.chat_template_kwargs)}
         return {"budget": str(self.budget), **told} if self.chat_template_kwargs else str(self.budget)
 

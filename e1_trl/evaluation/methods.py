@@ -1,8 +1,8 @@
 """Methods of sampling under a thinking budget, which draw from one tree of sampled tokens.
 
 A method is a coroutine that asks a `Tree` for sampled segments and returns a `Completion`. Methods that arrive at the
-same prefix share the samples after it. Everything else in which methods differ is a field of their `Method`: ours are
-in `METHODS`, a user's is in a module of their own, named by its dotted path.
+same prefix share the samples after it. Everything else in which methods differ is a field of their `Method`. Our
+`Method`s are in `METHODS`; a user's is in a module of the user's own, and is named by its dotted path.
 """
 
 import logging
@@ -25,7 +25,7 @@ S1_RELEASED_SOLUTION = 20  # tokens; what the published s1 baseline was given to
 
 @dataclass(frozen=True)
 class Cell:
-    """One method at one budget: a row of the table. Its `str` names it, in files too.
+    """One method at one budget: a row of a report's table. Its `str` names it, in files too.
 
     Raises:
         UserError: the method is unknown.
@@ -42,7 +42,7 @@ class Cell:
 
     @property
     def record(self) -> "Method":
-        """Record of the method."""
+        """Definition of the method."""
         return find_method(self.method)
 
     @property
@@ -101,7 +101,7 @@ def _solve(
 
 
 def _answer_at_once(tree: Tree[Cell], question: Question, close: ThinkingClose) -> Coroutine[Completion]:
-    """Answer a prompt that has closed the thinking; a method without a forced close spends both budgets on it."""
+    """Answer where the prompt has closed the thinking; without a forced close, with the tokens of both budgets."""
     budget = question.budget
     solution = budget.solution if close.marker.forced_ids else budget.completion_tokens(forced=0)
     return (yield from tree.drive(Rollout(question.prompt_ids, Budget(0, solution), close)))
@@ -189,13 +189,13 @@ def _bounded(budget: Budget) -> Budget | None:
 
 @dataclass(frozen=True)
 class Method:
-    """Record of one method.
+    """Definition of one method.
 
     Attributes:
         answer: coroutine that makes one completion; the setting passed to it has the method's close.
         keeps: maps a budget of the command to the one at which the method runs; `None` if it cannot run there.
-        asks: text that it adds to the problem.
-        close: close of its thinking.
+        asks: maps its budget to the text that it adds to the problem.
+        close: maps the evaluation's setting to the close under which the method runs.
         bounded: whether the thinking budget bounds its thinking.
         unboxed: whether an answer after its forced text is also read without a box. In evaluation only.
     """
@@ -208,7 +208,9 @@ class Method:
     unboxed: bool = False
 
     def complete(self, tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
-        """Run `answer` with the method's own close in place of the setting's, unless the prompt closed the thinking.
+        """Run `answer` with the method's own close in place of the setting's.
+
+        If the prompt has closed the thinking, our methods answer at once instead; a user's method runs all the same.
 
         Raises:
             UserError: `answer` returns something other than a `Completion`.
@@ -272,18 +274,20 @@ def find_method(name: str) -> Method:
 
 
 def make_cells(methods: Sequence[str], budgets: Sequence[Budget]) -> list[Cell]:
-    """Make the cells of every method at every budget that it can keep; without duplicates, in the order given.
+    """Make the cells of every method at every budget at which it can run; without duplicates, in the order given.
 
-    Warns of budgets that no method can keep.
+    Warns of budgets at which no method can run.
 
     Raises:
-        UserError: a method is unknown, or no method can keep any of the budgets.
+        UserError: a method is unknown, or no method can run at any of the budgets.
     """
     kept = [(method, find_method(method).keeps(budget)) for method in methods for budget in budgets]
     found = [Cell(method, budget) for method, budget in kept if budget is not None]
     if not found:
         raise UserError(f"no method of {', '.join(methods)} applies to any budget of {', '.join(map(str, budgets))}")
+    others = [method for method in methods if method != UNCONSTRAINED] or methods  # that one takes any, and limits none
     for budget in budgets:
-        if all(find_method(method).keeps(budget) is None for method in methods):
-            logger.warning("left out budget %s: none of %s can keep it", budget, ", ".join(methods))
+        left_out = all(find_method(method).keeps(budget) is None for method in others)
+        if left_out and Cell(UNCONSTRAINED, budget) not in found:
+            logger.warning("budget %s is left out: none of %s can run at it", budget, ", ".join(methods))
     return list(dict.fromkeys(found))

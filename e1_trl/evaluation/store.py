@@ -2,7 +2,7 @@
 
     <folder>/run.json           what determined the samples; a run with other settings is refused
     <folder>/segments.sqlite    sampled segments as they finish, each with its place in its tree; reached goals (method,
-                                budget, problems, samples); grades, which the next run keeps
+                                budget, problems, samples); grades that the next run need not make again
 
 The next run resumes where this one stopped, and a run with more budgets, methods, samples or problems extends it. The
 table of answers is derived from both files. Facts are compared by name, and a missing one counts as null: a folder
@@ -44,7 +44,7 @@ CREATE TABLE IF NOT EXISTS legs (
 CREATE TABLE IF NOT EXISTS cells (method, budget, problems, samples, made_by);
 CREATE TABLE IF NOT EXISTS grades (key PRIMARY KEY, grade) WITHOUT ROWID;
 """
-PASSING = (Outcome.UNGRADED, Outcome.TIMED_OUT, Outcome.CRASHED)
+PASSING = (Outcome.UNGRADED, Outcome.TIMED_OUT, Outcome.CRASHED)  # outcomes that a loaded machine may have caused
 SYNC_PAGES = 64  # of 4 KiB between syncs; a crash of the node may lose them, a kill of the process does not
 
 
@@ -90,7 +90,7 @@ class Store:
             ) from error
 
     def tells_prompts(self) -> bool:
-        """Return whether the folder is new, or records how its prompts were rendered, as old ones do not."""
+        """Return whether the folder is new, or records how its prompts were rendered; our first versions did not."""
         return not (self._folder / FACTS).exists() or "prompts" in read_facts(self._folder)
 
     def bind(self) -> None:
@@ -133,7 +133,7 @@ class Store:
         return int(bytes_) // array("i").itemsize
 
     def goals(self) -> list[Goal]:
-        """Return the goals that have been reached, in the order of the table.
+        """Return the goals that have been reached, in the order of the table of answers.
 
         Raises:
             StoreError: a method no longer exists.
@@ -159,7 +159,7 @@ class Store:
         self._database.execute("DELETE FROM cells")
         self._database.executemany("INSERT INTO cells VALUES (?, ?, ?, ?, ?)", rows)
         self._database.execute("COMMIT")
-        # Synced before the table is made: after a crash, answers in a report must not be sampled again.
+        # Sync before the table of answers is written, so that no answer in a report is sampled again after a crash.
         self._database.execute("PRAGMA wal_checkpoint")
 
     def grades(self, keys: Iterable[str]) -> dict[str, Grade]:
@@ -170,7 +170,7 @@ class Store:
         return {key: Grade(**{**grade, "outcome": Outcome(grade["outcome"])}) for key, grade in found.items()}
 
     def keep(self, grades: Mapping[str, Grade]) -> None:
-        """Remember grades, except those that a loaded machine may have caused: these answers are graded again."""
+        """Remember grades, except those with an outcome of `PASSING`: these answers are graded again."""
         given = [(key, grade) for key, grade in grades.items() if grade.outcome not in PASSING]
         rows = [(key, json.dumps(asdict(grade))) for key, grade in given]
         self._database.execute("BEGIN IMMEDIATE")

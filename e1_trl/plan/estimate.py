@@ -14,7 +14,7 @@ COMMUNICATION = 3 * GB  # with several GPUs: NCCL and ZeRO's buckets
 FRAGMENTS = 2 * GB  # with several GPUs and a sleeping engine: left in buckets and allocator after a training step
 ENGINE_OVERHEAD = 3 * GB  # of vLLM's share: activations of its largest batch, CUDA graphs
 MARGIN = 0.03  # share of a card that is left free for the unforeseen
-WAVES = 5  # parts, one after another, in which vLLM samples a generation that its cache cannot hold; more is a problem
+WAVES = 5  # vLLM samples a generation that its cache cannot hold in waves; more waves than this count as a problem
 # Tokens of the mean prompt, counted in DeepScaleR's problems of mathematics and DeepCoder's of programs.
 MATHEMATICS = 101
 PROGRAMS = 450
@@ -63,7 +63,7 @@ class Memory:
 
     @property
     def disk(self) -> int:
-        """Most bytes of the run on disk."""
+        """Peak of the run's bytes on disk."""
         return self.setup.checkpoints * self.checkpoint + self.model
 
     @property
@@ -83,8 +83,11 @@ class Memory:
         return self.state + self.activations + self.overhead + (0 if self.setup.sleep else self.engine)
 
     @property
-    def breaks_the_rule(self) -> bool:
-        """Training state and vLLM's share exceed the card: the run is sure to fail at the engine's second wake-up."""
+    def cannot_fit(self) -> bool:
+        """Training state and vLLM's share do not fit the card together, so the run is sure to fail.
+
+        With sleep mode it fails when the engine wakes up for the second time.
+        """
         return self.state + self.engine >= self.card
 
     @property
@@ -116,7 +119,7 @@ def saved(setup: Setup) -> int:
     mlp = 8 * model.mlp + 4 * model.routed * model.hidden
     if model.routed:
         mlp = mlp * setup.dtype // 2
-    # Each layer also has a padding mask of its own: a row of the context for each token.
+    # Each layer also has a padding mask of its own: for each token, 2 bytes for each position of the context.
     return tokens * (norms + attention + mlp + 2 * setup.context)
 
 
@@ -125,7 +128,7 @@ def activations(setup: Setup) -> int:
     model = setup.architecture
     tokens = setup.batch * setup.context
     layer = saved(setup)
-    gradients = layer // 2  # of one layer's activations; on a CPU, 0.36 to 0.42 of the bytes that it keeps
+    gradients = layer // 2  # of one layer's activations; measured on a CPU: 0.36 to 0.42 of what the layer keeps
     if setup.rank is not None:
         gradients += 4 * tokens * model.mlp  # PEFT casts inputs of an adapter to fp32
     # The head's gradient is in fp32, as TRL computes it in chunks; with an adapter there is none.
@@ -186,10 +189,11 @@ def memory(setup: Setup, card: int) -> Memory:
 
 
 def widths(setup: Setup, prompt: float) -> dict[str, tuple[float, float]]:
-    """Return how many positions a row takes on average, with padding, by layout: in scoring, and in learning passes.
+    """Return for each layout the mean width of a row, padding included, in scoring passes and in learning passes.
 
-    Padded rows are as long as the longest of all, packed rows have no padding. Trimmed rows are as long as the longest
-    of their pass, on average if lengths are evenly spread. Scoring sorts the rows first; its padding is neglected.
+    Padded rows are as wide as the longest of all, packed rows have no padding. Trimmed rows are as wide as the longest
+    row of their pass, whose mean is computed for evenly spread lengths. Scoring sorts the rows first; its padding is
+    neglected.
     """
     longest = prompt + setup.context - setup.prompt
     packed = prompt + USED * (setup.context - setup.prompt)
@@ -212,7 +216,7 @@ def seconds(taken: Memory, prompt: float, layout: str) -> float:
         attention = 2 * model.attending * model.heads * model.head * positions**2  # causal
         return 2 * (model.layers * model.active + model.output_head) * positions + attention
 
-    scorings = 1 + setup.reference  # by the policy that sampled, and by the reference
+    scorings = 1 + setup.reference  # passes of the old policy and, if there is one, of the reference
     learnings = 4 if setup.checkpointing else 3  # a backward pass takes as long as two forward passes
     operations = rows * (scorings * forward(scored) + learnings * forward(learned))
     sent = 0.0

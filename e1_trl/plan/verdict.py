@@ -70,7 +70,7 @@ def verdict(args: Any, model: Any, card: int | None, skip: bool) -> str:
     `args` is an `E1Config`, `model` TRL's `ModelConfig`, and `card` the bytes of the smallest GPU (None on CPUs).
 
     Raises:
-        UserError: the memory breaks the rule (`Memory.breaks_the_rule`) or the disk is too small, unless `skip`.
+        UserError: the training cannot fit a GPU (`Memory.cannot_fit`) or the disk is too small, unless `skip`.
     """
     fields = {name: getattr(each, name) for each in (args, model) for name in DEFAULTS if hasattr(each, name)}
     loaded = args.model_init_kwargs or {}
@@ -89,7 +89,7 @@ def verdict(args: Any, model: Any, card: int | None, skip: bool) -> str:
     peaks = f"{gb(taken.generation)} at generation and {gb(taken.training)} at training"
     said = f"memory, calculated: {peaks}, of {gb(card)} a GPU"
     problems = [*taken.problems, remedy(taken.setup, card)] if taken.problems else []
-    if taken.breaks_the_rule and not skip:
+    if taken.cannot_fit and not skip:
         raise UserError(
             f"{said}: training state ({gb(taken.state)}) and vLLM's share ({gb(taken.engine)}) exceed it; "
             f"{'; '.join(problems)}; {SKIPPED}"

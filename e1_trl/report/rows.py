@@ -43,10 +43,11 @@ class Row(Point):
     - `worked_in_box`: the box has arithmetic in front of an equals sign (`works_out`).
 
     Programs have no `maj_at_k`, since equal programs need not be equal texts. Their `faults` hold the share of each
-    outcome but right and wrong (`ungraded`: the grader failed). For mathematics, `unparseable` is the
-    share of all outcomes that have no field here.
+    outcome but right and wrong (`ungraded`: the grader failed). Other answers have no `faults`: `unparseable` is the
+    share of all outcomes that have no field here, such as unreadable, without a box, timed out, or crashed.
 
-    `seed` is that of the sampling, `commit` the version of e1_trl that finished it, `graded_by` the grader's version.
+    `seed` is that of the sampling, `commit` the version of e1_trl that finished the sampling, `graded_by` the grader's
+    version.
     """
 
     model: str
@@ -200,7 +201,10 @@ def _mean(column: "pd.Series[Any]") -> float:
 
 
 def lines(measured: Sequence[Measured]) -> list[Line]:
-    """Compute the line of every method of every model that has three limited budgets or more."""
+    """Compute a line for each method of each model on each benchmark.
+
+    A method has a line if it ran at three or more different limited totals, always on the same problems and samples.
+    """
     by_method: dict[tuple[str, str, str], list[tuple[int, Measured]]] = {}
     for each in measured:
         if (total := each.row.budget.completion_tokens(0)) is not None:

@@ -87,7 +87,7 @@ class GroupReward(ABC):
         """Update `memory`, once for each training generation, after all of its groups have their rewards."""
 
     def __call__(self, *, thinking_tokens: Sequence[int], **_: Any) -> list[float]:
-        """Return zeros to TRL, which `reward_groups` replaces once the rows of all processes are together."""
+        """Return zeros, for TRL: `reward_groups` replaces them once the rows of all processes are together."""
         return [0.0] * len(thinking_tokens)
 
 

@@ -56,7 +56,7 @@ def layout_of(model: PreTrainedModel, padding_free: bool, aux_loss: bool) -> tup
         "padding_free is false": not padding_free,
         "the load-balancing loss needs whole batches": aux_loss,
         f"the model has layers of {', '.join(others)}": bool(others),
-        "the model's positions are not rotary": not (rotary or states),  # a state depends on the order
+        "the model's positions are not rotary": not (rotary or states),  # states know the order without any
         "the model's positions depend on the longest row of a pass": bool(ropes & LONGEST_DECIDES),
     }
     if reason := next((reason for reason, holds in reasons.items() if holds), None):
@@ -102,7 +102,7 @@ def _outputs_only_at(backbone: torch.nn.Module, chosen: torch.Tensor) -> Iterato
 
 
 def _bounds(lengths: torch.Tensor, longest: int) -> dict[str, Any]:
-    """Return the bounds of packed rows for flash attention, as not every model passes it the positions."""
+    """Return the bounds of packed rows: flash attention could find them in positions, but some models pass none."""
     ends = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
     return {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends, "max_length_q": longest, "max_length_k": longest}
 
@@ -157,7 +157,7 @@ def scored(
         with _outputs_only_at(backbone, before):
             values = through_head(model, inputs, tokens[wanted][None])
         completion = mask[part, -kept:].bool()
-        # Scattered, the values stay in the autograd graph even where there are none.
+        # Scattering keeps the result in the autograd graph even if no row of the pass has a completion token.
         found.append([each.new_zeros(completion.shape).masked_scatter(completion, each) for each in values])
     back = order.argsort()
     logps, *entropies = (torch.cat(each)[back] for each in zip(*found, strict=True))

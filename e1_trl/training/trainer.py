@@ -214,7 +214,7 @@ class E1Trainer(HookedTrainer):
         forks: int = 1,
     ) -> list[Completion]:
         rollouts = [Rollout(ids, budget, self.thinking_close) for ids, budget in zip(prompt_ids, budgets, strict=True)]
-        if any(each.thinking_end is ThinkingEnd.PROMPT for each in rollouts):  # not among those checked
+        if any(each.thinking_end is ThinkingEnd.PROMPT for each in rollouts):  # checked only in datasets
             raise UserError("a prompt has closed the thinking; look at chat_template_kwargs")
         return self.engine.complete(rollouts, generation, on_completion, forks)
 

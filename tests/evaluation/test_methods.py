@@ -77,7 +77,7 @@ def test_a_method_keeps_a_budget_as_its_record_says(method: str, asked: str, kep
     assert found == (None if kept is None else Budget.parse(kept))
 
 
-def test_cells_are_every_method_at_every_budget_that_it_keeps_once() -> None:
+def test_cells_are_every_method_at_every_budget_at_which_it_runs_once() -> None:
     found = make_cells(["no_thinking", "separate"], [Budget(8, 4), Budget(16, 4)])
     assert list(map(str, found)) == ["no_thinking 0+4", "separate 8+4", "separate 16+4"]
     with pytest.raises(ValueError, match="no method of s1 applies to any budget of unlimited"):
@@ -86,10 +86,16 @@ def test_cells_are_every_method_at_every_budget_that_it_keeps_once() -> None:
         make_cells(["separate", "engine_native"], [Budget(8, 4)])
 
 
-def test_a_budget_that_no_method_keeps_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_budget_at_which_no_method_can_run_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     kept = make_cells(["separate", "s1"], [Budget(16, 8), Budget(None, None)])
     assert [str(cell) for cell in kept] == ["separate 16+8", "s1 16+8"]
-    assert "left out budget unlimited: none of separate, s1 can keep it" in caplog.text
+    assert "budget unlimited is left out: none of separate, s1 can run at it" in caplog.text
+    caplog.clear()
+    make_cells(["separate", "unconstrained"], [Budget(16, 8), Budget(16, None), Budget(None, None)])
+    make_cells(["unconstrained"], [Budget(16, 8)])
+    assert [record.getMessage() for record in caplog.records] == [
+        "budget 16+unlimited is left out: none of separate, unconstrained can run at it"
+    ]
 
 
 def test_a_method_that_returns_nothing_is_named() -> None:

@@ -210,7 +210,7 @@ def test_every_recipe_fits_its_cards_in_weights_that_small_steps_move(name: str)
     assert not setup.rounds_away
     for gib in (22.0, 22.1, 23.64, 24.0) if "24GB" in name else (79.2,):  # L4 and A10G, RTX 4090, all of it
         taken = memory(setup, int(gib * 2**30))
-        assert not taken.problems and not taken.breaks_the_rule
+        assert not taken.problems and not taken.cannot_fit
         assert max(taken.training, taken.generation) < (1 - MARGIN) * taken.card
     if name.startswith("E1-"):
         budgets = {"E1-Math-1.5B-3K": 3072 + 1024, "E1-Qwen3.5-4B": 2048 + 1024}.get(name, 1024 + 1024)
@@ -555,7 +555,7 @@ def test_a_training_on_cpus_needs_the_disk_and_its_dry_run_does_not(
     assert f"output_dir {tmp_path} needs" in capsys.readouterr().out
 
 
-def test_a_training_that_breaks_the_rule_is_refused_unless_it_is_told_to_skip_that(free: Any) -> None:
+def test_a_training_that_cannot_fit_is_refused_unless_it_is_told_to_skip_that(free: Any) -> None:
     args, model = started("E1-Math-1.5B", 0, dtype="float32", vllm_gpu_memory_utilization=0.6)
     said = r"vLLM's share \(51.0 GB\) exceed it; .*; or train all the same with skip_memory_check: true"
     with pytest.raises(ValueError, match=said) as error:

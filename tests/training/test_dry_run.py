@@ -175,7 +175,7 @@ def test_a_training_does_not_begin_where_another_one_is(
     words = ("--dataset_name", nano_data, "--output_dir", output)
     for file in ("checkpoint-10/trainer_state.json", "trainer_state.json"):
         TrainerState(global_step=10).save_to_json(str(output / file))
-        said = f"output_dir {output} holds a training \\({file}\\): resume it with --resume_from_checkpoint true, name"
+        said = f"output_dir {output} holds an earlier run \\({file}\\): resume it with --resume_from_checkpoint true"
         with pytest.raises((UserError, SystemExit), match=said):
             main([str(part) for part in (*NANO, *words)])
         caplog.clear()
@@ -183,7 +183,7 @@ def test_a_training_does_not_begin_where_another_one_is(
         assert re.search(said, caplog.text)
         caplog.clear()
         dry_run(*words, "--resume_from_checkpoint", "true")
-        assert "holds a training" not in caplog.text
+        assert "holds an earlier run" not in caplog.text
 
 
 def test_forks_and_advantages_are_shown_or_refused_before_a_model_loads(

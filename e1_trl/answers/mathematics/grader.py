@@ -65,7 +65,7 @@ class MathematicsGrader(Grader):
             self.processes.begin((box, True, tuple(references)))
 
     def works_out(self, answer: str, references: Sequence[str]) -> bool:
-        """See `Grader`; work is arithmetic in front of an equals sign, as in `6*8=48`."""
+        """See `Grader`; working is arithmetic in front of an equals sign, as in `6*8=48`."""
         return works_out(answer) and not any(map(works_out, references))
 
     def grade(
