@@ -48,22 +48,33 @@ def quotes(results: Results) -> Iterator[str]:
     ends = {name: mean(found[name], "mean_accuracy") for name in found}
     free = {name: mean(found[name], "unconstrained_accuracy") for name in found}
     seeds = [row["mean_accuracy"] for row in found[RANDOM]]
-    yield (
-        f"Forks at 5e-5 end {100 * (ends['forks'] - ends[RANDOM]):.1f} points ahead of random budgets per rollout, "
-        f"with {100 * (free['forks'] - free[RANDOM]):.1f} points more without a budget"
-    )
-    yield f"trained with the mean of their advantages, at 5e-5 too, end {100 * (ends['forks_mean'] - ends[RANDOM]):.1f}"
     best = [row["mean_accuracy"] for row in found["forks_mean"]]
+    yield f"they end {100 * (ends['forks_mean'] - ends[RANDOM]):.1f} points ahead of random budgets per rollout"
     yield f"their worst seed has {min(best):.1%}, the best of random budgets {max(seeds):.1%}"
-    yield f"they have {after_a_quarter(found['forks_mean'])}, and random budgets {after_a_quarter(found[RANDOM])}"
-    # At 1e-4, by their seeds.
-    high = [row for row in rows if (row["miniature"], row["system"]) == ("best_of", "forks_mean")]
-    at_high = mean(high, "unconstrained_accuracy")
-    yield f"At 1e-4 it is {after_a_quarter(high)}, and {mean(high, 'mean_accuracy'):.1%} at the end, but {at_high:.0%}"
-    first = found[RANDOM][0]["mean_accuracy"]
-    control = found["rows_quarter"][0]["mean_accuracy"]
-    yield f"it ends {100 * (control - first):.1f} points above random budgets"
-    yield f"mean of forks is another {100 * (high[0]['mean_accuracy'] - control):.1f} points above it"
-    mean_of_forks, rows_quarter = (after_a_quarter([own[0]]) for own in (high, found["rows_quarter"]))
-    yield f"it has {mean_of_forks}, where `rows_quarter` has {rows_quarter}"
-    yield f"right on only {high[1]['unconstrained_accuracy']:.0%} without a budget"
+    yield f"After a quarter of the tokens they have {after_a_quarter(found['forks_mean'])}, and random budgets"
+    yield f"random budgets {after_a_quarter(found[RANDOM])}"
+    low, high = (leads(rows, rate) for rate in ("at 5e-05", ""))
+    yield f"by {low[0]:.1f} points after a quarter and {low[1]:.1f} at the end at 5e-5"
+    yield f"by {high[0]:.1f} and {high[1]:.1f} at 1e-4"
+    kept, kept_of_random = (free[name] / free["base"] for name in ("forks_mean", RANDOM))
+    yield f"Without a budget they keep {kept:.1%} of the base's accuracy, random budgets {kept_of_random:.1%}"
+    yield (
+        f"Forks whose thought is trained with the sum end {100 * (ends['forks'] - ends[RANDOM]):.1f} points ahead, with "
+        f"{100 * (free['forks'] - free[RANDOM]):.1f} points more without a budget"
+    )
+    control, random = (named(rows, f"{name} at 5e-05") for name in ("rows_quarter", RANDOM))
+    of_control, of_random = (f"{mean(own, 'mean_accuracy'):.1%}" for own in (control, random))
+    yield f"At 5e-5 it ends at {of_control}, random budgets at {of_random}, and the mean of forks at {ends['forks_mean']:.1%}"
+
+
+def named(rows: list[Row], system: str) -> list[Row]:
+    """Return the rows of a system on best_of, by its whole name."""
+    return [row for row in rows if (row["miniature"], row["system"]) == ("best_of", system)]
+
+
+def leads(rows: list[Row], rate: str) -> tuple[float, float]:
+    """Return the lead of forks with the mean over random budgets at one rate, in points: after a quarter, at the end."""
+    ours, others = (named(rows, f"{name} {rate}".strip()) for name in ("forks_mean", RANDOM))
+    quarters = [fmean(row["area_at"][QUARTER] for row in own) for own in (ours, others)]
+    ends = [mean(own, "mean_accuracy") for own in (ours, others)]
+    return 100 * (quarters[0] - quarters[1]), 100 * (ends[0] - ends[1])
