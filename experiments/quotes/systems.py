@@ -58,13 +58,12 @@ def quotes(results: Results) -> Iterator[str]:
     yield f"by {high[0]:.1f} and {high[1]:.1f} at 1e-4"
     kept, kept_of_random = (free[name] / free["base"] for name in ("forks_mean", RANDOM))
     yield f"Without a budget they keep {kept:.1%} of the base's accuracy, random budgets {kept_of_random:.1%}"
-    yield (
-        f"Forks whose thought is trained with the sum end {100 * (ends['forks'] - ends[RANDOM]):.1f} points ahead, with "
-        f"{100 * (free['forks'] - free[RANDOM]):.1f} points more without a budget"
-    )
+    ahead, more = 100 * (ends["forks"] - ends[RANDOM]), 100 * (free["forks"] - free[RANDOM])
+    yield f"trained with the sum end {ahead:.1f} points ahead, with {more:.1f} points more without a budget"
     control, random = (named(rows, f"{name} at 5e-05") for name in ("rows_quarter", RANDOM))
     of_control, of_random = (f"{mean(own, 'mean_accuracy'):.1%}" for own in (control, random))
-    yield f"At 5e-5 it ends at {of_control}, random budgets at {of_random}, and the mean of forks at {ends['forks_mean']:.1%}"
+    yield f"At 5e-5 it ends at {of_control}, random budgets at {of_random}, and the mean of forks at "
+    yield f"and the mean of forks at {ends['forks_mean']:.1%}"
 
 
 def named(rows: list[Row], system: str) -> list[Row]:
@@ -73,7 +72,7 @@ def named(rows: list[Row], system: str) -> list[Row]:
 
 
 def leads(rows: list[Row], rate: str) -> tuple[float, float]:
-    """Return the lead of forks with the mean over random budgets at one rate, in points: after a quarter, at the end."""
+    """Return the lead of forks with the mean over random budgets at a rate, in points: after a quarter, at the end."""
     ours, others = (named(rows, f"{name} {rate}".strip()) for name in ("forks_mean", RANDOM))
     quarters = [fmean(row["area_at"][QUARTER] for row in own) for own in (ours, others)]
     ends = [mean(own, "mean_accuracy") for own in (ours, others)]
