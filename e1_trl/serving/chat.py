@@ -24,7 +24,7 @@ from e1_trl.command_line import CommandParser
 from e1_trl.engines.engine import CPU_CACHE
 from e1_trl.errors import UserError, run_command
 from e1_trl.serving.model import Model, ModelArguments, read_model
-from e1_trl.serving.request import parse_request
+from e1_trl.serving.request import ParsedRequest
 from e1_trl.serving.response import ask
 
 with suppress(ImportError):  # arrows and history where a terminal has them
@@ -94,8 +94,7 @@ class Chat:
     async def _answer(self, question: str) -> None:
         messages = [*self._messages, {"role": "user", "content": question}]
         presets = self._model.presets
-        body = {"messages": messages, "model": f"{presets.name}@{self._budget}", "stream": True}
-        asked = parse_request(body, presets, 0)
+        asked = ParsedRequest(self._budget, None, presets.name, {**presets.sampling, "messages": messages})
         solution = ""
         async with ask(self._model, asked, "/v1/chat/completions") as answer:
             async for event in answer.read():
@@ -103,8 +102,7 @@ class Chat:
                 self._print(part["delta"].get("reasoning") or "", "dim")
                 if "thinking_end" in part and not solution:
                     forced = f" ‖{self._model.close.marker.text}‖" if part["thinking_end"] == "forced" else ""
-                    self._print(forced, "bold yellow")
-                    self._print("\n")
+                    self._print(forced + "\n", "bold yellow")
                 solution += part["delta"].get("content") or ""
                 self._print(part["delta"].get("content") or "")
         self._messages = [*messages, {"role": "assistant", "content": solution}]
