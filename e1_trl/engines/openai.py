@@ -63,7 +63,7 @@ class Client:
         key = os.environ.get(self.KEY)
         # No total time: an answer comes when all its tokens are sampled.
         self._session = aiohttp.ClientSession(
-            headers={} if key is None else {"Authorization": f"Bearer {key}"},
+            headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECTING),
             connector=aiohttp.TCPConnector(limit=0, socket_factory=_open_socket, **self.CONNECTIONS),
             trust_env=trust_env,

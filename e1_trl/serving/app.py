@@ -186,7 +186,7 @@ def _explain(request: web.Request, error: RefusedError | ServerError | web.HTTPE
     if isinstance(error, ServerError) and error.status in FAULTS_OF_CLIENTS and error.said:
         error = RefusedError(error.said, error.status)
     elif isinstance(error, ServerError):
-        logger.warning("the server failed: %s", error)
+        logger.warning("the server failed, with status %s: %s", error.status, error)
         how = {None: "does not answer", 200: "broke off its answer"}
         what = how.get(error.status, f"answered with status {error.status}")
         error = RefusedError(f"the server behind this proxy {what}", 502)

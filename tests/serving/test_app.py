@@ -192,6 +192,7 @@ def test_a_request_keeps_its_fields_id_and_key_and_its_text_out_of_the_log(
 
 def test_the_server_gets_no_key_of_another(stub: ServerStub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "of another")
+    monkeypatch.setenv("E1_UPSTREAM_API_KEY", "")  # as where a variable of a container is unset
     with proxy_of(stub.url):
         assert "Authorization" not in stub.headers[-1]
 
