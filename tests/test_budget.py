@@ -16,8 +16,7 @@ from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import parse
 from e1_trl.evaluation.prepare import prepare
 from e1_trl.marker import Marker
-from e1_trl.serving.arguments import ModelArguments
-from e1_trl.serving.model import Model
+from e1_trl.serving.model import Model, ModelArguments
 from e1_trl.training.config import E1Config, ModelFacts
 
 parts = st.one_of(st.none(), st.integers(0, 10_000))

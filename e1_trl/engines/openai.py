@@ -28,14 +28,15 @@ class ServerError(UnusableEngineError):
     """A server refused a request, went away, or answers in another form than the API's.
 
     Attributes:
-        status: HTTP status for a proxy's client: the server's where the request or the load is at fault, else 502.
+        status: HTTP status of the server's answer; `None` if there was none.
+        said: the server's own message; "" if it gave none.
         is_temporary: the same request may succeed later.
     """
 
-    def __init__(self, message: str, status: int | None = None):
-        """`status` is the server's; `None` if there was no answer."""
+    def __init__(self, message: str, status: int | None = None, said: str = ""):
         super().__init__(message)
-        self.status = status if status in (400, 413, 422, 429, 503) else 502
+        self.status = status
+        self.said = said
         self.is_temporary = status is None or status in (408, 409, 429) or status >= 500
 
 
@@ -50,18 +51,19 @@ def allow_files(connections: int) -> int:
 class Client:
     """Connections to a server (`base_url`, as http://host:8000/v1), for the event loop that it is made in.
 
-    The API key is read from `OPENAI_API_KEY`, and with `trust_env` proxies from `HTTP_PROXY` and its like.
+    The API key is read from the variable `KEY`, and with `trust_env` proxies from `HTTP_PROXY` and its like.
     """
 
+    KEY: ClassVar[str] = "OPENAI_API_KEY"
     CONNECTIONS: ClassVar[Mapping[str, Any]] = {"keepalive_timeout": KEPT}  # of aiohttp's connector
 
     def __init__(self, base_url: str, name: str, trust_env: bool = False):
         self.base_url = base_url.rstrip("/")
         self.name = name
-        key = os.environ.get("OPENAI_API_KEY")
+        key = os.environ.get(self.KEY)
         # No total time: an answer comes when all its tokens are sampled.
         self._session = aiohttp.ClientSession(
-            headers={} if key is None else {"Authorization": f"Bearer {key}"},
+            headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECTING),
             connector=aiohttp.TCPConnector(limit=0, socket_factory=_open_socket, **self.CONNECTIONS),
             trust_env=trust_env,
@@ -104,12 +106,8 @@ class Client:
         Raises:
             ServerError: the server refuses the request, goes away or answers in another form.
         """
-        answer = await self._post(json.dumps({**body, "model": self.name}).encode())
+        answer = await self.post(f"{self.base_url}/completions", body)
         try:
-            if answer.status != 200:
-                content = await answer.read()
-                said = read_message(content) or content.decode(errors="replace")[:500]
-                raise ServerError(said or f"{self.base_url} answered with status {answer.status}", answer.status)
             return _check(json.loads(await answer.read())["choices"][0])
         except ServerError:  # is a ValueError, too
             raise
@@ -120,13 +118,25 @@ class Client:
         finally:
             answer.close()
 
-    async def _post(self, content: bytes) -> aiohttp.ClientResponse:
-        """Try twice: a kept connection to a server that has restarted fails only when it is used."""
-        url = f"{self.base_url}/completions"
-        headers = {"Content-Type": "application/json"}
-        for attempt in (1, 2):
+    async def post(self, url: str, body: Mapping[str, Any], request_id: str = "") -> aiohttp.ClientResponse:
+        """Post a request for the model to a URL of the server; return its answer, of status 200, which must be closed.
+
+        Raises:
+            ServerError: the server refuses the request or goes away.
+        """
+        headers = {"X-Request-Id": request_id} if request_id else {}
+        for attempt in (1, 2):  # a kept connection to a server that has restarted fails only when it is used
             try:
-                return await self._session.post(url, data=content, headers=headers, allow_redirects=False)
+                answer = await self._session.post(
+                    url, json={**body, "model": self.name}, headers=headers, allow_redirects=False
+                )
+                if answer.status == 200:
+                    return answer
+                async with answer:
+                    content = await answer.read()
+                said = read_message(content)
+                text = said or content.decode(errors="replace")[:500]
+                raise ServerError(text or f"{self.base_url} answered with status {answer.status}", answer.status, said)
             except aiohttp.ClientError as error:
                 if attempt == 2 or isinstance(error, aiohttp.ClientConnectorError | aiohttp.ServerTimeoutError):
                     raise ServerError(f"no answer from {self.base_url}: {_explain(error)}") from error

@@ -13,21 +13,23 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing, closing
+from contextlib import closing
 from contextvars import ContextVar
-from typing import Any
+from dataclasses import MISSING, dataclass
+from typing import Annotated, Any, ClassVar
 from uuid import uuid4
 
 from aiohttp import web
 
+from e1_trl.arguments import Url, Within
 from e1_trl.budget import Budget
-from e1_trl.command_line import CommandParser
-from e1_trl.engines.openai import allow_files
-from e1_trl.errors import run_command, user_errors
-from e1_trl.serving.arguments import ServeArguments
-from e1_trl.serving.model import Model
+from e1_trl.checkpoints.budget_file import Effort
+from e1_trl.command_line import CommandParser, option
+from e1_trl.engines.openai import ServerError, allow_files
+from e1_trl.errors import UserError, run_command, user_errors
+from e1_trl.serving.model import Model, ModelArguments
 from e1_trl.serving.request import RefusedError, parse_request
-from e1_trl.serving.response import Answer, Part
+from e1_trl.serving.response import Answer, Part, ask
 
 logger = logging.getLogger("e1 serve")
 
@@ -37,11 +39,34 @@ MOST_BODY = 2**24  # bytes of a request
 KEY = "E1_API_KEY"
 CONNECTIONS = 2048  # at a time, where the system allows them: two for a request
 GONE = 499  # status in the log for a client that has left
-STOPPING = 20.0  # seconds that answers have to end in when the proxy stops
 ANSWERED = ("/v1/chat/completions", "/v1/completions")
-# The request of a client that leaves is cancelled.
-RUNNING: Any = {"handler_cancellation": True, "access_log": None, "shutdown_timeout": STOPPING, "print": logger.info}
-RECORD: ContextVar[dict[str, Any]] = ContextVar("record")  # id, status and description of this task's request
+FAULTS_OF_CLIENTS = (400, 404, 413, 422, 429, 501, 503)  # statuses of the server that are passed on, with its message
+# The request of a client that leaves is cancelled. When the proxy stops, answers have 20 seconds to end in.
+RUNNING: Any = {"handler_cancellation": True, "access_log": None, "shutdown_timeout": 20.0, "print": logger.info}
+RECORD: ContextVar[dict[str, Any]] = ContextVar("record")  # id and description of this task's request
+
+
+@dataclass(kw_only=True)
+class ServeArguments(ModelArguments):
+    """Arguments of `e1 serve`."""
+
+    GROUP: ClassVar[str] = "clients"
+
+    upstream: Url = option(
+        MISSING, "Address of the vLLM server, as http://host:8000/v1, started with a --reasoning-config.", metavar="URL"
+    )
+    port: Annotated[int, Within(1, 65_535)] = option(8100, "Port to listen on.")
+    host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 listens on all.")
+    efforts: list[str] = option(
+        [],
+        "Budgets of `reasoning_effort` in tokens, as low=256+1024. Default: those in budget.json, else 1/4, 1 and 4 "
+        "times the thinking budget.",
+        metavar="EFFORT=BUDGET",
+    )
+    max_budget: str = option("unlimited", "Largest budget of a request, in tokens, as 4096+1024.", metavar="BUDGET")
+    drop: list[str] = option([], "Fields to take out of every request, as tools.", metavar="FIELD")
+    allow_origins: list[str] = option([], "Web pages that may ask, as https://chat.example.org; * allows all.")
+    allow_hosts: list[str] = option([], "Names, besides localhost, by which a proxy on localhost may be called.")
 
 
 class Server:
@@ -71,46 +96,43 @@ class Server:
 
     @web.middleware
     async def _log(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer a request, give it an id, and log it."""
+        """Answer a request, or say why it is refused; give it an id, and log it."""
         sent = request.headers.get("X-Request-Id", "")
         known = sent if re.fullmatch(r"[\w.-]{1,128}", sent) else uuid4().hex
-        record: dict[str, Any] = {"id": known, "status": GONE, "said": "given up"}
+        record: dict[str, Any] = {"id": known, "said": "given up"}
         RECORD.set(record)
+        status = GONE
         start = time.monotonic()
         try:
-            response = await self._guard(request, handler)
-            record["status"] = record.get("failed", response.status)
-            return response
+            response = await self._admit(request, handler)
+            status = record.get("failed", response.status)
+        except (RefusedError, ServerError, web.HTTPException) as error:
+            refused = _explain(request, error)
+            status = refused.status
+            response = web.json_response(refused.as_json(), status=status)
         except Exception:  # a bug, whose traceback aiohttp logs
-            record["status"] = 500
+            status = 500
             raise
         finally:
-            status = record["status"]
             if request.method == "POST" or status >= 400:
                 line = (request.method, request.raw_path, status, time.monotonic() - start, record["id"])
                 said = repr(record["said"])[1:-1]  # without line breaks and half characters of clients
                 logger.info("%s %s %d, %.2f s, %s: %s", *line, said)
+        return response
 
-    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer a request, or say why it is refused."""
-        try:
-            if request.method == "OPTIONS" and self._arguments.allow_origins:
-                return web.Response(status=204)
-            if request.path != "/health":
-                self._admit(request)
+    async def _admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer a request that names this server and has its key, as all but `/health` and preflights must."""
+        if request.method == "OPTIONS" and self._arguments.allow_origins:
+            return web.Response(status=204)
+        if request.path == "/health":
             return await handler(request)
-        except (RefusedError, web.HTTPException) as error:
-            refused = error if isinstance(error, RefusedError) else _explain(request, error.status)
-            RECORD.get()["said"] = str(refused)
-            return web.json_response(refused.as_json(), status=refused.status)
-
-    def _admit(self, request: web.Request) -> None:
         host = re.sub(r":\d*$", "", request.host).strip("[]")
         if self._arguments.host in LOCAL and host not in (*LOCAL, *self._arguments.allow_hosts):
             raise RefusedError(f"this server is not called {host[:80]!r}; --allow_hosts can name it", 403)
         sent = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if self._key is not None and not secrets.compare_digest(sent.encode(errors="replace"), self._key.encode()):
             raise RefusedError("the API key is missing or wrong", 401)
+        return await handler(request)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         if request.content_type != "application/json":  # which a page of another origin cannot send unasked
@@ -120,24 +142,22 @@ class Server:
         except (ValueError, RecursionError) as error:
             raise RefusedError(f"the body is not JSON: {error}") from error
         asked = parse_request(body, self._model.presets, self._model.close.forced_after(None))
-        answer = await Answer.begin(self._model, asked, request.path, RECORD.get()["id"])
-        try:
-            if asked.stream:
-                return await self._stream(request, answer)
-            return web.json_response(await answer.whole())
-        finally:
-            RECORD.get()["said"] = f"{asked.budget}, {answer.summary()}"
+        async with ask(self._model, asked, request.path, RECORD.get()["id"]) as answer:
+            try:
+                return await self._stream(request, answer) if asked.stream else web.json_response(await answer.whole())
+            finally:
+                RECORD.get()["said"] = f"{asked.budget}, {answer.summary()}"
 
     async def _stream(self, request: web.Request, answer: Answer) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
         await response.prepare(request)
         try:
-            async with aclosing(answer.read()) as events:
-                async for event in events:
-                    await response.write(_event(event))
-        except RefusedError as error:
-            RECORD.get()["failed"] = error.status
-            await response.write(_event(error.as_json()))
+            async for event in answer.read():
+                await response.write(_event(event))
+        except ServerError as error:
+            refused = _explain(request, error)
+            RECORD.get()["failed"] = refused.status
+            await response.write(_event(refused.as_json()))
         await response.write(b"data: [DONE]\n\n")
         return response
 
@@ -161,11 +181,21 @@ def _event(content: Part) -> bytes:
     return b"data: " + json.dumps(content).encode() + b"\n\n"
 
 
-def _explain(request: web.Request, status: int) -> RefusedError:
-    if status == 413:
-        return RefusedError(f"the body has more than {MOST_BODY:,} bytes", status)
-    known = ", ".join([*ANSWERED, "/v1/models", "/health"])
-    return RefusedError(f"{request.method} {request.path} is no route; there are {known}", status)
+def _explain(request: web.Request, error: RefusedError | ServerError | web.HTTPException) -> RefusedError:
+    """Return what a client is told of an error; what a failing server says may hold addresses and others' prompts."""
+    if isinstance(error, ServerError) and error.status in FAULTS_OF_CLIENTS and error.said:
+        error = RefusedError(error.said, error.status)
+    elif isinstance(error, ServerError):
+        logger.warning("the server failed, with status %s: %s", error.status, error)
+        how = {None: "does not answer", 200: "broke off its answer"}
+        what = how.get(error.status, f"answered with status {error.status}")
+        error = RefusedError(f"the server behind this proxy {what}", 502)
+    elif isinstance(error, web.HTTPException):
+        known = ", ".join([*ANSWERED, "/v1/models", "/health"])
+        where = f"{request.method} {request.path} is no route; there are {known}"
+        error = RefusedError(where if error.status in (404, 405) else str(error.text), error.status)
+    RECORD.get()["said"] = str(error)
+    return error
 
 
 def make_parser() -> CommandParser:
@@ -201,8 +231,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 async def connect(arguments: ServeArguments) -> Model:
     """Find the model, its server and what clients may ask for; raise a `UserError` where one is unusable."""
     clients = {"most": Budget.parse(arguments.max_budget), "drop": arguments.drop}
+    if wrong := [each for each in arguments.efforts if "=" not in each]:
+        raise UserError(f"efforts: {wrong[0]!r} must read 'low=256+1024'")
     if arguments.efforts:
-        clients["efforts"] = arguments.read_efforts()
+        named = (each.split("=", 1) for each in arguments.efforts)
+        clients["efforts"] = {word: Effort.read(text) for word, text in named}
     allow_files(CONNECTIONS)
     return await Model.connect(arguments, **clients)
 

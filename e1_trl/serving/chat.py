@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, aclosing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 from rich.console import Console
 
@@ -23,10 +23,9 @@ from e1_trl.budget import Budget
 from e1_trl.command_line import CommandParser
 from e1_trl.engines.engine import CPU_CACHE
 from e1_trl.errors import UserError, run_command
-from e1_trl.serving.arguments import ModelArguments
-from e1_trl.serving.model import Model, ModelTexts
-from e1_trl.serving.request import parse_request
-from e1_trl.serving.response import Answer
+from e1_trl.serving.model import Model, ModelArguments, read_model
+from e1_trl.serving.request import ParsedRequest
+from e1_trl.serving.response import ask
 
 with suppress(ImportError):  # arrows and history where a terminal has them
     import readline  # noqa: F401
@@ -41,7 +40,7 @@ def start_server(arguments: ModelArguments, options: Sequence[str]) -> Iterator[
     """Start a vLLM server of the model with further options, and yield its address; its errors go to the terminal."""
     from torch.cuda import is_available
 
-    config = ModelTexts.read(arguments).config  # raises in front of half a minute of starting
+    *_, config = read_model(arguments)  # raises in front of half a minute of starting
     Console().print("starting vLLM; half a minute for a small model, minutes for a large one", style="dim")
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
@@ -95,22 +94,19 @@ class Chat:
     async def _answer(self, question: str) -> None:
         messages = [*self._messages, {"role": "user", "content": question}]
         presets = self._model.presets
-        body = {"messages": messages, "model": f"{presets.name}@{self._budget}", "stream": True}
-        asked = parse_request(body, presets, 0)
-        answer = await Answer.begin(self._model, asked, "/v1/chat/completions", "")
+        asked = ParsedRequest(self._budget, None, presets.name, {**presets.sampling, "messages": messages})
         solution = ""
-        async with aclosing(answer.read()) as events:
-            async for event in events:
+        async with ask(self._model, asked, "/v1/chat/completions") as answer:
+            async for event in answer.read():
                 (part,) = event["choices"]
                 self._print(part["delta"].get("reasoning") or "", "dim")
                 if "thinking_end" in part and not solution:
                     forced = f" ‖{self._model.close.marker.text}‖" if part["thinking_end"] == "forced" else ""
-                    self._print(forced, "bold yellow")
-                    self._print("\n")
+                    self._print(forced + "\n", "bold yellow")
                 solution += part["delta"].get("content") or ""
                 self._print(part["delta"].get("content") or "")
         self._messages = [*messages, {"role": "assistant", "content": solution}]
-        thinking, _, solved = answer.usage()["completion_tokens_details"].values()
+        thinking, _, solved = answer.parts
         cut = ", truncated" if part["finish_reason"] == "length" else ""
         self._note(f"\n{part['thinking_end']}, {thinking} + {solved} tokens{cut} of {self._budget}")
 

@@ -7,66 +7,126 @@ token ids say how the thinking ended, and the solution is cut after its own budg
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, replace
+from typing import Any, ClassVar
 
-from e1_trl.arguments import json_object
+import aiohttp
+
+from e1_trl.arguments import Url, json_object
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.checkpoints.budget_file import FILE, BudgetInfo
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.checkpoints.efforts import make_efforts
+from e1_trl.command_line import option
 from e1_trl.engines.engine import end_ids
+from e1_trl.engines.openai import Client, ServerError
 from e1_trl.errors import UserError, one_line, user_errors
 from e1_trl.marker import MARKER, OPENERS, Marker, PromptState
-from e1_trl.serving.arguments import ModelArguments
 from e1_trl.serving.request import BudgetPresets, ParsedRequest, RefusedError
-from e1_trl.serving.upstream import Upstream
 
 
-@dataclass(frozen=True)
-class ModelTexts:
-    """Texts and budgets of a model, which are known without a server; `config` is for vLLM's `--reasoning-config`."""
+@dataclass(kw_only=True)
+class ModelArguments:
+    """Arguments of `e1 serve` and `e1 chat`: the model, its server and its budget."""
 
-    presets: BudgetPresets
-    marker: Marker
-    config: str
+    GROUP: ClassVar[str] = "model"
 
-    @classmethod
-    def read(cls, arguments: ModelArguments) -> "ModelTexts":
-        """Read a model's tokenizer and budget.json; raise a `UserError` where one is unusable or no budget is named."""
-        from transformers import AutoTokenizer
+    model: str = option(MISSING, "Folder or Hub id of the model, with tokenizer and budget.json.", metavar="MODEL")
+    budget: str | None = option(None, "Budget in tokens, as 256+256. Default: that of budget.json.", metavar="BUDGET")
+    marker: str | None = option(None, "Text that ends the thinking. Default: the marker in budget.json, else </think>.")
+    forced_text: str | None = option(
+        None,
+        "Text that vLLM was told to append when the thinking budget runs out. Default: the forced text in "
+        "budget.json, else the marker.",
+    )
+    upstream: Url | None = option(
+        None, "Address of a vLLM server that samples from the model. Default: a server is started.", metavar="URL"
+    )
+    served_model_name: str | None = option(None, "Name of the model, at the server and for clients. Default: `model`.")
+    sampling: str = option("{}", 'Sampling parameters for requests that set none, as {"top_k": 20}.', metavar="JSON")
+    revision: str | None = option(None, "Branch, tag or commit of a model on the Hub. Default: main.")
+    trust_remote_code: bool = option(False, "Run the code that comes with a model.")
 
-        trained = BudgetInfo.find(arguments.model, arguments.revision)
-        budget = None if trained is None else replace(trained.budget, total=None)
-        budget = budget if arguments.budget is None else Budget.parse(arguments.budget)
-        if budget is None:
-            raise UserError(f"{arguments.model} has no {FILE}; name a budget, as --budget 1024+1024")
-        text = arguments.marker
-        forced = arguments.forced_text
-        if trained is not None and text is None:
-            text = trained.marker
-            forced = forced or trained.forced_text
-        checkpoint = Checkpoint.find(arguments.model, arguments.revision)
-        code = arguments.trust_remote_code
-        with user_errors(f"the model {arguments.model}", OSError, ValueError):
-            tokenizer = AutoTokenizer.from_pretrained(**checkpoint.tokenizer, trust_remote_code=code)
-        marker = Marker.from_tokenizer(tokenizer, text, forced)
-        if not marker.opener:  # of a marker of one's own; vLLM counts from an opener in any case
-            opener_ids = tuple(tokenizer.encode(OPENERS[MARKER], add_special_tokens=False))
-            marker = replace(marker, opener=OPENERS[MARKER], opener_ids=opener_ids)
-        marker.check(end_ids(checkpoint.model, checkpoint.model_revision, tokenizer, code))
-        template = tokenizer.chat_template or ""
-        presets = BudgetPresets(
-            name=arguments.name,
-            default=budget,
-            efforts={} if trained is None else trained.efforts,
-            template="\n".join(template.values()) if isinstance(template, dict) else template,
-            # As in evaluation, whatever the model's generation config says.
-            sampling={"repetition_penalty": 1.0, **json_object("sampling", arguments.sampling)},
-        )
-        config = json.dumps({"reasoning_start_str": marker.opener, "reasoning_end_str": forced or marker.text})
-        return cls(presets, marker, config)
+    @property
+    def name(self) -> str:
+        """The model's name, at the server and for clients."""
+        return self.served_model_name or self.model
+
+
+class Upstream(Client):
+    """Connections to a vLLM server; all methods raise a `ServerError` where it refuses a request or fails."""
+
+    KEY: ClassVar[str] = "E1_UPSTREAM_API_KEY"
+    # A connection that is kept may fail when it is used again, which a client would see.
+    CONNECTIONS: ClassVar[Mapping[str, Any]] = {"force_close": True}
+
+    async def send(self, path: str, body: Mapping[str, Any], request_id: str = "") -> aiohttp.ClientResponse:
+        """Post a request to a path, as /v1/completions; return its answer, which must be closed."""
+        return await self.post(self.base_url.removesuffix("/v1") + path, body, request_id)
+
+    async def ask(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Post a request to a path, and return the JSON of its answer."""
+        async with await self.send(path, body) as answer:
+            return await answer.json(content_type=None)
+
+
+async def read_events(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
+    """Read a stream of events up to its end; raise a `ServerError` where it breaks off."""
+    rest = b""
+    try:
+        async for received in answer.content.iter_any():
+            *events, rest = (rest + received).split(b"\n\n")
+            for data in (event.removeprefix(b"data: ") for event in events):
+                if data == b"[DONE]":
+                    return
+                event = json.loads(data)
+                if "error" in event:
+                    raise ServerError(str(event["error"]), answer.status)
+                yield event
+    except (aiohttp.ClientError, json.JSONDecodeError) as error:
+        raise ServerError(repr(error), answer.status) from error
+    raise ServerError("the end of an answer is missing", answer.status)
+
+
+def read_model(arguments: ModelArguments) -> tuple[BudgetPresets, Marker, str]:
+    """Read what is known of a model without a server: budgets, marker, and vLLM's `--reasoning-config`.
+
+    Raises:
+        UserError: its tokenizer or budget.json is unusable, or no budget is named.
+    """
+    from transformers import AutoTokenizer
+
+    trained = BudgetInfo.find(arguments.model, arguments.revision)
+    budget = None if trained is None else replace(trained.budget, total=None)
+    budget = budget if arguments.budget is None else Budget.parse(arguments.budget)
+    if budget is None:
+        raise UserError(f"{arguments.model} has no {FILE}; name a budget, as --budget 1024+1024")
+    text = arguments.marker
+    forced = arguments.forced_text
+    if trained is not None and text is None:
+        text = trained.marker
+        forced = forced or trained.forced_text
+    checkpoint = Checkpoint.find(arguments.model, arguments.revision)
+    code = arguments.trust_remote_code
+    with user_errors(f"the model {arguments.model}", OSError, ValueError):
+        tokenizer = AutoTokenizer.from_pretrained(**checkpoint.tokenizer, trust_remote_code=code)
+    marker = Marker.from_tokenizer(tokenizer, text, forced)
+    if not marker.opener:  # of a marker of one's own; vLLM counts from an opener in any case
+        opener_ids = tuple(tokenizer.encode(OPENERS[MARKER], add_special_tokens=False))
+        marker = replace(marker, opener=OPENERS[MARKER], opener_ids=opener_ids)
+    marker.check(end_ids(checkpoint.model, checkpoint.model_revision, tokenizer, code))
+    template = tokenizer.chat_template or ""
+    presets = BudgetPresets(
+        name=arguments.name,
+        default=budget,
+        efforts={} if trained is None else trained.efforts,
+        template="\n".join(template.values()) if isinstance(template, dict) else template,
+        # As in evaluation, whatever the model's generation config says.
+        sampling={"repetition_penalty": 1.0, **json_object("sampling", arguments.sampling)},
+    )
+    config = json.dumps({"reasoning_start_str": marker.opener, "reasoning_end_str": forced or marker.text})
+    return presets, marker, config
 
 
 @dataclass(frozen=True)
@@ -96,19 +156,19 @@ class Model:
         Raises:
             UserError: one of them is missing or unusable, or the server keeps no thinking budget.
         """
-        texts = ModelTexts.read(arguments)
-        presets = replace(texts.presets, **clients)
+        known, marker, config = read_model(arguments)
+        presets = replace(known, **clients)
         presets.check_size(presets.default)
         assert arguments.upstream is not None
         upstream = Upstream(arguments.upstream, arguments.name)
         try:
             context = await upstream.context()
-            await check_server(upstream, texts)
+            await check_server(upstream, marker, config)
         except UserError:
             await upstream.close()
             raise
         assert context is not None  # as vLLM says it
-        close = ThinkingClose(texts.marker, context)
+        close = ThinkingClose(marker, context)
         left = context * 3 // 4 - (presets.default.solution or 1) - close.forced_after(None)
         bounds = (max(presets.default.thinking or 0, left), presets.most.thinking if presets.most else None)
         most = min(each for each in bounds if each is not None)
@@ -164,17 +224,16 @@ def last_index(ids: Sequence[int], part: Sequence[int]) -> int:
     return next((place for place in places if tuple(ids[place : place + size]) == tuple(part)), -1)
 
 
-async def check_server(upstream: Upstream, texts: ModelTexts) -> None:
+async def check_server(upstream: Upstream, marker: Marker, config: str) -> None:
     """Raise a `UserError` unless a server closes an empty thinking with the text that this model's is closed with."""
-    marker = texts.marker
     forced = marker.forced_ids
     many = 8 * marker.ids  # a prompt of one token or two ends vLLM's CPU engine in bfloat16
     prompts = [(*many, *marker.opener_ids), (*marker.opener_ids, *many)]
     asked = {"prompt": prompts, "temperature": 0, "thinking_token_budget": 0, "max_tokens": len(forced)}
-    restart = f"start vLLM with --reasoning-config {shlex.quote(texts.config)}"
+    restart = f"start vLLM with --reasoning-config {shlex.quote(config)}"
     try:
         answer = await upstream.ask("/v1/completions", {**asked, "return_token_ids": True})
-    except RefusedError as error:
+    except ServerError as error:
         raise UserError(f"{upstream.base_url} keeps no thinking budget ({one_line(error)}); {restart}") from error
     closes = [tuple(choice.get("token_ids") or ()) == forced for choice in answer["choices"]]
     if not closes[0]:

@@ -1,20 +1,97 @@
 """vLLM's answer, with how the thinking ended, and cut where the solution's budget or a stop text ends it."""
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from os.path import commonprefix
 from typing import Any
 
 import aiohttp
 
-from e1_trl.marker import Marker
-from e1_trl.serving.count import TokenCount
-from e1_trl.serving.model import Limits, Model
+from e1_trl.marker import Marker, PromptState
+from e1_trl.serving.model import Limits, Model, read_events
 from e1_trl.serving.request import ParsedRequest
-from e1_trl.serving.upstream import read_events
 
+PARTS = ("reasoning_tokens", "forced_tokens", "solution_tokens")
+INDEXED = ("choices", "tool_calls")
 GROWING = {"content", "reasoning", "reasoning_content", "refusal", "text", "arguments"}
 Part = dict[str, Any]
+
+
+class TokenCount:
+    """Tokens of an answer by part: where the thinking begins, how it ends, and when the budget is used up."""
+
+    def __init__(self, limits: Limits, marker: Marker):
+        self.ids: list[int] = []
+        self.thinking = 0
+        self.forced = 0
+        # How the thinking ended: "prompt" where the prompt had closed it, "none" where the model opened none.
+        self.end = "prompt" if limits.state is PromptState.CLOSED else None
+        self.is_thinking = limits.state is PromptState.OPENED  # it may still begin where it has not ended
+        self._limits = limits
+        self._marker = marker
+        self._blanks = 0  # tokens in front of what may be the opener
+        # A thinking that the model opens holds the opener.
+        opens = not self.is_thinking and limits.thinking > 0
+        self._most = max(limits.thinking, len(marker.opener_ids) * opens)
+
+    @property
+    def solution_ids(self) -> list[int]:
+        return [] if self.end is None else self.ids[self.thinking + self.forced :]
+
+    @property
+    def parts(self) -> tuple[int, int, int]:
+        """Return the numbers of tokens of thinking, forced close and solution."""
+        return self.thinking, self.forced, len(self.ids) - self.thinking - self.forced
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether the solution's budget is used up."""
+        most = self._limits.solution
+        return self.end is not None and most is not None and self.parts[2] >= most
+
+    def add(self, token_ids: Sequence[int]) -> int:
+        """Add new tokens, as far as the solution's budget goes, and return their number."""
+        for place, token in enumerate(token_ids):
+            if self.is_full:
+                return place
+            self.ids.append(token)
+            if self.end is None and not self.is_thinking:
+                self._look_for_opener()
+            if self.end is None:
+                self._look_for_end()
+        return len(token_ids)
+
+    def _look_for_opener(self) -> None:
+        opener = self._marker.opener_ids
+        begun = tuple(self.ids[self._blanks :])
+        if begun == opener[: len(begun)]:
+            self.is_thinking = begun == opener
+            self._most += self._blanks * self.is_thinking  # vLLM counts from the opener
+        elif self._marker.decode is not None and not self._marker.decode(self.ids, skip_special_tokens=False).strip():
+            self._blanks = len(self.ids)
+        else:
+            self.end = "none"
+
+    def _look_for_end(self) -> None:
+        close = self._marker.ids
+        forced = self._limits.forced_ids
+        past = tuple(self.ids[self._most :])
+        if past and past == forced[: len(past)]:
+            self.end = "forced" if past == forced else None
+        elif tuple(self.ids[-len(close) :]) == close:
+            # vLLM may complete a close of several tokens that had begun within the budget.
+            self.end = "forced" if past else "closed"
+        if self.end is not None:
+            self.thinking = min(len(self.ids), self._most)
+            self.forced = len(self.ids) - self.thinking
+            self.is_thinking = False
+
+    def finish(self, reason: str) -> None:
+        """Say how a thinking ended that was not closed."""
+        if self.end is None:
+            self.thinking = len(self.ids) * self.is_thinking
+            self.end = "none" if not self.is_thinking else "total" if reason == "length" else "eos"
 
 
 class Choice:
@@ -45,18 +122,16 @@ class Choice:
         if self.count.end is not None:
             solution, reason = self._stop(choice, solution, reason)
         self._write(choice, before, solution)
-        start = 0
-        if self._asked.hides_thinking and not had_ended:  # its tokens are hidden with it
-            start = max(0, kept - len(self.count.solution_ids))
+        # The tokens of a hidden thinking are hidden with it.
+        start = max(0, kept - len(self.count.solution_ids)) if self._asked.hides_thinking else 0
         for name, values in (choice.get("logprobs") or {}).items():
             choice["logprobs"][name] = (values or [])[start:kept]
         if self._asked.return_token_ids:
             choice["token_ids"] = token_ids[start:kept]
         if reason or (self.count.end is not None and not had_ended):
             choice["thinking_end"] = self.count.end
-        if reason:
-            self.done = True
-            choice["finish_reason"] = reason
+        choice["finish_reason"] = reason
+        self.done = bool(reason)
 
     def _split(self, choice: Part, had_ended: bool) -> tuple[str, str]:
         """Return new text in front of the solution, and of the solution."""
@@ -101,8 +176,7 @@ class Choice:
             choice["text"] = before + solution
             return
         thought = before.partition(self._marker.text)[0]
-        if self._marker.opener and thought.lstrip().startswith(self._marker.opener):
-            thought = thought.lstrip().removeprefix(self._marker.opener)
+        thought = re.sub(rf"^\s*{re.escape(self._marker.opener)}", "", thought)
         if thought and not self._asked.hides_thinking:
             choice["delta"] |= {"reasoning": thought, "reasoning_content": thought}
         if solution or "content" in choice["delta"]:
@@ -127,27 +201,16 @@ class Answer:
         self._response = response
         self._prompt_tokens = sum(limits.prompts)
 
-    @classmethod
-    async def begin(cls, model: Model, asked: ParsedRequest, path: str, request_id: str) -> "Answer":
-        """Send a request to the server, unless it is refused."""
-        limits = await model.limit(asked)
-        body: Part = {**asked.body, **limits.fields, "return_token_ids": True, "stream": True}
-        return cls(model, asked, limits, await model.upstream.post(path, body, request_id))
-
-    async def read(self) -> AsyncGenerator[Part]:
-        """Yield events for the client; closing frees the request at the server."""
-        try:
-            async with aclosing(read_events(self._response)) as events:
-                async for event in events:
-                    self._take(event)
-                    if event["choices"]:
-                        yield event
-                    if all(choice.done for choice in self.choices):
-                        break
-            if self._asked.include_usage or not self._asked.stream:
-                yield {**self._head, "choices": [], "usage": self.usage()}
-        finally:
-            self._response.close()
+    async def read(self) -> AsyncIterator[Part]:
+        """Yield events for the client."""
+        async for event in read_events(self._response):
+            self._take(event)
+            if event["choices"]:
+                yield event
+            if all(choice.done for choice in self.choices):
+                break
+        if self._asked.include_usage or not self._asked.stream:
+            yield {**self._head, "choices": [], "usage": self.usage()}
 
     def _take(self, event: Part) -> None:
         event.pop("usage", None)
@@ -161,56 +224,59 @@ class Answer:
         if not self._head:
             event["budget"] = str(self._asked.budget)
             event |= {"reasoning_effort": self._asked.effort} if self._asked.effort else {}
-            self._head = {key: value for key, value in event.items() if key != "choices"}
+            self._head = {key: value for key, value in event.items() if key not in ("choices", "prompt_token_ids")}
+
+    @property
+    def parts(self) -> list[int]:
+        """Return the numbers of tokens of thinking, forced close and solution in all answers."""
+        return [sum(part) for part in zip(*(choice.count.parts for choice in self.choices), strict=True)]
 
     def usage(self) -> Part:
-        """Return the numbers of tokens of all answers."""
-        counts = [choice.count for choice in self.choices]
-        tokens = sum(len(each.ids) for each in counts)
-        thinking = sum(each.thinking for each in counts)
-        forced = sum(each.forced for each in counts)
-        solution = tokens - thinking - forced
-        details = {"reasoning_tokens": thinking, "forced_tokens": forced, "solution_tokens": solution}
-        whole: Part = {"prompt_tokens": self._prompt_tokens, "completion_tokens": tokens}
-        return {**whole, "total_tokens": self._prompt_tokens + tokens, "completion_tokens_details": details}
+        """Return the numbers of tokens of prompts and answers."""
+        prompts = self._prompt_tokens
+        tokens = sum(self.parts)
+        whole: Part = {"prompt_tokens": prompts, "completion_tokens": tokens, "total_tokens": prompts + tokens}
+        return {**whole, "completion_tokens_details": dict(zip(PARTS, self.parts, strict=True))}
 
     def summary(self) -> str:
         """Say how the answers ended, with the tokens of thinking, forced close and solution."""
         ends = ", ".join(choice.count.end or "given up" for choice in self.choices)
-        return f"{ends}, {' + '.join(map(str, self.usage()['completion_tokens_details'].values()))} tokens"
+        return f"{ends}, {' + '.join(map(str, self.parts))} tokens"
 
     async def whole(self) -> Part:
         """Return the body of an answer that is not streamed."""
         whole: Part = {}
-        async with aclosing(self.read()) as events:
-            async for event in events:
-                grow(whole, event)
+        async for event in self.read():
+            join(whole, event)
         whole["choices"].sort(key=lambda choice: choice["index"])
         for choice in (each for each in whole["choices"] if "delta" in each):
             message = choice["message"] = choice.pop("delta")
             for call in message.get("tool_calls", ()):
                 del call["index"]
             message["content"] = message.get("content") or (None if message.get("tool_calls") else "")
-        kind = str(whole.get("object", "")).removesuffix(".chunk")
-        return {**whole, "object": kind}
+        return {**whole, "object": str(whole.get("object", "")).removesuffix(".chunk")}
 
 
-def grow(whole: Part, new: Part) -> None:
-    """Add what is new of an answer to what was known; choices and tool calls have an index."""
-    for key, value in new.items():
-        known = whole.get(key)
-        if key in ("choices", "tool_calls") and value:
-            parts = whole.setdefault(key, [])
-            for part in value:
-                found = next((each for each in parts if each["index"] == part["index"]), None)
-                if found is None:
-                    parts.append(found := {})
-                grow(found, part)
-        elif isinstance(known, dict) and isinstance(value, dict):
-            grow(known, value)
-        elif isinstance(known, list) and isinstance(value, list):
-            known += value
-        elif key in GROWING and known is not None and value is not None:
-            whole[key] = known + value
-        elif value is not None or key not in whole:
-            whole[key] = value
+@asynccontextmanager
+async def ask(model: Model, asked: ParsedRequest, path: str, request_id: str = "") -> AsyncIterator[Answer]:
+    """Send a request to the server, unless it is refused; at the end of the context the server frees it."""
+    limits = await model.limit(asked)
+    body: Part = {**asked.body, **limits.fields, "return_token_ids": True, "stream": True}
+    async with await model.upstream.send(path, body, request_id) as response:
+        yield Answer(model, asked, limits, response)
+
+
+def join(known: Any, new: Any, name: str = "") -> Any:
+    """Add what is new of an answer to what is known of it, and return it; choices and tool calls have an index."""
+    if isinstance(known, dict) and isinstance(new, dict):
+        known |= {key: join(known.get(key), value, key) for key, value in new.items()}
+    elif name in INDEXED and new:
+        parts = {each["index"]: each for each in known or ()}
+        for each in new:
+            parts[each["index"]] = join(parts.get(each["index"]), each)
+        known = [*parts.values()]
+    elif known is not None and new is not None and (isinstance(known, list) or name in GROWING):
+        known += new
+    elif new is not None:
+        known = new
+    return known

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.marker import Marker, PromptState
 from e1_trl.rollout import Rollout, Segment, Stop
-from e1_trl.serving.count import TokenCount
 from e1_trl.serving.model import Limits
-from e1_trl.serving.response import grow, hold_back
+from e1_trl.serving.response import TokenCount, hold_back, join
 
 OPENER = (4,)
 MARKERS = (((5,), (5,)), ((6, 7), (6, 7)), ((6, 7), (8, 6, 7, 9)), ((5,), (5, 9, 9)))
@@ -115,7 +114,7 @@ def test_parts_of_an_answer_become_one() -> None:
         {"message": {"tool_calls": [{"index": 0, "function": {"arguments": ": 1}"}}]}, "finish_reason": "tool_calls"},
     ]
     for part in parts:
-        grow(whole, part)
+        join(whole, part)
     function = {"name": "f", "arguments": '{"a": 1}'}
     message = {"role": "assistant", "content": "", "reasoning": "ab", "tool_calls": [{**call, "function": function}]}
     assert whole == {"message": message, "logprobs": {"content": [1, 2]}, "finish_reason": "tool_calls"}
