@@ -14,11 +14,11 @@ import pytest
 from conftest import DATA
 
 from e1_trl.errors import UserError
-from e1_trl.recipes import read_mapping
+from e1_trl.recipes import fields_of, read_mapping
 from experiments.pretraining import IGNORED_LABEL
 from experiments.real import make_base, page
 from experiments.real.__main__ import SYSTEMS
-from experiments.real.make_base import SUMS_A_ROW, Lessons, dealt, sums, written_by_people
+from experiments.real.make_base import AT_ONCE, SUMS_A_ROW, Lessons, dealt, rollouts, sums, written_by_people
 from experiments.real.measure import (
     BUDGETS,
     FOLDER,
@@ -281,6 +281,8 @@ def test_sentences_start_after_their_ends_but_not_inside_numbers() -> None:
 def test_the_recipes_share_everything_but_their_budgets() -> None:
     own = {name: read_mapping(FOLDER / f"{name}.yaml") for name in SYSTEMS if name != "e1"}
     assert {"base", "evaluation", *SYSTEMS} == {file.stem for file in FOLDER.glob("*.yaml")}
+    steps = {name: rollouts(fields_of(FOLDER / f"{name}.yaml")) for name in ("base", "e1")}
+    assert steps == {"base": 512, "e1": 128} and all(each % AT_ONCE == 0 for each in steps.values())
     budget = re.compile("(thinking|solution|total)_budget|base|advantage|num_generations")
     assert all(budget.fullmatch(field) for fields in own.values() for field in fields)
     assert all(fields["base"] == "e1.yaml" for fields in own.values())

@@ -22,7 +22,7 @@ The vocabulary is left as it is. It has no `</think>`, so the marker is three to
 
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -36,6 +36,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from e1_trl.errors import UserError
+from e1_trl.recipes import fields_of
 from experiments.pretraining import (
     IGNORED_LABEL,
     SEED,
@@ -68,6 +69,7 @@ CALCULATOR = re.compile(r"<<[^>]*>>")
 FINAL = re.compile(r"\s*####.*", re.S)
 EVALUATION = Path(__file__).with_name("evaluation.yaml")
 ON_GPU = ("--accelerate_config", "one_gpu", "--use_cpu", "false")  # instead of what the recipes say
+AT_ONCE = 128  # rollouts in a pass on a GPU: with 32, starting kernels was the limit on an H200
 Example = tuple[str, str, str]  # problem, thinking, solution
 
 
@@ -205,6 +207,11 @@ def teach(examples: Sequence[Example], output: Path, seed: int) -> None:
     training.rename(output)
 
 
+def rollouts(fields: Mapping[str, Any]) -> int:
+    """Return how many rollouts a step of a recipe has."""
+    return int(fields["per_device_train_batch_size"] * fields["gradient_accumulation_steps"])
+
+
 def train(recipe: str, source: Path, output: Path, seed: int) -> Path:
     """Train a recipe of this folder from a model, from the last whole checkpoint if there is one; returns `output`."""
     partly = output.with_name(f"{output.name}.training")
@@ -213,10 +220,13 @@ def train(recipe: str, source: Path, output: Path, seed: int) -> Path:
     resumed = last_checkpoint(partly) is not None
     if not resumed:
         shutil.rmtree(partly, ignore_errors=True)
+    config = EVALUATION.with_name(f"{recipe}.yaml")
     own = ("--model_name_or_path", source, "--output_dir", partly, "--seed", seed)
-    own += ON_GPU * torch.cuda.is_available()
     own += ("--resume_from_checkpoint", "true") * resumed
-    e1("train", "--config", EVALUATION.with_name(f"{recipe}.yaml"), *own)
+    if torch.cuda.is_available():
+        passes = rollouts(fields_of(config)) // AT_ONCE
+        own += (*ON_GPU, "--per_device_train_batch_size", AT_ONCE, "--gradient_accumulation_steps", passes)
+    e1("train", "--config", config, *own)
     for checkpoint in partly.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)
     return partly.rename(output)

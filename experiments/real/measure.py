@@ -24,6 +24,7 @@ from e1_trl.recipes import fields_of
 from e1_trl.report import samples
 from e1_trl.report.statistics import Values
 from e1_trl.training.callbacks import generated_tokens
+from experiments.real.make_base import rollouts
 from experiments.systems.compare import Comparison, over_both
 from experiments.systems.measure import pack, unpack
 
@@ -86,9 +87,8 @@ def spent(model: Path | None) -> int:
     """Count the tokens that a training has generated; without one, none."""
     if model is None:
         return 0
-    fields = fields_of(FOLDER / "e1.yaml")
-    rollouts = fields["per_device_train_batch_size"] * fields["gradient_accumulation_steps"]
-    return generated_tokens(json.loads((model / "trainer_state.json").read_text())["log_history"], rollouts)
+    history = json.loads((model / "trainer_state.json").read_text())["log_history"]
+    return generated_tokens(history, rollouts(fields_of(FOLDER / "e1.yaml")))
 
 
 def by_story(right: Values, stories: Sequence[int]) -> Values:
