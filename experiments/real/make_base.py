@@ -180,7 +180,8 @@ def teach(examples: Sequence[Example], output: Path, seed: int) -> None:
     def lesson(rng: Random, _: float) -> Example:
         return ("", sums(rng), "") if rng.random() < SUMS_SHARE else next(deck)
 
-    training, steps = output.with_name(f"{output.name}.training"), round(EPOCHS * len(examples) / SUMS_SHARE / BATCH)
+    training = output.with_name(f"{output.name}.training")
+    steps = round(EPOCHS * len(examples) / (1 - SUMS_SHARE) / BATCH)
     passes = 1 if torch.cuda.is_available() else 4
     own = {"warmup_steps": min(50, steps // 10), "logging_steps": 10, "save_steps": 100, "save_total_limit": 1}
     trainer = WarmUp(
