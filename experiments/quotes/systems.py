@@ -60,15 +60,14 @@ def quotes(results: Results) -> Iterator[str]:
     yield f"Without a budget they keep {kept:.1%} of the base's accuracy, random budgets {kept_of_random:.1%}"
     ahead, more = 100 * (ends["forks"] - ends[RANDOM]), 100 * (free["forks"] - free[RANDOM])
     yield f"trained with the sum end {ahead:.1f} points ahead, with {more:.1f} points more without a budget"
-    control, random = (named(rows, f"{name} at 5e-05") for name in ("rows_quarter", RANDOM))
-    of_control, of_random = (f"{mean(own, 'mean_accuracy'):.1%}" for own in (control, random))
-    yield f"At 5e-5 it ends at {of_control} over three seeds, random budgets at {of_random}, and the mean of forks"
-    yield f"and the mean of forks at {ends['forks_mean']:.1%}"
-    one, three = (named(rows, name) for name in ("rows_quarter", "forks_mean"))
-    at_end = [f"{mean(own, 'mean_accuracy'):.1%}" for own in (one, three, small["rows_quarter"], small["forks_mean"])]
-    yield f"seed ends at {at_end[0]}, and three seeds of the mean of forks at {at_end[1]}"
-    yield f"one seed ends at {at_end[2]}, the mean of forks at {at_end[3]}"
-    yield f"it has {after_a_quarter(one)} at 1e-4, and the mean of forks {after_a_quarter(three)}"
+    control = found["rows_quarter"]
+    behind = 100 * (ends["forks_mean"] - ends["rows_quarter"])
+    yield f"it ends at {ends['rows_quarter']:.1%} over {len(control)} seeds, {behind:.1f} points behind the mean of forks"
+    yield f"the tokens it has {after_a_quarter(control)}, the mean of forks"
+    slow = [named(rows, f"{name} at 5e-05") for name in ("rows_quarter", RANDOM)]
+    at_end = [f"{mean(own, 'mean_accuracy'):.1%}" for own in (*slow, small["rows_quarter"], small["forks_mean"])]
+    yield f"On the miniature above it ends at {at_end[2]}, the mean of forks at {at_end[3]}"
+    yield f"At 5e-5 it ends at {at_end[0]}, random budgets at {at_end[1]}, and the mean of forks at {ends['forks_mean']:.1%}"
 
 
 def named(rows: list[Row], system: str) -> list[Row]:

@@ -1,5 +1,6 @@
 """Tables of systems, from their rows: the leaderboard, learning rates, accuracies, lengths and trainings."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import Any
@@ -36,11 +37,17 @@ def mean(rows: Sequence[Row], name: str) -> float:
 
 
 def at_best_rate(rows: Sequence[Row]) -> list[Row]:
-    """The rows of each system at the learning rate that is best for it on the validation split, by its first seed."""
-    best: dict[str, Row] = {}
-    for row in sorted(rows, key=lambda row: (row["seed"], -row["validation_mean_accuracy"])):
-        best.setdefault(plain(row["system"]), row)
-    chosen = {row["system"] for row in best.values()}
+    """The rows of each system at the learning rate that is best for it on the validation split.
+
+    Rates are compared by the mean over those seeds that all of them have.
+    """
+    rates = defaultdict[str, dict[str, dict[int, float]]](lambda: defaultdict(dict))
+    for row in rows:
+        rates[plain(row["system"])][row["system"]][row["seed"]] = row["validation_mean_accuracy"]
+    chosen = set()
+    for found in rates.values():
+        seeds = set.intersection(*map(set, found.values()))
+        chosen.add(max(found, key=lambda name: fmean(found[name][seed] for seed in seeds)))
     return [row for row in rows if row["system"] in chosen]
 
 
