@@ -47,7 +47,7 @@ def at_best_rate(rows: Sequence[Row]) -> list[Row]:
     chosen = set()
     for found in rates.values():
         seeds = set.intersection(*map(set, found.values()))
-        chosen.add(max(found, key=lambda name: fmean(found[name][seed] for seed in seeds)))
+        chosen.add(max(found, key=lambda name: fmean(found[name][seed] for seed in seeds or found[name])))
     return [row for row in rows if row["system"] in chosen]
 
 
