@@ -14,7 +14,7 @@ def quotes(results: Results) -> Iterator[str]:
     yield f"and {split['train']:,} are trained on"
     yield f"at most eight problems of each, {max(split['stories']) + 1} in the test"
     yield f"as close as {split['bound']} to a problem held out"
-    steps = [[row for row in results["real_grpo"] if (row["base"], row["learning_rate"]) == (base, 3e-4)] for base in (1, 2)]
+    steps = [results["real_grpo"][base] for base in ("base 1", "base 2")]
     ends = [f"{fmean(row['right'] for row in own[-10:]):.1%}" for own in steps]
     begun = fmean(row["right"] for row in steps[0][:10])
     lengths = [[own[place]["thinking_tokens"] for place in (0, -1)] for own in steps]
