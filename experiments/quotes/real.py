@@ -18,7 +18,7 @@ def quotes(results: Results) -> Iterator[str]:
     ends = [f"{fmean(row['right'] for row in own[-10:]):.1%}" for own in steps]
     begun = fmean(row["right"] for row in steps[0][:10])
     lengths = [[own[place]["thinking_tokens"] for place in (0, -1)] for own in steps]
-    yield f"Base 1 had {len(steps[0])} steps of 512 answers, base 2 had {len(steps[1])}"
+    yield f"Base 1 had {steps[0][-1]['step']} steps of 512 answers, base 2 had {steps[1][-1]['step']}"
     yield f"problems rose from {begun:.1%} in the first ten to {ends[0]} in the last ten (base 2: to {ends[1]})"
     yield f"thoughts fell from {lengths[0][0]} to {lengths[0][1]} tokens ({lengths[1][0]} to {lengths[1][1]})"
     yield f"{left['mawps and svamp']} problems of MAWPS and SVAMP, and {left['gsm8k']} of GSM8K"
