@@ -30,13 +30,14 @@ from experiments.systems.tables import (
     leaderboard,
     learning_rates,
     lengths,
+    noise,
     plain,
     trainings,
     trial,
 )
 
 ROWS, DOCUMENT = Path("docs/results/systems.json"), Path("docs/systems.md")
-TRIAL = ROWS.with_name("expected_answers.jsonl")
+TRIAL, NOISE = (ROWS.with_name(f"{name}.jsonl") for name in ("expected_answers", "noise"))
 PAGES = {name: name for name in MINIATURES} | {FIRST_ZERO.name: "systems"}  # of docs/results
 LEADERS = 5  # lines of the picture besides those that are always shown
 SHOWN = ("base", BANNED, "e1", "grpo_cut")
@@ -83,8 +84,9 @@ def publish() -> None:
     for miniature in MINIATURES.values():
         if rows := read(miniature.name):
             publish_one(miniature, rows)
-    if TRIAL.exists():
-        replace_section(DOCUMENT, "trial", trial([*map(json.loads, TRIAL.read_text().splitlines())]))
+    for name, file, make in (("trial", TRIAL, trial), ("noise", NOISE, noise)):
+        if file.exists():
+            replace_section(DOCUMENT, name, make([*map(json.loads, file.read_text().splitlines())]))
 
 
 def publish_one(miniature: Miniature, rows: Sequence[Row]) -> None:

@@ -223,6 +223,16 @@ def trial(rows: Sequence[Row]) -> str:
     return table(header, lines)
 
 
+def noise(rows: Sequence[Row]) -> str:
+    """Noise of each estimator's gradient on each miniature."""
+    header = ("miniature", "estimator", "tokens of a problem", "noise", "commit")
+    lines = []
+    for row in rows:
+        tokens, found = row["tokens_a_problem"], row["noise_per_1000_tokens"]
+        lines.append((row["miniature"], row["estimator"], f"{tokens:.0f}", f"{found:.1f}", row["commit"]))
+    return table(header, lines)
+
+
 def known(rows: Sequence[Row], at: int, name: str) -> float | None:
     """The mean of a number at a budget over the seeds that have it."""
     values = [row["budgets"][at][name] for row in rows if row["budgets"][at].get(name) is not None]

@@ -35,7 +35,7 @@ from experiments.systems.measure import (
     unpack,
 )
 from experiments.systems.miniatures import BEST_OF, FIRST_ZERO, MINIATURES, SHORT, Miniature
-from experiments.systems.tables import accuracies, at_best_rate, trainings, trial
+from experiments.systems.tables import accuracies, at_best_rate, noise, trainings, trial
 
 SEARCH = Search.read("3Aa+4b+2Bc+1d+6Ce+9f+5Dg+4h+1?")  # the first 0 is at c, in B; 14 tokens
 PROBLEMS = 4
@@ -163,6 +163,8 @@ def test_the_published_documents_are_of_the_published_rows() -> None:
         assert accuracies(rows) in tables and trainings(rows) in tables
     tried = [*map(json.loads, (ROOT / document.TRIAL).read_text().splitlines())]
     assert trial(tried) in (ROOT / document.DOCUMENT).read_text() and len(tried) > 1
+    heard = [*map(json.loads, (ROOT / document.NOISE).read_text().splitlines())]
+    assert noise(heard) in (ROOT / document.DOCUMENT).read_text() and len(heard) > 1
 
 
 def test_the_four_best_are_chosen_on_the_validation_split(monkeypatch: pytest.MonkeyPatch) -> None:
