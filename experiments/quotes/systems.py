@@ -62,13 +62,15 @@ def quotes(results: Results) -> Iterator[str]:
     yield f"trained with the sum end {ahead:.1f} points ahead, with {more:.1f} points more without a budget"
     control = found["rows_quarter"]
     behind = 100 * (ends["forks_mean"] - ends["rows_quarter"])
-    yield f"it ends at {ends['rows_quarter']:.1%} over {len(control)} seeds, {behind:.1f} points behind the mean of forks"
+    yield f"it ends at {ends['rows_quarter']:.1%} over {len(control)} seeds"
+    yield f"{behind:.1f} points behind the mean of forks"
     yield f"and {100 * (ends['rows_quarter'] - ends[RANDOM]):.1f} ahead of random budgets"
     yield f"of the tokens it has {after_a_quarter(control)}"
     slow = [named(rows, f"{name} at 5e-05") for name in ("rows_quarter", RANDOM)]
     at_end = [f"{mean(own, 'mean_accuracy'):.1%}" for own in (*slow, small["rows_quarter"], small["forks_mean"])]
     yield f"On the miniature above it ends at {at_end[2]}, the mean of forks at {at_end[3]}"
-    yield f"At 5e-5 the forks do matter: it ends at {at_end[0]}, random budgets at {at_end[1]}, and the mean of forks at {ends['forks_mean']:.1%}"
+    yield f"At 5e-5 the forks do matter: it ends at {at_end[0]}, random budgets at {at_end[1]}"
+    yield f"and the mean of forks at {ends['forks_mean']:.1%}"
 
 
 def named(rows: list[Row], system: str) -> list[Row]:
