@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from e1_trl.errors import UserError
 from e1_trl.recipes import fields_of, read_mapping
 from experiments.pretraining import IGNORED_LABEL
+from experiments.real import __main__ as command
 from experiments.real import make_base, page
 from experiments.real.__main__ import SYSTEMS
 from experiments.real.make_base import AT_ONCE, SUMS_A_ROW, Lessons, dealt, rollouts, sums, written_by_people
@@ -287,6 +288,18 @@ def test_sentences_start_after_their_ends_but_not_inside_numbers() -> None:
     tokenizer: Any = SimpleNamespace(decode=lambda ids: words[ids[0]])
     found = sentence_starts([range(len(words))], tokenizer)
     assert Counter({words[token]: count for token, count in found.items()}) == {" So": 1, "There": 1}
+
+
+def test_a_base_is_measured_as_it_is_and_a_system_after_its_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Any] = []
+    monkeypatch.setattr(command, "read", lambda: {"rows": [], "split": {"stories": []}})
+    monkeypatch.setattr(command, "train", lambda recipe, source, output, seed: done.append((recipe, seed)) or output)
+    monkeypatch.setattr(command, "evaluate", lambda model, folder: done.append(model.name) or folder)
+    monkeypatch.setattr(command, "measured", lambda *_: [])
+    monkeypatch.setattr(command, "append", lambda *_: None)
+    command.add(1, "base", 17)
+    command.add(1, "e1", 42)
+    assert done == ["base", ("e1", 42), "e1-42"]
 
 
 def test_the_recipes_share_everything_but_their_budgets() -> None:

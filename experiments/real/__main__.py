@@ -25,7 +25,6 @@ from experiments.real.measure import (
     BANNED,
     BASE,
     E1,
-    FOLDER,
     FREE,
     Rows,
     banned_gate,
@@ -81,13 +80,12 @@ def evaluate(model: Path, folder: Path, *words: object) -> Path:
 
 
 def add(base: int, system: str, seed: int, *words: object) -> None:
-    """Measure a system on the test split, trained before where it is a recipe, unless its rows are there."""
+    """Measure a system on the test split, trained before where it is one of `SYSTEMS`, unless its rows are there."""
     results, folder = read(), RUNS / str(base)
     if any((row["base"], row["system"], row["seed"]) == (base, system, seed) for row in results["rows"]):
         return
     print(f"==> base {base}: {system}, seed {seed}", flush=True)
-    recipe = (FOLDER / f"{system}.yaml").exists()
-    trained = train(system, folder / "base", folder / f"{system}-{seed}", seed) if recipe else None
+    trained = train(system, folder / "base", folder / f"{system}-{seed}", seed) if system in SYSTEMS else None
     asked = evaluate(trained or folder / "base", folder / f"test-{system.replace(' ', '-')}-{seed}", *words)
     append("rows", *measured(asked, base, system, seed, results["split"]["stories"], trained))
 
