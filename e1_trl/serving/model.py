@@ -137,7 +137,7 @@ class Limits:
     thinking: int
     forced_ids: tuple[int, ...]
     solution: int | None  # None where only `fields` bounds it
-    fields: Mapping[str, int]  # for vLLM
+    fields: Mapping[str, Any]  # for vLLM
     prompts: tuple[int, ...] = ()  # lengths
 
 
@@ -186,11 +186,26 @@ class Model:
             if not isinstance(each, list) or not each or not all(type(token) is int and token >= 0 for token in each):
                 raise RefusedError("prompt must be a text, the token ids of one, or a list of these")
             prompts.append(each)
+        closed, prompts = await self._close_prompts(asked, prompts)
         sizes = tuple(map(len, prompts))
         first, *others = (self._limit_one(each, max(sizes), asked.budget) for each in prompts)
         if any(each != first for each in others):
             raise RefusedError("the prompts hold different parts of a thinking; send them one by one")
-        return replace(first, prompts=sizes)
+        return replace(first, fields={**first.fields, **closed}, prompts=sizes)
+
+    async def _close_prompts(self, asked: ParsedRequest, prompts: list[list[int]]) -> tuple[Mapping[str, Any], Any]:
+        """Close the thinking in prompts that open none and may have none, as vLLM forces no opener; returns fields."""
+        state_of = self.close.marker.state_of
+        if asked.budget.thinking != 0 or state_of(prompts[0]) is not PromptState.NOTHING:
+            return {}, prompts
+        if "messages" in asked.body:  # as the template does it
+            variables = {**asked.body.get("chat_template_kwargs", {}), "enable_thinking": False}
+            fields: dict[str, Any] = {"chat_template_kwargs": variables}
+            closed = [(await self.upstream.ask("/tokenize", {**asked.body, **fields}))["tokens"]]
+        else:
+            closed = [[*each, *self.close.marker.empty_ids] for each in prompts]
+            fields = {"prompt": closed}
+        return (fields, closed) if state_of(closed[0]) is PromptState.CLOSED else ({}, prompts)
 
     def _limit_one(self, prompt_ids: Sequence[int], longest: int, budget: Budget) -> Limits:
         """Find the limits of the answer to one of several prompts, the longest of which has `longest` tokens."""

@@ -123,7 +123,8 @@ def test_a_close_of_several_tokens_is_served_as_it_is_evaluated(problems: list[s
     assert ends == {"forced", "closed", "eos"}
 
 
-SWITCH = "{{ '<|assistant|><think>' }}{% if enable_thinking is defined and not enable_thinking %}</think>{% endif %}"
+SWITCH = """{{ '<|assistant|>' }}{% set off = enable_thinking is defined and not enable_thinking %}
+{%- if off or not plain %}<think>{% endif %}{% if off %}</think>{% endif %}"""
 
 
 @pytest.mark.slow
@@ -161,6 +162,11 @@ def test_a_server_with_a_parser_keeps_formats_for_the_solution_and_closed_prompt
             off = {"chat_template_kwargs": {"enable_thinking": False}}
             assert ask(url, stream, "20+8", **asked, **off) == expected
             assert ask(url, stream, "0+8", **asked, reasoning_effort="none") == expected
+            opens_nothing = {"chat_template_kwargs": {"plain": True}}
+            assert ask(url, stream, "0+8", **asked, **opens_nothing) == expected
+            plain = closed[: -len(ids_of("<think></think>"))]
+            assert ask(url, stream, "0+8", prompt=plain)[:2] == expected[:2]
+            assert ask(url, stream, "1+8", **asked, **opens_nothing)[1] != "prompt"
             _, end, thinking, solution = ask(url, stream, "20+8", **asked, **regex)
             assert end == "forced" and len(thinking) >= 20 and solution in (r"\boxed{8}", r"\boxed{9}")
             both = ask(url, stream, "20+8", **asked, stream_interval=7)
