@@ -17,6 +17,8 @@ from e1_trl.errors import TROUBLESHOOTING, is_debugging
 FILE = "_libraries.log"  # in a run's folder; an upload to the Hub leaves out files that begin with _
 TAIL = 20  # records that are shown if a command fails
 OURS = ("e1_trl", "e1 ")  # beginnings of our loggers' names
+# vLLM looks for a model beside the tokenizer of an adapter, and goes on without.
+NO_ERROR = "Error parsing config for "
 # Variables that libraries read when they are imported, to log records rather than print lines.
 QUIET = {"VLLM_CONFIGURE_LOGGING": "0", "TORCH_CPP_LOG_LEVEL": "ERROR", "TRL_EXPERIMENTAL_SILENCE": "1"}
 
@@ -60,16 +62,18 @@ def route_logs() -> None:
         return
     os.environ.update({name: os.environ.get(name, value) for name, value in QUIET.items()})
     terminal = logging.StreamHandler()
-    terminal.addFilter(lambda record: _is_ours(record.name) or record.levelno >= logging.ERROR)
+    terminal.addFilter(_is_shown)
     logging.root.addHandler(terminal)
     logging.root.addHandler(_log)
     logging.captureWarnings(True)
     sys.excepthook = _show_failure
 
 
-def _is_ours(name: str) -> bool:
-    """Return whether a logger is ours, and has no handler of its own, as that of `e1 serve` has."""
-    return name.startswith(OURS) and not logging.getLogger(name).handlers
+def _is_shown(record: logging.LogRecord) -> bool:
+    """Return whether a record is an error, or of a logger of ours without a handler, as that of `e1 serve` has."""
+    if record.name.startswith(OURS):
+        return record.levelno >= logging.ERROR or not logging.getLogger(record.name).handlers
+    return record.levelno >= logging.ERROR and not record.getMessage().startswith(NO_ERROR)
 
 
 def write_logs(folder: Path) -> None:

@@ -25,6 +25,7 @@ for _ in range(3):
     library.warning("again and again")
 warnings.warn("a feature is deprecated")
 library.error("an error")
+logging.getLogger("vllm").error("Error parsing config for an/adapter")
 logging.getLogger("e1_trl.rollout").warning("ours")
 """
 
