@@ -73,7 +73,7 @@ def _is_shown(record: logging.LogRecord) -> bool:
     """Return whether a record is an error, or of a logger of ours without a handler, as that of `e1 serve` has."""
     if record.name.startswith(OURS):
         return record.levelno >= logging.ERROR or not logging.getLogger(record.name).handlers
-    return record.levelno >= logging.ERROR and not record.getMessage().startswith(NO_ERROR)
+    return record.levelno >= logging.ERROR and not str(record.msg).startswith(NO_ERROR)
 
 
 def write_logs(folder: Path) -> None:

@@ -25,6 +25,8 @@ from e1_trl.errors import UserError, one_line, user_errors
 from e1_trl.marker import MARKER, OPENERS, Marker, PromptState
 from e1_trl.serving.request import BudgetPresets, ParsedRequest, RefusedError
 
+Part = dict[str, Any]  # of a request
+
 
 @dataclass(kw_only=True)
 class ModelArguments:
@@ -193,19 +195,25 @@ class Model:
             raise RefusedError("the prompts hold different parts of a thinking; send them one by one")
         return replace(first, fields={**first.fields, **closed}, prompts=sizes)
 
-    async def _close_prompts(self, asked: ParsedRequest, prompts: list[list[int]]) -> tuple[Mapping[str, Any], Any]:
-        """Close the thinking in prompts that open none and may have none, as vLLM forces no opener; returns fields."""
-        state_of = self.close.marker.state_of
-        if asked.budget.thinking != 0 or state_of(prompts[0]) is not PromptState.NOTHING:
+    async def _close_prompts(self, asked: ParsedRequest, prompts: list[list[int]]) -> tuple[Part, list[list[int]]]:
+        """Close the thinking in prompts that open none and may have none, as vLLM forces no opener.
+
+        Returns:
+            The fields to send for it, and the prompts. Prompts in which a solution has begun, and those of a client who
+            says `enable_thinking` itself, stay as they are.
+        """
+        marker, variables = self.close.marker, asked.body.get("chat_template_kwargs", {})
+        begun = any(last_index(each, marker.ids) > last_index(each, marker.opener_ids) for each in prompts)
+        opens = any(marker.state_of(each) is not PromptState.NOTHING for each in prompts)
+        if asked.budget.thinking != 0 or opens or begun or "enable_thinking" in variables:
             return {}, prompts
         if "messages" in asked.body:  # as the template does it
-            variables = {**asked.body.get("chat_template_kwargs", {}), "enable_thinking": False}
-            fields: dict[str, Any] = {"chat_template_kwargs": variables}
+            fields: Part = {"chat_template_kwargs": {**variables, "enable_thinking": False}}
             closed = [(await self.upstream.ask("/tokenize", {**asked.body, **fields}))["tokens"]]
         else:
-            closed = [[*each, *self.close.marker.empty_ids] for each in prompts]
+            closed = [[*each, *marker.empty_ids] for each in prompts]
             fields = {"prompt": closed}
-        return (fields, closed) if state_of(closed[0]) is PromptState.CLOSED else ({}, prompts)
+        return (fields, closed) if marker.state_of(closed[0]) is PromptState.CLOSED else ({}, prompts)
 
     def _limit_one(self, prompt_ids: Sequence[int], longest: int, budget: Budget) -> Limits:
         """Find the limits of the answer to one of several prompts, the longest of which has `longest` tokens."""
@@ -229,6 +237,8 @@ class Model:
         most = None if budget.solution is None else thinking + len(forced) + budget.solution
         bounds = (self.close.context - longest, budget.total, most)
         fields["max_tokens"] = min(each for each in bounds if each is not None)
+        if fields["max_tokens"] < 1:
+            raise RefusedError(f"the prompt has {longest} tokens, and the context of the model {self.close.context}")
         return Limits(state, thinking, forced, budget.solution, fields)
 
 

@@ -12,7 +12,6 @@ from experiments.systems.compare import answers
 from experiments.systems.measure import (
     AT_RATE,
     BANNED,
-    FIRST,
     RATED,
     SHARES,
     THINKING,
@@ -39,15 +38,19 @@ def mean(rows: Sequence[Row], name: str) -> float:
 def at_best_rate(rows: Sequence[Row]) -> list[Row]:
     """The rows of each system at the learning rate that is best for it on the validation split.
 
-    Rates are compared by the mean over those seeds that all of them have.
+    Two rates are compared by their means over the seeds that both have; if none, over all of each.
     """
     rates = defaultdict[str, dict[str, dict[int, float]]](lambda: defaultdict(dict))
     for row in rows:
         rates[plain(row["system"])][row["system"]][row["seed"]] = row["validation_mean_accuracy"]
     chosen = set()
     for found in rates.values():
-        seeds = set.intersection(*map(set, found.values()))
-        chosen.add(max(found, key=lambda name: fmean(found[name][seed] for seed in seeds or found[name])))
+        best, *others = found
+        for other in others:
+            seeds = found[best].keys() & found[other].keys()
+            at, against = (fmean(found[name][seed] for seed in seeds or found[name]) for name in (other, best))
+            best = other if at > against else best
+        chosen.add(best)
     return [row for row in rows if row["system"] in chosen]
 
 
@@ -114,25 +117,25 @@ def learning_rates(rows: Sequence[Row], miniature: Miniature) -> str:
     E1 and plain GRPO on every miniature, and others that were trained at more than one.
     """
     lines, usual, said = [], fields_of(miniature.recipe)["learning_rate"], []
-    first = [row for row in rows if row["seed"] == FIRST]
-    tried = {plain(row["system"]) for row in first if AT_RATE in row["system"]}
+    tried = {plain(row["system"]) for row in rows if AT_RATE in row["system"]}
     for name in (*RATED, *sorted(tried - {*RATED})):
-        own = [row for row in first if plain(row["system"]) == name]
-        rates = {float(row["system"].partition(AT_RATE)[2] or usual): row for row in own}
+        systems = by_system([row for row in rows if plain(row["system"]) == name])
+        rates = {float(own[0]["system"].partition(AT_RATE)[2] or usual): own for own in systems}
         lines += [
             (
                 name,
                 f"{rate:g}",
-                f"{row['validation_mean_accuracy']:.1%}",
-                f"{row['mean_accuracy']:.1%}",
-                f"{row['unconstrained_accuracy']:.1%}",
-                f"{row['unconstrained_tokens']:.0f}",
+                str(len(own)),
+                f"{mean(own, 'validation_mean_accuracy'):.1%}",
+                f"{mean(own, 'mean_accuracy'):.1%}",
+                f"{mean(own, 'unconstrained_accuracy'):.1%}",
+                f"{mean(own, 'unconstrained_tokens'):.0f}",
             )
-            for rate, row in sorted(rates.items())
+            for rate, own in sorted(rates.items())
         ]
-        ends = [f"{row['unconstrained_accuracy']:.1%} at {rate:g}" for rate, row in sorted(rates.items())]
+        ends = [f"{mean(own, 'unconstrained_accuracy'):.1%} at {rate:g}" for rate, own in sorted(rates.items())]
         said += [f"{name} is right on {', '.join(ends)}"] if ends else []
-    header = ("system", "learning rate", "validation", "test", "no budget", "tokens")
+    header = ("system", "learning rate", "seeds", "validation", "test", "no budget", "tokens")
     return f"{table(header, lines)}\nWithout a budget {'; '.join(said)}.\n"
 
 
