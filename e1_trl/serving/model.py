@@ -202,7 +202,8 @@ class Model:
             The fields to send for it, and the prompts. Prompts in which a solution has begun, and those of a client who
             says `enable_thinking` itself, stay as they are.
         """
-        marker, variables = self.close.marker, asked.body.get("chat_template_kwargs", {})
+        marker = self.close.marker
+        variables = asked.body.get("chat_template_kwargs", {})
         begun = any(last_index(each, marker.ids) > last_index(each, marker.opener_ids) for each in prompts)
         opens = any(marker.state_of(each) is not PromptState.NOTHING for each in prompts)
         if asked.budget.thinking != 0 or opens or begun or "enable_thinking" in variables:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from experiments.quotes.speed import step
-from experiments.quotes.systems import p_over_seeds, systems
+from experiments.quotes.systems import RANDOM, p_of, systems
 from experiments.results import Report, Results
 from experiments.smollm2.bases import BASE, FILES, SEEDS, right, right_of_e1
 from experiments.systems.tables import mean
@@ -36,9 +36,10 @@ def policies(results: Results) -> str:
     base = mean(found["base"], "mean_accuracy")
     gains = {name: 100 * (mean(rows, "mean_accuracy") - base) for name, rows in found.items()}
     return (
-        f"E1 gains {gains['e1']:.1f} points of accuracy, random budgets {gains['e1_random_rows']:.1f}, the same with a "
-        f"fourth of the advantage on the thinking {gains['rows_quarter']:.1f}, answers at four random budgets of one "
-        f"thought {gains['forks_mean']:.1f} (p {p_over_seeds(found):.2f} against random budgets)"
+        f"E1 gains {gains['e1']:.1f} points of accuracy, random budgets {gains[RANDOM]:.1f}, and "
+        f"{gains['rows_quarter']:.1f} with a quarter of the advantage on the thinking "
+        f"(p {p_of(found, 'rows_quarter', RANDOM):.1g}), as many as answers at four random budgets of one thought "
+        f"({gains['forks_mean']:.1f})"
     )
 
 

@@ -25,10 +25,15 @@ def after_a_quarter(rows: list[Row]) -> str:
     return f"{fmean(row['area_at'][QUARTER] for row in rows):.1%}"
 
 
-def p_over_seeds(found: dict[str, list[Row]]) -> float:
-    """Return the p of forks with the mean against random budgets, over seeds; NaN if either has one only."""
-    means = [np.array([row["mean_accuracy"] for row in found[name]]) for name in ("forks_mean", RANDOM)]
+def p_of(found: dict[str, list[Row]], one: str, other: str) -> float:
+    """Return the p of the difference of two systems over seeds; NaN if either has one only."""
+    means = [np.array([row["mean_accuracy"] for row in found[name]]) for name in (one, other)]
     return over_seeds(*means).p if min(map(len, means)) > 1 else math.nan
+
+
+def p_over_seeds(found: dict[str, list[Row]]) -> float:
+    """Return the p of forks with the mean against random budgets, over seeds."""
+    return p_of(found, "forks_mean", RANDOM)
 
 
 def quotes(results: Results) -> Iterator[str]:
@@ -61,16 +66,23 @@ def quotes(results: Results) -> Iterator[str]:
     ahead, more = 100 * (ends["forks"] - ends[RANDOM]), 100 * (free["forks"] - free[RANDOM])
     yield f"trained with the sum end {ahead:.1f} points ahead, with {more:.1f} points more without a budget"
     control = found["rows_quarter"]
-    behind = 100 * (ends["forks_mean"] - ends["rows_quarter"])
-    yield f"it ends at {ends['rows_quarter']:.1%} over {len(control)} seeds"
-    yield f"{behind:.1f} points behind the mean of forks"
-    yield f"and {100 * (ends['rows_quarter'] - ends[RANDOM]):.1f} ahead of random budgets"
+    yield f"at {ends['rows_quarter']:.1%} over {len(control)} seeds"
+    for one, other, words in (
+        ("rows_quarter", RANDOM, "points ahead of random budgets"),
+        ("forks_mean", "rows_quarter", "behind the mean of forks at 5e-5"),
+    ):
+        yield f"{100 * (ends[one] - ends[other]):.1f} {words} (p {p_of(found, one, other):.1g})"
     yield f"of the tokens it has {after_a_quarter(control)}"
-    slow = [named(rows, f"{name} at 5e-05") for name in ("rows_quarter", RANDOM)]
-    at_end = [f"{mean(own, 'mean_accuracy'):.1%}" for own in (*slow, small["rows_quarter"], small["forks_mean"])]
-    yield f"On the miniature above it ends at {at_end[2]}, the mean of forks at {at_end[3]}"
-    yield f"At 5e-5 the forks do matter: it ends at {at_end[0]}, random budgets at {at_end[1]}"
-    yield f"and the mean of forks at {ends['forks_mean']:.1%}"
+    at = {
+        f"{name}{rate}": f"{mean(named(rows, f'{name}{rate}'), 'mean_accuracy'):.1%}"
+        for name in ("rows_quarter", "forks_mean", RANDOM)
+        for rate in ("", " at 5e-05")
+    }
+    yield f"forks at 1e-4, {at['rows_quarter']} and {at['forks_mean']}, and behind at 5e-5"
+    slow, random, forks = (at[f"{name} at 5e-05"] for name in ("rows_quarter", RANDOM, "forks_mean"))
+    yield f"where it ends at {slow}, random budgets at {random}, and the mean of forks at {forks}"
+    above = [f"{mean(small[name], 'mean_accuracy'):.1%}" for name in ("rows_quarter", "forks_mean")]
+    yield f"On the miniature above it ends at {above[0]}, the mean of forks at {above[1]}"
 
 
 def named(rows: list[Row], system: str) -> list[Row]:

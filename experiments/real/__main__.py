@@ -133,14 +133,18 @@ def main() -> None:
     parser.add_argument("--gate", action="store_true", help="only print the gate, from the rows that are there")
     parser.add_argument("--despite-gate", action="store_true", help="train on a base that does not pass it, too")
     arguments = parser.parse_args()
-    plan = [each for each in PLAN if each[0] in arguments.bases]
-    for base, seed in plan if not arguments.gate else ():
+    for base in arguments.bases if not arguments.gate else ():
         for stage, model in make_model(RUNS / str(base), BASE_SEEDS[base]):
             add_stage(base, stage, model)
         add(base, BASE, BASE_SEEDS[base])
         ban_a_token(base)
-        if not print_gate(base) and not arguments.despite_gate:
-            raise UserError(f"base {base} does not pass the gate; change how it is made, or go on with --despite-gate")
+    failing = [str(base) for base in arguments.bases if not print_gate(base)]
+    if arguments.gate:
+        return
+    if failing and not arguments.despite_gate:
+        which = f"{', '.join(failing)} of the bases"
+        raise UserError(f"{which} do not pass the gate; change how they are made, or go on with --despite-gate")
+    for base, seed in (each for each in PLAN if each[0] in arguments.bases):
         for recipe in SYSTEMS:
             add(base, recipe, seed)
     for base in arguments.bases:

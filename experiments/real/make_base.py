@@ -17,7 +17,7 @@ The vocabulary is left as it is. It has no `</think>`, so the marker is three to
 
     python -m experiments.real.make_base --what data       the problems: a minute
     python -m experiments.real.make_base --what model      the first base, from its kept adapters: half a minute;
-                                                           without them, twelve minutes on a GPU
+                                                           without them, a quarter of an hour of a GPU (an estimate)
 """
 
 import re

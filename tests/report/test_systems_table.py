@@ -140,7 +140,7 @@ def test_documents_are_made_of_the_rows(
     assert leaders[5].startswith(f"| 2 | {BANNED} | 70.0% | ") and " | one | " in leaders[5]
     text = document.DOCUMENT.read_text()
     assert "gains 11.7 points of mean accuracy, and E1 21.7: one banned token reaches 54% of E1's gain" in text
-    assert "| e1 | 5e-05 | 58.3% | 75.0% | 100.0% | 19 |\n| e1 | 0.0001 | 58.3% | 75.0% |" in text
+    assert "| e1 | 5e-05 | 1 | 58.3% | 75.0% | 100.0% | 19 |\n| e1 | 0.0001 | 2 | 58.3% | 80.0% |" in text
     assert "\n1 of 35 recipes have their row.\n" in document.DOCUMENT.read_text()
     command.add([replace(base, miniature="best_of", area_at={"0.25": 0.3})])
     assert len(document.read()) == 6 and len(document.read("best_of")) == 1
