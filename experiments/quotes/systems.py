@@ -65,6 +65,11 @@ def quotes(results: Results) -> Iterator[str]:
     yield f"Without a budget they keep {kept:.1%} of the base's accuracy, random budgets {kept_of_random:.1%}"
     ahead, more = 100 * (ends["forks"] - ends[RANDOM]), 100 * (free["forks"] - free[RANDOM])
     yield f"trained with the sum end {ahead:.1f} points ahead, with {more:.1f} points more without a budget"
+    short_end, long_end = (f"{ends[name]:.1%}" for name in ("kimi", "cosine"))
+    yield f"they end at {short_end} and {long_end}, with {free['kimi']:.1%} and {free['cosine']:.1%} without a budget"
+    (fixed,) = small["e1_18"]
+    yield f"E1 at 18 tokens has {free['e1_18']:.1%} without one"
+    yield f"falls from {fixed['area_at']['0.5']:.1%} after half of the tokens to {fixed['mean_accuracy']:.1%}"
     control = found["rows_quarter"]
     yield f"at {ends['rows_quarter']:.1%} over {len(control)} seeds"
     for one, other, words in (
