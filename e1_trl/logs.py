@@ -17,7 +17,8 @@ from e1_trl.errors import TROUBLESHOOTING, is_debugging
 FILE = "_libraries.log"  # in a run's folder; an upload to the Hub leaves out files that begin with _
 TAIL = 20  # records that are shown if a command fails
 OURS = ("e1_trl", "e1 ")  # beginnings of our loggers' names
-# vLLM looks for a model beside the tokenizer of an adapter, and goes on without.
+# vLLM looks for a model beside the tokenizer of an adapter, and goes on without. If it cannot, it raises, and
+# `_show_failure` shows this record, too.
 NO_ERROR = "Error parsing config for "
 # Variables that libraries read when they are imported, to log records rather than print lines.
 QUIET = {"VLLM_CONFIGURE_LOGGING": "0", "TORCH_CPP_LOG_LEVEL": "ERROR", "TRL_EXPERIMENTAL_SILENCE": "1"}
@@ -70,7 +71,7 @@ def route_logs() -> None:
 
 
 def _is_shown(record: logging.LogRecord) -> bool:
-    """Return whether a record is an error, or of a logger of ours without a handler, as that of `e1 serve` has."""
+    """Return whether the terminal shows a record: an error, or one of ours whose logger has no handler of its own."""
     if record.name.startswith(OURS):
         return record.levelno >= logging.ERROR or not logging.getLogger(record.name).handlers
     return record.levelno >= logging.ERROR and not str(record.msg).startswith(NO_ERROR)

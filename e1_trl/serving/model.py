@@ -25,7 +25,7 @@ from e1_trl.errors import UserError, one_line, user_errors
 from e1_trl.marker import MARKER, OPENERS, Marker, PromptState
 from e1_trl.serving.request import BudgetPresets, ParsedRequest, RefusedError
 
-Part = dict[str, Any]  # of a request
+Part = dict[str, Any]  # of a request or an answer
 
 
 @dataclass(kw_only=True)
@@ -199,18 +199,19 @@ class Model:
         """Close the thinking in prompts that open none and may have none, as vLLM forces no opener.
 
         Returns:
-            The fields to send for it, and the prompts. Prompts in which a solution has begun, and those of a client who
+            The fields to send for it, and the prompts. Texts in which a solution has begun, and chats of a client who
             says `enable_thinking` itself, stay as they are.
         """
         marker = self.close.marker
         variables = asked.body.get("chat_template_kwargs", {})
-        begun = any(last_index(each, marker.ids) > last_index(each, marker.opener_ids) for each in prompts)
         opens = any(marker.state_of(each) is not PromptState.NOTHING for each in prompts)
-        if asked.budget.thinking != 0 or opens or begun or "enable_thinking" in variables:
+        if asked.budget.thinking != 0 or opens or "enable_thinking" in variables:
             return {}, prompts
         if "messages" in asked.body:  # as the template does it
             fields: Part = {"chat_template_kwargs": {**variables, "enable_thinking": False}}
             closed = [(await self.upstream.ask("/tokenize", {**asked.body, **fields}))["tokens"]]
+        elif any(last_index(each, marker.ids) > last_index(each, marker.opener_ids) for each in prompts):
+            return {}, prompts
         else:
             closed = [[*each, *marker.empty_ids] for each in prompts]
             fields = {"prompt": closed}

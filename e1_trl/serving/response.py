@@ -9,13 +9,12 @@ from typing import Any
 import aiohttp
 
 from e1_trl.marker import Marker, PromptState
-from e1_trl.serving.model import Limits, Model, read_events
+from e1_trl.serving.model import Limits, Model, Part, read_events
 from e1_trl.serving.request import ParsedRequest
 
 PARTS = ("reasoning_tokens", "forced_tokens", "solution_tokens")
 INDEXED = ("choices", "tool_calls")
 GROWING = {"content", "reasoning", "reasoning_content", "refusal", "text", "arguments"}
-Part = dict[str, Any]
 
 
 class TokenCount:

@@ -21,4 +21,7 @@ def quotes(results: Results) -> Iterator[str]:
     yield f"Base 1 had {steps[0][-1]['step']} steps of 512 answers, base 2 had {steps[1][-1]['step']}"
     yield f"problems rose from {begun:.1%} in the first ten to {ends[0]} in the last ten (base 2: to {ends[1]})"
     yield f"thoughts fell from {lengths[0][0]} to {lengths[0][1]} tokens ({lengths[1][0]} to {lengths[1][1]})"
+    slow = results["real_grpo"]["base 2, at a third of the rate"]
+    at_both = [own[len(slow) - 1]["thinking_tokens"] for own in (slow, steps[1])]
+    yield f"rate thoughts stayed at {at_both[0]} tokens, where the full rate had {at_both[1]}"
     yield f"{left['mawps and svamp']} problems of MAWPS and SVAMP, and {left['gsm8k']} of GSM8K"

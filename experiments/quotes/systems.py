@@ -31,11 +31,6 @@ def p_of(found: dict[str, list[Row]], one: str, other: str) -> float:
     return over_seeds(*means).p if min(map(len, means)) > 1 else math.nan
 
 
-def p_over_seeds(found: dict[str, list[Row]]) -> float:
-    """Return the p of forks with the mean against random budgets, over seeds."""
-    return p_of(found, "forks_mean", RANDOM)
-
-
 def quotes(results: Results) -> Iterator[str]:
     """Quotes of docs/systems.md."""
     rows: list[Row] = list(results["systems"])
@@ -48,7 +43,7 @@ def quotes(results: Results) -> Iterator[str]:
     lead = mean(small["forks_mean"], "mean_accuracy") - mean(small[RANDOM], "mean_accuracy")
     yield f"At the end forks with the mean are {100 * lead:.1f} points ahead of random budgets"
     found = systems(rows, "best_of")
-    here, above = (p_over_seeds(each) for each in (found, small))
+    here, above = (p_of(each, "forks_mean", RANDOM) for each in (found, small))
     yield f"Over seeds p is {here:.2f}, and {above:.2f} on the miniature above"
     ends = {name: mean(found[name], "mean_accuracy") for name in found}
     free = {name: mean(found[name], "unconstrained_accuracy") for name in found}

@@ -23,7 +23,8 @@ PAIRS = (
     *((name, "e1") for name in ("e1_random", "e1_random_rows", "e1_18", "e1_72", "e1_144")),
     *((name, "e1_72") for name in ("e1_random", "e1_random_rows")),
     *((name, "e1_random_rows") for name in ("forks", "forks_mean", "anytime", "s_grpo", "gfpo", "lead", "mgpo")),
-    *(("rows_quarter", "e1_random_rows"), ("forks_mean", "rows_quarter")),
+    ("rows_quarter", "e1_random_rows"),
+    ("forks_mean", "rows_quarter"),
     ("e1", BANNED),
 )
 HEADER = ("system", "minus", "seeds", "points", "over seeds: Welch's t, p", "95% over problems", "95% over both", "p")

@@ -174,18 +174,21 @@ def test_the_four_best_are_chosen_on_the_validation_split(monkeypatch: pytest.Mo
     assert command.best_besides("first_zero") == ["kimi", "dler", "siri", "hapo"]
 
 
-def test_each_system_is_ranked_at_the_rate_that_is_best_on_the_validation_split_over_common_seeds() -> None:
+def test_rates_are_compared_over_the_seeds_that_they_share() -> None:
     rows = [
         {"system": name, "seed": seed, "validation_mean_accuracy": share}
         for name, seed, share in (
             *(("e1", 42, 0.5), ("e1", 43, 0.9), ("e1 at 0.0002", 42, 0.6), ("e1 at 0.0002", 44, 0.1)),
             *(("kimi", 42, 0.7), ("kimi", 43, 0.5), ("kimi at 0.0002", 42, 0.6), ("kimi at 0.0002", 43, 0.7)),
             *(("lead", 43, 0.7), ("lead at 0.0002", 42, 0.8), ("base", 17, 0.2)),
+            # A third rate with one seed does not decide between two that have two.
+            *(("gfpo", 42, 0.5), ("gfpo", 43, 0.9), ("gfpo at 0.0002", 42, 0.6), ("gfpo at 0.0002", 43, 0.5)),
+            ("gfpo at 5e-05", 42, 0.4),
         )
     ]
     ranked = [(row["system"], row["seed"]) for row in at_best_rate(rows)]
     e1, kimi = [("e1 at 0.0002", 42), ("e1 at 0.0002", 44)], [("kimi at 0.0002", 42), ("kimi at 0.0002", 43)]
-    assert ranked == [*e1, *kimi, ("lead at 0.0002", 42), ("base", 17)]
+    assert ranked == [*e1, *kimi, ("lead at 0.0002", 42), ("base", 17), ("gfpo", 42), ("gfpo", 43)]
 
 
 @pytest.mark.parametrize("recipe", sorted(command.RECIPES.glob("*.yaml")), ids=lambda file: file.stem)

@@ -20,10 +20,10 @@ PLAIN, OPENED, BEGUN = (
 )
 
 
-def limits_of(prompts: list[list[int]], thinking: int, context: int = 64, **body: Any) -> Limits:
-    upstream: Any = None
+def limits_of(prompts: list[list[int]], thinking: int, context: int = 64) -> Limits:
+    upstream: Any = None  # is not asked
     model = Model(upstream, ThinkingClose(MARKER, context), BudgetPresets("nano", Budget(0, 8), {}))
-    asked = ParsedRequest(Budget(thinking, 8), None, "nano", {"prompt": prompts, **body})
+    asked = ParsedRequest(Budget(thinking, 8), None, "nano", {"prompt": prompts})
     return asyncio.run(model.limit(asked))
 
 
