@@ -283,9 +283,9 @@ def test_the_page_compares_systems_methods_and_distances_on_each_base_that_has_r
     assert [len(axis.lines) for axis in page.picture(found).axes] == [3, 1, 6, 3]
 
 
-def test_sentences_start_after_their_ends_but_not_inside_numbers() -> None:
-    words = ["There", " are", " ", "1", ".", "5", " pens", ".", " So", " 3", "\n", "There", ".", "\n", "\n"]
-    tokenizer: Any = SimpleNamespace(decode=lambda ids: words[ids[0]])
+def test_sentences_start_after_their_ends_but_not_inside_numbers_and_a_close_starts_none() -> None:
+    words = ["There", " are", " ", "1", ".", "5", " pens", ".", " So", " 3", "\n", "There", ".", "\n", "\n", "</", "think>"]
+    tokenizer: Any = SimpleNamespace(decode=lambda ids: words[ids[0]], encode=lambda _: [words.index("</")])
     found = sentence_starts([range(len(words))], tokenizer)
     assert Counter({words[token]: count for token, count in found.items()}) == {" So": 1, "There": 1}
 

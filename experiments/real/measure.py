@@ -24,7 +24,7 @@ from e1_trl.recipes import fields_of
 from e1_trl.report import samples
 from e1_trl.report.statistics import Values
 from e1_trl.training.callbacks import generated_tokens
-from experiments.real.make_base import rollouts
+from experiments.real.make_base import MARKER, rollouts
 from experiments.systems.compare import Comparison, over_both
 from experiments.systems.measure import pack, unpack
 
@@ -199,11 +199,12 @@ def equations_right(text: str) -> list[bool]:
 
 
 def sentence_starts(thoughts: Iterable[Sequence[int]], tokenizer: PreTrainedTokenizerBase) -> Counter[int]:
-    """Count the tokens that begin the sentences of thoughts; a full stop in a number ends none."""
+    """Count the tokens that begin the sentences of thoughts; a full stop in a number ends none, and a close is none."""
     found: Counter[int] = Counter()
+    close = tokenizer.encode(MARKER)[0]
     for ids in thoughts:
         texts = [tokenizer.decode([token]) for token in ids]
         for before, text, token in zip(["\n", *texts], texts, ids, strict=False):
-            if text.strip() and not text[0].isdigit() and before.rstrip(" ").endswith(SENTENCE_END):
+            if token != close and text.strip() and not text[0].isdigit() and before.rstrip(" ").endswith(SENTENCE_END):
                 found[token] += 1
     return found
