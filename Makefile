@@ -122,7 +122,7 @@ endif
 # First line of the targets that publish after minutes or hours. Every command that writes into docs/ checks it as well.
 COMMITTED := $(PY) -m e1_trl.checkout
 
-results: install  ## publish the last run of an experiment (RECIPE=nano, nano_code, smollm2): docs/results/, its table
+results: install  ## publish the last run of an experiment (RECIPE=nano, nano_code, real): docs/results/, its table
 	@$(IS_EXPERIMENT)
 	$(COMMITTED)
 	$(EXPERIMENT)/publish.sh
@@ -182,7 +182,7 @@ bench: install  ## measure scheduler, step, sandbox, grading, serving into docs/
 	$(KEEP_FREED) $(PY) -m benchmarks.bench_scoring --document docs/results/bench.md
 	$(PY) -m benchmarks.bench_programs --document docs/results/bench.md
 	$(KEEP_FREED) $(PY) -m benchmarks.bench_grading --document docs/results/bench.md
-	$(if $(wildcard runs/smollm2/base),$(PY) -m benchmarks.bench_serve --model runs/smollm2/base --document docs/results/bench.md,@echo "serving is not measured: make base RECIPE=smollm2")
+	$(if $(wildcard runs/real/1/base),$(PY) -m benchmarks.bench_serve --model runs/real/1/base --document docs/results/bench.md,@echo "serving is not measured: make base RECIPE=real")
 
 ## ---- checks
 

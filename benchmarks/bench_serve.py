@@ -1,6 +1,6 @@
 """Cost of `e1 serve`: time to the first token, throughput, CPU time of its own, requests/s in front of a stub.
 
-    python -m benchmarks.bench_serve --model runs/smollm2/base      (twelve minutes; nothing else should run)
+    python -m benchmarks.bench_serve --model runs/real/1/base      (twelve minutes; nothing else should run)
 
 Servers and proxies are started here. Lengths are imposed: each part of an answer uses its whole budget. The proxy is
 compared with the same two requests, made by the client, and with one request for as many tokens, without a close. With

@@ -11,6 +11,7 @@ from conftest import ROOT
 
 from experiments.quotes.check import QUOTES, failures
 from experiments.results import FOLDER, Results, only
+from experiments.systems.measure import pack, unpack
 
 
 @pytest.mark.parametrize("document", QUOTES)
@@ -20,15 +21,19 @@ def test_a_document_says_what_the_results_say(document: str) -> None:
 
 
 def changed(value: Any, rng: random.Random, name: str = "") -> Any:
-    """The same content with other numbers, but for the budgets, by which rows are found."""
+    """The same content with other numbers, but for budgets and bases, by which rows are found, and with other answers."""
     if isinstance(value, dict):
         return {key: changed(each, rng, key) for key, each in value.items()}
     if isinstance(value, list):
         return [changed(each, rng, name) for each in value]
+    if name == "right" and isinstance(value, str):
+        return pack(1 - unpack(value, 1))
     if isinstance(value, str):  # ratios are written out
         return re.sub(r"\d+\.\d\d\b", lambda number: f"{float(number[0]) * rng.uniform(1.5, 3):.2f}", value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or "budget" in name:
+    if isinstance(value, bool) or not isinstance(value, int | float) or "budget" in name or name == "base":
         return value
+    if name == "stories":  # two of them become one
+        return value // 2
     return type(value)(value * rng.uniform(1.5, 3) + 0.03 * rng.uniform(1, 2))
 
 

@@ -9,14 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-import torch
 from conftest import DATA
-from safetensors.torch import load_file, save_file
 
 from e1_trl.errors import UserError
-from e1_trl.recipes import fields_of, read_mapping
+from e1_trl.recipes import read_mapping
 from experiments.pretraining import IGNORED_LABEL
 from experiments.real import __main__ as command
 from experiments.real import make_base, page
@@ -26,13 +23,10 @@ from experiments.real.measure import (
     BUDGETS,
     FOLDER,
     Rows,
-    banned_gate,
     by_story,
     equations_right,
-    gate,
     minus,
     sentence_starts,
-    stage_row,
 )
 from experiments.real.problems import (
     MOST_OF_A_STORY,
@@ -130,16 +124,6 @@ def test_a_worked_solution_loses_the_calculators_notes_and_the_line_of_the_answe
     assert written_by_people(Problem("?", "1,000", written)) == ("?", thinking, "\nThe answer is \\boxed{1000}.")
 
 
-def test_a_stage_counts_right_answers_and_right_equations() -> None:
-    said = ["2..5 + 7 = 12.\nSo 12*$2=$25", "1,000/4 = 250</think>", "She has 3 apples and 5-2 are left"]
-    outcomes = {"outcome": ["wrong", "correct", "correct"], "thinking_tokens": [3, 4, 5], "commit": ["abc"] * 3}
-    found = stage_row(pd.DataFrame({"thinking": said, **outcomes}), 1, "taught")
-    numbers = {"right": 0.6667, "equations_right": 0.6667, "mean_thinking_tokens": 4.0}
-    assert found == {"base": 1, "stage": "taught", "answers": 3, "equations": 3, **numbers, "commit": "abc"}
-    ((*_, share),) = list(page.stages([found]))[1:]
-    assert share == "66.7%"
-
-
 def test_sums_are_true_and_only_their_results_are_learnt() -> None:
     for seed in range(20):
         lines = sums(Random(seed)).splitlines()
@@ -150,41 +134,29 @@ def test_sums_are_true_and_only_their_results_are_learnt() -> None:
     assert "".join(map(chr, row["input_ids"])) == "1 + 2 = 3\n5*2=10\n" and learnt == "....... 3\n....10\n"
 
 
-def test_an_adapter_is_kept_in_two_bytes_a_weight(tmp_path: Path) -> None:
-    file = tmp_path / "adapter_model.safetensors"
-    save_file({"a": torch.tensor([1.0, 1 / 3])}, file)
-    make_base.halve(tmp_path)
-    assert load_file(file)["a"].tolist() == torch.tensor([1, 1 / 3]).bfloat16().tolist()
-    assert load_file(file)["a"].dtype is torch.bfloat16
+def test_equations_are_found_in_words_and_checked() -> None:
+    said = ["2..5 + 7 = 12.\nSo 12*$2=$25", "1,000/4 = 250</think>", "She has 3 apples and 5-2 are left", "7/0 = 0"]
+    assert [equations_right(text) for text in said] == [[True, False], [True], [], [False]]
 
 
-def test_a_base_is_made_stage_by_stage_but_for_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_base_is_made_in_two_stages_but_for_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[Any] = []
-
-    def train(recipe: str, source: Path, output: Path, seed: int) -> Path:
-        done.append((recipe, source, seed))
-        output.mkdir()
-        return output
-
     monkeypatch.setattr(make_base, "KEPT", tmp_path / "kept")
-    monkeypatch.setattr(make_base, "make_data", lambda output: None)
-    monkeypatch.setattr(make_base, "teach", lambda examples, output, seed: done.append("taught") or output.mkdir())
-    monkeypatch.setattr(make_base, "train", train)
+    monkeypatch.setattr(make_base, "teach", lambda examples, output, seed: done.append("teach") or output.mkdir())
+    monkeypatch.setattr(make_base, "train", lambda recipe, *_: done.append((recipe, *_)) or _[1].mkdir())
     monkeypatch.setattr(make_base, "read_split", lambda seed: SimpleNamespace(worked=[]))
     monkeypatch.setattr(make_base, "merge", lambda adapters, output: done.append([*adapters]) or output.mkdir())
-    monkeypatch.setattr(make_base, "halve", lambda adapter: None)
-    (tmp_path / "1").mkdir()
-    own, model, base = (tmp_path / "1" / name for name in ("taught", "taught-model", "base"))
-    found = make_base.make_model(tmp_path / "1", 17)
-    assert next(found) == ("taught", model) and done == ["taught", [own]]
-    assert list(found) == [("reinforced", base)]
-    assert done[2:] == [("base", model, 17), [own, own.with_name("reinforced")]]
-    assert len(list(make_base.make_model(tmp_path / "1", 17))) == 2 and len(done) == 4
-    kept = [tmp_path / "kept/117" / name for name in ("taught", "reinforced")]
+    own = [tmp_path / "1/adapters" / stage for stage in ("taught", "reinforced")]
+    model = tmp_path / "1/taught"
+    make_base.make_model(tmp_path / "1", 17)
+    assert done == ["teach", own[:1], ("base", model, own[1], 17), own]
+    make_base.make_model(tmp_path / "1", 17)
+    assert len(done) == 4
+    kept = [tmp_path / "kept/117" / stage for stage in ("taught", "reinforced")]
     for folder in kept:
         folder.mkdir(parents=True)
-    (tmp_path / "2").mkdir()
-    assert len(list(make_base.make_model(tmp_path / "2", 117))) == 2 and done[4:] == [kept[:1], kept]
+    make_base.make_model(tmp_path / "2", 117)
+    assert done[4:] == [kept[:1], kept]
 
 
 def test_every_example_is_dealt_once_a_round_and_alike_from_a_seed() -> None:
@@ -226,7 +198,7 @@ def rows(*others: dict[str, Any], at: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75)
 
 
 def holding(found: Rows) -> list[bool]:
-    return [holds for *_, holds in gate(found, 1)]
+    return [line[-1] == "yes" for line in list(page.gates(found))[1:]]
 
 
 def test_each_condition_on_a_base_can_fail() -> None:
@@ -237,23 +209,11 @@ def test_each_condition_on_a_base_can_fail() -> None:
     assert holding(rows(at=(0.0, 0.25, 0.5, 0.53125))) == [True, True, True, False]
 
 
-def at_all(system: str, *shares: float) -> list[dict[str, Any]]:
-    return [row(system, "separate", budget, share) for budget, share in zip(BUDGETS, shares, strict=True)]
-
-
-def test_a_banned_token_may_recover_a_third_of_e1s_gain() -> None:
-    e1 = at_all("e1", 0.75, 0.75, 0.75, 0.75)  # 37.5 points over the base
-    assert banned_gate(rows(*e1), 1) == [] == banned_gate(rows(*at_all("base, So banned", 1, 1, 1, 1)), 1)
-    for shares, said in (((0.484375, 0.25, 0.5, 0.75), ("32%", True)), ((0.5, 0.34375, 0.5, 0.75), ("40%", False))):
-        ((_, found, _, holds),) = banned_gate(rows(*e1, *at_all("base, So banned", *shares)), 1)
-        assert (found, holds) == said
-
-
 def test_the_page_compares_systems_methods_and_distances_on_each_base_that_has_rows() -> None:
     def all_rows(base: int, system: str, share: float, **own: Any) -> list[dict[str, Any]]:
         asked = [(method, budget) for method in ("separate", "s1", "truncation") for budget in BUDGETS]
         asked += [("no_thinking", f"0+{BUDGETS[0].partition('+')[2]}"), ("unconstrained", None)]
-        usual = {"base": base, "mean_thinking_tokens": 30.0}
+        usual = {"base": base, "mean_thinking_tokens": 30.0, "equations_right": 0.5, "truncated_ratio": 0.25}
         return [row(system, *each, share, **{**usual, **own}) for each in asked]
 
     found = Rows(
@@ -273,10 +233,10 @@ def test_the_page_compares_systems_methods_and_distances_on_each_base_that_has_r
         ("1", "grpo_cut", "1"),
         ("2", "base", "1"),
     ]
-    assert systems[2][3:] == ("62.5%",) * 5 + ("30", "", "")
+    assert systems[2][3:] == ("62.5%",) * 7 + ("30", "50.0%", "25.0%", "", "")
     assert [line[-1].partition(" ")[0] for line in systems[1:]] == ["+37.5", "", "+12.5", ""]
     methods = list(page.methods(found))
-    assert len(methods) == 1 + 4 * 3 and all(cell == "+0.0 (+0.0 to +0.0)" for line in methods[1:] for cell in line[3:])
+    assert len(methods) == 1 + 3 * 3 and all(cell == "+0.0 (+0.0 to +0.0)" for line in methods[1:] for cell in line[3:])
     assert len(list(page.gates(found))) == 1 + 4 * 2
     near, *_, far = [line for line in page.nearness(found, np.linspace(0, 0.3, PROBLEMS).tolist()) if line[2] == "e1"]
     assert (near[3], far[3]) == ("100.0%", "11.9%")  # the first are right, and farthest from what is trained on
@@ -284,7 +244,25 @@ def test_the_page_compares_systems_methods_and_distances_on_each_base_that_has_r
 
 
 def test_sentences_start_after_their_ends_but_not_inside_numbers_and_a_close_starts_none() -> None:
-    words = ["There", " are", " ", "1", ".", "5", " pens", ".", " So", " 3", "\n", "There", ".", "\n", "\n", "</", "think>"]
+    words = [
+        "There",
+        " are",
+        " ",
+        "1",
+        ".",
+        "5",
+        " pens",
+        ".",
+        " So",
+        " 3",
+        "\n",
+        "There",
+        ".",
+        "\n",
+        "\n",
+        "</",
+        "think>",
+    ]
     tokenizer: Any = SimpleNamespace(decode=lambda ids: words[ids[0]], encode=lambda _: [words.index("</")])
     found = sentence_starts([range(len(words))], tokenizer)
     assert Counter({words[token]: count for token, count in found.items()}) == {" So": 1, "There": 1}
@@ -305,7 +283,7 @@ def test_a_base_is_measured_as_it_is_and_a_system_after_its_training(monkeypatch
 def test_the_recipes_share_everything_but_their_budgets() -> None:
     own = {name: read_mapping(FOLDER / f"{name}.yaml") for name in SYSTEMS if name != "e1"}
     assert {"base", "evaluation", *SYSTEMS} == {file.stem for file in FOLDER.glob("*.yaml")}
-    steps = {name: rollouts(fields_of(FOLDER / f"{name}.yaml")) for name in ("base", "e1")}
+    steps = {name: rollouts(name) for name in ("base", "e1")}
     assert steps == {"base": 512, "e1": 128} and all(each % AT_ONCE == 0 for each in steps.values())
     budget = re.compile("(thinking|solution|total)_budget|base|advantage|num_generations")
     assert all(budget.fullmatch(field) for fields in own.values() for field in fields)

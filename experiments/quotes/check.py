@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from experiments.quotes import closing, miniatures, readme, real, smollm2, speed, systems
+from experiments.quotes import closing, miniatures, readme, real, speed, systems
 from experiments.results import Results
 
 ROOT = Path(__file__).parents[2]
@@ -17,8 +17,7 @@ QUOTES: dict[str, Callable[[Results], Iterable[str]]] = {
     "docs/nano.md": miniatures.nano,
     "docs/nano_code.md": miniatures.nano_code,
     "docs/ablations.md": miniatures.ablations,
-    "docs/smollm2.md": smollm2.quotes,
-    "docs/real.md": real.quotes,
+    "docs/real.md": real.page,
     "docs/closing.md": closing.quotes,
     "docs/systems.md": systems.quotes,
     "docs/benchmark.md": speed.benchmark,

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from experiments.quotes import real
 from experiments.quotes.speed import step
 from experiments.quotes.systems import RANDOM, p_of, systems
 from experiments.results import Report, Results
-from experiments.smollm2.bases import BASE, FILES, SEEDS, right, right_of_e1
 from experiments.systems.tables import mean
 
 
@@ -20,7 +20,7 @@ def quotes(results: Results) -> Iterator[str]:
     programs = results.report("nano_code")
     yield row(programs, "base", "e1", 64)
     yield row(programs, "base", "base, Wait banned", 64)
-    yield smollm2(results)
+    yield from real.readme(results)
     lognormal, equal = (
         step(results, lengths)["step_ratio"].split()[0] for lengths in ("train_step_lognormal", "train_step")
     )
@@ -41,19 +41,6 @@ def policies(results: Results) -> str:
         f"(p {p_of(found, 'rows_quarter', RANDOM):.1g}), as many as answers at four random budgets of one thought "
         f"({gains['forks_mean']:.1f})"
     )
-
-
-def smollm2(results: Results) -> str:
-    """The same cells of both bases of SmolLM2, with the range of the two seeds from each."""
-    bases = [results.report(name) for name in FILES.values()]
-    at_budget, without = (
-        "; ".join(f"{right(report, thinking)} → {right_of_e1(report, thinking)}" for report in bases)
-        for thinking in (24, None)
-    )
-    fewer = [
-        1 - report.row(seed)["mean_tokens"] / report.row(BASE)["mean_tokens"] for report in bases for seed in SEEDS
-    ]
-    return f"{at_budget} | {without}, with {100 * min(fewer):.0f} to {max(fewer):.0%} fewer tokens"
 
 
 def row(report: Report, base: str, trained: str, thinking: int) -> str:

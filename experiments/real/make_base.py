@@ -14,15 +14,11 @@ Then it learns from what people wrote, and from itself; no thought is made by a 
    (`base.yaml`): thoughts that come to the right answer become likelier, whatever they are.
 
 The vocabulary is left as it is. It has no `</think>`, so the marker is three tokens.
-
-    python -m experiments.real.make_base --what data       the problems: a minute
-    python -m experiments.real.make_base --what model      the first base, from its kept adapters: half a minute;
-                                                           without them, a quarter of an hour of a GPU (an estimate)
 """
 
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -31,8 +27,6 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from peft.utils import SAFETENSORS_WEIGHTS_NAME
-from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from e1_trl.errors import UserError
@@ -59,7 +53,7 @@ CHAT_TEMPLATE = (
 )
 ATTENTION = "sdpa" if torch.cuda.is_available() else "eager"  # the faster one
 KEPT = Path(__file__).with_name("bases")  # adapters of bases, in folders called after their seeds
-STAGES = TAUGHT, REINFORCED = "taught", "reinforced"  # folders of adapters
+TAUGHT, REINFORCED, BASE = "taught", "reinforced", "base"  # two adapters; the second is of the recipe `base`
 RANK = 16  # of the first adapter: 10 MB
 BATCH = 64  # worked examples per step
 LEARNING_RATE = 1e-3  # the peak
@@ -156,12 +150,6 @@ def merge(adapters: Iterable[Path], output: Path) -> None:
     partly.rename(output)
 
 
-def halve(adapter: Path) -> None:
-    """Round an adapter to bfloat16, in which it is kept."""
-    file = adapter / SAFETENSORS_WEIGHTS_NAME
-    save_file({name: value.bfloat16() for name, value in load_file(file).items()}, file)
-
-
 def teach(examples: Sequence[Example], output: Path, seed: int) -> None:
     """Train an adapter on worked examples and sums, from the last whole checkpoint if there is one."""
     set_seed(seed)
@@ -183,34 +171,25 @@ def teach(examples: Sequence[Example], output: Path, seed: int) -> None:
     training = output.with_name(f"{output.name}.training")
     steps = round(EPOCHS * len(examples) / (1 - SUMS_SHARE) / BATCH)
     passes = 1 if torch.cuda.is_available() else 4
-    own = {"warmup_steps": min(50, steps // 10), "logging_steps": 10, "save_steps": 100, "save_total_limit": 1}
+    own = {"gradient_accumulation_steps": passes, "remove_unused_columns": False, "warmup_steps": min(50, steps // 10)}
+    own |= {"logging_steps": 10, "save_steps": 100, "save_total_limit": 1}
     trainer = WarmUp(
         model=model,
-        args=settings(
-            seed,
-            steps,
-            BATCH // passes,
-            LEARNING_RATE,
-            training,
-            gradient_accumulation_steps=passes,
-            remove_unused_columns=False,
-            **own,
-        ),
+        args=settings(seed, steps, BATCH // passes, LEARNING_RATE, training, **own),
         train_dataset=Lessons(tokenizer, lesson, encode, seed, steps, BATCH),
         data_collator=partial(pad, tokenizer=tokenizer),
     )
     trainer.model_accepts_loss_kwargs = False  # its loss is a mean
     trainer.train(resume_from_checkpoint=last_checkpoint(training))
     model.save_pretrained(str(training), save_embedding_layers=False)
-    halve(training)
+    finish(training, output)
+
+
+def finish(training: Path, output: Path) -> Path:
+    """Name the folder of a training that has ended, without its checkpoints; returns its name."""
     for checkpoint in training.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)
-    training.rename(output)
-
-
-def rollouts(fields: Mapping[str, Any]) -> int:
-    """Return how many rollouts a step of a recipe has."""
-    return int(fields["per_device_train_batch_size"] * fields["gradient_accumulation_steps"])
+    return training.rename(output)
 
 
 def train(recipe: str, source: Path, output: Path, seed: int) -> Path:
@@ -218,55 +197,53 @@ def train(recipe: str, source: Path, output: Path, seed: int) -> Path:
     partly = output.with_name(f"{output.name}.training")
     if output.exists():
         return output
-    resumed = last_checkpoint(partly) is not None
-    if not resumed:
-        shutil.rmtree(partly, ignore_errors=True)
     config = EVALUATION.with_name(f"{recipe}.yaml")
-    own = ("--model_name_or_path", source, "--output_dir", partly, "--seed", seed)
-    own += ("--resume_from_checkpoint", "true") * resumed
+    own: tuple[object, ...] = ("--model_name_or_path", source, "--output_dir", partly, "--seed", seed)
+    if last_checkpoint(partly) is None:
+        shutil.rmtree(partly, ignore_errors=True)
+    else:
+        own += ("--resume_from_checkpoint", "true")
     if torch.cuda.is_available():
-        passes = rollouts(fields_of(config)) // AT_ONCE
+        passes = rollouts(recipe) // AT_ONCE
         own += (*ON_GPU, "--per_device_train_batch_size", AT_ONCE, "--gradient_accumulation_steps", passes)
     e1("train", "--config", config, *own)
-    for checkpoint in partly.glob("checkpoint-*"):
-        shutil.rmtree(checkpoint)
-    return partly.rename(output)
+    return finish(partly, output)
 
 
-def make_data(output: Path, seed: int = SEED) -> None:
-    """Write the problems held out for testing and choosing, and those to train on."""
-    parts = read_split(seed)
+def rollouts(recipe: str) -> int:
+    """Return how many rollouts a step of a recipe has."""
+    fields = fields_of(EVALUATION.with_name(f"{recipe}.yaml"))
+    return int(fields["per_device_train_batch_size"] * fields["gradient_accumulation_steps"])
+
+
+def make_data(output: Path) -> None:
+    """Write the problems held out for testing and choosing, and those to train on, for every base the same."""
+    parts = read_split(SEED)
     named = {"test": parts.test, "validation": parts.validation, "train": parts.train}
     write_data(
         output, {name: [{"problem": each.text, "answer": each.answer} for each in part] for name, part in named.items()}
     )
-    print(f"{output / 'data'}: {', '.join(f'{len(part)} {name}' for name, part in named.items())}")
 
 
-def make_model(output: Path, seed: int) -> Iterator[tuple[str, Path]]:
-    """Make a base in the folder `base`; yields each stage's name, and its model as soon as it is there.
+def make_model(output: Path, seed: int) -> None:
+    """Make a base in the folder `base`, and what it was after its first stage in `taught`, unless they are there.
 
-    A stage whose folder is there has ended; an adapter that is kept is not trained. The problems are in a folder beside
-    it, for every seed the same.
+    An adapter that is kept is not trained; others go to the folder `adapters`.
     """
-    if not (output.parent / "data/train.jsonl").exists():  # the last that is written
-        make_data(output.parent)
+    (output / "adapters").mkdir(parents=True, exist_ok=True)
     taught, reinforced = (
-        next((folder for folder in (KEPT / str(seed) / stage, output / stage) if folder.exists()), output / stage)
-        for stage in STAGES
+        kept if (kept := KEPT / str(seed) / stage).exists() else output / "adapters" / stage
+        for stage in (TAUGHT, REINFORCED)
     )
-    model, base = output / f"{TAUGHT}-model", output / "base"
     if not taught.exists():
         teach([written_by_people(each) for each in read_split(SEED).worked], taught, seed)
-    if not model.exists():
-        merge([taught], model)
-    yield TAUGHT, model
+    if not (output / TAUGHT).exists():
+        merge([taught], output / TAUGHT)
     if not reinforced.exists():
-        halve(train("base", model, reinforced, seed))
-    if not base.exists():
-        merge([taught, reinforced], base)
-    yield REINFORCED, base
+        train(BASE, output / TAUGHT, reinforced, seed)
+    if not (output / BASE).exists():
+        merge([taught, reinforced], output / BASE)
 
 
 if __name__ == "__main__":
-    main("real", make_data, lambda output, seed: list(make_model(output / "1", seed)))
+    main("real", lambda output, _: make_data(output), lambda output, seed: make_model(output / "1", seed))

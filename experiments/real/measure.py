@@ -1,4 +1,4 @@
-"""Rows of the table, from evaluations and trainings, and what they show: intervals over stories and seeds; the gate.
+"""Rows of the table, from evaluations and trainings, and what they show: intervals over stories and seeds.
 
 Problems of one story are right or wrong together, so that intervals are over stories: each counts with the sum of its
 problems, and Student's interval is that of the mean of the sums. Where both sides of a difference have several seeds,
@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +29,15 @@ from experiments.systems.measure import pack, unpack
 
 FOLDER = Path(__file__).parent
 BUDGETS = tuple(fields_of(FOLDER / "evaluation.yaml")["budgets"])
-BASE, E1, FREE = "base", "e1", "unconstrained"
+TIGHT = BUDGETS[1]  # which E1 is trained at
+E1, FREE = "e1", "unconstrained"
 BANNED = " banned"  # ends the name of a base without the first token of some sentences
 NUMBER = r"\$?(\d[\d,]*(?:\.\d+)?)"
 EQUATION = re.compile(rf"{NUMBER} ?([-+*x/]) ?{NUMBER} ?= ?{NUMBER}")
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "x": operator.mul, "/": operator.truediv}
 SENTENCE_END = (".", "!", "?", "\n")
-LEAST_RIGHT, LEAST_CLOSED, LEAST_SPREAD, MOST_RECOVERED = 0.25, 0.95, 4.0, 1 / 3
 
 Row = Mapping[str, Any]
-Line = tuple[str, str, str, bool]  # a condition on a base, what was found, what is wanted, and whether it holds
 
 
 def measured(
@@ -47,18 +45,14 @@ def measured(
 ) -> Iterator[Row]:
     """Make the rows of an evaluation, one for each method and budget (`None`: without).
 
-    Tokens of thinking are sampled ones; `generated_tokens` are those of the training, `right` keeps every answer in the
-    order of the problems, and `commit` made the model.
-
-    Args:
-        folder: of the evaluation.
-        base: 1 or 2.
-        system: what was trained from it, or `BASE`.
-        seed: of the training.
-        stories: of the test problems.
-        model: folder of the training, if there was one.
+    Tokens of thinking are sampled ones; `equations_right` is the share of the equations in the thoughts whose result is
+    what their left side comes to; `generated_tokens` are those of the training, `right` keeps every answer in the order
+    of the problems, and `commit` made the model. `stories` are those of the problems, `model` is a training's folder.
     """
-    made = Provenance.here([]) if model is None else Provenance.read(model)
+    made, tokens = Provenance.here([]), 0
+    if model:
+        history = json.loads((model / "trainer_state.json").read_text())["log_history"]
+        made, tokens = Provenance.read(model), generated_tokens(history, rollouts(E1))
     origin = {"commit": made.commit, "date": made.date, "machine": made.machine}
     table = samples.read(folder)
     for (method, thinking, solution), own in table.groupby(
@@ -77,18 +71,12 @@ def measured(
             "thinking_p10": p10,
             "thinking_p90": p90,
             "closed_ratio": (own["thinking_end"] == "closed").mean(),
+            "truncated_ratio": own["truncated"].mean(),
+            "equations_right": np.mean([each for thought in own["thinking"] for each in equations_right(thought)] or 0),
         }
         place = {"base": base, "system": system, "seed": seed, "method": method, "budget": budget}
         rounded = {name: round(float(value), 4) for name, value in numbers.items()}
-        yield {**place, **rounded, "generated_tokens": spent(model), **origin, "right": pack(right)}
-
-
-def spent(model: Path | None) -> int:
-    """Count the tokens that a training has generated; without one, none."""
-    if model is None:
-        return 0
-    history = json.loads((model / "trainer_state.json").read_text())["log_history"]
-    return generated_tokens(history, rollouts(fields_of(FOLDER / "e1.yaml")))
+        yield {**place, **rounded, "generated_tokens": tokens, **origin, "right": pack(right)}
 
 
 def by_story(right: Values, stories: Sequence[int]) -> Values:
@@ -140,52 +128,6 @@ class Rows:
     def values(self, base: int, system: str, method: str = "separate", *budgets: str | None) -> Values:
         """Right answers as seeds × stories; of several budgets the mean, and of all where none is named."""
         return by_story(self.right(base, system, method, *(budgets or BUDGETS)), self.stories)
-
-
-def gate(rows: Rows, base: int) -> list[Line]:
-    """The conditions on a base as it is."""
-    (free,) = rows.of(base, BASE, FREE, None)
-    right, closed, p10, p90 = (free[name] for name in ("accuracy", "closed_ratio", "thinking_p10", "thinking_p90"))
-    spread = p90 / max(p10, 1)
-    at = [rows.values(base, BASE, "separate", budget) for budget in BUDGETS]
-    rises = [minus(later, earlier) for earlier, later in pairwise(at)]
-    rising = all(each.interval[0] > 0 for each in rises)
-    return [
-        ("right without a budget", f"{right:.1%}", f"{LEAST_RIGHT:.0%}", right >= LEAST_RIGHT),
-        ("thoughts it closes", f"{closed:.1%}", f"{LEAST_CLOSED:.0%}", closed >= LEAST_CLOSED),
-        ("longest over shortest tenth", f"{p90:.0f} / {p10:.0f} tokens", f"{LEAST_SPREAD:.0f}", spread >= LEAST_SPREAD),
-        ("points gained from each budget to the next", ", ".join(map(points, rises)), "above 0", rising),
-    ]
-
-
-def banned_gate(rows: Rows, base: int) -> list[Line]:
-    """The condition on what a banned token does, once there are rows of it and of E1: its share of E1's gain."""
-    systems = rows.systems(base)
-    banned = [name for name in systems if name.endswith(BANNED)]
-    if not banned or E1 not in systems:
-        return []
-    mean = {name: float(rows.values(base, name).mean()) for name in (BASE, E1, *banned)}
-    best = max(banned, key=lambda name: mean[name])
-    whole = mean[E1] - mean[BASE]
-    share = (mean[best] - mean[BASE]) / whole if whole > 0 else float("inf")
-    holds = share <= MOST_RECOVERED
-    return [(f"share of E1's gain by {best}", f"{share:.0%}", f"{MOST_RECOVERED:.0%} at most", holds)]
-
-
-def stage_row(answers: pd.DataFrame, base: int, stage: str) -> Row:
-    """Make the row of a stage of a base.
-
-    `equations_right` is the share of the equations in its thoughts whose result is what their left side comes to.
-    """
-    found = [each for thought in answers["thinking"] for each in equations_right(thought)]
-    numbers = {
-        "right": (answers["outcome"] == "correct").mean(),
-        "equations_right": np.mean(found),
-        "mean_thinking_tokens": answers["thinking_tokens"].mean(),
-    }
-    rounded = {name: round(float(value), 4) for name, value in numbers.items()}
-    place = {"base": base, "stage": stage, "answers": len(answers), "equations": len(found)}
-    return {**place, **rounded, "commit": answers["commit"].iloc[0]}
 
 
 def equations_right(text: str) -> list[bool]:

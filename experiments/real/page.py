@@ -4,6 +4,7 @@ python -m experiments.real.page
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,14 @@ from matplotlib.figure import Figure
 
 from e1_trl.report.markdown import replace_section, table
 from e1_trl.report.pictures import save
-from experiments.real.measure import BASE, BUDGETS, E1, FREE, Row, Rows, banned_gate, by_story, gate, minus, points
+from experiments.real.make_base import BASE
+from experiments.real.measure import BUDGETS, E1, FREE, TIGHT, Rows, by_story, minus, points
 from experiments.results import FOLDER, Results
 
 DOCUMENT, PICTURE = Path("docs/real.md"), FOLDER / "real.png"
-PAIRS = (("separate", "s1"), ("s1", "truncation"), ("separate", "truncation"), ("separate", "no_thinking"))
+PAIRS = (("separate", "s1"), ("s1", "truncation"), ("separate", "truncation"))
 PARTS = 3  # of the test problems, by their distance to the nearest trained one
+LEADS = ("E1 leads at budgets by", "without one by")
 Lines = Iterator[Sequence[str]]
 
 
@@ -27,50 +30,55 @@ def bases(rows: Rows, *systems: str) -> list[tuple[int, str]]:
 
 
 def gates(rows: Rows) -> Lines:
-    """The conditions on each base."""
+    """The conditions on each base as it is."""
     yield "condition", "base", "found", "wanted", "holds"
     for base, _ in bases(rows, BASE):
-        for name, found, wanted, holds in (*gate(rows, base), *banned_gate(rows, base)):
+        (free,) = rows.of(base, BASE, FREE, None)
+        right, closed, p10, p90 = (free[name] for name in ("accuracy", "closed_ratio", "thinking_p10", "thinking_p90"))
+        at = [rows.values(base, BASE, "separate", budget) for budget in BUDGETS]
+        rises = [minus(later, earlier) for earlier, later in pairwise(at)]
+        rising = all(each.interval[0] > 0 for each in rises)
+        for name, found, wanted, holds in (
+            ("right without a budget", f"{right:.1%}", "25%", right >= 0.25),
+            ("thoughts it closes", f"{closed:.1%}", "95%", closed >= 0.95),
+            ("longest over shortest tenth", f"{p90:.0f} / {p10:.0f} tokens", "4", p90 >= 4 * p10),
+            ("points gained from each budget to the next", ", ".join(map(points, rises)), "above 0", rising),
+        ):
             yield name, str(base), found, wanted, "yes" if holds else "**no**"
 
 
-def stages(rows: Sequence[Row]) -> Lines:
-    """Answers of each base after each stage, without a budget."""
-    yield "base", "stage", "right", "thinking", "equations", "of these right"
-    for row in rows:
-        right, equations = (f"{row[name]:.1%}" for name in ("right", "equations_right"))
-        of, tokens = (str(row["base"]), row["stage"]), f"{row['mean_thinking_tokens']:.0f}"
-        yield *of, right, tokens, f"{row['equations']:,}", equations
-
-
 def systems(rows: Rows) -> Lines:
-    """Accuracy of each system at each budget and without one, tokens of thinking without one, and E1's lead."""
-    lead = ("E1 leads at budgets by", "without one by")
-    yield "base", "system", "seeds", *BUDGETS, "no budget", "thinking", *lead
+    """Accuracy of each system at each budget, cut at the same tokens as E1's, and free; its thoughts, and E1's lead."""
+    without = f"0+{TIGHT.partition('+')[2]}"
+    asked = (
+        ("no_thinking", without),
+        *(("separate", budget) for budget in BUDGETS),
+        ("truncation", TIGHT),
+        (FREE, None),
+    )
+    thoughts = ("thinking", "equations right", "cut off")
+    yield "base", "system", "seeds", without, *BUDGETS, f"cut at {TIGHT}", "no budget", *thoughts, *LEADS
     for base, system in bases(rows):
         free = rows.of(base, system, FREE, None)
-        at = (rows.values(base, system, "separate", budget) for budget in BUDGETS)
-        shares = [f"{each.mean():.1%}" for each in (*at, rows.values(base, system, FREE, None))]
+        shares = [f"{rows.values(base, system, *each).mean():.1%}" for each in asked]
         leads = ["", ""]
         if system != E1 and (base, E1) in bases(rows):
             pairs = [[rows.values(base, name, *how) for name in (E1, system)] for how in ((), (FREE, None))]
             leads = [points(minus(*pair)) for pair in pairs]
-        tokens = np.mean([row["mean_thinking_tokens"] for row in free])
-        yield str(base), system, str(len(free)), *shares, f"{tokens:.0f}", *leads
+        tokens, true, cut = (
+            np.mean([row[name] for row in free])
+            for name in ("mean_thinking_tokens", "equations_right", "truncated_ratio")
+        )
+        yield str(base), system, str(len(free)), *shares, f"{tokens:.0f}", f"{true:.1%}", f"{cut:.1%}", *leads
 
 
 def methods(rows: Rows) -> Lines:
-    """Differences between methods at each budget, on the bases and on E1; without thinking there is one budget."""
+    """Differences between methods at each budget, on the bases and on E1."""
     yield "methods", "base", "model", *BUDGETS
     for pair in PAIRS:
         for base, system in bases(rows, BASE, E1):
-            cells = []
-            for budget in BUDGETS:
-                without = f"0+{budget.partition('+')[2]}"
-                at = [(method, without if method == "no_thinking" else budget) for method in pair]
-                one, other = (rows.values(base, system, *each) for each in at)
-                cells.append(points(minus(one - other)))
-            yield " minus ".join(pair), str(base), system, *cells
+            both = ([rows.values(base, system, method, budget) for method in pair] for budget in BUDGETS)
+            yield " minus ".join(pair), str(base), system, *(points(minus(one - other)) for one, other in both)
 
 
 def nearness(rows: Rows, nearest: Sequence[float]) -> Lines:
@@ -90,7 +98,7 @@ def picture(rows: Rows) -> Figure:
     """Accuracy over the budget: above the systems with separate budgets, below the methods on the base and on E1."""
     figure = Figure(figsize=(9, 7.5), layout="constrained")
     axes = figure.subplots(2, 2, sharex=True, sharey=True)
-    budgeted = dict.fromkeys(method for pair in PAIRS[:3] for method in pair)
+    budgeted = dict.fromkeys(method for pair in PAIRS for method in pair)
     below = [(base, name, method) for base, name in bases(rows, BASE, E1) for method in budgeted]
     above = [(base, name, "separate") for base, name in bases(rows)]
     for row, lines in enumerate((above, below)):
@@ -109,7 +117,6 @@ def publish() -> None:
     rows = Rows(results["rows"], results["split"]["stories"])
     near = nearness(rows, results["split"]["nearest"])
     made = {
-        "stages": stages(results["stages"]),
         "gate": gates(rows),
         "systems": systems(rows),
         "methods": methods(rows),

@@ -12,8 +12,8 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
@@ -23,12 +23,12 @@ from scipy.spatial.distance import squareform
 from e1_trl.errors import UserError
 from e1_trl.report.statistics import Values
 
-NUMBER_WORD = re.compile(
+LEFT_OUT = re.compile(  # numbers and pronouns
     "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen|"
     "eighteen|nineteen|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|hundred|thousand|million|half|dozen|"
-    "double|triple|twice|thrice|st|nd|rd|th"
+    "double|triple|twice|thrice|st|nd|rd|th|"
+    "i|me|my|we|us|our|you|your|he|him|his|she|hers?|it|its|they|them|theirs?|who|whom|whose"
 )
-PRONOUN = re.compile("i|me|my|we|us|our|you|your|he|him|his|she|hers?|it|its|they|them|theirs?|who|whom|whose")
 # What a number does to the words beside it is a difference in numbers, too.
 SINGULARS = {"are": "is", "were": "was", "have": "has"}
 WORD = re.compile(r"[A-Za-z]+")
@@ -43,8 +43,7 @@ SETS = ("mawps.jsonl", "svamp.jsonl")  # whose problems are split
 WORKED = "gsm8k_train.jsonl.gz"  # with people's solutions, of which none is close to what is held out
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """A word problem, its answer as the dataset writes it, and people's solution where the dataset has one."""
 
     text: str
@@ -52,21 +51,16 @@ class Problem:
     solution: str = ""
 
 
-@dataclass(frozen=True)
-class Split:
-    """Problems held out, and those that are trained on.
-
-    `stories` numbers the story of each test problem, and `nearest` is its closest trained problem's similarity;
-    `left_out` problems of each set are in no part, since one that is held out is as close as `SAME_STORY`.
-    """
+class Split(NamedTuple):
+    """Problems held out, and those that are trained on."""
 
     test: list[Problem]
     validation: list[Problem]
     train: list[Problem]
-    worked: list[Problem]
-    stories: list[int]
-    nearest: list[float]
-    left_out: dict[str, int]
+    worked: list[Problem]  # with people's solutions
+    stories: list[int]  # a number for the story of each test problem
+    nearest: list[float]  # similarity of the closest trained problem to each test problem
+    left_out: dict[str, int]  # problems of each set in no part: one that is held out is as close as `SAME_STORY`
 
 
 def read(files: Sequence[Path]) -> list[Problem]:
@@ -90,10 +84,7 @@ def content_words(texts: Sequence[str]) -> list[set[str]]:
     words = [WORD.findall(POSSESSIVE.sub("", text)) for text in texts]
     common = {word for each in words for word in each if word.islower()}
     lower = [[word.lower() for word in each if word.lower() in common] for each in words]
-    return [
-        {_singular(word) for word in each if not (NUMBER_WORD.fullmatch(word) or PRONOUN.fullmatch(word))}
-        for each in lower
-    ]
+    return [{_singular(word) for word in each if not LEFT_OUT.fullmatch(word)} for each in lower]
 
 
 def _singular(word: str) -> str:
@@ -140,9 +131,8 @@ def draw(stories: Values, counts: Sequence[int], seed: int) -> list[Values]:
     Raises:
         UserError: the stories that are left do not add up.
     """
-    members = [np.flatnonzero(stories == story) for story in np.unique(stories)]
     rng = np.random.default_rng(seed)
-    members = [rng.permutation(each)[:MOST_OF_A_STORY] for each in members]
+    members = [rng.permutation(np.flatnonzero(stories == each))[:MOST_OF_A_STORY] for each in np.unique(stories)]
     order = rng.permutation(len(members))
     parts: list[list[Values]] = [[] for _ in counts]
     for story in (members[place] for place in order):
