@@ -11,7 +11,6 @@ from experiments.results import Difference, Results
 
 BASES = (1, 2)
 CUT = "grpo_cut"
-NUMBERS = ("None", "One", "Two", "Three", "Four")
 
 
 def read(results: Results) -> Rows:
@@ -79,8 +78,8 @@ def page(results: Results) -> Iterator[str]:
     yield f"{first.points:.1f} points more from base 1 ({first.interval('+')}), {second.points:.1f} from base 2"
     yield f"from base 2 ({second.interval()})"
     yield " and ".join(f"{-over_base(rows, base, FREE, None, system=CUT)}" for base in BASES)
-    endless = [row["base"] for row in rows.rows if row["method"] == FREE and row["truncated_ratio"] > 0.5]
-    yield f"{NUMBERS[len(endless)]} of the sixteen, both from base {min(endless)}, no longer stop"
+    first, second = sorted(row["truncated_ratio"] for row in rows.rows if row["method"] == FREE)[-2:]
+    yield f"no longer stop in {first:.1%} and {second:.1%} of their answers"
     ahead = methods(rows, 1, "separate", "truncation")
     yield f"by {ahead.points:.1f} points at {TIGHT} ({ahead.interval()})"
     tightest = [methods(rows, base, "s1", "separate", BUDGETS[0]).points for base in BASES]
