@@ -21,7 +21,7 @@ def test_a_document_says_what_the_results_say(document: str) -> None:
 
 
 def changed(value: Any, rng: random.Random, name: str = "") -> Any:
-    """The same content with other numbers, but for budgets and bases, by which rows are found, and with other answers."""
+    """The same content with other numbers and answers, but for budgets and bases, by which rows are found."""
     if isinstance(value, dict):
         return {key: changed(each, rng, key) for key, each in value.items()}
     if isinstance(value, list):
