@@ -35,6 +35,7 @@ BANNED = " banned"  # ends the name of a base without the first token of some se
 NUMBER = r"\$?(\d[\d,]*(?:\.\d+)?)"
 EQUATION = re.compile(rf"{NUMBER} ?([-+*x/]) ?{NUMBER} ?= ?{NUMBER}")
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "x": operator.mul, "/": operator.truediv}
+IN_TRAINING = {"reward": "reward", "thinking/forced_ratio": "forced", "solution/truncated_ratio": "truncated"}
 SENTENCE_END = (".", "!", "?", "\n")
 
 Row = Mapping[str, Any]
@@ -46,14 +47,18 @@ def measured(
     """Make the rows of an evaluation, one for each method and budget (`None`: without).
 
     Tokens of thinking are sampled ones; `equations_right` is the share of the equations in the thoughts whose result is
-    what their left side comes to; `generated_tokens` are those of the training, `right` keeps every answer in the order
-    of the problems, and `commit` made the model. `stories` are those of the problems, `model` is a training's folder.
+    what their left side comes to; `generated_tokens` are those of the training, of which `first_` and `last_` are means
+    of ten steps; `right` keeps every answer in the order of the problems, and `commit` made the model. `stories` are
+    those of the problems, `model` is a training's folder.
     """
-    made, tokens = Provenance.here([]), 0
+    made, trained = Provenance.here([]), {"generated_tokens": 0}
     if model:
         history = json.loads((model / "trainer_state.json").read_text())["log_history"]
-        made, tokens = Provenance.read(model), generated_tokens(history, rollouts(E1))
-    origin = {"commit": made.commit, "date": made.date, "machine": made.machine}
+        steps = pd.DataFrame([entry for entry in history if "reward" in entry])[list(IN_TRAINING)]
+        ends = {"first": steps.head(10), "last": steps.tail(10)}
+        made, trained = Provenance.read(model), {"generated_tokens": generated_tokens(history, rollouts(E1))}
+        trained |= {f"{end}_{IN_TRAINING[name]}": round(of[name].mean(), 4) for end, of in ends.items() for name in of}
+    origin = {**trained, "commit": made.commit, "date": made.date, "machine": made.machine}
     table = samples.read(folder)
     for (method, thinking, solution), own in table.groupby(
         ["method", "thinking_budget", "solution_budget"], dropna=False
@@ -76,7 +81,7 @@ def measured(
         }
         place = {"base": base, "system": system, "seed": seed, "method": method, "budget": budget}
         rounded = {name: round(float(value), 4) for name, value in numbers.items()}
-        yield {**place, **rounded, "generated_tokens": tokens, **origin, "right": pack(right)}
+        yield {**place, **rounded, **origin, "right": pack(right)}
 
 
 def by_story(right: Values, stories: Sequence[int]) -> Values:
