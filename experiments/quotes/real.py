@@ -63,8 +63,10 @@ def page(results: Results) -> Iterator[str]:
     loss, none = (over_base(rows, base, "separate", BUDGETS[-1]) for base in BASES)
     gained = "gains nothing" if none.low < 0 < none.high else "does not stay as it was"
     yield f"at more it loses {-loss.points:.0f} points from one base and {gained} from the other"
-    closed = max(row["closed_ratio"] for base in BASES for row in rows.of(base, E1, "separate", TIGHT))
-    yield f"at most {closed:.1%} of E1's do"
+    still = [row["last_forced"] for base in BASES for row in rows.of(base, E1, FREE, None)]
+    yield f"training {100 * min(still):.1f} to {max(still):.1%} were still cut"
+    begun, ended = (mean(rows, 1, CUT, f"{end}_reward") for end in ("first", "last"))
+    yield f"from base 1 {begun:.1%} are right in the first ten steps and {ended:.1%} in the last"
     true = [mean(rows, 1, system, "equations_right") for system in (BASE, E1)]
     yield f"{true[0]:.0%} of its equations were right before, {true[1]:.0%} after"
     tokens = [mean(rows, 1, system, "mean_thinking_tokens") for system in (BASE, CUT)]
@@ -107,6 +109,3 @@ def steps(results: Results) -> Iterator[str]:
     yield f"Base 1 had {found[0][-1]['step']} steps of 512 answers, base 2 had {found[1][-1]['step']}"
     yield f"problems rose from {begun:.1%} in the first ten to {ends[0]} in the last ten (base 2: to {ends[1]})"
     yield f"thoughts fell from {lengths[0][0]} to {lengths[0][1]} tokens ({lengths[1][0]} to {lengths[1][1]})"
-    slow = results["real_grpo"]["base 2, at a third of the rate"]
-    at_both = [own[len(slow) - 1]["thinking_tokens"] for own in (slow, found[1])]
-    yield f"stayed at {at_both[0]} tokens, where the full rate had {at_both[1]}"
