@@ -1,6 +1,7 @@
-"""The real model: splits by story, lessons, intervals over stories, and the gate."""
+"""The real model: lessons, bases, rows, intervals over stories, and the page."""
 
 import itertools
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -9,14 +10,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
-from conftest import DATA
 
-from e1_trl.errors import UserError
+from e1_trl.provenance import Provenance
 from e1_trl.recipes import read_mapping
+from e1_trl.report import samples
 from experiments.pretraining import IGNORED_LABEL
 from experiments.real import __main__ as command
-from experiments.real import make_base, page
+from experiments.real import make_base, measure, page
 from experiments.real.__main__ import SYSTEMS
 from experiments.real.make_base import AT_ONCE, SUMS_A_ROW, Lessons, dealt, rollouts, sums, written_by_people
 from experiments.real.measure import (
@@ -28,94 +30,8 @@ from experiments.real.measure import (
     minus,
     sentence_starts,
 )
-from experiments.real.problems import (
-    MOST_OF_A_STORY,
-    SAME_STORY,
-    SETS,
-    Problem,
-    directions,
-    draw,
-    read,
-    similarity,
-    split,
-    story_numbers,
-)
-from experiments.systems.measure import pack
-
-FILES = [DATA / "math_train" / name for name in SETS]
-needs_problems = pytest.mark.skipif(not all(file.exists() for file in FILES), reason=f"no MAWPS or SVAMP in {DATA}")
-STORIES = {
-    "carpet": "Jesse needs carpet for her room. The room is {} feet long and she has {} square feet. How wide is it?",
-    "pond": "Paige raised {} goldfish in the pond, but stray cats love eating them. {} are left. How many disappeared?",
-    "bus": "A bus has {} passengers. At the next stop {} passengers get off. How many passengers are left?",
-    "bake": "For the bake sale Carol made {} cupcakes, and sold {} cupcakes. How many cupcakes would she have?",
-}
-
-
-def told(story: str, times: int) -> list[Problem]:
-    """A story with other numbers each time."""
-    return [Problem(STORIES[story].format(place + 20, place + 3), str(place)) for place in range(times)]
-
-
-def test_variations_are_one_story_and_other_things_are_not() -> None:
-    texts = [
-        "Jesse has 18 square feet of carpet. If her room is 4 feet long and 20 feet wide, how much more does she need?",
-        "Tom's room is 7 feet long. If he needs a carpet of size 14 square feet, what is the width of his room?",
-        "There are 18 birds on the fence. If 4 more birds and 20 storks join them, how many more birds are there?",
-        "A school made 7 cakes. If it sells a cake for 14 dollars, how much does the school get for its cakes?",
-    ]
-    rows = directions(texts)
-    near = similarity(rows, rows)
-    assert near[0, 1] >= SAME_STORY > max(near[0, 2:].max(), near[1, 2:].max(), near[2, 3])
-    first, second, *others = story_numbers(rows)
-    assert first == second and len({first, *others}) == 3
-
-
-def test_no_problem_that_is_held_out_has_a_trained_one_about_its_story() -> None:
-    problems = [problem for story in STORIES for problem in told(story, 12)]
-    worked = [*told("bus", 2), *told("pond", 1), Problem("A farmer plants 3 rows of corn.", "3", "Three rows.\n#### 3")]
-    for seed in range(10):
-        parts = split(problems, worked, (MOST_OF_A_STORY, MOST_OF_A_STORY), seed)
-        held = [*parts.test, *parts.validation]
-        assert len(parts.test) == len(parts.validation) == MOST_OF_A_STORY
-        assert max(Counter(parts.stories).values()) <= MOST_OF_A_STORY
-        trained = [*parts.train, *parts.worked]
-        rows = directions([problem.text for problem in (*problems, *worked)])
-        place = {problem.text: index for index, problem in enumerate((*problems, *worked))}
-        ours, theirs = ([place[problem.text] for problem in part] for part in (held, trained))
-        near = similarity(rows[ours], rows[theirs])
-        assert near.max() < SAME_STORY
-        assert parts.nearest == pytest.approx(near[: len(parts.test)].max(1), abs=1e-4)
-        used = len(held) + len(parts.train)
-        assert parts.left_out == {"mawps and svamp": len(problems) - used, "gsm8k": len(worked) - len(parts.worked)}
-
-
-def test_held_out_stories_share_no_part_and_too_few_are_an_error() -> None:
-    stories = np.repeat(np.arange(13), [30, *[2] * 12])
-    for seed in range(20):
-        first, second = draw(stories, (8, 6), seed)
-        assert not {*stories[first]} & {*stories[second]}
-        assert max(Counter(stories[first]).values()) <= MOST_OF_A_STORY
-    with pytest.raises(UserError, match="of 54 problems, 40 cannot be held out"):
-        draw(stories, (40,), 0)
-
-
-@needs_problems
-def test_the_bound_finds_svamps_variations_by_names_that_it_does_not_see() -> None:
-    problems = read(FILES)
-    rows = directions([problem.text for problem in problems])
-    # Each is in one story of SVAMP; that it is in a pair says that the pair is of one story.
-    names = ("Philip", "Jessie", "Dean", "Nell", "Lewis", "Olivia", "Randy", "Buckingham", "Gwen", "Debby")
-    own = {problem.text for problem in read(FILES[1:])}
-    near = []
-    for name in names:
-        told = [place for place, each in enumerate(problems) if name in each.text and each.text in own]
-        within = similarity(rows[told], rows[told])
-        near += [within[pair] for pair in itertools.combinations(range(len(told)), 2)]
-    assert len(near) > 250 and np.mean(np.array(near) >= SAME_STORY) > 0.98
-    some = rows[:: len(problems) // 300]
-    others = similarity(some, some)[np.triu_indices(some.shape[0], 1)]
-    assert np.mean(others >= SAME_STORY) < 0.01
+from experiments.real.problems import Problem
+from experiments.systems.measure import pack, unpack
 
 
 def test_a_worked_solution_loses_the_calculators_notes_and_the_line_of_the_answer() -> None:
@@ -187,6 +103,7 @@ def row(system: str, method: str, budget: str | None, share: float, **own: Any) 
     """A row of base 1 whose first problems are right."""
     right = np.arange(PROBLEMS) < round(share * PROBLEMS)
     usual = {"thinking_p10": 10.0, "thinking_p90": 45.0, "closed_ratio": 1.0, "accuracy": share, "seed": 42}
+    usual |= {"ci_low": share - 0.05, "ci_high": share + 0.05}
     place = {"base": 1, "system": system, "method": method, "budget": budget}
     return {**usual, **place, "right": pack(right[None]), **own}
 
@@ -210,19 +127,21 @@ def test_each_condition_on_a_base_can_fail() -> None:
 
 
 def test_the_page_compares_systems_methods_and_distances_on_each_base_that_has_rows() -> None:
-    def all_rows(base: int, system: str, share: float, **own: Any) -> list[dict[str, Any]]:
-        asked = [(method, budget) for method in ("separate", "s1", "truncation") for budget in BUDGETS]
-        asked += [("no_thinking", f"0+{BUDGETS[0].partition('+')[2]}"), ("unconstrained", None)]
-        usual = {"base": base, "mean_thinking_tokens": 30.0, "equations_right": 0.5, "truncated_ratio": 0.25}
-        return [row(system, *each, share, **{**usual, **own}) for each in asked]
+    def all_rows(base: int, system: str, right: int, **own: Any) -> list[dict[str, Any]]:
+        """Each row has one more right answer than the one before it."""
+        asked: list[tuple[str, str | None]] = [("no_thinking", f"0+{BUDGETS[0].partition('+')[2]}")]
+        asked += [(method, budget) for method in ("separate", "truncation", "s1") for budget in BUDGETS]
+        asked.append(("unconstrained", None))
+        usual = {"base": base, "mean_thinking_tokens": 30.0, "equations_right": 0.5, "closes_again_ratio": 0.25}
+        return [row(system, *each, (right + k) / PROBLEMS, **{**usual, **own}) for k, each in enumerate(asked)]
 
     found = Rows(
         [
-            *all_rows(1, "base", 0.25),
-            *all_rows(1, "e1", 0.5),
-            *all_rows(1, "e1", 0.75, seed=43),
-            *all_rows(1, "grpo_cut", 0.5),
-            *all_rows(2, "base", 0.5),
+            *all_rows(1, "base", 16),
+            *all_rows(1, "e1", 32),
+            *all_rows(1, "e1", 48, seed=43),
+            *all_rows(1, "grpo_cut", 32),
+            *all_rows(2, "base", 32),
         ],
         range(PROBLEMS),
     )
@@ -233,14 +152,42 @@ def test_the_page_compares_systems_methods_and_distances_on_each_base_that_has_r
         ("1", "grpo_cut", "1"),
         ("2", "base", "1"),
     ]
-    assert systems[2][3:] == ("62.5%",) * 7 + ("30", "50.0%", "25.0%", "", "")
+    shares = ("25.0%", "26.6%", "28.1%", "29.7%", "31.2%", "34.4%", "45.3%")  # 16 to 20, 22 and 29 of 64
+    assert systems[1][3:-2] == (*shares, "30", "50.0%", "25.0%") and systems[2][-2:] == ("", "")
     assert [line[-1].partition(" ")[0] for line in systems[1:]] == ["+37.5", "", "+12.5", ""]
-    methods = list(page.methods(found))
-    assert len(methods) == 1 + 3 * 3 and all(cell == "+0.0 (+0.0 to +0.0)" for line in methods[1:] for cell in line[3:])
+    differences = {"separate minus s1": "-12.5", "s1 minus truncation": "+6.2", "separate minus truncation": "-6.2"}
+    methods = list(page.methods(found))[1:]
+    assert [line[0] for line in methods] == [name for name in differences for _ in range(3)]
+    assert all(cell.split()[0] == differences[line[0]] for line in methods for cell in line[3:])
     assert len(list(page.gates(found))) == 1 + 4 * 2
     near, *_, far = [line for line in page.nearness(found, np.linspace(0, 0.3, PROBLEMS).tolist()) if line[2] == "e1"]
-    assert (near[3], far[3]) == ("100.0%", "11.9%")  # the first are right, and farthest from what is trained on
-    assert [len(axis.lines) for axis in page.picture(found).axes] == [3, 1, 6, 3]
+    assert (near[3], far[3]) == ("100.0%", "47.6%")  # the first are right, and farthest from what is trained on
+    assert [len(axis.lines) for axis in page.picture(found).axes] == [3, 1, 5, 3]
+
+
+def test_a_row_holds_the_answers_in_order_and_how_the_training_began_and_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One story of each two of eight problems, whose answers stand in another order.
+    answers = pd.DataFrame({"problem": [7, 6, 5, 4, 3, 2, 1, 0], "method": "separate"})
+    answers["outcome"] = ["unboxed", "wrong", "wrong", "wrong", "correct", "correct", "correct", "correct"]
+    answers["unboxed"] = [False] * 4 + [True] + [False] * 3
+    answers["thinking"] = ["1 + 1 = 2. 1 + 1 = 3</think>", *[""] * 7]
+    figures = {"thinking_tokens": 8, "solution_tokens": 12, "closes_again": False, "truncated": True}
+    answers = answers.assign(thinking_budget=8, solution_budget=16, thinking_end="forced", **figures)
+    monkeypatch.setattr(samples, "read", lambda folder: answers)
+    logged = {"thinking/forced_ratio": 1.0, "solution/truncated_ratio": 0.5, "frac_reward_zero_std": 0.25}
+    logged |= {"thinking/sampled_tokens": 8.0, "solution/mean_tokens": 12.0}
+    log = [{"step": step + 1, "reward": step, **logged} for step in range(20)]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": log}))
+    Provenance(commit="abc", date="2026-01-01", machine="here", seeds=(42,)).write(tmp_path)
+    (found,) = measure.measured(tmp_path, 1, "e1", 42, [0, 0, 1, 1, 2, 2, 3, 3], tmp_path)
+    place = {"base": 1, "system": "e1", "seed": 42, "method": "separate", "budget": "8+16", "commit": "abc"}
+    numbers = {"accuracy": 0.5, "accuracy_by_boxes": 0.375, "unboxed_ratio": 0.125, "truncated_ratio": 1.0}
+    numbers |= {"closed_ratio": 0.0, "equations_right": 0.5, "mean_thinking_tokens": 8.0, "mean_solution_tokens": 12.0}
+    trained = {"generated_tokens": 20 * 128 * 20, "first_reward": 4.5, "last_reward": 14.5, "last_groups_alike": 0.25}
+    assert found.items() >= (place | numbers | trained).items()
+    assert unpack(found["right"], 1)[0].tolist() == [1, 1, 1, 1, 0, 0, 0, 0]
 
 
 def test_sentences_start_after_their_ends_but_not_inside_numbers_and_a_close_starts_none() -> None:
@@ -285,6 +232,6 @@ def test_the_recipes_share_everything_but_their_budgets() -> None:
     assert {"base", "evaluation", *SYSTEMS} == {file.stem for file in FOLDER.glob("*.yaml")}
     steps = {name: rollouts(name) for name in ("base", "e1")}
     assert steps == {"base": 512, "e1": 128} and all(each % AT_ONCE == 0 for each in steps.values())
-    budget = re.compile("(thinking|solution|total)_budget|base|advantage|num_generations")
+    budget = re.compile("(thinking|solution|total)_budget|base")
     assert all(budget.fullmatch(field) for fields in own.values() for field in fields)
     assert all(fields["base"] == "e1.yaml" for fields in own.values())

@@ -47,9 +47,9 @@ def readme(results: Results) -> Iterator[str]:
     tokens = [[mean(rows, base, name, "mean_thinking_tokens") for name in (E1, BASE)] for base in BASES]
     saved = [1 - trained / before for trained, before in tokens]
     yield f"| {tight} | {free}, thinking {100 * saved[0]:.0f} and {saved[1]:.0%} less |"
-    yield "; ".join(
-        " and ".join(f"{methods(rows, base, 'separate', other):+}" for base in BASES) for other in ("truncation", "s1")
-    )
+    first, second = (methods(rows, base, "separate", "truncation") for base in BASES)
+    yield f"{first.points:.1f} points ahead of truncation from one ({first.interval()}) and {-second.points:.1f} behind"
+    yield f"behind from the other ({second.interval('+')})"
 
 
 def page(results: Results) -> Iterator[str]:
@@ -60,33 +60,64 @@ def page(results: Results) -> Iterator[str]:
     first, second = (over_base(rows, base, "separate", TIGHT) for base in BASES)
     yield f"{-first.points:.1f} points less often than base 1 ({first.interval('+')}) and {second.points:.1f} more"
     yield f"often than base 2 ({second.interval('+')})"
-    loss, none = (over_base(rows, base, "separate", BUDGETS[-1]) for base in BASES)
-    gained = "gains nothing" if none.low < 0 < none.high else "does not stay as it was"
-    yield f"at more it loses {-loss.points:.0f} points from one base and {gained} from the other"
-    still = [row["last_forced"] for base in BASES for row in rows.of(base, E1, FREE, None)]
-    yield f"training {100 * min(still):.1f} to {max(still):.1%} were still cut"
-    begun, ended = (mean(rows, 1, CUT, f"{end}_reward") for end in ("first", "last"))
-    yield f"from base 1 {begun:.1%} are right in the first ten steps and {ended:.1%} in the last"
-    true = [mean(rows, 1, system, "equations_right") for system in (BASE, E1)]
-    yield f"{true[0]:.0%} of its equations were right before, {true[1]:.0%} after"
-    tokens = [mean(rows, 1, system, "mean_thinking_tokens") for system in (BASE, CUT)]
-    yield f"thoughts fall from {tokens[0]:.0f} to {tokens[1]:.0f} tokens"
-    cut, own = (
-        [rows.values(base, *asked, TIGHT) for base in BASES] for asked in ((CUT, "truncation"), (E1, "separate"))
-    )
-    shares = [100 * values.mean() for values in (*cut, *own)]
-    yield "right on {:.1f} and {:.1f}%, where E1 with its forced close has {:.1f} and {:.1f}%".format(*shares)
-    first, second = (less(*pair) for pair in zip(cut, own, strict=True))
-    yield f"{first.points:.1f} points more from base 1 ({first.interval('+')}), {second.points:.1f} from base 2"
-    yield f"from base 2 ({second.interval()})"
-    yield " and ".join(f"{-over_base(rows, base, FREE, None, system=CUT)}" for base in BASES)
-    first, second = sorted(row["truncated_ratio"] for row in rows.rows if row["method"] == FREE)[-2:]
+    loss = over_base(rows, 1, "separate", BUDGETS[-1])
+    yield f"at {BUDGETS[-1].partition('+')[0]} it is {-loss.points:.0f} points behind one of them"
+    yield from trainings(rows)
+    yield from cut(rows)
+    at = [row["closes_again_ratio"] for row in rows.of(2, BASE, "separate", TIGHT)]
+    yield f"the answer again in {at[0]:.0%} of them at {TIGHT}"
+    trained = [row for row in rows.rows if (row["base"], row["method"]) == (2, FREE) and row["system"] != BASE]
+    again = sorted(row["closes_again_ratio"] for row in trained)
+    yield f"four of its eight trained models do so in {again[-4]:.0%} or more"
+    first, second = sorted(row["truncated_ratio"] for row in trained)[-2:]
     yield f"no longer stop in {first:.1%} and {second:.1%} of their answers"
     ahead = methods(rows, 1, "separate", "truncation")
-    yield f"by {ahead.points:.1f} points at {TIGHT} ({ahead.interval()})"
-    tightest = [methods(rows, base, "s1", "separate", BUDGETS[0]).points for base in BASES]
-    yield f"at {BUDGETS[0]}, by {tightest[0]:.1f} and {tightest[1]:.1f} points"
+    tokens = [
+        row["mean_thinking_tokens"] + row["mean_solution_tokens"]
+        for method in ("separate", "truncation")
+        for row in rows.of(1, BASE, method, TIGHT)
+    ]
+    yield f"by {ahead.points:.1f} points at {TIGHT} ({ahead.interval()}), with {tokens[0]:.1f} tokens where truncation"
+    yield f"truncation samples {tokens[1]:.1f}"
+    boxes = [
+        100 * row["accuracy_by_boxes"]
+        for method in ("s1", "separate")
+        for base in BASES
+        for row in rows.of(base, BASE, method, TIGHT)
+    ]
+    yield "right on {:.1f} and {:.1f}% at 12+16, separate budgets on {:.1f} and {:.1f}%".format(*boxes)
     yield f"it is {methods(rows, 1, 'separate', 's1', BUDGETS[-1]).points:.1f} behind"
+
+
+def trainings(rows: Rows) -> Iterator[str]:
+    """Beginnings and ends of the trainings."""
+    still, alike, random = (
+        [row[name] for base in BASES for row in rows.of(base, system, FREE, None)]
+        for system, name in ((E1, "last_forced"), (E1, "last_groups_alike"), ("random", "last_forced"))
+    )
+    yield f"training {100 * min(still):.1f} to {max(still):.1%} of its thoughts were still cut"
+    yield f"budgets {100 * (1 - max(random)):.0f} to {1 - min(random):.0%} ended in time"
+    yield f"In {100 * min(alike):.0f} to {max(alike):.0%} of E1's groups all eight rewards were equal"
+    true = [mean(rows, 1, system, "equations_right") for system in (BASE, E1)]
+    yield f"{true[0]:.0%} of the base's equations are right, {true[1]:.0%} of E1's"
+    begun, ended = (mean(rows, 1, CUT, f"{end}_reward") for end in ("first", "last"))
+    yield f"rollouts there {begun:.1%} are right in the first ten steps and {ended:.1%} in the last"
+    tokens = [mean(rows, 1, system, "mean_thinking_tokens") for system in (BASE, CUT)]
+    yield f"thoughts fall from {tokens[0]:.0f} to {tokens[1]:.0f} tokens"
+
+
+def cut(rows: Rows) -> Iterator[str]:
+    """Plain GRPO with a cut, by truncation at the same tokens, next to others."""
+    own = {base: rows.values(base, CUT, "truncation", TIGHT) for base in BASES}
+    first, second = (less(own[base], rows.values(base, BASE, "truncation", TIGHT)) for base in BASES)
+    yield f"it is {first.points:.1f} points ahead of the base ({first.interval()})"
+    free = less(own[2], rows.values(2, "grpo_free", "truncation", TIGHT))
+    yield f"it is {second.points:.1f} ahead ({second.interval()}), and of plain GRPO without it {free.points:.1f}"
+    yield f"without it {free.points:.1f} ({free.interval('+')})"
+    first, second = (less(own[base], rows.values(base, E1, "separate", TIGHT)) for base in BASES)
+    yield f"is {first.points:.1f} points behind from base 1 ({first.interval('+')}), {second.points:.1f} from base 2"
+    yield f"from base 2 ({second.interval()})"
+    yield f"the cut costs {-over_base(rows, 1, FREE, None, system=CUT)}".replace(" (", " points from base 1 (", 1)
 
 
 def split(results: Results) -> Iterator[str]:

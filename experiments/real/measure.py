@@ -36,6 +36,7 @@ NUMBER = r"\$?(\d[\d,]*(?:\.\d+)?)"
 EQUATION = re.compile(rf"{NUMBER} ?([-+*x/]) ?{NUMBER} ?= ?{NUMBER}")
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "x": operator.mul, "/": operator.truediv}
 IN_TRAINING = {"reward": "reward", "thinking/forced_ratio": "forced", "solution/truncated_ratio": "truncated"}
+IN_TRAINING |= {"frac_reward_zero_std": "groups_alike"}
 SENTENCE_END = (".", "!", "?", "\n")
 
 Row = Mapping[str, Any]
@@ -75,8 +76,12 @@ def measured(
             "mean_thinking_tokens": own["thinking_tokens"].mean(),
             "thinking_p10": p10,
             "thinking_p90": p90,
+            "mean_solution_tokens": own["solution_tokens"].mean(),
             "closed_ratio": (own["thinking_end"] == "closed").mean(),
+            "closes_again_ratio": own["closes_again"].mean(),
             "truncated_ratio": own["truncated"].mean(),
+            "unboxed_ratio": (own["outcome"] == "unboxed").mean(),
+            "accuracy_by_boxes": (right[0] * ~own["unboxed"].astype(bool)).mean(),
             "equations_right": np.mean([each for thought in own["thinking"] for each in equations_right(thought)] or 0),
         }
         place = {"base": base, "system": system, "seed": seed, "method": method, "budget": budget}

@@ -7,6 +7,7 @@ from pathlib import Path
 import clients
 import openai
 import pytest
+import webui
 from proxies import proxy_of
 
 FOLDER = Path(os.environ["E1_CLIENTS"]) if "E1_CLIENTS" in os.environ else None
@@ -27,7 +28,7 @@ def test_a_client_works_unmodified(client: clients.Client, url: str) -> None:
         pytest.skip(f"{error}: see tests/serving/clients.py")
 
 
-@pytest.mark.parametrize("attempt", [clients.try_lm_eval, clients.try_guidellm])
+@pytest.mark.parametrize("attempt", [clients.try_lm_eval, clients.try_guidellm, webui.try_open_webui])
 def test_a_harness_works_unmodified(attempt: object, url: str) -> None:
     try:
         attempt(url, FOLDER)  # type: ignore[operator]
