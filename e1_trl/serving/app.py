@@ -27,9 +27,9 @@ from e1_trl.checkpoints.budget_file import Effort
 from e1_trl.command_line import CommandParser, option
 from e1_trl.engines.openai import ServerError, allow_files
 from e1_trl.errors import UserError, run_command, user_errors
-from e1_trl.serving.model import Model, ModelArguments
+from e1_trl.serving.model import Model, ModelArguments, Part
 from e1_trl.serving.request import RefusedError, parse_request
-from e1_trl.serving.response import Answer, Part, ask
+from e1_trl.serving.response import Answer, ask
 
 logger = logging.getLogger("e1 serve")
 
