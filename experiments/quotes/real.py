@@ -48,8 +48,8 @@ def readme(results: Results) -> Iterator[str]:
     saved = [1 - trained / before for trained, before in tokens]
     yield f"| {tight} | {free}, thinking {100 * saved[0]:.0f} and {saved[1]:.0%} less |"
     first, second = (methods(rows, base, "separate", "truncation") for base in BASES)
-    yield f"{first.points:.1f} points ahead of truncation from one ({first.interval()}) and {-second.points:.1f} behind"
-    yield f"behind from the other ({second.interval('+')})"
+    yield f"{first.points:.1f} points ahead of truncation on one base ({first.interval()}), {-second.points:.1f} behind"
+    yield f"behind on the other ({second.interval('+')})"
 
 
 def page(results: Results) -> Iterator[str]:
