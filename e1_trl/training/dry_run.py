@@ -1,8 +1,14 @@
 """Dry run of a recipe: prints what it would train on, for a person to read before hours are spent. Loads no model."""
 
+import asyncio
+import inspect
 import math
 import reprlib
+from array import array
 from collections.abc import Sequence
+
+from torch import nn
+from transformers import TrainerState
 
 from e1_trl.answers.grade import Grade, Grader, Trial
 from e1_trl.answers.kinds import AnswerType
@@ -10,10 +16,12 @@ from e1_trl.errors import UserError
 from e1_trl.marker import PromptState
 from e1_trl.problems.prompts import last_question, tokenize
 from e1_trl.problems.selection import normalised
+from e1_trl.rollout import Completion, ThinkingEnd
 from e1_trl.training.budgets import RolloutKey, key_of
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.data import Problems
-from e1_trl.training.groups import Advantage
+from e1_trl.training.groups import Advantage, GroupReward
+from e1_trl.training.progress import columns_of
 from e1_trl.training.rewards import Reward, name_of
 
 SHORT = reprlib.Repr()
@@ -40,6 +48,7 @@ def show(
     """Print what would be trained on, then check the first prompts and accepted answers as the functions below do."""
     tried = try_answers(kind, problems, grader)
     print(describe(args, kind, facts, problems, tried, rewards, advantage), flush=True)
+    print(f"they give        {'; '.join(try_rewards(args, facts, problems, tried, rewards))}", flush=True)
     check_prompts(args, facts, problems)
     check_answers(kind, problems, tried)
 
@@ -50,6 +59,52 @@ def try_answers(kind: AnswerType, problems: Problems, grader: Grader) -> Tried:
     trials = [(at, trial) for at, row in enumerate(rows) for trial in kind.trials(row)]
     grades = grader.grade([trial.solution for _, trial in trials], [rows[at]["answers"] for at, _ in trials])
     return [(at, trial, grade) for (at, trial), grade in zip(trials, grades, strict=True)]
+
+
+def try_rewards(
+    args: E1Config, facts: ModelFacts, problems: Problems, tried: Tried, rewards: Sequence[Reward]
+) -> list[str]:
+    """Call the rewards as a training does, and say what each gives to the first problem's trials.
+
+    The thinking in front of the trials is empty, and closed by the model. Models and rewards of groups are not called.
+
+    Raises:
+        Exception: a reward raised it.
+        UserError: a reward does not give a number, or None, for each trial.
+    """
+    row = problems.train[0]
+    solutions = [trial.solution for at, trial, _ in tried if at == 0]
+    close = facts.thinking_close.marker.ids
+    completions = []
+    for solution in solutions:
+        ids = facts.tokenizer.encode(solution, add_special_tokens=False)
+        ended = (ThinkingEnd.CLOSED, len(close), 0, 0, len(ids), False)
+        completions.append(Completion(array("i", [*close, *ids]), *ended))
+    budget = args.budgets.at(RolloutKey(args.seed, (True, 0, 1), key_of(row), 0))
+    columns = {name: [value] * len(solutions) for name, value in row.items()}
+    columns |= {"solution_text": solutions, **columns_of(completions, [budget] * len(solutions))}
+    completion_ids = [each.token_ids.tolist() for each in completions]
+    texts = facts.tokenizer.batch_decode(completion_ids)
+    is_chat = not isinstance(row["prompt"], str)
+    columns["completions"] = [[{"role": "assistant", "content": text}] for text in texts] if is_chat else texts
+    columns |= {"prompts": columns.pop("prompt"), "completion_ids": completion_ids}
+    found = []
+    for reward in rewards:
+        if isinstance(reward, str | nn.Module | GroupReward):
+            continue
+        values = reward(trainer_state=TrainerState(), log_extra=_ignore, log_metric=_ignore, **columns)
+        values = list(asyncio.run(values) if inspect.iscoroutine(values) else values)
+        if len(values) != len(solutions) or not all(each is None or hasattr(each, "__float__") for each in values):
+            raise UserError(
+                f"the reward {name_of(reward)} gives {SHORT.repr(values)} for {len(solutions)} completions; it must "
+                "give a number, or None, for each"
+            )
+        found.append(f"{name_of(reward)} {', '.join('none' if each is None else f'{each:g}' for each in values)}")
+    return found
+
+
+def _ignore(*_: object) -> None:
+    """Log nothing."""
 
 
 def check_prompts(args: E1Config, facts: ModelFacts, problems: Problems) -> None:

@@ -58,6 +58,31 @@ def test_a_dry_run_shows_what_would_be_trained_on_and_loads_no_model(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_dry_run_calls_the_rewards_as_a_training_does(
+    nano_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_rewards.py").write_text(
+        "def ended(completions, completion_ids, solution_text, thinking_end, solution_tokens, answers, **kwargs):\n"
+        "    assert completions[0][0]['content'] == '</think>' + solution_text[0]\n"
+        "    assert len(completion_ids[0]) == 1 + solution_tokens[0] and kwargs['thinking_budget'] == [64, 64]\n"
+        "    kwargs['log_metric']('ended', 1.0)\n"
+        "    return [0.5 if end == 'closed' else None for end in thinking_end]\n"
+        "async def late(prompts, **kwargs):\n    return [None for _ in prompts]\n"
+        "def too_few(prompts, **kwargs):\n    return [1.0]\n"
+        "def careless(prompts, **kwargs):\n    return kwargs['no_such_column']\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ("--dataset_name", nano_data, "--output_dir", tmp_path / "run", "--reward_funcs", "accuracy")
+    dry_run(*words, "format", "own_rewards.ended", "own_rewards.late")
+    assert "they give        accuracy 1, 0; format 1, 1; ended 0.5, 0.5; late none, none" in capsys.readouterr().out
+    with pytest.raises(
+        UserError, match=r"too_few gives \[1.0\] for 2 completions; it must give a number, or None, for"
+    ):
+        dry_run(*words, "own_rewards.too_few")
+    with pytest.raises(KeyError, match="no_such_column"):
+        dry_run(*words, "own_rewards.careless")
+
+
 @pytest.mark.parametrize(
     ("written", "said"),
     [
