@@ -6,7 +6,7 @@ from typing import Any
 
 from e1_trl.report.statistics import Values
 from experiments.real.make_base import BASE
-from experiments.real.measure import BUDGETS, E1, FREE, TIGHT, Rows, minus
+from experiments.real.measure import BANNED, BUDGETS, E1, FREE, TIGHT, Rows, minus
 from experiments.results import Difference, Results
 
 BASES = (1, 2)
@@ -63,6 +63,9 @@ def page(results: Results) -> Iterator[str]:
     loss = over_base(rows, 1, "separate", BUDGETS[-1])
     yield f"at {BUDGETS[-1].partition('+')[0]} it is {-loss.points:.0f} points behind one of them"
     yield from trainings(rows)
+    banned = [next(name for name in rows.systems(base) if name.endswith(BANNED)) for base in BASES]
+    first, second = (over_base(rows, base, system=name) for base, name in zip(BASES, banned, strict=True))
+    yield f"help either: {first.points:.1f} points ({first.interval('+')}) and {second.points:.1f} ({second.interval('+')})"
     yield from cut(rows)
     at = [row["closes_again_ratio"] for row in rows.of(2, BASE, "separate", TIGHT)]
     yield f"the answer again in {at[0]:.0%} of them at {TIGHT}"
