@@ -65,7 +65,7 @@ def page(results: Results) -> Iterator[str]:
     yield from trainings(rows)
     banned = [next(name for name in rows.systems(base) if name.endswith(BANNED)) for base in BASES]
     first, second = (over_base(rows, base, system=name) for base, name in zip(BASES, banned, strict=True))
-    yield f"help either: {first.points:.1f} points ({first.interval('+')}) and {second.points:.1f} ({second.interval('+')})"
+    yield f"help either: {first.points:.1f} points ({first.interval('+')}) and {second:+}"
     yield from cut(rows)
     at = [row["closes_again_ratio"] for row in rows.of(2, BASE, "separate", TIGHT)]
     yield f"the answer again in {at[0]:.0%} of them at {TIGHT}"
