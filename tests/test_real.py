@@ -215,6 +215,36 @@ def test_sentences_start_after_their_ends_but_not_inside_numbers_and_a_close_sta
     assert Counter({words[token]: count for token, count in found.items()}) == {" So": 1, "There": 1}
 
 
+def test_the_best_token_to_ban_is_measured_and_no_candidate_is_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["So", " 1", ".", "There", "</", "think>"]
+    results: dict[str, Any] = {"candidates": [], "rows": []}
+    right = {0: ["correct", "wrong"], 3: ["correct", "correct"]}  # of the validation, by the banned token
+    asked: list[str] = []
+    measured: list[Any] = []
+
+    def read_samples(folder: Path) -> pd.DataFrame:
+        if folder.name == "validation":
+            return pd.DataFrame({"token_ids": [[0, 1, 2, 4, 5], [3, 1, 2, 4, 5]], "thinking_tokens": [5, 5]})
+        return pd.DataFrame({"outcome": right[int(folder.name.partition("-")[2])]})
+
+    def evaluate(model: Path, folder: Path, *words: object) -> Path:
+        asked.append(folder.name)
+        return folder
+
+    tokenizer = SimpleNamespace(decode=lambda ids: words[ids[0]], encode=lambda _: [words.index("</")])
+    monkeypatch.setattr(command, "read", lambda: results)
+    monkeypatch.setattr(command, "append", lambda name, *found: results[name].extend(found))
+    monkeypatch.setattr(command, "evaluate", evaluate)
+    monkeypatch.setattr(samples, "read", read_samples)
+    monkeypatch.setattr(command, "AutoTokenizer", SimpleNamespace(from_pretrained=lambda model: tokenizer))
+    monkeypatch.setattr(command, "add", lambda *given: measured.append(given))
+    command.ban_a_token(1)
+    command.ban_a_token(1)
+    assert asked == ["validation", "validation-0", "validation-3", "validation"]
+    assert measured == [(1, "base, There banned", 17, "--logit_bias", '{"3": -100}')] * 2
+    assert [each["accuracy"] for each in results["candidates"]] == [0.5, 1.0]
+
+
 def test_a_base_is_measured_as_it_is_and_a_system_after_its_training(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[Any] = []
     monkeypatch.setattr(command, "read", lambda: {"rows": [], "split": {"stories": []}})
