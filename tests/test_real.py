@@ -65,7 +65,7 @@ def test_a_base_is_made_in_two_stages_but_for_what_is_kept(tmp_path: Path, monke
     own = [tmp_path / "1/adapters" / stage for stage in ("taught", "reinforced")]
     model = tmp_path / "1/taught"
     make_base.make_model(tmp_path / "1", 17)
-    assert done == ["teach", own[:1], ("base", model, own[1], 17), own]
+    assert done == ["teach", own[:1], ("base", model, own[1], 17, "--max_steps", 90), own]
     make_base.make_model(tmp_path / "1", 17)
     assert len(done) == 4
     kept = [tmp_path / "kept/117" / stage for stage in ("taught", "reinforced")]

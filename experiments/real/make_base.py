@@ -52,6 +52,7 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>' }}{% endif %}"
 )
 ATTENTION = "sdpa" if torch.cuda.is_available() else "eager"  # the faster one
+STEPS = {SEED: 90, SEED + 100: 70}  # of GRPO, when our time on a GPU ended
 KEPT = Path(__file__).with_name("bases")  # adapters of bases, in folders called after their seeds
 TAUGHT, REINFORCED, BASE = "taught", "reinforced", "base"  # two adapters; the second is of the recipe `base`
 RANK = 16  # of the first adapter: 10 MB
@@ -192,13 +193,13 @@ def finish(training: Path, output: Path) -> Path:
     return training.rename(output)
 
 
-def train(recipe: str, source: Path, output: Path, seed: int) -> Path:
+def train(recipe: str, source: Path, output: Path, seed: int, *words: object) -> Path:
     """Train a recipe of this folder from a model, from the last whole checkpoint if there is one; returns `output`."""
     partly = output.with_name(f"{output.name}.training")
     if output.exists():
         return output
     config = EVALUATION.with_name(f"{recipe}.yaml")
-    own: tuple[object, ...] = ("--model_name_or_path", source, "--output_dir", partly, "--seed", seed)
+    own: tuple[object, ...] = ("--model_name_or_path", source, "--output_dir", partly, "--seed", seed, *words)
     if last_checkpoint(partly) is None:
         shutil.rmtree(partly, ignore_errors=True)
     else:
@@ -240,7 +241,7 @@ def make_model(output: Path, seed: int) -> None:
     if not (output / TAUGHT).exists():
         merge([taught], output / TAUGHT)
     if not reinforced.exists():
-        train(BASE, output / TAUGHT, reinforced, seed)
+        train(BASE, output / TAUGHT, reinforced, seed, "--max_steps", STEPS[seed])
     if not (output / BASE).exists():
         merge([taught, reinforced], output / BASE)
 
