@@ -241,7 +241,7 @@ def make_model(output: Path, seed: int) -> None:
     if not (output / TAUGHT).exists():
         merge([taught], output / TAUGHT)
     if not reinforced.exists():
-        train(BASE, output / TAUGHT, reinforced, seed, "--max_steps", STEPS[seed])
+        train(BASE, output / TAUGHT, reinforced, seed, "--max_steps", STEPS.get(seed, STEPS[SEED]))
     if not (output / BASE).exists():
         merge([taught, reinforced], output / BASE)
 
