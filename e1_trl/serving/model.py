@@ -26,6 +26,8 @@ from e1_trl.marker import MARKER, OPENERS, Marker, PromptState
 from e1_trl.serving.request import BudgetPresets, ParsedRequest, RefusedError
 
 Part = dict[str, Any]  # of a request or an answer
+RETURNED = {"return_token_ids": True}
+PROBED = 8  # tokens of a thinking that a server is tried with
 
 
 @dataclass(kw_only=True)
@@ -150,6 +152,7 @@ class Model:
     upstream: Upstream
     close: ThinkingClose
     presets: BudgetPresets
+    excess: int = 0  # tokens that the server lets a thinking have beyond its budget where the prompt opens it
 
     @classmethod
     async def connect(cls, arguments: ModelArguments, **clients: Any) -> "Model":
@@ -165,7 +168,7 @@ class Model:
         upstream = Upstream(arguments.upstream, arguments.name)
         try:
             context = await upstream.context()
-            await check_server(upstream, marker, config)
+            excess = await check_server(upstream, marker, config)
         except UserError:
             await upstream.close()
             raise
@@ -175,7 +178,7 @@ class Model:
         bounds = (max(presets.default.thinking or 0, left), presets.most.thinking if presets.most else None)
         most = min(each for each in bounds if each is not None)
         efforts = make_efforts(presets.efforts, presets.default, presets.template, most)
-        return cls(upstream, close, replace(presets, efforts=efforts))
+        return cls(upstream, close, replace(presets, efforts=efforts), excess)
 
     async def limit(self, asked: ParsedRequest) -> Limits:
         """Let the server tokenize the prompts of a request, and find the limits of its answers, or refuse it."""
@@ -232,7 +235,9 @@ class Model:
             forced = marker.forced_ids
             opened = last_index(prompt_ids, marker.opener_ids)
             if opened > last_index(prompt_ids, marker.ids):
-                fields["thinking_token_budget"] = thinking + len(prompt_ids) - opened - len(marker.opener_ids)
+                kept = max(0, thinking - self.excess)
+                thinking = thinking if kept else 0  # a budget as small cannot be kept, so there is no thinking
+                fields["thinking_token_budget"] = kept + len(prompt_ids) - opened - len(marker.opener_ids)
             else:  # the model opens it, which are tokens of its thinking
                 fields["thinking_token_budget"] = max(0, thinking - len(marker.opener_ids))
                 forced = forced if thinking else marker.empty_ids or forced
@@ -251,15 +256,23 @@ def last_index(ids: Sequence[int], part: Sequence[int]) -> int:
     return next((place for place in places if tuple(ids[place : place + size]) == tuple(part)), -1)
 
 
-async def check_server(upstream: Upstream, marker: Marker, config: str) -> None:
-    """Raise a `UserError` unless a server closes an empty thinking with the text that this model's is closed with."""
+async def check_server(upstream: Upstream, marker: Marker, config: str) -> int:
+    """Check that a server closes a thinking with the text that this model's is closed with.
+
+    Returns:
+        The tokens that it lets a thinking have beyond its budget. vLLM 0.31 does so where the prompt holds an opener of
+        several tokens: from the second step it counts from the opener's last token, as if all of it came then.
+
+    Raises:
+        UserError: it does not, or takes only the forced text for a close.
+    """
     forced = marker.forced_ids
     many = 8 * marker.ids  # a prompt of one token or two ends vLLM's CPU engine in bfloat16
     prompts = [(*many, *marker.opener_ids), (*marker.opener_ids, *many)]
-    asked = {"prompt": prompts, "temperature": 0, "thinking_token_budget": 0, "max_tokens": len(forced)}
+    asked: Part = {"prompt": prompts, "temperature": 0, "thinking_token_budget": 0, "max_tokens": len(forced)}
     restart = f"start vLLM with --reasoning-config {shlex.quote(config)}"
     try:
-        answer = await upstream.ask("/v1/completions", {**asked, "return_token_ids": True})
+        answer = await upstream.ask("/v1/completions", {**asked, **RETURNED})
     except ServerError as error:
         raise UserError(f"{upstream.base_url} keeps no thinking budget ({one_line(error)}); {restart}") from error
     closes = [tuple(choice.get("token_ids") or ()) == forced for choice in answer["choices"]]
@@ -268,3 +281,9 @@ async def check_server(upstream: Upstream, marker: Marker, config: str) -> None:
     if closes[-1] and forced != marker.ids:
         v2 = "start vLLM with VLLM_USE_V2_MODEL_RUNNER=1, on a GPU, or take the marker as forced text"
         raise UserError(f"{upstream.base_url} takes only the forced text for a close of the thinking; {v2}")
+    if len(marker.opener_ids) == 1:
+        return 0
+    long = {"max_tokens": PROBED + len(marker.opener_ids) + len(forced), "thinking_token_budget": PROBED}
+    never = {"ignore_eos": True, "logit_bias": {str(marker.ids[0]): -100}}  # the model ends nothing by itself
+    answer = await upstream.ask("/v1/completions", {**asked, **long, **never, "prompt": prompts[0], **RETURNED})
+    return max(0, last_index(answer["choices"][0]["token_ids"], forced) - PROBED)

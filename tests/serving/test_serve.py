@@ -28,7 +28,7 @@ from e1_trl.checkpoints.model_card import BaseModel, CardInputs
 from e1_trl.engines.engine import SamplingSettings, run
 from e1_trl.engines.server import ServerEngine
 from e1_trl.errors import UserError
-from e1_trl.marker import Marker
+from e1_trl.marker import OPENERS, Marker
 from e1_trl.problems.prompts import tokenize
 from e1_trl.rollout import Completion, Request, Rollout, Segment, ThinkingEnd
 
@@ -121,6 +121,25 @@ def test_a_close_of_several_tokens_is_served_as_it_is_evaluated(problems: list[s
         with pytest.raises(UserError, match="does not close a thinking as this"), proxy_of(server.base_url, **forced):
             pass
     assert ends == {"forced", "closed", "eos"}
+
+
+@pytest.mark.slow
+def test_an_opener_of_several_tokens_keeps_the_budget(problems: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OPENERS, "</think>", "<think>;")  # as "<think>" is three tokens of many models
+    config = json.dumps({"reasoning_start_str": "<think>;", "reasoning_end_str": "</think>"})
+    prompts = [
+        [*tokenize(TOKENIZER, conversation(each), {}), *ids_of(begun)] for each in problems for begun in (";", ";;")
+    ]
+    asked = [(prompt, budget) for budget in ("0+8", "2+8", "20+8", "64+3") for prompt in prompts]
+    with serving(free_port(), reasoning_config=config) as (server, _), proxy_of(server.base_url) as url:
+        marker = Marker.from_tokenizer(TOKENIZER)
+        assert len(marker.opener_ids) == 2
+        expected = evaluated(server, [(prompt, Budget.parse(budget)) for prompt, budget in asked], marker)
+        with ThreadPoolExecutor(32) as pool:
+            answers = [*pool.map(lambda case: ask(url, False, case[1], prompt=case[0]), asked)]
+    for ours, (ids, end, *_) in zip(expected, answers, strict=True):
+        assert (ids, end) == (ours.token_ids.tolist(), ours.thinking_end)
+    assert {end for _, end, *_ in answers} >= {"forced", "closed"}
 
 
 SWITCH = """{{ '<|assistant|>' }}{% set off = enable_thinking is defined and not enable_thinking %}
