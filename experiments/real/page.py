@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from e1_trl.report.markdown import replace_section, table
 from e1_trl.report.pictures import save
-from experiments.real.make_base import BASE
+from experiments.real.make_base import BASE, TAUGHT
 from experiments.real.measure import BUDGETS, E1, FREE, TIGHT, Rows, by_story, minus, points
 from experiments.results import FOLDER, Results
 
@@ -75,10 +75,10 @@ def systems(rows: Rows) -> Lines:
 
 
 def methods(rows: Rows) -> Lines:
-    """Differences between methods at each budget, on the bases and on E1."""
+    """Differences between methods at each budget, on the bases after each stage and on E1."""
     yield "methods", "base", "model", *BUDGETS
     for pair in PAIRS:
-        for base, system in bases(rows, BASE, E1):
+        for base, system in bases(rows, TAUGHT, BASE, E1):
             both = ([rows.values(base, system, method, budget) for method in pair] for budget in BUDGETS)
             yield " minus ".join(pair), str(base), system, *(points(minus(one - other)) for one, other in both)
 
