@@ -5,7 +5,7 @@ from statistics import fmean
 from typing import Any
 
 from e1_trl.report.statistics import Values
-from experiments.real.make_base import BASE
+from experiments.real.make_base import BASE, TAUGHT
 from experiments.real.measure import BANNED, BUDGETS, E1, FREE, TIGHT, Rows, minus
 from experiments.results import Difference, Results
 
@@ -29,9 +29,9 @@ def over_base(rows: Rows, base: int, *asked: Any, system: str = E1) -> Differenc
     return less(rows.values(base, system, *asked), rows.values(base, BASE, *asked))
 
 
-def methods(rows: Rows, base: int, one: str, other: str, budget: str = TIGHT) -> Difference:
+def methods(rows: Rows, base: int, one: str, other: str, budget: str = TIGHT, system: str = BASE) -> Difference:
     """Points that a method is ahead of another on a base."""
-    return less(rows.values(base, BASE, one, budget) - rows.values(base, BASE, other, budget))
+    return less(rows.values(base, system, one, budget) - rows.values(base, system, other, budget))
 
 
 def mean(rows: Rows, base: int, system: str, name: str) -> float:
@@ -47,9 +47,9 @@ def readme(results: Results) -> Iterator[str]:
     tokens = [[mean(rows, base, name, "mean_thinking_tokens") for name in (E1, BASE)] for base in BASES]
     saved = [1 - trained / before for trained, before in tokens]
     yield f"| {tight} | {free}, thinking {100 * saved[0]:.0f} and {saved[1]:.0%} less |"
+    yield before(rows, TIGHT)
     first, second = (methods(rows, base, "separate", "truncation") for base in BASES)
-    yield f"{first.points:.1f} points ahead of truncation on one base ({first.interval()}), {-second.points:.1f} behind"
-    yield f"behind on the other ({second.interval('+')})"
+    yield f"by {first} and {second.points:.1f} ({second.interval('+')})"
 
 
 def page(results: Results) -> Iterator[str]:
@@ -74,6 +74,7 @@ def page(results: Results) -> Iterator[str]:
     yield f"four of its eight trained models do so in {again[-4]:.0%} or more"
     first, second = sorted(row["truncated_ratio"] for row in trained)[-2:]
     yield f"no longer stop in {first:.1%} and {second:.1%} of their answers"
+    yield from taught(rows)
     ahead = methods(rows, 1, "separate", "truncation")
     tokens = [
         row["mean_thinking_tokens"] + row["mean_solution_tokens"]
@@ -90,6 +91,26 @@ def page(results: Results) -> Iterator[str]:
     ]
     yield "right on {:.1f} and {:.1f}% at 12+16, separate budgets on {:.1f} and {:.1f}%".format(*boxes)
     yield f"it is {methods(rows, 1, 'separate', 's1', BUDGETS[-1]).points:.1f} behind"
+
+
+def taught(rows: Rows) -> Iterator[str]:
+    """Bases before their second stage."""
+    tokens, right = (
+        [mean(rows, base, TAUGHT, name) for base in BASES] for name in ("mean_thinking_tokens", "accuracy")
+    )
+    yield f"bases think for {tokens[0]:.0f} and {tokens[1]:.0f} tokens"
+    yield f"right on {100 * right[0]:.1f} and {right[1]:.1%}: the first equation"
+    for budget in BUDGETS[1:3]:
+        yield before(rows, budget, f" at {budget}")
+    boxes = [row["accuracy_by_boxes"] for row in rows.rows if (row["system"], row["method"]) == (TAUGHT, "s1")]
+    yield f"before the second stage on {max(boxes):.0%} at most"
+
+
+def before(rows: Rows, budget: str, end: str = "") -> str:
+    """Points that separate budgets are ahead of truncation on the bases before their second stage."""
+    first, second = (methods(rows, base, "separate", "truncation", budget, TAUGHT) for base in BASES)
+    unit = " points" if budget == TIGHT else ""
+    return f"by {first.points:.1f}{unit} ({first.interval()}) and {second}{end}"
 
 
 def trainings(rows: Rows) -> Iterator[str]:
