@@ -99,7 +99,7 @@ def taught(rows: Rows) -> Iterator[str]:
         [mean(rows, base, TAUGHT, name) for base in BASES] for name in ("mean_thinking_tokens", "accuracy")
     )
     yield f"bases think for {tokens[0]:.0f} and {tokens[1]:.0f} tokens"
-    yield f"right on {100 * right[0]:.1f} and {right[1]:.1%}: the first equation"
+    yield f"right on {100 * right[0]:.1f} and {right[1]:.1%}, perhaps because one equation"
     for budget in BUDGETS[1:3]:
         yield before(rows, budget, f" at {budget}")
     boxes = [row["accuracy_by_boxes"] for row in rows.rows if (row["system"], row["method"]) == (TAUGHT, "s1")]
