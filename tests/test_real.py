@@ -191,25 +191,7 @@ def test_a_row_holds_the_answers_in_order_and_how_the_training_began_and_ended(
 
 
 def test_sentences_start_after_their_ends_but_not_inside_numbers_and_a_close_starts_none() -> None:
-    words = [
-        "There",
-        " are",
-        " ",
-        "1",
-        ".",
-        "5",
-        " pens",
-        ".",
-        " So",
-        " 3",
-        "\n",
-        "There",
-        ".",
-        "\n",
-        "\n",
-        "</",
-        "think>",
-    ]
+    words = ["There", " ", "1", ".", "5", " pens", ".", " So", " 3", "\n", "There", ".", "\n", "\n", "</", "think>"]
     tokenizer: Any = SimpleNamespace(decode=lambda ids: words[ids[0]], encode=lambda _: [words.index("</")])
     found = sentence_starts([range(len(words))], tokenizer)
     assert Counter({words[token]: count for token, count in found.items()}) == {" So": 1, "There": 1}
@@ -252,9 +234,10 @@ def test_a_base_is_measured_as_it_is_and_a_system_after_its_training(monkeypatch
     monkeypatch.setattr(command, "evaluate", lambda model, folder: done.append(model.name) or folder)
     monkeypatch.setattr(command, "measured", lambda *_: [])
     monkeypatch.setattr(command, "append", lambda *_: None)
+    command.add(1, "taught", 17)
     command.add(1, "base", 17)
     command.add(1, "e1", 42)
-    assert done == ["base", ("e1", 42), "e1-42"]
+    assert done == ["taught", "base", ("e1", 42), "e1-42"]
 
 
 def test_the_recipes_share_everything_but_their_budgets() -> None:

@@ -20,13 +20,12 @@ from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.checkpoints.efforts import make_efforts
 from e1_trl.command_line import option
 from e1_trl.engines.engine import end_ids
-from e1_trl.engines.openai import Client, ServerError
+from e1_trl.engines.openai import RETURNED, Client, ServerError
 from e1_trl.errors import UserError, one_line, user_errors
 from e1_trl.marker import MARKER, OPENERS, Marker, PromptState
 from e1_trl.serving.request import BudgetPresets, ParsedRequest, RefusedError
 
 Part = dict[str, Any]  # of a request or an answer
-RETURNED = {"return_token_ids": True}
 PROBED = 8  # tokens of a thinking that a server is tried with
 
 

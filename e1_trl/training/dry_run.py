@@ -45,12 +45,13 @@ def show(
     rewards: Sequence[Reward],
     advantage: Advantage | None = None,
 ) -> None:
-    """Print what would be trained on, then check the first prompts and accepted answers as the functions below do."""
+    """Print what would be trained on, then try the first prompts, accepted answers and rewards as is said below."""
     tried = try_answers(kind, problems, grader)
     print(describe(args, kind, facts, problems, tried, rewards, advantage), flush=True)
-    print(f"they give        {'; '.join(try_rewards(args, facts, problems, tried, rewards))}", flush=True)
     check_prompts(args, facts, problems)
     check_answers(kind, problems, tried)
+    if given := try_rewards(args, facts, problems, tried, rewards):
+        print(f"they give        {'; '.join(given)}", flush=True)
 
 
 def try_answers(kind: AnswerType, problems: Problems, grader: Grader) -> Tried:

@@ -6,6 +6,7 @@ same command goes on where it was, trainings from their last checkpoint.
     python -m experiments.real
 """
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,8 @@ def ban_a_token(base: int) -> None:
 
 
 def main() -> None:
-    """Run what is missing, without training first."""
+    """Run what is missing: for each base what needs no training, then the trainings."""
+    argparse.ArgumentParser(prog="experiments.real", description=(__doc__ or "").partition("\n")[0]).parse_args()
     make_data(RUNS)
     for base, seed in BASE_SEEDS.items():
         make_model(RUNS / str(base), seed)
