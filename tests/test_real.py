@@ -230,14 +230,17 @@ def test_the_best_token_to_ban_is_measured_and_no_candidate_is_asked_twice(monke
 def test_a_base_is_measured_as_it_is_and_a_system_after_its_training(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[Any] = []
     monkeypatch.setattr(command, "read", lambda: {"rows": [], "split": {"stories": []}})
-    monkeypatch.setattr(command, "train", lambda recipe, source, output, seed: done.append((recipe, seed)) or output)
+    monkeypatch.setattr(
+        command, "train", lambda recipe, source, output, seed: done.append((source.name, seed)) or output
+    )
     monkeypatch.setattr(command, "evaluate", lambda model, folder: done.append(model.name) or folder)
     monkeypatch.setattr(command, "measured", lambda *_: [])
     monkeypatch.setattr(command, "append", lambda *_: None)
     command.add(1, "taught", 17)
     command.add(1, "base", 17)
     command.add(1, "e1", 42)
-    assert done == ["taught", "base", ("e1", 42), "e1-42"]
+    command.add(1, "taught_e1", 42)
+    assert done == ["taught", "base", ("base", 42), "e1-42", ("taught", 42), "taught_e1-42"]
 
 
 def test_the_recipes_share_everything_but_their_budgets() -> None:
@@ -245,6 +248,8 @@ def test_the_recipes_share_everything_but_their_budgets() -> None:
     assert {"base", "evaluation", *SYSTEMS} == {file.stem for file in FOLDER.glob("*.yaml")}
     steps = {name: rollouts(name) for name in ("base", "e1")}
     assert steps == {"base": 512, "e1": 128} and all(each % AT_ONCE == 0 for each in steps.values())
-    budget = re.compile("(thinking|solution|total)_budget|base")
+    budget = re.compile("(thinking|solution|total)_budget")
+    assert all(fields.pop("base") == "e1.yaml" for fields in own.values())
+    tokens = {name: fields.pop("max_generated_tokens") for name, fields in own.items() if SYSTEMS[name] == "taught"}
+    assert set(tokens.values()) == {400_000}
     assert all(budget.fullmatch(field) for fields in own.values() for field in fields)
-    assert all(fields["base"] == "e1.yaml" for fields in own.values())

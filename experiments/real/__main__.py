@@ -25,7 +25,8 @@ from experiments.systems.__main__ import e1
 
 RUNS, ROWS = Path("runs/real"), Path("docs/results/real.json")
 BASE_SEEDS = {1: SEED, 2: SEED + 100}
-SYSTEMS = (E1, "grpo_cut", "grpo_free", "random")  # recipes
+SYSTEMS = dict.fromkeys((E1, "grpo_cut", "grpo_free", "random"), BASE)  # recipes, and the model that each trains
+SYSTEMS |= {f"{TAUGHT}_{name}": TAUGHT for name in (E1, "cut", "free", "random")}
 # Base, and seed of the trainings: what every claim needs comes first.
 PLAN = ((1, 42), (2, 42), (1, 43), (2, 43))
 CANDIDATES = 20  # most frequent first tokens of sentences that are banned one after the other, on the validation split
@@ -61,8 +62,9 @@ def add(base: int, system: str, seed: int, *words: object) -> None:
     if any((row["base"], row["system"], row["seed"]) == (base, system, seed) for row in results["rows"]):
         return
     print(f"==> base {base}: {system}, seed {seed}", flush=True)
-    trained = train(system, folder / BASE, folder / f"{system}-{seed}", seed) if system in SYSTEMS else None
-    model = trained or folder / (TAUGHT if system == TAUGHT else BASE)
+    source = folder / SYSTEMS.get(system, TAUGHT if system == TAUGHT else BASE)
+    trained = train(system, source, folder / f"{system}-{seed}", seed) if system in SYSTEMS else None
+    model = trained or source
     asked = evaluate(model, folder / f"test-{system.replace(' ', '-')}-{seed}", *words)
     append("rows", *measured(asked, base, system, seed, results["split"]["stories"], trained))
 
