@@ -121,12 +121,6 @@ def test_integers_too_long_to_be_read_are_compared() -> None:
             assert suite.accepts(suite.cases[0], b"", answer.encode()) is right
 
 
-def test_the_longest_inputs_are_chosen_and_the_shortest_of_them_come_first() -> None:
-    suite = Suite(tuple(Case("x" * n, ("1",)) for n in (5, 1, 9, 3, 7)))
-    assert [len(case.input) for case in suite.chosen(3).cases] == [5, 7, 9]
-    assert len(suite.chosen(15).cases) == 5
-
-
 def test_a_constant_does_not_pass_for_want_of_another_answer_among_the_longest() -> None:
     cases = tuple(Case("x" * n, ("no",) if n > 3 else ("yes",)) for n in range(1, 30))
     chosen = Suite(cases).chosen(15).cases
