@@ -26,6 +26,7 @@ from e1_trl.answers.programs.sandbox import box as boxes
 from e1_trl.answers.programs.sandbox import isolation
 from e1_trl.answers.programs.sandbox.box import Box
 from e1_trl.answers.programs.sandbox.command import ENVIRONMENT, START, Isolation, SandboxError, StartError, command
+from e1_trl.answers.programs.sandbox.filter import _exported
 from e1_trl.answers.programs.sandbox.process import End, Limits, Run
 
 
@@ -128,10 +129,6 @@ def test_processor_time_counts_and_waiting_does_not(box: Box) -> None:
     assert ran.end is End.TIMED_OUT and 0.9 < ran.cpu < 3
 
 
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
 @pytest.mark.slow
 def test_nothing_is_left_of_programs_or_boxes(box: Box) -> None:
     def of_boxes() -> list[psutil.Process]:
@@ -139,14 +136,14 @@ def test_nothing_is_left_of_programs_or_boxes(box: Box) -> None:
 
     mounts = Path("/proc/mounts").read_text()
     before = len(of_boxes())
-    open_before = descriptors()
+    open_before = len(os.listdir("/proc/self/fd"))
     with Box(box.isolation) as other:
         inside = len(of_boxes())
         for hostile in PROGRAMS:
             if End.TIMED_OUT not in hostile.ends:
                 run(other, hostile.source, hostile.stdin)
         assert len(of_boxes()) == inside
-    assert (len(of_boxes()), descriptors()) == (before, open_before)
+    assert (len(of_boxes()), len(os.listdir("/proc/self/fd"))) == (before, open_before)
     assert Path("/proc/mounts").read_text() == mounts
 
 
@@ -240,14 +237,6 @@ def test_killed_with_its_grader_nothing_goes_on(box: Box) -> None:
     assert not psutil.wait_procs(family, timeout=10)[1]
 
 
-def allow_all() -> str:
-    """A filter that denies nothing."""
-    with tempfile.TemporaryFile() as file:
-        pyseccomp.SyscallFilter(pyseccomp.ALLOW).export_bpf(file)
-        file.seek(0)
-        return file.read().hex()
-
-
 @pytest.mark.parametrize("attack", isolation.ATTACKS)
 def test_the_self_test_finds_every_attack_where_nothing_stops_it(attack: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if attack == "makes a namespace":
@@ -258,7 +247,7 @@ def test_the_self_test_finds_every_attack_where_nothing_stops_it(attack: str, mo
         pytest.skip("root's is closed to a process without capabilities, whatever else holds it")
     whole = command(Isolation.LANDLOCK, (0, 0))
     *start, _, _, _, _, packages = whole[: whole.index(START) + 7]
-    none = (allow_all(), allow_all())
+    none = [_exported(pyseccomp.SyscallFilter(pyseccomp.ALLOW)).hex()] * 2  # filters that deny nothing
     monkeypatch.setattr(boxes, "command", lambda _, controls: [*start, *map(str, controls), *none, packages])
     monkeypatch.setattr(boxes, "ENVIRONMENT", os.environ)
     # What belongs to nobody is stopped by that alone.
