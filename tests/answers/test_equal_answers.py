@@ -58,7 +58,7 @@ EXPRESSIONS = {
             \pi\binom{4}{2} → 6\pi | \pi\dbinom{4}{2} → 6\pi | \pi\binom{\sqrt{16}}{2} → 6\pi |
             \pi{4 \choose 2} → 6\pi | \binom{4}{2}n → 6n | \pi\sum_{k=1}^3 k → 6\pi |
             \pi\begin{vmatrix}2&0\\0&3\end{vmatrix} → 6\pi | \pi x^2|_{x=\sqrt6} → 6\pi | \frac{5!}{3!}\pi → 20\pi |
-            |1-\sqrt2| → \sqrt2-1
+            |1-\sqrt2| → \sqrt2-1 | x\lcm(2,3) → 6x
         """,
         C: r"""
             \ln 4 → 2\ln 2 | \log_2 5 → \frac{\ln 5}{\ln 2} | \arctan 2 → \arctan(2) | \frac{n(n-1)}{2} → \binom{n}{2} |
