@@ -66,12 +66,12 @@ def datasets_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def sandbox() -> None:
     """Skip the test if this machine has no sandbox for programs."""
-    from e1_trl.answers.programs.sandbox.command import SandboxError
     from e1_trl.answers.programs.sandbox.isolation import choose
+    from e1_trl.errors import UserError
 
     try:
         choose()
-    except SandboxError as error:
+    except UserError as error:
         pytest.skip(str(error))
 
 

@@ -4,17 +4,15 @@ Imports nothing heavy, so that `--help` stays quick.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from e1_trl.arguments import Natural, Positive, check_fields
 from e1_trl.command_line import option
-from e1_trl.errors import UserError
 
 if TYPE_CHECKING:
     from e1_trl.answers.kinds import AnswerType
 
 TESTS = 15  # of a problem of programs, in the paper's code
-PROGRAM_PROMPTS = ("acereason", "deepcoder")
 
 
 @dataclass
@@ -22,7 +20,7 @@ class GradingArguments:
     """Arguments of grading: the type of answer, how it is asked for, and how it is checked.
 
     Raises:
-        UserError: a field is of another type or beyond a limit, or a prompt for programs is unknown.
+        UserError: a field is of another type or beyond a limit.
     """
 
     GROUP: ClassVar[str] = "grading"
@@ -38,7 +36,7 @@ class GradingArguments:
         "Most tests that a program is run on, the ones with the longest inputs first, as in the paper's code; 0 runs "
         "all. Benchmarks of programs run all.",
     )
-    program_prompt: str = option(
+    program_prompt: Literal["acereason", "deepcoder"] = option(
         "acereason",
         "Prompt that asks for a program where problems are texts: acereason (requests a Python block, with the "
         "function header in the column `starter_code`, if any) or deepcoder (the problem alone; with a column "
@@ -52,8 +50,6 @@ class GradingArguments:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.program_prompt not in PROGRAM_PROMPTS:
-            raise UserError(f"program_prompt is {self.program_prompt!r}; it must be {' or '.join(PROGRAM_PROMPTS)}")
 
     @property
     def answer_type(self) -> "AnswerType":

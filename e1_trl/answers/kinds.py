@@ -104,17 +104,12 @@ def _try_mathematics(row: Row) -> list[Trial]:
 
 def _program_grader(arguments: GradingArguments, workers: int) -> Grader:
     from e1_trl.answers.programs.grader import ProgramGrader
-    from e1_trl.answers.programs.sandbox.command import SandboxError
     from e1_trl.answers.programs.sandbox.isolation import choose
     from e1_trl.answers.programs.sandbox.process import Limits
 
     cpu = arguments.grading_time_limit
-    try:
-        isolation = choose()
-    except SandboxError as error:
-        raise UserError(str(error)) from error
     limits = Limits(cpu=cpu, wall=WALL * cpu + PATIENCE, memory=MEMORY, output=OUTPUT)
-    return ProgramGrader(limits, workers, isolation)
+    return ProgramGrader(limits, workers, choose())
 
 
 def _show_program(row: Row) -> str:

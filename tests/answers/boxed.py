@@ -9,11 +9,12 @@ import pytest
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.programs.grader import ProgramGrader
 from e1_trl.answers.programs.rows import read_suite
-from e1_trl.answers.programs.sandbox.command import Isolation, SandboxError
+from e1_trl.answers.programs.sandbox.command import Isolation
 from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.answers.programs.sandbox.process import Limits
 from e1_trl.answers.programs.suite import Rule, Suite
 from e1_trl.answers.programs.suites import Suites
+from e1_trl.errors import UserError
 
 LIMITS = Limits(cpu=5.0, wall=60.0, memory=2**29, output=2**20)
 
@@ -22,7 +23,7 @@ def isolation() -> Isolation:
     """Return the isolation that this machine allows, or skip the test."""
     try:
         return choose()
-    except SandboxError as error:
+    except UserError as error:
         if str(error).count("does not start") < len(Isolation):  # one starts, and leaks or does not work
             raise
         pytest.skip(str(error))

@@ -1,16 +1,11 @@
 r"""A box is right only if its answer is computed, whatever else makes it equal to the accepted one."""
 
-from collections.abc import Iterator
-
 import pytest
 from graded import C, U, W, disagreeing, outcomes, patient
 
 from e1_trl.answers.grade import Grader, Outcome
 
-
-@pytest.fixture(scope="module")
-def grader() -> Iterator[Grader]:
-    yield from patient()
+grader = pytest.fixture(scope="module")(patient)
 
 
 SHEAR = r"\begin{pmatrix} 1 & x + y \\ 0 & 1 \end{pmatrix}"
@@ -93,8 +88,7 @@ TRICKS = {
     },
     "expressions": {
         C: r"""
-            \sqrt{12} → 2\sqrt{3} | \frac{2\pi}{4} → \frac{\pi}{2} | \binom{5}{3} → \binom{5}{2} |
-            y - 2x - 1 = 0 → y = 2x + 1 | 2 - i → -i + 2
+            \frac{2\pi}{4} → \frac{\pi}{2} | y - 2x - 1 = 0 → y = 2x + 1 | 2 - i → -i + 2
         """,
     },
     "what is left of an expression": {

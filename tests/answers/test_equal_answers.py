@@ -4,7 +4,6 @@ Two answers in a box are never right for both.
 """
 
 import re
-from collections.abc import Iterator
 from itertools import permutations
 
 import pytest
@@ -12,10 +11,7 @@ from graded import C, U, W, disagreeing, outcomes, patient
 
 from e1_trl.answers.grade import Grader
 
-
-@pytest.fixture(scope="module")
-def grader() -> Iterator[Grader]:
-    yield from patient()
+grader = pytest.fixture(scope="module")(patient)
 
 
 # By verdict, what is boxed → the accepted answer, an expression: algebra is free, arithmetic is not, numbers are exact.
@@ -62,7 +58,7 @@ EXPRESSIONS = {
             \pi\binom{4}{2} → 6\pi | \pi\dbinom{4}{2} → 6\pi | \pi\binom{\sqrt{16}}{2} → 6\pi |
             \pi{4 \choose 2} → 6\pi | \binom{4}{2}n → 6n | \pi\sum_{k=1}^3 k → 6\pi |
             \pi\begin{vmatrix}2&0\\0&3\end{vmatrix} → 6\pi | \pi x^2|_{x=\sqrt6} → 6\pi | \frac{5!}{3!}\pi → 20\pi |
-            |1-\sqrt2| → \sqrt2-1
+            |1-\sqrt2| → \sqrt2-1 | x\lcm(2,3) → 6x
         """,
         C: r"""
             \ln 4 → 2\ln 2 | \log_2 5 → \frac{\ln 5}{\ln 2} | \arctan 2 → \arctan(2) | \frac{n(n-1)}{2} → \binom{n}{2} |
@@ -223,11 +219,6 @@ def test_an_answer_gets_its_verdict_in_any_spelling_or_form(grader: Grader, kind
 def test_what_sympy_stumbles_over_is_no_error(grader: Grader) -> None:
     floor = r"2^{2015}+\left\lfloor\left(\frac{3}{2}\right)^{2015}\right\rfloor-2"  # PrecisionExhausted, as a text
     assert outcomes(grader, (rf"\boxed{{{floor}}}", [floor]), (rf"\boxed{{{floor}}}", ["2"])) == [C, W]
-
-
-def test_an_empty_box_is_no_answer_where_there_is_another(grader: Grader) -> None:
-    texts = [r"It is \boxed{4}. (As wanted, within \boxed{}.)", r"\boxed{4}\boxed{}", r"\boxed{} is for \boxed{4}"]
-    assert outcomes(grader, *((text, ["4"]) for text in texts)) == [C, C, C]
 
 
 HEDGES = r"""

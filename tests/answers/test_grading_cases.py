@@ -2,7 +2,6 @@ r"""Real answers, real solutions, and the cases of other graders' own tests."""
 
 import gzip
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,10 +11,7 @@ from graded import patient
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.answers.mathematics.boxes import boxed_answer
 
-
-@pytest.fixture(scope="module")
-def grader() -> Iterator[Grader]:
-    yield from patient()
+grader = pytest.fixture(scope="module")(patient)
 
 
 def read(file: str) -> list[dict[str, Any]]:

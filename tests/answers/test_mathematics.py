@@ -14,9 +14,7 @@ from e1_trl.answers.mathematics.grader import MathematicsGrader
 HUGE_POWER = "9^{9^{9^{9}}}"
 
 
-@pytest.fixture(scope="module")
-def grader() -> Iterator[MathematicsGrader]:
-    yield from patient()
+grader = pytest.fixture(scope="module")(patient)
 
 
 @pytest.fixture
@@ -43,6 +41,7 @@ def strict_grader() -> Iterator[MathematicsGrader]:
         (r"\boxed{}", ""),
         (r"\boxed{4}, as wanted within \boxed{}", "4"),
         (r"\boxed{4}, then \boxed{5}, \boxed{}", "5"),
+        (r"\boxed{} is for \boxed{4}", "4"),
         ("42", None),
         (r"42 \boxed", None),
         (r"\boxed{4", None),

@@ -45,11 +45,6 @@ def workers() -> Iterator[Workers[int]]:
     patient.close()
 
 
-def test_results_come_in_the_order_of_the_tasks(workers: Workers[int]) -> None:
-    assert workers.run([("echo", number) for number in (3, 1, 2, 1)]) == [3, 1, 2, 1]
-    assert workers.run([]) == []
-
-
 @pytest.mark.slow
 def test_waiting_in_the_queue_does_not_count() -> None:
     one_worker = Workers(_act, _nothing, time_limit=3, workers=1)

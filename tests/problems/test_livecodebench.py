@@ -46,14 +46,6 @@ def test_the_public_tests_come_first_and_the_hidden_ones_in_either_encoding() ->
     assert [case.input for case in read_suite(tests, Rule.EXACT).cases] == ["1\n", "é\u2028\n"]
 
 
-def test_a_function_is_named_by_the_metadata() -> None:
-    tests = [{"input": '[1]\n"x"', "output": "3", "testtype": "functional"}]
-    both = row(packed(json.dumps(tests)), public=json.dumps(tests), metadata='{"func_name": "f"}')
-    suite = read_answer(both, "private_test_cases", 0)
-    assert suite.call == "f" and len(suite.cases) == 2
-    assert json.loads(suite.cases[1].input)["positional"] == [[1], "x"]
-
-
 class Runs:
     def __init__(self, file: Path):
         self.file = file

@@ -17,6 +17,7 @@ from conftest import DATA
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.answers.kinds import make_grader
 from e1_trl.answers.programs.livecodebench import Window
+from e1_trl.answers.programs.rows import in_block
 from e1_trl.answers.programs.sandbox.process import Limits
 from e1_trl.answers.programs.suites import Suites
 from e1_trl.problems import program_benchmarks
@@ -65,10 +66,6 @@ METHOD = {
 }
 
 
-def block(source: str) -> str:
-    return f"```python\n{source}\n```"
-
-
 def test_livecodebench_has_a_window_a_template_and_all_its_tests(tmp_path: Path, grader: Grader) -> None:
     days = ("2024-07-31", "2024-08-01", "2025-01-31", "2025-02-01")
     rows = [livecodebench_row(f"on {day}", day, **(METHOD if day == "2025-01-31" else {})) for day in days]
@@ -79,10 +76,10 @@ def test_livecodebench_has_a_window_a_template_and_all_its_tests(tmp_path: Path,
     stdin, method = (prompt[0]["content"] for prompt in problems["prompt"])
     assert "Double a number (on 2024-08-01).### Format: Read the inputs from stdin" in stdin
     assert "### Format: You will use the following starter code" in method and "def double(self, n" in method
-    right = [block("print(2 * int(input()))"), block("class Solution:\n    def double(self, n): return 2 * n")]
+    right = [in_block("print(2 * int(input()))"), in_block("class Solution:\n    def double(self, n): return 2 * n")]
     wrong = [
-        block("n = int(input()); print(2 * n if n < 39 else 0)"),
-        block("class Solution:\n    def double(self, n): return 4"),
+        in_block("n = int(input()); print(2 * n if n < 39 else 0)"),
+        in_block("class Solution:\n    def double(self, n): return 4"),
     ]
     for solutions, outcome in ((right, Outcome.CORRECT), (wrong, Outcome.WRONG)):
         assert [grade.outcome for grade in grader.grade(solutions, problems["answers"][:])] == [outcome] * 2
@@ -143,7 +140,7 @@ def test_codeforces_says_when_only_the_samples_are_there_and_uses_the_official_t
     problems, title = load_benchmark("codeforces", written(tmp_path, "codeforces", OFFICIAL))
     assert (title, problems["key"][:]) == ("codeforces-official-tests", ["1B"])
     assert "Time Limit: 1500 ms" in problems["prompt"][0][0]["content"]
-    solutions = [block("print(int(input()) // 2)"), block("print(3)")]
+    solutions = [in_block("print(int(input()) // 2)"), in_block("print(3)")]
     grades = grader.grade(solutions, problems["answers"][:] * 2)
     assert [grade.outcome for grade in grades] == [Outcome.CORRECT, Outcome.WRONG]
 
@@ -172,7 +169,10 @@ def test_leetcode_is_read_as_it_lies_on_the_hub(tmp_path: Path, grader: Grader) 
     assert (title, problems["key"][:]) == ("leetcode", ["doubling"])
     assert problems["prompt"][0][0]["content"].startswith("Please solve the programming task below")
     assert problems["problem"][0].startswith("Double it.")
-    solutions = [block("class Solution:\n    def double(self, n): return 2 * n"), block("def double(n): return 4")]
+    solutions = [
+        in_block("class Solution:\n    def double(self, n): return 2 * n"),
+        in_block("def double(n): return 4"),
+    ]
     grades = grader.grade(solutions, problems["answers"][:] * 2)
     assert [grade.outcome for grade in grades] == [Outcome.CORRECT, Outcome.WRONG]
 

@@ -41,8 +41,7 @@ def run(case: Case, folder: Path, log: Path) -> Found:
 
     Raises:
         RunError: a command failed or left faulty results; names the log.
-        UserError: the recipe cannot be reduced.
-        SandboxError: programs cannot be run safely on this machine.
+        UserError: the recipe cannot be reduced, or programs cannot be run safely on this machine.
     """
     started = time.monotonic()
     recipe = case.fields

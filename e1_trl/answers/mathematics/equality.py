@@ -179,14 +179,11 @@ def _differ_in_value(gold: sympy.Expr, answer: sympy.Expr) -> bool:
         given = answer.evalf()
         return bool(0 < abs(expected) < TINY and abs(given - expected) > TINY_TOLERANCE * abs(expected))
     difference = gold - answer
+    symbols = sorted(difference.free_symbols, key=str)
     # At one point: equal expressions are equal everywhere.
-    somewhere = {symbol: sympy.Rational(2 * i + 7, i + 2) for i, symbol in enumerate(_ordered(difference))}
+    somewhere = {symbol: sympy.Rational(2 * i + 7, i + 2) for i, symbol in enumerate(symbols)}
     try:
         value = difference.subs(somewhere).evalf(3, maxn=DIGITS, strict=True)
     except PrecisionExhausted:
         return False
     return value.is_number and value != 0 and (not somewhere or sympy.simplify(difference) != 0)
-
-
-def _ordered(expression: sympy.Expr) -> list[sympy.Basic]:
-    return sorted(expression.free_symbols, key=str)

@@ -95,15 +95,13 @@ class ProgramGrader(Grader):
     """Grades programs in up to `workers` boxes in parallel, each test within `limits`.
 
     Boxes open at the first `grade`, in the strongest isolation if none is given; `close`, the end of a `with` block and
-    the end of the program close them. Pickling copies the settings, not the boxes. References are names in `suites`
-    (default: this machine's).
+    the end of the program close them. Pickling copies the settings, not the boxes. References are names of `Suites`.
     """
 
     faults: ClassVar[tuple[Outcome, ...]] = PROGRAM_FAULTS
 
-    def __init__(self, limits: Limits, workers: int, isolation: Isolation | None = None, suites: Suites | None = None):
+    def __init__(self, limits: Limits, workers: int, isolation: Isolation | None = None):
         self.isolation = isolation
-        self.suites = Suites() if suites is None else suites
         self.limits = limits
         self.workers = workers
         self._boxes: _Boxes | None = None
@@ -131,7 +129,7 @@ class ProgramGrader(Grader):
 
     def _begin(self, source: str | None, name: str) -> None:
         if self._boxes is None:
-            self._boxes = _Boxes(self.isolation or choose(), self.suites, self.workers)
+            self._boxes = _Boxes(self.isolation or choose(), self.workers)
         if source is not None and (source, name) not in self._begun:
             self._begun[source, name] = self._boxes.pool.submit(self._boxes.grade, source, name, self.limits)
 
@@ -149,7 +147,7 @@ class ProgramGrader(Grader):
 
         Raises:
             ValueError: a reference names no suite, or the number of references differs from that of solutions.
-            SandboxError: no isolation holds on this machine.
+            UserError: no isolation holds on this machine.
         """
         tasks = [(program(solution), name) for solution, (name,) in zip(solutions, references, strict=True)]
         for source, name in sorted(dict.fromkeys(tasks), key=lambda task: task[1]):
@@ -169,10 +167,10 @@ def _bytes(text: str) -> bytes:
 class _Boxes:
     """A pool of grading threads, each with a box that opens at its first program."""
 
-    def __init__(self, isolation: Isolation, suites: Suites, workers: int):
+    def __init__(self, isolation: Isolation, workers: int):
         self.isolation = isolation
         self.pool = ThreadPoolExecutor(workers)
-        self._suite = lru_cache(max(workers, SUITES))(suites.__getitem__)
+        self._suite = lru_cache(max(workers, SUITES))(Suites().__getitem__)
         self._reading = threading.Lock()
         self._own = threading.local()
         self._all: list[Box] = []

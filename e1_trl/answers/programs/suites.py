@@ -20,14 +20,12 @@ NO_CHECKER = {"checker": None}  # kept so that digests equal the names in existi
 
 
 class Suites:
-    """The suites in a folder by name, stored as JSON (default: `e1_suites` in the cache of `datasets`)."""
+    """The suites of this machine by name, stored as JSON in the folder `e1_suites` in the cache of `datasets`."""
 
-    def __init__(self, folder: Path | None = None):
-        if folder is None:
-            from datasets import config
+    def __init__(self) -> None:
+        from datasets import config
 
-            folder = Path(config.HF_DATASETS_CACHE) / "e1_suites"
-        self.folder = folder
+        self.folder = Path(config.HF_DATASETS_CACHE) / "e1_suites"
 
     def add(self, suite: Suite) -> str:
         """Store a suite; returns its name."""

@@ -84,19 +84,13 @@ SUM = "print(int(input()) + int(input()))"
 
 PROGRAMS = {
     "input": "a = int(input()); b = int(input()); print(a + b)",
-    "read": "import sys; print(sum(map(int, sys.stdin.read().split())))",
-    "readline": "import sys; input = sys.stdin.readline; print(int(input()) + int(input()))",
     "readlines": "import sys; print(sum(map(int, sys.stdin.readlines())))",
-    "iteration": "import sys; print(sum(int(line) for line in sys.stdin))",
     "open(0)": "print(sum(map(int, open(0).read().split())))",
     "fileinput": "import fileinput; print(sum(int(line) for line in fileinput.input()))",
     "buffer": "import sys; print(sum(map(int, sys.stdin.buffer.read().split())))",
-    "buffer lines": "import sys; r = sys.stdin.buffer.readline; print(int(r()) + int(r()))",
     "mixed": "import sys; a = int(input()); print(a + int(sys.stdin.read()))",
     "os.read": "import os; print(sum(map(int, os.read(0, 1 << 20).split())))",
     "os.write": "import os; os.write(1, str(int(input()) + int(input())).encode())",
-    "stdout.buffer": "import sys; sys.stdout.buffer.write(str(int(input()) + int(input())).encode())",
-    "stdout.write": "import sys; sys.stdout.write(str(int(input()) + int(input())))",
     "BytesIO": "import io, os; i = io.BytesIO(os.read(0, os.fstat(0).st_size))\n"
     "print(int(i.readline()) + int(i.readline()))",
     "mmap": "import mmap; m = mmap.mmap(0, 0, access=mmap.ACCESS_READ); print(int(m.readline()) + int(m.readline()))",
@@ -111,10 +105,8 @@ PROGRAMS = {
     "t = threading.Thread(target=main); t.start(); t.join()",
     "stack size": "import resource; resource.setrlimit(resource.RLIMIT_STACK, (1 << 24, resource.RLIM_INFINITY)) "
     "if resource.getrlimit(resource.RLIMIT_STACK)[1] < 0 else None\nprint(int(input()) + int(input()))",
-    "global": "total = 0\ndef add():\n    global total\n    total += int(input())\nadd(); add(); print(total)",
     "main": "def main(): print(int(input()) + int(input()))\nif __name__ == '__main__': main()",
     "numpy": "import numpy as np, sys; print(np.array(sys.stdin.read().split(), dtype=np.int64).sum())",
-    "exit": "print(int(input()) + int(input())); exit()",
     "quit in a function": "def main():\n    print(int(input()) + int(input()))\n    quit(0)\nmain()",
     "own stdout": "out = open(1, 'w'); print(int(input()) + int(input()), file=out)",
     "kept stdout": "import io, sys; out = sys.stdout; sys.stdout = io.StringIO()\n"
@@ -124,16 +116,11 @@ PROGRAMS = {
     "destructor": "class X:\n    def __del__(self): print(int(input()) + int(input()))\nx = X()",
     "devnull": "import os, sys\nprint('x', file=open(os.devnull, 'w')); print(int(input()) + int(input()))",
     "missing package": "try: import sympy\nexcept ImportError: pass\nprint(int(input()) + int(input()))",
-    "sys.exit": "import sys; print(int(input()) + int(input())); sys.exit()",
     "os._exit": "import os; print(int(input()) + int(input()), flush=True); os._exit(0)",
     "exit handler": "import atexit; atexit.register(lambda: print(int(input()) + int(input())))",
     "dataclass": "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\n"
     "print(P(int(input())).x + int(input()))",
     "pickle": "import pickle\nclass P: pass\np = pickle.loads(pickle.dumps(P())); print(int(input()) + int(input()))",
-    "typing": "from typing import *\nx: List[int] = [int(input()), int(input())]\nprint(sum(x))",
-    "lru_cache": "from functools import lru_cache\n@lru_cache(None)\ndef f(n): return n and 1 + f(n - 1)\n"
-    "print(f(int(input())) + f(int(input())))",
-    "random": "import random; random.random(); print(int(input()) + int(input()))",
     "wrapped stdout": f"import io, sys; sys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-8')\n{SUM}",
     "wrapped everything": "import io, sys\nfor name in ('stdin', 'stdout', 'stderr'):\n"
     f"    setattr(sys, name, io.TextIOWrapper(getattr(sys, name).buffer, encoding='utf-8'))\n"
@@ -152,7 +139,6 @@ PROGRAMS = {
     "for f in (sys.stdin, sys.stdout, sys.stderr):\n    print(f.seekable(), f.isatty(), f.encoding, f.line_buffering)",
     "fast": f"{FAST}{SUM}",
     "fast in whole": f"{FAST}print(sum(map(int, sys.stdin.read().split())))",
-    "fast in main": f"{FAST}def main():\n    {SUM}\nif __name__ == '__main__': main()",
     "keeping": f"{KEEPING}{SUM}",
     "keeping, and flushed": f"{KEEPING}{SUM}\nsys.stdout.flush()\nprint(1)",
     "keeping, in a thread": f"{KEEPING}import threading\nthreading.Thread(target=lambda: {SUM}).start()",
@@ -162,7 +148,6 @@ PROGRAMS = {
     "never flushed": f"import sys\nclass Out: write = sys.stdout.write\nsys.stdout = Out()\n{SUM}",
     "redirected": "import contextlib, io\n"
     f"with contextlib.redirect_stdout(io.StringIO()) as s:\n    {SUM}\nprint(s.getvalue())",
-    "own print": f"import sys\ndef print(*a, out=sys.stdout.write): out(' '.join(map(str, a)) + '\\n')\n{SUM}",
     "printed after the close": f"import sys; {SUM}; sys.stdout.close(); print(1)",
     "closed by number": f"import os; {SUM}; os.close(1)",
     "closed stdin": f"import sys; {SUM}; sys.stdin.close()",

@@ -26,6 +26,7 @@ from e1_trl.answers.programs.sandbox import box as boxes
 from e1_trl.answers.programs.sandbox import isolation
 from e1_trl.answers.programs.sandbox.box import Box
 from e1_trl.answers.programs.sandbox.command import ENVIRONMENT, START, Isolation, SandboxError, StartError, command
+from e1_trl.answers.programs.sandbox.filter import _exported
 from e1_trl.answers.programs.sandbox.process import End, Limits, Run
 
 
@@ -120,31 +121,12 @@ def test_a_guarded_main_program_does_not_run_where_a_function_is_called(box: Box
     assert box.run(source, NO_ARGUMENTS, LIMITS, call="f").answer == b"1"
 
 
-LOOK_ALIKES = {
-    "equals everything": "class X:\n    def __eq__(self, other): return True\ndef f(): return X()",
-    "a class that lies": "class X:\n    __class__ = int\ndef f(): return X()",
-    "numpy by name only": "class X:\n    def tolist(self): return self\nX.__module__ = 'numpy'\ndef f(): return X()",
-    "a list within itself": "def f():\n    x = []\n    x.append(x)\n    return x",
-    "nothing at all": "import os\ndef f(): os._exit(0)",
-}
-
-
-@pytest.mark.parametrize("name", LOOK_ALIKES)
-def test_only_plain_values_come_back(box: Box, name: str) -> None:
-    ran = box.run(LOOK_ALIKES[name].encode(), NO_ARGUMENTS, LIMITS, call="f")
-    assert ran.answer == b"" and (ran.end is not End.EXITED or name == "nothing at all")
-
-
 @pytest.mark.slow
 def test_processor_time_counts_and_waiting_does_not(box: Box) -> None:
     limits = Limits(cpu=1.0, wall=60.0, memory=2**28, output=2**16)
     assert run(box, "import time; time.sleep(2); print(1)", limits=limits).end is End.EXITED
     ran = run(box, "while True: pass", limits=limits)
     assert ran.end is End.TIMED_OUT and 0.9 < ran.cpu < 3
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 @pytest.mark.slow
@@ -154,14 +136,14 @@ def test_nothing_is_left_of_programs_or_boxes(box: Box) -> None:
 
     mounts = Path("/proc/mounts").read_text()
     before = len(of_boxes())
-    open_before = descriptors()
+    open_before = len(os.listdir("/proc/self/fd"))
     with Box(box.isolation) as other:
         inside = len(of_boxes())
         for hostile in PROGRAMS:
             if End.TIMED_OUT not in hostile.ends:
                 run(other, hostile.source, hostile.stdin)
         assert len(of_boxes()) == inside
-    assert (len(of_boxes()), descriptors()) == (before, open_before)
+    assert (len(of_boxes()), len(os.listdir("/proc/self/fd"))) == (before, open_before)
     assert Path("/proc/mounts").read_text() == mounts
 
 
@@ -255,14 +237,6 @@ def test_killed_with_its_grader_nothing_goes_on(box: Box) -> None:
     assert not psutil.wait_procs(family, timeout=10)[1]
 
 
-def allow_all() -> str:
-    """A filter that denies nothing."""
-    with tempfile.TemporaryFile() as file:
-        pyseccomp.SyscallFilter(pyseccomp.ALLOW).export_bpf(file)
-        file.seek(0)
-        return file.read().hex()
-
-
 @pytest.mark.parametrize("attack", isolation.ATTACKS)
 def test_the_self_test_finds_every_attack_where_nothing_stops_it(attack: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if attack == "makes a namespace":
@@ -273,7 +247,7 @@ def test_the_self_test_finds_every_attack_where_nothing_stops_it(attack: str, mo
         pytest.skip("root's is closed to a process without capabilities, whatever else holds it")
     whole = command(Isolation.LANDLOCK, (0, 0))
     *start, _, _, _, _, packages = whole[: whole.index(START) + 7]
-    none = (allow_all(), allow_all())
+    none = [_exported(pyseccomp.SyscallFilter(pyseccomp.ALLOW)).hex()] * 2  # filters that deny nothing
     monkeypatch.setattr(boxes, "command", lambda _, controls: [*start, *map(str, controls), *none, packages])
     monkeypatch.setattr(boxes, "ENVIRONMENT", os.environ)
     # What belongs to nobody is stopped by that alone.

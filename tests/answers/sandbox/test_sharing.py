@@ -23,6 +23,7 @@ from e1_trl.answers.programs.sandbox.box import TOGETHER, Box
 from e1_trl.answers.programs.sandbox.command import Isolation
 from e1_trl.answers.programs.sandbox.process import End, Limits
 from e1_trl.answers.programs.suite import Case, Rule
+from e1_trl.answers.programs.suites import Suites
 
 TESTS = 6
 NUMBERS = [7 * i + 3 for i in range(TESTS)]
@@ -148,6 +149,12 @@ def grader(request: pytest.FixtureRequest) -> Iterator[ProgramGrader]:
         yield opened
 
 
+@pytest.fixture(scope="module")
+def box(grader: ProgramGrader) -> Iterator[Box]:
+    with Box(Isolation(grader.isolation)) as opened:
+        yield opened
+
+
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that collects the number of tests of each process."""
@@ -163,7 +170,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def outcome(grader: ProgramGrader, source: str, tests: Any = SUITE) -> Outcome:
-    name = grader.suites.add(read_suite(tests, Rule.EXACT))
+    name = Suites().add(read_suite(tests, Rule.EXACT))
     (grade,) = grader.grade([f"```python\n{source}\n```"], [[name]])
     return grade.outcome
 
@@ -233,15 +240,6 @@ def test_what_others_had_a_part_in_is_drawn_and_what_is_left_is_told(
         monkeypatch.setattr(graders.DRAW, "choice", draw)
         assert outcome(grader, source) is expected
         assert offered == NUMBERS[1:]  # the first one had a process of its own
-
-
-@pytest.fixture(scope="module", params=list(Isolation))
-def box(request: pytest.FixtureRequest) -> Iterator[Box]:
-    why = refused(request.param)
-    if why is not None:
-        pytest.skip(why)
-    with Box(request.param) as opened:
-        yield opened
 
 
 def test_an_honest_program_does_in_later_tests_what_it_does_in_the_first(box: Box) -> None:

@@ -27,7 +27,7 @@ ENVIRONMENT = {
 
 
 class SandboxError(RuntimeError):
-    """No box is available, or one broke: never the program's fault."""
+    """A box does not start, does not hold, or broke: never the program's fault."""
 
 
 class StartError(SandboxError):
@@ -48,10 +48,10 @@ def command(isolation: Isolation, controls: Sequence[int]) -> list[str]:
         SandboxError: required software is not installed.
     """
     try:
-        filters = compiled()
+        filters = [each.hex() for each in compiled()]
     except (ImportError, OSError, RuntimeError) as error:
         raise SandboxError(f"cannot filter system calls ({error}): install pyseccomp and libseccomp2") from error
-    channels = (*map(str, controls), filters.box.hex(), filters.program.hex())
+    channels = (*map(str, controls), *filters)
     # A virtual environment's interpreter may be a copy, in a folder that no box shows.
     python = str(Path(sys._base_executable).resolve())  # type: ignore[attr-defined]
     options = [python, "-S", "-s", "-P", "-B", "-X", "utf8"]

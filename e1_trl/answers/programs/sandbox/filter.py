@@ -9,7 +9,6 @@ import errno
 import socket
 import struct
 import tempfile
-from dataclasses import dataclass
 from typing import Any
 
 from e1_trl.answers.programs.sandbox.inside.restrictions import PID, PR_SET_PDEATHSIG
@@ -78,16 +77,8 @@ DENIED = {
 }
 
 
-@dataclass(frozen=True)
-class Filters:
-    """Two BPF programs: one is installed by the box, the other by each program in place of `PID` with its own id."""
-
-    box: bytes
-    program: bytes
-
-
-def compiled() -> Filters:
-    """Compile both filters.
+def compiled() -> tuple[bytes, bytes]:
+    """Compile the filter that the box installs, and the one that each program does, with its own id in place of `PID`.
 
     Raises:
         OSError: libseccomp is not installed.
@@ -127,7 +118,7 @@ def compiled() -> Filters:
     program.add_rule(denied, "prctl", seccomp.Arg(0, seccomp.MASKED_EQ, LOW, PR_SET_PDEATHSIG))
     for name in ("kill", "tgkill"):  # abort() signals itself
         program.add_rule(denied, name, seccomp.Arg(0, seccomp.NE, PID))
-    return Filters(UNKNOWN + _exported(box), _exported(program))
+    return UNKNOWN + _exported(box), _exported(program)
 
 
 def _exported(filter: Any) -> bytes:

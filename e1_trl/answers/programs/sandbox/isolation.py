@@ -14,6 +14,7 @@ from pathlib import Path
 from e1_trl.answers.programs.sandbox.box import Box, refused_to_nobody
 from e1_trl.answers.programs.sandbox.command import Isolation, SandboxError, StartError
 from e1_trl.answers.programs.sandbox.process import End, Limits
+from e1_trl.errors import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ def choose() -> Isolation:
     """Return the strongest isolation that holds on this machine.
 
     Raises:
-        SandboxError: none holds; the message says what each lacks.
+        UserError: none holds; the message says what each lacks.
     """
     reasons = list[str]()
     for isolation in Isolation:
@@ -60,7 +61,7 @@ def choose() -> Isolation:
                 logger.warning("programs run as root instead of nobody, without a limit on threads: %s", refused)
             return isolation
         reasons.append(lacking)
-    raise SandboxError("programs cannot be run safely here. " + " | ".join(reasons))
+    raise UserError("programs cannot be run safely here. " + " | ".join(reasons))
 
 
 def what_is_lacking(isolation: Isolation) -> str | None:
