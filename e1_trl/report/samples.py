@@ -103,7 +103,6 @@ def read(
 
 
 def _without_answers(folder: Path) -> str:
-    """Say why a folder has no table of answers, and what to do."""
     if not folder.is_dir():
         return f"there is no folder {folder}; name the output of an `e1 eval`"
     if inside := sorted(str(file.parent) for file in folder.glob(f"*/{FILE}")):

@@ -167,7 +167,7 @@ def test_long_texts_are_cut_and_say_so(tmp_path: Path) -> None:
 
 def test_few_problems_are_chosen_from_all_patterns_of_outcomes() -> None:
     solved = [6] * 90 + [12] * 8 + [99] * 2
-    table = evaluated("m", solved).assign(final_outcome=lambda answers: answers["outcome"])
+    table = evaluated("m", solved)
     assert choose_places(table, 3) == [(98, 0), (90, 0), (0, 0)]
     assert choose_places(table, 5) == [(98, 0), (90, 0), (0, 0), (99, 0), (91, 0)]
     assert sorted(choose_places(table, 200)) == [(i, 0) for i in range(100)]
@@ -175,7 +175,7 @@ def test_few_problems_are_chosen_from_all_patterns_of_outcomes() -> None:
 
 def test_samples_of_other_problems_come_before_more_of_the_same() -> None:
     table = pd.concat([evaluated("m", [6, 12, 99]).assign(sample=i) for i in range(16)], ignore_index=True)
-    places = choose_places(table.assign(final_outcome=table["outcome"]), 6)
+    places = choose_places(table, 6)
     assert sorted(places) == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
 
 
