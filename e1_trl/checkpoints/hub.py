@@ -46,17 +46,16 @@ def reserve(name: str, private: bool | None, revision: str | None) -> str:
     try:
         repository = api.create_repo(name, private=private, exist_ok=True).repo_id
         api.auth_check(repository, write=True)
-        is_new = revision is not None and not api.revision_exists(repository, revision)
-        # A new branch begins as a copy of main.
-        files = api.list_repo_files(repository, revision=None if is_new else revision)
+        missing = None if revision is None or api.revision_exists(repository, revision) else revision
+        files = api.list_repo_files(repository, revision=None if missing else revision)  # a new branch begins as main
         weights = [file for file in files if _holds_weights(file)]
         if weights and BUDGET not in files:
             raise UserError(
                 f"push_to_hub: {repository} holds another model ({weights[0]}), which would be mixed with this one; "
                 "set hub_model_id to another name"
             )
-        if is_new:
-            api.create_branch(repository, branch=revision, exist_ok=True)
+        if missing is not None:
+            api.create_branch(repository, branch=missing, exist_ok=True)
     except ERRORS as error:
         raise UserError(f"push_to_hub: nothing can be uploaded to {name} on the Hub: {_explain(error)}") from error
     return repository

@@ -145,7 +145,11 @@ def test_a_model_on_a_branch_is_served_from_there_and_an_adapter_with_its_base(f
     assert (data["library_name"], data["base_model_relation"]) == ("peft", "adapter")
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", json.dumps({**asdict(TRAINED), "format": 1, "marker": 3})])
+WRONG_EFFORTS = ({"budget": "8+8", "kwargs": {}}, {"budget": "8+8", "chat_template_kwargs": 3}, {}, 3)
+WRONG = [[], {}, {**asdict(TRAINED), "marker": 3}, *({**asdict(TRAINED), "efforts": {"low": e}} for e in WRONG_EFFORTS)]
+
+
+@pytest.mark.parametrize("content", ["", *map(json.dumps, WRONG)])
 def test_a_budget_json_of_another_making_is_refused_in_one_line(tmp_path: Path, content: str) -> None:
     (tmp_path / "budget.json").write_text(content)
     with pytest.raises(ValueError, match=r"budget.json cannot be read as the budgets of a trained model"):

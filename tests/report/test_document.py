@@ -29,7 +29,6 @@ def evaluations(tmp_path: Path) -> list[str]:
 
 
 def reported(output: Path, *arguments: str) -> tuple[str, dict[str, Any]]:
-    """What the command writes as report.md and results.json."""
     main([*arguments, "--output", str(output)])
     results = json.loads((output / "results.json").read_text(), parse_constant=pytest.fail)
     return (output / "report.md").read_text(), results

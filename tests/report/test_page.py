@@ -64,7 +64,6 @@ def reported(folder: Path, table: pd.DataFrame) -> Path:
 
 
 def data_of(file: Path) -> dict[str, Any]:
-    """What the page's script reads, unpacked."""
     data = json.loads(scripts_of(file.read_text())[0])
     packed = {name: [json.loads(zlib.decompress(b64decode(text), wbits=-15)) for text in data[name]] for name in PACKED}
     return {**data, **packed}
