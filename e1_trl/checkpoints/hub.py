@@ -3,13 +3,7 @@
 from pathlib import Path
 
 from huggingface_hub import HfApi
-from huggingface_hub.errors import (
-    HfHubHTTPError,
-    HFValidationError,
-    LocalTokenNotFoundError,
-    OfflineModeIsEnabled,
-    RevisionNotFoundError,
-)
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, OfflineModeIsEnabled
 
 from e1_trl.checkpoints.budget_file import FILE as BUDGET
 from e1_trl.checkpoints.model_card import DETAILS, README, RESULTS
@@ -52,20 +46,16 @@ def reserve(name: str, private: bool | None, revision: str | None) -> str:
     try:
         repository = api.create_repo(name, private=private, exist_ok=True).repo_id
         api.auth_check(repository, write=True)
-        try:
-            files = api.list_repo_files(repository, revision=revision)
-            missing = False
-        except RevisionNotFoundError:  # a new branch begins as a copy of main
-            files = api.list_repo_files(repository)
-            missing = True
+        missing = None if revision is None or api.revision_exists(repository, revision) else revision
+        files = api.list_repo_files(repository, revision=None if missing else revision)  # a new branch begins as main
         weights = [file for file in files if _holds_weights(file)]
         if weights and BUDGET not in files:
             raise UserError(
                 f"push_to_hub: {repository} holds another model ({weights[0]}), which would be mixed with this one; "
                 "set hub_model_id to another name"
             )
-        if missing and revision is not None:
-            api.create_branch(repository, branch=revision, exist_ok=True)
+        if missing is not None:
+            api.create_branch(repository, branch=missing, exist_ok=True)
     except ERRORS as error:
         raise UserError(f"push_to_hub: nothing can be uploaded to {name} on the Hub: {_explain(error)}") from error
     return repository

@@ -101,39 +101,33 @@ def license_of(model: str, revision: str | None) -> dict[str, str]:
     return {key: str(value) for key in LICENSE if (value := data.get(key))}
 
 
-@dataclass(frozen=True)
-class CardInputs:
-    """Facts about a training that its card needs; `recipe` as it was run, if there is one."""
+def publish(
+    folder: Path,
+    trained: BudgetInfo,
+    origin: BaseModel,
+    recipe: Mapping[str, Any] | None = None,
+    hub_id: str | None = None,
+    revision: str | None = None,
+    dataset_name: str | None = None,
+    tags: str | Sequence[str] | None = None,
+) -> None:
+    """Write the card of the model in a folder and the files that it links to; remove results of earlier weights.
 
-    trained: BudgetInfo
-    origin: BaseModel
-    recipe: Mapping[str, Any] | None = None
-
-    def publish(
-        self,
-        folder: Path,
-        hub_id: str | None = None,
-        revision: str | None = None,
-        dataset_name: str | None = None,
-        tags: str | Sequence[str] | None = None,
-    ) -> None:
-        """Write the card of the model in a folder and the files that it links to; remove results of earlier weights.
-
-        A model that is uploaded has a `hub_id` and a branch there (None: main). `dataset_name` and `tags` are TRL's,
-        and are added to our own.
-        """
-        remove_results(folder)
-        (folder / DETAILS).mkdir(parents=True, exist_ok=True)
-        self.trained.write(folder)
-        named = () if dataset_name is None or Path(dataset_name).exists() else (dataset_name,)
-        replace(self.origin, datasets=tuple(dict.fromkeys([*self.origin.datasets, *named]))).write(folder)
-        packages = sorted({f"{item.name}=={item.version}\n" for item in distributions()}, key=str.lower)
-        write_atomically(folder / VERSIONS, lambda path: path.write_text("".join(packages)))
-        if self.recipe is not None:
-            text = yaml.safe_dump(dict(self.recipe), sort_keys=False, allow_unicode=True)
-            write_atomically(folder / RECIPE, lambda path: path.write_text(text))
-        more = [tags] if isinstance(tags, str) else tags or []
-        write(folder, hub_id or str(folder), revision if hub_id else None, more)
+    `recipe` is as it was run, if there is one. A model that is uploaded has a `hub_id` and a branch there (None: main).
+    `dataset_name` and `tags` are TRL's, and are added to our own.
+    """
+    remove_results(folder)
+    (folder / DETAILS).mkdir(parents=True, exist_ok=True)
+    trained.write(folder)
+    named = () if dataset_name is None or Path(dataset_name).exists() else (dataset_name,)
+    replace(origin, datasets=tuple(dict.fromkeys([*origin.datasets, *named]))).write(folder)
+    packages = sorted({f"{item.name}=={item.version}\n" for item in distributions()}, key=str.lower)
+    write_atomically(folder / VERSIONS, lambda path: path.write_text("".join(packages)))
+    if recipe is not None:
+        text = yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True)
+        write_atomically(folder / RECIPE, lambda path: path.write_text(text))
+    more = [tags] if isinstance(tags, str) else tags or []
+    write(folder, hub_id or str(folder), revision if hub_id else None, more)
 
 
 def remove_results(folder: Path) -> None:

@@ -4,7 +4,6 @@ The card gets the accuracy at every budget, as a table and a picture for each ev
 for programs. Results of other weights than the folder's are refused, and so is a repository with other weights.
 """
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def make_parser() -> CommandParser:
-    """Make the parser of `e1 card`."""
     made = CommandParser(
         "e1 card",
         "CHECKPOINT [OPTIONS]",
@@ -39,8 +37,9 @@ def make_parser() -> CommandParser:
     return made
 
 
-def card(arguments: argparse.Namespace) -> None:
-    """Check the results, write the card, and upload it if `push` names a repository."""
+def main(argv: Sequence[str]) -> None:
+    """Run `e1 card` with the words of `argv`: check the results, write the card, and upload it if that is asked for."""
+    arguments = make_parser().parse_args(argv)
     # These take seconds to import, which `--help` should not wait for.
     from e1_trl.checkpoints import hub, model_card
     from e1_trl.checkpoints.budget_file import FILE, BudgetInfo, Point
@@ -103,8 +102,3 @@ def check(folder: Path, results: Sequence[Path], name: str) -> "dict[str, tuple[
             raise UserError(f"{result} is a second evaluation on {benchmark}; name one of them")
         found[benchmark] = (result, answers.assign(model=name))
     return found
-
-
-def main(argv: Sequence[str]) -> None:
-    """Run `e1 card` with the words of `argv`."""
-    card(make_parser().parse_args(argv))

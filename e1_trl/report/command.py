@@ -15,7 +15,6 @@ from e1_trl.errors import UserError
 
 
 def make_parser() -> CommandParser:
-    """Make the parser of `e1 report`."""
     made = CommandParser(
         "e1 report",
         "FOLDER [FOLDER …] [OPTIONS]",
@@ -41,8 +40,11 @@ def make_parser() -> CommandParser:
     return made
 
 
-def report(arguments: argparse.Namespace, command: str) -> None:
-    """Grade the answers again under `regrade`, and write the report; the page shows `command`."""
+def main(argv: Sequence[str]) -> None:
+    """Run `e1 report` with the words of `argv`: grade the answers again under `--regrade`, and write the report."""
+    arguments = make_parser().parse_args(argv)
+    if (arguments.document is None) != (arguments.section is None):
+        raise UserError("--document and --section go together")
     # These take seconds to import, which `--help` should not wait for.
     from e1_trl.report import document, page, samples
     from e1_trl.report.markdown import around_section, replace_section
@@ -60,6 +62,7 @@ def report(arguments: argparse.Namespace, command: str) -> None:
     output = arguments.output or arguments.folders[0]
     texts = [(str(own["model"].iloc[0]), folder) for own, folder in zip(tables, arguments.folders, strict=True)]
     log = None if arguments.training is None else TrainingLog.read(arguments.training)
+    command = shlex.join(["e1", "report", *argv])
     html = page.make(made, answers, texts, arguments.page_problems, command, log)
     files = document.write(made, output, arguments.name)
     files += page.write(html, output / f"{arguments.name or 'report'}.html")
@@ -82,11 +85,3 @@ def regrade(arguments: argparse.Namespace) -> None:
         grading = GradingArguments(grader=kind, grading_time_limit=arguments.grading_time_limit)
         with make_grader(grading, arguments.grading_workers) as grader:
             samples.regrade(folder, grader)
-
-
-def main(argv: Sequence[str]) -> None:
-    """Run `e1 report` with the words of `argv`."""
-    arguments = make_parser().parse_args(argv)
-    if (arguments.document is None) != (arguments.section is None):
-        raise UserError("--document and --section go together")
-    report(arguments, shlex.join(["e1", "report", *argv]))

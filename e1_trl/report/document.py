@@ -173,7 +173,6 @@ def tables_of(report: Report) -> list[Table]:
 
 
 def title(rows: Sequence[Row]) -> str:
-    """Name the models and the benchmark."""
     return f"{', '.join(pictures.models_of(rows))} on {rows[0].benchmark}"
 
 

@@ -69,7 +69,7 @@ def make(
         return ""
     models = pictures.models_of(report.rows)
     shown = answers[answers["model"].isin(models[:MODELS])]
-    places = choose_places(shown.assign(final_outcome=final_outcome(shown)), problems)
+    places = choose_places(shown, problems)
     data = _data([each for each in texts if each[0] in models[:MODELS]], places)
     data["samples"] = bool((shown["sample"] > 0).any())
     data["steps"] = [] if training is None else _steps(training)
@@ -117,6 +117,7 @@ def choose_places(answers: pd.DataFrame, most: int) -> list[Place]:
     The first of each combination comes first, then the second of each, rare combinations in front; problems come in
     front of further samples of the same problem.
     """
+    answers = answers.assign(final_outcome=final_outcome(answers))
     kinds = answers.groupby([*PLACE, "model"])["final_outcome"].agg(lambda own: " ".join(sorted(set(own))))
     places = kinds.groupby(level=PLACE).agg("|".join).reset_index(name="kind").sort_values(["sample", "problem"])
     own = places.groupby("kind")["kind"]
@@ -224,7 +225,6 @@ def _steps(training: TrainingLog) -> list[str]:
 
 
 def _selection(used: int, answers: pd.DataFrame, models: Sequence[str]) -> str:
-    """Say which answers are on the page."""
     every = len(answers[PLACE].drop_duplicates())
     what = "thoughts" if (answers["sample"] > 0).any() else "problems"
     text = f"All {every:,} {what}."

@@ -139,18 +139,20 @@ def _measure(answers: pd.DataFrame) -> Measured:
     shape = (answers["problem"].nunique(), -1)
     scores = statistics.Scores(*(np.asarray(column, dtype=float).reshape(shape) for column in (right, tokens)))
     asked = [(*place, *accepted) for *place, accepted in answers[[*PLACE, "answers"]].itertuples(index=False)]
-    return Measured(_row(answers, scores), scores, asked, Conditions.from_text(answers["conditions"].iloc[0]))
+    conditions = Conditions.from_text(answers["conditions"].iloc[0])
+    return Measured(_row(answers, scores, conditions), scores, asked, conditions)
 
 
-def _row(answers: pd.DataFrame, scores: statistics.Scores) -> Row:
+def _row(answers: pd.DataFrame, scores: statistics.Scores, conditions: Conditions) -> Row:
     first = answers.iloc[0]
     kind = answer_type(answers)
     budget = budget_of(first)
     outcome = final_outcome(answers)
     right = outcome == Outcome.CORRECT
     other = ~outcome.isin([Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED, UNANSWERED])
-    closed = answers["thinking_end"] == ThinkingEnd.CLOSED
-    forced = answers["thinking_end"] == ThinkingEnd.FORCED
+    ended = {end: answers["thinking_end"] == end for end in ThinkingEnd}
+    closed = ended[ThinkingEnd.CLOSED]
+    forced = ended[ThinkingEnd.FORCED]
     problems, samples = scores.correct.shape
     accuracy = statistics.accuracy(scores.correct)
     values = np.array(texts(answers["value"]), dtype=object).reshape(problems, samples).tolist()
@@ -166,19 +168,15 @@ def _row(answers: pd.DataFrame, scores: statistics.Scores) -> Row:
         accuracy=accuracy.mean,
         ci_low=accuracy.low,
         ci_high=accuracy.high,
-        mean_tokens=_mean(answers["thinking_tokens"] + answers["solution_tokens"]),
-        forced_ratio=_mean(forced),
+        mean_tokens=scores.mean_tokens,
         model=first["model"],
         pass_at_k={str(k): statistics.pass_at_k(scores.correct, k) for k in ks},
         maj_at_k=statistics.maj_at_k(scores.correct, values) if kind.votes else None,
         mean_thinking_tokens=_mean(answers["thinking_tokens"]),
         mean_solution_tokens=_mean(answers["solution_tokens"]),
         mean_forced_tokens=_mean(answers["forced_tokens"]),
-        response_limit=Conditions.from_text(first["conditions"]).response if unlimited else None,
+        response_limit=conditions.response if unlimited else None,
         left_out=int(first["asked_problems"]) - problems,
-        closed_ratio=_mean(closed),
-        eos_ratio=_mean(answers["thinking_end"] == ThinkingEnd.EOS),
-        total_ratio=_mean(answers["thinking_end"] == ThinkingEnd.TOTAL),
         truncated_ratio=_mean(answers["truncated"]),
         accuracy_forced=_mean(right[forced]) if forced.any() else None,
         accuracy_closed=_mean(right[closed]) if closed.any() else None,
@@ -192,7 +190,7 @@ def _row(answers: pd.DataFrame, scores: statistics.Scores) -> Row:
         graded_by=first["graded_by"],
         faults={str(fault): _mean(outcome == fault) for fault in kind.faults},
         worked_in_box=_mean(answers["answer"].fillna("").map(works_out)) if kind.boxed else 0.0,
-        prompt_ratio=_mean(answers["thinking_end"] == ThinkingEnd.PROMPT),
+        **{f"{end}_ratio": _mean(own) for end, own in ended.items()},
     )
 
 

@@ -103,7 +103,6 @@ def read(
 
 
 def _without_answers(folder: Path) -> str:
-    """Say why a folder has no table of answers, and what to do."""
     if not folder.is_dir():
         return f"there is no folder {folder}; name the output of an `e1 eval`"
     if inside := sorted(str(file.parent) for file in folder.glob(f"*/{FILE}")):
@@ -165,14 +164,13 @@ def graded(
 
 def grade(table: pd.DataFrame, grader: "Grader", known: Known | None = None) -> pd.DataFrame:
     """Return the answers with the columns of `GRADED` filled in; grades that are `known` are not computed again."""
-    columns = (table["answers"].map(list), table["solution"], texts(table["free_text"]))
-    facts = [json.dumps([grader.version, *answer]) for answer in zip(*columns, strict=True)]
+    asked = list(zip(table["answers"].map(list), table["solution"], texts(table["free_text"]), strict=True))
+    facts = [json.dumps([grader.version, *each]) for each in asked]
     keys = [hashlib.sha256(each.encode()).hexdigest() for each in facts]
     grades = {} if known is None else known.grades(set(keys))
-    if new := {key: position for position, key in enumerate(keys) if key not in grades}:
-        part = table.iloc[list(new.values())]
-        found = grader.grade(part["solution"].tolist(), part["answers"].map(list).tolist(), texts(part["free_text"]))
-        given = dict(zip(new, found, strict=True))
+    if new := {key: each for key, each in zip(keys, asked, strict=True) if key not in grades}:
+        accepted, solutions, free_text = map(list, zip(*new.values(), strict=True))
+        given = dict(zip(new, grader.grade(solutions, accepted, free_text), strict=True))
         grades |= given
         if known is not None:
             known.keep(given)

@@ -86,7 +86,6 @@ def _interval(of: Any, text: Callable[[float], str] = _share) -> str:
 
 
 def accuracies(rows: Sequence[Row]) -> Table:
-    """Tabulate accuracy and tokens."""
     columns: list[Column] = [
         *NAMED[:2],
         ("budget", lambda row: f"{row.budget}{f', {row.response_limit} at most' if row.response_limit else ''}"),
@@ -108,8 +107,6 @@ def accuracies(rows: Sequence[Row]) -> Table:
 
 
 def outcomes(rows: Sequence[Row]) -> Table:
-    """Tabulate the shares of all outcomes."""
-
     def shares(row: Row) -> dict[str, float | None]:
         own = {"unevaluated": row.unevaluated, "unparseable": row.unparseable}
         return {
@@ -153,7 +150,6 @@ def paired(found: Sequence[Difference], title: str = "", text: str = "") -> Tabl
 
 
 def areas(found: Sequence[Line]) -> Table:
-    """Tabulate areas and fits."""
     columns: list[Column] = [
         *NAMED[:2],
         ("area", lambda line: _share(line.area)),
@@ -181,7 +177,6 @@ def needs(found: Sequence[Stopping]) -> Table:
 
 
 def rules(found: Sequence[Stopping]) -> Table:
-    """Tabulate rules that stop each thought."""
     columns: list[Column] = [
         ("model", lambda pair: pair[0].model),
         ("budgets", lambda pair: f"{pair[0].budgets[0]} to {pair[0].budgets[-1]}"),

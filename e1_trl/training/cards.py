@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from e1_trl.checkpoints.budget_file import BudgetInfo
-from e1_trl.checkpoints.model_card import BaseModel, CardInputs
+from e1_trl.checkpoints.model_card import BaseModel, publish
 from e1_trl.training.trainer import E1Trainer
 
 
@@ -18,10 +18,11 @@ def write_cards(trainer: E1Trainer, origin: BaseModel | None = None, recipe: Map
         recipe: as it is run, if any.
     """
     trained = BudgetInfo.of(trainer.thinking_close.marker, trainer.args.forced_text, trainer.budgets.largest)
-    details = CardInputs(trained, BaseModel.of(*trainer.base) if origin is None else origin, recipe)
+    base = BaseModel.of(*trainer.base) if origin is None else origin
+    folder = Path(trainer.args.output_dir)
 
     def write(**more: Any) -> None:
         # Read late: an upload without configuration sets the Hub id only then.
-        details.publish(Path(trainer.args.output_dir), trainer.hub_model_id, trainer.args.hub_revision, **more)
+        publish(folder, trained, base, recipe, trainer.hub_model_id, trainer.args.hub_revision, **more)
 
     trainer.write_card = write

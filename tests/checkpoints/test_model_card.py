@@ -15,13 +15,12 @@ from huggingface_hub import ModelCard
 from e1_trl.budget import Budget
 from e1_trl.checkpoints import model_card
 from e1_trl.checkpoints.budget_file import BudgetInfo
-from e1_trl.checkpoints.model_card import BaseModel, CardInputs, license_of
+from e1_trl.checkpoints.model_card import BaseModel, license_of, publish
 from e1_trl.provenance import Provenance
 
 TRAINED = BudgetInfo("</think>", "</think>", 1, Budget(1024, 512))
 ORIGIN = BaseModel("org/base", "c" * 40, {"license": "mit"}, ("org/data",), instruction="Put it in \\boxed{}.")
 RECIPE = {"model_name_or_path": "org/base", "learning_rate": 1e-6}
-DETAILS = CardInputs(TRAINED, ORIGIN, RECIPE)
 SERVED = "python -m vllm.entrypoints.openai.api_server --model"
 CONFIG = """--reasoning-config '{"reasoning_start_str": "<think>", "reasoning_end_str": "</think>"}'"""
 BUDGETED = f"{CONFIG}\npip install e1-trl\ne1 serve --upstream http://localhost:8000/v1 --model"
@@ -32,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
     """Of a model that was trained, with a card and without weights."""
     Provenance("abc", "2026-01-02", "a machine", (42,)).write(tmp_path)
     (tmp_path / "trainer_state.json").write_text(json.dumps({"global_step": 400}))
-    DETAILS.publish(tmp_path, "me/e1", None, "org/more", "mine")
+    publish(tmp_path, TRAINED, ORIGIN, RECIPE, "me/e1", None, "org/more", "mine")
     return tmp_path
 
 
@@ -74,7 +73,7 @@ def test_the_commands_and_the_program_of_the_card_are_well_formed(
     tmp_path: Path, conversations: bool, forced_text: str, budget: Budget
 ) -> None:
     origin = replace(ORIGIN, conversations=conversations, chat_template_kwargs={"enable_thinking": True})
-    CardInputs(BudgetInfo("</think>", forced_text, 3, budget), origin, RECIPE).publish(tmp_path, "me/e1")
+    publish(tmp_path, BudgetInfo("</think>", forced_text, 3, budget), origin, RECIPE, "me/e1")
     (program,) = code(card(tmp_path), "python")
     assert "None" not in program
     named = {node.value for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Constant)}
@@ -95,7 +94,7 @@ def test_of_a_model_in_a_folder_nothing_is_invented(tmp_path: Path) -> None:
     base.mkdir()
     origin = BaseModel.of(str(base), None)
     assert (origin.commit, origin.hub_base, origin.license) == (None, None, {})
-    CardInputs(TRAINED, origin).publish(tmp_path, None, "branch", str(base))
+    publish(tmp_path, TRAINED, origin, revision="branch", dataset_name=str(base))
     text = (tmp_path / "README.md").read_text()
     assert "None" not in text and f"# {tmp_path.name}\n" in text and "recipe" not in text and "branch" not in text
     assert not {"base_model", "base_model_relation", "license", "datasets"} & card(tmp_path).data.to_dict().keys()
@@ -116,7 +115,7 @@ def test_your_own_words_are_kept_between_their_lines_and_the_rest_is_written_ane
     file = folder / "README.md"
     mine = "<!-- yours -->\n## Thanks\n\nTo {{ everybody }}.\n<!-- /yours -->"
     file.write_text(file.read_text().replace("<!-- yours -->\n<!-- /yours -->", mine).replace("512", "513"))
-    CardInputs(replace(TRAINED, budget=Budget(2048, 512)), ORIGIN).publish(folder, "me/e1")
+    publish(folder, replace(TRAINED, budget=Budget(2048, 512)), ORIGIN, hub_id="me/e1")
     assert mine in card(folder).text and "513" not in card(folder).text and "2,048 tokens" in card(folder).text
     once = file.read_text()
     model_card.write(folder, "me/e1")
@@ -146,7 +145,11 @@ def test_a_model_on_a_branch_is_served_from_there_and_an_adapter_with_its_base(f
     assert (data["library_name"], data["base_model_relation"]) == ("peft", "adapter")
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", json.dumps({**asdict(TRAINED), "format": 1, "marker": 3})])
+WRONG_EFFORTS = ({"budget": "8+8", "kwargs": {}}, {"budget": "8+8", "chat_template_kwargs": 3}, {}, 3)
+WRONG = [[], {}, {**asdict(TRAINED), "marker": 3}, *({**asdict(TRAINED), "efforts": {"low": e}} for e in WRONG_EFFORTS)]
+
+
+@pytest.mark.parametrize("content", ["", *map(json.dumps, WRONG)])
 def test_a_budget_json_of_another_making_is_refused_in_one_line(tmp_path: Path, content: str) -> None:
     (tmp_path / "budget.json").write_text(content)
     with pytest.raises(ValueError, match=r"budget.json cannot be read as the budgets of a trained model"):

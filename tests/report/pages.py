@@ -55,7 +55,6 @@ def evaluated(model: str, solved: Sequence[int], texts: Sequence[str] = ()) -> p
 
 
 def report(folder: Path, *options: str, texts: Sequence[str] = (), **models: Sequence[int]) -> Path:
-    """The page of these models."""
     found = [stored(folder / model, evaluated(model, solved, texts)) for model, solved in (models or SOLVED).items()]
     main([*map(str, found), "--output", str(folder), *options])
     return folder / "report.html"

@@ -12,11 +12,11 @@ from huggingface_hub import ModelCard
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import BudgetInfo
 from e1_trl.checkpoints.checkpoint import Checkpoint
-from e1_trl.checkpoints.model_card import BaseModel, CardInputs
+from e1_trl.checkpoints.model_card import BaseModel, publish
 from e1_trl.errors import UserError
 from e1_trl.report.card import main
 
-TRAINING = CardInputs(BudgetInfo("</think>", "</think>", 1, Budget(8, 8)), BaseModel("base", None))
+TRAINING = (BudgetInfo("</think>", "</think>", 1, Budget(8, 8)), BaseModel("base", None))
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def checkpoint(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "model.safetensors").write_bytes(b"weights")
     (folder / "config.json").write_text("{}")
-    TRAINING.publish(folder)
+    publish(folder, *TRAINING)
     return folder
 
 
@@ -77,7 +77,7 @@ def test_the_card_has_the_curve_until_another_is_measured_or_the_weights_are_new
     main([str(checkpoint), "--results", str(results[1])])
     assert "gsm8k" not in card(checkpoint).text and "### sums" in card(checkpoint).text
     assert {file.name.split("-")[1].split(".")[0] for file in (checkpoint / "e1").glob("results-*")} == {"sums"}
-    TRAINING.publish(checkpoint)
+    publish(checkpoint, *TRAINING)
     assert "Not evaluated yet" in card(checkpoint).text and not list((checkpoint / "e1").glob("results-*"))
     assert BudgetInfo.read(checkpoint / "budget.json").curve == ()
 

@@ -70,12 +70,6 @@ def test_participants_are_the_official_ones_that_both_answers_name() -> None:
     assert Contest.of(standings, changes) == contest
 
 
-@pytest.mark.parametrize(("participants", "counts"), [(200, False), (201, True)])
-def test_a_contest_counts_from_201_participants(participants: int, counts: bool) -> None:
-    people = quarters((3, 0), (2, 0), (1, 0))[:participants]
-    assert (Contest.of(*answers(1, NO_POINTS, people)) is not None) == counts
-
-
 def test_a_problem_has_a_contest_and_an_index() -> None:
     for text, parts in {"1971A": (1971, "A"), "1971/A": (1971, "A"), "2035B12": (2035, "B12")}.items():
         assert problem_parts(text) == parts

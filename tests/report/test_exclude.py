@@ -35,7 +35,6 @@ def answered(*outcomes: str, first: int = 0) -> pd.DataFrame:
 
 
 def idle(monkeypatch: pytest.MonkeyPatch, *words: Path) -> set[str]:
-    """The identities that the script writes."""
     monkeypatch.setattr(sys, "argv", ["idle.py", *map(str, words)])
     exec(SCRIPT, {})
     return {json.loads(line)["id"] for line in words[-1].read_text().splitlines()}

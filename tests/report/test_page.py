@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from html import unescape
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -28,41 +27,14 @@ from e1_trl.report.training_log import TrainingLog
 PACKED = ("items", "steps")
 
 
-class Read(HTMLParser):
-    """Scripts, tables, and what would ask a network, of a page."""
+def scripts_of(page: str) -> list[str]:
+    return re.findall(r"<script[^>]*>(.*?)</script", page, re.S)
 
-    def __init__(self, text: str):
-        super().__init__()
-        self.scripts: list[str] = []
-        self.tables: list[list[list[str]]] = []
-        self.policy, self.addresses, self._in, self._body = "", list[str](), "", False
-        self.feed(text)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._in = tag
-        given = dict(attrs)
-        self.addresses += [str(given[name]) for name in ("src", "href") if name in given]
-        if given.get("http-equiv") == "Content-Security-Policy":
-            self.policy = str(given["content"])
-        if tag == "script":
-            self.scripts.append("")
-        elif tag == "tbody":
-            self.tables.append([])
-            self._body = True
-        elif tag == "tr" and self._body:
-            self.tables[-1].append([])
-        elif tag == "td" and self._body:
-            self.tables[-1][-1].append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._in = ""
-        self._body = self._body and tag != "tbody"
-
-    def handle_data(self, data: str) -> None:
-        if self._in == "script":
-            self.scripts[-1] += data
-        elif self._in == "td":
-            self.tables[-1][-1][-1] += data
+def tables_of(page: str) -> list[list[list[str]]]:
+    """Texts of the cells in the body of each table."""
+    bodies = [re.findall(r"<tr>(.*?)</tr>", body, re.S) for body in re.findall(r"<tbody>(.*?)</tbody>", page, re.S)]
+    return [[[unescape(text) for text in re.findall(r"<td>(.*?)</td>", row)] for row in rows] for rows in bodies]
 
 
 def trained(folder: Path, parts: Sequence[str] = ("think", "</think>", "<b>so</b>"), **columns: Any) -> Path:
@@ -87,21 +59,19 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def reported(folder: Path, table: pd.DataFrame) -> Path:
-    """The page on one evaluation."""
     main([str(stored(folder, table))])
     return folder / "report.html"
 
 
 def data_of(file: Path) -> dict[str, Any]:
-    """What the page's script reads, unpacked."""
-    data = json.loads(Read(file.read_text()).scripts[0])
+    data = json.loads(scripts_of(file.read_text())[0])
     packed = {name: [json.loads(zlib.decompress(b64decode(text), wbits=-15)) for text in data[name]] for name in PACKED}
     return {**data, **packed}
 
 
 def test_a_page_says_what_results_json_says(usual: Path) -> None:
     rows = [Row(**row) for row in json.loads(usual.with_name("results.json").read_text())["rows"]]
-    grid, *tables = Read(usual.read_text()).tables
+    grid, *tables = tables_of(usual.read_text())
     assert not grid and tables[0] == accuracies(rows).rows
     published = usual.with_name("report.md").read_text()
     assert len(tables) == published.count("\n| --- ") > 5
@@ -113,11 +83,11 @@ def test_a_page_says_what_results_json_says(usual: Path) -> None:
 
 
 def test_a_page_asks_no_network_and_runs_one_script(tmp_path: Path) -> None:
-    read = Read(report(tmp_path, texts=HOSTILE[:4]).read_text())
-    data, script = read.scripts
+    text = report(tmp_path, texts=HOSTILE[:4]).read_text()
+    data, script = scripts_of(text)
     digest = b64encode(sha256(script.encode()).digest()).decode()
-    assert read.policy.startswith(f"default-src 'none'; script-src 'sha256-{digest}'; ")
-    assert "<" not in data and not read.addresses
+    assert f"content=\"default-src 'none'; script-src 'sha256-{digest}'; " in text
+    assert "<" not in data and not re.search(r"\s(src|href)=", text)
     assert not re.search(r"\b(fetch|XMLHttpRequest|import|eval|innerHTML|insertAdjacent|document\.write)\b", script)
 
 
@@ -167,7 +137,7 @@ def test_long_texts_are_cut_and_say_so(tmp_path: Path) -> None:
 
 def test_few_problems_are_chosen_from_all_patterns_of_outcomes() -> None:
     solved = [6] * 90 + [12] * 8 + [99] * 2
-    table = evaluated("m", solved).assign(final_outcome=lambda answers: answers["outcome"])
+    table = evaluated("m", solved)
     assert choose_places(table, 3) == [(98, 0), (90, 0), (0, 0)]
     assert choose_places(table, 5) == [(98, 0), (90, 0), (0, 0), (99, 0), (91, 0)]
     assert sorted(choose_places(table, 200)) == [(i, 0) for i in range(100)]
@@ -175,7 +145,7 @@ def test_few_problems_are_chosen_from_all_patterns_of_outcomes() -> None:
 
 def test_samples_of_other_problems_come_before_more_of_the_same() -> None:
     table = pd.concat([evaluated("m", [6, 12, 99]).assign(sample=i) for i in range(16)], ignore_index=True)
-    places = choose_places(table.assign(final_outcome=table["outcome"]), 6)
+    places = choose_places(table, 6)
     assert sorted(places) == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
 
 
@@ -191,18 +161,15 @@ def test_a_page_says_how_many_problems_are_on_it(usual: Path, tmp_path: Path, mo
 
 
 @pytest.mark.slow
-def test_no_problems_are_no_page_and_an_earlier_one_goes(tmp_path: Path) -> None:
+def test_a_page_that_cannot_be_made_leaves_what_was_there_and_one_without_problems_removes_it(tmp_path: Path) -> None:
     file = report(tmp_path)
-    main([str(tmp_path / "base"), "--output", str(tmp_path), "--page_problems", "0"])
-    assert not file.exists()
-
-
-@pytest.mark.slow
-def test_a_page_that_cannot_be_made_leaves_what_was_there(tmp_path: Path) -> None:
-    before = {file.name: file.read_bytes() for file in report(tmp_path).parent.iterdir() if file.is_file()}
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir() if each.is_file()}
+    command = [str(tmp_path / "base"), "--output", str(tmp_path)]
     with pytest.raises(UserError, match=r"there is no .*trainer_state.json"):
-        main([str(tmp_path / "base"), "--output", str(tmp_path), "--training", str(tmp_path / "none")])
-    assert before == {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
+        main([*command, "--training", str(tmp_path / "none")])
+    assert before == {each.name: each.read_bytes() for each in tmp_path.iterdir() if each.is_file()}
+    main([*command, "--page_problems", "0"])
+    assert not file.exists()
 
 
 def test_two_models_are_side_by_side_and_of_others_there_are_numbers(tmp_path: Path) -> None:
@@ -210,7 +177,7 @@ def test_two_models_are_side_by_side_and_of_others_there_are_numbers(tmp_path: P
     assert "Answers of a and b; of c the numbers alone." in file.read_text()
     data = data_of(file)
     assert data["models"] == ["a", "b"] and len(data["items"][0]["models"]) == 2
-    assert {row[0] for row in Read(file.read_text()).tables[1]} == {"a", "b", "c"}
+    assert {row[0] for row in tables_of(file.read_text())[1]} == {"a", "b", "c"}
 
 
 def test_a_model_in_two_folders_is_one_model(tmp_path: Path) -> None:
@@ -239,8 +206,8 @@ def test_of_programs_the_kind_of_the_failure_is_told_and_never_what_a_test_expec
 
 def test_names_are_text(tmp_path: Path) -> None:
     table = cell([[True]], 8, model="<script>alert(1)</script>").assign(benchmark="</title><b>")
-    read = Read(reported(tmp_path, table).read_text())
-    assert len(read.scripts) == 2 and read.tables[-1]
+    text = reported(tmp_path, table).read_text()
+    assert len(scripts_of(text)) == 2 and tables_of(text)[-1]
 
 
 def test_the_training_is_on_the_page_with_its_rollouts(usual: Path) -> None:

@@ -17,13 +17,11 @@ from e1_trl.report import samples
 class LengthGrader(Grader):
     """Right is what is as long as an accepted answer; free text is read if there is no solution."""
 
+    version = ""
+
     def __init__(self, version: str = "1"):
         self.graded: list[str] = []
-        self._version = version
-
-    @property
-    def version(self) -> str:
-        return self._version
+        self.version = version
 
     def grade(
         self,
@@ -31,16 +29,15 @@ class LengthGrader(Grader):
         references: Sequence[Sequence[str]],
         free_text: Sequence[str | None] | None = None,
     ) -> list[Grade]:
-        assert free_text is not None
         self.graded += solutions
-        return [self._grade(*answer) for answer in zip(solutions, references, free_text, strict=True)]
-
-    @staticmethod
-    def _grade(solution: str, accepted: Sequence[str], free_text: str | None) -> Grade:
-        if not (text := solution or free_text):
-            return Grade(Outcome.UNBOXED, None)
-        right = any(len(text) == len(answer) for answer in accepted)
-        return Grade(Outcome.CORRECT if right else Outcome.WRONG, text, unboxed=not solution)
+        found = []
+        for solution, accepted, free in zip(solutions, references, free_text or (), strict=True):
+            if text := solution or free:
+                right = len(text) in map(len, accepted)
+                found.append(Grade(Outcome.CORRECT if right else Outcome.WRONG, text, unboxed=not solution))
+            else:
+                found.append(Grade(Outcome.UNBOXED, None))
+        return found
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:

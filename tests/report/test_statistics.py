@@ -22,7 +22,6 @@ def ends(estimate: Estimate) -> tuple[float, float]:
 
 
 def coverage(truth: float, trials: Sequence[Values], interval: Callable[[Values], Estimate]) -> float:
-    """How often the interval holds the truth."""
     found = [interval(values) for values in trials]
     return float(np.mean([each.low - 1e-9 <= truth <= each.high + 1e-9 for each in found]))
 
@@ -124,59 +123,6 @@ def test_two_problems_without_a_difference_show_nothing() -> None:
     assert all_better.mean == 1 and all_better.low < 0 and all_better.high == 1
 
 
-def scores(rng: np.random.Generator, problems: int, samples: int) -> list[Scores]:
-    """Three budgets of one method, and truncation at one between them: what is long is wrong."""
-    natural = rng.lognormal(5, 0.6, (problems, 1)) * rng.lognormal(0, 0.3, (problems, samples))
-    hard, shape = rng.random((problems, 1)), (problems, samples)
-    line = []
-    for budget in (64, 128, 256):
-        chance = np.where(natural <= budget, 0.95 - 0.3 * hard, 0.1)
-        tokens = np.minimum(natural, budget) + rng.integers(5, 30, shape)
-        line.append(Scores((rng.random(shape) < chance).astype(float), tokens))
-    chance = np.where(natural <= 180, 0.95 - 0.3 * hard, 0.0)
-    return [*line, Scores((rng.random(shape) < chance).astype(float), np.minimum(natural, 180))]
-
-
-@pytest.mark.parametrize("samples", [1, 4])
-def test_the_difference_at_equal_tokens_has_the_interval_of_a_bootstrap_that_interpolates_anew(samples: int) -> None:
-    rng = np.random.default_rng(4)
-    *line, point = scores(rng, 600, samples)
-    values = statistics.minus_interpolated(point, line)
-    assert values is not None
-    estimate = statistics.difference(values)
-
-    def interpolated(weights: Values) -> float:
-        tokens = [float(weights @ each.tokens.mean(axis=1)) for each in (*line, point)]
-        right = [float(weights @ each.correct.mean(axis=1)) for each in (*line, point)]
-        return right[-1] - float(np.interp(np.log(tokens[-1]), np.log(tokens[:-1]), right[:-1]))
-
-    assert estimate.mean == pytest.approx(interpolated(np.full(600, 1 / 600)))
-    drawn = rng.multinomial(600, [1 / 600] * 600, size=1500) / 600
-    low, high = np.quantile([interpolated(weights) for weights in drawn], [0.025, 0.975])
-    assert ends(estimate) == pytest.approx((low, high), abs=0.1 * (high - low))
-
-
-def at(tokens: float, percent: int) -> Scores:
-    """So many of a hundred right, with as many tokens each."""
-    return Scores((np.arange(100) < percent).astype(float)[:, None], np.full((100, 1), tokens))
-
-
-def test_a_line_is_compared_with_as_far_as_it_reaches() -> None:
-    line = [at(100, 40), at(400, 80)]
-    for tokens, there in ((99.5, 0.4), (200, 0.6), (401, 0.8)):
-        values = statistics.minus_interpolated(at(tokens, 50), line)
-        assert values is not None and values.mean() == pytest.approx(0.5 - there)
-    assert statistics.minus_interpolated(at(90, 50), line) is None
-    assert statistics.minus_interpolated(at(450, 50), line) is None
-    assert statistics.minus_interpolated(at(100, 50), [at(100, 40), at(100.5, 80)]) is None, "one spot is no line"
-
-
-def test_the_area_of_a_line_over_log_budget_is_its_middle() -> None:
-    line = np.stack([np.full((10, 2), value) for value in (0.2, 0.4, 0.6)])
-    assert statistics.area(line, [64, 128, 256]) == pytest.approx(np.full((10, 2), 0.4))
-    assert statistics.area(line, [64, 256, 512]) == pytest.approx(np.full((10, 2), (2 * 0.3 + 0.5) / 3))
-
-
 def thoughts_at(
     rng: np.random.Generator, problems: int, samples: int, varied: float, edges: tuple[float, float]
 ) -> list[Scores]:
@@ -190,6 +136,46 @@ def thoughts_at(
         tokens = np.minimum(natural, budget) + rng.integers(5, 30, shape)
         line.append(Scores((rng.random(shape) < chance).astype(float), tokens))
     return line
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+def test_the_difference_at_equal_tokens_has_the_interval_of_a_bootstrap_that_interpolates_anew(samples: int) -> None:
+    rng = np.random.default_rng(4)
+    low, point, high = points = thoughts_at(rng, 600, samples, 0.6, (0.1, 0.9))
+    values = statistics.minus_interpolated(point, [low, high])
+    assert values is not None
+    estimate = statistics.difference(values)
+
+    def interpolated(weights: Values) -> float:
+        tokens = np.log([weights @ each.tokens.mean(axis=1) for each in points])
+        right = np.array([weights @ each.correct.mean(axis=1) for each in points])
+        return float(right[1] - np.interp(tokens[1], tokens[[0, 2]], right[[0, 2]]))
+
+    assert estimate.mean == pytest.approx(interpolated(np.full(600, 1 / 600)))
+    drawn = rng.multinomial(600, [1 / 600] * 600, size=1500) / 600
+    first, last = np.quantile([interpolated(weights) for weights in drawn], [0.025, 0.975])
+    assert ends(estimate) == pytest.approx((first, last), abs=0.1 * (last - first))
+
+
+def at(tokens: float, percent: int) -> Scores:
+    """So many of a hundred right, with as many tokens each."""
+    return Scores((np.arange(100) < percent).astype(float)[:, None], np.full((100, 1), tokens))
+
+
+def test_a_line_is_compared_with_as_far_as_it_reaches() -> None:
+    line = [at(400, 80), at(100, 40), at(200, 40)]
+    for tokens, there in ((99.5, 0.4), (150, 0.4), (400 / 2**0.5, 0.6), (401, 0.8)):
+        values = statistics.minus_interpolated(at(tokens, 50), line)
+        assert values is not None and values.mean() == pytest.approx(0.5 - there)
+    assert statistics.minus_interpolated(at(90, 50), line) is None
+    assert statistics.minus_interpolated(at(450, 50), line) is None
+    assert statistics.minus_interpolated(at(100, 50), [at(100, 40), at(100.5, 80)]) is None, "one spot is no line"
+
+
+def test_the_area_of_a_line_over_log_budget_is_its_middle() -> None:
+    line = np.stack([np.full((10, 2), value) for value in (0.2, 0.4, 0.6)])
+    assert statistics.area(line, [64, 128, 256]) == pytest.approx(np.full((10, 2), 0.4))
+    assert statistics.area(line, [64, 256, 512]) == pytest.approx(np.full((10, 2), (2 * 0.3 + 0.5) / 3))
 
 
 def test_a_fits_interval_covers_what_it_says_with_few_problems_too() -> None:

@@ -18,7 +18,6 @@ from experiments.table1.ratings import Standings
 
 @pytest.fixture
 def evaluated(tmp_path: Path) -> Path:
-    """A folder in which two models have been evaluated on three benchmarks."""
     other = cell(right(9, 10, 2), 1024, 1024, method="truncation")  # which an earlier evaluation left there
     for model, gain in (("base", 0), ("e1", 2)):
         parts = {

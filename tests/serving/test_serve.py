@@ -24,7 +24,7 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.budget import Marker as CoreMarker
 from e1_trl.checkpoints.budget_file import BudgetInfo
-from e1_trl.checkpoints.model_card import BaseModel, CardInputs
+from e1_trl.checkpoints.model_card import BaseModel, publish
 from e1_trl.engines.engine import SamplingSettings, run
 from e1_trl.engines.server import ServerEngine
 from e1_trl.errors import UserError
@@ -286,7 +286,8 @@ def test_what_a_model_card_says_about_serving_works(
     model.mkdir()
     for file in BASE.iterdir():
         (model / file.name).symlink_to(file)
-    CardInputs(BudgetInfo("</think>", "</think>", 1, Budget(8, 6)), BaseModel(str(BASE), None)).publish(model, "nano")
+    trained = BudgetInfo("</think>", "</think>", 1, Budget(8, 6))
+    publish(model, trained, BaseModel(str(BASE), None), hub_id="nano")
     text = (model / "README.md").read_text()
     (commands,) = re.findall(r"```bash\n(.*?)\n```", text, re.S)
     serve, _, budgeted = commands.splitlines()
