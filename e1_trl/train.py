@@ -29,7 +29,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantization_config
 
 from e1_trl.answers.grade import Grader
-from e1_trl.answers.kinds import INSTRUCTION, make_grader
+from e1_trl.answers.kinds import INSTRUCTION, AnswerType, make_grader
 from e1_trl.checkpoints import hub
 from e1_trl.checkpoints.model_card import BaseModel
 from e1_trl.plan.verdict import verdict
@@ -64,6 +64,7 @@ class Recipe:
     model: ModelConfig
     facts: ModelFacts
     problems: Problems
+    kind: AnswerType
     grader: Grader
     rewards: list[Reward]
     advantage: Advantage | None  # in place of TRL's
@@ -119,7 +120,7 @@ def prepare(
         instruction=script_args.instruction or INSTRUCTION * (INSTRUCTION in last_question(first)),
         chat_template_kwargs=args.chat_template_kwargs or {},
     )
-    return Recipe(args, model, facts, problems, grader, rewards, advantage, checkpoint, origin)
+    return Recipe(args, model, facts, problems, script_args.answer_type, grader, rewards, advantage, checkpoint, origin)
 
 
 def find_checkpoint(args: E1Config) -> str | None:
@@ -229,16 +230,14 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
 def main(argv: list[str] | None = None) -> None:
     """Train the recipe that `argv` (default: the command line) names."""
     argv = sys.argv[1:] if argv is None else argv
-    records = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)
-    script_args, args, model, mixture = parse_recipe(records, argv)
+    script_args, args, model, mixture = parse_recipe(argv)
     if args.process_index != 0:
         logging.getLogger("e1_trl").setLevel(logging.ERROR)  # the main process warns for all
     recipe = prepare(script_args, args, model, mixture)
     if script_args.dry_run:
         with recipe.grader:
             if args.process_index == 0:
-                kind = script_args.answer_type
-                dry_run.show(args, kind, recipe.facts, recipe.problems, recipe.grader, recipe.rewards, recipe.advantage)
+                dry_run.show(recipe)
         return
     train(recipe, resolved(argv, (script_args, args, model, mixture)))
 

@@ -10,13 +10,14 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from trl import ScriptArguments
+from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments
 
 from e1_trl.arguments import read_value
 from e1_trl.command_line import CommandParser, hints_of, read_entries
 from e1_trl.errors import UserError, user_errors
 from e1_trl.recipes import base_of, fields_of
 from e1_trl.training.arguments import SECRETS
+from e1_trl.training.config import E1Config
 from e1_trl.training.recipe_arguments import RecipeArguments
 
 # Fields that are not published: `env` may hold keys, and whoever repeats a training neither resumes nor uploads it.
@@ -45,14 +46,17 @@ class E1ScriptArguments(RecipeArguments, ScriptArguments):
             raise UserError("ignore_bias_buffers is true; it has no effect on GRPO, remove it")
 
 
+RECORDS = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)  # of all fields of a recipe
+
+
 def parse_recipe(
-    records: Sequence[type], argv: Sequence[str], whole: bool = True, prog: str = "e1 train"
+    argv: Sequence[str], records: Sequence[type] = RECORDS, whole: bool = True, prog: str = "e1 train"
 ) -> tuple[Any, ...]:
     """Read a recipe, its base and its command line into records, with all types checked.
 
     Args:
-        records: dataclasses that hold the recipe's fields.
         argv: the command line.
+        records: dataclasses that hold the recipe's fields.
         whole: whether a field of the file that no record has is an error.
         prog: name of the command in errors.
 

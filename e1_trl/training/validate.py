@@ -123,21 +123,17 @@ def validate(script_args: "E1ScriptArguments", mixture: "DatasetMixtureConfig", 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Validate the recipe that `argv` (default: the command line) names."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    if not words or {"-h", "--help"} & set(words):
-        make_parser().print_help()
-        return
+    words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    parsed, _ = make_parser().parse_known_args(words)
     # Imported late: they take seconds.
     from trl import DatasetMixtureConfig
 
     from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe
 
     records = (E1ScriptArguments, DatasetMixtureConfig, ValidateArguments)
-    if "--config" in words[:-1]:
-        at = words.index("--config") + 1
-        words[at] = str(resource("recipes", words[at]))
+    words += ["--config", str(resource("recipes", parsed.config))]  # the last one counts
     # `whole`: fields about model and training are ignored.
-    script_args, mixture, arguments = parse_recipe(records, words, whole=False, prog="e1 validate")
+    script_args, mixture, arguments = parse_recipe(words, records, whole=False, prog="e1 validate")
     validate(script_args, mixture, arguments)
 
 

@@ -10,7 +10,6 @@ import yaml
 from accelerate.state import AcceleratorState
 from conftest import BASE, DATA, ROOT
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
-from trl import DatasetMixtureConfig, ModelConfig
 
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.errors import UserError
@@ -97,7 +96,7 @@ def test_a_budget_is_a_number_or_a_schedule_in_a_recipe_and_on_the_command_line(
     monkeypatch.chdir(tmp_path)
     recipe = "{output_dir: run, report_to: none, use_cpu: true, bf16: false, solution_budget: 32, "
     Path("recipe.yaml").write_text(recipe + "thinking_budget: {choice: [8, 64], per: row}}")
-    (args,) = parse_recipe((E1Config,), ["--config", "recipe.yaml"])
+    (args,) = parse_recipe(["--config", "recipe.yaml"], (E1Config,))
     assert args.budgets.largest == Budget(64, 32) and args.budgets.fixed is None
     assert args.fit(ONE, model_context=10_000)[1] == 64 + 1 + 32
     for given, largest in (
@@ -107,14 +106,14 @@ def test_a_budget_is_a_number_or_a_schedule_in_a_recipe_and_on_the_command_line(
         ("7", Budget(7, 32)),
     ):
         line = ["--config", "recipe.yaml", "--thinking_budget", given]
-        (args,) = parse_recipe((E1Config,), line)
+        (args,) = parse_recipe(line, (E1Config,))
         assert args.budgets.largest == largest and args.thinking_budget == yaml.safe_load(given)
-    (args,) = parse_recipe((E1Config,), [*line, "--total_budget", "20"])
+    (args,) = parse_recipe([*line, "--total_budget", "20"], (E1Config,))
     assert args.budgets.fixed == Budget(7, 32, 20) and args.fit(ONE, model_context=10_000)[1] == 21
     with pytest.raises(
         ValueError, match=r"thinking_budget is 'even'; it must be a number of tokens, null, or a schedule"
     ):
-        parse_recipe((E1Config,), ["--config", "recipe.yaml", "--thinking_budget", "even"])
+        parse_recipe(["--config", "recipe.yaml", "--thinking_budget", "even"], (E1Config,))
 
 
 def test_a_thought_whose_forks_would_be_on_two_processes_is_refused() -> None:
@@ -221,14 +220,13 @@ def test_what_has_no_effect_in_a_recipe_is_refused_by_name(fields: dict[str, obj
         E1ScriptArguments(**fields)  # type: ignore[arg-type]
 
 
-RECORDS = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_parses_and_the_papers_take_a_generation_of_1024_in_two_mini_batches(recipe: Path) -> None:
     words = ["--config", str(recipe), "--bf16", "false", "--use_cpu", "true", "--thinking_budget", "7"]
-    script_args, args, model_args, mixture = parse_recipe(RECORDS, words)
+    script_args, args, model_args, mixture = parse_recipe(words)
     assert args.budgets.largest.thinking == 7
     assert model_args.model_name_or_path and (script_args.dataset_name or mixture.datasets)
     assert (ROOT / "accelerate_configs" / f"{script_args.accelerate_config}.yaml").is_file()
@@ -271,7 +269,7 @@ def test_a_field_that_is_wrong_is_named_in_one_line(written: str, said: str, tmp
     file = tmp_path / "recipe.yaml"
     file.write_text(f"output_dir: run\nuse_cpu: true\nreport_to: none\n{'' if words else written}\n")
     with pytest.raises(UserError) as error:
-        parse_recipe(RECORDS, ["--config", str(file), "--bf16", "false", *words])
+        parse_recipe(["--config", str(file), "--bf16", "false", *words])
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
@@ -281,7 +279,7 @@ def test_a_text_of_a_file_is_read_as_on_a_command_line(tmp_path: Path) -> None:
         "output_dir: run\nuse_cpu: true\nreport_to: none\nlearning_rate: 1e-6\nmax_steps: '3'\neval_budgets: 8+8\n"
         "reward_funcs: [accuracy, {name: get_cosine_scaled_reward, max_len: 9}]\nresume_from_checkpoint: true\n"
     )
-    script, args, *_ = parse_recipe(RECORDS, ["--config", str(file), "--bf16", "false"])
+    script, args, *_ = parse_recipe(["--config", str(file), "--bf16", "false"])
     assert (args.learning_rate, args.max_steps, args.eval_budgets) == (1e-6, 3, ["8+8"])
     assert script.reward_funcs == ["accuracy", {"name": "get_cosine_scaled_reward", "max_len": 9}]
     assert str(args.resume_from_checkpoint).lower() == "true"
