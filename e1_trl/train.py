@@ -18,7 +18,7 @@ import contextlib
 import logging
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,48 +28,30 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantization_config
 
-from e1_trl.answers.grade import Grader
-from e1_trl.answers.kinds import INSTRUCTION, AnswerType, make_grader
+from e1_trl.answers.kinds import INSTRUCTION, make_grader
 from e1_trl.checkpoints import hub
 from e1_trl.checkpoints.model_card import BaseModel
 from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import last_question
 from e1_trl.provenance import FILE as PROVENANCE
 from e1_trl.provenance import Provenance
-from e1_trl.training import dry_run
 from e1_trl.training.advantages import make_advantage
 from e1_trl.training.beforehand import check_advantage, check_precision
 from e1_trl.training.budgets import key_of
 from e1_trl.training.callbacks import RewardState
 from e1_trl.training.cards import write_cards
 from e1_trl.training.config import E1Config, ModelFacts
-from e1_trl.training.data import Problems, load
-from e1_trl.training.groups import Advantage
+from e1_trl.training.data import load
+from e1_trl.training.dry_run import Recipe, show
 from e1_trl.training.named_rewards import make_rewards
 from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe, resolved
-from e1_trl.training.rewards import Accuracy, Reward
+from e1_trl.training.rewards import Accuracy
 from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import Validation
 
 logger = logging.getLogger("e1_trl.train")  # not `__name__`, which is `__main__` in a program
 
 MAX_GRADING_WORKERS = 8
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A checked recipe, with everything that is made of it before the model is loaded."""
-
-    args: E1Config
-    model: ModelConfig
-    facts: ModelFacts
-    problems: Problems
-    kind: AnswerType
-    grader: Grader
-    rewards: list[Reward]
-    advantage: Advantage | None  # in place of TRL's
-    checkpoint: str | None  # to resume from
-    origin: BaseModel  # for the model card
 
 
 def prepare(
@@ -233,7 +215,7 @@ def main(argv: list[str] | None = None) -> None:
     if script_args.dry_run:
         with recipe.grader:
             if args.process_index == 0:
-                dry_run.show(recipe)
+                show(recipe)
         return
     train(recipe, resolved(argv, (script_args, args, model, mixture)))
 

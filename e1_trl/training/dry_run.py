@@ -6,26 +6,27 @@ import math
 import reprlib
 from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
 from transformers import TrainerState
+from trl import ModelConfig
 
-from e1_trl.answers.grade import Grade, Trial
+from e1_trl.answers.grade import Grade, Grader, Trial
+from e1_trl.answers.kinds import AnswerType
+from e1_trl.checkpoints.model_card import BaseModel
 from e1_trl.errors import UserError
 from e1_trl.marker import PromptState
 from e1_trl.problems.prompts import last_question, tokenize
 from e1_trl.problems.selection import normalised
 from e1_trl.rollout import Completion, ThinkingEnd
 from e1_trl.training.budgets import RolloutKey, key_of
-from e1_trl.training.config import E1Config
+from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.data import Problems
-from e1_trl.training.groups import GroupReward
+from e1_trl.training.groups import Advantage, GroupReward
 from e1_trl.training.progress import columns_of
-from e1_trl.training.rewards import name_of
-
-if TYPE_CHECKING:
-    from e1_trl.train import Recipe
+from e1_trl.training.rewards import Reward, name_of
 
 SHORT = reprlib.Repr()
 SHORT.maxstring = 200
@@ -39,7 +40,23 @@ TRIED = 16  # problems whose prompts and accepted answers are tried
 Tried = Sequence[tuple[int, Trial, Grade]]  # number of a problem, trial, and its grade
 
 
-def show(recipe: "Recipe") -> None:
+@dataclass(frozen=True)
+class Recipe:
+    """A checked recipe, with everything that is made of it before the model is loaded."""
+
+    args: E1Config
+    model: ModelConfig
+    facts: ModelFacts
+    problems: Problems
+    kind: AnswerType
+    grader: Grader
+    rewards: list[Reward]
+    advantage: Advantage | None  # in place of TRL's
+    checkpoint: str | None  # to resume from
+    origin: BaseModel  # for the model card
+
+
+def show(recipe: Recipe) -> None:
     """Print what would be trained on, then try the first prompts, accepted answers and rewards as is said below."""
     tried = try_answers(recipe)
     print(describe(recipe, tried), flush=True)
@@ -49,7 +66,7 @@ def show(recipe: "Recipe") -> None:
         print(f"they give        {'; '.join(given)}", flush=True)
 
 
-def try_answers(recipe: "Recipe") -> Tried:
+def try_answers(recipe: Recipe) -> Tried:
     """Grade trials of the accepted answers of the first problems."""
     problems = recipe.problems.train
     rows = list(problems.select(range(min(TRIED, len(problems)))))
@@ -58,7 +75,7 @@ def try_answers(recipe: "Recipe") -> Tried:
     return [(at, trial, grade) for (at, trial), grade in zip(trials, grades, strict=True)]
 
 
-def try_rewards(recipe: "Recipe", tried: Tried) -> list[str]:
+def try_rewards(recipe: Recipe, tried: Tried) -> list[str]:
     """Call the rewards as a training does, and say what each gives to the first problem's trials.
 
     The thinking in front of the trials is empty, and closed by the model. Models and rewards of groups are not called.
@@ -101,7 +118,7 @@ def try_rewards(recipe: "Recipe", tried: Tried) -> list[str]:
     return found
 
 
-def check_prompts(recipe: "Recipe") -> None:
+def check_prompts(recipe: Recipe) -> None:
     """Raise a `UserError` if a first prompt, decoded from its token ids, no longer holds its question."""
     tokenizer = recipe.facts.tokenizer
     problems = recipe.problems.train
@@ -115,7 +132,7 @@ def check_prompts(recipe: "Recipe") -> None:
             )
 
 
-def check_answers(recipe: "Recipe", tried: Tried) -> None:
+def check_answers(recipe: Recipe, tried: Tried) -> None:
     """Raise a `UserError` if the first accepted answer is not right for itself, or most trials are graded wrongly."""
     faults = {
         at: f"{trial.name} is {grade.outcome} for {SHORT.repr(recipe.problems.train[at]['answers'])}"
@@ -157,7 +174,7 @@ def at_steps(args: E1Config, problems: Problems) -> str:
     return ", ".join(f"{forks_at(step)} at step {step}" for step in dict.fromkeys((0, steps // 2, steps - 1)))
 
 
-def describe(recipe: "Recipe", tried: Tried) -> str:
+def describe(recipe: Recipe, tried: Tried) -> str:
     """Describe first prompt, marker, budgets, rewards, grades of the first trials, and the size of the training."""
     args = recipe.args
     facts = recipe.facts

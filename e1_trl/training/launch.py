@@ -34,7 +34,6 @@ USUAL = {
 
 
 def _launcher() -> CommandParser:
-    """Make the options of the launch itself."""
     made = CommandParser(
         "e1 train",
         "[--config RECIPE] [--accelerate_config NAME] [--num_processes N] [--FIELD VALUE …]",

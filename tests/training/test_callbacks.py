@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, Qwen2Config, Trainer, TrainerControl, TrainerState
+from transformers import AutoModelForCausalLM, Qwen2Config, Trainer, TrainerCallback, TrainerControl, TrainerState
 from trl import GRPOConfig
 
 from e1_trl.training.callbacks import RewardState, TokenLimit, generated_tokens, rollouts_of_a_step
@@ -114,19 +114,17 @@ def test_the_step_that_reaches_the_limit_is_the_last(tokens: int | None, ends: b
     assert control.should_training_stop is ends
 
 
-class Training(Trainer):
-    """One whose logs have the tokens of a rollout, and which notes at which step it evaluates."""
+class Rollouts(TrainerCallback):
+    """Adds the tokens of a rollout to every log, and notes the steps of evaluations."""
 
-    evaluated: ClassVar[list[int]] = []
+    def __init__(self) -> None:
+        self.evaluated: list[int] = []
 
-    def log(self, logs: dict[str, float], *more: Any) -> None:
-        super().log({**logs, **LOGGED} if "loss" in logs else logs, *more)
+    def on_log(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
+        state.log_history[-1] |= LOGGED
 
-    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
-        self.evaluated.append(self.state.global_step)
-        self.log({"eval_loss": 0.0})
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, {})
-        return {"eval_loss": 0.0}
+    def on_evaluate(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
+        self.evaluated.append(state.global_step)
 
 
 @pytest.mark.parametrize(
@@ -149,10 +147,11 @@ def test_a_training_that_reaches_the_limit_ends_with_a_validation_and_a_checkpoi
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 8}
     model = AutoModelForCausalLM.from_config(Qwen2Config(**sizes, num_attention_heads=2, num_key_value_heads=2))
     rows = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}] * 200
-    training = Training(model, args, train_dataset=rows, eval_dataset=rows, callbacks=[TokenLimit(2 * 35 * 3)])
-    training.evaluated.clear()
+    rollouts = Rollouts()
+    callbacks = [rollouts, TokenLimit(2 * 35 * 3)]
+    training = Trainer(model, args, train_dataset=rows, eval_dataset=rows[:2], callbacks=callbacks)
     training.train()
-    assert training.state.global_step == 3 and training.evaluated == evaluated
+    assert training.state.global_step == 3 and rollouts.evaluated == evaluated
     assert [folder.name.removeprefix("checkpoint-") for folder in tmp_path.glob("checkpoint-*")] == saved
 
 
