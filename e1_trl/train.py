@@ -18,7 +18,7 @@ import contextlib
 import logging
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantization_config
 
-from e1_trl.answers.grade import Grader
 from e1_trl.answers.kinds import INSTRUCTION, make_grader
 from e1_trl.checkpoints import hub
 from e1_trl.checkpoints.model_card import BaseModel
@@ -36,18 +35,17 @@ from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import last_question
 from e1_trl.provenance import FILE as PROVENANCE
 from e1_trl.provenance import Provenance
-from e1_trl.training import dry_run
 from e1_trl.training.advantages import make_advantage
 from e1_trl.training.beforehand import check_advantage, check_precision
 from e1_trl.training.budgets import key_of
 from e1_trl.training.callbacks import RewardState
 from e1_trl.training.cards import write_cards
 from e1_trl.training.config import E1Config, ModelFacts
-from e1_trl.training.data import Problems, load
-from e1_trl.training.groups import Advantage
+from e1_trl.training.data import load
+from e1_trl.training.dry_run import Recipe, show
 from e1_trl.training.named_rewards import make_rewards
 from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe, resolved
-from e1_trl.training.rewards import Accuracy, Reward
+from e1_trl.training.rewards import Accuracy
 from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import Validation
 
@@ -56,29 +54,10 @@ logger = logging.getLogger("e1_trl.train")  # not `__name__`, which is `__main__
 MAX_GRADING_WORKERS = 8
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """A checked recipe, with everything that is made of it before the model is loaded."""
-
-    args: E1Config
-    model: ModelConfig
-    facts: ModelFacts
-    problems: Problems
-    grader: Grader
-    rewards: list[Reward]
-    advantage: Advantage | None  # in place of TRL's
-    checkpoint: str | None  # to resume from
-    origin: BaseModel  # for the model card
-
-
 def prepare(
     script_args: E1ScriptArguments, args: E1Config, model: ModelConfig, mixture: DatasetMixtureConfig
 ) -> Recipe:
-    """Check a recipe, and load everything but the model.
-
-    Raises:
-        UserError: one line about what is wrong, where, and what would be right.
-    """
+    """Check a recipe, and load everything but the model; raise a `UserError` about what is wrong."""
     if not model.model_name_or_path:
         raise UserError("the recipe must name a model (model_name_or_path)")
     checkpoint = find_checkpoint(args)
@@ -119,7 +98,7 @@ def prepare(
         instruction=script_args.instruction or INSTRUCTION * (INSTRUCTION in last_question(first)),
         chat_template_kwargs=args.chat_template_kwargs or {},
     )
-    return Recipe(args, model, facts, problems, grader, rewards, advantage, checkpoint, origin)
+    return Recipe(args, model, facts, problems, script_args.answer_type, grader, rewards, advantage, checkpoint, origin)
 
 
 def find_checkpoint(args: E1Config) -> str | None:
@@ -229,16 +208,14 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
 def main(argv: list[str] | None = None) -> None:
     """Train the recipe that `argv` (default: the command line) names."""
     argv = sys.argv[1:] if argv is None else argv
-    records = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)
-    script_args, args, model, mixture = parse_recipe(records, argv)
+    script_args, args, model, mixture = parse_recipe(argv)
     if args.process_index != 0:
         logging.getLogger("e1_trl").setLevel(logging.ERROR)  # the main process warns for all
     recipe = prepare(script_args, args, model, mixture)
     if script_args.dry_run:
         with recipe.grader:
             if args.process_index == 0:
-                kind = script_args.answer_type
-                dry_run.show(args, kind, recipe.facts, recipe.problems, recipe.grader, recipe.rewards, recipe.advantage)
+                show(recipe)
         return
     train(recipe, resolved(argv, (script_args, args, model, mixture)))
 

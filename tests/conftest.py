@@ -22,6 +22,7 @@ import torch
 from hypothesis import HealthCheck, settings
 from warm import Group, Program
 
+from e1_trl.processes import alone as outside_a_group  # in whose environment an engine has set variables
 from e1_trl.processes import kill_tree
 
 if TYPE_CHECKING:
@@ -238,12 +239,6 @@ def train(nano_data: Path, tmp_path: Path) -> Train:
         return json.loads((output / "trainer_state.json").read_text())["log_history"]
 
     return run
-
-
-def outside_a_group() -> dict[str, str]:
-    """Return the environment without variables that an engine in this process has set for its own group."""
-    group = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
-    return {name: value for name, value in os.environ.items() if name not in group}
 
 
 # Ends a script under Gloo without Python's finalization, which aborts if a thread still frees a gathered weight.

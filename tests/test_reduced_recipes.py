@@ -9,14 +9,13 @@ import pytest
 import torch
 from hub_stub import Hub, serving_hub
 from safetensors.torch import load, load_file
-from trl import DatasetMixtureConfig, ModelConfig
 
 from e1_trl.budget import Budget, Marker
 from e1_trl.plan.architecture import KNOWN
 from e1_trl.report.markdown import around_section
 from e1_trl.training.config import E1Config
 from e1_trl.training.launch import command
-from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe
+from e1_trl.training.recipe_as_run import parse_recipe
 from tests.reduced import substitutions
 from tests.reduced.__main__ import DOCUMENT, RESULTS, missing, outcome, read
 from tests.reduced.case import UNABLE, Case, cases
@@ -54,8 +53,7 @@ def parsed(words: list[str]) -> dict[str, Any]:
         if f"--{name}" in words:
             at = words.index(f"--{name}")
             words = [*words[:at], *words[at + 2 :]]
-    records = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)
-    found = parse_recipe(records, [*words, "--bf16", "false"])
+    found = parse_recipe([*words, "--bf16", "false"])
     return {field.name: getattr(each, field.name) for each in found for field in fields(each)}
 
 

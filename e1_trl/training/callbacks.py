@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from accelerate.utils import is_peft_model
 from safetensors import safe_open
-from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
@@ -128,8 +128,7 @@ class RewardState(TrainerCallback, ExportableState):
 
     def _saved(self, state: TrainerState) -> dict[str, dict[str, Any]]:
         """Return the saved memory of rewards with equal name and place."""
-        earlier = state.stateful_callbacks.get("Memory", {})  # as checkpoints of earlier commits name it
-        saved = state.stateful_callbacks.get(type(self).__name__, earlier).get("attributes", {})
+        saved = state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {})
         return {name: memory for name, memory in saved.items() if name in self.rewards}
 
 
@@ -153,15 +152,7 @@ class MasterWeights(TrainerCallback):
         self._checkpoint = checkpoint
         self._revision = revision
 
-    def on_train_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: PreTrainedModel | None = None,
-        **kwargs: Any,
-    ) -> None:
-        assert model is not None
+    def on_train_begin(self, args: Any, state: TrainerState, control: Any, model: Any = None, **_: Any) -> None:
         rounded = {name: each for name, each in model.named_parameters() if each.requires_grad and each.itemsize == 2}
         if state.global_step > 0 or not rounded or is_peft_model(model):
             return

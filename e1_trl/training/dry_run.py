@@ -6,12 +6,16 @@ import math
 import reprlib
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
 from transformers import TrainerState
+from trl import ModelConfig
 
 from e1_trl.answers.grade import Grade, Grader, Trial
 from e1_trl.answers.kinds import AnswerType
+from e1_trl.checkpoints.model_card import BaseModel
 from e1_trl.errors import UserError
 from e1_trl.marker import PromptState
 from e1_trl.problems.prompts import last_question, tokenize
@@ -36,35 +40,42 @@ TRIED = 16  # problems whose prompts and accepted answers are tried
 Tried = Sequence[tuple[int, Trial, Grade]]  # number of a problem, trial, and its grade
 
 
-def show(
-    args: E1Config,
-    kind: AnswerType,
-    facts: ModelFacts,
-    problems: Problems,
-    grader: Grader,
-    rewards: Sequence[Reward],
-    advantage: Advantage | None = None,
-) -> None:
+@dataclass(frozen=True)
+class Recipe:
+    """A checked recipe, with everything that is made of it before the model is loaded."""
+
+    args: E1Config
+    model: ModelConfig
+    facts: ModelFacts
+    problems: Problems
+    kind: AnswerType
+    grader: Grader
+    rewards: list[Reward]
+    advantage: Advantage | None  # in place of TRL's
+    checkpoint: str | None  # to resume from
+    origin: BaseModel  # for the model card
+
+
+def show(recipe: Recipe) -> None:
     """Print what would be trained on, then try the first prompts, accepted answers and rewards as is said below."""
-    tried = try_answers(kind, problems, grader)
-    print(describe(args, kind, facts, problems, tried, rewards, advantage), flush=True)
-    check_prompts(args, facts, problems)
-    check_answers(kind, problems, tried)
-    if given := try_rewards(args, facts, problems, tried, rewards):
+    tried = try_answers(recipe)
+    print(describe(recipe, tried), flush=True)
+    check_prompts(recipe)
+    check_answers(recipe, tried)
+    if given := try_rewards(recipe, tried):
         print(f"they give        {'; '.join(given)}", flush=True)
 
 
-def try_answers(kind: AnswerType, problems: Problems, grader: Grader) -> Tried:
+def try_answers(recipe: Recipe) -> Tried:
     """Grade trials of the accepted answers of the first problems."""
-    rows = list(problems.train.select(range(min(TRIED, len(problems.train)))))
-    trials = [(at, trial) for at, row in enumerate(rows) for trial in kind.trials(row)]
-    grades = grader.grade([trial.solution for _, trial in trials], [rows[at]["answers"] for at, _ in trials])
+    problems = recipe.problems.train
+    rows = list(problems.select(range(min(TRIED, len(problems)))))
+    trials = [(at, trial) for at, row in enumerate(rows) for trial in recipe.kind.trials(row)]
+    grades = recipe.grader.grade([trial.solution for _, trial in trials], [rows[at]["answers"] for at, _ in trials])
     return [(at, trial, grade) for (at, trial), grade in zip(trials, grades, strict=True)]
 
 
-def try_rewards(
-    args: E1Config, facts: ModelFacts, problems: Problems, tried: Tried, rewards: Sequence[Reward]
-) -> list[str]:
+def try_rewards(recipe: Recipe, tried: Tried) -> list[str]:
     """Call the rewards as a training does, and say what each gives to the first problem's trials.
 
     The thinking in front of the trials is empty, and closed by the model. Models and rewards of groups are not called.
@@ -73,27 +84,30 @@ def try_rewards(
         Exception: a reward raised it.
         UserError: a reward does not give a number, or None, for each trial.
     """
-    row = problems.train[0]
+    args = recipe.args
+    tokenizer = recipe.facts.tokenizer
+    row = recipe.problems.train[0]
     solutions = [trial.solution for at, trial, _ in tried if at == 0]
-    close = facts.thinking_close.marker.ids
+    close = recipe.facts.thinking_close.marker.ids
     completions = []
     for solution in solutions:
-        ids = facts.tokenizer.encode(solution, add_special_tokens=False)
+        ids = tokenizer.encode(solution, add_special_tokens=False)
         ended = (ThinkingEnd.CLOSED, len(close), 0, 0, len(ids), False)
         completions.append(Completion(array("i", [*close, *ids]), *ended))
     budget = args.budgets.at(RolloutKey(args.seed, (True, 0, 1), key_of(row), 0))
-    columns = {name: [value] * len(solutions) for name, value in row.items()}
+    columns: dict[str, Any] = {name: [value] * len(solutions) for name, value in row.items()}
     columns |= {"solution_text": solutions, **columns_of(completions, [budget] * len(solutions))}
     completion_ids = [each.token_ids.tolist() for each in completions]
-    texts = facts.tokenizer.batch_decode(completion_ids)
+    texts = tokenizer.batch_decode(completion_ids)
     is_chat = not isinstance(row["prompt"], str)
     columns["completions"] = [[{"role": "assistant", "content": text}] for text in texts] if is_chat else texts
-    columns |= {"prompts": columns.pop("prompt"), "completion_ids": completion_ids}
+    columns |= {"prompts": columns.pop("prompt"), "completion_ids": completion_ids, "trainer_state": TrainerState()}
+    columns |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
     found = []
-    for reward in rewards:
+    for reward in recipe.rewards:
         if isinstance(reward, str | nn.Module | GroupReward):
             continue
-        values = reward(trainer_state=TrainerState(), log_extra=_ignore, log_metric=_ignore, **columns)
+        values = reward(**columns)
         values = list(asyncio.run(values) if inspect.iscoroutine(values) else values)
         if len(values) != len(solutions) or not all(each is None or hasattr(each, "__float__") for each in values):
             raise UserError(
@@ -104,15 +118,13 @@ def try_rewards(
     return found
 
 
-def _ignore(*_: object) -> None:
-    """Log nothing."""
-
-
-def check_prompts(args: E1Config, facts: ModelFacts, problems: Problems) -> None:
+def check_prompts(recipe: Recipe) -> None:
     """Raise a `UserError` if a first prompt, decoded from its token ids, no longer holds its question."""
-    for at in range(min(TRIED, len(problems.train))):
-        prompt = problems.train[at]["prompt"]
-        read = facts.tokenizer.decode(tokenize(facts.tokenizer, prompt, args.chat_template_kwargs or {}))
+    tokenizer = recipe.facts.tokenizer
+    problems = recipe.problems.train
+    for at in range(min(TRIED, len(problems))):
+        prompt = problems[at]["prompt"]
+        read = tokenizer.decode(tokenize(tokenizer, prompt, recipe.args.chat_template_kwargs or {}))
         if normalised(last_question(prompt)) not in normalised(read):
             raise UserError(
                 f"the chat template or the tokenizer loses a part of question {at}: expected "
@@ -120,10 +132,10 @@ def check_prompts(args: E1Config, facts: ModelFacts, problems: Problems) -> None
             )
 
 
-def check_answers(kind: AnswerType, problems: Problems, tried: Tried) -> None:
+def check_answers(recipe: Recipe, tried: Tried) -> None:
     """Raise a `UserError` if the first accepted answer is not right for itself, or most trials are graded wrongly."""
     faults = {
-        at: f"{trial.name} is {grade.outcome} for {SHORT.repr(problems.train[at]['answers'])}"
+        at: f"{trial.name} is {grade.outcome} for {SHORT.repr(recipe.problems.train[at]['answers'])}"
         for at, trial, grade in tried
         if grade.correct != trial.right
     }
@@ -131,7 +143,7 @@ def check_answers(kind: AnswerType, problems: Problems, tried: Tried) -> None:
     if is_first_wrong or 2 * len(faults) > len({at for at, _, _ in tried}):
         raise UserError(
             f"accepted answers are not graded as they should be: {'; '.join(list(faults.values())[:3])}; one must be "
-            f"{kind.wanted}"
+            f"{recipe.kind.wanted}"
         )
 
 
@@ -162,25 +174,20 @@ def at_steps(args: E1Config, problems: Problems) -> str:
     return ", ".join(f"{forks_at(step)} at step {step}" for step in dict.fromkeys((0, steps // 2, steps - 1)))
 
 
-def describe(
-    args: E1Config,
-    kind: AnswerType,
-    facts: ModelFacts,
-    problems: Problems,
-    tried: Tried,
-    rewards: Sequence[Reward],
-    advantage: Advantage | None,
-) -> str:
+def describe(recipe: Recipe, tried: Tried) -> str:
     """Describe first prompt, marker, budgets, rewards, grades of the first trials, and the size of the training."""
+    args = recipe.args
+    facts = recipe.facts
+    problems = recipe.problems
     tokenizer = facts.tokenizer
     marker = facts.thinking_close.marker
     first = problems.train[0]
     ids = tokenize(tokenizer, first["prompt"], args.chat_template_kwargs or {})
     rollouts = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
     text = tokenizer.decode(ids)
-    asks = [f"asks for a box   {'yes' if 'boxed' in text else 'no'}; only a box is graded"] * kind.boxed
+    asks = [f"asks for a box   {'yes' if 'boxed' in text else 'no'}; only a box is graded"] * recipe.kind.boxed
     graded = [f"{trial.name} is {grade.outcome}{_read_as(grade)}" for at, trial, grade in tried if at == 0]
-    names = [reward if isinstance(reward, str) else name_of(reward) for reward in rewards]
+    names = [reward if isinstance(reward, str) else name_of(reward) for reward in recipe.rewards]
     evaluated = "none" if problems.evaluation is None else f"{len(problems.evaluation)} prompts"
     return "\n".join(
         [
@@ -197,10 +204,10 @@ def describe(
             f"budget           {args.budgets} tokens: completions of up to {facts.completion}",
             *([] if args.budgets.fixed else [f"of a rollout     {at_steps(args, problems)}"]),
             f"context          {facts.thinking_close.context} tokens, with prompts of up to {args.max_prompt_length}",
-            kind.show(first),
+            recipe.kind.show(first),
             f"graded           {'; '.join(graded) or 'nothing'}",
             f"rewards          {', '.join(map('{} x {:g}'.format, names, args.reward_weights or [1.0] * len(names)))}",
-            *([] if advantage is None else [f"advantage        {name_of(advantage)}"]),
+            *([] if recipe.advantage is None else [f"advantage        {name_of(recipe.advantage)}"]),
             f"training         {len(problems.train)} prompts, {steps_of(args, len(problems.train))} steps",
             f"a step           {rollouts} rollouts: {args.per_device_train_batch_size} per device x "
             f"{args.gradient_accumulation_steps} accumulated x {args.world_size} processes",

@@ -12,7 +12,7 @@ from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError, run_command, user_errors
 from e1_trl.recipes import resource, shipped
 
-FORMATS = ("*.pt", "*.pth", "*.gguf", "*.onnx*", "*.h5", "*.msgpack", "*.ot")  # weights that a training does not load
+FORMATS = ["*.pt", "*.pth", "*.gguf", "*.onnx*", "*.h5", "*.msgpack", "*.ot"]  # weights that a training does not load
 PICKLED = "*.bin"
 # The machine that fetches needs no GPU, and uploads nothing.
 OVERRIDES = ("--use_cpu", "true", "--bf16", "false", "--fp16", "false", "--push_to_hub", "false")
@@ -34,14 +34,11 @@ def make_parser() -> CommandParser:
 
 def fetch(words: Sequence[str]) -> None:
     """Download what `e1 train` loads with these arguments, the cheap parts first."""
-    from trl import DatasetMixtureConfig, ModelConfig
-
-    from e1_trl.training.config import E1Config, ModelFacts
+    from e1_trl.training.config import ModelFacts
     from e1_trl.training.data import load
-    from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe
+    from e1_trl.training.recipe_as_run import parse_recipe
 
-    records = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)
-    script_args, args, model, mixture = parse_recipe(records, [*words, *OVERRIDES], prog="e1 fetch")
+    script_args, args, model, mixture = parse_recipe([*words, *OVERRIDES], prog="e1 fetch")
     if not model.model_name_or_path:
         raise UserError("the recipe must name a model (model_name_or_path)")
     script_args.exclude = None  # the file may not be written yet
@@ -64,7 +61,7 @@ def fetch_model(name: str, revision: str | None) -> None:
     with user_errors(f"the model {name}", OSError, ValueError):
         folder = snapshot_download(name, revision=revision, ignore_patterns=[*FORMATS, PICKLED])
         if not [*Path(folder).glob("*.safetensors")]:
-            snapshot_download(name, revision=revision, ignore_patterns=[*FORMATS])
+            snapshot_download(name, revision=revision, ignore_patterns=FORMATS)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -34,7 +34,6 @@ USUAL = {
 
 
 def _launcher() -> CommandParser:
-    """Make the options of the launch itself."""
     made = CommandParser(
         "e1 train",
         "[--config RECIPE] [--accelerate_config NAME] [--num_processes N] [--FIELD VALUE …]",
@@ -65,12 +64,9 @@ def make_parser(with_all_fields: bool = False) -> CommandParser:
     made.add_record(BudgetedTraining)
     made.add_record(RecipeArguments)
     if with_all_fields:
-        from trl import DatasetMixtureConfig, ModelConfig
+        from e1_trl.training.recipe_as_run import RECORDS
 
-        from e1_trl.training.config import E1Config
-        from e1_trl.training.recipe_as_run import E1ScriptArguments
-
-        for record in (E1ScriptArguments, DatasetMixtureConfig, ModelConfig, E1Config):
+        for record in RECORDS:
             made.add_record(record)
     else:
         made.epilog = "Further fields are TRL's and Transformers': `e1 train --help_all` lists them."

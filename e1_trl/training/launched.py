@@ -72,5 +72,4 @@ class _Compared(HfTrainerDeepSpeedConfig):
 
 
 def _is_set(variable: str) -> bool:
-    """Return whether a variable of the environment is true."""
     return os.environ.get(variable, "false").lower() == "true"

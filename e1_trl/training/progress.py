@@ -62,23 +62,27 @@ def transcripts(
         count: number of rollouts; two if unset.
     """
 
-    def text(ids: list[int]) -> str:
-        decoded = tokenizer.decode(ids)
-        return decoded if len(decoded) <= SHOWN else f"{decoded[: SHOWN // 2]} […] {decoded[-SHOWN // 2 :]}"
+    def shorten(text: str) -> str:
+        return text if len(text) <= SHOWN else f"{text[: SHOWN // 2]} […] {text[-SHOWN // 2 :]}"
 
     ends = [completion.thinking_end for _, completion in rollouts]
     order = sorted(range(len(ends)), key=lambda at: (ends[:at].count(ends[at]), ENDS.index(ends[at])))
     shown = []
     for at in order[: 2 if count is None else count]:
         prompt, completion = rollouts[at]
-        own = completion.parts if completion.forced_tokens else [completion.token_ids.tolist()]
         shown += [
             f"--- thinking {ends[at]} after {completion.thinking_tokens} tokens, solution of "
             f"{completion.solution_tokens}{', truncated' * completion.truncated}, reward {rewards[at]:.3f}",
-            text(prompt),
-            "‖".join(map(text, own)),
+            shorten(tokenizer.decode(prompt)),
+            "‖".join(map(shorten, between_marks(tokenizer, completion))),
         ]
     return "\n".join(shown)
+
+
+def between_marks(tokenizer: PreTrainedTokenizerBase, completion: Completion) -> list[str]:
+    """Decode thinking, forced text and solution of a completion; the whole where no token was forced."""
+    shown = completion.parts if completion.forced_tokens else [completion.token_ids.tolist()]
+    return [tokenizer.decode(part) for part in shown]
 
 
 def columns_of(completions: Sequence[Completion], budgets: Sequence[Budget]) -> dict[str, list[Any]]:
@@ -121,16 +125,15 @@ def log_traces(
     """Log all rollouts to trackio's present run as traces, with `‖` around forced tokens."""
     import trackio
 
-    shown = parts(tokenizer, [completion for _, completion in rollouts])
     traces = [
         trackio.Trace(
             [
                 {"role": "user", "content": tokenizer.decode(prompt)},
-                {"role": "assistant", "content": "‖".join(own if completion.forced_tokens else ("".join(own),))},
+                {"role": "assistant", "content": "‖".join(between_marks(tokenizer, completion))},
             ],
             {"thinking_end": completion.thinking_end.value, "reward": reward},
         )
-        for (prompt, completion), own, reward in zip(rollouts, shown, rewards, strict=True)
+        for (prompt, completion), reward in zip(rollouts, rewards, strict=True)
     ]
     trackio.log({"rollouts": traces}, step=step)
 

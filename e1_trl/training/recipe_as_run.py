@@ -10,13 +10,14 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from trl import ScriptArguments
+from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments
 
 from e1_trl.arguments import read_value
 from e1_trl.command_line import CommandParser, hints_of, read_entries
 from e1_trl.errors import UserError, user_errors
 from e1_trl.recipes import base_of, fields_of
 from e1_trl.training.arguments import SECRETS
+from e1_trl.training.config import E1Config
 from e1_trl.training.recipe_arguments import RecipeArguments
 
 # Fields that are not published: `env` may hold keys, and whoever repeats a training neither resumes nor uploads it.
@@ -45,21 +46,23 @@ class E1ScriptArguments(RecipeArguments, ScriptArguments):
             raise UserError("ignore_bias_buffers is true; it has no effect on GRPO, remove it")
 
 
+RECORDS = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)  # of all fields of a recipe
+
+
 def parse_recipe(
-    records: Sequence[type], argv: Sequence[str], whole: bool = True, prog: str = "e1 train"
+    argv: Sequence[str], records: Sequence[type] = RECORDS, whole: bool = True, prog: str = "e1 train"
 ) -> tuple[Any, ...]:
     """Read a recipe, its base and its command line into records, with all types checked.
 
     Args:
-        records: dataclasses that hold the recipe's fields.
         argv: the command line.
+        records: dataclasses that hold the recipe's fields.
         whole: whether a field of the file that no record has is an error.
         prog: name of the command in errors.
 
     Raises:
         UserError: one line about what is wrong with a field, or with the base.
     """
-    argv = _split_config(argv)
     if any(word.partition("=")[0] == "--base" for word in argv):
         raise UserError("base stands in a recipe's file; on the command line name the recipe itself as --config")
     parser = CommandParser(prog, "", "")
@@ -68,9 +71,9 @@ def parse_recipe(
     parser.add_argument("--config", help="Recipe.", hint=Path)
     for record in records:
         parser.add_record(record)
-    given = vars(parser.parse_args(argv))
-    if (file := given.pop("config")) is not None:
-        given = {**_read_file(file, records, whole), **given}
+    line = vars(parser.parse_args(argv))
+    file = line.pop("config")
+    given = line if file is None else {**_read_file(file, records, whole), **line}
     try:
         with user_errors("the recipe", ValueError):  # of TRL's and Transformers' own fields
             return tuple(
@@ -78,13 +81,8 @@ def parse_recipe(
                 for record in records
             )
     except UserError as error:
-        files = [argv[argv.index(option) + 1] for option in ("--config", "--accelerate_config") if option in argv[:-1]]
+        files = [str(each) for each in (file, line.get("accelerate_config")) if each is not None]
         raise UserError(f"{' with '.join(files)}: {error}" if files else str(error)) from error
-
-
-def _split_config(argv: Sequence[str]) -> list[str]:
-    """Write `--config=FILE` as two words, as it is looked for."""
-    return [part for word in argv for part in (word.split("=", 1) if word.startswith("--config=") else [word])]
 
 
 def _read_file(file: Path, records: Sequence[type], whole: bool) -> dict[str, Any]:
@@ -103,10 +101,10 @@ def resolved(argv: Sequence[str], parsed: Iterable[Any]) -> dict[str, Any]:
         argv: the command line.
         parsed: the records that `parse_recipe` returned for it.
     """
-    argv = _split_config(argv)
-    recipe: dict[str, Any] = {}
-    if "--config" in argv:
-        recipe = fields_of(Path(argv[argv.index("--config") + 1]))
+    parser = CommandParser("e1 train", "", "")
+    parser.add_argument("--config", help="Recipe.", hint=Path)
+    file = parser.parse_known_args(argv)[0].config
+    recipe = {} if file is None else fields_of(file)
     names = [word.partition("=")[0].removeprefix("--").replace("-", "_") for word in argv if word.startswith("--")]
     for record in parsed:
         recipe |= {name: _plain(getattr(record, name)) for name in names if hasattr(record, name)}

@@ -12,16 +12,16 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.answers.kinds import PROGRAMS, make_grader
 from e1_trl.answers.programs.rows import SOLUTIONS, in_block, references
-from e1_trl.arguments import Count, check_fields
+from e1_trl.arguments import Count
 from e1_trl.atomic import make_folder, write_atomically
-from e1_trl.command_line import CommandParser
+from e1_trl.command_line import CommandParser, option
 from e1_trl.errors import UserError, run_command
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.recipes import resource, shipped
@@ -41,18 +41,9 @@ class ValidateArguments:
 
     GROUP: ClassVar[str] = "known solutions"
 
-    solution_column: str = field(
-        default=SOLUTIONS, metadata={"help": "Column that holds known solutions, as a text or a list."}
-    )
-    tried: Count = field(
-        default=3, metadata={"help": "Largest number of solutions that are run before a problem counts as failing."}
-    )
-    output: str | None = field(
-        default=None, metadata={"help": "File to write, as JSON lines. Default: the file that the recipe excludes."}
-    )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
+    solution_column: str = option(SOLUTIONS, "Column that holds known solutions, as a text or a list.")
+    tried: Count = option(3, "Largest number of solutions that are run before a problem counts as failing.")
+    output: str | None = option(None, "File to write, as JSON lines. Default: the file that the recipe excludes.")
 
 
 def make_parser() -> CommandParser:
@@ -132,21 +123,17 @@ def validate(script_args: "E1ScriptArguments", mixture: "DatasetMixtureConfig", 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Validate the recipe that `argv` (default: the command line) names."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    if not words or {"-h", "--help"} & set(words):
-        make_parser().print_help()
-        return
+    words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    parsed, _ = make_parser().parse_known_args(words)
     # Imported late: they take seconds.
     from trl import DatasetMixtureConfig
 
     from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe
 
     records = (E1ScriptArguments, DatasetMixtureConfig, ValidateArguments)
-    if "--config" in words[:-1]:
-        at = words.index("--config") + 1
-        words[at] = str(resource("recipes", words[at]))
+    words += ["--config", str(resource("recipes", parsed.config))]  # the last one counts
     # `whole`: fields about model and training are ignored.
-    script_args, mixture, arguments = parse_recipe(records, words, whole=False, prog="e1 validate")
+    script_args, mixture, arguments = parse_recipe(words, records, whole=False, prog="e1 validate")
     validate(script_args, mixture, arguments)
 
 

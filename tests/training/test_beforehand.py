@@ -9,19 +9,15 @@ from accelerate import DeepSpeedPlugin
 from conftest import BASE, NANO
 from datasets import Dataset
 from peft import LoraConfig, get_peft_model
+from test_config import config
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
 from e1_trl.errors import UserError
 from e1_trl.train import main
 from e1_trl.training.advantages import grpo
 from e1_trl.training.beforehand import check_advantage, check_precision, warn_beforehand
-from e1_trl.training.config import E1Config
 from e1_trl.training.named_rewards import TRLS_REWARDS, format_reward
 from e1_trl.training.trainer import E1Trainer
-
-
-def config(**fields: Any) -> E1Config:
-    return E1Config(**{"output_dir": "unused", "report_to": "none", "use_cpu": True, "bf16": False, **fields})
 
 
 def small() -> PreTrainedModel:
@@ -43,9 +39,7 @@ def test_weights_of_16_bits_are_refused_without_masters_in_fp32(tmp_path: Path) 
         (config(bf16=True), adapted(small()).half()),
     ]
     for args, model in refused:
-        with pytest.raises(
-            UserError, match=r"^dtype is (b?float16), .*: 16-bit weights have no fp32 master copy without DeepSpeed"
-        ):
+        with pytest.raises(UserError, match=r"^dtype is b?float16, .*: 16-bit weights have no fp32 master copy with"):
             check_precision(args, model)
 
 
@@ -59,6 +53,7 @@ def test_weights_in_fp32_masters_and_adapters_in_fp32_are_trained(
         (config(model_init_kwargs={"dtype": "auto"}), str(tmp_path)),
         (config(bf16=True), small()),
         (config(), adapted(small().bfloat16())),
+        (config(), small().bfloat16().requires_grad_(False)),
     ):
         check_precision(args, model)
     in_16 = config(model_init_kwargs={"dtype": "bfloat16"})
@@ -84,9 +79,7 @@ def test_a_trainer_refuses_them_before_its_engine_starts(tmp_path: Path) -> None
     args = config(thinking_budget=8, solution_budget=8, max_prompt_length=64, model_init_kwargs={"dtype": "bfloat16"})
     rows = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a=7;a?"}]] * 8, "answers": [["7"]] * 8})
     for model in (str(BASE), AutoModelForCausalLM.from_pretrained(BASE, dtype=torch.bfloat16)):
-        with pytest.raises(
-            UserError, match=r"dtype is bfloat16, .*: 16-bit weights have no fp32 master copy without DeepSpeed"
-        ):
+        with pytest.raises(UserError, match=r"^dtype is bfloat16, "):
             E1Trainer(model, format_reward, args, rows)
 
 
@@ -126,7 +119,7 @@ def test_what_a_training_would_not_show_is_warned_of(caplog: pytest.LogCaptureFi
 
 
 def test_masked_completions_that_shrink_the_gradient_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    for loss, shrinks in (("grpo", True), ("dr_grpo", True), ("dapo", False), ("bnpo", False), ("cispo", False)):
+    for loss, shrinks in (("grpo", True), ("dr_grpo", True), ("dapo", False), ("cispo", False)):
         text = warned(caplog, loss_type=loss, mask_truncated_completions=True)
         assert (f"mask_truncated_completions with loss_type {loss}: " in text) == shrinks
         assert not warned(caplog, loss_type=loss)
@@ -140,13 +133,3 @@ def test_an_evaluation_under_a_schedule_of_budgets_is_warned_of(caplog: pytest.L
     assert not warned(caplog, **schedule)
     assert not warned(caplog, **schedule, **evaluates, eval_budgets=["64+8"])
     assert not warned(caplog, **evaluates, thinking_budget=64)
-
-
-def test_a_loaded_model_in_16_bits_is_what_counts() -> None:
-    model = AutoModelForCausalLM.from_pretrained(BASE, dtype=torch.bfloat16)
-    for each in model.parameters():
-        each.requires_grad_(False)
-    check_precision(config(), model)
-    model.lm_head.weight.requires_grad_(True)
-    with pytest.raises(UserError, match="dtype is bfloat16"):
-        check_precision(config(), model)

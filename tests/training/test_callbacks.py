@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, Qwen2Config, Trainer, TrainerControl, TrainerState
+from transformers import AutoModelForCausalLM, Qwen2Config, Trainer, TrainerCallback, TrainerControl, TrainerState
 from trl import GRPOConfig
 
 from e1_trl.training.callbacks import RewardState, TokenLimit, generated_tokens, rollouts_of_a_step
@@ -24,10 +24,6 @@ from e1_trl.training.validation import Validation
 KEY = "0123456789abcdef"
 
 
-def state(callbacks: list[Any] | None = None) -> TrainerState:
-    return TrainerState(stateful_callbacks=callbacks)
-
-
 def remembering() -> tuple[Hapo, LaserD, RewardState]:
     hapo, laser = Hapo(), LaserD(lowest=100, highest=300, step=100)
     return hapo, laser, RewardState([len, hapo, laser])
@@ -36,7 +32,7 @@ def remembering() -> tuple[Hapo, LaserD, RewardState]:
 def test_each_reward_has_its_own_memory_back_from_a_checkpoint(tmp_path: Path) -> None:
     hapo, laser, memory = remembering()
     hapo.memory["problems"][KEY], laser.memory["targets"] = 200, [300, 200, 100]
-    state([memory]).save_to_json(str(tmp_path / "trainer_state.json"))
+    TrainerState(stateful_callbacks=[memory]).save_to_json(str(tmp_path / "trainer_state.json"))
     restored, other, again = remembering()
     again.on_train_begin(None, TrainerState.load_from_json(str(tmp_path / "trainer_state.json")), None)
     assert restored.memory == {"problems": {KEY: 200}} and other.memory == laser.memory
@@ -50,7 +46,7 @@ def test_each_reward_has_its_own_memory_back_from_a_checkpoint(tmp_path: Path) -
 
 
 def test_a_checkpoint_without_memory_is_resumed_and_saved_as_any(tmp_path: Path) -> None:
-    state().save_to_json(str(tmp_path / "trainer_state.json"))
+    TrainerState().save_to_json(str(tmp_path / "trainer_state.json"))
     hapo, _, memory = remembering()
     memory.check(str(tmp_path), {KEY})
     older = TrainerState.load_from_json(str(tmp_path / "trainer_state.json"))
@@ -61,7 +57,7 @@ def test_a_checkpoint_without_memory_is_resumed_and_saved_as_any(tmp_path: Path)
 
 def test_a_run_that_begins_anew_keeps_what_its_rewards_begin_with() -> None:
     hapo, laser, memory = remembering()
-    began = state([memory])  # as Transformers makes it, of the callbacks themselves
+    began = TrainerState(stateful_callbacks=[memory])  # as Transformers makes it, of the callbacks themselves
     memory.on_train_begin(None, began, None)
     assert hapo.memory == {"problems": {}} and laser.memory["targets"] == [300] * 3
     hapo.memory["problems"][KEY] = 5
@@ -82,7 +78,7 @@ def test_a_reward_of_ones_own_remembers_without_being_told_how() -> None:
     counting = Counting()
     memory = RewardState([counting])
     counting.remember([])
-    saved = state([memory])
+    saved = TrainerState(stateful_callbacks=[memory])
     again = RewardState([Counting()])
     again.on_train_begin(None, saved, None)
     assert again.state() == memory.state() == {"args": {}, "attributes": {"0 Counting": {"seen": 0}}}
@@ -113,23 +109,22 @@ def arguments(iterations: int = 1) -> GRPOConfig:
 def test_the_step_that_reaches_the_limit_is_the_last(tokens: int | None, ends: bool) -> None:
     state, control = TrainerState(log_history=[{"step": 1, **LOGGED}]), TrainerControl()
     assert rollouts_of_a_step(arguments()) == 8
+    assert rollouts_of_a_step(arguments(iterations=2)) == 4  # steps that repeat a generation sample nothing
     TokenLimit(tokens).on_log(arguments(), state, control)
     assert control.should_training_stop is ends
 
 
-class Training(Trainer):
-    """One whose logs have the tokens of a rollout, and which notes at which step it evaluates."""
+class Rollouts(TrainerCallback):
+    """Adds the tokens of a rollout to every log, and notes the steps of evaluations."""
 
-    evaluated: ClassVar[list[int]] = []
+    def __init__(self) -> None:
+        self.evaluated: list[int] = []
 
-    def log(self, logs: dict[str, float], *more: Any) -> None:
-        super().log({**logs, **LOGGED} if "loss" in logs else logs, *more)
+    def on_log(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
+        state.log_history[-1] |= LOGGED
 
-    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
-        self.evaluated.append(self.state.global_step)
-        self.log({"eval_loss": 0.0})
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, {})
-        return {"eval_loss": 0.0}
+    def on_evaluate(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
+        self.evaluated.append(state.global_step)
 
 
 @pytest.mark.parametrize(
@@ -152,15 +147,12 @@ def test_a_training_that_reaches_the_limit_ends_with_a_validation_and_a_checkpoi
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 8}
     model = AutoModelForCausalLM.from_config(Qwen2Config(**sizes, num_attention_heads=2, num_key_value_heads=2))
     rows = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}] * 200
-    training = Training(model, args, train_dataset=rows, eval_dataset=rows, callbacks=[TokenLimit(2 * 35 * 3)])
-    training.evaluated.clear()
+    rollouts = Rollouts()
+    callbacks = [rollouts, TokenLimit(2 * 35 * 3)]
+    training = Trainer(model, args, train_dataset=rows, eval_dataset=rows[:2], callbacks=callbacks)
     training.train()
-    assert training.state.global_step == 3 and training.evaluated == evaluated
+    assert training.state.global_step == 3 and rollouts.evaluated == evaluated
     assert [folder.name.removeprefix("checkpoint-") for folder in tmp_path.glob("checkpoint-*")] == saved
-
-
-def test_steps_that_repeat_a_generation_sample_nothing() -> None:
-    assert rollouts_of_a_step(arguments(iterations=2)) == 4
 
 
 @pytest.mark.parametrize(

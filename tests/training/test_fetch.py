@@ -49,15 +49,10 @@ def test_a_recipe_that_was_fetched_needs_no_hub(hub: Hub, nano_data: Path, tmp_p
     rows = (nano_data / "train.jsonl").read_bytes().splitlines(keepends=True)
     hub.add("org/problems", {"train.jsonl": b"".join(rows[:256])})
     hub.add("HuggingFaceH4/MATH-500", {"test.jsonl": json.dumps({"problem": "1+1", "answer": "2"}).encode()})
-    fields = {"model_name_or_path": "org/base", "dataset_name": "org/problems"}
-    fields |= {
-        "eval_benchmark": "math500",
-        "eval_budgets": ["64+32"],
-        "output_dir": str(tmp_path / "run"),
-        "bf16": True,
-    }
+    fields = {**fields_of(NANO), "model_name_or_path": "org/base", "dataset_name": "org/problems"}
+    fields |= {"eval_benchmark": "math500", "eval_budgets": ["64+32"], "output_dir": str(tmp_path / "run")}
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(yaml.safe_dump({**fields_of(NANO), **fields, "exclude": str(tmp_path / "yet to be written")}))
+    recipe.write_text(yaml.safe_dump({**fields, "bf16": True, "exclude": str(tmp_path / "yet to be written")}))
     command = [sys.executable, "-m", "e1_trl.training.fetch", "--config", str(recipe)]
     environment = {**outside_a_group(), **hub.environment, "HF_HOME": str(tmp_path / "home")}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
@@ -65,11 +60,10 @@ def test_a_recipe_that_was_fetched_needs_no_hub(hub: Hub, nano_data: Path, tmp_p
     assert done.stdout.splitlines()[-1].startswith(f"fetched into {tmp_path}/home; on a node without internet: HF_HOME")
     assert cached(tmp_path / "home", "models--org--base") == WEIGHTS.keys()
     hub.repositories.clear()
-    recipe.write_text(yaml.safe_dump({**fields_of(NANO), **fields, "bf16": False}))
+    recipe.write_text(yaml.safe_dump({**fields, "bf16": False}))
+    command = [sys.executable, "-c", OFFLINE, str(recipe)]
     offline = {**environment, "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", OFFLINE, str(recipe)], cwd=ROOT, env=offline, capture_output=True, text=True
-    )
+    done = subprocess.run(command, cwd=ROOT, env=offline, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-5000:]
     assert "PARAMETERS" in done.stdout and "evaluation       1 prompts" in done.stdout
 

@@ -22,16 +22,8 @@ def config(**fields: Any) -> E1Config:
 @pytest.mark.parametrize(
     ("launchers", "fields", "said"),
     [
-        (
-            "bf16",
-            {"fp16": True, "bf16": False},
-            r"is fp16 in the recipe \(fp16: true, bf16: false\) and bf16 in the Acc",
-        ),
-        (
-            "fp16",
-            {},
-            r"is bf16 in the recipe \(fp16: false, bf16: true\) and fp16 in the Accelerate configuration \(mix",
-        ),
+        ("bf16", {"fp16": True, "bf16": False}, r"is fp16 in the recipe \(fp16: true, bf16: false\) and bf16 in the A"),
+        ("fp16", {}, r"is bf16 in the recipe \(fp16: false, bf16: true\) and fp16 in the Accelerate configuration"),
         ("bf16", {"bf16": False}, r"is no in the recipe \(fp16: false, bf16: false\) and bf16 in the Accelerate conf"),
         ("no", {"fp16": True, "bf16": True}, "fp16 and bf16 are both true"),
         ("no", {"fp16": True}, "fp16 is true and use_cpu is true: only GPUs compute in fp16"),

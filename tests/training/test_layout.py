@@ -1,20 +1,14 @@
 """Models that are padded, trimmed or packed, and attention that is not installed."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
+from test_config import config
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
-from e1_trl.training.config import E1Config, ModelFacts
+from e1_trl.training.config import ModelFacts
 from e1_trl.training.scoring import Layout, check_attention, layout_of
 
 
@@ -69,14 +63,12 @@ def test_the_layout_follows_from_the_attention_and_the_switch() -> None:
     ],
 )
 def test_attention_that_is_not_there_is_refused_before_the_model_loads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attention: str, message: str
+    monkeypatch: pytest.MonkeyPatch, attention: str, message: str
 ) -> None:
     monkeypatch.setattr("e1_trl.training.scoring.is_kernels_available", lambda: False)
     monkeypatch.setattr("e1_trl.training.scoring.find_spec", lambda name: None)
-    fields: dict[str, Any] = {"report_to": "none", "use_cpu": True, "bf16": False}
-    args = E1Config(str(tmp_path), model_init_kwargs={"attn_implementation": attention}, **fields)
     with pytest.raises(ValueError, match=message):
-        ModelFacts.of(args, "no/such-model")
+        ModelFacts.of(config(model_init_kwargs={"attn_implementation": attention}), "no/such-model")
     monkeypatch.setattr("e1_trl.training.scoring.is_kernels_available", lambda: True)
     if attention != "flash":
         check_attention(attention)

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import BASE, NANO, in_group
-from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+from conftest import BASE, in_group
 from safetensors.torch import load_file
 from transformers import Qwen2Config, Qwen2ForCausalLM, TrainerControl, TrainerState
 
@@ -167,31 +166,7 @@ def test_gradients_of_many_micro_batches_add_up_in_fp32_under_zero(tmp_path: Pat
     assert printed == [f"MOVED {stage} {expected} torch.float32" for stage in (1, 2, 3)]
 
 
-TRAINS_A_RECIPE = (
-    IN_BFLOAT16
-    + """
-from e1_trl.train import main
-main(sys.argv[1:])
-"""
-)
-
-
-@pytest.mark.engine
-@pytest.mark.slow
-def test_the_masters_of_a_recipe_begin_at_its_checkpoint(nano_data: Path, tmp_path: Path) -> None:
-    output = tmp_path / "run"
-    recipe = ("--config", NANO, "--dataset_name", nano_data, "--output_dir", output)
-    small = ("--per_device_train_batch_size", 16, "--gradient_accumulation_steps", 2, "--max_steps", 1)
-    steps = ("--learning_rate", STEP, "--lr_scheduler_type", "constant", "--warmup_steps", 0, "--dtype", "bfloat16")
-    saves = ("--save_strategy", "steps", "--save_steps", 1, "--ddp_backend", "gloo")
-    run(TRAINS_A_RECIPE, 2, *recipe, *small, *steps, *saves, folder=tmp_path, processes=1)
-    stored = load_file(BASE / "model.safetensors")
-    masters = get_fp32_state_dict_from_zero_checkpoint(str(output / "checkpoint-1"))
-    moved = {name: (masters[name] - stored[name]).abs().max().item() for name in stored}
-    assert 0.5 * STEP < max(moved.values()) < 1.1 * STEP, moved
-
-
-TRAINS_A_MODEL_IN_MEMORY = (
+TRAINS_A_POLICY = (
     IN_BFLOAT16
     + """
 import os
@@ -211,9 +186,12 @@ class Look(TrainerCallback):
 args = E1Config(
     sys.argv[2], thinking_budget=8, solution_budget=8, max_prompt_length=64, per_device_train_batch_size=8,
     num_generations=8, max_steps=1, bf16=False, ddp_backend="gloo", report_to="none",
+    model_init_kwargs={"dtype": "bfloat16"},
 )
 rows = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a=7;a?"}]] * 8, "answers": [["7"]] * 8})
-model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.bfloat16)
+model = sys.argv[1]
+if sys.argv[3] == "in memory":
+    model = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16)
 trainer = E1Trainer(model, format_reward, args, rows)
 trainer.add_callback(Look())
 trainer.train()
@@ -223,8 +201,9 @@ trainer.train()
 
 @pytest.mark.engine
 @pytest.mark.slow
-def test_the_masters_of_a_model_in_memory_begin_at_what_it_was_loaded_from(tmp_path: Path) -> None:
-    run(TRAINS_A_MODEL_IN_MEMORY, 2, BASE, tmp_path, folder=tmp_path, processes=1)
+@pytest.mark.parametrize("model", ["by name", "in memory"])
+def test_the_masters_of_a_policy_begin_at_the_checkpoint_that_it_was_loaded_from(model: str, tmp_path: Path) -> None:
+    run(TRAINS_A_POLICY, 2, BASE, tmp_path, model, folder=tmp_path, processes=1)
     stored, masters = (load_file(file) for file in (BASE / "model.safetensors", tmp_path / "masters.safetensors"))
     assert all(torch.equal(masters[name], stored[name]) for name in stored)
 

@@ -3,10 +3,8 @@
 from pathlib import Path
 
 import yaml
-from trl import DatasetMixtureConfig, ModelConfig
 
-from e1_trl.training.config import E1Config
-from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe, resolved
+from e1_trl.training.recipe_as_run import parse_recipe, resolved
 
 RECIPE = """
 model_name_or_path: org/base
@@ -32,8 +30,7 @@ def test_it_has_what_file_and_command_line_say_but_nothing_that_is_ones_own(tmp_
     file = tmp_path / "recipe.yaml"
     file.write_text(RECIPE.format(output=tmp_path / "run"))
     argv = ["--config", str(file), *OVERRIDES]
-    records = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)
-    recipe = resolved(argv, parse_recipe(records, argv))
+    recipe = resolved(argv, parse_recipe(argv))
     written = yaml.safe_load(RECIPE.format(output=tmp_path / "run"))
     for own in ("env", "push_to_hub", "hub_model_id"):
         del written[own]
@@ -41,10 +38,10 @@ def test_it_has_what_file_and_command_line_say_but_nothing_that_is_ones_own(tmp_
     changed = {"thinking_budget": 1024, "scale_rewards": "none", "vllm_importance_sampling_correction": False}
     assert recipe == {**written, **changed}
     joined = [f"--config={file}", *OVERRIDES]
-    assert resolved(joined, parse_recipe(records, joined)) == recipe
+    assert resolved(joined, parse_recipe(joined)) == recipe
 
     again = tmp_path / "again.yaml"
     again.write_text(yaml.safe_dump(recipe))
-    _, repeated, model, _ = parse_recipe(records, ["--config", str(again)])
+    _, repeated, model, _ = parse_recipe(["--config", str(again)])
     assert repeated.thinking_budget == 1024 and repeated.learning_rate == 1e-6
     assert model.model_name_or_path == "org/base" and not repeated.push_to_hub

@@ -23,11 +23,6 @@ from e1_trl.training.varlen import attend
 WINDOW = 3  # tokens
 
 
-def in_both(make: Any) -> tuple[PreTrainedModel, PreTrainedModel]:
-    """The same random model with either attention."""
-    return make(VARLEN), make("sdpa")
-
-
 def with_window(attention: str) -> PreTrainedModel:
     """A model whose tokens see few others."""
     torch.manual_seed(0)
@@ -40,7 +35,8 @@ def with_window(attention: str) -> PreTrainedModel:
 @pytest.mark.parametrize("make", [model_of, with_window])
 def test_padded_rows_get_the_logits_that_sdpa_gives_them(make: Any) -> None:
     ids, mask, _ = padded_rows()
-    ours, theirs = in_both(make)
+    ours = make(VARLEN)
+    theirs = make("sdpa")
     with torch.no_grad():
         found, expected = (model(ids, attention_mask=mask).logits[mask.bool()] for model in (ours, theirs))
         blind = theirs(ids).logits[mask.bool()]
@@ -54,7 +50,8 @@ def test_packed_rows_get_the_logits_of_each_row_alone(make: Any) -> None:
     ends = torch.tensor([0, 12, 19, 20], dtype=torch.int)
     bounds = {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends, "max_length_q": 12, "max_length_k": 12}
     positions = torch.cat([torch.arange(len(row)) for row in rows])[None]
-    ours, theirs = in_both(make)
+    ours = make(VARLEN)
+    theirs = make("sdpa")
     found = ours(torch.cat(rows)[None], position_ids=positions, **bounds).logits[0]
     expected = torch.cat([theirs(row[None]).logits[0] for row in rows])
     torch.testing.assert_close(found, expected, atol=LOGPROBS, rtol=0)
@@ -111,18 +108,10 @@ def test_a_model_whose_attention_it_is_not_is_refused(config: Any, lacks: str) -
 
 
 def test_sdpa_is_refused_where_it_would_leave_out_a_soft_cap() -> None:
-    config = Gemma2Config(
-        vocab_size=32,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        head_dim=8,
-        attn_logit_softcapping=0.01,
-    )
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "vocab_size": 32, "head_dim": 8}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
     torch.manual_seed(0)
-    model = Gemma2ForCausalLM(config)
+    model = Gemma2ForCausalLM(Gemma2Config(**sizes, **heads, attn_logit_softcapping=0.01))
     for value in model.parameters():
         value.data *= 10  # attention that is not even
     found = {}
