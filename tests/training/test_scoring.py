@@ -113,16 +113,6 @@ def test_what_is_not_padded_has_the_padded_log_probabilities_and_entropies(
         assert of_completions(theirs).abs().min() > 10 * LOGPROBS and (ours[theirs == 0] == 0).all()
 
 
-@pytest.mark.parametrize("layout", UNPADDED)
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_a_window_that_slides_slides_over_each_row_alone(tmp_path: Path, attention: str, layout: Layout) -> None:
-    window = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 0}
-    trainer = WithoutEngine(model_of(attention, **window), tmp_path)
-    assert set(trainer.model.config.layer_types) == {"sliding_attention"}
-    expected = score(trainer, Layout.PADDED)
-    torch.testing.assert_close(score(trainer, layout), expected, atol=LOGPROBS, rtol=0)
-
-
 def test_rows_in_one_whose_positions_go_on_see_each_other(trainer: E1Trainer) -> None:
     ids, mask, kept = padded_rows()
 
