@@ -171,16 +171,13 @@ class Rollout:
         ValueError: prompt and budget do not fit the context.
     """
 
-    request: Request | None
-    thinking_end: ThinkingEnd | None
-
     def __init__(self, prompt_ids: Sequence[int], budget: Budget, close: ThinkingClose):
         self.prompt_ids = list(prompt_ids)
         self._budget = budget
         self._context = close.context
         self._thinking: list[int] = []
         self._logprobs: Sequence[float] | None = []
-        self.thinking_end = None
+        self.thinking_end: ThinkingEnd | None = None
         self._solution: Segment | None = None
 
         marker = close.marker
@@ -195,7 +192,7 @@ class Rollout:
         self._forced = (opens and marker.empty_ids) or marker.forced_ids
         self._after_close = len(marker.forced_ids) - marker.close_tokens  # forced tokens that belong to the solution
         limit = budget.thinking_limit(len(self.prompt_ids), close)
-        self.request = Request(self.prompt_ids, limit, stop_at_marker=True)
+        self.request: Request | None = Request(self.prompt_ids, limit, stop_at_marker=True)
         if limit == 0:
             self.receive(Segment([], Stop.LENGTH, []))
 
@@ -226,8 +223,6 @@ class Rollout:
                 f"the engine stopped after {len(segment.token_ids)} of {self.request.max_tokens} tokens: its context "
                 "or a limit of its own is smaller than the budget needs"
             )
-        if segment.stop is Stop.MARKER and not self.request.stop_at_marker:
-            raise ValueError("the engine stopped at the marker inside a solution")
 
     def _end_thinking(self, stop: Stop) -> None:
         out_of_budget = ThinkingEnd.TOTAL if self._budget.cuts_thinking else ThinkingEnd.FORCED

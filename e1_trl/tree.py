@@ -14,12 +14,12 @@ file, or the purpose of the completions.
 import hashlib
 from array import array
 from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
 from e1_trl.marker import Marker
-from e1_trl.rollout import Completion, Request, Rollout, Segment, Stop
+from e1_trl.rollout import Completion, Name, Request, Rollout, Segment, Stop
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
@@ -71,14 +71,13 @@ class Branch:
         return self.stop is not None or len(self.token_ids) >= length
 
     def first(self, length: int) -> Segment:
-        whole = self.stop is not None and len(self.token_ids) <= length
-        return Segment(self.token_ids[:length].tolist(), self.stop if whole and self.stop else Stop.LENGTH)
+        stop = self.stop if len(self.token_ids) <= length else None
+        return Segment(self.token_ids[:length].tolist(), stop or Stop.LENGTH)
 
-    def request(self, length: int) -> Request:
+    def request(self, length: int, name: Name) -> Request:
         """Next request to the engine for a branch of `length` tokens."""
         missing = min(length - len(self.token_ids), SEGMENT_TOKENS)
-        thinks = self.phase is Phase.THINKING
-        return Request([*self.prefix_ids, *self.token_ids], missing, stop_at_marker=thinks)
+        return Request([*self.prefix_ids, *self.token_ids], missing, self.phase is Phase.THINKING, name)
 
     def extend(self, token_ids: Sequence[int], stop: Stop, marker: Marker, decode: Callable[[list[int]], str]) -> None:
         start = len(self.token_ids)
@@ -169,15 +168,14 @@ class Tree(Generic[Key]):
         It asks for as many tokens as the first waiting coroutine needs. The branches count as in flight from now on,
         even if the requests are submitted later.
         """
-        needed: dict[str, int] = {}
+        needed: dict[Branch, int] = {}
         for _, _, branch, length in self._waiting:
             if not branch.in_flight:
-                needed[branch.name] = min(length, needed.get(branch.name, length))
+                needed[branch] = min(length, needed.get(branch, length))
         requests = []
-        for name, length in needed.items():
-            branch = self._branches[name]
+        for branch, length in needed.items():
             branch.in_flight = True
-            request = replace(branch.request(length), name=(self.problem, self.sample_index, name))
+            request = branch.request(length, name=(self.problem, self.sample_index, branch.name))
             requests.append(((self, branch), request))
         return requests
 

@@ -1,6 +1,7 @@
 """The trial of expected answers: chances and gradients of policies of a few tokens, weights, cuts and the sampler."""
 
 import math
+import random
 from itertools import product
 
 import pytest
@@ -15,34 +16,22 @@ SHORT = [BOX, END]
 PROBLEM = ([START, WORD], REFERENCE)
 
 
+def make_model(width: int, layers: int, spread: float) -> Qwen2ForCausalLM:
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
+    sizes = {"vocab_size": 8, "hidden_size": width, "intermediate_size": 2 * width, "num_hidden_layers": layers}
+    config = Qwen2Config(**sizes, **heads, initializer_range=spread, tie_word_embeddings=False)
+    return Qwen2ForCausalLM(config).double().eval()
+
+
 def make_random(spread: float = 0.2, seed: int = 2) -> Policy:
     """A small random model, whose probabilities depend on all tokens before."""
     torch.manual_seed(seed)
-    config = Qwen2Config(
-        vocab_size=8,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        initializer_range=spread,
-        tie_word_embeddings=False,
-    )
-    return Policy(Qwen2ForCausalLM(config).double().eval(), CLOSE, END)
+    return Policy(make_model(16, 2, spread), CLOSE, END)
 
 
 def make_by_hand(chances: dict[int, dict[int, float]]) -> Policy:
     """A model whose next token depends on the last one only: of each the chances of those that follow."""
-    config = Qwen2Config(
-        vocab_size=8,
-        hidden_size=8,
-        intermediate_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        tie_word_embeddings=False,
-    )
-    model = Qwen2ForCausalLM(config).double().eval()
+    model = make_model(8, 1, 0.02)
     table = torch.full((8, 8), -100.0)  # log-probabilities: row of the last token, column of the next
     for last, following in chances.items():
         for token, chance in following.items():
@@ -74,15 +63,6 @@ def test_the_chance_of_a_reference_is_the_product_of_its_tokens_chances() -> Non
     closed = policy.cut(PROBLEM, [WORD, CLOSE], 9)
     ended = policy.cut(PROBLEM, [WORD, END], 9)
     assert policy.find_chances([forced, closed, ended]) == pytest.approx([0.4, 0.4, 0], rel=1e-4)
-
-
-def test_the_chance_of_a_reference_is_the_share_of_sampled_answers_that_are_it() -> None:
-    policy = make_random()
-    cut = policy.cut((PROBLEM[0], SHORT), [WORD, WRONG], 2)
-    chance = policy.find_chances([cut])[0]
-    sampled = policy.answer([cut] * 8192, [3] * 8192)
-    share = sum(answer == SHORT for answer in sampled) / 8192
-    assert 0.01 < chance < 0.99 and abs(share - chance) < 4 * math.sqrt(chance * (1 - chance) / 8192)
 
 
 def test_the_gradient_is_that_of_the_mean_over_all_answers_that_can_be_sampled() -> None:
@@ -135,18 +115,6 @@ def test_a_forced_close_is_not_trained_and_the_reference_weighs_its_chance() -> 
     assert rows[2][1] == [nan] * 2 + [pytest.approx(-1.0)] * 2
 
 
-def test_untrained_tokens_have_no_gradient() -> None:
-    policy = make_random()
-    cut = policy.cut(PROBLEM, [WORD] * 3, 3)
-    policy.add_gradient([cut.make_row(REFERENCE, 2.0, 0.5)], 4.0)
-    found = gradients(policy)
-    policy.model.zero_grad()
-    thinking = log_probability(policy, cut.prompt, cut.thinking)
-    answer = log_probability(policy, [*cut.prompt, *cut.thinking, CLOSE], REFERENCE)
-    (-(2 * thinking + 0.5 * answer) / 4).backward()
-    torch.testing.assert_close(found, gradients(policy), rtol=1e-4, atol=1e-6)
-
-
 def test_two_thoughts_are_compared_in_deviations_of_a_coin() -> None:
     cuts = [Cut([START], REFERENCE, [WORD], [CLOSE], True)] * 2
     rows = weigh(cuts, [[]] * 2, [0.0] * 2, [0.2, 0.6], (2, 1))
@@ -180,6 +148,7 @@ def test_cuts_are_one_of_each_stratum_at_the_same_place() -> None:
 @pytest.mark.parametrize(("estimator", "thoughts", "cuts"), [("rows", 8, 1), ("forks", 4, 4), ("expected", 4, 4)])
 def test_a_thought_is_sampled_once_up_to_its_largest_cut(estimator: str, thoughts: int, cuts: int) -> None:
     policy = make_by_hand({WORD: {WORD: 1}, CLOSE: {BOX: 1}, BOX: {RIGHT: 1}, RIGHT: {SHUT: 1}, SHUT: {END: 1}})
+    random.seed(0)  # places of the cuts; by chance two problems may have the same
     rows, tokens = sample_rows(policy, [PROBLEM] * 2, estimator)
     budgets = [ids.count(WORD) - 1 for ids, weights in rows if not math.isnan(weights[2])]
     assert len(budgets) == 2 * thoughts * cuts

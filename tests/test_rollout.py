@@ -60,16 +60,6 @@ def test_what_the_policy_samples_is_its_own_up_to_the_close_and_after_it(
     assert completion.truncated == (tokens[-1] != EOS)
 
 
-@pytest.mark.parametrize("marker", [MARKER, LONG_MARKER, PIECES])
-def test_a_forced_close_is_masked_and_has_no_sampling_probability(marker: Marker) -> None:
-    completion = complete([4] * 20, [5], Budget(3, 10), marker)
-    forced = len(marker.forced_ids)
-    assert completion.parts == ([4, 4, 4], list(marker.forced_ids), [5, EOS])
-    assert completion.loss_mask == [1] * 3 + [0] * forced + [1] * 2
-    assert [math.isnan(value) for value in completion.logprobs] == [False] * 3 + [True] * forced + [False] * 2
-    assert completion.thinking_end is ThinkingEnd.FORCED
-
-
 def test_which_closes_are_trained_on_is_said_apart_from_which_are_sampled() -> None:
     forced, closed = complete([4] * 20, [5], Budget(3, 10), LONG_MARKER), complete([4, CLOSE], [5], Budget(3, 10))
     assert [forced.trained_mask(closes, 1) for closes in ("sampled", "all", "none")] == [
@@ -80,11 +70,6 @@ def test_which_closes_are_trained_on_is_said_apart_from_which_are_sampled() -> N
     assert [closed.trained_mask(closes, 1) for closes in ("sampled", "all", "none")] == [[1] * 4, [1] * 4, [1, 0, 1, 1]]
     assert closed.trained_mask("none", 3) == [0, 0, 1, 1]
     assert complete([4, EOS], [5], Budget(3, 10)).trained_mask("none", 1) == [1, 1]
-
-
-def test_without_a_thinking_budget_the_close_is_forced_at_once() -> None:
-    rollout = Rollout([3], Budget(0, 4), ThinkingClose(MARKER, 100))
-    assert rollout.request == Request([3, CLOSE], 4, stop_at_marker=False)
 
 
 def test_unlimited_budgets_are_bounded_by_the_context_alone() -> None:
@@ -154,12 +139,11 @@ def test_every_completion_keeps_the_invariants(
         assert completion.thinking_tokens <= budget.thinking
     if budget.solution is not None:
         assert completion.solution_tokens <= budget.solution
-    assert completion.forced_tokens in (0, len(marker.forced_ids))
 
     forced = range(completion.thinking_tokens, completion.thinking_tokens + completion.forced_tokens)
     for i in range(length):
         assert (completion.loss_mask[i] == 0) == (i in forced) == math.isnan(completion.logprobs[i])
-    assert [completion.token_ids[i] for i in forced] == list(marker.forced_ids)[: len(forced)]
+    assert completion.parts[1] == [completion.token_ids[i] for i in forced] == list(marker.forced_ids) * bool(forced)
     assert (completion.thinking_end is ThinkingEnd.FORCED) == bool(forced)
     if completion.thinking_end is ThinkingEnd.EOS:
         assert completion.token_ids[-1] == EOS and completion.solution_tokens == 0

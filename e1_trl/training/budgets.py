@@ -6,6 +6,7 @@ Knows nothing about engines or trainers.
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -25,11 +26,11 @@ class Generations:
     """Names the generations of a training, counted from each step on: a run that was resumed has the same names."""
 
     def __init__(self) -> None:
-        self._counted: dict[tuple[bool, int], int] = {}
+        self._counted: Counter[tuple[bool, int]] = Counter()
 
     def next(self, training: bool, step: int) -> Generation:
         """Name the next generation of a step; generations of evaluations count separately."""
-        self._counted[training, step] = self._counted.get((training, step), 0) + 1
+        self._counted[training, step] += 1
         return (training, step, self._counted[training, step])
 
 

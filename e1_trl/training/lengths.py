@@ -103,9 +103,7 @@ def overlong(group: Group, longest: int, margin: int) -> list[float]:
     return [-min(max((n - longest + margin) / margin, 0.0), 1.0) for n in group.tokens]
 
 
-FORMULAS = {
-    each.__name__: each for each in (l1_exact, l1_max, laser, kimi, arora, lead, alp, solve_rate, cosine, overlong)
-}
+FORMULAS = (l1_exact, l1_max, laser, kimi, arora, lead, alp, solve_rate, cosine, overlong)
 
 
 class LengthReward(GroupReward):
@@ -216,7 +214,7 @@ def difficulty(group: Group) -> int:
 
 
 LENGTH_REWARDS: dict[str, Callable[..., LengthReward]] = {
-    **{name: partial(LengthReward, formula) for name, formula in FORMULAS.items()},
+    **{formula.__name__: partial(LengthReward, formula) for formula in FORMULAS},
     "hapo": Hapo,
     "laser_d": LaserD,
 }

@@ -70,24 +70,19 @@ def make_rewards(
         raise UserError(
             f"reward_weights has {len(weights)} values for the {len(specs)} rewards {', '.join(map(str, specs))}"
         )
-    ready: dict[str, Reward] = {"accuracy": Accuracy(grader), "format": format_reward, **TRLS_REWARDS}
+    ready = {"accuracy": Accuracy(grader), "format": format_reward, **TRLS_REWARDS, **LENGTH_REWARDS}
     factories = {**LENGTH_REWARDS, **TRLS_FACTORIES}
     rewards = []
     for spec in specs:
-        if isinstance(spec, str) and spec not in LENGTH_REWARDS:
-            found = find(spec, {**ready, **LENGTH_REWARDS}, "reward")
-            rewards.append(_make(spec, found, {}) if isinstance(found, type) else found)
-        else:
-            arguments = {"name": spec} if isinstance(spec, str) else dict(spec)
-            if "name" not in arguments:
-                raise UserError(f"the reward {spec} has no name; write {{name: my_rewards.short, tokens: 256}}")
-            name = str(arguments.pop("name"))
-            rewards.append(_make(name, find(name, factories, "reward"), arguments))
+        arguments = {"name": spec} if isinstance(spec, str) else dict(spec)
+        if "name" not in arguments:
+            raise UserError(f"the reward {spec} has no name; write {{name: my_rewards.short, tokens: 256}}")
+        name = str(arguments.pop("name"))
+        found = find(name, ready if isinstance(spec, str) else factories, "reward")
+        if isinstance(spec, Mapping) or name in LENGTH_REWARDS or isinstance(found, type):
+            try:
+                found = found(**arguments)
+            except Exception as error:  # whatever a factory of the user's raises
+                raise UserError(f"the reward {name} cannot be made with {arguments}: {one_line(error)}") from error
+        rewards.append(found)
     return rewards
-
-
-def _make(name: str, factory: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-    try:
-        return factory(**arguments)
-    except Exception as error:  # whatever a factory of the user's raises
-        raise UserError(f"the reward {name} cannot be made with {arguments}: {one_line(error)}") from error

@@ -102,7 +102,7 @@ class E1Trainer(HookedTrainer):
         self.base: tuple[str, str | None] = (name, revision)
         self.write_card: Callable[..., None] | None = None
         self.validation: Callable[[], dict[str, float]] | None = None
-        self._table_step: int | None = None  # when a table of completions was last logged
+        self._table_step = -math.inf  # when a table of completions was last logged
         self._rows: list[dict[str, Any]] = []  # dataset row of each of this process's last rollouts
         self._rollouts: list[tuple[list[int], Completion]] = []  # prompt ids and completion of each
         self._rewards: list[float] = []  # weighted sum of the rewards of each
@@ -168,8 +168,7 @@ class E1Trainer(HookedTrainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log the metrics, and every `completions_steps` steps the table of completions."""
         step = self.state.global_step
-        is_due = self._table_step is None or step - self._table_step >= self.args.completions_steps
-        is_shown = self.args.log_completions and is_due
+        is_shown = self.args.log_completions and step - self._table_step >= self.args.completions_steps
         if is_shown:
             self._table_step = step
         self.show_table(is_shown)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
 from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
@@ -68,31 +69,25 @@ class Validation(TrainerCallback):
         # Processes of a tensor-parallel group generate in lockstep, so all get as many prompts.
         with trainer.accelerator.split_between_processes(answers, apply_padding=True) as own:
             prompts = self.prompts.select([index // self.samples for index in own])
-        logs: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         completed = trainer.complete(list(prompts["prompt"]), self.budgets)
         for budget, completions in zip(self.budgets, completed, strict=True):
             grades = self.grader.grade(trainer.solution_texts(completions), list(prompts["answers"]))
-            rows = gather_object(
-                [
-                    (
-                        index,
-                        None if grade.outcome is Outcome.UNGRADED else grade.correct,
-                        completion.thinking_tokens,
-                        completion.solution_tokens,
-                        completion.thinking_end is ThinkingEnd.FORCED,
-                        completion.thinking_end is ThinkingEnd.EOS,
-                    )
-                    for index, grade, completion in zip(own, grades, completions, strict=True)
-                ]
-            )
-            unique = list({row[0]: row[1:] for row in rows}.values())
-            names = ("accuracy", "thinking_tokens", "solution_tokens", "forced_ratio", "eos_ratio")
-            for name, values in zip(names, zip(*unique, strict=True), strict=True):
-                known = [value for value in values if value is not None]
-                if known:
-                    logs[f"{PREFIX}{budget}/{name}"] = sum(known) / len(known)
-        Trainer.log(trainer, logs)  # GRPOTrainer.log would add the training's own metrics
-        unknown = {name for budget in self.budgets if (name := f"{PREFIX}{budget}/accuracy") not in logs}
-        if unknown:
-            logger.warning("nothing could be graded, so there is no %s", ", ".join(sorted(unknown)))
-        return {**logs, **dict.fromkeys(unknown, math.nan)}  # NaN compares as neither better nor worse
+            rows = [
+                {
+                    "answer": index,
+                    "accuracy": None if grade.outcome is Outcome.UNGRADED else grade.correct,
+                    "thinking_tokens": completion.thinking_tokens,
+                    "solution_tokens": completion.solution_tokens,
+                    "forced_ratio": completion.thinking_end is ThinkingEnd.FORCED,
+                    "eos_ratio": completion.thinking_end is ThinkingEnd.EOS,
+                }
+                for index, grade, completion in zip(own, grades, completions, strict=True)
+            ]
+            table = pd.DataFrame(gather_object(rows)).drop_duplicates("answer", keep="last").drop(columns="answer")
+            metrics |= {f"{PREFIX}{budget}/{name}": mean for name, mean in table.astype(float).mean().items()}
+        known = {name: mean for name, mean in metrics.items() if not math.isnan(mean)}
+        Trainer.log(trainer, known)  # GRPOTrainer.log would add the training's own metrics
+        if unknown := sorted(metrics.keys() - known.keys()):
+            logger.warning("nothing could be graded, so there is no %s", ", ".join(unknown))
+        return metrics  # NaN compares as neither better nor worse

@@ -1,6 +1,7 @@
 """Problems of a training, and datasets that are refused before a model loads."""
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from e1_trl.training.config import E1Config
 from e1_trl.training.data import Problems, load, with_targets
 from e1_trl.training.named_rewards import format_reward, make_rewards
 from e1_trl.training.recipe_as_run import E1ScriptArguments
-from e1_trl.training.rewards import Accuracy
+from e1_trl.training.rewards import Accuracy, Reward
 from e1_trl.training.trainer import E1Trainer
 
 ACCURACY = Accuracy(MathematicsGrader(time_limit=60, workers=1))
@@ -39,11 +40,12 @@ def loaded(
     tokenizer: PreTrainedTokenizerBase,
     args: E1Config | None = None,
     mixture: DatasetMixtureConfig | None = None,
+    rewards: Sequence[Reward] = (),
     **fields: Any,
 ) -> Problems:
     """The problems of a recipe with these fields."""
     recipe = E1ScriptArguments(**{"instruction": "", **fields})
-    return load(recipe, mixture or DatasetMixtureConfig(), args or config(), tokenizer, [])
+    return load(recipe, mixture or DatasetMixtureConfig(), args or config(), tokenizer, rewards)
 
 
 def sums(*problems: str) -> Dataset:
@@ -61,14 +63,8 @@ def write(file: Path, *rows: dict[str, Any]) -> str:
     ("columns", "rewards", "fields", "message"),
     [
         (["solution_text"], [], {}, "the dataset's column 'solution_text' is also one of the rollout's; rename it"),
-        (["thinking_end"], [], {}, "the dataset's column 'thinking_end' is also one of the rollout's; rename it"),
         (["images"], [], {}, "column 'images'; budgeted rollouts take text only"),
-        (
-            [],
-            [accuracy_reward],
-            {},
-            "accuracy_reward takes 'solution', which is neither a column .*answers.* nor .*solution_text",
-        ),
+        ([], [accuracy_reward], {}, "accuracy_reward takes 'solution', which is neither a col.*answers.* nor .*_text"),
         ([], [lambda solution_tokens: [0.0]], {}, r"the reward <lambda> must end with \*\*others"),
         ([], [3], {}, "a reward is 3; it must be a function"),
         ([], [partial(accuracy_reward)], {}, "the reward accuracy_reward takes 'solution'"),
@@ -89,7 +85,6 @@ def test_a_trainer_refuses_a_dataset_before_its_model_loads() -> None:
     args = config(thinking_budget=8, solution_budget=8, per_device_train_batch_size=32, num_generations=8)
     for dataset, message in (
         (sums("a=3;a?"), "1 prompts are too few to train on: one generation takes 4"),
-        (sums("a=3;a?").add_column("solution_tokens", [1]), "column 'solution_tokens' is also one of the rollout's"),
         (sums("a=3;a?").to_iterable_dataset(), "give a loaded Dataset, not IterableDataset"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -225,20 +220,16 @@ def test_each_prompt_asks_for_a_length_of_its_own_in_the_recipes_words(tokenizer
     assert with_targets(problems, None, None, seed=42) is problems
 
 
+NO_TARGETS = [{"stages": {0: 100}}, {"choice": [100, None]}, {"uniform": [100, 200], "per": "row"}, -5]
+
+
 @pytest.mark.parametrize(
     ("target", "words", "message"),
     [
         (100, None, "target is 100 and target_prompt None; set both"),
         (None, "{target}", "target is None and target_prompt"),
         (100, "briefly", "the second with {target} in it"),
-        ({"stages": {0: 100}}, "{target}", "it must be a number of tokens, or one drawn for each"),
-        ({"choice": [100, None]}, "{target}", "it must be a number of tokens, or one drawn for each"),
-        (
-            {"uniform": [100, 200], "per": "row"},
-            "{target}",
-            "it must be a number of tokens, or one drawn for each",
-        ),
-        (-5, "{target}", "it must be a number of tokens, or one drawn for each"),
+        *((wrong, "{target}", "it must be a number of tokens, or one drawn for each") for wrong in NO_TARGETS),
         ("many", "{target}", "target is 'many'; it must be a number of tokens, null, or a schedule"),
     ],
 )
@@ -256,13 +247,8 @@ def test_a_reward_for_length_is_refused_without_what_it_needs(
     kept, _ = check_datasets(sums("a=3;a?"), None, [laser, ACCURACY], config(), tokenizer)
     assert len(kept) == 1
     name = write(tmp_path / "train.jsonl", *({"problem": f"a={n};a?", "answer": str(n)} for n in range(9)))
-    recipe, args = {"dataset_name": name, "instruction": ""}, config(num_generations=8)
-
-    def load_with(**fields: Any) -> Problems:
-        script_args = E1ScriptArguments(**recipe, **fields)
-        return load(script_args, DatasetMixtureConfig(), args, tokenizer, [exact])
-
+    recipe = {"rewards": [exact], "dataset_name": name}
     with pytest.raises(ValueError, match="the reward l1_exact needs prompts that ask for a length; set target"):
-        load_with()
-    told = load_with(target="{uniform: [5, 9]}", target_prompt="<={target}").train
+        loaded(tokenizer, **recipe)
+    told = loaded(tokenizer, **recipe, target="{uniform: [5, 9]}", target_prompt="<={target}").train
     assert all(row["prompt"][0]["content"].endswith(f"<={row['target']}") and row["target"] <= 9 for row in told)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_scoring import LOGPROBS, WithoutEngine, padded_rows
+from test_scoring import LOGPROBS, WithoutEngine, padded_rows, score
 from transformers import PreTrainedModel
 
 from e1_trl.training.arguments import VARLEN
@@ -25,11 +25,7 @@ def tried(names: Iterable[str]) -> list[Any]:
 
 
 def scores(model: PreTrainedModel, folder: Path, layout: Layout) -> torch.Tensor:
-    """Log-probabilities of the completions by the trainer, from rows as TRL pads them."""
-    trainer = WithoutEngine(model, folder)
-    trainer.layout = layout
-    logps, _, _ = trainer._get_per_token_logps_and_entropies(trainer.model, *padded_rows())
-    return logps
+    return score(WithoutEngine(model, folder), layout)
 
 
 def alone(model: PreTrainedModel) -> torch.Tensor:

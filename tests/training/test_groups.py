@@ -17,11 +17,8 @@ class Shortest(GroupReward):
     """1 for the shortest that is right."""
 
     def of(self, group: Group) -> list[float]:
-        right = [tokens for tokens, correct in zip(group.tokens, group.correct, strict=True) if correct]
-        return [
-            float(bool(correct) and tokens == min(right))
-            for tokens, correct in zip(group.tokens, group.correct, strict=True)
-        ]
+        right = [tokens for tokens, correct in group.graded() if correct]
+        return [float(bool(correct) and tokens == min(right)) for tokens, correct in group.graded()]
 
 
 def rows(*tokens: int) -> list[dict[str, Any]]:

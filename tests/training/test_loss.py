@@ -40,6 +40,7 @@ from e1_trl.training.validation import Validation
 pytestmark = pytest.mark.engine
 
 LOSS_TYPES = ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo"]
+Rows = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -69,13 +70,19 @@ def trainer(nano_data: Path, tmp_path_factory: pytest.TempPathFactory) -> E1Trai
     return trainer
 
 
-def sampled(trainer: E1Trainer, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+@pytest.fixture
+def rows(trainer: E1Trainer) -> Rows:
+    """Eight of each of four problems, as the dataset has them."""
+    return [dict(trainer.train_dataset[i // 8]) for i in range(32)]
+
+
+def sampled(trainer: E1Trainer, rows: Rows) -> dict[str, list[Any]]:
     """A rollout of each row of the dataset."""
     trainer._rows = rows
     return E1Trainer.rollout([row["prompt"] for row in rows], trainer)
 
 
-def losses(trainer: E1Trainer, rows: list[dict[str, Any]], rollout: dict[str, list[Any]]) -> dict[str, float]:
+def losses(trainer: E1Trainer, rows: Rows, rollout: dict[str, list[Any]]) -> dict[str, float]:
     """The loss of one recorded rollout under every loss type, with the policy moved a little since."""
     trainer.rollout_func, trainer.num_iterations = lambda prompts, trainer: dict(rollout), 2
     batch = trainer._generate_and_score_completions([dict(row) for row in rows])
@@ -97,8 +104,7 @@ def with_logprobs(rollout: dict[str, list[Any]], mask: int, value: float) -> dic
     return {**rollout, "logprobs": logprobs}
 
 
-def test_the_log_probability_of_a_forced_token_cannot_change_the_loss(trainer: E1Trainer) -> None:
-    rows = [trainer.train_dataset[i // 8] for i in range(32)]
+def test_the_log_probability_of_a_forced_token_cannot_change_the_loss(trainer: E1Trainer, rows: Rows) -> None:
     rollout = sampled(trainer, rows)
     assert {"forced", "closed"} <= set(rollout["thinking_end"])
     assert all(math.isnan(p) for row in with_logprobs(rollout, 1, math.nan)["logprobs"] for p in row)
@@ -112,9 +118,8 @@ def test_the_log_probability_of_a_forced_token_cannot_change_the_loss(trainer: E
 
 
 def test_real_rollouts_have_the_losses_that_trl_computes_of_padded_rows(
-    trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch
+    trainer: E1Trainer, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [trainer.train_dataset[i // 8] for i in range(32)]
     rollout = sampled(trainer, rows)
     assert trainer.layout is Layout.TRIMMED
     found = {}
@@ -127,9 +132,8 @@ def test_real_rollouts_have_the_losses_that_trl_computes_of_padded_rows(
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
 def test_in_16_bits_a_policy_has_the_ratio_1_to_itself_while_it_is_the_one_that_sampled(
-    trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch, level: str
+    trainer: E1Trainer, rows: Rows, monkeypatch: pytest.MonkeyPatch, level: str
 ) -> None:
-    rows = [trainer.train_dataset[i // 8] for i in range(32)]
     rollout = sampled(trainer, rows)
     monkeypatch.setattr(trainer, "rollout_func", lambda prompts, trainer: dict(rollout))
     monkeypatch.setattr(trainer, "importance_sampling_level", level)
@@ -155,8 +159,7 @@ def test_in_16_bits_a_policy_has_the_ratio_1_to_itself_while_it_is_the_one_that_
     assert any(clipped(iterations=2))
 
 
-def test_forced_tokens_have_no_gradient(trainer: E1Trainer) -> None:
-    rows = [trainer.train_dataset[i // 8] for i in range(32)]
+def test_forced_tokens_have_no_gradient(trainer: E1Trainer, rows: Rows) -> None:
     rollout = sampled(trainer, rows)
     trainer.rollout_func = lambda prompts, trainer: dict(rollout)
     batch = trainer._generate_and_score_completions([dict(row) for row in rows])
@@ -217,7 +220,9 @@ def test_a_reward_sees_the_forced_tokens_that_open_the_box(trainer: E1Trainer, m
     assert rollout["env_mask"] == [completion.loss_mask]
 
 
-def test_each_rollout_has_the_budget_that_is_drawn_for_it(trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_rollout_has_the_budget_that_is_drawn_for_it(
+    trainer: E1Trainer, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
     draws: list[RolloutKey] = []
 
     class Alternating(Budgets):
@@ -226,12 +231,11 @@ def test_each_rollout_has_the_budget_that_is_drawn_for_it(trainer: E1Trainer, mo
             return Budget(4 + draw.row % 2 * 4, 4)
 
     monkeypatch.setattr(trainer, "budgets", Alternating(**vars(trainer.budgets)))
-    rows = [trainer.train_dataset[i // 8] for i in range(16)]
     rollout = sampled(trainer, rows)
     thought = rollout["thinking_tokens"]
     assert all(tokens <= 4 + i % 2 * 4 for i, tokens in enumerate(thought)) and max(thought) == 8
     assert [draw.problem for draw in draws] == [row["key"] for row in rows]
-    assert [draw.row for draw in draws] == list(range(16)) and len({draw.generation for draw in draws}) == 1
+    assert [draw.row for draw in draws] == list(range(32)) and len({draw.generation for draw in draws}) == 1
 
 
 class Failing:
@@ -312,7 +316,7 @@ def test_a_reward_of_groups_sees_the_groups_of_a_generation(
 
 
 def test_a_rollout_is_graded_while_others_are_sampled_and_once(
-    trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch
+    trainer: E1Trainer, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = trainer.vllm_generation.llm.llm_engine
     (accuracy,) = trainer.reward_funcs
@@ -333,7 +337,6 @@ def test_a_rollout_is_graded_while_others_are_sampled_and_once(
     monkeypatch.setattr(trainer, "rollout_func", E1Trainer.rollout)
     monkeypatch.setattr(ProcessPool, "schedule", counted)
     monkeypatch.setattr(engine, "step", patient)
-    rows = [dict(trainer.train_dataset[i // 8]) for i in range(32)]
     trainer._generate_and_score_completions(rows)
     assert 0 < waited[-1] <= len(handed_over)
     tasks = [(boxed_answer(row["solution_text"]), True, tuple(row["answers"])) for row in rows]
@@ -355,8 +358,7 @@ def forking(trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch) -> E1Trainer:
     return trainer
 
 
-def test_forks_share_a_thought_and_each_token_has_the_advantage_of_its_part(forking: E1Trainer) -> None:
-    rows = [dict(forking.train_dataset[i // 8]) for i in range(32)]
+def test_forks_share_a_thought_and_each_token_has_the_advantage_of_its_part(forking: E1Trainer, rows: Rows) -> None:
     batch = forking._generate_and_score_completions(rows)
     ids = batch["completion_ids"].tolist()
     thoughts = [each[: row["thinking_tokens"]] for each, row in zip(ids, rows, strict=True)]
@@ -401,14 +403,6 @@ def test_nothing_is_forked_in_trls_own_evaluation(forking: E1Trainer, monkeypatc
     logged = forking._metrics["eval"]
     assert logged["thinking/sampled_tokens"] == logged["thinking/mean_tokens"]
     assert len({tuple(ids[:4]) for ids in batch["completion_ids"].tolist()}) > 2  # prompts and thoughts of their own
-
-
-def test_nothing_is_graded_for_a_recipe_without_accuracy(trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    (accuracy,) = trainer.reward_funcs
-    monkeypatch.setattr(accuracy.grader, "begin", lambda *_: pytest.fail("it begins"))
-    monkeypatch.setattr(trainer, "reward_funcs", [format_reward])
-    rows = [trainer.train_dataset[0]] * 2
-    assert len(sampled(trainer, rows)["solution_text"]) == 2
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import in_group
-from test_scoring import LOGPROBS, WithoutEngine, padded_rows
+from test_scoring import LOGPROBS, WithoutEngine, padded_rows, score
 from transformers import (
     AttentionInterface,
     AttentionMaskInterface,
@@ -60,12 +60,10 @@ def model_of(config: Any, attention: str) -> PreTrainedModel:
 def test_packed_rows_have_the_log_probabilities_of_each_row_alone(config: Any, tmp_path: Path) -> None:
     model = model_of(config, VARLEN)
     assert layout_of(model, padding_free=True, aux_loss=False)[0] is Layout.PACKED
-    trainer, (ids, mask, kept) = WithoutEngine(model, tmp_path), padded_rows()
+    trainer = WithoutEngine(model, tmp_path)
     trainer.model.eval()
-    alone = scored(trainer.model, trainer.model.base_model, ids, mask, kept, 1, packed=False)[0]
-    trainer.layout = Layout.PACKED
-    packed, _, _ = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, kept)
-    torch.testing.assert_close(packed, alone, atol=LOGPROBS, rtol=0)
+    alone, _ = scored(trainer.model, trainer.model.base_model, *padded_rows(), 1, packed=False)
+    torch.testing.assert_close(score(trainer, Layout.PACKED), alone, atol=LOGPROBS, rtol=0)
     assert packing_gap(trainer) < LOGPROBS
 
 

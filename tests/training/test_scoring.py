@@ -60,7 +60,7 @@ def batch_of(trainer: E1Trainer) -> dict[str, Any]:
     """Return TRL's inputs of the loss for these rows, with forced tokens, a step away from the sampling policy."""
     ids, mask, kept = padded_rows()
     with torch.no_grad():
-        old, _, _ = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, kept)
+        old = score(trainer, Layout.PADDED)
     trained = mask[:, -kept:].clone()
     for row, forced in zip(trained, FORCED, strict=True):
         if forced:
@@ -76,6 +76,13 @@ def batch_of(trainer: E1Trainer) -> dict[str, Any]:
         "ref_per_token_logps": old - 0.1 * noise,
         "num_items_in_batch": trained.sum(),
     }
+
+
+def score(trainer: E1Trainer, layout: Layout) -> torch.Tensor:
+    """Log-probabilities of the completions by the trainer, from rows as TRL pads them."""
+    trainer.layout = layout
+    logps, _, _ = trainer._get_per_token_logps_and_entropies(trainer.model, *padded_rows())
+    return logps
 
 
 @pytest.fixture(params=["sdpa", "eager"])
@@ -106,28 +113,14 @@ def test_what_is_not_padded_has_the_padded_log_probabilities_and_entropies(
         assert of_completions(theirs).abs().min() > 10 * LOGPROBS and (ours[theirs == 0] == 0).all()
 
 
-@pytest.mark.parametrize("layout", UNPADDED)
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_a_window_that_slides_slides_over_each_row_alone(tmp_path: Path, attention: str, layout: Layout) -> None:
-    window = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 0}
-    model = model_of(attention, **window)
-    trainer, (ids, mask, kept) = WithoutEngine(model, tmp_path), padded_rows()
-    assert set(model.config.layer_types) == {"sliding_attention"}
-    expected, _, _ = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, kept)
-    trainer.layout = layout
-    found, _, _ = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, kept)
-    torch.testing.assert_close(found, expected, atol=LOGPROBS, rtol=0)
-
-
 def test_rows_in_one_whose_positions_go_on_see_each_other(trainer: E1Trainer) -> None:
     ids, mask, kept = padded_rows()
-    expected, _, _ = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, kept)
 
     def without_resets(position_ids: torch.Tensor, **inputs: Any) -> Any:
         return trainer.model(**inputs)
 
     found, _ = scored(without_resets, trainer.model.base_model, ids, mask, kept, len(ids), packed=True)
-    assert (found - expected).abs().max() > 1000 * LOGPROBS
+    assert (found - score(trainer, Layout.PADDED)).abs().max() > 1000 * LOGPROBS
 
 
 def losses_and_gradients(trainer: E1Trainer, batch: dict[str, Any]) -> dict[str, list[torch.Tensor]]:

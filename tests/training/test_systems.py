@@ -27,10 +27,8 @@ RECIPE = {
 
 def memory(checkpoint: Path) -> dict[str, Any]:
     """Return the memory of a checkpoint's rewards."""
-    found: dict[str, Any] = json.loads((checkpoint / "trainer_state.json").read_text())["stateful_callbacks"][
-        "RewardState"
-    ]
-    return found["attributes"]
+    state = json.loads((checkpoint / "trainer_state.json").read_text())
+    return state["stateful_callbacks"]["RewardState"]["attributes"]
 
 
 @pytest.mark.engine

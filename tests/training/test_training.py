@@ -116,13 +116,6 @@ def test_a_run_on_forks_of_thoughts_learns_with_advantages_of_thinking_and_solut
         assert shorter == longer[: len(shorter)]
         assert table["thinking_budget"][first] <= 23 <= table["thinking_budget"][second]  # 8 x 8 ** (1/2)
     assert (table["thinking_advantage"] != table["solution_advantage"]).any()
-    rewards = table["accuracy"] + table["kimi"]
-    for group in range(0, 32, 8):
-        for fork in (0, 1):
-            rows = [*range(group + fork, group + 8, 2)]
-            assert [*table["solution_advantage"][rows]] == pytest.approx(
-                [*rewards[rows] - rewards[rows].mean()], abs=1e-5
-            )
     steps_of_training = steps(log)
     sampled = [entry["thinking/sampled_tokens"] for entry in steps_of_training if "thinking/sampled_tokens" in entry]
     assert sampled[0] == pytest.approx(sum(table["thinking_tokens"][1::2]) / 32, abs=1e-3)
@@ -207,7 +200,7 @@ KIND = replace(MATHEMATICS, grader=lambda arguments, workers: Counting(arguments
 
 
 @pytest.mark.alone
-def test_two_processes_share_one_tensor_parallel_engine(
+def test_two_processes_share_one_tensor_parallel_engine_and_each_keeps_the_forks_of_its_own_thoughts(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # vLLM's CPU build gives every externally launched group the same name in shared memory, so what a killed run left
@@ -220,6 +213,7 @@ def test_two_processes_share_one_tensor_parallel_engine(
     log = train(
         *("--vllm_tensor_parallel_size", 2, *FAST, "--max_steps", 4, "--ddp_backend", "gloo"),
         *("--reward_funcs", "accuracy", "drawing.reward", "--grader", "counting"),
+        *("--thinking_budget", "{nested: [8, 24, 48, 64]}", "--advantage", "per_fork", *FORKED),
         accelerate_config="cpu_zero3",
         launched=False,
     )
@@ -234,18 +228,6 @@ def test_two_processes_share_one_tensor_parallel_engine(
         assert sorted(begun) == sorted(solutions) and begun != solutions and len(solutions) == 32
     assert len(graded[0]) == len(graded[1]) == 4
 
-
-@pytest.mark.alone
-def test_two_processes_share_an_engine_and_each_keeps_the_forks_of_its_own_thoughts(
-    train: Train, tmp_path: Path
-) -> None:
-    log = train(
-        *("--vllm_tensor_parallel_size", 2, *FAST, "--max_steps", 2, "--ddp_backend", "gloo"),
-        *("--thinking_budget", "{nested: [8, 24, 48, 64]}", "--advantage", "per_fork", *FORKED),
-        accelerate_config="cpu_zero3",
-        launched=False,
-    )
-    assert_in_sync(log)
     table = table_of(tmp_path / "run", 1)
     assert len(table) == 64 and [*table["thinking_budget"]] == [8, 24, 48, 64] * 16
     for row, thought in enumerate(table["thought"]):
