@@ -72,12 +72,11 @@ def load_benchmark(
     if name in PROGRAM_BENCHMARKS:
         days = Window(*window)
         files = days.files if name == "livecodebench" else None
-        tasks = read_tasks(
-            name, load_source(place, benchmark.split, benchmark.config, files), arguments.instruction, days
-        )
-        faults = tasks.faults
-        check_unusable(name, tasks.total, len(faults), faults[:SHOWN], arguments.max_unusable, PROGRAMS.wanted)
-        return Dataset.from_list(tasks.rows, features=Features(COLUMNS)), tasks.title
+        source = load_source(place, benchmark.split, benchmark.config, files)
+        rows, faults, title = read_tasks(name, source, arguments.instruction, days)
+        total = len(rows) + len(faults)
+        check_unusable(name, total, len(faults), faults[:SHOWN], arguments.max_unusable, PROGRAMS.wanted)
+        return Dataset.from_list(rows, features=Features(COLUMNS)), title
     own = replace(
         arguments,
         grader=benchmark.grader,
