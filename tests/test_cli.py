@@ -237,16 +237,6 @@ def test_training_without_its_extra_says_what_to_install() -> None:
 
 @pytest.mark.distributed
 @pytest.mark.slow
-def test_a_dry_run_goes_through_the_launcher(nano_data: Path, tmp_path: Path) -> None:
-    overrides = ["--dataset_name", nano_data, "--output_dir", tmp_path / "run", "--dry_run", "true"]
-    done = e1("train", "--config", "nano", "--accelerate_config", "cpu", "--max_steps", "7", *overrides)
-    assert done.returncode == 0, done.stderr
-    assert "7 steps" in done.stdout
-    assert "x 1 processes" in done.stdout
-
-
-@pytest.mark.distributed
-@pytest.mark.slow
 def test_a_recipe_that_is_refused_is_one_line_and_the_launcher_adds_none(nano_data: Path, tmp_path: Path) -> None:
     given = ["--dataset_name", nano_data, "--output_dir", tmp_path / "run", "--thinking_budget", "2000"]
     given += ["--ddp_backend", "gloo", "--gradient_accumulation_steps", "2"]

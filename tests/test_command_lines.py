@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from conftest import BASE, ROOT
 
+from e1_trl import cli
 from e1_trl.arguments import read_value
 from e1_trl.cli import COMMANDS
 from e1_trl.command_line import CommandParser
-from e1_trl.errors import UserError, run_command
+from e1_trl.errors import UserError
 
 # Words that lean on another option, or say nothing.
 LEANING = re.compile(r"[Tt]he same|so does|\(default: (None|)\)|unset|^Of |^What |^In |^How ")
@@ -27,9 +28,8 @@ def parser_of(name: str) -> CommandParser:
 
 def ended(name: str, *arguments: object) -> str:
     """Return the message with which a command ends."""
-    module = import_module(COMMANDS[name].module)
     with pytest.raises(SystemExit) as error:
-        run_command(f"e1 {name}", lambda: module.main(list(map(str, arguments))))
+        cli.main([name, *map(str, arguments)])
     assert isinstance(error.value.code, str)  # printed to stderr, with the status 1
     return error.value.code
 
@@ -116,18 +116,9 @@ def test_a_value_that_is_wrong_is_one_line(
     name: str, option: str, value: object, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    line = (
-        ended(name, *NEEDED[name], f"--{option}={value}")
-        if name not in ("plan", "smoke")
-        else ended(name, *NEEDED[name], f"--{option}", value)
-    )
+    line = ended(name, *NEEDED[name], f"--{option}", value)
     assert line.startswith(f"e1 {name}: ") and "\n" not in line
     assert option in line and said in line
-
-
-def test_a_folder_that_is_not_what_a_command_needs_is_named(tmp_path: Path) -> None:
-    nowhere = tmp_path / "nosuch"
-    assert ended("report", nowhere).startswith(f"e1 report: there is no folder {nowhere}; name the ")
 
 
 # These hand what they do not know to the parser of recipes: see tests/training/test_config.py.

@@ -2,9 +2,9 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,19 +24,18 @@ from e1_trl.rollout import Rollout
 PACKAGE = ROOT / "e1_trl"
 EVALUATED = ["--model", str(BASE), "--dataset_name", "data.jsonl", "--budgets", "8+8"]
 SERVED = ["--model", str(BASE), "--upstream", "http://localhost:1/v1"]
-CARD = "e1_trl.checkpoints.budget_file.BudgetInfo.read"
-# For each command: valid arguments, a function of it that is replaced by a bug, and invalid arguments.
+# For each command: valid arguments, and a function of it that is replaced by a bug.
 COMMANDS = {
-    "train": (["--config", "nano"], "e1_trl.training.launch.resource", ["--config", "nothing"]),
-    "plan": (["E1-Math-1.5B"], "e1_trl.plan.setup.Architecture.of", ["nothing"]),
-    "fetch": (["--config", "nano"], "e1_trl.training.fetch.fetch", ["--config", "nothing"]),
-    "smoke": (["E1-Math-1.5B", "--cpu"], "e1_trl.plan.smoke.command.Hour", ["nothing"]),
-    "validate": (["--config", "E1-Code-14B"], "e1_trl.training.validate.validate", ["--config", "nothing"]),
-    "eval": (EVALUATED, "e1_trl.evaluation.prepare.load_problems", [*EVALUATED, "--samples", "0"]),
-    "report": (["evaluation"], "e1_trl.report.document.Report.of", ["nothing"]),
-    "serve": (SERVED, "e1_trl.serving.model.BudgetInfo.find", SERVED),
-    "chat": (SERVED, "e1_trl.serving.model.BudgetInfo.find", SERVED),
-    "card": (["adapter"], CARD, ["nothing"]),
+    "train": (["--config", "nano"], "e1_trl.training.launch.resource"),
+    "plan": (["E1-Math-1.5B"], "e1_trl.plan.setup.Architecture.of"),
+    "fetch": (["--config", "nano"], "e1_trl.training.fetch.fetch"),
+    "smoke": (["E1-Math-1.5B", "--cpu"], "e1_trl.plan.smoke.command.Hour"),
+    "validate": (["--config", "E1-Code-14B"], "e1_trl.training.validate.validate"),
+    "eval": (EVALUATED, "e1_trl.evaluation.prepare.load_problems"),
+    "report": (["evaluation"], "e1_trl.report.document.Report.of"),
+    "serve": (SERVED, "e1_trl.serving.model.BudgetInfo.find"),
+    "chat": (SERVED, "e1_trl.serving.model.BudgetInfo.find"),
+    "card": (["adapter"], "e1_trl.checkpoints.budget_file.BudgetInfo.read"),
 }
 
 
@@ -69,7 +68,7 @@ def test_every_command_is_tried() -> None:
 @pytest.mark.parametrize("bug", [ValueError("a bug"), OSError(5, "a bug")])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_bug_in_a_command_keeps_its_traceback(name: str, bug: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments, place, _ = COMMANDS[name]
+    arguments, place = COMMANDS[name]
     plant(monkeypatch, place, bug)
     with pytest.raises(type(bug)) as raised:
         cli.main([name, *arguments])
@@ -85,18 +84,13 @@ def test_a_bug_in_a_training_process_keeps_its_traceback(monkeypatch: pytest.Mon
     assert raised.value is bug
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_what_the_user_can_fix_is_one_line_and_a_traceback_on_demand(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    *_, wrong = COMMANDS[name]
+def test_what_the_user_can_fix_is_one_line_and_a_traceback_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("E1_DEBUG", "")
-    with pytest.raises(SystemExit) as end:
-        cli.main([name, *wrong])
-    assert str(end.value).startswith(f"e1 {name}: ") and "\n" not in str(end.value)
+    with pytest.raises(SystemExit, match=r"^e1 plan: [^\n]+$"):
+        cli.main(["plan", "nothing"])
     monkeypatch.setenv("E1_DEBUG", "1")
     with pytest.raises(UserError):
-        cli.main([name, *wrong])
+        cli.main(["plan", "nothing"])
 
 
 def test_another_process_waits_for_the_first_to_say_what_is_wrong(tmp_path: Path) -> None:
@@ -126,26 +120,10 @@ def test_a_bug_of_our_own_behind_a_librarys_call_stays_one() -> None:
     assert not isinstance(raised.value, UserError)
 
 
-def handlers(tree: ast.AST) -> Iterator[ast.ExceptHandler]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler))
-
-
-def names_in(tree: ast.AST) -> set[str]:
-    return {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Name)}
-
-
 def test_only_one_place_turns_an_error_into_the_end_of_a_command() -> None:
     found = []
     for file in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(file.read_text())
-        for main in tree.body:
-            if isinstance(main, ast.FunctionDef) and main.name == "main":
-                # Around a whole command: only exceptions that are not errors.
-                caught = [names_in(handler.type) if handler.type else {"all"} for handler in handlers(main)]
-                assert set().union(*caught) <= {"KeyboardInterrupt", "EOFError"}, (file, caught)
-        for handler in handlers(tree):
-            calls = [node for node in ast.walk(handler) if isinstance(node, ast.Call)]
-            exits = [call for call in calls if ast.unparse(call.func) in ("sys.exit", "SystemExit")]
-            if any(handler.name in names_in(call) for call in exits):
-                found.append(file.relative_to(PACKAGE).as_posix())
+        handlers = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ExceptHandler)]
+        if any(re.search(rf"(sys\.exit|SystemExit)\(.*\b{each.name}\b", ast.unparse(each)) for each in handlers):
+            found.append(file.relative_to(PACKAGE).as_posix())
     assert found == ["errors.py"]
