@@ -5,6 +5,7 @@ from argparse import SUPPRESS
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from conftest import BASE, ROOT
@@ -61,7 +62,7 @@ NEEDED: dict[str, list[object]] = {
     "train": ["--config", "nano"],
     "plan": ["E1-Math-1.5B"],
     "fetch": ["--config", "nano"],
-    "smoke": ["nano", "--cpu"],
+    "smoke": ["E1-Math-1.5B", "--cpu"],
     "validate": ["--config", "nano_code"],
     "eval": ["--model", BASE, "--benchmark", "amc", "--budgets", "8+8"],
     "report": [FOLDER],
@@ -69,13 +70,36 @@ NEEDED: dict[str, list[object]] = {
     "chat": ["--model", BASE, "--upstream", "http://127.0.0.1:9/v1", "--budget", "8+8"],
     "card": [FOLDER],
 }
+# A function of each command, which is replaced by a bug.
+WITHIN = {
+    "train": "e1_trl.training.launch.resource",
+    "plan": "e1_trl.plan.setup.Architecture.of",
+    "fetch": "e1_trl.training.fetch.fetch",
+    "smoke": "e1_trl.plan.smoke.command.Hour",
+    "validate": "e1_trl.training.validate.validate",
+    "eval": "e1_trl.evaluation.prepare.load_benchmark",
+    "report": "e1_trl.report.samples.read",
+    "serve": "e1_trl.serving.model.BudgetInfo.find",
+    "chat": "e1_trl.serving.model.BudgetInfo.find",
+    "card": "e1_trl.checkpoints.budget_file.BudgetInfo.read",
+}
+
+
+@pytest.mark.parametrize("bug", [ValueError("a bug"), OSError(5, "a bug")])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_bug_in_a_command_keeps_its_traceback(name: str, bug: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WITHIN[name], Mock(side_effect=bug))
+    with pytest.raises(type(bug)) as raised:
+        cli.main([name, *map(str, NEEDED[name])])
+    assert raised.value is bug
+
+
 COUNT = "it must be a whole number, 1 or more"
 SHARE = "it must be a number, above 0 and at most 1"
 POSITIVE = "it must be a number, above 0"
 NATURAL = "it must be a whole number, 0 or more"
 WRONG: list[tuple[str, str, object, str]] = [
     ("train", "num_processes", 0, COUNT),
-    ("plan", "vllm_gpu_memory_utilization", "lots", SHARE),
     ("plan", "vllm_gpu_memory_utilization", 1.5, SHARE),
     ("plan", "gradient_accumulation_steps", 0, COUNT),
     ("plan", "max_prompt_length", "abc", COUNT),
