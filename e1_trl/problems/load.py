@@ -25,7 +25,7 @@ from e1_trl.problems.benchmarks import find_benchmark, find_file
 from e1_trl.problems.program_benchmarks import NAMES as PROGRAM_BENCHMARKS
 from e1_trl.problems.program_benchmarks import read_tasks
 from e1_trl.problems.prompts import Prompt, compose, identity, last_question
-from e1_trl.problems.selection import exclude, named_in
+from e1_trl.problems.selection import exclude
 from e1_trl.problems.source import load_source
 
 logger = logging.getLogger(__name__)
@@ -116,7 +116,6 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
             read.
     """
     answer_type = arguments.answer_type
-    excluded = named_in(Path(arguments.exclude)) if arguments.exclude else frozenset()
     problem_column, answer_column = _find_columns(source, where, arguments, answer_type, need_answers)
     problems = _read(source, where, arguments, answer_type, problem_column, answer_column)
     unusable = {
@@ -132,7 +131,7 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
     check_unusable(where, len(problems), len(unusable), faults, arguments.max_unusable, wanted)
     if unusable:
         problems = problems.select([number for number in range(len(problems)) if number not in unusable])
-    return exclude(problems, excluded, str(arguments.exclude))
+    return exclude(problems, Path(arguments.exclude)) if arguments.exclude else problems
 
 
 def check_unusable(where: str, total: int, unusable: int, faults: Sequence[str], share: float, wanted: str) -> None:
